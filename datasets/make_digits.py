@@ -1,7 +1,9 @@
-"""Make digits.npz from scikit-learn's copy of the UCI digits: python datasets/make_digits.py digits.csv.gz [digits.npz].
+"""Make digits.npz from scikit-learn's copy of the UCI digits: python datasets/make_digits.py digits.csv.gz
+[digits.npz].
 
-Each of the 1,797 rows is one image, 64 pixels from 0 to 16 and the digit; the first 1,500 become the training set. The arrays are
-the same wherever this runs; the bytes of the file, whose SHA-256 datasets.toml holds, depend on the zlib that compresses them.
+Each of the 1,797 rows is one image, 64 pixels from 0 to 16 and the digit; the first 1,500 become the training set. The
+arrays are the same wherever this runs; the bytes of the file, whose SHA-256 datasets.toml holds, depend on the zlib
+that compresses them.
 """
 
 import sys

@@ -1,4 +1,5 @@
-"""``python -m grader check UNIT``: the self-check in a terminal. With it, the instructor's commands, which students don't receive."""
+"""``python -m grader check UNIT``: the self-check in a terminal. With it, the instructor's commands, which students
+don't receive."""
 
 import os
 import signal

@@ -1,9 +1,10 @@
-"""What the runs of one file may take together. Each run has limits of its own (grader.observing.LIMITS), but a file has many gaps, and code
-that stays just below every limit could hold an engine for ten minutes. Called by grader.judging, for each file."""
+"""What the runs of one file may take together. Each run has limits of its own (grader.run_probes.LIMITS), but a file
+has many gaps, and code that stays just below every limit could hold an engine for ten minutes. Called by
+grader.judging, for each file."""
 
 from dataclasses import replace
 
-from grader.box import Outcome, RankOutcome
+from grader.sandbox import Outcome, RankOutcome
 from grader.verdict import TIMEOUT
 
 PLENTY = 20  # seconds of computing and waiting; what a class hands in needs a few
@@ -12,8 +13,8 @@ ALL = 60  # seconds after which nothing of a file is run
 
 
 class Budgeted:
-    """A server (grader.box.Server) that counts the seconds in which a student's code computes or waits. On a busy machine, those in which it
-    is ready to compute and has to wait for a core do not count."""
+    """A server (grader.sandbox.Server) that counts the seconds in which a student's code computes or waits. On a busy
+    machine, those in which it is ready to compute and has to wait for a core do not count."""
 
     def __init__(self, server):
         self.server, self.used = server, 0.0
@@ -23,9 +24,19 @@ class Budgeted:
         if limits is None:
             return self.server.run(function, arguments, ranks, limits, readable)
         if self.used > ALL:
-            return Outcome([RankOutcome(TIMEOUT, message=f"it was not run: the code of this file has already taken {self.used:.0f} seconds")] * ranks)
+            return Outcome(
+                [
+                    RankOutcome(
+                        TIMEOUT,
+                        message=f"it was not run: the code of this file has already taken {self.used:.0f} seconds",
+                    )
+                ]
+                * ranks
+            )
         if self.used > PLENTY:
-            limits = replace(limits, cpu_seconds=min(limits.cpu_seconds, SHORT), waiting_seconds=min(limits.waiting_seconds, SHORT))
+            limits = replace(
+                limits, cpu_seconds=min(limits.cpu_seconds, SHORT), waiting_seconds=min(limits.waiting_seconds, SHORT)
+            )
         outcome = self.server.run(function, arguments, ranks, limits, readable)
         self.used += outcome.cpu_seconds + outcome.waited_seconds
         return outcome

@@ -19,7 +19,8 @@ NOTEBOOK = "notebook"  # how unit.py names the unit's notebook
 
 @dataclass(frozen=True)
 class Part:
-    """One file of a unit: its path below the course's folder, its track ("" if students of both tracks work on it), and the checks of its gaps."""
+    """One file of a unit: its path below the course's folder, its track ("" if students of both tracks work on it), and
+    the checks of its gaps."""
 
     file: str
     track: str
@@ -43,7 +44,8 @@ def _found():
 
 
 def _part(folder, name, checks):
-    """The Part of one of the files in `checks`. A script is its track's if the other track has one of this name; else it is everybody's."""
+    """The Part of one of the files in `checks`. A script is its track's if the other track has one of this name; else
+    it is everybody's."""
     file = f"notebooks/{folder}.ipynb" if name == NOTEBOOK else f"exercises/{folder}/{name}"
     track, _, script = name.partition("/")
     in_both = all(f"{one}/{script}" in checks for one in TRACKS)
@@ -59,19 +61,24 @@ def uses_frameworks(unit):
 
 
 def ready():
-    """The names of the units that can be checked here. Where the second environment is missing, those that need it can't."""
+    """The names of the units that can be checked here. Where the second environment is missing, those that need it
+    can't."""
     there = frameworks.why_not() is None
     return [unit for unit in UNITS if there or not uses_frameworks(unit)]
 
 
 @functools.cache
 def name_of_gap(unit, file, gap):
-    """How verdicts, reports and commands name a gap of a unit's file: `file:gap` where a file of another name has a gap of this name, too."""
+    """How verdicts, reports and commands name a gap of a unit's file: `file:gap` where a file of another name has a gap
+    of this name, too."""
     files = {Path(part.file).name for part in UNITS[unit] for check in part.checks if check.gap == gap}
     return f"{Path(file).name}:{gap}" if len(files) > 1 else gap
 
 
 @functools.cache
 def most_points(unit):
-    """The most points that a student can get in a unit: those of what both tracks share, and of the track that gives more."""
-    return most((part.track, criterion.points) for part in UNITS[unit] for check in part.checks for criterion in check.criteria)
+    """The most points that a student can get in a unit: those of what both tracks share, and of the track that gives
+    more."""
+    return most(
+        (part.track, criterion.points) for part in UNITS[unit] for check in part.checks for criterion in check.criteria
+    )

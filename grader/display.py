@@ -52,7 +52,10 @@ class Row:
     def points(self):
         if self.first.status == GRADER_FAULT:
             return "not graded"
-        return f"{sum(verdict.points for verdict in self.verdicts):g} of {sum(verdict.max_points for verdict in self.verdicts):g}"
+        return (
+            f"{sum(verdict.points for verdict in self.verdicts):g} of"
+            f" {sum(verdict.max_points for verdict in self.verdicts):g}"
+        )
 
     @property
     def hint(self):
@@ -82,7 +85,10 @@ def html(checked):
     head = "".join(f'<th scope="col">{heading}</th>' for heading in HEADINGS)
     body = "".join(f"<tbody>{_html_rows(of_gap)}</tbody>" for of_gap in rows(checked))
     caption = f"<caption><b>{escape(summary(checked))}</b></caption>"
-    return f'<div class="handson-check"><style>{STYLE}</style><table>{caption}<thead><tr>{head}</tr></thead>{body}</table></div>'
+    return (
+        "<div"
+        f' class="handson-check"><style>{STYLE}</style><table>{caption}<thead><tr>{head}</tr></thead>{body}</table></div>'
+    )
 
 
 def _html_rows(of_gap):
@@ -115,7 +121,9 @@ def text(checked):
         first = f"{row.result:15} {row.gap:{name}} {row.points:>11}  "
         lines += textwrap.wrap(row.titles, width, initial_indent=first, subsequent_indent=" " * len(first))
         for sentence in (row.first.message, row.hint and f"Hint: {row.hint}"):
-            lines += textwrap.wrap(sentence, width, initial_indent="      ", subsequent_indent="      ", break_on_hyphens=False)
+            lines += textwrap.wrap(
+                sentence, width, initial_indent="      ", subsequent_indent="      ", break_on_hyphens=False
+            )
     return "\n".join(lines)
 
 
@@ -132,7 +140,10 @@ class Progress:
 
     def now(self, gap, done, total):
         """Show that `done` of `total` criteria have been checked, and that `gap` is checked now."""
-        self._say(f"Checking {self.unit}: {gap} ({done} of {total} done)", f'<progress value="{done}" max="{total}"></progress> ')
+        self._say(
+            f"Checking {self.unit}: {gap} ({done} of {total} done)",
+            f'<progress value="{done}" max="{total}"></progress> ',
+        )
 
     def end(self, words):
         """Replace the progress by `words` in a notebook, and remove it from a terminal."""

@@ -1,5 +1,5 @@
-"""The exercises as they were given out; a student's files are compared with them to find the gaps. They are made from the solutions,
-or, in what students receive, read from exercises.json beside this file."""
+"""The exercises as they were given out; a student's files are compared with them to find the gaps. They are made from
+the solutions, or, in what students receive, read from exercises.json beside this file."""
 
 import functools
 import json
@@ -17,7 +17,8 @@ FOLDER = re.compile(r"\d\d_[a-z][a-z0-9_]*")
 
 
 def given_out(file):
-    """The Exercise of `file`, a path below the course's folder: "exercises/..." or "notebooks/NN_topic.ipynb" (as percent script)."""
+    """The Exercise of `file`, a path below the course's folder: "exercises/..." or "notebooks/NN_topic.ipynb" (as
+    percent script)."""
     at_site = file.endswith(".sh") and not GIVEN_OUT.exists()
     return _given_out(file, job_scripts.for_students(solution(file).read_text()) if at_site else None)
 
@@ -42,13 +43,14 @@ def folders():
 
 
 def handed_in(file, data, executed=()):
-    """The text of a student's `file`, or None if there is none. data: its bytes, or None; executed: see grader.notebook_cells.text. Raises
-    NotebookError."""
+    """The text of a student's `file`, or None if there is none. data: its bytes, or None; executed: see
+    grader.notebook_cells.text. Raises NotebookError."""
     if file.endswith(".ipynb") and (data is not None or executed):
         return notebook_cells.text(data, given_out(file), executed)
     if data is None:
         return None
-    return normal(data, "\r\n") if file.endswith(".sh") else normal(data)  # a carriage return alone ends a line of Python, and none for a shell
+    # a carriage return alone ends a line of Python, and none for a shell
+    return normal(data, "\r\n") if file.endswith(".sh") else normal(data)
 
 
 def solution(file):

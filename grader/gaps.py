@@ -1,11 +1,14 @@
-"""Gaps: makes the exercise that students get from a solution, and finds the code of each gap in what a student hands in.
+"""Gaps: makes the exercise that students get from a solution, and finds the code of each gap in what a student hands
+in.
 
-    ### BEGIN SOLUTION name: the hint that students read
+    ### BEGIN SOLUTION name: the hint that students read;
+    ### a long one goes on beneath the marker
     the solution
     ### GIVEN a line that students get in place of the solution: of a job script, or of code that runs, but badly
     ### END SOLUTION
 
-The markers are nbgrader's, so that its tools understand the sources too. This module handles only text, and runs no student's code.
+The markers are nbgrader's, so that its tools understand the sources too. This module handles only text, and runs no
+student's code.
 """
 
 import ast
@@ -17,13 +20,15 @@ from difflib import SequenceMatcher
 
 from handson.errors import OneSentence
 
-BEGIN = re.compile(r"( *)### BEGIN SOLUTION ([a-z][a-z0-9_]*): (\S.*)")
+BEGIN = re.compile(r"( *)### BEGIN SOLUTION ([a-z][a-z0-9_]*):(?: (\S.*))?")
+MORE = re.compile(r" *### (?!BEGIN\b|END\b|GIVEN\b)(\S.*)")  # of the hint, directly beneath its marker
 END = re.compile(r" *### END SOLUTION")
 GIVEN = re.compile(r"( *)### GIVEN(?: (.*))?")
 LIKE_A_MARKER = re.compile(r"\s*#+\s*(begin|end|given)\b|.*\b(begin|end)\s*_?solution", re.IGNORECASE)
 TO_DO = "PUT YOUR CODE"
 RAISES = re.compile(rf' *raise NotImplementedError\("{TO_DO}: ')
-UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)  # from ast.parse: bad syntax, a null character, nested too deep
+# from ast.parse: bad syntax, a null character, nested too deep
+UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 CELL = "# %%"  # begins a cell in a percent script, which is the text of a notebook
 
 
@@ -59,7 +64,8 @@ class Exercise:
 
 @dataclass(frozen=True)
 class Fragment:
-    """What a student wrote into a gap: `code`, dedented, "" if nothing was written. It begins at `line` of the file, counted from 1."""
+    """What a student wrote into a gap: `code`, dedented, "" if nothing was written. It begins at `line` of the file,
+    counted from 1."""
 
     code: str
     line: int
@@ -68,20 +74,24 @@ class Fragment:
 def exercise(solution, kind, where="text"):
     """The Exercise made from the source of a solution. kind: the file's suffix, ".py" or ".sh". Raises GapError.
 
-    In Python an unfilled gap raises NotImplementedError with its name, so that running the file tells which gap is missing. A gap with
-    GIVEN lines has these instead.
+    In Python an unfilled gap raises NotImplementedError with its name, so that running the file tells which gap is
+    missing. A gap with GIVEN lines has these instead.
     """
     lines, gaps, begun = [], [], None
-    for number, line in enumerate(text_lines(solution), start=1):
+    for number, line in enumerate(_with_whole_hints(text_lines(solution)), start=1):
         at = f"{where}, line {number}"
         if begin := BEGIN.fullmatch(line):
             if begun:
                 raise GapError(f"{at}: a gap begins inside the one of line {begun}; end that one first")
             indent, name, hint = begin.groups()
+            if not hint:
+                raise GapError(f"{at}: the gap {name} has no hint; write it behind the colon or beneath the marker")
             if name in {gap.name for gap in gaps}:
                 raise GapError(f"{at}: there is a gap called {name} already; give this one another name")
             if gaps and not any(line.strip() for line in lines[gaps[-1].end :]):
-                raise GapError(f"{at}: the gap {name} touches the gap {gaps[-1].name}; put a line that students keep between them")
+                raise GapError(
+                    f"{at}: the gap {name} touches the gap {gaps[-1].name}; put a line that students keep between them"
+                )
             begun, first = number, len(lines)
             lines += [f"{indent}# {part}" for part in textwrap.wrap(f"{TO_DO}: {hint}", 100)]
             to_raise = [f'{indent}raise NotImplementedError("{TO_DO}: {name}")'] if kind == ".py" else []
@@ -95,7 +105,10 @@ def exercise(solution, kind, where="text"):
             lines.append(given[1] + given[2] if given[2] else "")
             to_raise = []
         elif LIKE_A_MARKER.match(line):
-            raise GapError(f"{at}: {line.strip()!r} is no marker; write `### BEGIN SOLUTION name: hint`, `### GIVEN line` or `### END SOLUTION`")
+            raise GapError(
+                f"{at}: {line.strip()!r} is no marker; write `### BEGIN SOLUTION name: hint`, `### GIVEN line` or `###"
+                " END SOLUTION`"
+            )
         elif not begun:
             lines.append(line)
     if begun:
@@ -103,31 +116,50 @@ def exercise(solution, kind, where="text"):
     return Exercise(tuple(lines), tuple(gaps), kind)
 
 
+def _with_whole_hints(lines):
+    """The lines of a solution with each gap's whole hint behind its marker; a line that was moved there is empty."""
+    begin = None
+    for number, line in enumerate(lines):
+        if BEGIN.fullmatch(line):
+            begin = number
+        elif begin is not None and (more := MORE.fullmatch(line)):
+            lines[begin], lines[number] = f"{lines[begin]} {more[1]}", ""
+        else:
+            begin = None
+    return lines
+
+
 @functools.lru_cache(maxsize=2)  # called for every gap of a file
 def emptied(exercise):
-    """The text of an exercise, on the same lines, in which each gap raises NotImplementedError, also where it has GIVEN lines."""
+    """The text of an exercise, on the same lines, in which each gap raises NotImplementedError, also where it has GIVEN
+    lines."""
     lines = list(exercise.lines)
     for gap in exercise.gaps:
         indent = lines[gap.first][: len(lines[gap.first]) - len(lines[gap.first].lstrip())]
-        lines[gap.first : gap.end] = [""] * (gap.end - gap.first - 1) + [f'{indent}raise NotImplementedError("{TO_DO}: {gap.name}")']
+        lines[gap.first : gap.end] = [""] * (gap.end - gap.first - 1) + [
+            f'{indent}raise NotImplementedError("{TO_DO}: {gap.name}")'
+        ]
     return "\n".join(lines) + "\n"
 
 
 def normal(data, ends="\r\n?"):
-    """The bytes of a student's file as text with "\\n" line ends, spaces in place of tabs, and no byte order mark. ends: what ends lines, too."""
+    """The bytes of a student's file as text with "\\n" line ends, spaces in place of tabs, and no byte order mark.
+    ends: what ends lines, too."""
     return re.sub(ends, "\n", data.decode("utf-8-sig", errors="replace")).expandtabs(4)
 
 
 def text_lines(text):
-    """The lines of a text as Python counts them. splitlines() also ends one at a form feed or a U+2028 inside of a string."""
+    """The lines of a text as Python counts them. splitlines() also ends one at a form feed or a U+2028 inside of a
+    string."""
     return text.removesuffix("\n").split("\n") if text else []
 
 
 def find(exercise, name, submitted):
-    """The Fragment in gap `name` of `exercise` of a `submitted` text (see `normal`), or None if its place can't be found.
+    """The Fragment in gap `name` of `exercise` of a `submitted` text (see `normal`), or None if its place can't be
+    found.
 
-    The given lines around the gap show where it is, so a student may remove hints and add code elsewhere. If a student changed given
-    lines next to the gap, these count as part of the answer.
+    The given lines around the gap show where it is, so a student may remove hints and add code elsewhere. If a student
+    changed given lines next to the gap, these count as part of the answer.
     """
     gap = exercise.gap(name)
     given, same = _aligned(exercise, submitted)
@@ -146,7 +178,8 @@ def find(exercise, name, submitted):
 
 @functools.lru_cache(maxsize=2)
 def lines_of(exercise, submitted):
-    """For each line of the exercise, the number of the line in `submitted` that it is, or that the nearest given line above it is; from 1."""
+    """For each line of the exercise, the number of the line in `submitted` that it is, or that the nearest given line
+    above it is; from 1."""
     _, pairs = _aligned(exercise, submitted)
     found, last = dict(pairs), 1
     return tuple(last := found.get(number, last - 1) + 1 for number in range(len(exercise.lines)))
@@ -154,11 +187,15 @@ def lines_of(exercise, submitted):
 
 @functools.lru_cache(maxsize=2)  # called for every gap of a file
 def _aligned(exercise, submitted):
-    """The given lines, as (number, line), and for those that were found again (number in the exercise, number in what was submitted)."""
+    """The given lines, as (number, line), and for those that were found again (number in the exercise, number in what
+    was submitted)."""
     of_gaps = {number for gap in exercise.gaps for number in range(gap.first, gap.end)}
-    given = [(number, line.rstrip()) for number, line in enumerate(exercise.lines) if number not in of_gaps and line.strip()]
+    given = [
+        (number, line.rstrip()) for number, line in enumerate(exercise.lines) if number not in of_gaps and line.strip()
+    ]
     theirs = [(number, line.rstrip()) for number, line in enumerate(text_lines(submitted)) if line.strip()]
-    # A gap stands among the given lines as None, which is like no line: else an answer's first line that is the given one below counted as that.
+    # A gap stands among the given lines as None, which is like no line: else an answer's first line that is the given
+    # one below counted as that.
     ours = sorted([*given, *((gap.first, None) for gap in exercise.gaps)])
     matcher = SequenceMatcher(None, [line for _, line in ours], [line for _, line in theirs], autojunk=False)
     pairs = [(block.a + step, block.b + step) for block in matcher.get_matching_blocks() for step in range(block.size)]
@@ -166,7 +203,8 @@ def _aligned(exercise, submitted):
 
 
 def _attempted(exercise, given, lines):
-    """Whether the `lines` in a gap are more than the lines `given` in it; if working code was given, whether they are other code."""
+    """Whether the `lines` in a gap are more than the lines `given` in it; if working code was given, whether they are
+    other code."""
     if exercise.kind == ".py" and not any(RAISES.match(line) for line in given):
         return _code(given) != _code(lines)
     given_out = {line.strip() for line in given}
@@ -182,7 +220,8 @@ def _near(pair, edge, given, direction):
 
 @functools.lru_cache(maxsize=2)  # called for every gap of a file
 def parsed(code, file="<unknown>"):
-    """The syntax tree of `code`. Raises SyntaxError, also for what is nested deeper than Python reads, and ValueError for a null character."""
+    """The syntax tree of `code`. Raises SyntaxError, also for what is nested deeper than Python reads, and ValueError
+    for a null character."""
     try:
         return ast.parse(code, file)
     except (RecursionError, MemoryError):
@@ -207,7 +246,8 @@ def _does_something(code):
     except UNREADABLE:
         return any(line.strip() and not line.strip().startswith("#") for line in text_lines(code))
     return any(
-        not isinstance(statement, ast.Pass) and not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))
+        not isinstance(statement, ast.Pass)
+        and not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))
         for statement in statements
     )
 
@@ -224,7 +264,7 @@ def _code(lines):
 def answers(solution):
     """{gap's name: the solution's code, dedented}."""
     found, name = {}, None
-    for line in text_lines(solution):
+    for line in _with_whole_hints(text_lines(solution)):
         if begin := BEGIN.fullmatch(line):
             name = begin[2]
             found[name] = []
@@ -232,16 +272,21 @@ def answers(solution):
             name = None
         elif name and not GIVEN.fullmatch(line):
             found[name].append(line)
-    return {name: textwrap.dedent("\n".join(lines)) for name, lines in found.items()}
+    return {name: textwrap.dedent("\n".join(lines)).lstrip("\n") for name, lines in found.items()}
 
 
 def fill(exercise, answers):
-    """The text of an exercise. answers: {gap's name: the code to fill it with}; gaps that are not named stay unfilled."""
+    """The text of an exercise. answers: {gap's name: the code to fill it with}; gaps that are not named stay
+    unfilled."""
     lines, position = [], 0
     for gap in exercise.gaps:
         lines += exercise.lines[position : gap.first]
         given = exercise.lines[gap.first : gap.end]
         indent = given[0][: len(given[0]) - len(given[0].lstrip())]
-        lines += [indent + line if line.strip() else line for line in text_lines(answers[gap.name])] if gap.name in answers else given
+        lines += (
+            [indent + line if line.strip() else line for line in text_lines(answers[gap.name])]
+            if gap.name in answers
+            else given
+        )
         position = gap.end
     return "\n".join([*lines, *exercise.lines[position:]]) + "\n"

@@ -1,15 +1,16 @@
-"""Makes verdicts of what a student handed in: finds each gap's code, runs its probe in a box, and applies the criteria."""
+"""Makes verdicts of what a student handed in: finds each gap's code, runs its probe in a sandbox, and applies the
+criteria."""
 
 import re
 import secrets
 from contextlib import suppress
 
-from grader import exercises, gaps, observing
-from grader.box import BoxFault
+from grader import exercises, gaps, run_probes
 from grader.budget import Budgeted
 from grader.checks import criteria, forms
 from grader.course import name_of_gap
 from grader.notebook_cells import LOST, NotebookError
+from grader.sandbox import SandboxFault
 from grader.verdict import (
     DEADLOCK,
     ERROR,
@@ -27,7 +28,8 @@ from grader.verdict import (
 TO_FILL = "this gap is still to be filled"
 ONLY_IF = "this counts only if"  # begins the message of a criterion that nothing is wrong with but another one
 LOOK = "a person should look at it"  # ends the note on a file that reaches beyond its gaps
-BLAME = (FAILED, ERROR, OUT_OF_MEMORY, KILLED, DEADLOCK, TIMEOUT, GRADER_FAULT)  # if several ranks failed, the first of these statuses is reported
+# if several ranks failed, the first of these statuses is reported
+BLAME = (FAILED, ERROR, OUT_OF_MEMORY, KILLED, DEADLOCK, TIMEOUT, GRADER_FAULT)
 LONGEST_FILE = 60_000  # characters
 MOST_LINES = 3_000
 OUTSIDE = re.compile(  # names that code needs only to reach beyond its gap; see docs/grading.md
@@ -39,19 +41,26 @@ LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "Broken pi
 def judge(unit, parts, read, server, hidden=None, readable=None, seed=None, shared=None, track=None):
     """Yields the Verdicts on one unit, gap by gap.
 
-    parts: the unit's grader.course.Parts; read(file) returns the text of a student's file, or None, or raises NotebookError;
-    readable: as in grader.box.Server.run; hidden: {(unit, track, gap): cases to add}; seed: of the inputs, or None for new inputs each
-    time; shared: another seed for the cases that have an oracle; track: check only this track and what both tracks share.
+    parts: the unit's grader.course.Parts; read(file) returns the text of a student's file, or None, or raises
+    NotebookError; readable: as in grader.sandbox.Server.run; hidden: {(unit, track, gap): cases to add}; seed: of the
+    inputs, or None for new inputs each time; shared: another seed for the cases that have an oracle; track: check only
+    this track and what both tracks share.
     """
-    prepared = [_prepared(unit, part, read, hidden, seed, shared) for part in parts if not track or part.track in (track, "")]
-    with suppress(BoxFault):  # each check reports it when it asks for what is right
-        observing.foresee([(check, cases[check.gap]) for part, cases, _ in prepared for check in part.checks], server)
+    prepared = [
+        _prepared(unit, part, read, hidden, seed, shared) for part in parts if not track or part.track in (track, "")
+    ]
+    with suppress(SandboxFault):  # each check reports it when it asks for what is right
+        run_probes.foresee([(check, cases[check.gap]) for part, cases, _ in prepared for check in part.checks], server)
     for part, cases, given in prepared:
         budgeted = Budgeted(server)
-        together = observing.together(part.checks, cases, {gap: source for gap, (source, _, _) in given.items()}, budgeted, readable)
+        together = run_probes.together(
+            part.checks, cases, {gap: source for gap, (source, _, _) in given.items()}, budgeted, readable
+        )
         for check in part.checks:
             common = {"unit": unit, "track": part.track, "gap": name_of_gap(unit, part.file, check.gap)}
-            judged = _judge_gap(check, cases[check.gap], part, given[check.gap], budgeted, readable, together.get(check.gap))
+            judged = _judge_gap(
+                check, cases[check.gap], part, given[check.gap], budgeted, readable, together.get(check.gap)
+            )
             for criterion, (status, message, outcome) in zip(check.criteria, judged):
                 yield Verdict(
                     **common,
@@ -59,7 +68,7 @@ def judge(unit, parts, read, server, hidden=None, readable=None, seed=None, shar
                     status=status,
                     points={PASSED: criterion.points, GRADER_FAULT: None}.get(status, 0),
                     max_points=criterion.points,
-                    message=observing.bounded_text(message),
+                    message=run_probes.bounded_text(message),
                     hint="" if status == PASSED or message.startswith(ONLY_IF) else criterion.hint,
                     output=_output(outcome),
                     seconds=outcome.seconds if outcome else 0.0,
@@ -68,63 +77,77 @@ def judge(unit, parts, read, server, hidden=None, readable=None, seed=None, shar
 
 
 def _prepared(unit, part, read, hidden, seed, shared):
-    """(part, the cases of each gap, what `_source` returned for it), both by gap. The arguments are those of `judge`."""
+    """(part, the cases of each gap, what `_source` returned for it), both by gap. The arguments are those of
+    `judge`."""
     try:
         text, missing = read(part.file), f"there is no file {part.file}"
     except NotebookError as problem:
         text, missing = None, f"{part.file}: {problem}"
     if text and (len(text) > LONGEST_FILE or text.count("\n") > MOST_LINES):
-        text, missing = None, f"{part.file} is longer than what a student writes: copy your answers into the one given out"
+        text, missing = (
+            None,
+            f"{part.file} is longer than what a student writes: copy your answers into the one given out",
+        )
     added = {check.gap: (hidden or {}).get((unit, part.folder, check.gap), ()) for check in part.checks}
     seeds = {check.gap: seed if shared is None or not check.oracle else shared for check in part.checks}
-    given = {check.gap: _source(check, part, text) if text is not None else (None, NOT_FOUND, missing) for check in part.checks}
+    given = {
+        check.gap: _source(check, part, text) if text is not None else (None, NOT_FOUND, missing)
+        for check in part.checks
+    }
     cases = {check.gap: [] for check in part.checks}
     for check in (check for check in part.checks if given[check.gap][0]):
         try:
             cases[check.gap] = _cases(unit, check, added[check.gap], seeds[check.gap])
         except Exception as error:  # of the course's own code
-            given[check.gap] = None, GRADER_FAULT, f"not graded: the check can't make its inputs ({type(error).__name__}: {error})"
+            given[check.gap] = (
+                None,
+                GRADER_FAULT,
+                f"not graded: the check can't make its inputs ({type(error).__name__}: {error})",
+            )
     return part, cases, given
 
 
 def _cases(unit, check, hidden, seed):
-    cases = [{"unit": unit, "seed": secrets.randbelow(1 << 31) if seed is None else seed} | case for case in (*check.cases, *hidden)]
+    cases = [
+        {"unit": unit, "seed": secrets.randbelow(1 << 31) if seed is None else seed} | case
+        for case in (*check.cases, *hidden)
+    ]
     return [case | check.given(case) for case in cases] if check.given else cases
 
 
 def _judge_gap(check, cases, part, given, server, readable, shared):
     """(status, message, outcome) for each criterion of a check.
 
-    given: what `_source` returned; shared: what the gap gave when it ran together with other gaps, or None. If that is not entirely right,
-    the gap runs again alone. server: a Budgeted; the solution is not counted in its budget.
+    given: what `_source` returned; shared: what the gap gave when it ran together with other gaps, or None. If that is
+    not entirely right, the gap runs again alone. server: a Budgeted; the solution is not counted in its budget.
     """
     try:
         found, odd = _apply(check, cases, given, server, readable, shared)
         if shared and (odd or any(status != PASSED for status, _, _ in found)):
             found, odd = _apply(check, cases, given, server, readable)
         if odd and not _works_for_the_solution(check, cases, part, server.server, readable):
-            raise BoxFault(f"what this gap did can't be judged ({odd})")
-    except BoxFault as fault:
+            raise SandboxFault(f"what this gap did can't be judged ({odd})")
+    except SandboxFault as fault:
         note = "" if given[1] else given[2]
         return [(GRADER_FAULT, f"not graded: {str(fault).strip().splitlines()[-1]}{note}", None)] * len(check.criteria)
     return found
 
 
 def _apply(check, cases, given, server, readable, shared=None):
-    """(what `_judge_gap` returns, the error that a criterion or a reading probe raised, or ""). Raises BoxFault."""
+    """(what `_judge_gap` returns, the error that a criterion or a reading probe raised, or ""). Raises SandboxFault."""
     source, status, message = given
     if status:
         return [(status, message, None)] * len(check.criteria), ""
     odd, hidden = "", cases[len(check.cases) :]
     try:
-        seen, bad = shared or observing.alone(check, cases, source, server, readable)
-    except BoxFault:
+        seen, bad = shared or run_probes.alone(check, cases, source, server, readable)
+    except SandboxFault:
         raise
     except Exception as error:  # raised by a probe that only reads the text
         odd = f"{type(error).__name__}: {error}"
         return [(FAILED, f"what is in it can't be read ({odd})", None)] * len(check.criteria), odd
     found = [(PASSED, message, seen[-1][2] if seen else None)] * len(check.criteria)
-    expected = observing.expected(check, [case for case, _, _ in seen], server)
+    expected = run_probes.expected(check, [case for case, _, _ in seen], server)
     for (case, observations, outcome), right in zip(seen, expected):
         if check.observed and not all(forms.fits(of_rank, check.observed(case)) for of_rank in observations):
             odd = "too few values, too many, or of another kind"
@@ -143,7 +166,10 @@ def _apply(check, cases, given, server, readable, shared=None):
         status, problem = _what_went_wrong(outcome, source)
         if status == GRADER_FAULT:  # a student's code can claim this, too
             status, odd = ERROR, problem
-        found = [one if one[0] == FAILED else (status, f"{problem}{_with(case, case in hidden)}{message}", outcome) for one in found]
+        found = [
+            one if one[0] == FAILED else (status, f"{problem}{_with(case, case in hidden)}{message}", outcome)
+            for one in found
+        ]
     return _with_needs(check, found, message), odd
 
 
@@ -160,13 +186,18 @@ def _with_needs(check, found, note):
         return cause(needs[title]) if title in passed else title
 
     return [
-        (FAILED, f'{ONLY_IF} "{cause(title)}" passes, too{note}', outcome) if title in passed - counting else (status, message, outcome)
+        (
+            (FAILED, f'{ONLY_IF} "{cause(title)}" passes, too{note}', outcome)
+            if title in passed - counting
+            else (status, message, outcome)
+        )
         for title, (status, message, outcome) in zip(needs, found)
     ]
 
 
 def _works_for_the_solution(check, cases, part, server, readable):
-    """Whether the check passes the solution. If so, an error that the check raised is the student's fault, else the grader's."""
+    """Whether the check passes the solution. If so, an error that the check raised is the student's fault, else the
+    grader's."""
     try:
         solution = exercises.solution(part.file).read_text()
     except OSError:  # students don't have it
@@ -185,12 +216,20 @@ def _source(check, part, text):
         unfilled = [name for name, fragment in fragments.items() if not fragment or not fragment.code]
         if check.gap in unfilled:
             return None, NOT_ATTEMPTED, TO_FILL
-        return (None, NOT_ATTEMPTED, f"fill the other gaps first: {', '.join(unfilled)}") if unfilled else (source, None, _reaching(exercise, text))
+        return (
+            (None, NOT_ATTEMPTED, f"fill the other gaps first: {', '.join(unfilled)}")
+            if unfilled
+            else (source, None, _reaching(exercise, text))
+        )
     if f"{LOST} {check.gap}\n" in text:
         return None, NOT_FOUND, f"the cell of this gap is not found in {part.file}: copy its given lines anew"
     fragment = gaps.find(exercise, check.gap, text)
     if fragment is None:
-        return None, NOT_FOUND, f"the place of this gap is not found in {part.file}: the lines around it have changed; copy them anew"
+        return (
+            None,
+            NOT_FOUND,
+            f"the place of this gap is not found in {part.file}: the lines around it have changed; copy them anew",
+        )
     if not fragment.code:
         return None, NOT_ATTEMPTED, TO_FILL
     source |= {"code": fragment.code, "line": fragment.line}
@@ -199,8 +238,15 @@ def _source(check, part, text):
         return source | _around(part, check.gap, text), None, _reaching(exercise, text)
     line, what = broken
     elsewhere = not fragment.line <= line <= fragment.line + fragment.code.count("\n")
-    note = f" [line {line} of {source['file']} can't be read as Python ({what}): this gap was checked in the file as it was given out]"
-    return source | {"text": exercise.text} | _around(part, check.gap, exercise.text), None, note * elsewhere + _reaching(exercise, text)
+    note = (
+        f" [line {line} of {source['file']} can't be read as Python ({what}): this gap was checked in the file as it"
+        " was given out]"
+    )
+    return (
+        source | {"text": exercise.text} | _around(part, check.gap, exercise.text),
+        None,
+        note * elsewhere + _reaching(exercise, text),
+    )
 
 
 def _around(part, name, text):
@@ -211,13 +257,21 @@ def _around(part, name, text):
     others = {gap.name: gaps.find(exercise, gap.name, text) for gap in exercise.gaps if gap.name != name}
     code = {gap: [fragment.code, fragment.line] for gap, fragment in others.items() if fragment and fragment.code}
     hint = next(gap.hint for gap in exercise.gaps if gap.name == name)
-    return {"gap": name, "hint": hint, "given": gaps.emptied(exercise), "lines": gaps.lines_of(exercise, text), "others": code}
+    return {
+        "gap": name,
+        "hint": hint,
+        "given": gaps.emptied(exercise),
+        "lines": gaps.lines_of(exercise, text),
+        "others": code,
+    }
 
 
 def _reaching(exercise, text):
     """A note for the instructor if the student's own lines match OUTSIDE, else "". It changes no points."""
     given = set(map(str.strip, exercise.lines))
-    found = next(filter(None, (OUTSIDE.search(line) for line in gaps.text_lines(text) if line.strip() not in given)), None)
+    found = next(
+        filter(None, (OUTSIDE.search(line) for line in gaps.text_lines(text) if line.strip() not in given)), None
+    )
     return f" [this file mentions `{found[0]}`: {LOOK}]" if found else ""
 
 
@@ -226,14 +280,20 @@ def _what_went_wrong(outcome, source):
     bad = [(rank, of_rank) for rank, of_rank in enumerate(outcome.ranks) if of_rank.status]
     if not bad:
         return ERROR, "something else came back than what was asked for"
-    rank, worst = min(bad, key=lambda one: (any(sign in one[1].message for sign in LOST_PEER), BLAME.index(one[1].status), one[0]))
+    rank, worst = min(
+        bad, key=lambda one: (any(sign in one[1].message for sign in LOST_PEER), BLAME.index(one[1].status), one[0])
+    )
     who = f"rank {rank}: " if len(outcome.ranks) > 1 else ""
     where = f" ({_place(worst.line, source)})" if worst.line else ""
     if worst.status == DEADLOCK:
         where_each = {}
         for number, one in bad:
             where_each.setdefault(one.waiting, []).append(number)
-        waits = [f"{criteria.ranks(numbers)} wait{'s' * (len(numbers) == 1)} in {place}" for place, numbers in where_each.items() if place]
+        waits = [
+            f"{criteria.ranks(numbers)} wait{'s' * (len(numbers) == 1)} in {place}"
+            for place, numbers in where_each.items()
+            if place
+        ]
         others = [number for number, one in enumerate(outcome.ranks) if not one.waiting]
         never = f", but {criteria.ranks(others)} never came there" if others else ""
         return DEADLOCK, f"{'; '.join(waits)}{never}{where}"
@@ -245,7 +305,10 @@ def _place(line, source):
     if not source["file"].endswith(".ipynb"):
         return f"line {line} of {source['file']}"
     before = gaps.text_lines(source["text"])[:line]
-    return f"line {next((count for count, text in enumerate(reversed(before)) if text.startswith(gaps.CELL)), line)} of its cell"
+    return (
+        f"line {next((count for count, text in enumerate(reversed(before)) if text.startswith(gaps.CELL)), line)} of"
+        " its cell"
+    )
 
 
 def _with(case, hidden):
@@ -253,11 +316,14 @@ def _with(case, hidden):
     ranks = case.get("ranks", 1)
     special = [f"with {ranks} ranks"] if ranks > 1 else []
     special += [f"in the case of {case['edge']}"] if "edge" in case else []
-    special += ["which only the grading has" if "edge" in case else "in a case that only the grading has"] if hidden else []
+    special += (
+        ["which only the grading has" if "edge" in case else "in a case that only the grading has"] if hidden else []
+    )
     return f" ({', '.join(special)})" if special else ""
 
 
 def _output(outcome):
-    printed = [(rank, of_rank.output) for rank, of_rank in enumerate(outcome.ranks) if of_rank.output] if outcome else []
+    printed = (
+        [(rank, of_rank.output) for rank, of_rank in enumerate(outcome.ranks) if of_rank.output] if outcome else []
+    )
     return "\n".join(f"[rank {rank}]\n{text}" if len(outcome.ranks) > 1 else text for rank, text in printed)
-

@@ -1,5 +1,6 @@
-"""Turns a student's notebook into text in which gaps can be found: the percent script of the notebook that was given out, with the
-student's cells in place of those that have gaps. A cell that was deleted, moved, copied or broken does not affect other cells."""
+"""Turns a student's notebook into text in which gaps can be found: the percent script of the notebook that was given
+out, with the student's cells in place of those that have gaps. A cell that was deleted, moved, copied or broken does
+not affect other cells."""
 
 import ast
 import json
@@ -12,8 +13,11 @@ from handson.errors import OneSentence
 
 MAGIC = re.compile(r"[ \t]*(?:!|%%?[a-zA-Z]|\?).*|[\w.]+\?\??[ \t]*$", re.MULTILINE)
 TIMED = re.compile(r"([ \t]*)%time[ \t]+(?=[^-\s!%])")  # what follows is run as if it stood alone
-TEXTS = "|".join(rf"{quote * 3}(?:\\.|[^\\])*?(?:{quote * 3}|\Z)|{quote}(?:\\.|[^{quote}\\\n])*{quote}?" for quote in "\"'")
-PIECE = re.compile(rf"{TEXTS}|#[^\n]*|\\\r?\n|[^\"'#\\()\[\]{{}}\n]+|.", re.DOTALL)  # of Python; a text may be without its end
+TEXTS = "|".join(
+    rf"{quote * 3}(?:\\.|[^\\])*?(?:{quote * 3}|\Z)|{quote}(?:\\.|[^{quote}\\\n])*{quote}?" for quote in "\"'"
+)
+# of Python; a text may be without its end
+PIECE = re.compile(rf"{TEXTS}|#[^\n]*|\\\r?\n|[^\"'#\\()\[\]{{}}\n]+|.", re.DOTALL)
 LOST = "# There is no cell with the gap"  # stands in place of a cell that was not found
 LONGEST, MOST_CELLS = 200_000, 1000  # characters of code, cells; reading time grows faster than these
 ALIKE = 0.5  # the share of a cell's given lines that a student's cell must have to count as that cell
@@ -26,11 +30,15 @@ class NotebookError(OneSentence, ValueError):
 def text(data, given, executed=()):
     """The text of notebook `data` (bytes; None if there is none), whose Exercise is `given`. Raises NotebookError.
 
-    executed: the sources of cells that were run, the latest last; they take precedence over what was saved. Of several copies of a cell
-    the last one that was filled counts. Of the student's own cells, what gives names is kept, above the cell with a gap that came next.
+    executed: the sources of cells that were run, the latest last; they take precedence over what was saved. Of several
+    copies of a cell the last one that was filled counts. Of the student's own cells, what gives names is kept, above
+    the cell with a gap that came next.
     """
     released, found, own = cells(given), {}, {}
-    as_given, with_gaps = {_stripped(cell.lines) for cell in released}, [number for number, cell in enumerate(released) if cell.gaps]
+    as_given, with_gaps = (
+        {_stripped(cell.lines) for cell in released},
+        [number for number, cell in enumerate(released) if cell.gaps],
+    )
     for ran in ((sources(data) if data is not None else ()), map(without_magics, executed)):
         place = next(iter(with_gaps), len(released))
         for source in ran:
@@ -45,7 +53,10 @@ def text(data, given, executed=()):
     lines = []
     for number, cell in enumerate(released):
         lost = [f"{LOST} {gap.name}" for gap in cell.gaps]
-        lines += [*_lines(own, number), *([CELL, *gaps.text_lines(found[number])] if number in found else lost or cell.lines)]
+        lines += [
+            *_lines(own, number),
+            *([CELL, *gaps.text_lines(found[number])] if number in found else lost or cell.lines),
+        ]
     lines += _lines(own, len(released))
     return gaps.normal("\n".join(lines).encode(errors="replace")) + "\n"
 
@@ -58,7 +69,11 @@ def cells(given):
         replace(
             given,
             lines=given.lines[first:end],
-            gaps=tuple(replace(gap, first=gap.first - first, end=gap.end - first) for gap in given.gaps if first <= gap.first < end),
+            gaps=tuple(
+                replace(gap, first=gap.first - first, end=gap.end - first)
+                for gap in given.gaps
+                if first <= gap.first < end
+            ),
         )
         for first, end in parts
     ]
@@ -67,7 +82,11 @@ def cells(given):
 def kept_lines(cell):
     """The lines of a cell that are outside of its gaps, stripped; students keep these."""
     in_gaps = {number for gap in cell.gaps for number in range(gap.first, gap.end)}
-    return [line.strip() for number, line in enumerate(cell.lines) if number not in in_gaps and line.strip() and not line.startswith(CELL)]
+    return [
+        line.strip()
+        for number, line in enumerate(cell.lines)
+        if number not in in_gaps and line.strip() and not line.startswith(CELL)
+    ]
 
 
 def which(released, source):
@@ -93,33 +112,42 @@ def sources(data):
     try:
         notebook = json.loads(data)
     except (ValueError, RecursionError):
-        raise NotebookError("the notebook is no JSON: it is damaged, or was never saved; take a copy that JupyterLab opens") from None
+        raise NotebookError(
+            "the notebook is no JSON: it is damaged, or was never saved; take a copy that JupyterLab opens"
+        ) from None
     try:
         if notebook["nbformat"] != 4:
-            raise NotebookError(f"the notebook has format {notebook['nbformat']!r:.20}, not 4: open it in JupyterLab and save it")
+            raise NotebookError(
+                f"the notebook has format {notebook['nbformat']!r:.20}, not 4: open it in JupyterLab and save it"
+            )
         code = [cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "code"]
         code = [source if isinstance(source, str) else "".join(source) for source in code]
     except (KeyError, TypeError):
         raise NotebookError("the file is JSON, but no notebook: take a copy that JupyterLab opens") from None
     if len(code) > MOST_CELLS or sum(map(len, code)) > LONGEST:
-        raise NotebookError("the notebook has more code than a student writes: copy your answers into the one given out")
+        raise NotebookError(
+            "the notebook has more code than a student writes: copy your answers into the one given out"
+        )
     return list(map(without_magics, code))
 
 
 def without_outputs(data):
-    """A notebook (bytes) as it is graded: with its code cells, and without outputs. What can't be read so is returned as it is."""
+    """A notebook (bytes) as it is graded: with its code cells, and without outputs. What can't be read so is returned
+    as it is."""
     try:
         notebook = json.loads(data)
-        cells = [{"cell_type": "code", "source": cell["source"]} for cell in notebook["cells"] if cell["cell_type"] == "code"]
+        cells = [
+            {"cell_type": "code", "source": cell["source"]} for cell in notebook["cells"] if cell["cell_type"] == "code"
+        ]
         return json.dumps({"nbformat": notebook["nbformat"], "cells": cells}).encode()
     except (ValueError, KeyError, TypeError, RecursionError):
         return data
 
 
 def without_magics(source):
-    """A cell's source with IPython's own lines (``!ls``, ``%matplotlib``) turned into comments, as in a percent script, and without
-    ``%time`` before a statement. Only a line that begins a statement can be one: in brackets, in a text and after a backslash, ``!=`` and
-    ``%name`` are Python."""
+    """A cell's source with IPython's own lines (``!ls``, ``%matplotlib``) turned into comments, as in a percent script,
+    and without ``%time`` before a statement. Only a line that begins a statement can be one: in brackets, in a text and
+    after a backslash, ``!=`` and ``%name`` are Python."""
     parts, place, brackets, begins = [], 0, 0, True
     while place < len(source):
         if begins and (timed := TIMED.match(source, place)):
@@ -145,11 +173,16 @@ def _stripped(lines):
 
 
 def giving_names(source):
-    """The lines of a cell's statements that give names: functions, classes, imports, assignments, loops, and calls such as `list.append`; none
-    if it is not valid Python."""
+    """The lines of a cell's statements that give names: functions, classes, imports, assignments, loops, and calls such
+    as `list.append`; none if it is not valid Python."""
     try:
         statements = ast.parse(source).body
-        return [line for statement in statements if not _only_shows(statement) for line in gaps.text_lines(ast.unparse(statement))]
+        return [
+            line
+            for statement in statements
+            if not _only_shows(statement)
+            for line in gaps.text_lines(ast.unparse(statement))
+        ]
     except gaps.UNREADABLE:
         return []
 

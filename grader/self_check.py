@@ -1,6 +1,8 @@
-"""``from grader import check; check("multi_gpu")``: checks a student's work and shows the result in a notebook or a terminal.
+"""``from grader import check; check("multi_gpu")``: checks a student's work and shows the result in a notebook or a
+terminal.
 
-Scripts are read from the exercises folder, a notebook's gaps from the cells that were run in it. The code runs in other processes.
+Scripts are read from the exercises folder, a notebook's gaps from the cells that were run in it. The code runs in other
+processes.
 """
 
 import atexit
@@ -8,13 +10,12 @@ import functools
 import secrets
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 from grader import display, exercises
-from grader.box import Server
 from grader.course import UNITS, uses_frameworks
 from grader.judging import judge
 from grader.probes import loaded_for
+from grader.sandbox import Server
 from grader.verdict import counted
 from handson import frameworks
 from handson.errors import OneSentence
@@ -34,7 +35,8 @@ class Stopped(OneSentence):
 
 @dataclass(frozen=True)
 class Checked:
-    """What a check found. A notebook shows it as a table. As text it is the number of points, which nbgrader reads as the cell's value."""
+    """What a check found. A notebook shows it as a table. As text it is the number of points, which nbgrader reads as
+    the cell's value."""
 
     unit: str
     verdicts: tuple
@@ -56,7 +58,8 @@ class Checked:
 
 
 def check(unit, track=None, folder=None):
-    """Check a unit, show the result, and return it as a Checked. folder: the course's folder; by default that around the working directory.
+    """Check a unit, show the result, and return it as a Checked. folder: the course's folder; by default that around
+    the working directory.
 
     Raises CheckError if there is no such unit or track, and Stopped on Ctrl-C.
     """
@@ -69,10 +72,16 @@ def check(unit, track=None, folder=None):
     if uses_frameworks(unit) and (problem := frameworks.why_not()):
         raise CheckError(problem)
     gaps = [check.gap for part in parts for check in part.checks for _ in check.criteria]
-    server, executed, found = _server(loaded_for(part.file for part in parts if _begun(folder, part.file))), executed_cells(), []
+    server, executed, found = (
+        _server(loaded_for(part.file for part in parts if _begun(folder, part.file))),
+        executed_cells(),
+        [],
+    )
     try:
         show.now(gaps[0], 0, len(gaps))
-        for verdict in judge(unit, parts, lambda file: read(folder, file, executed), server, shared=secrets.randbelow(1 << 31)):
+        for verdict in judge(
+            unit, parts, lambda file: read(folder, file, executed), server, shared=secrets.randbelow(1 << 31)
+        ):
             found.append(verdict)
             if len(found) < len(gaps):
                 show.now(gaps[len(found)], len(found), len(gaps))
@@ -101,7 +110,8 @@ def _begun(folder, file):
 
 
 def executed_cells():
-    """The sources of the cells that were run in this kernel, in the order in which they ran; none outside of IPython."""
+    """The sources of the cells that were run in this kernel, in the order in which they ran; none outside of
+    IPython."""
     ipython = shell()
     return tuple(ipython.history_manager.input_hist_raw) if ipython else ()
 

@@ -9,7 +9,8 @@ import tempfile
 
 @contextlib.contextmanager
 def temporary_folder(prefix):
-    """In a `with`: the path of a new folder for this user alone. If this process dies, `remove_orphans` removes it later.
+    """In a `with`: the path of a new folder for this user alone. If this process dies, `remove_orphans` removes it
+    later.
 
     A lock on the folder says that its process lives: the system releases it when the process ends, however it ends.
     """

@@ -24,7 +24,8 @@ def sign(status):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result of one criterion. `points` lies between 0 and `max_points`, or is None with GRADER_FAULT: not graded."""
+    """The result of one criterion. `points` lies between 0 and `max_points`, or is None with GRADER_FAULT: not
+    graded."""
 
     unit: str  # the task: "multi_gpu"
     track: str  # "pytorch", "chainer", or "" for a job script or a notebook
@@ -44,8 +45,8 @@ class Verdict:
 
 
 def counted(verdicts):
-    """The verdicts that count for the score: of a unit's two tracks only the track with more points, or at equal points the one with more
-    attempted checks. Job scripts and notebooks (track "") always count.
+    """The verdicts that count for the score: of a unit's two tracks only the track with more points, or at equal points
+    the one with more attempted checks. Job scripts and notebooks (track "") always count.
     """
 
     def worth(unit, track):
@@ -61,7 +62,8 @@ def counted(verdicts):
 
 
 def most(points):
-    """The most points that a student can get: of what both tracks share, and of the track that gives more. points: (track, points) pairs."""
+    """The most points that a student can get: of what both tracks share, and of the track that gives more. points:
+    (track, points) pairs."""
     of_tracks = {}
     for track, worth in points:
         of_tracks[track] = of_tracks.get(track, 0) + worth

@@ -1,8 +1,9 @@
 """``python -m handson compare OUT...``: training runs side by side, as a table and as a figure.
 
-Repeats of a run (same script, track, workers, conditions and way to communicate) become one row, with the median of their throughputs: one
-run on an overloaded machine then changes little. The speed-up is against the single-GPU run of the same track under the same conditions. A
-script that trains something else than the lecture's, and a recording, are conditions, too.
+Repeats of a run (same script, track, workers, conditions and way to communicate) become one row, with the median of
+their throughputs: one run on an overloaded machine then changes little. The speed-up is against the single-GPU run of
+the same track under the same conditions. A script that trains something else than the lecture's, and a recording, are
+conditions, too.
 """
 
 import re
@@ -16,7 +17,8 @@ from handson.training.options import LEARNING_RATE
 from handson.training.results import OldResult, read
 
 TRAINING = "train_cifar"  # of the lecture's scripts
-CONDITIONS = {  # what must be the same in runs that are compared: name -> a Result's value in words; "" for the usual value
+# what must be the same in runs that are compared: name -> a Result's value in words; "" for the usual value
+CONDITIONS = {
     "data set": lambda run: run.dataset,
     "image size": lambda run: f"{run.size} px",
     "batch size": lambda run: f"batch {run.batchsize} per worker",
@@ -29,22 +31,31 @@ CONDITIONS = {  # what must be the same in runs that are compared: name -> a Res
 }
 COMMUNICATION = {  # what keeps rows apart, too, but has no meaning for the single-GPU run that all are compared with
     "network": lambda run: run.network,
-    "communicator": lambda run: "" if run.communicator in USUAL["virtual" in run.device] else f"communicator {run.communicator}",
+    "communicator": lambda run: (
+        "" if run.communicator in USUAL["virtual" in run.device] else f"communicator {run.communicator}"
+    ),
     "type of gradients": lambda run: f"{run.gradients} gradients" if run.gradients else "",
     "double buffering": lambda run: "double buffering" if run.double_buffering else "",
     "sharing": lambda run: " ".join(re.findall(r"sharing \d+ cores?|shared by several workers", run.device)),
 }
-USUAL = {True: ("", "gloo", "naive", "gRPC"), False: ("", "nccl", "pure_nccl", "gRPC")}  # communicators, whether or not GPUs are virtual
-PLAIN = ("", "communicator plain", "communicator ddp")  # of several methods on one worker, the one that all others are compared with
-IN_LEGEND, LONGEST = 12, 60  # series in the legend of a figure, and letters of each: more would leave no room for the figure
+# communicators, whether or not GPUs are virtual
+USUAL = {True: ("", "gloo", "naive", "gRPC"), False: ("", "nccl", "pure_nccl", "gRPC")}
+# of several methods on one worker, the one that all others are compared with
+PLAIN = ("", "communicator plain", "communicator ddp")
+# series in the legend of a figure, and letters of each: more would leave no room for the figure
+IN_LEGEND, LONGEST = 12, 60
 SHOWN = 5  # busy runs that are named
 TOLERANCE = 1.1  # a speed-up that is so many times the highest possible one is an error of measurement
 LECTURE = {1: 51.1, 2: 87.6, 4: 172.1}  # workers -> images/s, as the lecture reports from Reedbush
 HEADINGS = ("task", "track", "workers", "runs", "images/s", "speed-up", "efficiency", "val. loss", "val. accuracy")
 TRACKS = {  # name, colour, marker
-    "pytorch": ("PyTorch", "#0072B2", "o"), "chainer": ("Chainer", "#D55E00", "^"), "tensorflow": ("TensorFlow", "#E69F00", "s"),
-    "lightning": ("Lightning", "#009E73", "v"), "accelerate": ("Accelerate", "#CC79A7", "P"), "jax": ("JAX", "#56B4E9", "X"),
-}  # fmt: skip
+    "pytorch": ("PyTorch", "#0072B2", "o"),
+    "chainer": ("Chainer", "#D55E00", "^"),
+    "tensorflow": ("TensorFlow", "#E69F00", "s"),
+    "lightning": ("Lightning", "#009E73", "v"),
+    "accelerate": ("Accelerate", "#CC79A7", "P"),
+    "jax": ("JAX", "#56B4E9", "X"),
+}
 LINES = ("-", "-.", (0, (5, 1)), (0, (3, 1, 1, 1)))  # for the first, second, ... conditions of a track
 
 
@@ -80,12 +91,15 @@ class Row:
 
 
 def compare(outs, figure_path="throughput.png", say=print):
-    """Read the runs in the directories `outs`, `say` the table line by line, draw the figure. Raises ResultError or FigureError.
+    """Read the runs in the directories `outs`, `say` the table line by line, draw the figure. Raises ResultError or
+    FigureError.
 
-    A directory without a result, as of a run that failed or still goes on, is left out and named. If no directory has a result, that is an error.
+    A directory without a result, as of a run that failed or still goes on, is left out and named. If no directory has a
+    result, that is an error.
     """
     outs = [Path(out) for out in {Path(out).resolve(): out for out in outs}.values()]
-    outs = [out for out in outs if not out.is_file() or out.suffix == ".json"] or outs  # `results/*` may name other files, too
+    # `results/*` may name other files, too
+    outs = [out for out in outs if not out.is_file() or out.suffix == ".json"] or outs
     ended = [out for out in outs if not out.exists() or out.suffix == ".json" or (out / "result.json").exists()]
     results, old = [], []
     for out in ended or outs:
@@ -99,7 +113,10 @@ def compare(outs, figure_path="throughput.png", say=print):
     if len(unfinished) == 1:
         say(f"{unfinished[0]} is left out: it has no result.json, which a run writes when it ends well.")
     elif unfinished:
-        say(f"{len(unfinished)} of {len(outs)} folders are left out, such as {unfinished[0]}: they have no result.json, which a run writes when it ends well.")
+        say(
+            f"{len(unfinished)} of {len(outs)} folders are left out, such as {unfinished[0]}: they have no result.json,"
+            " which a run writes when it ends well."
+        )
     for error in old:
         say(f"Left out: {error}.")
     for line in text(table(results)) + remarks(results):
@@ -108,7 +125,8 @@ def compare(outs, figure_path="throughput.png", say=print):
 
 
 def remarks(results):
-    """What a reader of the table should know: workers that share cores, speed-ups that cannot be, runs on a busy machine. Sentences."""
+    """What a reader of the table should know: workers that share cores, speed-ups that cannot be, runs on a busy
+    machine. Sentences."""
     return shared_cores(results) + impossible(results) + disturbed(results)
 
 
@@ -121,8 +139,11 @@ def impossible(results):
         another_method = row.workers == 1 and _communicator(row)  # which may be faster than the plain one
         if row.speedup and row.speedup > TOLERANCE * most and not another_method:
             what = f"{most} core{'s' * (most > 1)}" if shared else f"{most} worker{'s' * (most > 1)}"
-            sentences.append(f"The speed-up of {row.name} ({row.track}), {row.speedup:.2f}, is more than {what} can give. Something slowed the "
-                             "single-GPU runs down, or the runs did not do the same: repeat both while the machine does nothing else.")  # fmt: skip
+            sentences.append(
+                f"The speed-up of {row.name} ({row.track}), {row.speedup:.2f}, is more than {what} can give. Something"
+                " slowed the single-GPU runs down, or the runs did not do the same: repeat both while the machine does"
+                " nothing else."
+            )
     return sentences
 
 
@@ -139,7 +160,10 @@ def disturbed(results):
         more = len(runs) - SHOWN
         sentences.append(f"The machine was busy during {more} more run{'s' * (more > 1)}.")
     if runs:
-        sentences.append("Repeat such a run while the machine does nothing else. To leave a run out, delete its folder, or move it out of `results`.")
+        sentences.append(
+            "Repeat such a run while the machine does nothing else. To leave a run out, delete its folder, or move it"
+            " out of `results`."
+        )
     return sentences
 
 
@@ -147,7 +171,8 @@ def shared_cores(results):
     """A sentence for each script that had more workers than cores, as the device of its Result says."""
     shared = {(run.name, run.workers): re.search(r"sharing (\d+) core", run.device) for run in results}
     return [
-        f"The {workers} workers of {name} share {found[1]} core{'s' * (found[1] != '1')} here: a speed-up of {found[1]} is the most they can reach."
+        f"The {workers} workers of {name} share {found[1]} core{'s' * (found[1] != '1')} here: a speed-up of {found[1]}"
+        " is the most they can reach."
         for (name, workers), found in shared.items()
         if found
     ]
@@ -173,13 +198,18 @@ def table(results):
     """The rows of the table of `results`, sorted by track, conditions and workers."""
     groups = {}
     for run in results:
-        groups.setdefault((run.track, conditions(run), run.workers, run.name, run.nodes, communication(run)), []).append(run)
+        groups.setdefault(
+            (run.track, conditions(run), run.workers, run.name, run.nodes, communication(run)), []
+        ).append(run)
     rows = []
-    for (track, under, workers, name, nodes, by), runs in sorted(groups.items(), key=lambda group: (group[0][0] != "pytorch", group[0])):
+    for (track, under, workers, name, nodes, by), runs in sorted(
+        groups.items(), key=lambda group: (group[0][0] != "pytorch", group[0])
+    ):
         loss, accuracy = _final(runs, "validation/main/loss"), _final(runs, "validation/main/accuracy")
         rows.append(Row(name, track, workers, nodes, under, by, [run.throughput for run in runs], loss, accuracy))
     alone = [row for row in rows if row.workers == 1]
-    alone.sort(key=lambda row: (row.name == "single_gpu", _communicator(row) in PLAIN))  # the last one counts: the lecture's script, the plain method
+    # the last one counts: the lecture's script, the plain method
+    alone.sort(key=lambda row: (row.name == "single_gpu", _communicator(row) in PLAIN))
     single = {(row.track, row.conditions): row.throughput for row in alone}
     for row in rows:
         if baseline := single.get((row.track, row.conditions)):
@@ -196,28 +226,46 @@ def _final(runs, name):
 def text(rows):
     """The table as lines of aligned text, followed by a sentence for each fact that has no column."""
     common, own = _common_and_own(rows)
-    cells = [HEADINGS + ("conditions",) * any(own)] + [_cells(row) + (condition,) * any(own) for row, condition in zip(rows, own)]
+    cells = [HEADINGS + ("conditions",) * any(own)] + [
+        _cells(row) + (condition,) * any(own) for row, condition in zip(rows, own)
+    ]
     widths = [max(map(len, column)) for column in zip(*cells)]
     justify = [str.ljust] * 3 + [str.rjust] * 6 + [str.ljust]
     lines = ["  ".join(put(word, width) for put, word, width in zip(justify, line, widths)).rstrip() for line in cells]
     lines = [f"Conditions: {common}", lines[0], "-" * max(map(len, lines)), *lines[1:]]
-    if differing := [name for name, values in zip(CONDITIONS, zip(*(row.conditions for row in rows))) if len(set(values)) > 1]:
-        lines.append(f"Warning: the runs differ in {' and '.join(differing)}: compare only those under the same conditions.")
+    if differing := [
+        name for name, values in zip(CONDITIONS, zip(*(row.conditions for row in rows))) if len(set(values)) > 1
+    ]:
+        lines.append(
+            f"Warning: the runs differ in {' and '.join(differing)}: compare only those under the same conditions."
+        )
     if lonely := list(dict.fromkeys(row.track for row in rows if row.speedup is None)):
-        lines.append(f"There is no speed-up without a single-GPU run under the same conditions (track {' and '.join(lonely)}): add it.")
+        lines.append(
+            f"There is no speed-up without a single-GPU run under the same conditions (track {' and '.join(lonely)}):"
+            " add it."
+        )
     return lines
 
 
 def _common_and_own(rows):
-    """The conditions that all `rows` share, as one text, and for each row a text with those that they don't all share."""
+    """The conditions that all `rows` share, as one text, and for each row a text with those that they don't all
+    share."""
     shared = [len(set(values)) == 1 for values in zip(*(row.conditions for row in rows))]
-    own = [", ".join([text for text, same in zip(row.conditions, shared) if text and not same] + _way(row, rows)) for row in rows]
+    own = [
+        ", ".join([text for text, same in zip(row.conditions, shared) if text and not same] + _way(row, rows))
+        for row in rows
+    ]
     return ", ".join(text for text, same in zip(rows[0].conditions, shared) if text and same) or "none in common", own
 
 
 def _way(row, rows):
-    """How the workers of a row communicate, as texts. That they share cores is said only if those of a similar row share others, or none."""
-    sharing = {other.communication[-1] for other in rows if (other.name, other.track, other.workers, other.nodes) == (row.name, row.track, row.workers, row.nodes)}
+    """How the workers of a row communicate, as texts. That they share cores is said only if those of a similar row
+    share others, or none."""
+    sharing = {
+        other.communication[-1]
+        for other in rows
+        if (other.name, other.track, other.workers, other.nodes) == (row.name, row.track, row.workers, row.nodes)
+    }
     texts = row.communication if len(sharing) > 1 else row.communication[:-1]
     return [text for text in texts if text]
 
@@ -244,7 +292,8 @@ def _cells(row):
 
 
 def figure(results, path):
-    """Draw throughput and speed-up against workers, as `path` with .png and with .svg; returns both. Raises FigureError."""
+    """Draw throughput and speed-up against workers, as `path` with .png and with .svg; returns both. Raises
+    FigureError."""
     drawing, description = draw(results)
     return figures.save(drawing, Path(path), description)
 
@@ -283,23 +332,37 @@ def draw(results):
     if cores := most_cores(results):
         right.plot([1, cores, workers[-1]], [1, cores, cores], **figures.CORES | {"zorder": 1})
     lecture = {number: rate / LECTURE[1] for number, rate in LECTURE.items() if number <= workers[-1]}
-    right.plot(list(lecture), list(lecture.values()), color="0.6", marker="s", linestyle="-", zorder=1, label="the lecture, 1 to 4 GPUs")
+    right.plot(
+        list(lecture),
+        list(lecture.values()),
+        color="0.6",
+        marker="s",
+        linestyle="-",
+        zorder=1,
+        label="the lecture, 1 to 4 GPUs",
+    )
     for axes, label in (left, "throughput [images/s]"), (right, "speed-up over one worker"):
-        axes.set(xlabel="workers", xticks=workers, xticklabels=[_tick(rows, number) for number in workers], ylabel=label)
+        axes.set(
+            xlabel="workers", xticks=workers, xticklabels=[_tick(rows, number) for number in workers], ylabel=label
+        )
         axes.set(xlim=(0, 1.06 * workers[-1]), ylim=(0, None))
         axes.grid(color="0.92")
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
         lines, names = axes.get_legend_handles_labels()
         if len(names) > IN_LEGEND:
-            lines, names = lines[:IN_LEGEND], [*names[: IN_LEGEND - 1], f"and {len(names) - IN_LEGEND + 1} more: see the table"]
+            lines, names = (
+                lines[:IN_LEGEND],
+                [*names[: IN_LEGEND - 1], f"and {len(names) - IN_LEGEND + 1} more: see the table"],
+            )
         for name in axes.legend(lines, names, loc="upper left", fontsize="small", edgecolor="none").get_texts():
             name.set_parse_math(False)
     return drawing, "Throughput and speed-up against workers. " + " ".join(_sentence(row) for row in rows)
 
 
 def _by_script(series, names):
-    """The series of rows, where scripts called `names` that have the same number of workers are apart: each begins with the row of one worker."""
+    """The series of rows, where scripts called `names` that have the same number of workers are apart: each begins with
+    the row of one worker."""
     found = {}
     for (track, condition), rows in series.items():
         several = [row for row in rows if row.workers > 1]
@@ -308,7 +371,9 @@ def _by_script(series, names):
             continue
         for name in dict.fromkeys(row.name for row in several):
             words = ", ".join(filter(None, (name.replace("_", " "), condition)))
-            found[track, words] = [row for row in rows if row.workers == 1] + [row for row in several if row.name == name]
+            found[track, words] = [row for row in rows if row.workers == 1] + [
+                row for row in several if row.name == name
+            ]
     return found
 
 

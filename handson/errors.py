@@ -1,4 +1,5 @@
-"""Errors whose text is for the user: one sentence that says what is wrong, where, and what to do. Commands print it, and no traceback."""
+"""Errors whose text is for the user: one sentence that says what is wrong, where, and what to do. Commands print it,
+and no traceback."""
 
 import errno
 import os
@@ -8,11 +9,14 @@ import sys
 import threading
 from pathlib import Path
 
-DISK_IS_FULL = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT), "iostream error")  # the last is what torch.save says
+# the last is what torch.save says
+DISK_IS_FULL = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT), "iostream error")
 GPU_IS_FULL = re.compile(  # as torch's allocator says it: asked for; the GPU, all of its memory, and what is free
-    r"CUDA out of memory\. Tried to allocate ([0-9.]+ \w+)\.(?: (GPU \d+) has a total capacity of ([0-9.]+ \w+) of which ([0-9.]+ \w+) is free)?"
+    r"CUDA out of memory\. Tried to allocate ([0-9.]+ \w+)\.(?: (GPU \d+) has a total capacity of ([0-9.]+ \w+) of"
+    r" which ([0-9.]+ \w+) is free)?"
 )
-OPEN_GAP = re.compile(r"\APUT YOUR CODE: (\w+)|^NotImplementedError: PUT YOUR CODE: (\w+)", re.MULTILINE)  # of a gap; in a worker's traceback
+# of a gap; in a worker's traceback
+OPEN_GAP = re.compile(r"\APUT YOUR CODE: (\w+)|^NotImplementedError: PUT YOUR CODE: (\w+)", re.MULTILINE)
 
 
 class OneSentence(Exception):
@@ -56,8 +60,10 @@ class DiskFull(OneSentence, OSError):
     """A file could not be written."""
 
     def __init__(self):
-        super().__init__("the disk is full, so the run ends without a result: delete what you no longer need, such as old folders in `results` "
-                         "(`du -sh results/*` shows their sizes, `df -h .` what is free), and start it again")  # fmt: skip
+        super().__init__(
+            "the disk is full, so the run ends without a result: delete what you no longer need, such as old folders in"
+            " `results` (`du -sh results/*` shows their sizes, `df -h .` what is free), and start it again"
+        )
 
 
 class GpuFull(OneSentence, RuntimeError):
@@ -65,26 +71,39 @@ class GpuFull(OneSentence, RuntimeError):
 
     def __init__(self, asked, gpu, whole, free):
         of_gpu = f", and {free} of its {whole} are free" if gpu else ""
-        super().__init__(f"{gpu or 'a GPU'} is out of memory: an operation tried to allocate {asked}{of_gpu}: take a smaller batch (-b) or smaller images (--size); "
-                         "--gpu-memory unlimited counts what holds its memory")  # fmt: skip
+        super().__init__(
+            f"{gpu or 'a GPU'} is out of memory: an operation tried to allocate {asked}{of_gpu}: take a smaller batch"
+            " (-b) or smaller images (--size); --gpu-memory unlimited counts what holds its memory"
+        )
 
 
 class OpenGap(OneSentence, NotImplementedError):
-    """A gap of the running script that has no code yet. Who forgot TRACK in a job reads how to run the script of the other track."""
+    """A gap of the running script that has no code yet. Who forgot TRACK in a job reads how to run the script of the
+    other track."""
 
     on_all_ranks = True
 
     def __init__(self, gap):
         script = Path(sys.argv[0])
         other = script.parent.with_name("chainer") / script.name
-        forgot = script.parent.name == "pytorch" and other.exists() and not os.environ.keys().isdisjoint({"PBS_JOBID", "SLURM_JOB_ID"}) and not os.environ.get("TRACK")
-        hint = "; this is the script of the PyTorch track: for the other one, submit the job with -v TRACK=chainer" if forgot else ""
+        forgot = (
+            script.parent.name == "pytorch"
+            and other.exists()
+            and not os.environ.keys().isdisjoint({"PBS_JOBID", "SLURM_JOB_ID"})
+            and not os.environ.get("TRACK")
+        )
+        hint = (
+            "; this is the script of the PyTorch track: for the other one, submit the job with -v TRACK=chainer"
+            if forgot
+            else ""
+        )
         super().__init__(f"the gap `{gap}` is still to be filled: look for PUT YOUR CODE in {script}{hint}")
 
 
 def in_a_sentence(error):
-    """DiskFull for an error that follows from a full disk, in this process or in a worker; GpuFull for one from a full GPU; OpenGap for a gap
-    without code; Stopped for Ctrl-C, and for what failed because Ctrl-C interrupted it; the error itself otherwise."""
+    """DiskFull for an error that follows from a full disk, in this process or in a worker; GpuFull for one from a full
+    GPU; OpenGap for a gap without code; Stopped for Ctrl-C, and for what failed because Ctrl-C interrupted it; the
+    error itself otherwise."""
     cause = error
     while cause is not None:
         if isinstance(cause, KeyboardInterrupt) and not isinstance(error, OneSentence):
@@ -105,7 +124,8 @@ def say(sentence):
 
 
 def run(app, package):
-    """Run the commands of ``python -m package``: a user's mistake ends with one sentence and its status, a signal leaves no half-written file."""
+    """Run the commands of ``python -m package``: a user's mistake ends with one sentence and its status, a signal
+    leaves no half-written file."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup and background jobs have it
             signal.signal(number, lambda number, frame: sys.exit(128 + number))
@@ -118,7 +138,8 @@ def run(app, package):
 
 
 def _end_again(ignored):
-    """Python ignores what is raised in `__del__` and in a weak reference's callback. A signal that came there ends the program a moment later."""
+    """Python ignores what is raised in `__del__` and in a weak reference's callback. A signal that came there ends the
+    program a moment later."""
     if isinstance(ignored.exc_value, SystemExit) and threading.current_thread() is threading.main_thread():
         status = ignored.exc_value.code
         signal.signal(signal.SIGALRM, lambda number, frame: sys.exit(status))

@@ -1,13 +1,14 @@
-"""Figures: the colours that mean the same in all of them; and writing one, as .png and .svg or as a picture in a notebook, with words
-for people who cannot see it."""
+"""Figures: the colours that mean the same in all of them; and writing one, as .png and .svg or as a picture in a
+notebook, with words for people who cannot see it."""
 
 import io
 
 from handson.errors import OneSentence
 from handson.files import written_aside
 
-
-PARTS = {  # of a step: (colour, hatching); brightness and hatching differ as well as colour, so that they can be told apart in grey
+# of a step: (colour, hatching); brightness and hatching differ as well as colour, so that they can be told apart in
+# grey
+PARTS = {
     "compute": ("#9ECAE1", ""),
     "forward": ("#C9DFF0", ""),
     "backward": ("#6FA8D6", "///"),
@@ -22,7 +23,8 @@ PARTS = {  # of a step: (colour, hatching); brightness and hatching differ as we
     "contention": ("#3A7CB8", ""),
     "overhead": ("#DDDDDD", "++"),
 }
-SERIES = (("#000000", "o", "-"), ("#D55E00", "^", "--"), ("#0072B2", "s", "-."), ("#009E73", "D", ":"))  # colour, marker, line
+# colour, marker, line
+SERIES = (("#000000", "o", "-"), ("#D55E00", "^", "--"), ("#0072B2", "s", "-."), ("#009E73", "D", ":"))
 IDEAL = dict(color="0.3", linestyle="--", linewidth=1, label="ideal")
 CORES = dict(color="0.3", linestyle=":", linewidth=1.5, label="what the cores here allow")
 PREDICTED = "#D55E00"
@@ -40,7 +42,8 @@ class FigureError(OneSentence, OSError):
 
 
 def save(drawing, path, description):
-    """Write a matplotlib Figure as `path` with .png and with .svg, in place of another ending of pictures; returns both paths. Raises FigureError."""
+    """Write a matplotlib Figure as `path` with .png and with .svg, in place of another ending of pictures; returns both
+    paths. Raises FigureError."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -48,7 +51,11 @@ def save(drawing, path, description):
     stem = path.stem if path.suffix.lower() in PICTURES else path.name
     paths = [path.with_name(f"{stem}.png"), path.with_name(f"{stem}.svg")]
     try:
-        with matplotlib.rc_context({"svg.hashsalt": "handson"}), written_aside(paths[0]) as png, written_aside(paths[1]) as svg:
+        with (
+            matplotlib.rc_context({"svg.hashsalt": "handson"}),
+            written_aside(paths[0]) as png,
+            written_aside(paths[1]) as svg,
+        ):
             drawing.set_dpi(150)  # Figure.savefig draws each file twice, and drawing is what takes long
             FigureCanvasAgg(drawing).print_png(png, metadata={"Description": description})
             drawing.set_layout_engine("none")  # the places of all parts are known now
@@ -60,7 +67,8 @@ def save(drawing, path, description):
 
 
 def picture(drawing, description, width=None):
-    """A matplotlib Figure as what a notebook shows of it, with words for people who cannot see it; `width` in pixels on the page."""
+    """A matplotlib Figure as what a notebook shows of it, with words for people who cannot see it; `width` in pixels on
+    the page."""
     from IPython.display import Image
 
     png = io.BytesIO()

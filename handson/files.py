@@ -18,8 +18,8 @@ def course_folder():
 def written_aside(path, durable=True):
     """A new binary file. It gets the name `path` when the block ends without an error; otherwise it is removed.
 
-    The folder is made if needed. An old file at `path` stays until the new one is complete and on the disk. durable: False does not wait
-    for the disk; this suits files that can be written again. Raises OSError.
+    The folder is made if needed. An old file at `path` stays until the new one is complete and on the disk. durable:
+    False does not wait for the disk; this suits files that can be written again. Raises OSError.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -37,7 +37,8 @@ def written_aside(path, durable=True):
 
 
 def add_to_zip(pack, name, data, mode=0o644):
-    """Add a file to an open ZipFile. Its time is always the same, so that the same files give the same zip. data: bytes; mode: its permissions."""
+    """Add a file to an open ZipFile. Its time is always the same, so that the same files give the same zip. data:
+    bytes; mode: its permissions."""
     import zipfile  # most users of this module don't need it
 
     entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))

@@ -1,7 +1,9 @@
-"""The second environment, which `make frameworks` makes: TensorFlow, Lightning, Accelerate and JAX are in it, and nothing else of the course needs them.
+"""The second environment, which `make frameworks` makes: TensorFlow, Lightning, Accelerate and JAX are in it, and
+nothing else of the course needs them.
 
-Scripts, notebooks and probes of the unit 07_frameworks run with the course's own Python. They call `add` before they import one of these
-packages; where one environment has everything, as with environment-frameworks.yml, it changes nothing.
+Scripts, notebooks and probes of the unit 07_frameworks run with the course's own Python. They call `add` before they
+import one of these packages; where one environment has everything, as with environment-frameworks.yml, it changes
+nothing.
 """
 
 import contextlib
@@ -15,7 +17,8 @@ from handson.errors import OneSentence, say
 from handson.files import COURSE
 
 PACKAGES = ("tensorflow", "keras", "lightning", "accelerate", "jax")
-VARIABLE = "HANDSON_FRAMEWORKS"  # the folder of the environment, if it is another one, such as one that a site's users share
+# the folder of the environment, if it is another one, such as one that a site's users share
+VARIABLE = "HANDSON_FRAMEWORKS"
 
 
 class NoFrameworks(OneSentence, ImportError):
@@ -33,10 +36,15 @@ def why_not():
         return None
     there = (folder() / "handson-stamp").exists()
     if there and not _packages().is_dir():
-        return f"the second environment in {folder()} is for another Python than {sys.version.split()[0]}: type `make frameworks` in the course's folder"
+        return (
+            f"the second environment in {folder()} is for another Python than {sys.version.split()[0]}: type `make"
+            " frameworks` in the course's folder"
+        )
     if not there or not all((_packages() / name).is_dir() for name in PACKAGES):
-        return ("TensorFlow, Lightning, Accelerate and JAX are in a second environment, which is not there (or not complete): "
-                "type `make frameworks` in the course's folder (1.9 GB, a minute), and run this again")  # fmt: skip
+        return (
+            "TensorFlow, Lightning, Accelerate and JAX are in a second environment, which is not there (or not"
+            " complete): type `make frameworks` in the course's folder (1.9 GB, a minute), and run this again"
+        )
     return None
 
 

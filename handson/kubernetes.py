@@ -1,6 +1,6 @@
 """The commands ``python -m handson kubernetes ...``."""
 
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +10,7 @@ app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 Site = Annotated[str | None, typer.Option(help="A site with a table [kubernetes]; the chosen one by default.")]
 
 
-class Training(str, Enum):
+class Training(StrEnum):
     torchrun = "torchrun"
     mpi = "mpi"
     mpijob = "mpijob"
@@ -19,17 +19,25 @@ class Training(str, Enum):
 
 def _cluster(site):
     """The site's cluster; asks before it takes kubectl's current context, where the site names none."""
-    from handson.cluster.kubernetes import jobs
+    from handson.cluster.kubernetes import cluster_jobs
 
-    kubectl = jobs.cluster(site)
+    kubectl = cluster_jobs.cluster(site)
     if not kubectl.at.context:
-        typer.confirm(f"The site {kubectl.site.name} names no context. Use the current one, {kubectl.current()}?", abort=True)
+        typer.confirm(
+            f"The site {kubectl.site.name} names no context. Use the current one, {kubectl.current()}?", abort=True
+        )
     return kubectl
 
 
 @app.command()
-def render(site: Site = None, folder: Annotated[Path | None, typer.Option("-o", "--output", help="jobs/kubernetes/overlays/SITE by default.")] = None):
-    """Write a site's kustomize overlays. `kubectl kustomize FOLDER/PART` then shows the manifests; nothing is sent to a cluster."""
+def render(
+    site: Site = None,
+    folder: Annotated[
+        Path | None, typer.Option("-o", "--output", help="jobs/kubernetes/overlays/SITE by default.")
+    ] = None,
+):
+    """Write a site's kustomize overlays. `kubectl kustomize FOLDER/PART` then shows the manifests; nothing is sent to a
+    cluster."""
     from handson.cluster import site as sites
     from handson.cluster.kubernetes.render import parts, render
 
@@ -38,34 +46,41 @@ def render(site: Site = None, folder: Annotated[Path | None, typer.Option("-o", 
 
 
 @app.command()
-def apply(site: Site = None, grader: Annotated[bool, typer.Option("--grader", help="The grader instead: a controller and its engines.")] = False):
+def apply(
+    site: Site = None,
+    grader: Annotated[bool, typer.Option("--grader", help="The grader instead: a controller and its engines.")] = False,
+):
     """Create what trainings need: the namespace, the volume and its claim, the rules for the network."""
-    from handson.cluster.kubernetes import jobs
+    from handson.cluster.kubernetes import cluster_jobs
 
-    jobs.apply(_cluster(site), "grader" if grader else "course", typer.echo)
+    cluster_jobs.apply(_cluster(site), "grader" if grader else "course", typer.echo)
 
 
 @app.command()
 def keys(site: Site = None):
     """Make the Secret of ssh keys for `mpi`. They are in no file, and not shown."""
-    from handson.cluster.kubernetes import jobs
+    from handson.cluster.kubernetes import cluster_jobs
 
-    jobs.keys(_cluster(site), typer.echo)
+    cluster_jobs.keys(_cluster(site), typer.echo)
 
 
 @app.command(context_settings={"ignore_unknown_options": True})
 def submit(
     training: Annotated[Training, typer.Argument(help="How task 3 is started.")],
-    options: Annotated[list[str] | None, typer.Argument(metavar="-- OPTIONS...", help="Of the training script, such as -- --epoch=1.")] = None,
-    script: Annotated[Path | None, typer.Option(help="exercises/03_multi_node/pytorch/train_cifar_multi_node.py by default.")] = None,
+    options: Annotated[
+        list[str] | None, typer.Argument(metavar="-- OPTIONS...", help="Of the training script, such as -- --epoch=1.")
+    ] = None,
+    script: Annotated[
+        Path | None, typer.Option(help="exercises/03_multi_node/pytorch/train_cifar_multi_node.py by default.")
+    ] = None,
     site: Site = None,
     wait: Annotated[bool, typer.Option("--follow/--no-follow", help="Follow it until it has ended.")] = True,
 ):
     """Send your script of task 3 to the cluster, and follow its log."""
     from handson.cluster.follow import follow
-    from handson.cluster.kubernetes import jobs
+    from handson.cluster.kubernetes import cluster_jobs
 
-    job = jobs.submit(_cluster(site), training.value, script, options or (), typer.echo)
+    job = cluster_jobs.submit(_cluster(site), training.value, script, options or (), typer.echo)
     typer.echo(job)
     if wait:
         follow(job, say=typer.echo)
@@ -75,7 +90,6 @@ def submit(
 def follow_job(training: Training, site: Site = None):
     """Show what a training waits for, its log as it grows, and how it ends. Ctrl-C ends this, not the training."""
     from handson.cluster.follow import follow
-    from handson.cluster.kubernetes import jobs
 
     follow(f"{_cluster(site).site.name}/{training.value}", say=typer.echo)
 
@@ -83,6 +97,6 @@ def follow_job(training: Training, site: Site = None):
 @app.command()
 def delete(training: Training, site: Site = None):
     """Delete a training that has ended, or is to end. Its results stay on the shared volume."""
-    from handson.cluster.kubernetes import jobs
+    from handson.cluster.kubernetes import cluster_jobs
 
-    jobs.delete(_cluster(site), training.value, typer.echo)
+    cluster_jobs.delete(_cluster(site), training.value, typer.echo)

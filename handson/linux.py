@@ -1,4 +1,5 @@
-"""What Linux shows of processes and of itself (proc(5)), and what a process asks of it (prctl(2)). The one place that knows these formats.
+"""What Linux shows of processes and of itself (proc(5)), and what a process asks of it (prctl(2)). The one place that
+knows these formats.
 
 Batch commands, sandboxes and trainings import it: it needs the standard library only, and ctypes not before it is used.
 In these functions a `process` is a number, "self", or "PID/task/TID" for one thread of a process.
@@ -10,7 +11,8 @@ import signal
 
 DIE_WITH_PARENT, DUMPABLE, SUBREAPER, NO_NEW_PRIVILEGES = 1, 4, 36, 38  # <linux/prctl.h>
 SYS_ADMIN = 21  # <linux/capability.h>
-NAMESPACE_SETTINGS = (  # by which an administrator keeps ordinary users from making namespaces: name, value that refuses, value that allows
+# by which an administrator keeps ordinary users from making namespaces: name, value that refuses, value that allows
+NAMESPACE_SETTINGS = (
     ("user.max_user_namespaces", "0", "10000"),
     ("kernel.unprivileged_userns_clone", "0", "1"),
     ("kernel.apparmor_restrict_unprivileged_userns", "1", "0"),
@@ -45,7 +47,8 @@ def prctl(option, value):
 
 
 def end_with_parent():
-    """Have the kernel kill this process when the thread that started it ends, in the middle of a computation if need be. Raises OSError."""
+    """Have the kernel kill this process when the thread that started it ends, in the middle of a computation if need
+    be. Raises OSError."""
     prctl(DIE_WITH_PARENT, signal.SIGKILL)
 
 
@@ -70,7 +73,8 @@ def pids_of_user():
 
 
 def stat(process):
-    """The fields of proc_pid_stat(5) as bytes, from the state on, which is field 3; None when there is no such process."""
+    """The fields of proc_pid_stat(5) as bytes, from the state on, which is field 3; None when there is no such
+    process."""
     try:
         with open(f"/proc/{process}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()
@@ -79,7 +83,8 @@ def stat(process):
 
 
 def runs(process):
-    """Whether a process is there and has not ended. One that has ended stays as a "zombie" until its parent asks how."""
+    """Whether a process is there and has not ended. One that has ended stays as a "zombie" until its parent asks
+    how."""
     return (stat(process) or [b"Z"])[0] != b"Z"
 
 
@@ -125,7 +130,8 @@ def children(process):
 
 
 def environment(process):
-    """The variables that a process was started with: name -> value, as bytes. Raises OSError where it has ended, or is somebody else's."""
+    """The variables that a process was started with: name -> value, as bytes. Raises OSError where it has ended, or is
+    somebody else's."""
     with open(f"/proc/{process}/environ", "rb") as file:
         return dict(line.split(b"=", 1) for line in file.read().split(b"\0") if b"=" in line)
 
@@ -138,7 +144,8 @@ def memory(process):
 
 
 def limit_growth(size):
-    """Have the kernel refuse this process more than `size` further bytes, in memory or not (getrlimit(2): RLIMIT_DATA)."""
+    """Have the kernel refuse this process more than `size` further bytes, in memory or not (getrlimit(2):
+    RLIMIT_DATA)."""
     import resource
 
     most = resource.getrlimit(resource.RLIMIT_DATA)[1]
@@ -147,14 +154,14 @@ def limit_growth(size):
 
 
 def own_memory(process):
-    """Bytes in memory that are no files' (proc_pid_status(5): RssAnon and RssShmem). After a fork, what was not written since counts for
-    both processes. 0 once the process has ended."""
+    """Bytes in memory that are no files' (proc_pid_status(5): RssAnon and RssShmem). After a fork, what was not written
+    since counts for both processes. 0 once the process has ended."""
     return _sum(f"/proc/{process}/status", ("RssAnon:", "RssShmem:")) or 0
 
 
 def share_of_memory(process):
-    """The same, but what n processes share counts as one n-th for each (proc_pid_smaps(5)). Takes milliseconds. None if this process may
-    not know it, and once the process has ended."""
+    """The same, but what n processes share counts as one n-th for each (proc_pid_smaps(5)). Takes milliseconds. None if
+    this process may not know it, and once the process has ended."""
     return _sum(f"/proc/{process}/smaps_rollup", ("Pss_Anon:", "Pss_Shmem:"))
 
 
@@ -168,7 +175,8 @@ def _sum(path, names):
 
 
 def mapped_files(word, process="self"):
-    """The files that a process has mapped into its memory, such as libraries, and whose path contains `word`; none where it can't be looked into."""
+    """The files that a process has mapped into its memory, such as libraries, and whose path contains `word`; none
+    where it can't be looked into."""
     try:
         with open(f"/proc/{process}/maps") as maps:
             return sorted({line.split(maxsplit=5)[5].strip() for line in maps if word in line})
@@ -177,7 +185,8 @@ def mapped_files(word, process="self"):
 
 
 def file_in_memory(process, name):
-    """The path at which the file in memory (memfd_create) called `name` of a process of this user can be opened; None if it has none, or has ended."""
+    """The path at which the file in memory (memfd_create) called `name` of a process of this user can be opened; None
+    if it has none, or has ended."""
     try:
         for number in os.listdir(f"/proc/{process}/fd"):
             if os.readlink(path := f"/proc/{process}/fd/{number}").startswith(f"/memfd:{name} "):
@@ -204,7 +213,8 @@ def has_capability(number):
 
 
 def busy_ticks():
-    """core -> clock ticks that it has worked since the machine started: user, nice, system, irq and softirq of proc_stat(5)."""
+    """core -> clock ticks that it has worked since the machine started: user, nice, system, irq and softirq of
+    proc_stat(5)."""
     with open("/proc/stat") as file:
         rows = [line.split() for line in file if line.startswith("cpu")][1:]
     return {int(row[0][3:]): sum(int(row[column]) for column in (1, 2, 3, 6, 7)) for row in rows}
@@ -214,19 +224,21 @@ BUSY = 8  # processes that want each core, from which on a machine is called bus
 
 
 def running():
-    """How many processes and threads of this machine are computing or wait for a core, without the one that asks. Raises OSError where
-    there is no /proc."""
+    """How many processes and threads of this machine are computing or wait for a core, without the one that asks.
+    Raises OSError where there is no /proc."""
     with open("/proc/loadavg") as file:
         return int(file.read().split()[3].partition("/")[0]) - 1
 
 
 def boot_id():
-    """A name that the machine has from one start to the next; containers share it. Raises OSError where there is no /proc."""
+    """A name that the machine has from one start to the next; containers share it. Raises OSError where there is no
+    /proc."""
     return _setting("kernel.random.boot_id")
 
 
 def refusing_setting():
-    """(name, value that allows) of the setting that keeps ordinary users from making namespaces; None where none does."""
+    """(name, value that allows) of the setting that keeps ordinary users from making namespaces; None where none
+    does."""
     for name, refuses, allows in NAMESPACE_SETTINGS:
         try:
             if _setting(name) == refuses:

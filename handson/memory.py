@@ -1,6 +1,8 @@
-"""``python -m handson memory RUN...``: what the memory of each rank's GPU holds in a step, against what formulas predict; table and figure.
+"""``python -m handson memory RUN...``: what the memory of each rank's GPU holds in a step, against what formulas
+predict; table and figure.
 
-Runs with --gpu-memory have counted it (handson.pytorch.memory), also those that ended because it was full. Notebooks call `picture`.
+Runs with --gpu-memory have counted it (handson.pytorch.memory_counter), also those that ended because it was full.
+Notebooks call `picture`.
 """
 
 import math
@@ -29,7 +31,8 @@ class NotCounted(OneSentence, ValueError):
 
 
 def report(outs, figure_path="memory.png", predicted="", say=print):
-    """Read the runs in the folders `outs`, `say` the table line by line, draw the figure. predicted: text as `parse` takes it.
+    """Read the runs in the folders `outs`, `say` the table line by line, draw the figure. predicted: text as `parse`
+    takes it.
 
     Raises NotCounted or FigureError.
     """
@@ -41,7 +44,8 @@ def report(outs, figure_path="memory.png", predicted="", say=print):
 
 
 def picture(outs, predicted=None):
-    """The figure for a notebook. predicted: bytes of some of PARTS by name, which the student has computed. Raises NotCounted."""
+    """The figure for a notebook. predicted: bytes of some of PARTS by name, which the student has computed. Raises
+    NotCounted."""
     return figures.picture(*draw(read(outs, predicted)))
 
 
@@ -53,12 +57,15 @@ def parse(text):
         try:
             found[part.strip()] = bytes_of(size)
         except ValueError:
-            raise NotCounted(f"--predicted: {word.strip()!r} is no size of a part: write it as in parameters=1.5MB,activations=20MB") from None
+            raise NotCounted(
+                f"--predicted: {word.strip()!r} is no size of a part: write it as in parameters=1.5MB,activations=20MB"
+            ) from None
     return found
 
 
 def read(outs, predicted=None):
-    """(name, account) of every rank of the runs in the folders `outs`: what gpu_memory.read returns, with `predicted` in place of formulas.
+    """(name, account) of every rank of the runs in the folders `outs`: what gpu_memory.read returns, with `predicted`
+    in place of formulas.
 
     Raises NotCounted.
     """
@@ -71,24 +78,42 @@ def read(outs, predicted=None):
         except (OSError, ValueError) as error:
             raise NotCounted(str(error)) from None
         if not accounts:
-            raise NotCounted(f"{out} has no memory_rank*.json, so its run has not counted its memory: repeat it with --gpu-memory unlimited, or a size")
+            raise NotCounted(
+                f"{out} has no memory_rank*.json, so its run has not counted its memory: repeat it with --gpu-memory"
+                " unlimited, or a size"
+            )
         prefix = f"{out.name} " if len(outs) > 1 else ""
-        ranks += [(f"{prefix}rank {account['rank']}", account | {"predicted": account["predicted"] | (predicted or {})}) for account in accounts]
+        ranks += [
+            (f"{prefix}rank {account['rank']}", account | {"predicted": account["predicted"] | (predicted or {})})
+            for account in accounts
+        ]
     return ranks
 
 
 def table(ranks):
-    """The table as lines: for each rank the most that each part has held, the parts when their sum was highest, and what was predicted."""
+    """The table as lines: for each rank the most that each part has held, the parts when their sum was highest, and
+    what was predicted."""
     rows = [("MB", *PARTS, "together", "limit")]
     for name, account in ranks:
         peak, most, predicted = ([account[kind][part] for part in PARTS] for kind in ("peak", "most", "predicted"))
-        rows.append((f"{name}: at its peak", *map(_mb, peak), _mb(sum(peak)), "" if account["limit"] is None else _mb(account["limit"])))
+        rows.append(
+            (
+                f"{name}: at its peak",
+                *map(_mb, peak),
+                _mb(sum(peak)),
+                "" if account["limit"] is None else _mb(account["limit"]),
+            )
+        )
         rows.append(("  most of each part", *map(_mb, most), "", ""))
         rows.append(("  predicted", *map(_mb, predicted), "" if None in predicted else _mb(sum(predicted)), ""))
     widths = [max(map(len, column)) for column in zip(*rows)]
     lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]
     lines.insert(1, "-" * max(map(len, lines)))
-    lines += [f"{name} ended because its GPU was full: {words(account['asked'])} more did not fit." for name, account in ranks if account["asked"]]
+    lines += [
+        f"{name} ended because its GPU was full: {words(account['asked'])} more did not fit."
+        for name, account in ranks
+        if account["asked"]
+    ]
     return lines
 
 
@@ -97,7 +122,8 @@ def _mb(size):
 
 
 def draw(ranks):
-    """The figure: for each rank its memory over a step, and its peak beside the most of each part and the predicted one; and a description."""
+    """The figure: for each rank its memory over a step, and its peak beside the most of each part and the predicted
+    one; and a description."""
     from matplotlib.figure import Figure
 
     shown = ranks[:DRAWN]
@@ -111,11 +137,15 @@ def draw(ranks):
             if limit is not None and limit < SHOW_LIMIT * highest:
                 axes.axhline(limit / MB, color="black", linestyle="--", linewidth=1)
             axes.spines[["top", "right"]].set_visible(False)
-        over_time.set(title=name if limit is None else f"{name}, of {words(limit)}", ylabel="memory [MB]", ylim=(0, None))
+        over_time.set(
+            title=name if limit is None else f"{name}, of {words(limit)}", ylabel="memory [MB]", ylim=(0, None)
+        )
     grid[-1][0].set_xlabel("time in a step [ms]")
     handles = [_patch(part) for part in PARTS]
     drawing.legend(handles=handles, loc="outside upper center", ncols=len(PARTS), frameon=False)
-    return drawing, "Memory of each rank's GPU over a step. " + " ".join(_sentence(name, account) for name, account in shown)
+    return drawing, "Memory of each rank's GPU over a step. " + " ".join(
+        _sentence(name, account) for name, account in shown
+    )
 
 
 def _draw_step(axes, account):
@@ -133,7 +163,15 @@ def _draw_step(axes, account):
     for (time, phase), (following, _) in zip(begins, [*begins[1:], (math.inf, "")]):
         axes.axvline(time, color="0.4", linestyle=":", linewidth=0.8)
         if following - time > ROOM_FOR_NAME * times[-1]:  # a pipeline goes forward and backward many times in a step
-            axes.annotate(phase, (time, 1), xycoords=("data", "axes fraction"), xytext=(3, -2), textcoords="offset points", va="top", fontsize="small")
+            axes.annotate(
+                phase,
+                (time, 1),
+                xycoords=("data", "axes fraction"),
+                xytext=(3, -2),
+                textcoords="offset points",
+                va="top",
+                fontsize="small",
+            )
     axes.set_xlim(0, None)
 
 

@@ -1,8 +1,9 @@
-"""A simulator of pipelines: stages of a network on GPUs of their own, which pass micro-batches on. It draws when each stage does what.
+"""A simulator of pipelines: stages of a network on GPUs of their own, which pass micro-batches on. It draws when each
+stage does what.
 
-A schedule is a list for each stage of the operations that it does, in their order: "F0" is the forward of micro-batch 0, "B0" its backward.
-`simulate` trains nothing: its `Timeline` says when each operation would begin. A script that trains has measured its own, and refuses a
-schedule that is a deadlock. Notebook 06_model_parallel draws both.
+A schedule is a list for each stage of the operations that it does, in their order: "F0" is the forward of micro-batch
+0, "B0" its backward. `simulate` trains nothing: its `Timeline` says when each operation would begin. A script that
+trains has measured its own, and refuses a schedule that is a deadlock. Notebook 06_model_parallel draws both.
 """
 
 import re
@@ -22,15 +23,21 @@ class ScheduleError(OneSentence, ValueError):
 
 
 def simulate(schedule, forward=1.0, backward=2.0, transfer=0.0):
-    """The Timeline of a schedule: each stage begins an operation as soon as it is free and has what the operation needs.
+    """The Timeline of a schedule: each stage begins an operation as soon as it is free and has what the operation
+    needs.
 
-    forward, backward: how long these take each stage; transfer: from one stage to the next. Raises ScheduleError, also for a deadlock.
+    forward, backward: how long these take each stage; transfer: from one stage to the next. Raises ScheduleError, also
+    for a deadlock.
     """
     _check(schedule)
     ended, free, done = {}, [0.0] * len(schedule), [0] * len(schedule)  # (stage, operation) -> its end; of each stage
     operations = []
     while remaining := [stage for stage, names in enumerate(schedule) if done[stage] < len(names)]:
-        ready = [stage for stage in remaining if (source := _source(schedule, stage, schedule[stage][done[stage]])) is None or source in ended]
+        ready = [
+            stage
+            for stage in remaining
+            if (source := _source(schedule, stage, schedule[stage][done[stage]])) is None or source in ended
+        ]
         if not ready:
             raise ScheduleError(_deadlock(schedule, done, remaining))
         for stage in ready:
@@ -47,14 +54,21 @@ def simulate(schedule, forward=1.0, backward=2.0, transfer=0.0):
 def division_problem(stages, layers, batchsize, micro_batches):
     """Why layers or a batch cannot be divided among stages and micro-batches, as a sentence; or None."""
     if stages > layers:
-        return f"{stages} stages cannot share {layers} layers: start {layers} rank{'s' * (layers > 1)} at most, or give the network more --blocks"
+        return (
+            f"{stages} stages cannot share {layers} layers: start {layers} rank{'s' * (layers > 1)} at most, or give"
+            " the network more --blocks"
+        )
     if batchsize % micro_batches:
-        return f"a batch of {batchsize} images cannot be cut into {micro_batches} equal micro-batches: --micro-batches must divide --batchsize"
+        return (
+            f"a batch of {batchsize} images cannot be cut into {micro_batches} equal micro-batches: --micro-batches"
+            " must divide --batchsize"
+        )
     return None
 
 
 def beyond_problem(schedule, micro_batches):
-    """Which operation is of a micro-batch beyond those that there are, 0 to `micro_batches` - 1, as a sentence; or None."""
+    """Which operation is of a micro-batch beyond those that there are, 0 to `micro_batches` - 1, as a sentence; or
+    None."""
     for stage, names in enumerate(schedule):
         for name in names:
             if re.fullmatch("[FB][0-9]+", str(name)) and int(name[1:]) >= micro_batches:
@@ -72,13 +86,17 @@ def schedule_problem(schedule, micro_batches):
         return str(error)
     numbers = sorted({int(name[1:]) for name in schedule[0]})
     if numbers != list(range(micro_batches)):
-        return f"the schedule has the micro-batches {numbers}, and the batch is cut into {micro_batches}: it needs each number below {micro_batches} once"
+        return (
+            f"the schedule has the micro-batches {numbers}, and the batch is cut into {micro_batches}: it needs each"
+            f" number below {micro_batches} once"
+        )
     return None
 
 
 @dataclass
 class Timeline:
-    """When each stage does what: `operations`, in an order in which they can be done. unit: of their times, in words."""
+    """When each stage does what: `operations`, in an order in which they can be done. unit: of their times, in
+    words."""
 
     schedule: list
     operations: list
@@ -91,13 +109,15 @@ class Timeline:
 
     @property
     def bubble(self):
-        """The share of all stages' time in which they are idle: (p - 1) / (m + p - 1) for p stages and m micro-batches, if transfers take no time."""
+        """The share of all stages' time in which they are idle: (p - 1) / (m + p - 1) for p stages and m micro-batches,
+        if transfers take no time."""
         busy = sum(operation.end - operation.begin for operation in self.operations)
         return 1 - busy / (self.end * len(self.schedule))
 
     @property
     def held(self):
-        """For each stage: of how many micro-batches, at most, it holds the activations, from their forward to the end of their backward."""
+        """For each stage: of how many micro-batches, at most, it holds the activations, from their forward to the end
+        of their backward."""
         most = []
         for names in self.schedule:
             holds = [0]
@@ -119,9 +139,16 @@ class Timeline:
         axes = drawing.subplots()
         for stage, name, begin, end in self.operations:
             axes.barh(stage, end - begin, left=begin, height=0.8, **COLOURS[name[0]])
-            axes.text((begin + end) / 2, stage, name[1:], ha="center", va="center", fontsize="small", bbox=BEHIND_NUMBERS)
+            axes.text(
+                (begin + end) / 2, stage, name[1:], ha="center", va="center", fontsize="small", bbox=BEHIND_NUMBERS
+            )
         words = f"{self.bubble:.1%} of the time idle"
-        axes.set(xlabel=f"time [{self.unit}]", yticks=range(stages), yticklabels=[f"stage {stage}" for stage in range(stages)], xlim=(0, self.end))
+        axes.set(
+            xlabel=f"time [{self.unit}]",
+            yticks=range(stages),
+            yticklabels=[f"stage {stage}" for stage in range(stages)],
+            xlim=(0, self.end),
+        )
         axes.set_title(f"{title}: {words}" if title else words, loc="left", fontsize="medium", parse_math=False)
         axes.invert_yaxis()
         axes.spines[["top", "right"]].set_visible(False)
@@ -137,13 +164,18 @@ def _source(schedule, stage, name):
 
 
 def _check(schedule):
-    """Raises ScheduleError unless each stage does one forward and then one backward for each of the same micro-batches."""
+    """Raises ScheduleError unless each stage does one forward and then one backward for each of the same
+    micro-batches."""
     if not schedule or not all(schedule):
-        raise ScheduleError("a schedule needs a list of operations for each stage, such as [['F0', 'B0'], ['F0', 'B0']]")
+        raise ScheduleError(
+            "a schedule needs a list of operations for each stage, such as [['F0', 'B0'], ['F0', 'B0']]"
+        )
     for stage, names in enumerate(schedule):
         for place, name in enumerate(names):
             if not isinstance(name, str) or not re.fullmatch("[FB](0|[1-9][0-9]{0,3})", name):
-                raise ScheduleError(f"stage {stage}: {name!r} is no operation: F0 is the forward of micro-batch 0, B0 its backward")
+                raise ScheduleError(
+                    f"stage {stage}: {name!r} is no operation: F0 is the forward of micro-batch 0, B0 its backward"
+                )
             if name in names[:place]:
                 raise ScheduleError(f"stage {stage} does {name} twice")
             if name[0] == "B" and f"F{name[1:]}" not in names[:place]:
@@ -152,7 +184,9 @@ def _check(schedule):
     everything = set.union(*everybodys) | {f"B{name[1:]}" for name in set.union(*everybodys)}
     for stage, names in enumerate(everybodys):
         if missing := sorted(everything - names, key=lambda name: (int(name[1:]), name[0] == "B")):
-            raise ScheduleError(f"stage {stage} never does {missing[0]}: each stage does a forward and a backward for each micro-batch")
+            raise ScheduleError(
+                f"stage {stage} never does {missing[0]}: each stage does a forward and a backward for each micro-batch"
+            )
 
 
 def _deadlock(schedule, done, remaining):

@@ -9,7 +9,8 @@ SIZES = f"a number with KB, MB, GB or TB such as 300MB, or {UNLIMITED}"
 
 
 def bytes_of(text):
-    """The bytes in ``300MB`` or ``1.5gb`` (a MB has 2**20 bytes, as in nvidia-smi and PBS); math.inf for ``unlimited``. Raises ValueError."""
+    """The bytes in ``300MB`` or ``1.5gb`` (a MB has 2**20 bytes, as in nvidia-smi and PBS); math.inf for ``unlimited``.
+    Raises ValueError."""
     text = str(text).strip().lower()
     if text == UNLIMITED:
         return math.inf

@@ -1,6 +1,8 @@
-"""``python -m handson submit``: packs a student's exercises and notebooks into one zip, and hands it in where the site has a folder for it.
+"""``python -m handson submit``: packs a student's exercises and notebooks into one zip, and hands it in where the site
+has a folder for it.
 
-Results, data sets and the output of jobs stay out. The same work gives the same zip, so its digest shows that nothing was changed later.
+Results, data sets and the output of jobs stay out. The same work gives the same zip, so its digest shows that nothing
+was changed later.
 """
 
 import contextlib
@@ -23,7 +25,8 @@ from handson.files import course_folder, written_aside, zipped
 
 ROOMS = ("exercises", "notebooks")
 LEFT_OUT = {"results", "datasets", "__pycache__", "venv", "env"}  # and hidden folders
-LARGEST = {".ipynb": 20_000_000, ".py": 1_000_000, ".sh": 1_000_000}  # bytes of a file that is graded; files of other kinds stay out
+# bytes of a file that is graded; files of other kinds stay out
+LARGEST = {".ipynb": 20_000_000, ".py": 1_000_000, ".sh": 1_000_000}
 NAME = re.compile(r"[^\W_][\w .@+-]{0,98}[\w@+-]|[^\W_]")
 MADE_HERE = b"handson submit"  # the comment in the zip
 
@@ -33,17 +36,22 @@ class SubmitError(OneSentence, OSError):
 
 
 def submit(name=None, folder=None, checked=False, drop=True, say=print):
-    """Pack the course in `folder`, by default the one around the working directory, into NAME.zip there, and copy it to the drop folder of the
-    chosen site, if it has one and `drop`. checked: run all checks before. Returns the path of the zip. Raises OneSentence errors."""
+    """Pack the course in `folder`, by default the one around the working directory, into NAME.zip there, and copy it to
+    the drop folder of the chosen site, if it has one and `drop`. checked: run all checks before. Returns the path of
+    the zip. Raises OneSentence errors."""
     name, folder = name or getpass.getuser(), folder or course_folder()
     if not NAME.fullmatch(name):
-        raise SubmitError(f"{name!r:.60} can't be the name of a file here: use letters, digits, spaces and . @ + - with --name")
+        raise SubmitError(
+            f"{name!r:.60} can't be the name of a file here: use letters, digits, spaces and . @ + - with --name"
+        )
     target = sites.load().drop if drop else None
     files, problems = packed(folder)
     for problem in problems:
         say(problem)
     if not files:
-        raise SubmitError(f"{folder} holds no exercises and no notebooks with anything in them: change to the folder of the course")
+        raise SubmitError(
+            f"{folder} holds no exercises and no notebooks with anything in them: change to the folder of the course"
+        )
     if checked:
         check(folder, say)
     data = zipped(files, MADE_HERE)
@@ -53,7 +61,11 @@ def submit(name=None, folder=None, checked=False, drop=True, say=print):
     _written(path, data)
     handed_in = None
     try:
-        handed_in = _dropped(data, Path(target), f"{name}.{time.strftime('%Y%m%dT%H%M%SZ', now)}.{digest[:12]}.zip", path) if target else None
+        handed_in = (
+            _dropped(data, Path(target), f"{name}.{time.strftime('%Y%m%dT%H%M%SZ', now)}.{digest[:12]}.zip", path)
+            if target
+            else None
+        )
     finally:
         receipt = _receipt(path, handed_in, files, problems, digest, now)
         _written(folder / f"{name}.receipt.txt", receipt.encode())
@@ -62,14 +74,21 @@ def submit(name=None, folder=None, checked=False, drop=True, say=print):
 
 
 def packed(folder):
-    """({name: bytes}, sentences on files that are empty, unreadable or stay out, and on what is missing) of the exercises and notebooks in a course's folder."""
+    """({name: bytes}, sentences on files that are empty, unreadable or stay out, and on what is missing) of the
+    exercises and notebooks in a course's folder."""
     files, problems = {}, []
     for room in ROOMS:
         if not (folder / room).is_dir():
             problems.append(f"{room}/ is missing in {folder}.")
         for place, folders, names in os.walk(folder / room):
-            folders[:] = sorted(one for one in folders if one not in LEFT_OUT and not one.startswith(".") and not Path(place, one).is_symlink())
-            for path in (Path(place, one) for one in sorted(names) if Path(one).suffix in LARGEST and not one.startswith(".")):
+            folders[:] = sorted(
+                one
+                for one in folders
+                if one not in LEFT_OUT and not one.startswith(".") and not Path(place, one).is_symlink()
+            )
+            for path in (
+                Path(place, one) for one in sorted(names) if Path(one).suffix in LARGEST and not one.startswith(".")
+            ):
                 name = str(path.relative_to(folder))
                 data, problem = _read(path)
                 if problem:
@@ -105,14 +124,22 @@ def _read(path):
 
 
 def check(folder, say):
-    """Run the check of each task that is in the course's folder, as ``python -m grader check`` does, and report those that are not complete."""
-    tasks = sorted({path.stem for path in (folder / "notebooks").glob("[0-9][0-9]_*.ipynb")} | {path.name for path in (folder / "exercises").glob("[0-9][0-9]_*")})
+    """Run the check of each task that is in the course's folder, as ``python -m grader check`` does, and report those
+    that are not complete."""
+    tasks = sorted(
+        {path.stem for path in (folder / "notebooks").glob("[0-9][0-9]_*.ipynb")}
+        | {path.name for path in (folder / "exercises").glob("[0-9][0-9]_*")}
+    )
     open_tasks = []
     for task in (task.split("_", 1)[1] for task in tasks):
         say(f"{task}:")
         if subprocess.run([sys.executable, "-m", "grader", "check", task], cwd=folder).returncode:
             open_tasks.append(task)
-    say(f"Not complete: {', '.join(open_tasks)}. It is packed nevertheless." if open_tasks else "All tasks are complete.")
+    say(
+        f"Not complete: {', '.join(open_tasks)}. It is packed nevertheless."
+        if open_tasks
+        else "All tasks are complete."
+    )
 
 
 def _refuse_other(path):
@@ -124,7 +151,9 @@ def _refuse_other(path):
         except (OSError, zipfile.BadZipFile):
             ours = False
         if not ours:
-            raise SubmitError(f"{path} is there already, and was not made by this command: move it away, or choose another --name")
+            raise SubmitError(
+                f"{path} is there already, and was not made by this command: move it away, or choose another --name"
+            )
 
 
 def _written(path, data):
@@ -132,28 +161,38 @@ def _written(path, data):
         with written_aside(path) as file:
             file.write(data)
     except OSError as error:
-        raise SubmitError(f"{path} can't be written ({error.strerror}): make room, then run the same command again") from None
+        raise SubmitError(
+            f"{path} can't be written ({error.strerror}): make room, then run the same command again"
+        ) from None
 
 
 def _dropped(data, folder, name, path):
-    """Put `data` into the drop folder under a name that is not taken, complete or not at all, readable for those who grade. Returns its path."""
+    """Put `data` into the drop folder under a name that is not taken, complete or not at all, readable for those who
+    grade. Returns its path."""
     aside, target = folder / f".{name}.part", folder / name
     try:
         mode = folder.stat().st_mode
         if mode & stat.S_IROTH and not mode & stat.S_ISGID:
-            raise SubmitError(f"in {folder} everybody could read your work, so it stays in {path}: ask your instructor to protect that folder (chmod 3733)")
+            raise SubmitError(
+                f"in {folder} everybody could read your work, so it stays in {path}: ask your instructor to protect"
+                " that folder (chmod 3733)"
+            )
         with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-            os.fchmod(file.fileno(), 0o640 if mode & stat.S_ISGID else 0o644)  # of the folder's group, or found only by who knows its name
+            # of the folder's group, or found only by who knows its name
+            os.fchmod(file.fileno(), 0o640 if mode & stat.S_ISGID else 0o644)
         with contextlib.suppress(FileExistsError):  # the same work in the same second
             _named(aside, target)
         return target
     except OSError as error:
         if isinstance(error, OneSentence):
             raise
-        raise SubmitError(f"{folder} took nothing ({error.strerror}): your work is in {path}; try again, or give it to your instructor") from None
+        raise SubmitError(
+            f"{folder} took nothing ({error.strerror}): your work is in {path}; try again, or give it to your"
+            " instructor"
+        ) from None
     finally:
         with contextlib.suppress(OSError):
             aside.unlink()
@@ -164,7 +203,8 @@ def _named(aside, target):
     try:
         os.link(aside, target)
     except OSError as error:
-        if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS) or target.exists():  # file systems without hard links
+        # file systems without hard links
+        if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS) or target.exists():
             raise
         os.rename(aside, target)
 
@@ -176,6 +216,10 @@ def _receipt(path, handed_in, files, problems, digest, now):
         f"Folder: {path.parent}",
         f"Time:   {time.strftime('%Y-%m-%d %H:%M:%S', now)} UTC",
         f"SHA256: {digest}",
-        f"Handed in: {handed_in}" if handed_in else f"Not handed in yet: upload {path.name} where your course collects it.",
+        (
+            f"Handed in: {handed_in}"
+            if handed_in
+            else f"Not handed in yet: upload {path.name} where your course collects it."
+        ),
     ]
     return "\n".join([*lines, *problems]) + "\n"

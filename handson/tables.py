@@ -9,11 +9,15 @@ def known(table, keys):
     for key in table:
         if key not in keys:
             alike = difflib.get_close_matches(key, keys, 1)
-            raise ValueError(f"there is no key {key!r}: {f'did you mean {alike[0]!r}?' if alike else 'the keys are ' + ', '.join(keys)}")
+            raise ValueError(
+                f"there is no key {key!r}:"
+                f" {f'did you mean {alike[0]!r}?' if alike else 'the keys are ' + ', '.join(keys)}"
+            )
 
 
 def table(values, name, keys=None):
-    """The table at a key, {} without one. Raises ValueError if there is something else, or if it has a key besides `keys` (None: any)."""
+    """The table at a key, {} without one. Raises ValueError if there is something else, or if it has a key besides
+    `keys` (None: any)."""
     found = values.get(name, {})
     if not isinstance(found, dict):
         raise ValueError(f"{name} = {found!r}, but it must be a table: a line [{name}], and its keys below")
@@ -23,7 +27,8 @@ def table(values, name, keys=None):
 
 
 def text(values, key, default, pattern, wanted):
-    """The text at a key, `default` without one. Raises ValueError, which says what is `wanted`, if it is another thing than the pattern."""
+    """The text at a key, `default` without one. Raises ValueError, which says what is `wanted`, if it is another thing
+    than the pattern."""
     value = values.get(key, default)
     if key in values and not (isinstance(value, str) and re.fullmatch(pattern, value)):
         raise ValueError(f"{key} = {value!r}, but it must be {wanted}")

@@ -1,4 +1,5 @@
-"""For all tests: signals as in a terminal, which tests are quick, and the order in which several processes share the files."""
+"""For all tests: signals as in a terminal, which tests are quick, and the order in which several processes share the
+files."""
 
 import gc
 import os
@@ -18,28 +19,42 @@ MOST_OPEN = 200  # files in one process of pytest, all servers and databases of 
 SCOPES = (  # of tests that share a process, where that is not a file: what stands in the groups names the scope
     r"(tests/slurm/)",  # one Slurm
     r"(tests/grader/test_sandbox_)",  # a user whose processes are counted
-    r"(tests/pytorch/)test_(?:batches|cntk|communication|evaluator|memory|memory_saved|one_big_batch|pipeline|products|resume|schedules|train_restarts)\.",  # a process that ranks are forked from
+    # a process that ranks are forked from
+    r"(tests/pytorch/)test_(?:batches|cntk|communication|evaluator|memory|memory_saved|one_big_batch|pipeline|products|resume|schedules|train_restarts)\.",
     r"(tests/grader/)test_(?:judging|mutants.py::test_(?:the|every)_)",  # a box's server
-    r"(tests/frameworks/)test_(?:jax|several_processes|tensorflow_bad_input|translated_scripts)",  # a process that imports the systems for all others
+    # a process that imports the systems for all others
+    r"(tests/frameworks/)test_(?:jax|several_processes|tensorflow_bad_input|translated_scripts)",
     r"(tests/grader/test_mutants.py::\w+\[[a-z_]+-)",  # the known answers of a unit
     r"(tests/browser/)",  # one Chromium and one JupyterLab, and notebooks that use each other's runs
 )
 LONGEST = (  # these begin, in this order
-    "tests/browser/", "tests/grader/test_mutants.py", "tests/grader/test_class_of_1000.py", "tests/grader/test_hostile.py",
-    "tests/grader/test_grade.py", "tests/grader/test_clusters.py", "tests/grader/test_no_answers.py", "tests/grader/test_nbgrader.py",
-    "tests/pytorch/test_failing_ranks.py", "tests/slurm/",
-)  # fmt: skip
+    "tests/browser/",
+    "tests/grader/test_mutants.py",
+    "tests/grader/test_class_of_1000.py",
+    "tests/grader/test_hostile.py",
+    "tests/grader/test_grade.py",
+    "tests/grader/test_clusters.py",
+    "tests/grader/test_no_answers.py",
+    "tests/grader/test_nbgrader.py",
+    "tests/pytorch/test_failing_ranks.py",
+    "tests/slurm/",
+)
 
-# Threads that wait for work sleep. By itself libgomp lets them spin, on cores that several processes of tests share: half of what PyTorch takes there.
+# Threads that wait for work sleep. By itself libgomp lets them spin, on cores that several processes of tests share:
+# half of what PyTorch takes there.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")  # the same for NumPy's: half of what its import takes
-os.environ.setdefault("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1")  # and ranks of MPICH sleep between two looks: else one that waits takes a whole core
+# and ranks of MPICH sleep between two looks: else one that waits takes a whole core
+os.environ.setdefault("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1")
 
-os.environ["MPIEXEC_PORT_RANGE"] = launcher.on_this_host()["MPIEXEC_PORT_RANGE"]  # other tests' servers end, and their clients look for them
+# other tests' servers end, and their clients look for them
+os.environ["MPIEXEC_PORT_RANGE"] = launcher.on_this_host()["MPIEXEC_PORT_RANGE"]
 
-OTHER_SYSTEMS = r"tests/frameworks/|tests/grader/test_(?:mutants|conceded)\.py.*\[frameworks"  # in the names of tests that need the second environment
+# in the names of tests that need the second environment
+OTHER_SYSTEMS = r"tests/frameworks/|tests/grader/test_(?:mutants|conceded)\.py.*\[frameworks"
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background; what tests start would ignore Ctrl-C, too
+# as in a shell's background; what tests start would ignore Ctrl-C, too
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -50,7 +65,8 @@ class ByScope(LoadFileScheduling):
         return scope(nodeid)
 
     def _reschedule(self, node):
-        """xdist hands out the next scope when this one has two tests left. If the first of them is long, that scope would wait for it."""
+        """xdist hands out the next scope when this one has two tests left. If the first of them is long, that scope
+        would wait for it."""
         if self._pending_of(self.assigned_work[node]) <= 1 or not self.workqueue:
             super()._reschedule(node)
 
@@ -62,7 +78,8 @@ def scope(nodeid):
 
 
 def pytest_xdist_auto_num_workers(config):
-    """Of `-n auto`, on two cores: many tests wait. Each process imports the tests and torch first, a tenth of what the quick tests take."""
+    """Of `-n auto`, on two cores: many tests wait. Each process imports the tests and torch first, a tenth of what the
+    quick tests take."""
     return 3 if config.option.markexpr == "quick" else 4
 
 
@@ -73,8 +90,9 @@ def pytest_xdist_make_scheduler(config, log):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    """Keep what pytest makes of the tests' files for the next run, also where PYTHONDONTWRITEBYTECODE is set: it is half of the collection.
-    Nothing that it makes becomes garbage, so that looking for it only takes time, then and later."""
+    """Keep what pytest makes of the tests' files for the next run, also where PYTHONDONTWRITEBYTECODE is set: it is
+    half of the collection. Nothing that it makes becomes garbage, so that looking for it only takes time, then and
+    later."""
     before, sys.dont_write_bytecode = sys.dont_write_bytecode, False
     gc.disable()
     try:
@@ -87,28 +105,48 @@ def pytest_collection():
 
 def pytest_ignore_collect(collection_path, config):
     """Where only quick tests are wanted, leave out the files that have none: each process would import them."""
-    if config.option.markexpr == "quick" and collection_path.suffix == ".py" and re.search(r"^pytestmark = .*mark\.slow", collection_path.read_text(), re.MULTILINE):
+    if (
+        config.option.markexpr == "quick"
+        and collection_path.suffix == ".py"
+        and re.search(r"^pytestmark = .*mark\.slow", collection_path.read_text(), re.MULTILINE)
+    ):
         return True
 
 
 def pytest_addoption(parser):
-    parser.addoption("--frameworks", action="store_true", help="the tests that need the second environment (make frameworks), and no others")
-    parser.addoption("--pictures", type=Path, metavar="FOLDER", help="keep pictures of the notebooks that run in a browser")
+    parser.addoption(
+        "--frameworks",
+        action="store_true",
+        help="the tests that need the second environment (make frameworks), and no others",
+    )
+    parser.addoption(
+        "--pictures", type=Path, metavar="FOLDER", help="keep pictures of the notebooks that run in a browser"
+    )
 
 
 def pytest_configure(config):
-    """Without --frameworks there is no second environment, as on most machines; which tests pass then does not depend on whether it is installed."""
-    os.environ["HANDSON_FRAMEWORKS"] = str(Path(__file__).parents[1] / ".venv-frameworks") if config.getoption("--frameworks") else os.devnull
+    """Without --frameworks there is no second environment, as on most machines; which tests pass then does not depend
+    on whether it is installed."""
+    os.environ["HANDSON_FRAMEWORKS"] = (
+        str(Path(__file__).parents[1] / ".venv-frameworks") if config.getoption("--frameworks") else os.devnull
+    )
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave out the tests of the other systems, or all but these. Mark all tests `quick` but the slow ones. The longest scopes come first, then
-    the files with slow tests, so that all processes end at about the same time."""
-    unwanted = {item for item in items if bool(re.search(OTHER_SYSTEMS, item.nodeid)) != config.getoption("--frameworks")}
+    """Leave out the tests of the other systems, or all but these. Mark all tests `quick` but the slow ones. The longest
+    scopes come first, then the files with slow tests, so that all processes end at about the same time."""
+    unwanted = {
+        item for item in items if bool(re.search(OTHER_SYSTEMS, item.nodeid)) != config.getoption("--frameworks")
+    }
     config.hook.pytest_deselected(items=list(unwanted))
     items[:] = [item for item in items if item not in unwanted]
     slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: (next((place for place, start in enumerate(LONGEST) if item.nodeid.startswith(start)), len(LONGEST)), item.path not in slow))
+    items.sort(
+        key=lambda item: (
+            next((place for place, start in enumerate(LONGEST) if item.nodeid.startswith(start)), len(LONGEST)),
+            item.path not in slow,
+        )
+    )
     for item in items:
         if not item.get_closest_marker("slow"):
             item.add_marker("quick")
@@ -126,7 +164,9 @@ def pytest_runtest_teardown(item):
 def pytest_terminal_summary(terminalreporter):
     """Name the scopes that took the longest, so that whoever adds to them sees it."""
     seconds = Counter()
-    for report in (report for reports in terminalreporter.stats.values() for report in reports if hasattr(report, "duration")):
+    for report in (
+        report for reports in terminalreporter.stats.values() for report in reports if hasattr(report, "duration")
+    ):
         seconds[scope(report.nodeid)] += report.duration
     for name, spent in seconds.most_common(SLOWEST):
         terminalreporter.write_line(f"{spent:5.0f} s  {name}")

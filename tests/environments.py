@@ -12,17 +12,23 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-QUICK_START = {"PYTHONPATH": str(ROOT / "tests/quick_start")}  # whatever Python finds this has the stand-in for PyTorch's compiler
+# whatever Python finds this has the stand-in for PyTorch's compiler
+QUICK_START = {"PYTHONPATH": str(ROOT / "tests/quick_start")}
 
 
 def environment_of(course, folder):
-    """A virtual environment in `folder` that has what this one has, but the packages and commands of the course or bundle at `course`, and a
-    stand-in for PyTorch's compiler (no_compiler.py). Returns the folder of its programs."""
+    """A virtual environment in `folder` that has what this one has, but the packages and commands of the course or
+    bundle at `course`, and a stand-in for PyTorch's compiler (no_compiler.py). Returns the folder of its programs."""
     ours = Path(sys.prefix)
     packages = Path(sysconfig.get_path("purelib")).relative_to(ours)
     (folder / packages).mkdir(parents=True)
     (folder / "bin").mkdir()
-    for path in [*ours.iterdir(), *(ours / "bin").iterdir(), *(ours / packages.parent.parent).iterdir(), *(ours / packages).iterdir()]:
+    for path in [
+        *ours.iterdir(),
+        *(ours / "bin").iterdir(),
+        *(ours / packages.parent.parent).iterdir(),
+        *(ours / packages).iterdir(),
+    ]:
         place = folder / path.relative_to(ours)
         if not place.exists() and not path.name.startswith("__editable__"):
             place.symlink_to(path)
@@ -32,14 +38,17 @@ def environment_of(course, folder):
     for name, entry in (scripts | {"torchrun": "torch.distributed.run:main"}).items():
         module, function = entry.split(":")
         (folder / "bin" / name).unlink()
-        (folder / "bin" / name).write_text(f"#!{folder}/bin/python\nimport sys\nfrom {module} import {function}\nsys.exit({function}())\n")
+        (folder / "bin" / name).write_text(
+            f"#!{folder}/bin/python\nimport sys\nfrom {module} import {function}\nsys.exit({function}())\n"
+        )
         (folder / "bin" / name).chmod(0o755)
     return folder / "bin"
 
 
 @contextmanager
 def entered(folder):
-    """Within it, commands and notebooks' kernels are those of an environment in `folder`, with the packages and commands of this course."""
+    """Within it, commands and notebooks' kernels are those of an environment in `folder`, with the packages and
+    commands of this course."""
     programs = environment_of(ROOT, folder / "venv")
     place = folder / "kernels/python3"
     place.mkdir(parents=True)

@@ -1,14 +1,17 @@
-"""A stand-in for PyTorch's compiler: each process imports it with its first optimizer, though nothing is compiled, for 1.5 to 1.9 s of CPU.
+"""A stand-in for PyTorch's compiler: each process imports it with its first optimizer, though nothing is compiled, for
+1.5 to 1.9 s of CPU.
 
-Processes of notebooks in tests import this first, and those of most trainings, on a Slurm and in pods, too (environments.py): half of what a rank
-takes to start is saved. It does what the compiler does where nothing is compiled. When anything else is asked of it, the real one takes its
-place. All other tests and the tour have PyTorch as it comes.
+Processes of notebooks in tests import this first, and those of most trainings, on a Slurm and in pods, too
+(environments.py): half of what a rank takes to start is saved. It does what the compiler does where nothing is
+compiled. When anything else is asked of it, the real one takes its place. All other tests and the tour have PyTorch as
+it comes.
 
-A third of what remains goes into what only tensors without data need: operators that compute nothing but shapes. They are left out, too, until
-something in USE_SHAPES is imported. (Without them, such an operator says that it is not implemented.)
+A third of what remains goes into what only tensors without data need: operators that compute nothing but shapes. They
+are left out, too, until something in USE_SHAPES is imported. (Without them, such an operator says that it is not
+implemented.)
 
-Garbage is collected seldom, since what modules make as they load is none: another 6 %. And MPICH's ranks sleep between two looks for a
-message: by themselves they look all the time, on cores that others need to compute (conftest.py).
+Garbage is collected seldom, since what modules make as they load is none: another 6 %. And MPICH's ranks sleep between
+two looks for a message: by themselves they look all the time, on cores that others need to compute (conftest.py).
 """
 
 import functools
@@ -24,7 +27,10 @@ EXTRAS = "pytorch_pfn_extras._dynamo"
 SHAPES = ("torch._meta_registrations", "torch.distributed._meta_registrations", "torch.export")
 USE_SHAPES = ("torch.distributed.tensor", "torch.distributed.fsdp")
 NOTHING = {  # module -> name -> what it does where nothing is compiled
-    "torch._dynamo": {"graph_break": lambda *_, **__: None, "disable": lambda function=None, *_, **__: function or (lambda one: one)},
+    "torch._dynamo": {
+        "graph_break": lambda *_, **__: None,
+        "disable": lambda function=None, *_, **__: function or (lambda one: one),
+    },
     "torch._dynamo.utils": {"get_optimize_ddp_mode": lambda: "ddp_optimizer"},
     "torch._dynamo.trace_rules": {"clear_lru_cache": lambda: None},
     "torch._inductor": {},
@@ -85,7 +91,8 @@ def real(name):
     if FINDER in sys.meta_path:
         sys.meta_path.remove(FINDER)
         forget(NOTHING)
-        importlib.import_module(SHAPES[0])  # before what it imports itself, as PyTorch does: the other way round is a circle
+        # before what it imports itself, as PyTorch does: the other way round is a circle
+        importlib.import_module(SHAPES[0])
     return importlib.import_module(name)
 
 

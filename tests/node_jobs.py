@@ -40,11 +40,22 @@ class Jobs:
         path = os.pathsep.join([*map(str, path), sysconfig.get_path("scripts"), os.environ["PATH"]])
         unwanted = ("PBS_", "HANDSON_", "OMP_", "PMI")
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith(unwanted)}
-        self.environment |= {"PATH": path, "HANDSON_PBS_HOME": str(self.state), "HANDSON_SITE": str(self.site), "TMPDIR": str(self.temporary)}
+        self.environment |= {
+            "PATH": path,
+            "HANDSON_PBS_HOME": str(self.state),
+            "HANDSON_SITE": str(self.site),
+            "TMPDIR": str(self.temporary),
+        }
 
     def __call__(self, *command, **environment):
         return subprocess.run(
-            command, cwd=self.folder, env=self.environment | environment, capture_output=True, text=True, timeout=PATIENCE, stdin=subprocess.DEVNULL
+            command,
+            cwd=self.folder,
+            env=self.environment | environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            stdin=subprocess.DEVNULL,
         )
 
     def submit(self, script, *arguments, select="2:ngpus=2:mpiprocs=2:ompthreads=1", **environment):
@@ -58,7 +69,11 @@ class Jobs:
     def ended(self, number):
         """The attributes of a job as a dict when it has ended, else None."""
         out = self("qstat", "-xf", number).stdout.replace("\n\t", "")
-        return dict(line.strip().split(" = ", 1) for line in out.splitlines() if " = " in line) if "job_state = F" in out else None
+        return (
+            dict(line.strip().split(" = ", 1) for line in out.splitlines() if " = " in line)
+            if "job_state = F" in out
+            else None
+        )
 
     def finish(self, number):
         """Wait for the end of a job; returns its attributes."""
@@ -91,7 +106,9 @@ class Jobs:
                 words, environment = (Path(f"/proc/{pid}/{name}").read_bytes() for name in ("cmdline", "environ"))
             except OSError:
                 continue
-            if words and (f"{self.state}/".encode() in words or f"HANDSON_PBS_HOME={self.state}".encode() in environment):
+            if words and (
+                f"{self.state}/".encode() in words or f"HANDSON_PBS_HOME={self.state}".encode() in environment
+            ):
                 found[int(pid)] = words.replace(b"\0", b" ").decode()
         return found
 
@@ -113,8 +130,13 @@ def living_namespaces(pids):
 
 
 def holders(names):
-    """(pid, start) of all processes in one of these namespaces. The kernel gives a namespace's number again, to others' processes, which these two tell apart."""
-    return {(pid, start) for pid in linux.every_pid() if names & living_namespaces([pid]) and (start := linux.start_time(pid)) is not None}
+    """(pid, start) of all processes in one of these namespaces. The kernel gives a namespace's number again, to others'
+    processes, which these two tell apart."""
+    return {
+        (pid, start)
+        for pid in linux.every_pid()
+        if names & living_namespaces([pid]) and (start := linux.start_time(pid)) is not None
+    }
 
 
 def children(pid):

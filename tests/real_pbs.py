@@ -1,8 +1,8 @@
 """A site's own PBS, for tests: programs that the course's commands take for a real one and give way to.
 
-Behind them is the embedded PBS, whose answers are those of a real one (tests/pbs/test_pbs_answers.py). Its jobs run without what only the
-embedded one gives them: no process knows the job's virtual nodes, so all that reaches another node goes by pbsdsh, which hands back neither
-output nor status.
+Behind them is the embedded PBS, whose answers are those of a real one (tests/pbs/test_pbs_answers.py). Its jobs run
+without what only the embedded one gives them: no process knows the job's virtual nodes, so all that reaches another
+node goes by pbsdsh, which hands back neither output nor status.
 """
 
 import os
@@ -25,7 +25,7 @@ if {name!r} == "pbsdsh":
     words[program:program] = ["env", {without}]
 os.execv({path!r}, [{path!r}, *words])
 """
-SHELL = "#!/bin/sh\nunset {hidden}\nexec /bin/bash \"$@\"\n"
+SHELL = '#!/bin/sh\nunset {hidden}\nexec /bin/bash "$@"\n'
 
 
 def install(folder):
@@ -35,7 +35,9 @@ def install(folder):
     texts = {"shell": SHELL.format(hidden=" ".join(HIDDEN))}
     without = ", ".join(repr(word) for name in HIDDEN for word in ("-u", name))
     for name in COMMANDS:
-        texts[name] = PROGRAM.format(name=name, shell=str(shell), without=without, path=os.path.join(sysconfig.get_path("scripts"), name))
+        texts[name] = PROGRAM.format(
+            name=name, shell=str(shell), without=without, path=os.path.join(sysconfig.get_path("scripts"), name)
+        )
     for name, text in texts.items():
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)

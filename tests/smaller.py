@@ -14,7 +14,9 @@ SETTINGS = {
     "--method {BUCKETS} --epoch 1 --batchsize 50": "--method {BUCKETS} --epoch 1 --batchsize 250",
     'for method in ("one-bucket", "600-KB")]': 'for method in ("600-KB",)]',
     "--largest 4194304": "--largest 524288",
-    "local-sgd-1 local-sgd-4 local-sgd-12 local-sgd-36 block-momentum-4 block-momentum-12": "local-sgd-1 local-sgd-12 block-momentum-12",
+    "local-sgd-1 local-sgd-4 local-sgd-12 local-sgd-36 block-momentum-4 block-momentum-12": (
+        "local-sgd-1 local-sgd-12 block-momentum-12"
+    ),
     "OPTIONS=-e 3 {options}": "OPTIONS=-e 1 {options}",
     '"float16": "--communicator hierarchical --allreduce-grad-dtype float16",': "",
     "STEPS = 20": "STEPS = 6",
@@ -42,10 +44,14 @@ def smaller(source):
 
 
 def few_images(folder, train=480, test=60):
-    """Write a data set "digits" with the first of its images into `folder`: as HANDSON_DATA, it replaces the course's."""
+    """Write a data set "digits" with the first of its images into `folder`: as HANDSON_DATA, it replaces the
+    course's."""
     path, entry = data.find("digits")
     counts = {"train": train, "test": test}
-    arrays = {name: array[: counts.get(name.partition("_")[0])] if array.ndim else array for name, array in data.read(path, entry).items()}
+    arrays = {
+        name: array[: counts.get(name.partition("_")[0])] if array.ndim else array
+        for name, array in data.read(path, entry).items()
+    }
     folder.mkdir()
     numpy.savez(folder / "digits.npz", **arrays)
     (folder / "datasets.toml").write_text('[digits]\ntitle = "digits"\n')

@@ -10,7 +10,11 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def curves():
-    plans = {"learns": Plan(64, [0.02] * 30), "stands still": Plan(64, [0.02] + [0.0] * 29), "an epoch": Plan(256, [0.02] * 6)}
+    plans = {
+        "learns": Plan(64, [0.02] * 30),
+        "stands still": Plan(64, [0.02] + [0.0] * 29),
+        "an epoch": Plan(256, [0.02] * 6),
+    }
     return big_batches.run(plans, seeds=2)
 
 

@@ -26,7 +26,18 @@ def a_run(unit="single_gpu", workers=1, nodes=1, rate=100.0, track="pytorch", lo
     """The result of a run at `rate` images/s."""
     log = [{"validation/main/loss": 9.0, "validation/main/accuracy": 0.1}]
     log += [{"validation/main/loss": loss, "validation/main/accuracy": accuracy}]
-    fields = dict(script=f"train_cifar_{unit}", profiled=False, device="virtual GPU 0", dataset="digits", size=256, batchsize=32, epochs=4, seed=0, images=6000, log=log)
+    fields = dict(
+        script=f"train_cifar_{unit}",
+        profiled=False,
+        device="virtual GPU 0",
+        dataset="digits",
+        size=256,
+        batchsize=32,
+        epochs=4,
+        seed=0,
+        images=6000,
+        log=log,
+    )
     return Result(unit=unit, track=track, workers=workers, nodes=nodes, seconds=6000 / rate, **fields | changes)
 
 
@@ -81,12 +92,17 @@ def test_another_script_on_one_gpu_is_the_baseline_where_there_is_no_single_gpu_
 
 
 def test_of_several_methods_on_one_worker_the_plain_one_is_the_baseline_and_a_faster_one_is_possible():
-    methods = [a_run("multi_gpu", 1, rate=rate, communicator=method) for method, rate in (("checkpoint", 50), ("plain", 100), ("zero", 130))]
+    methods = [
+        a_run("multi_gpu", 1, rate=rate, communicator=method)
+        for method, rate in (("checkpoint", 50), ("plain", 100), ("zero", 130))
+    ]
     assert [row.speedup for row in table(methods)] == pytest.approx([0.5, 1, 1.3]) and impossible(methods) == []
 
 
 def test_many_series_leave_room_for_the_figure():
-    drawing, _ = draw([a_run("multi_gpu", 2, communicator=f"method-{number}-{'of-many-words-' * 9}") for number in range(30)])
+    drawing, _ = draw(
+        [a_run("multi_gpu", 2, communicator=f"method-{number}-{'of-many-words-' * 9}") for number in range(30)]
+    )
     names = [name.get_text() for name in drawing.axes[0].get_legend().get_texts()]
     assert len(names) == IN_LEGEND and names[-1] == "and 19 more: see the table" and max(map(len, names)) <= LONGEST
 
@@ -99,7 +115,9 @@ def test_each_track_is_measured_against_its_own_single_run():
     runs = [a_run(rate=100), a_run("multi_gpu", 2, rate=150)]
     runs += [a_run(track="chainer", rate=50), a_run("multi_gpu", 2, track="chainer", rate=90)]
     rows = table(runs)
-    assert [(row.track, row.name) for row in rows] == [(t, k) for t in ("pytorch", "chainer") for k in ("single_gpu", "multi_gpu")]
+    assert [(row.track, row.name) for row in rows] == [
+        (t, k) for t in ("pytorch", "chainer") for k in ("single_gpu", "multi_gpu")
+    ]
     assert [row.speedup for row in rows] == pytest.approx([1, 1.5, 1, 1.8])
 
 
@@ -111,16 +129,22 @@ def test_tasks_and_nodes_with_equally_many_workers_stay_apart():
 def test_scripts_of_one_system_with_equally_many_workers_have_a_line_each_from_one_worker():
     given = {"unit": "frameworks", "track": "tensorflow"}
     scripts = [("single_gpu", 1, 100), ("mirrored", 2, 150), ("multi_worker", 2, 120)]
-    left = draw([a_run(script=f"train_cifar_{name}", workers=workers, rate=rate, **given) for name, workers, rate in scripts])[0].axes[0]
+    left = draw(
+        [a_run(script=f"train_cifar_{name}", workers=workers, rate=rate, **given) for name, workers, rate in scripts]
+    )[0].axes[0]
     lines = {tuple(map(float, line.get_ydata())) for line in left.get_lines() if line.get_linestyle() != "None"}
     assert {(100.0, 150.0), (100.0, 120.0)} <= lines
-    assert {"TensorFlow, mirrored", "TensorFlow, multi worker"} <= {name.get_text() for name in left.get_legend().get_texts()}
+    assert {"TensorFlow, mirrored", "TensorFlow, multi worker"} <= {
+        name.get_text() for name in left.get_legend().get_texts()
+    }
 
 
 def test_without_a_single_run_the_table_says_why_there_is_no_speedup():
     lines = text(table([a_run("multi_gpu", 2), a_run(track="chainer"), a_run("multi_gpu", 2, track="chainer")]))
     assert words(lines[3])[5:7] == ["-", "-"] and words(lines[5])[5] == "1.00"
-    assert lines[-1] == "There is no speed-up without a single-GPU run under the same conditions (track pytorch): add it."
+    assert (
+        lines[-1] == "There is no speed-up without a single-GPU run under the same conditions (track pytorch): add it."
+    )
 
 
 @pytest.mark.parametrize(
@@ -150,7 +174,15 @@ def test_runs_that_differ_in_seed_alone_are_repeats():
 
 def test_another_script_and_a_recording_are_shown_as_such_and_never_averaged_with_the_lectures():
     slow = a_run("profiling", 2, rate=50, script="uneven_work")
-    rows = table([a_run(), a_run("multi_gpu", 2, rate=180), slow, a_run("multi_gpu", 2, rate=170, profiled=True), a_run(rate=95, profiled=True)])
+    rows = table(
+        [
+            a_run(),
+            a_run("multi_gpu", 2, rate=180),
+            slow,
+            a_run("multi_gpu", 2, rate=170, profiled=True),
+            a_run(rate=95, profiled=True),
+        ]
+    )
     assert [(row.name, row.throughput, row.speedup) for row in rows] == [
         ("single_gpu", pytest.approx(100), pytest.approx(1)),
         ("multi_gpu", pytest.approx(180), pytest.approx(1.8)),
@@ -159,7 +191,11 @@ def test_another_script_and_a_recording_are_shown_as_such_and_never_averaged_wit
         ("uneven_work", pytest.approx(50), None),
     ]
     lines = text(rows)
-    assert [line.rpartition("  ")[2] for line in lines[5:8]] == ["profiled", "profiled", "another script than the lecture's: uneven_work"]
+    assert [line.rpartition("  ")[2] for line in lines[5:8]] == [
+        "profiled",
+        "profiled",
+        "another script than the lecture's: uneven_work",
+    ]
     assert "Warning: the runs differ in script and recording: compare only those under the same conditions." in lines
     assert text(table([slow]))[0].endswith("virtual GPUs, another script than the lecture's: uneven_work")
 
@@ -189,7 +225,9 @@ def test_one_overloaded_run_changes_the_row_little():
 
 
 def test_a_speedup_that_cannot_be_is_questioned():
-    shared = a_run("multi_node", 4, 2, rate=373, device="4 virtual GPUs: processes with one thread each, sharing 2 cores equally")
+    shared = a_run(
+        "multi_node", 4, 2, rate=373, device="4 virtual GPUs: processes with one thread each, sharing 2 cores equally"
+    )
     [sentence] = impossible([a_run(), shared])
     assert sentence.startswith("The speed-up of multi_node (pytorch), 3.73, is more than 2 cores can give. ")
     assert impossible([a_run(), a_run("multi_node", 4, 2, rate=373)]) == impossible(lecture()) == []
@@ -240,7 +278,15 @@ def test_the_figure_is_written_as_png_and_svg_with_a_description(tmp_path):
 def test_the_figure_names_axes_with_units_and_every_line(tmp_path):
     runs = lecture() + [dataclasses.replace(run, track="chainer") for run in lecture()]
     source = drawn(runs, tmp_path / "plot")[1]
-    for label in ("throughput [images/s]", "speed-up over one worker", "workers", "PyTorch", "Chainer", "ideal", "the lecture"):
+    for label in (
+        "throughput [images/s]",
+        "speed-up over one worker",
+        "workers",
+        "PyTorch",
+        "Chainer",
+        "ideal",
+        "the lecture",
+    ):
         assert label in source  # matplotlib writes each text beside its outlines
 
 
@@ -253,14 +299,18 @@ def axes_of(results, tmp_path, monkeypatch):
 
 
 def points(axes, marker):
-    return [sorted(zip(*line.get_data())) for line in axes.lines if line.get_marker() == marker and len(line.get_xdata())]
+    return [
+        sorted(zip(*line.get_data())) for line in axes.lines if line.get_marker() == marker and len(line.get_xdata())
+    ]
 
 
 def test_every_repeat_is_a_point_and_the_ideal_line_starts_at_their_mean(tmp_path, monkeypatch):
     runs = [a_run(rate=90), a_run(rate=110), a_run("multi_gpu", 2, rate=140), a_run("multi_gpu", 2, rate=160)]
     left, right = axes_of(runs, tmp_path, monkeypatch)
     assert points(left, "o")[0] == [pytest.approx(point) for point in [(1, 90), (1, 110), (2, 140), (2, 160)]]
-    lines = [line.get_xydata().tolist() for line in left.lines if line.get_linestyle() == "--" and len(line.get_xdata())]
+    lines = [
+        line.get_xydata().tolist() for line in left.lines if line.get_linestyle() == "--" and len(line.get_xdata())
+    ]
     assert lines == [[[1, pytest.approx(100)], [2, pytest.approx(200)]]]
     assert points(right, "o")[0] == [(1, 1), (2, pytest.approx(1.5))]
 
@@ -270,7 +320,15 @@ def test_tracks_differ_in_more_than_colour(tmp_path, monkeypatch):
     assert points(left, "o") and points(left, "^") and points(right, "o") and points(right, "^")
 
 
-@pytest.mark.parametrize("runs", [[a_run()], [a_run("multi_gpu", 3)], [a_run(), a_run(size=64), a_run(track="other")], [a_run(dataset="$\\x$"), a_run(dataset="$}$")]])
+@pytest.mark.parametrize(
+    "runs",
+    [
+        [a_run()],
+        [a_run("multi_gpu", 3)],
+        [a_run(), a_run(size=64), a_run(track="other")],
+        [a_run(dataset="$\\x$"), a_run(dataset="$}$")],
+    ],
+)
 def test_any_set_of_runs_can_be_drawn(tmp_path, runs):
     drawn(runs, tmp_path / "plot")
 
@@ -308,7 +366,10 @@ def test_the_command_prints_the_table_and_where_the_figure_is(tmp_path):
     outs = [write(run, tmp_path / str(number)).parent for number, run in enumerate(lecture())]
     done = command(*outs, "-o", tmp_path / "plots" / "speed.png", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines() == [*text(table(lecture())), f"Figure: {tmp_path}/plots/speed.png and {tmp_path}/plots/speed.svg"]
+    assert done.stdout.splitlines() == [
+        *text(table(lecture())),
+        f"Figure: {tmp_path}/plots/speed.png and {tmp_path}/plots/speed.svg",
+    ]
     assert (tmp_path / "plots" / "speed.png").exists()
 
 
@@ -331,10 +392,16 @@ def test_runs_that_failed_or_go_on_are_left_out_and_named(tmp_path):
     done = called("results/failed", "results/stopped", *outs, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     left_out, *others = done.stdout.splitlines()
-    assert left_out == ("2 of 5 folders are left out, such as results/failed: they have no result.json, which a run writes when it ends well.")
+    assert (
+        left_out
+        == "2 of 5 folders are left out, such as results/failed: they have no result.json, which a run writes when it"
+        " ends well."
+    )
     assert others[:-1] == text(table(lecture()))
     done = called("results/faild", *outs, cwd=tmp_path)
-    assert done.returncode == 2 and "there is no results/faild" in done.stderr, "a name that does not exist is a mistake"
+    assert done.returncode == 2 and "there is no results/faild" in done.stderr, (
+        "a name that does not exist is a mistake"
+    )
 
 
 def test_results_of_an_older_version_are_left_out_and_named(tmp_path):
@@ -346,15 +413,23 @@ def test_results_of_an_older_version_are_left_out_and_named(tmp_path):
     done = called(out, tmp_path / "old", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     first, *others = done.stdout.splitlines()
-    assert first.startswith(f"Left out: {tmp_path}/old/result.json is of an older version of the course") and others[:-1] == text(table([a_run()]))
+    assert first.startswith(f"Left out: {tmp_path}/old/result.json is of an older version of the course") and others[
+        :-1
+    ] == text(table([a_run()]))
     done = called(tmp_path / "old", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (2, "") and done.stderr.count("\n") == 1 and "older version of the course" in done.stderr
+    assert (
+        (done.returncode, done.stdout) == (2, "")
+        and done.stderr.count("\n") == 1
+        and "older version of the course" in done.stderr
+    )
 
 
 def test_a_directory_without_result_ends_with_one_sentence_and_status_2(tmp_path):
     done = called(tmp_path, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"handson compare: there is no {tmp_path}/result.json") and done.stderr.count("\n") == 1
+    assert (
+        done.stderr.startswith(f"handson compare: there is no {tmp_path}/result.json") and done.stderr.count("\n") == 1
+    )
 
 
 def test_a_figure_that_cannot_be_written_is_one_sentence(tmp_path):
@@ -364,7 +439,9 @@ def test_a_figure_that_cannot_be_written_is_one_sentence(tmp_path):
 
 
 def test_help_names_flags_without_a_type():
-    done = subprocess.run([sys.executable, "-m", "handson", "site", "use", "--help"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-m", "handson", "site", "use", "--help"], capture_output=True, text=True, timeout=60
+    )
     assert "--solutions" in done.stdout and "<bool>" not in done.stdout
 
 

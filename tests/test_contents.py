@@ -1,4 +1,5 @@
-"""The first notebook shows which notebooks there are, whatever units the course has; and what each of them has at its head and at its end."""
+"""The first notebook shows which notebooks there are, whatever units the course has; and what each of them has at its
+head and at its end."""
 
 import json
 import re
@@ -15,7 +16,9 @@ ROOT = Path(__file__).resolve().parent.parent
 def test_every_units_notebook_is_shown_with_its_title(capsys):
     contents.show(ROOT / "notebooks")
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == sorted(path.name for path in (ROOT / "solutions").iterdir() if path.is_dir())
+    assert [line.split()[0] for line in lines] == sorted(
+        path.name for path in (ROOT / "solutions").iterdir() if path.is_dir()
+    )
     assert lines[0].split()[:3] == ["00_start", "Start", "here"] and all(len(line.split()) > 1 for line in lines)
 
 
@@ -73,7 +76,9 @@ def test_every_column_of_the_table_of_a_profile_is_explained():
     text = "\n".join(cells("04_profiling", "markdown"))
     columns = analysis.table([])[0].split("ms a step")[1].split()
     assert {"busy", "waiting", "overlap"} < set(columns)
-    assert [column for column in columns if not re.search(rf"^\| {column} \||\*{column}\* is ", text, re.MULTILINE)] == []
+    assert [
+        column for column in columns if not re.search(rf"^\| {column} \||\*{column}\* is ", text, re.MULTILINE)
+    ] == []
 
 
 def test_what_is_for_the_fast_has_no_points():

@@ -71,7 +71,10 @@ def test_arrays_hold_what_the_tensors_hold():
 
 
 def test_arrays_are_loaded_without_torch():
-    code = "import sys; from handson.training.data import *; enlarge(load_arrays('digits')[0].images[:2], 16); sys.exit('torch' in sys.modules)"
+    code = (
+        "import sys; from handson.training.data import *; enlarge(load_arrays('digits')[0].images[:2], 16);"
+        " sys.exit('torch' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
 
@@ -204,7 +207,10 @@ WRONG = {
     "lacks test_labels": {"test_labels": None},
     "train_images that are not uint8": {"train_images": numpy.zeros((6, 3, 4, 4), "int32")},
     "test_images that are not uint8": {"test_images": numpy.zeros((0, 3, 4, 4), "uint8")},
-    "1 or 3 channels": {"train_images": numpy.zeros((6, 2, 4, 4), "uint8"), "test_images": numpy.zeros((2, 2, 4, 4), "uint8")},
+    "1 or 3 channels": {
+        "train_images": numpy.zeros((6, 2, 4, 4), "uint8"),
+        "test_images": numpy.zeros((2, 2, 4, 4), "uint8"),
+    },
     "different shapes": {"test_images": numpy.zeros((2, 3, 4, 5), "uint8")},
     "pixels outside 0 to 16": {"maximum": numpy.uint8(16)},
     "pixels outside 0 to 255": {"train_images": numpy.full((6, 3, 4, 4), numpy.nan)},

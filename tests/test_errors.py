@@ -31,11 +31,10 @@ def an_error_was_handled_before():
         raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("fails, expected", [
-    (cleaning_up_fails, Stopped),
-    (an_error_was_handled_before, Stopped),
-    (the_disk_is_full, DiskFull),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "fails, expected",
+    [(cleaning_up_fails, Stopped), (an_error_was_handled_before, Stopped), (the_disk_is_full, DiskFull)],
+)
 def test_what_ctrl_c_interrupts_is_told_as_ctrl_c_unless_it_says_more_itself(fails, expected):
     with pytest.raises(BaseException) as raised:
         fails()

@@ -1,4 +1,5 @@
-"""Following jobs: what is said while they wait, run and end; with the embedded PBS, and with what PBS and Slurm print."""
+"""Following jobs: what is said while they wait, run and end; with the embedded PBS, and with what PBS and Slurm
+print."""
 
 import contextlib
 import os
@@ -36,7 +37,9 @@ def folder(tmp_path, monkeypatch):
     yield folder
     (folder / "end").touch()
     if (tmp_path / "state").exists():
-        listed = subprocess.run([f"{sysconfig.get_path('scripts')}/qstat"], capture_output=True, text=True).stdout.splitlines()[2:]
+        listed = subprocess.run(
+            [f"{sysconfig.get_path('scripts')}/qstat"], capture_output=True, text=True
+        ).stdout.splitlines()[2:]
         for job_id in (line.split()[0] for line in listed):
             subprocess.run([f"{sysconfig.get_path('scripts')}/qdel", job_id], capture_output=True)
             jobs.wait(job_id, PATIENCE)
@@ -68,7 +71,10 @@ class Said(list):
 @pytest.mark.slow
 def test_a_job_that_prints_nothing_is_explained_once(folder, monkeypatch):
     monkeypatch.setattr(following, "START", 0)
-    explained = "job {} has printed nothing yet: Python takes some seconds to start on all ranks, and some batch systems bring the output at the end"
+    explained = (
+        "job {} has printed nothing yet: Python takes some seconds to start on all ranks, and some batch systems bring"
+        " the output at the end"
+    )
     running = job(folder, UNTIL_THE_END + "echo at last\n")
     said = Said(**{explained.format(running): (folder / "end").touch})
     follow(running, say=said, limit=PATIENCE)
@@ -129,7 +135,11 @@ def test_ctrl_c_leaves_the_job_running_and_it_can_be_followed_again(folder, how)
     finally:
         signal.signal(signal.SIGINT, before)
     live, sentence = said
-    assert sentence == f"Job {number} goes on without being followed: follow('{number}') shows it again, and `qdel {number}` ends it."
+    assert (
+        sentence
+        == f"Job {number} goes on without being followed: follow('{number}') shows it again, and `qdel {number}`"
+        " ends it."
+    )
     assert jobs.job(number)["state"] == "R"
     follow(number, say=(again := Said(live=(folder / "end").touch)))
     assert again == ["live", "over"]
@@ -152,12 +162,20 @@ def test_a_job_that_is_deleted_before_it_runs_is_not_waited_for(folder):
 
 def test_a_job_that_waits_for_cores_says_so_in_plain_words():
     comment = "Not Running: Insufficient amount of resource: physical cores (R: 1 A: 0 T: 2)"
-    assert following._plainly(comment) == "it needs 1 of the 2 cores of this machine, and other jobs leave 0 of them free"
+    assert (
+        following._plainly(comment) == "it needs 1 of the 2 cores of this machine, and other jobs leave 0 of them free"
+    )
 
 
 def test_a_job_that_can_never_run_is_not_waited_for(folder):
     number = job(folder, "echo", "-l", "select=100")
-    with pytest.raises(JobFailed, match=rf"^job {number} waits for ever in queue lecture: Can Never Run: .*; delete it \(qdel {number}\), and ask for less$"):
+    with pytest.raises(
+        JobFailed,
+        match=(
+            rf"^job {number} waits for ever in queue lecture: Can Never Run: .*; delete it \(qdel {number}\), and ask"
+            r" for less$"
+        ),
+    ):
         follow(number, say=Said())
 
 
@@ -169,7 +187,10 @@ def test_a_job_that_does_not_end_is_an_error_after_the_limit(folder):
 
 
 def test_a_job_that_there_is_none_of(folder):
-    with pytest.raises(JobFailed, match="^the embedded PBS knows no job 77, or has forgotten it: `qstat -x` shows the jobs that it knows$"):
+    with pytest.raises(
+        JobFailed,
+        match="^the embedded PBS knows no job 77, or has forgotten it: `qstat -x` shows the jobs that it knows$",
+    ):
         follow(77)
 
 
@@ -225,14 +246,16 @@ QSTAT = """Job Id: 12.pbshead
 {status}
 """
 SCONTROL = (
-    "JobId=12 JobName=run_x.sh UserId=me(1) JobState={state} Reason={reason} Dependency=(null) ExitCode={code} NumNodes=1-1 TRES=cpu=2,node=1 "
-    "Partition=lecture Command={folder}/run_x.sh WorkDir={folder} StdErr={folder}/run_x.sh.o12 StdOut={folder}/run_x.sh.o12 Power= TresPerNode=gres:gpu:2\n"
+    "JobId=12 JobName=run_x.sh UserId=me(1) JobState={state} Reason={reason} Dependency=(null) ExitCode={code}"
+    " NumNodes=1-1 TRES=cpu=2,node=1 Partition=lecture Command={folder}/run_x.sh WorkDir={folder}"
+    " StdErr={folder}/run_x.sh.o12 StdOut={folder}/run_x.sh.o12 Power= TresPerNode=gres:gpu:2\n"
 )
 
 
 @pytest.fixture
 def real(folder, tmp_path, monkeypatch):
-    """``real(name, script)`` puts a batch system's command on PATH. Every look of `follow` advances the file `looks` by a line."""
+    """``real(name, script)`` puts a batch system's command on PATH. Every look of `follow` advances the file `looks` by
+    a line."""
     monkeypatch.setattr(following.time, "sleep", lambda seconds: None)
     programs = tmp_path / "real"
     programs.mkdir()
@@ -273,9 +296,12 @@ def test_a_real_pbs_without_a_history_forgets_a_job_at_its_end(folder, real):
     real("qsub", "echo 12.pbshead")
     running = QSTAT.format(folder=folder, state="R", join="eo", comment="", status="")
     (folder / "running").write_text(running)
-    real("qstat", f"""[ "$1" = -f ] || {{ echo 'qstat: PBS is not configured to maintain job history' >&2; exit 1; }}
+    real(
+        "qstat",
+        f"""[ "$1" = -f ] || {{ echo 'qstat: PBS is not configured to maintain job history' >&2; exit 1; }}
 rm '{folder}/running.now' 2>/dev/null || {{ echo 'qstat: Unknown Job Id 12.pbshead' >&2; exit 153; }}
-cat '{folder}/running'""")  # fmt: skip
+cat '{folder}/running'""",
+    )
     (folder / "running.now").touch()
     follow("12.pbshead", say=(said := Said()))
     assert said == ["joined to the errors"]
@@ -286,13 +312,20 @@ def test_a_server_that_does_not_answer_is_asked_again(folder, real):
     done = QSTAT.format(folder=folder, state="F", join="eo", comment="", status="    Exit_status = 0\n")
     (folder / "done").write_text(done)
     real("qsub", "echo 12.pbshead")
-    real("qstat", f"rm '{folder}/refuse' 2>/dev/null && {{ echo 'qstat: cannot connect to server (errno=15010)' >&2; exit 2; }}; cat '{folder}/done'")
+    real(
+        "qstat",
+        f"rm '{folder}/refuse' 2>/dev/null && {{ echo 'qstat: cannot connect to server (errno=15010)' >&2; exit 2; }};"
+        f" cat '{folder}/done'",
+    )
     (folder / "refuse").touch()
     follow("12.pbshead", say=(said := Said()))
     assert said == [UNKNOWN.format(" (errno=15010)"), "here"]
 
 
-UNKNOWN = "job 12.pbshead: the batch system does not say how it is (qstat: cannot connect to server{}); it is asked again until it does"
+UNKNOWN = (
+    "job 12.pbshead: the batch system does not say how it is (qstat: cannot connect to server{}); it is asked again"
+    " until it does"
+)
 
 
 @pytest.mark.parametrize(("patience", "says"), [(0, [UNKNOWN.format("")]), (3600, [])])
@@ -304,7 +337,11 @@ def test_silence_in_the_midst_of_a_job_is_said_after_a_while(folder, real, monke
     (folder / "done").write_text(QSTAT.format(**fill | {"state": "F", "status": "    Exit_status = 0\n"}))
     real("qsub", "echo 12.pbshead")
     count = f"n=$(cat '{folder}/looks' 2>/dev/null || echo 0); echo $((n + 1)) >'{folder}/looks'"
-    real("qstat", f"{count}\ncase $n in 0) cat '{folder}/running'; exit;; [1-4]) echo 'qstat: cannot connect to server' >&2; exit 2;; esac; cat '{folder}/done'")
+    real(
+        "qstat",
+        f"{count}\ncase $n in 0) cat '{folder}/running'; exit;; [1-4]) echo 'qstat: cannot connect to server' >&2; exit"
+        f" 2;; esac; cat '{folder}/done'",
+    )
     follow("12.pbshead", folder / "job.o12", say=(said := Said()))
     assert [line for line in said if line != "here"] == says and "here" in said
 
@@ -329,17 +366,29 @@ def test_a_job_of_a_sites_own_pbs_is_followed_to_its_end(folder, tmp_path, monke
 
 @pytest.mark.parametrize(
     ("status", "says"),
-    [(None, "was deleted before it ran"), ("0", ""), (3, "ended with status 3"), ("271", "was deleted while it ran (status 271)"),
-     (-29, "was ended as it ran longer than its walltime (status -29)"), (137, "ended with status 137: it was killed by SIGKILL"),
-     (265, "ended with status 265: it was killed by SIGKILL")],
-)  # fmt: skip
+    [
+        (None, "was deleted before it ran"),
+        ("0", ""),
+        (3, "ended with status 3"),
+        ("271", "was deleted while it ran (status 271)"),
+        (-29, "was ended as it ran longer than its walltime (status -29)"),
+        (137, "ended with status 137: it was killed by SIGKILL"),
+        (265, "ended with status 265: it was killed by SIGKILL"),
+    ],
+)
 def test_the_status_of_a_job_is_put_into_words(status, says):
     assert following._problem(status) == says
 
 
 def slurm(folder, real, *states):
     real("qsub", "# Slurm's\necho 12")
-    real("scontrol", answers(folder, *(SCONTROL.format(folder=folder, state=state, reason=reason, code=code) for state, reason, code in states)))
+    real(
+        "scontrol",
+        answers(
+            folder,
+            *(SCONTROL.format(folder=folder, state=state, reason=reason, code=code) for state, reason, code in states),
+        ),
+    )
 
 
 def test_a_job_that_is_only_slow_says_that_it_is(monkeypatch):
@@ -352,18 +401,35 @@ def test_a_job_that_is_only_slow_says_that_it_is(monkeypatch):
         explain(1)
         explain(2)
         said.append(following._problem("-29"))
-    busy = f"; this machine is busy ({40 * cores} processes want {cores} core{'s' * (cores > 1)}), so that everything takes longer"
+    busy = (
+        f"; this machine is busy ({40 * cores} processes want {cores} core{'s' * (cores > 1)}), so that everything"
+        " takes longer"
+    )
     assert [sentence.endswith(busy) for sentence in said] == [False, False, True, True]
 
 
 def test_slurm_names_the_output_after_the_script(folder, real):
     (folder / "run_x.sh.o12").write_text("from Slurm\n")
-    slurm(folder, real, ("PENDING", "None", "0:0"), ("PENDING", "Resources", "0:0"), ("RUNNING", "None", "0:0"), ("COMPLETED", "None", "0:0"))
+    slurm(
+        folder,
+        real,
+        ("PENDING", "None", "0:0"),
+        ("PENDING", "Resources", "0:0"),
+        ("RUNNING", "None", "0:0"),
+        ("COMPLETED", "None", "0:0"),
+    )
     follow(job(folder, ""), say=(said := Said()))
     assert sorted(said) == ["from Slurm", "job 12 waits in partition lecture: Resources"]
 
 
-@pytest.mark.parametrize(("state", "code", "words"), [("FAILED", "2:0", "ended with status 2"), ("TIMEOUT", "0:15", "ended as TIMEOUT"), ("CANCELLED", "0:0", "ended as CANCELLED")])
+@pytest.mark.parametrize(
+    ("state", "code", "words"),
+    [
+        ("FAILED", "2:0", "ended with status 2"),
+        ("TIMEOUT", "0:15", "ended as TIMEOUT"),
+        ("CANCELLED", "0:0", "ended as CANCELLED"),
+    ],
+)
 def test_slurm_tells_how_a_job_ended(folder, real, state, code, words):
     slurm(folder, real, (state, "None", code))
     with pytest.raises(JobFailed, match=f"^job 12 {words}$"):

@@ -1,4 +1,5 @@
-"""The memory of a GPU, but for the counting: its size in words, the files of ranks, the report, the sentences for what is wrong."""
+"""The memory of a GPU, but for the counting: its size in words, the files of ranks, the report, the sentences for what
+is wrong."""
 
 import json
 import math
@@ -21,7 +22,16 @@ def account(**changes):
     """What a sound rank has counted, with some of it replaced."""
     step = [[0.001 * number, phase, *HELD.values()] for number, phase in enumerate(("forward", "backward", "optimize"))]
     predicted = HELD | {"activations": None}
-    return {"rank": 0, "device": "virtual GPU 0", "limit": 30 * 2**20, "peak": HELD, "most": HELD, "predicted": predicted, "step": step, "asked": None} | changes
+    return {
+        "rank": 0,
+        "device": "virtual GPU 0",
+        "limit": 30 * 2**20,
+        "peak": HELD,
+        "most": HELD,
+        "predicted": predicted,
+        "step": step,
+        "asked": None,
+    } | changes
 
 
 @pytest.fixture
@@ -35,20 +45,55 @@ def run(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [("300MB", 300 * 2**20), ("300mb", 300 * 2**20), ("1.5 GiB", 3 * 2**29), ("7kb", 7 * 2**10), ("12b", 12), ("2TB", 2**41), ("unlimited", math.inf)],
+    [
+        ("300MB", 300 * 2**20),
+        ("300mb", 300 * 2**20),
+        ("1.5 GiB", 3 * 2**29),
+        ("7kb", 7 * 2**10),
+        ("12b", 12),
+        ("2TB", 2**41),
+        ("unlimited", math.inf),
+    ],
 )
 def test_a_size_is_a_number_with_a_unit(text, size):
     assert bytes_of(text) == size
 
 
-@pytest.mark.parametrize("text", ["300", "", "MB", "-1MB", "0MB", "1e3MB", "300 M B", "nan", "inf", "many", "300mbit", "9" * 400 + "MB", "99999999TB", None])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "300",
+        "",
+        "MB",
+        "-1MB",
+        "0MB",
+        "1e3MB",
+        "300 M B",
+        "nan",
+        "inf",
+        "many",
+        "300mbit",
+        "9" * 400 + "MB",
+        "99999999TB",
+        None,
+    ],
+)
 def test_anything_else_is_no_size(text):
-    with pytest.raises(ValueError, match="the memory of a GPU is a number with KB, MB, GB or TB such as 300MB, or unlimited"):
+    with pytest.raises(
+        ValueError, match="the memory of a GPU is a number with KB, MB, GB or TB such as 300MB, or unlimited"
+    ):
         bytes_of(text)
 
 
 def test_sizes_in_words():
-    assert [words(size) for size in (0, 999, 2048, 300 * 2**20, 3 * 2**29, math.inf)] == ["0 B", "999 B", "2.0 KB", "300.0 MB", "1.5 GB", "unlimited"]
+    assert [words(size) for size in (0, 999, 2048, 300 * 2**20, 3 * 2**29, math.inf)] == [
+        "0 B",
+        "999 B",
+        "2.0 KB",
+        "300.0 MB",
+        "1.5 GB",
+        "unlimited",
+    ]
 
 
 def test_the_cure_depends_on_what_fills_the_gpu():
@@ -58,10 +103,16 @@ def test_the_cure_depends_on_what_fills_the_gpu():
 
 
 def test_the_error_of_a_real_gpu_becomes_a_sentence():
-    words = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 15.77 GiB of which 1.21 GiB is free. Process 1 has 14.5 GiB memory in use."
+    words = (
+        "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 15.77 GiB of which 1.21 GiB is"
+        " free. Process 1 has 14.5 GiB memory in use."
+    )
     error = in_a_sentence(RuntimeError(words))
     assert isinstance(error, GpuFull) and error.status == 2
-    assert str(error).startswith("GPU 0 is out of memory: an operation tried to allocate 2.00 GiB, and 1.21 GiB of its 15.77 GiB are free: take a smaller batch")
+    assert str(error).startswith(
+        "GPU 0 is out of memory: an operation tried to allocate 2.00 GiB, and 1.21 GiB of its 15.77 GiB are free: take"
+        " a smaller batch"
+    )
     assert isinstance(in_a_sentence(RuntimeError("CUDA out of memory. Tried to allocate 20.00 MiB.")), GpuFull)
     try:
         raise OutOfMemory("GPU 0", 2**23, 30 * 2**20, HELD) from RuntimeError(words)
@@ -86,9 +137,19 @@ def test_a_long_step_is_thinned_out_and_keeps_its_peak(run):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "{", "[" * 100_000, json.dumps(account() | {"peak": {}}), json.dumps(account(step=[[0, "forward", 1]])), json.dumps(account(limit="all")),
-     json.dumps(account(limit=1e300)), json.dumps(account(rank=float("nan"))), json.dumps(account(device="\n"))],
-)  # fmt: skip
+    [
+        "",
+        "[]",
+        "{",
+        "[" * 100_000,
+        json.dumps(account() | {"peak": {}}),
+        json.dumps(account(step=[[0, "forward", 1]])),
+        json.dumps(account(limit="all")),
+        json.dumps(account(limit=1e300)),
+        json.dumps(account(rank=float("nan"))),
+        json.dumps(account(device="\n")),
+    ],
+)
 def test_a_damaged_file_is_named(run, text):
     (run / "memory_rank1.json").write_text(text)
     with pytest.raises(memory.NotCounted, match="memory_rank1.json is not what a rank has counted"):
@@ -111,12 +172,18 @@ def test_own_predictions_take_the_place_of_the_formulas(run):
 
 @pytest.mark.parametrize("text", ["parameters=3", "parameters", "=", "3MB"])
 def test_a_wrong_prediction_is_refused(text):
-    with pytest.raises(memory.NotCounted, match=f"^--predicted: '{text}' is no size of a part: write it as in parameters=1.5MB,activations=20MB$"):
+    with pytest.raises(
+        memory.NotCounted,
+        match=f"^--predicted: '{text}' is no size of a part: write it as in parameters=1.5MB,activations=20MB$",
+    ):
         memory.parse(text)
 
 
 def test_a_mistyped_part_is_refused_in_notebooks_too(run):
-    with pytest.raises(memory.NotCounted, match="there is no part 'activation' to predict: the parts are parameters, gradients, optimizer, activations"):
+    with pytest.raises(
+        memory.NotCounted,
+        match="there is no part 'activation' to predict: the parts are parameters, gradients, optimizer, activations",
+    ):
         memory.picture([run], {"activation": 3e6})
 
 
@@ -140,7 +207,10 @@ def test_a_run_that_has_not_counted_says_how_to(tmp_path):
 
 
 def test_another_process_can_see_what_is_in_use():
-    program = "import sys; from handson.training import gpu_memory; live = gpu_memory.Live(3000); live.show(1000); print(flush=True); sys.stdin.read()"
+    program = (
+        "import sys; from handson.training import gpu_memory; live = gpu_memory.Live(3000); live.show(1000);"
+        " print(flush=True); sys.stdin.read()"
+    )
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         process.stdout.readline()
         assert gpu_memory.live(process.pid) == (1000, 3000)

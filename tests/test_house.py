@@ -1,7 +1,7 @@
 """The house: the environment that `make` keeps, the sentences it says when it can't, and that README and pins are true.
 
-Most tests run the real Makefile and setup_environment.sh in a copy of the folder, with Pythons that are shell scripts: they say
-what a test wants them to say, and their pip notes that it was called.
+Most tests run the real Makefile and setup_environment.sh in a copy of the folder, with Pythons that are shell scripts:
+they say what a test wants them to say, and their pip notes that it was called.
 """
 
 import os
@@ -81,8 +81,16 @@ class House:
     def start(self, *words, **variables):
         kept = {name: os.environ[name] for name in ("HOME", "LANG", "TMPDIR") if name in os.environ}
         environment = kept | {"PATH": f"{self.stubs}:{os.environ['PATH']}", "STUBS": str(self.stubs)} | variables
-        return subprocess.Popen(["make", *words], cwd=self.folder, env=environment, text=True, start_new_session=True,
-                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+        return subprocess.Popen(
+            ["make", *words],
+            cwd=self.folder,
+            env=environment,
+            text=True,
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
 
     def make(self, *words, **variables):
         """The exit status of a `make`, and what it printed; the sentence alone where there is one."""
@@ -115,7 +123,10 @@ def test_changed_requirements_bring_the_environment_up_to_date(house, name):
 
 
 def test_an_environment_made_by_hand_is_kept(house):
-    subprocess.run([house.stubs / "python3", "-m", "venv", house.folder / ".venv"], env={"STUBS": str(house.stubs), "PATH": os.environ["PATH"]})
+    subprocess.run(
+        [house.stubs / "python3", "-m", "venv", house.folder / ".venv"],
+        env={"STUBS": str(house.stubs), "PATH": os.environ["PATH"]},
+    )
     assert house.make("environment")[0] == 0
     assert house.calls() == ["venv", "pip"]
 
@@ -195,7 +206,11 @@ def test_too_old_a_python_is_named_and_how_to_get_another(house):
     house.pythons("3.9")
     status, sentence = house.make("tour")
     assert status == 2
-    assert "python3 is 3.9" in sentence and "package manager, pyenv, conda or uv" in sentence and "make PYTHON=" in sentence
+    assert (
+        "python3 is 3.9" in sentence
+        and "package manager, pyenv, conda or uv" in sentence
+        and "make PYTHON=" in sentence
+    )
     assert not house.calls()
 
 
@@ -225,7 +240,12 @@ def test_a_missing_venv_module_is_named_with_its_package(house):
 @pytest.mark.slow
 def test_an_unreachable_index_is_named(house):
     """With the real Python and pip, asking a port of this machine where nobody listens."""
-    variables = {"PIP_INDEX_URL": "http://127.0.0.1:9/", "PIP_CONFIG_FILE": os.devnull, "PIP_RETRIES": "1", "no_proxy": "*"}
+    variables = {
+        "PIP_INDEX_URL": "http://127.0.0.1:9/",
+        "PIP_CONFIG_FILE": os.devnull,
+        "PIP_RETRIES": "1",
+        "no_proxy": "*",
+    }
     status, sentence = house.make("test", PYTHON=sys._base_executable, **variables)
     assert status == 2 and "pip cannot reach its package index" in sentence and "https_proxy" in sentence
 
@@ -325,18 +345,28 @@ def test_conda_gets_the_same_pins():
     requires_python = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"]
     assert environment["dependencies"] == [f"python {requires_python}", "pip", {"pip": ["-r requirements.txt", "-e ."]}]
     frameworks = yaml.safe_load((ROOT / "environment-frameworks.yml").read_text())
-    assert frameworks["dependencies"] == [f"python {requires_python}", "pip", {"pip": ["-r requirements.txt", "-r frameworks.txt", "-e ."]}]
+    assert frameworks["dependencies"] == [
+        f"python {requires_python}",
+        "pip",
+        {"pip": ["-r requirements.txt", "-r frameworks.txt", "-e ."]},
+    ]
     pins = [line for line in (ROOT / "frameworks.txt").read_text().splitlines() if not line.startswith("#")]
     assert pins and [line for line in pins if not re.fullmatch(r"[a-z0-9-]+==\d[\d.]*", line)] == []
 
 
 def tracked_files():
-    listed = subprocess.run(["git", "-c", "safe.directory=*", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    listed = subprocess.run(
+        ["git", "-c", "safe.directory=*", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     return [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
 
 
 def test_no_file_knows_the_machine_it_was_written_on():
-    folders = [f"{folder}/".encode() for folder in (ROOT, Path.home(), sys.prefix, sys.base_prefix) if str(folder) not in ("/", "/usr")]
+    folders = [
+        f"{folder}/".encode()
+        for folder in (ROOT, Path.home(), sys.prefix, sys.base_prefix)
+        if str(folder) not in ("/", "/usr")
+    ]
     assert [path for path in tracked_files() if any(folder in path.read_bytes() for folder in folders)] == []
 
 
@@ -368,7 +398,9 @@ def test_readme_describes_every_room():
 
 
 def test_readme_names_files_that_exist():
-    names = re.findall(r"`([\w./-]+\.(?:md|txt|toml|yml|npz))`", readme()) + re.findall(r"(solutions/\S+\.py)", readme())
+    names = re.findall(r"`([\w./-]+\.(?:md|txt|toml|yml|npz))`", readme()) + re.findall(
+        r"(solutions/\S+\.py)", readme()
+    )
     missing = [name for name in names if not list(ROOT.glob(name)) + list(ROOT.glob(f"jobs/sites/{name}"))]
     assert names and missing == []
 

@@ -1,4 +1,5 @@
-"""Who imports whom, over all files of the course, imports within functions included: the rooms and their order, and no circles."""
+"""Who imports whom, over all files of the course, imports within functions included: the rooms and their order, and no
+circles."""
 
 import ast
 import functools
@@ -9,7 +10,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-SLOW = {"torch", "numpy", "chainer", "chainermn", "mpi4py", "scipy", "matplotlib", "typer", "IPython"}  # to import: batch commands do without
+# to import: batch commands do without
+SLOW = {"torch", "numpy", "chainer", "chainermn", "mpi4py", "scipy", "matplotlib", "typer", "IPython"}
 MEASURING = "handson.cluster.network"  # a program for the ranks of a job, which has NumPy's arrays to send
 
 
@@ -67,7 +69,8 @@ def graph(package):
 
 
 def reached(name):
-    """The modules that a module imports at the top, those that these import there, and the packages around all of them."""
+    """The modules that a module imports at the top, those that these import there, and the packages around all of
+    them."""
     seen, waiting = set(), [name]
     while waiting:
         module = waiting.pop()
@@ -79,7 +82,10 @@ def reached(name):
     return seen
 
 
-@pytest.mark.parametrize(("package", "others"), [("handson", ["grader", "tests", "solutions", "exercises"]), ("grader", ["tests", "solutions", "exercises"])])
+@pytest.mark.parametrize(
+    ("package", "others"),
+    [("handson", ["grader", "tests", "solutions", "exercises"]), ("grader", ["tests", "solutions", "exercises"])],
+)
 def test_a_package_imports_none_that_stands_on_it(package, others):
     wrong = {name: found for name, path in modules(package).items() if (found := of(imports(path), *others))}
     assert not wrong
@@ -95,9 +101,12 @@ def test_students_files_import_handson_and_of_the_grader_check_alone(path):
 
 @pytest.mark.parametrize("package", ["handson", "grader"])
 def test_students_modules_do_without_those_for_instructors(package):
-    """Students receive no folder called `instructors`. Only the commands that have subcommands there look whether it exists."""
+    """Students receive no folder called `instructors`. Only the commands that have subcommands there look whether it
+    exists."""
     students = {name: path for name, path in modules(package).items() if "instructors" not in name.split(".")}
-    assert [name for name, path in students.items() if any("instructors" in found.split(".") for found in imports(path))] == [f"{package}.__main__"]
+    assert [
+        name for name, path in students.items() if any("instructors" in found.split(".") for found in imports(path))
+    ] == [f"{package}.__main__"]
 
 
 @pytest.mark.parametrize("package", ["handson", "grader"])
@@ -105,23 +114,30 @@ def test_no_modules_import_each_other_in_a_circle(package):
     graphlib.TopologicalSorter(graph(package)).prepare()  # raises CycleError, which names the circle
 
 
-@pytest.mark.parametrize("name", [name for name in COURSE if name.startswith(("handson.pbs", "handson.cluster")) and name != MEASURING])
+@pytest.mark.parametrize(
+    "name", [name for name in COURSE if name.startswith(("handson.pbs", "handson.cluster")) and name != MEASURING]
+)
 def test_batch_commands_and_cluster_tools_start_without_slow_libraries(name):
     """A qsub takes 50 ms, torch seconds."""
     for module in reached(name):
         assert not of(imports(COURSE[module], within_functions=False), *SLOW), module
 
 
-@pytest.mark.parametrize("name", [name for name in COURSE if name.startswith("grader.") and "probes" in name.split(".")])
+@pytest.mark.parametrize(
+    "name", [name for name in COURSE if name.startswith("grader.") and "probes" in name.split(".")]
+)
 def test_what_runs_beside_students_code_reaches_nothing_that_knows_what_is_right(name):
     assert not [module for module in reached(name) if {"checks", "oracles", "instructors"} & set(module.split("."))]
 
 
 def test_a_unit_s_checks_import_those_of_no_other_unit():
-    """Else a change of one unit would grade another one again. What several share is in grader/checks, grader/probes and grader/oracles."""
+    """Else a change of one unit would grade another one again. What several share is in grader/checks, grader/probes
+    and grader/oracles."""
     for name, path in modules("grader/units").items():
         unit = ".".join(name.split(".")[:3])
-        assert not [found for found in of(imports(path), "grader.units") if not f"{found}.".startswith(f"{unit}.")], name
+        assert not [found for found in of(imports(path), "grader.units") if not f"{found}.".startswith(f"{unit}.")], (
+            name
+        )
 
 
 TRACK = {"cluster", "profiling", "training"}
@@ -151,8 +167,17 @@ def test_a_room_of_handson_imports_only_those_that_it_stands_on(room):
 
 @pytest.mark.parametrize("room", ["checks", "oracles", "probes"])
 def test_what_units_share_in_the_grader_names_none_of_them(room):
-    """A unit is two folders that are found by their names: what is shared learns from a case what kind of script it runs. Units whose names
-    are words of other meanings, too, are left out."""
+    """A unit is two folders that are found by their names: what is shared learns from a case what kind of script it
+    runs. Units whose names are words of other meanings, too, are left out."""
     units = "|".join(path.name for path in (ROOT / "grader/units").iterdir() if "_" in path.name.strip("_"))
-    texts = [(path.name, node.value) for path in modules(f"grader/{room}").values() for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)]
-    assert [(file, text) for file, text in texts if isinstance(text, str) and re.search(rf"(?<![a-z_])(\d\d_)?({units})(?![a-z_])", text)] == []
+    texts = [
+        (path.name, node.value)
+        for path in modules(f"grader/{room}").values()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant)
+    ]
+    assert [
+        (file, text)
+        for file, text in texts
+        if isinstance(text, str) and re.search(rf"(?<![a-z_])(\d\d_)?({units})(?![a-z_])", text)
+    ] == []

@@ -105,14 +105,25 @@ def test_it_starts_what_the_variables_track_and_options_say(of_lecture, tmp_path
     (tmp_path / "handson-launcher").chmod(0o755)
     nodes = tmp_path / "the node file"
     nodes.write_text("n0\nn0\nn1\nn1\nn2\n")
-    environment = {"PATH": "/bin", "PBS_O_PATH": f"{tmp_path}:/usr/bin:/bin", "PBS_O_WORKDIR": str(tmp_path), "PBS_NODEFILE": str(nodes)}
+    environment = {
+        "PATH": "/bin",
+        "PBS_O_PATH": f"{tmp_path}:/usr/bin:/bin",
+        "PBS_O_WORKDIR": str(tmp_path),
+        "PBS_NODEFILE": str(nodes),
+    }
 
     def run(**variables):
-        done = subprocess.run(["/bin/bash", of_lecture], cwd="/", env=environment | variables, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            ["/bin/bash", of_lecture], cwd="/", env=environment | variables, capture_output=True, text=True, check=True
+        )
         return done.stdout.strip()
 
     program = f"train_cifar_{task_of(of_lecture)}.py"
-    start = {"single_gpu": "python {}", "multi_gpu": "python {}", "multi_node": f"mpiexec -n 5 -hostfile {nodes} python {{}}"}
+    start = {
+        "single_gpu": "python {}",
+        "multi_gpu": "python {}",
+        "multi_node": f"mpiexec -n 5 -hostfile {nodes} python {{}}",
+    }
     command = start[task_of(of_lecture)]
     assert run() == command.format(f"pytorch/{program}")
     assert run(TRACK="chainer", OPTIONS="-e 1 --size 32") == command.format(f"chainer/{program}") + " -e 1 --size 32"

@@ -58,10 +58,18 @@ def job(tmp_path_factory):
     (folder / "ranks.py").write_text(RANKS)
     command = shlex.quote(f"echo $HANDSON_NODE; printf '%s\\n' {shlex.join(WORDS)}")
     (folder / "job.sh").write_text(JOB.format(command=command))
-    environment = os.environ | {"PATH": f"{PROGRAMS}:{os.environ['PATH']}", "HANDSON_PBS_HOME": str(tmp_path_factory.mktemp("pbs"))}
+    environment = os.environ | {
+        "PATH": f"{PROGRAMS}:{os.environ['PATH']}",
+        "HANDSON_PBS_HOME": str(tmp_path_factory.mktemp("pbs")),
+    }
     environment["CUDA_VISIBLE_DEVICES"] = ""  # virtual GPUs, even where there are real ones
     done = subprocess.run(
-        ["qsub", "-j", "oe", "-W", "block=true", "job.sh"], cwd=folder, env=environment, capture_output=True, text=True, timeout=100
+        ["qsub", "-j", "oe", "-W", "block=true", "job.sh"],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
     )
     [output] = folder.glob("job.sh.o*")
     assert done.returncode == 0, done.stderr + output.read_text()
@@ -81,7 +89,10 @@ def test_a_host_that_cannot_be_reached_is_named(job):
 
 
 def test_a_job_script_without_the_launcher_is_told_which_line_it_lacks(job):
-    assert 'write the line eval "$(handson-launcher)" into the job script, before mpiexec' in (job / "no_launcher").read_text()
+    assert (
+        'write the line eval "$(handson-launcher)" into the job script, before mpiexec'
+        in (job / "no_launcher").read_text()
+    )
 
 
 def test_mpiexec_puts_two_ranks_on_each_node_of_the_node_file(job):
@@ -122,29 +133,46 @@ def test_the_way_to_a_host_is_what_the_place_offers(host, environment, programs,
 
 
 @pytest.mark.parametrize(
-    ("place", "program"), [({"PBS_JOBID": "1.s"}, "pbsdsh"), ({"SLURM_JOB_ID": "1"}, "srun"), ({}, "ssh")], ids=["PBS", "Slurm", "no job"]
+    ("place", "program"),
+    [({"PBS_JOBID": "1.s"}, "pbsdsh"), ({"SLURM_JOB_ID": "1"}, "srun"), ({}, "ssh")],
+    ids=["PBS", "Slurm", "no job"],
 )
 def test_the_agent_hands_the_command_over_as_one_word(place, program, tmp_path):
     """As ssh takes it: a shell on the other side takes it apart. mpiexec's own options for ssh are dropped."""
     (tmp_path / program).write_text('#!/bin/sh\nprintf "%s\\n" "$0" "$@"\n')
     (tmp_path / program).chmod(0o755)
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"} | place
-    done = subprocess.run([f"{PROGRAMS}/handson-agent", "-x", "n2", "proxy", "--port", "'a b'"], env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [f"{PROGRAMS}/handson-agent", "-x", "n2", "proxy", "--port", "'a b'"],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
     assert done.stdout.splitlines()[0] == str(tmp_path / program), done.stderr
     assert done.stdout.splitlines()[-1] == "proxy --port 'a b'"
 
 
-@pytest.mark.parametrize(("place", "program"), [({"PBS_JOBID": "1.s"}, "pbsdsh"), ({}, "ssh")], ids=["PBS", "no batch system"])
+@pytest.mark.parametrize(
+    ("place", "program"), [({"PBS_JOBID": "1.s"}, "pbsdsh"), ({}, "ssh")], ids=["PBS", "no batch system"]
+)
 def test_mpiexec_starts_ranks_on_another_host_by_what_the_place_offers(place, program, tmp_path):
-    """The other host is this one under another name; what would go there by pbsdsh or ssh starts here, with a bare environment."""
-    there = f'#!/bin/sh\necho "$@" >>{tmp_path}/sent\nfor last; do :; done\nexec env -i HOME="$HOME" /bin/sh -c "$last"\n'
+    """The other host is this one under another name; what would go there by pbsdsh or ssh starts here, with a bare
+    environment."""
+    there = (
+        f'#!/bin/sh\necho "$@" >>{tmp_path}/sent\nfor last; do :; done\nexec env -i HOME="$HOME" /bin/sh -c "$last"\n'
+    )
     (tmp_path / program).write_text(there)
     (tmp_path / program).chmod(0o755)
     rank = "import os; from mpi4py import MPI; os.write(1, b'%d of %d\\n' % (MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size))"
     (tmp_path / "rank.py").write_text(rank)
-    script = f'eval "$(handson-launcher)"; export HYDRA_IFACE=lo; mpiexec -n 2 -hosts {HERE},elsewhere {sys.executable} rank.py'
+    script = (
+        f'eval "$(handson-launcher)"; export HYDRA_IFACE=lo; mpiexec -n 2 -hosts {HERE},elsewhere {sys.executable}'
+        " rank.py"
+    )
     environment = {"PATH": f"{PROGRAMS}:{tmp_path}:/usr/bin:/bin", "HOME": str(tmp_path)} | place
-    done = subprocess.run(["bash", "-c", script], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        ["bash", "-c", script], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
     assert sorted(done.stdout.splitlines()) == ["0 of 2", "1 of 2"], done.stderr
     assert "elsewhere" in (tmp_path / "sent").read_text() and "proxy" in (tmp_path / "sent").read_text()
 
@@ -152,13 +180,17 @@ def test_mpiexec_starts_ranks_on_another_host_by_what_the_place_offers(place, pr
 def test_the_agent_says_what_it_lacks():
     done = subprocess.run([f"{PROGRAMS}/handson-agent", "n2"], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (1, "handson-agent: give a host and a command\n")
-    done = subprocess.run([f"{PROGRAMS}/handson-agent", "n2", "true"], env={"PATH": "/nowhere"}, capture_output=True, text=True)
+    done = subprocess.run(
+        [f"{PROGRAMS}/handson-agent", "n2", "true"], env={"PATH": "/nowhere"}, capture_output=True, text=True
+    )
     assert done.returncode == 1 and done.stderr == "handson-agent: cannot reach n2, as there is no ssh on PATH here\n"
 
 
 def test_the_launcher_makes_every_mpiexec_use_the_agent():
     script = f'eval "$({PROGRAMS}/handson-launcher)"; env'
-    done = subprocess.run(["bash", "-c", script], env={"PATH": "/usr/bin:/bin", "HANDSON_NODE": "node1"}, capture_output=True, text=True)
+    done = subprocess.run(
+        ["bash", "-c", script], env={"PATH": "/usr/bin:/bin", "HANDSON_NODE": "node1"}, capture_output=True, text=True
+    )
     variables = dict(line.split("=", 1) for line in done.stdout.splitlines())
     agent = f"{PROGRAMS}/handson-agent"
     assert variables["HYDRA_LAUNCHER"] == "ssh" and variables["HYDRA_LAUNCHER_EXEC"] == agent
@@ -171,8 +203,15 @@ def test_a_slurm_job_without_a_node_file_gets_one_for_as_long_as_its_script_runs
     (tmp_path / "scontrol").write_text('#!/bin/sh\n[ "$*" = "show hostnames n[1-3]" ] && printf "n1\\nn2\\nn3\\n"\n')
     (tmp_path / "scontrol").chmod(0o755)
     script = f'eval "$({PROGRAMS}/handson-launcher)"; echo "$PBS_NODEFILE"; cat "$PBS_NODEFILE"'
-    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-3]", "SLURM_TASKS_PER_NODE": "2(x2),1", "TMPDIR": str(tmp_path)}
-    done = subprocess.run(["bash", "-c", script], env=job | {"PATH": f"{tmp_path}:/usr/bin:/bin"}, capture_output=True, text=True)
+    job = {
+        "SLURM_JOB_ID": "7",
+        "SLURM_JOB_NODELIST": "n[1-3]",
+        "SLURM_TASKS_PER_NODE": "2(x2),1",
+        "TMPDIR": str(tmp_path),
+    }
+    done = subprocess.run(
+        ["bash", "-c", script], env=job | {"PATH": f"{tmp_path}:/usr/bin:/bin"}, capture_output=True, text=True
+    )
     file, *hosts = done.stdout.split()
     assert hosts == ["n1", "n1", "n2", "n2", "n3"] and not done.stderr
     assert os.path.dirname(file) == str(tmp_path) and not os.path.exists(file)
@@ -199,8 +238,14 @@ def test_a_chainer_rank_does_not_wait_for_ever_for_one_that_ends_before_mpi_star
         "import handson.chainer\n"
         "import chainermn\n"
     )
-    done = subprocess.run([f"{PROGRAMS}/mpiexec", "-n", "2", sys.executable, script], text=True, capture_output=True, timeout=60)
-    assert done.returncode and "rank 0 on " in done.stderr and " has waited in vain for the other ranks to start" in done.stderr
+    done = subprocess.run(
+        [f"{PROGRAMS}/mpiexec", "-n", "2", sys.executable, script], text=True, capture_output=True, timeout=60
+    )
+    assert (
+        done.returncode
+        and "rank 0 on " in done.stderr
+        and " has waited in vain for the other ranks to start" in done.stderr
+    )
 
 
 def test_mpiexec_in_a_job_on_one_host_has_a_port_that_no_other_server_is_given(tmp_path):

@@ -1,4 +1,5 @@
-"""What ranks of MPI that were killed left behind goes at the next start of a training, and nothing that is still used."""
+"""What ranks of MPI that were killed left behind goes at the next start of a training, and nothing that is still
+used."""
 
 import os
 import subprocess
@@ -40,7 +41,9 @@ def rooms(tmp_path, monkeypatch):
 def test_files_of_dead_ranks_go_and_those_of_living_and_starting_ones_stay(rooms):
     shared, temporary = rooms
     os.utime(shared / "mpich_shm_1_0")
-    with subprocess.Popen([sys.executable, "-c", USER, shared / "mpich_shm_7_0"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as rank:
+    with subprocess.Popen(
+        [sys.executable, "-c", USER, shared / "mpich_shm_7_0"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as rank:
         rank.stdout.readline()
         leftovers.remove()
         assert sorted(path.name for path in shared.iterdir()) == ["mpich_shm_1_0", "mpich_shm_7_0", "sem.other"]

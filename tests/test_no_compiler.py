@@ -1,4 +1,5 @@
-"""The stand-in for PyTorch's compiler in notebooks' processes: the same parameters to the last bit, the same operators, and the real one on demand."""
+"""The stand-in for PyTorch's compiler in notebooks' processes: the same parameters to the last bit, the same operators,
+and the real one on demand."""
 
 import json
 import os
@@ -70,14 +71,22 @@ pytestmark = pytest.mark.slow
 def run(code, place):
     """What the code finds in a process of its own."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(place), str(place.parent)])}
-    done = subprocess.run([sys.executable, "-c", f"{code}\nprint(json.dumps(found))"], env=environment, capture_output=True, text=True, timeout=500)
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\nprint(json.dumps(found))"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def test_whatever_begins_with_quick_start_has_it_and_finds_nothing_else_of_the_tests():
     code = "import importlib.util, sys; print('no_compiler' in sys.modules, importlib.util.find_spec('environments'))"
-    done = subprocess.run([sys.executable, "-c", code], env=os.environ | QUICK_START, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | QUICK_START, capture_output=True, text=True, timeout=60
+    )
     assert (done.stdout, done.stderr) == ("True None\n", "")
 
 
@@ -96,5 +105,8 @@ def test_operators_of_shapes_alone_come_with_the_modules_that_need_them():
 
 def test_all_modules_come_after_the_compiler_has():
     """Some import each other in a circle, unless they come in PyTorch's order."""
-    code = "import no_compiler, json, torch, torch._dynamo.eval_frame, torch.distributed.pipelining as it; found = it.__name__"
+    code = (
+        "import no_compiler, json, torch, torch._dynamo.eval_frame, torch.distributed.pipelining as it; found ="
+        " it.__name__"
+    )
     assert run(code, Path(__file__).parent) == "torch.distributed.pipelining"

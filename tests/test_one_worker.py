@@ -46,7 +46,14 @@ def test_a_run_that_there_is_is_not_made_again(made, exercises):
 def test_while_the_single_gpu_script_has_gaps_that_of_two_gpus_runs_on_one(made, exercises):
     assert one_worker.run(TWO, exercises, "--epoch 2").unit == "multi_gpu"
     assert one_worker.profile(exercises, "pytorch", "--epoch 1") == "profile 2 in 02_multi_gpu"
-    assert made[0] == ("02_multi_gpu", "-v", "TRACK=pytorch,OPTIONS=--epoch 2 -g 0", "-j", "oe", "run_multi_gpu_training.sh")
+    assert made[0] == (
+        "02_multi_gpu",
+        "-v",
+        "TRACK=pytorch,OPTIONS=--epoch 2 -g 0",
+        "-j",
+        "oe",
+        "run_multi_gpu_training.sh",
+    )
     assert "run_multi_gpu_profile.sh" in made[1] and "--epoch 1 -g 0" in made[1]
 
 
@@ -56,11 +63,14 @@ def test_a_single_gpu_script_without_gaps_is_taken(made, exercises):
     assert made[0][:3] == ("01_single_gpu", "-v", "TRACK=pytorch,OPTIONS=--epoch 2")
 
 
-@pytest.mark.parametrize(("device", "cores"), [
-    (TWO.device, 2),
-    ("4 virtual GPUs: processes with one thread each, sharing 2 cores equally", 2),
-    ("1 virtual GPU: a process with one thread on one core", 1),
-    ("2 GPUs (Some GPU)", None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("device", "cores"),
+    [
+        (TWO.device, 2),
+        ("4 virtual GPUs: processes with one thread each, sharing 2 cores equally", 2),
+        ("1 virtual GPU: a process with one thread on one core", 1),
+        ("2 GPUs (Some GPU)", None),
+    ],
+)
 def test_the_cores_of_virtual_gpus_are_those_that_the_run_names(device, cores):
     assert one_worker.cores(SimpleNamespace(device=device)) == cores

@@ -45,14 +45,23 @@ def refusal(parse, capsys):
 
 def test_the_defaults_are_those_of_the_lecture(parse):
     args = parse()
-    assert (args.batchsize, args.epoch, args.dataset, args.size, args.seed, args.gpu) == (32, 4, "digits", 256, 0, (0, 1))
+    assert (args.batchsize, args.epoch, args.dataset, args.size, args.seed, args.gpu) == (
+        32,
+        4,
+        "digits",
+        256,
+        0,
+        (0, 1),
+    )
     assert (args.unit, args.script, args.track, args.resume) == ("multi_gpu", "train_cifar_multi_gpu", "pytorch", None)
 
 
 def test_the_memory_of_a_gpu_is_a_size_with_a_unit(parse, refusal, monkeypatch):
     assert (parse().gpu_memory, parse("--gpu-memory", "300MB").gpu_memory) == (None, 300 * 2**20)
     for wrong in "300", "lots", "0MB", "":
-        assert "--gpu-memory: must be a number with KB, MB, GB or TB such as 300MB, or unlimited, not" in refusal(f"--gpu-memory={wrong}")
+        assert "--gpu-memory: must be a number with KB, MB, GB or TB such as 300MB, or unlimited, not" in refusal(
+            f"--gpu-memory={wrong}"
+        )
     monkeypatch.setenv("HANDSON_GPU_MEMORY", "2GB")  # by qsub -l gpu_memory=2gb
     assert (parse().gpu_memory, parse("--gpu-memory", "300MB").gpu_memory) == (2**31, 300 * 2**20)
     monkeypatch.setenv("HANDSON_GPU_MEMORY", "lots")
@@ -60,7 +69,9 @@ def test_the_memory_of_a_gpu_is_a_size_with_a_unit(parse, refusal, monkeypatch):
 
 
 def test_long_and_short_options_mean_the_same(parse):
-    assert vars(parse("-b", 8, "-e", 2, "-g", "3,1", "-o", "x")) == vars(parse("--batchsize", 8, "--epoch", 2, "--gpu", "3,1", "--out", "x"))
+    assert vars(parse("-b", 8, "-e", 2, "-g", "3,1", "-o", "x")) == vars(
+        parse("--batchsize", 8, "--epoch", 2, "--gpu", "3,1", "--out", "x")
+    )
     assert parse("-g", "3,1", "-o", "x").gpu == [3, 1]
 
 
@@ -123,7 +134,10 @@ def test_results_of_a_job_are_named_after_it(parse, monkeypatch):
     assert str(parse().out) == "results/multi_gpu_pytorch_17"
     monkeypatch.delenv("PBS_JOBID")
     monkeypatch.setenv("SLURM_JOB_ID", "18")
-    assert str(parse(program="somewhere/01_single_gpu/chainer/train_cifar_single_gpu.py").out) == "results/single_gpu_chainer_18"
+    assert (
+        str(parse(program="somewhere/01_single_gpu/chainer/train_cifar_single_gpu.py").out)
+        == "results/single_gpu_chainer_18"
+    )
 
 
 @pytest.mark.parametrize(
@@ -182,7 +196,21 @@ def test_help_names_every_option(parse, capsys):
         parse("--help")
     assert end.value.code == 0
     out = capsys.readouterr().out
-    assert all(option in out for option in ("--batchsize", "--epoch", "--gpu", "--dataset", "--size", "--lr", "--seed", "--out", "--resume", "--patience"))
+    assert all(
+        option in out
+        for option in (
+            "--batchsize",
+            "--epoch",
+            "--gpu",
+            "--dataset",
+            "--size",
+            "--lr",
+            "--seed",
+            "--out",
+            "--resume",
+            "--patience",
+        )
+    )
 
 
 def test_bad_data_found_later_is_one_sentence_too(parse, capfd, monkeypatch):
@@ -205,7 +233,10 @@ def a_full_disk():
             return failed
 
 
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device", "out/x"), a_full_disk(), RuntimeError("basic_ios::clear: iostream error")])
+@pytest.mark.parametrize(
+    "error",
+    [OSError(28, "No space left on device", "out/x"), a_full_disk(), RuntimeError("basic_ios::clear: iostream error")],
+)
 def test_a_full_disk_is_one_sentence_with_what_can_be_deleted(error, parse, capfd, monkeypatch):
     ended = []
     monkeypatch.setattr(os, "_exit", ended.append)
@@ -213,15 +244,23 @@ def test_a_full_disk_is_one_sentence_with_what_can_be_deleted(error, parse, capf
     parse()
     sys.excepthook(type(error), error, None)
     [sentence] = capfd.readouterr().err.splitlines()
-    assert ended == [2] and "the disk is full" in sentence and "delete what you no longer need, such as old folders in `results`" in sentence
+    assert (
+        ended == [2]
+        and "the disk is full" in sentence
+        and "delete what you no longer need, such as old folders in `results`" in sentence
+    )
 
 
 def test_a_script_that_trains_on_one_gpu_refuses_several(refusal):
     assert "-g names 2 GPUs, but this script trains on one: name one of them" in refusal("-g", "0,1", gpus=[0])
 
 
-@pytest.mark.parametrize(("variables", "hint"), [({}, False), ({"PBS_JOBID": "1"}, True), ({"PBS_JOBID": "1", "TRACK": "pytorch"}, False)])
-def test_an_open_gap_is_one_sentence_which_names_the_other_track_where_that_may_be_meant(variables, hint, parse, tmp_path, capfd, monkeypatch):
+@pytest.mark.parametrize(
+    ("variables", "hint"), [({}, False), ({"PBS_JOBID": "1"}, True), ({"PBS_JOBID": "1", "TRACK": "pytorch"}, False)]
+)
+def test_an_open_gap_is_one_sentence_which_names_the_other_track_where_that_may_be_meant(
+    variables, hint, parse, tmp_path, capfd, monkeypatch
+):
     ended, name = [], "train_cifar_multi_gpu.py"
     monkeypatch.setattr(os, "_exit", ended.append)
     monkeypatch.setattr(options.atexit, "_run_exitfuncs", lambda: None)

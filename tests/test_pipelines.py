@@ -1,4 +1,5 @@
-"""The simulator of pipelines: schedules against the formulas of their bubbles, and schedules that cannot be carried out."""
+"""The simulator of pipelines: schedules against the formulas of their bubbles, and schedules that cannot be carried
+out."""
 
 import itertools
 import json
@@ -12,7 +13,9 @@ from IPython.display import Image
 from handson.notebook import pipelined
 from handson.pipelines import ScheduleError, division_problem, schedule_problem, simulate
 
-SOLUTION = runpy.run_path(str(Path(__file__).resolve().parent.parent / "solutions/06_model_parallel/pytorch/schedules.py"))
+SOLUTION = runpy.run_path(
+    str(Path(__file__).resolve().parent.parent / "solutions/06_model_parallel/pytorch/schedules.py")
+)
 SIZES = list(itertools.product(range(1, 6), range(1, 10)))
 
 
@@ -41,12 +44,24 @@ def test_gpipe_holds_all_micro_batches_and_1f1b_one_for_each_stage_from_there_on
 
 
 def test_two_stages_by_hand():
-    assert one_forward_one_backward(2, 3) == [["F0", "F1", "B0", "F2", "B1", "B2"], ["F0", "B0", "F1", "B1", "F2", "B2"]]
-    times = {(stage, name): (begin, end) for stage, name, begin, end in simulate([["F0", "F1", "B1", "B0"]] * 2, transfer=0.5).operations}
+    assert one_forward_one_backward(2, 3) == [
+        ["F0", "F1", "B0", "F2", "B1", "B2"],
+        ["F0", "B0", "F1", "B1", "F2", "B2"],
+    ]
+    times = {
+        (stage, name): (begin, end)
+        for stage, name, begin, end in simulate([["F0", "F1", "B1", "B0"]] * 2, transfer=0.5).operations
+    }
     assert times == {
-        (0, "F0"): (0, 1), (0, "F1"): (1, 2), (1, "F0"): (1.5, 2.5), (1, "F1"): (2.5, 3.5),
-        (1, "B1"): (3.5, 5.5), (1, "B0"): (5.5, 7.5), (0, "B1"): (6, 8), (0, "B0"): (8, 10),
-    }  # fmt: skip
+        (0, "F0"): (0, 1),
+        (0, "F1"): (1, 2),
+        (1, "F0"): (1.5, 2.5),
+        (1, "F1"): (2.5, 3.5),
+        (1, "B1"): (3.5, 5.5),
+        (1, "B0"): (5.5, 7.5),
+        (0, "B1"): (6, 8),
+        (0, "B0"): (8, 10),
+    }
 
 
 def test_no_operation_begins_before_what_it_needs_has_ended_and_no_stage_does_two_at_once():
@@ -66,18 +81,32 @@ def test_no_operation_begins_before_what_it_needs_has_ended_and_no_stage_does_tw
 @pytest.mark.parametrize(
     ("schedule", "sentence"),
     [
-        ([["F0", "B0", "F1", "B1"], ["F1", "B1", "F0", "B0"]],
-         "the schedule is a deadlock: stage 0 waits for B0 of stage 1 to begin B0, stage 1 waits for F1 of stage 0 to begin F1"),
-        ([["F0", "B0"], ["F0", "B0", "F1", "B1"]], "stage 0 never does F1: each stage does a forward and a backward for each micro-batch"),
-        ([["F0", "F1", "B0"], ["F0", "F1", "B0", "B1"]], "stage 0 never does B1: each stage does a forward and a backward for each micro-batch"),
+        (
+            [["F0", "B0", "F1", "B1"], ["F1", "B1", "F0", "B0"]],
+            (
+                "the schedule is a deadlock: stage 0 waits for B0 of stage 1 to begin B0, stage 1 waits for F1 of stage"
+                " 0 to begin F1"
+            ),
+        ),
+        (
+            [["F0", "B0"], ["F0", "B0", "F1", "B1"]],
+            "stage 0 never does F1: each stage does a forward and a backward for each micro-batch",
+        ),
+        (
+            [["F0", "F1", "B0"], ["F0", "F1", "B0", "B1"]],
+            "stage 0 never does B1: each stage does a forward and a backward for each micro-batch",
+        ),
         ([["B0", "F0"]], "stage 0 does B0 before F0, whose activations it needs"),
         ([["F0", "F0", "B0"]], "stage 0 does F0 twice"),
         ([["F0", "W0"]], "stage 0: 'W0' is no operation: F0 is the forward of micro-batch 0, B0 its backward"),
         ([["F0", 0]], "stage 0: 0 is no operation: F0 is the forward of micro-batch 0, B0 its backward"),
         ([], "a schedule needs a list of operations for each stage, such as [['F0', 'B0'], ['F0', 'B0']]"),
-        ([["F0", "B0"], []], "a schedule needs a list of operations for each stage, such as [['F0', 'B0'], ['F0', 'B0']]"),
+        (
+            [["F0", "B0"], []],
+            "a schedule needs a list of operations for each stage, such as [['F0', 'B0'], ['F0', 'B0']]",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_schedule_that_cannot_be_carried_out_is_one_sentence(schedule, sentence):
     with pytest.raises(ScheduleError) as error:
         simulate(schedule)
@@ -96,22 +125,38 @@ def test_the_figure_has_a_row_for_each_stage_and_words_for_all_of_it():
 
 def test_layers_and_batches_that_cannot_be_divided_are_one_sentence():
     assert division_problem(4, 4, 64, 8) is None
-    assert division_problem(4, 3, 64, 8) == "4 stages cannot share 3 layers: start 3 ranks at most, or give the network more --blocks"
-    assert division_problem(2, 6, 63, 2) == "a batch of 63 images cannot be cut into 2 equal micro-batches: --micro-batches must divide --batchsize"
+    assert (
+        division_problem(4, 3, 64, 8)
+        == "4 stages cannot share 3 layers: start 3 ranks at most, or give the network more --blocks"
+    )
+    assert (
+        division_problem(2, 6, 63, 2)
+        == "a batch of 63 images cannot be cut into 2 equal micro-batches: --micro-batches must divide --batchsize"
+    )
 
 
 def test_a_schedule_for_other_micro_batches_or_with_a_deadlock_is_one_sentence():
     assert schedule_problem([["F0", "F1", "B0", "B1"]] * 2, 2) is None
-    assert schedule_problem([["F0", "F1", "B0", "B1"]] * 2, 1) == "stage 0 does F1, but the micro-batches are numbered from 0 to 0"
-    assert schedule_problem([["F0", "B0"]] * 2, 2) == "the schedule has the micro-batches [0], and the batch is cut into 2: it needs each number below 2 once"
-    assert "deadlock: stage 0 waits for B0 of stage 1" in schedule_problem([["F0", "B0", "F1", "B1"], ["F1", "B1", "F0", "B0"]], 2)
+    assert (
+        schedule_problem([["F0", "F1", "B0", "B1"]] * 2, 1)
+        == "stage 0 does F1, but the micro-batches are numbered from 0 to 0"
+    )
+    assert (
+        schedule_problem([["F0", "B0"]] * 2, 2)
+        == "the schedule has the micro-batches [0], and the batch is cut into 2: it needs each number below 2 once"
+    )
+    assert "deadlock: stage 0 waits for B0 of stage 1" in schedule_problem(
+        [["F0", "B0", "F1", "B1"], ["F1", "B1", "F0", "B0"]], 2
+    )
 
 
 def test_a_measured_step_begins_at_0_in_milliseconds(tmp_path):
     operations = [[0, "F0", 2.0, 2.001], [1, "F0", 2.001, 2.002], [1, "B0", 2.002, 2.004], [0, "B0", 2.004, 2.006]]
     (tmp_path / "pipeline.json").write_text(json.dumps({"schedule": [["F0", "B0"]] * 2, "operations": operations}))
     timeline = pipelined.measured(tmp_path)
-    assert timeline.operations[0].begin == 0 and timeline.end == pytest.approx(6) and timeline.bubble == pytest.approx(0.5)
+    assert (
+        timeline.operations[0].begin == 0 and timeline.end == pytest.approx(6) and timeline.bubble == pytest.approx(0.5)
+    )
     assert timeline.draw("naive")[0].axes[0].get_xlabel() == "time [ms]"
 
 
@@ -120,5 +165,10 @@ def test_figures_of_pipelines_say_in_words_what_they_show(monkeypatch):
     shown = pipelined.throughputs(runs, {"gpipe": 16 / 9})
     assert "gpipe 800 images/s (1.60 times)" in shown.alt
     monkeypatch.setattr(pipelined, "held", {"a": [8 * pipelined.MB] * 2, "b": [2 * pipelined.MB, pipelined.MB]}.get)
-    shown = pipelined.activations({"gpipe": "a", "1f1b": "b"}, lambda schedule, stage, stages, micro_batches, activations: (2 - stage) * activations, 2, 8)
+    shown = pipelined.activations(
+        {"gpipe": "a", "1f1b": "b"},
+        lambda schedule, stage, stages, micro_batches, activations: (2 - stage) * activations,
+        2,
+        8,
+    )
     assert "stage 0: GPipe 8.0, 1F1B 2.0, predicted 2.0; stage 1: GPipe 8.0, 1F1B 1.0, predicted 1.0" in shown.alt

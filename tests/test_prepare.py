@@ -26,7 +26,8 @@ CLASS_NAMES = "airplane automobile bird cat deer dog frog horse ship truck".spli
 
 
 def records(count, seed):
-    """`count` records of CIFAR-10's binary version: a label and 3072 pixels, all of them telling the record's number."""
+    """`count` records of CIFAR-10's binary version: a label and 3072 pixels, all of them telling the record's
+    number."""
     made = numpy.random.RandomState(seed).randint(0, 256, (count, RECORD)).astype("uint8")
     made[:, 0] = numpy.arange(count) % 10
     return made
@@ -37,7 +38,8 @@ TEST_RECORDS = records(200, 5)
 
 
 def archive(path, change=None):
-    """Write an archive as CIFAR-10's origin has it, only smaller; `change` may alter its members (name -> bytes or TarInfo)."""
+    """Write an archive as CIFAR-10's origin has it, only smaller; `change` may alter its members (name -> bytes or
+    TarInfo)."""
     members = {name: part.tobytes() for name, part in zip(TRAIN + TEST, [*TRAIN_RECORDS, TEST_RECORDS])}
     members[CLASSES] = ("\n".join(CLASS_NAMES) + "\n\n").encode()
     members["cifar-10-batches-bin/readme.html"] = b"<html>"
@@ -146,7 +148,8 @@ def test_five_percent_of_the_images_are_kept_with_their_labels(given):
         kept = [(image * 255).round().astype("uint8").tobytes() for image in part.images]
         assert [label[pixels] for pixels in kept] == part.labels.tolist()
         assert len(set(kept)) == len(kept)
-    assert len({index // 200 for index in numpy.flatnonzero(numpy.isin(range(1000), _indices(train)))}) == 5  # from every batch
+    # from every batch
+    assert len({index // 200 for index in numpy.flatnonzero(numpy.isin(range(1000), _indices(train)))}) == 5
 
 
 def _indices(part):
@@ -157,7 +160,8 @@ def _indices(part):
 def test_the_choice_is_the_same_on_every_machine(given):
     path = prepare(NAME, given)
     first = path.read_bytes()
-    assert _indices(load_arrays(NAME)[0])[:5] == [993, 859, 298, 553, 672]  # a change here makes everybody's results differ
+    # a change here makes everybody's results differ
+    assert _indices(load_arrays(NAME)[0])[:5] == [993, 859, 298, 553, 672]
     path.unlink()
     assert prepare(NAME, given).read_bytes() == first
 
@@ -282,7 +286,9 @@ def test_a_download_that_drips_is_given_up(origin, folder, monkeypatch):
 def test_an_interrupted_download_leaves_nothing(origin, folder, number):
     origin.stop_after = 2 * module.CHUNK
     origin.go_on.clear()
-    process = subprocess.Popen([sys.executable, "-m", "handson", "prepare", NAME], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "handson", "prepare", NAME], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     deadline = time.monotonic() + 30
     while not any(name.endswith(".part") for name in left(folder)):
         assert time.monotonic() < deadline and process.poll() is None
@@ -319,7 +325,9 @@ def test_an_altered_archive_is_named(given, folder):
 
 @pytest.mark.slow
 def test_a_missing_archive_is_named(given, tmp_path):
-    assert f"{tmp_path}/nowhere.tar.gz cannot be read (No such file" in fails(NAME, "--archive", tmp_path / "nowhere.tar.gz")
+    assert f"{tmp_path}/nowhere.tar.gz cannot be read (No such file" in fails(
+        NAME, "--archive", tmp_path / "nowhere.tar.gz"
+    )
 
 
 def test_an_unknown_name_lists_the_known_ones(folder):

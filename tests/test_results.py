@@ -11,14 +11,26 @@ import numpy
 import pytest
 
 from handson.profiling import recording
-from handson.training import compared_methods, results
+from handson.training import method_runs, results
 from handson.training.results import OPTIONAL, SINCE, OldResult, Result, ResultError, read, throughput_line, write
 
 
 def a_run(**changes):
     """A sound result, with some of its fields replaced."""
-    fields = dict(unit="multi_node", script="train_cifar_multi_node", track="pytorch", profiled=False, workers=4, nodes=2, device="4 virtual GPUs", dataset="digits", size=256)
-    fields |= dict(batchsize=32, epochs=4, seed=0, images=6000, seconds=2.5, train_seconds=2.25, versions={"torch": "2.13.0"})
+    fields = dict(
+        unit="multi_node",
+        script="train_cifar_multi_node",
+        track="pytorch",
+        profiled=False,
+        workers=4,
+        nodes=2,
+        device="4 virtual GPUs",
+        dataset="digits",
+        size=256,
+    )
+    fields |= dict(
+        batchsize=32, epochs=4, seed=0, images=6000, seconds=2.5, train_seconds=2.25, versions={"torch": "2.13.0"}
+    )
     fields |= dict(log=[{"epoch": 1, "main/loss": 2.5}, {"epoch": 2, "main/loss": 2.25}])
     return Result(**fields | changes)
 
@@ -54,7 +66,12 @@ def test_numbers_of_numpy_and_torch_are_written_as_numbers(tmp_path):
 def test_images_counted_by_numpy_or_torch_are_a_whole_number(tmp_path, capsys):
     import torch
 
-    args = SimpleNamespace(**{name: getattr(a_run(), name) for name in ("unit", "script", "track", "dataset", "size", "batchsize", "seed", "lr", "workers", "nodes")})
+    args = SimpleNamespace(
+        **{
+            name: getattr(a_run(), name)
+            for name in ("unit", "script", "track", "dataset", "size", "batchsize", "seed", "lr", "workers", "nodes")
+        }
+    )
     vars(args).update(devices="4 virtual GPUs", epoch=4, out=tmp_path)
     for images in (numpy.int64(6000), torch.tensor(6000)):
         assert read(results.report(args, images / 2.5, images, 2.5, [])).images == 6000
@@ -123,7 +140,11 @@ WRONG = [
     ("device", "\x1b[2J"),
     ("dataset", "two\nlines"),
     ("dataset", None),
-    *[(name, value) for name in ("workers", "nodes", "size", "batchsize", "epochs", "images") for value in (0, 1.5, True, "4", None)],
+    *[
+        (name, value)
+        for name in ("workers", "nodes", "size", "batchsize", "epochs", "images")
+        for value in (0, 1.5, True, "4", None)
+    ],
     ("seed", "zero"),
     *[("seconds", value) for value in (0, -1, float("nan"), float("inf"), 10**400, "2.5", None)],
     ("train_seconds", 0),
@@ -146,7 +167,9 @@ def test_a_field_that_makes_no_sense_is_named(tmp_path, name, value):
         read(tmp_path)
 
 
-@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Result) if field.name not in (*OPTIONAL, *SINCE, "folder")])
+@pytest.mark.parametrize(
+    "name", [field.name for field in dataclasses.fields(Result) if field.name not in (*OPTIONAL, *SINCE, "folder")]
+)
 def test_a_missing_field_is_named(tmp_path, name):
     content = dataclasses.asdict(a_run())
     del content[name]
@@ -169,7 +192,15 @@ def test_a_result_knows_its_folder_which_its_file_does_not_name(tmp_path):
     assert read(path).folder == read(tmp_path).folder == str(tmp_path) and "folder" not in json.loads(path.read_text())
 
 
-@pytest.mark.parametrize(("running", "cores", "words"), [(14.2, 2, "vm busy: 14 processes wanted 2 cores"), (5, 2, ""), (40, 64, ""), (5.5, 1, "vm busy: 6 processes wanted 1 core")])
+@pytest.mark.parametrize(
+    ("running", "cores", "words"),
+    [
+        (14.2, 2, "vm busy: 14 processes wanted 2 cores"),
+        (5, 2, ""),
+        (40, 64, ""),
+        (5.5, 1, "vm busy: 6 processes wanted 1 core"),
+    ],
+)
 def test_a_machine_that_others_keep_busy_is_named(running, cores, words):
     """The run's own four workers do not count."""
     node = {"name": "vm", "running": running, "cores": cores}
@@ -185,5 +216,5 @@ def test_results_need_no_torch_and_no_numpy():
 def test_what_a_recording_has_written_counts_in_the_training_that_it_belongs_to(tmp_path, monkeypatch):
     monkeypatch.setattr(recording, "recorder", SimpleNamespace(seconds_writing=4.0))
     args = SimpleNamespace(seed=0, out=tmp_path, method=["a"])
-    compared_methods.one_run(args, "a", 0)
+    method_runs.one_run(args, "a", 0)
     assert recording.seconds_writing() == 0, "the training of another method has written that"

@@ -16,7 +16,19 @@ def exercises(tmp_path):
     def run(unit="single_gpu", job=1, rate=100.0, **changes):
         workers = {"single_gpu": 1, "multi_gpu": 2, "multi_node": 4, "frameworks": 1}[unit]
         out = tmp_path / f"0_{unit}" / "results" / f"{unit}_pytorch_{job}"
-        fields = dict(script=f"train_cifar_{unit}", profiled=False, track="pytorch", workers=workers, nodes=1, device="virtual GPU", dataset="digits", size=64, batchsize=32, epochs=2, seed=0)
+        fields = dict(
+            script=f"train_cifar_{unit}",
+            profiled=False,
+            track="pytorch",
+            workers=workers,
+            nodes=1,
+            device="virtual GPU",
+            dataset="digits",
+            size=64,
+            batchsize=32,
+            epochs=2,
+            seed=0,
+        )
         path = write(Result(unit=unit, images=3000, seconds=3000 / rate, **fields | changes), out)
         made.append(path)
         os.utime(path, (len(made), len(made)))
@@ -52,7 +64,9 @@ def test_other_scripts_and_recorded_runs_are_left_out(exercises):
     exercises("multi_gpu", 2, script="uneven_work")
     exercises("multi_gpu", 3, profiled=True)
     first = runs.find(exercises.root)[0]
-    assert [(run.script, run.profiled) for run in runs.like(first, exercises.root)] == [("train_cifar_multi_gpu", False)]
+    assert [(run.script, run.profiled) for run in runs.like(first, exercises.root)] == [
+        ("train_cifar_multi_gpu", False)
+    ]
 
 
 def test_a_run_of_another_system_is_no_run_of_one_worker_to_compare_with(exercises):
@@ -62,7 +76,10 @@ def test_a_run_of_another_system_is_no_run_of_one_worker_to_compare_with(exercis
         exercises("frameworks", 3 + number, script=f"train_cifar_{system}", workers=1)
     found = runs.find(exercises.root)
     assert [run.unit for run in runs.like(found[1], exercises.root)] == ["single_gpu", "multi_gpu"]
-    assert [run.script for run in runs.like(found[2], exercises.root)] == ["train_cifar_data_parallel", "train_cifar_accelerate"]
+    assert [run.script for run in runs.like(found[2], exercises.root)] == [
+        "train_cifar_data_parallel",
+        "train_cifar_accelerate",
+    ]
 
 
 def test_runs_of_the_same_unit_that_communicated_in_another_way_are_left_out(exercises):
@@ -70,8 +87,14 @@ def test_runs_of_the_same_unit_that_communicated_in_another_way_are_left_out(exe
         exercises("multi_node", number, nodes=2, **changes)
     exercises("multi_gpu", 7, communicator="gloo")
     usual, slow, *_ = runs.find(exercises.root)
-    assert [(run.unit, run.network) for run in runs.like(usual, exercises.root)] == [("multi_node", ""), ("multi_gpu", "")]
-    assert [(run.unit, run.network) for run in runs.like(slow, exercises.root)] == [("multi_node", "20mbit"), ("multi_gpu", "")]
+    assert [(run.unit, run.network) for run in runs.like(usual, exercises.root)] == [
+        ("multi_node", ""),
+        ("multi_gpu", ""),
+    ]
+    assert [(run.unit, run.network) for run in runs.like(slow, exercises.root)] == [
+        ("multi_node", "20mbit"),
+        ("multi_gpu", ""),
+    ]
 
 
 def test_the_youngest_single_run_is_the_one_to_compare_with(exercises):

@@ -1,4 +1,5 @@
-"""Sites: what their files say, how `python -m handson site use` fits the job scripts, and that these ask for nothing but real PBS."""
+"""Sites: what their files say, how `python -m handson site use` fits the job scripts, and that these ask for nothing
+but real PBS."""
 
 import os
 import re
@@ -14,8 +15,14 @@ from handson.cluster import job_scripts, site
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = sorted(path for place in ("jobs/pbs", "solutions/*") for path in ROOT.glob(f"{place}/*.sh"))
-FILLED = "#!/bin/bash\n#PBS -q h-lecture\n#PBS -l select=1:mpiprocs=2\n#PBS -N multi_gpu\n\ncd .\nexport PATH=\"${PBS_O_PATH:-$PATH}\"\npython x.py\n"
-SITE = 'batch = "pbs"\nqueue = ["first", "second"]\nmodules = ["cuda/12.4", "nccl"]\ninterface = "ib0"\n[machine]\nnodes = 8\ngpus = 0\n'
+FILLED = (
+    "#!/bin/bash\n#PBS -q h-lecture\n#PBS -l select=1:mpiprocs=2\n#PBS -N multi_gpu\n\ncd .\nexport"
+    ' PATH="${PBS_O_PATH:-$PATH}"\npython x.py\n'
+)
+SITE = (
+    'batch = "pbs"\nqueue = ["first", "second"]\nmodules = ["cuda/12.4", "nccl"]\ninterface = "ib0"\n[machine]\nnodes ='
+    " 8\ngpus = 0\n"
+)
 
 
 @pytest.fixture
@@ -30,7 +37,9 @@ def course(tmp_path, monkeypatch):
     (tmp_path / "jobs/sites/bare.toml").write_text(SITE)
     (tmp_path / "exercises/02_multi_gpu").mkdir(parents=True)
     (tmp_path / "exercises/02_multi_gpu/run_multi_gpu_training.sh").write_text(FILLED)
-    (tmp_path / "exercises/02_multi_gpu/given.sh").write_text("#!/bin/bash\n#PBS -q lecture\n#PBS -W group_list=gt00\necho\n")
+    (tmp_path / "exercises/02_multi_gpu/given.sh").write_text(
+        "#!/bin/bash\n#PBS -q lecture\n#PBS -W group_list=gt00\necho\n"
+    )
     monkeypatch.setattr(site, "SITES", tmp_path / "jobs/sites")
     return tmp_path
 
@@ -63,7 +72,9 @@ def test_the_job_scripts_are_those_of_the_local_site():
 def test_lines_outside_of_gaps_become_those_of_the_site(course):
     use("bare")
     text = (course / "jobs/pbs/run_network.sh").read_text()
-    assert {"#PBS -q first", "#PBS -l select=2:mpiprocs=1:ompthreads=1", "#PBS -l place=scatter"} <= set(directives(text))
+    assert {"#PBS -q first", "#PBS -l select=2:mpiprocs=1:ompthreads=1", "#PBS -l place=scatter"} <= set(
+        directives(text)
+    )
     assert not re.search("^#PBS -W", text, re.MULTILINE), "the site has no groups"
     given = (course / "exercises/02_multi_gpu/given.sh").read_text()
     assert directives(given) == ["#PBS -q first"]
@@ -78,13 +89,21 @@ def test_gaps_stay_and_their_facts_are_told(course):
     assert facts["queue"] == "#PBS -q first" and facts["nodes"] == "8 at most"
     assert facts["group"].startswith("none") and facts["GPUs"].startswith("none")
     assert dict(re.findall(r"^  (\w+) +(.*)$", use("reedbush"), re.MULTILINE)) == {
-        "queue": "#PBS -q h-lecture", "group": "#PBS -W group_list=gt00", "walltime": "00:10:00 at most", "nodes": "4 at most",
-        "GPUs": "2 in each node", "exercises": "use 2 nodes, and 2 GPUs in each", "mpiexec": "the environment's",
-    }  # fmt: skip
+        "queue": "#PBS -q h-lecture",
+        "group": "#PBS -W group_list=gt00",
+        "walltime": "00:10:00 at most",
+        "nodes": "4 at most",
+        "GPUs": "2 in each node",
+        "exercises": "use 2 nodes, and 2 GPUs in each",
+        "mpiexec": "the environment's",
+    }
 
 
 def test_a_new_site_waits_for_the_jobs_of_the_old_one_and_says_so(course, monkeypatch):
-    last = "Unfinished jobs are of the site slurm: until they have ended (qstat), the queue and its nodes stay as they are."
+    last = (
+        "Unfinished jobs are of the site slurm: until they have ended (qstat), the queue and its nodes stay as they"
+        " are."
+    )
     monkeypatch.setattr(job_scripts.store, "site_in_force", lambda db: str(course / "jobs/sites/slurm.toml"))
     assert use("bare").splitlines()[-1] == last
     assert last not in use("slurm")
@@ -110,7 +129,9 @@ def test_what_students_wrote_into_a_job_script_stays(course):
 def test_instructors_fit_the_solutions_too(course):
     use("bare", gaps=False)
     text = (course / "solutions/03_multi_node/run_multi_node_training.sh").read_text()
-    assert {"#PBS -q first", "#PBS -l select=2:mpiprocs=2:ompthreads=1", "#PBS -l place=scatter"} <= set(directives(text))
+    assert {"#PBS -q first", "#PBS -l select=2:mpiprocs=2:ompthreads=1", "#PBS -l place=scatter"} <= set(
+        directives(text)
+    )
     assert "group_list" not in "".join(directives(text))
     assert (course / "exercises/02_multi_gpu/run_multi_gpu_training.sh").read_text().startswith(FILLED[:60])
 
@@ -120,7 +141,9 @@ def test_a_job_loads_the_modules_before_it_looks_for_the_launcher(course):
     use("bare")
     for path in course.rglob("*.sh"):
         text, is_job_script = path.read_text(), not {"classroom", "ipyparallel"} & set(path.relative_to(course).parts)
-        assert text.count("module load cuda/12.4 nccl\n") == text.count("export GLOO_SOCKET_IFNAME=ib0 ") == is_job_script
+        assert (
+            text.count("module load cuda/12.4 nccl\n") == text.count("export GLOO_SOCKET_IFNAME=ib0 ") == is_job_script
+        )
         assert subprocess.run(["bash", "-n", path]).returncode == 0
     text = (course / "solutions/03_multi_node/run_multi_node_training.sh").read_text()
     assert text.index("export PATH") < text.index("module load") < text.index("handson-launcher")
@@ -224,7 +247,9 @@ def test_a_wrong_site_file_is_refused_with_what_is_wrong(course, line, problem):
     assert contents(course) == original
 
 
-WIDE = 'batch = "pbs"\nqueue = "edu"\ngroup = "cs101"\n[machine]\nnodes = 3\ngpus = 4\n[exercises]\nnodes = 3\ngpus = 4\n'
+WIDE = (
+    'batch = "pbs"\nqueue = "edu"\ngroup = "cs101"\n[machine]\nnodes = 3\ngpus = 4\n[exercises]\nnodes = 3\ngpus = 4\n'
+)
 
 
 def test_a_site_says_how_many_nodes_and_gpus_the_exercises_use(course):
@@ -232,14 +257,19 @@ def test_a_site_says_how_many_nodes_and_gpus_the_exercises_use(course):
     original = contents(course)
     said = use("wide", gaps=False)
     assert "exercises use 3 nodes, and 4 GPUs in each" in said
-    training = {unit: (course / f"solutions/{unit}/run_{unit[3:]}_training.sh").read_text() for unit in ("01_single_gpu", "02_multi_gpu", "03_multi_node")}
+    training = {
+        unit: (course / f"solutions/{unit}/run_{unit[3:]}_training.sh").read_text()
+        for unit in ("01_single_gpu", "02_multi_gpu", "03_multi_node")
+    }
     selects = {unit: re.search("#PBS -l (select=.*)", text)[1] for unit, text in training.items()}
     assert selects == {
         "01_single_gpu": "select=1:ngpus=1:mpiprocs=1:ompthreads=1",
         "02_multi_gpu": "select=1:ngpus=4:mpiprocs=4:ompthreads=1",
         "03_multi_node": "select=3:ngpus=4:mpiprocs=4:ompthreads=1",
     }
-    assert [" -g 0,1,2,3 $OPTIONS" in text for text in training.values()] == [False, True, False], "mpiexec gives each rank its GPU"
+    assert [" -g 0,1,2,3 $OPTIONS" in text for text in training.values()] == [False, True, False], (
+        "mpiexec gives each rank its GPU"
+    )
     assert "select=3:ngpus=1:mpiprocs=1" in (course / "jobs/pbs/run_network.sh").read_text()
     use("local", gaps=False)
     assert contents(course) == original
@@ -249,7 +279,13 @@ def test_a_site_says_how_many_nodes_and_gpus_the_exercises_use(course):
 def test_a_machine_that_is_too_small_for_the_exercises_is_refused(course, machine):
     (course / "jobs/sites/small.toml").write_text(f"[machine]\n{machine}\n")
     original = contents(course)
-    with pytest.raises(site.SiteError, match=r"the site small has \d nodes? with \d GPUs?, and the exercises use 2 nodes with 2 GPUs: correct \[machine\] or \[exercises\] in"):
+    with pytest.raises(
+        site.SiteError,
+        match=(
+            r"the site small has \d nodes? with \d GPUs?, and the exercises use 2 nodes with 2 GPUs: correct"
+            r" \[machine\] or \[exercises\] in"
+        ),
+    ):
         use("small")
     assert contents(course) == original and site.chosen() == "local"
 
@@ -258,7 +294,10 @@ def test_a_machine_that_is_too_small_for_the_exercises_is_refused(course, machin
     ("line", "problem"),
     [
         ('gpu_memroy = "300MB"', "there is no key 'gpu_memroy': did you mean 'gpu_memory'"),
-        ("gpu_memory = 300", "the memory of a GPU is a number with KB, MB, GB or TB such as 300MB, or unlimited, not '300'"),
+        (
+            "gpu_memory = 300",
+            "the memory of a GPU is a number with KB, MB, GB or TB such as 300MB, or unlimited, not '300'",
+        ),
     ],
 )
 def test_a_wrong_line_about_the_machine_is_refused_with_what_is_wrong(tmp_path, line, problem):
@@ -276,7 +315,12 @@ def test_list_and_show_say_which_sites_use_refuses(course):
     job_scripts.show_all(said.append)
     assert [line[2:].split()[0] for line in said] == site.names()
     lines = {line[2:].split()[0]: line for line in said}
-    assert "refused" in lines["bare"] and "queue = 7" in lines["bare"] and "refused" in lines["more"] and "queue lecture" in lines["slurm"] + lines["pbs"]
+    assert (
+        "refused" in lines["bare"]
+        and "queue = 7" in lines["bare"]
+        and "refused" in lines["more"]
+        and "queue lecture" in lines["slurm"] + lines["pbs"]
+    )
     with pytest.raises(site.SiteError, match="has 3 nodes with 2 GPUs, and the exercises use 4 nodes"):
         job_scripts.show("more")
 
@@ -300,12 +344,26 @@ def test_the_command_ends_with_a_sentence():
 # What a real PBS takes -----------------------------------------------------------
 
 BY_PBS = {  # what a real PBS gives a job (beside PBS_O_...), seen in OpenPBS 23.06
-    "PBS_ENVIRONMENT", "PBS_JOBCOOKIE", "PBS_JOBDIR", "PBS_JOBID", "PBS_JOBNAME", "PBS_MOMPORT", "PBS_NODEFILE", "PBS_NODENUM",
-    "PBS_QUEUE", "PBS_TASKNUM", "NCPUS", "OMP_NUM_THREADS",
-}  # fmt: skip
-BY_PBS_O = {f"PBS_O_{name}" for name in ("HOME", "HOST", "LOGNAME", "PATH", "QUEUE", "SHELL", "SYSTEM", "WORKDIR", "MAIL")}
-GIVEN = {"TRACK", "OPTIONS", "PROFILE", "SCRIPT", "NAME", "PATH", "HOME", "PWD", "RANKS", "RUN"}  # by the student with -v, or by every shell
-# Resources that PBS Professional and OpenPBS know by themselves, and ngpus, which sites with GPUs add. None of the embedded PBS's own.
+    "PBS_ENVIRONMENT",
+    "PBS_JOBCOOKIE",
+    "PBS_JOBDIR",
+    "PBS_JOBID",
+    "PBS_JOBNAME",
+    "PBS_MOMPORT",
+    "PBS_NODEFILE",
+    "PBS_NODENUM",
+    "PBS_QUEUE",
+    "PBS_TASKNUM",
+    "NCPUS",
+    "OMP_NUM_THREADS",
+}
+BY_PBS_O = {
+    f"PBS_O_{name}" for name in ("HOME", "HOST", "LOGNAME", "PATH", "QUEUE", "SHELL", "SYSTEM", "WORKDIR", "MAIL")
+}
+# by the student with -v, or by every shell
+GIVEN = {"TRACK", "OPTIONS", "PROFILE", "SCRIPT", "NAME", "PATH", "HOME", "PWD", "RANKS", "RUN"}
+# Resources that PBS Professional and OpenPBS know by themselves, and ngpus, which sites with GPUs add. None of the
+# embedded PBS's own.
 CHUNK, JOB_WIDE = {"ncpus", "ngpus", "mem", "mpiprocs", "ompthreads"}, {"select", "place", "walltime"}
 
 
@@ -325,7 +383,10 @@ def test_a_script_asks_for_resources_of_a_real_pbs_only(script):
 def test_a_script_uses_variables_that_a_real_pbs_sets(script):
     """Without `-V`, a real job has no variable of the shell it was submitted from."""
     commands = re.sub(r"^#.*$", "", script, flags=re.MULTILINE)
-    used, set_here = set(re.findall(r"\$\{?([A-Za-z_]\w*)", commands)), {name for names in re.findall(r"(?:^|\s)(\w+)=|\bfor (\w+) in", commands) for name in names}
+    used, set_here = (
+        set(re.findall(r"\$\{?([A-Za-z_]\w*)", commands)),
+        {name for names in re.findall(r"(?:^|\s)(\w+)=|\bfor (\w+) in", commands) for name in names},
+    )
     assert used <= BY_PBS | BY_PBS_O | GIVEN | set_here
 
 

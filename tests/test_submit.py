@@ -1,4 +1,5 @@
-"""``python -m handson submit``: what students hand in is complete, without results, the same each time, and never over an earlier one."""
+"""``python -m handson submit``: what students hand in is complete, without results, the same each time, and never over
+an earlier one."""
 
 import hashlib
 import re
@@ -13,12 +14,21 @@ from handson import submit
 from handson.cluster.site import SiteError
 from handson.submit import SubmitError
 
-SCRIPT, JOB, NOTEBOOK = "exercises/01_single_gpu/pytorch/train.py", "exercises/01_single_gpu/run.sh", "notebooks/01_single_gpu.ipynb"
+SCRIPT, JOB, NOTEBOOK = (
+    "exercises/01_single_gpu/pytorch/train.py",
+    "exercises/01_single_gpu/run.sh",
+    "notebooks/01_single_gpu.ipynb",
+)
 GOOD = {SCRIPT: b"x = 1\n", JOB: b"#!/bin/bash\n", NOTEBOOK: b'{"cells": []}'}
 NOT_PACKED = {
-    "exercises/01_single_gpu/results/run_1/log.py": b"1", "exercises/01_single_gpu/single_gpu.o12": b"1", "exercises/__pycache__/x.py": b"1",
-    "notebooks/.ipynb_checkpoints/01.ipynb": b"1", "datasets/make.py": b"1", "handson/x.py": b"1", "exercises/.hidden.py": b"1",
-}  # fmt: skip
+    "exercises/01_single_gpu/results/run_1/log.py": b"1",
+    "exercises/01_single_gpu/single_gpu.o12": b"1",
+    "exercises/__pycache__/x.py": b"1",
+    "notebooks/.ipynb_checkpoints/01.ipynb": b"1",
+    "datasets/make.py": b"1",
+    "handson/x.py": b"1",
+    "exercises/.hidden.py": b"1",
+}
 
 
 @pytest.fixture
@@ -62,7 +72,9 @@ def test_exercises_and_notebooks_are_packed_and_nothing_else(course):
 def test_the_receipt_has_the_time_and_the_digest_and_stays_beside_the_zip(course):
     path, said = submitted(course)
     assert (course / "jane.receipt.txt").read_text().rstrip() in said
-    assert f"SHA256: {hashlib.sha256(path.read_bytes()).hexdigest()}" in said and re.search(r"Time:   20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC", said)
+    assert f"SHA256: {hashlib.sha256(path.read_bytes()).hexdigest()}" in said and re.search(
+        r"Time:   20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC", said
+    )
     assert "3 files (2 in exercises/, 1 in notebooks/)" in said and "Not handed in yet: upload jane.zip" in said
     assert f"\nFolder: {course}\n" in said, "who types it elsewhere sees whose files these are"
 
@@ -140,7 +152,9 @@ def test_the_drop_folder_gets_each_submission_under_a_name_of_its_own(course, dr
 def test_what_lies_in_the_drop_folder_is_collected_with_its_time(course, drop, tmp_path):
     submitted(course)
     [one] = collect(drop, tmp_path / "work", list(GOOD))
-    assert (one.student, one.refused, one.problems) == ("jane", None, ()) and re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", one.handed_in)
+    assert (one.student, one.refused, one.problems) == ("jane", None, ()) and re.fullmatch(
+        r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", one.handed_in
+    )
     assert {name: (one.path / name).read_bytes() for name in GOOD} == GOOD
 
 
@@ -150,7 +164,9 @@ def test_a_file_that_is_much_younger_than_its_name_is_reported(course, drop, tmp
     path.rename(drop / path.name.replace(path.name.split(".")[1], "20200101T000000Z"))
     said = []
     [one] = collect(drop, tmp_path / "work", list(GOOD), said.append)
-    assert one.handed_in.startswith("2020") and said[0].startswith("Written over an hour after the time in the name: jane.20200101T000000Z.")
+    assert one.handed_in.startswith("2020") and said[0].startswith(
+        "Written over an hour after the time in the name: jane.20200101T000000Z."
+    )
 
 
 def test_an_earlier_submission_is_never_replaced(course, drop, monkeypatch):
@@ -163,7 +179,9 @@ def test_an_earlier_submission_is_never_replaced(course, drop, monkeypatch):
 
 
 def test_without_hard_links_it_is_renamed_and_replaces_nothing_either(course, drop, monkeypatch):
-    monkeypatch.setattr(submit.os, "link", lambda *names: (_ for _ in ()).throw(PermissionError(1, "Operation not permitted")))
+    monkeypatch.setattr(
+        submit.os, "link", lambda *names: (_ for _ in ()).throw(PermissionError(1, "Operation not permitted"))
+    )
     submitted(course)
     [path] = drop.iterdir()
     assert contents(path) == GOOD
@@ -175,7 +193,9 @@ def test_here_writes_the_zip_alone(course, drop):
 
 def test_a_drop_folder_that_takes_nothing_is_said_and_the_work_is_kept(course, drop):
     drop.rmdir()
-    with pytest.raises(SubmitError, match=r"took nothing \(No such file or directory\): your work is in .*jane.zip; try again"):
+    with pytest.raises(
+        SubmitError, match=r"took nothing \(No such file or directory\): your work is in .*jane.zip; try again"
+    ):
         submitted(course)
     assert contents(course / "jane.zip") == GOOD and "Not handed in yet" in (course / "jane.receipt.txt").read_text()
 
@@ -188,7 +208,9 @@ def test_a_drop_folder_in_which_everybody_could_read_gets_nothing(course, drop):
 
 
 def test_a_full_disk_leaves_no_half_written_file(course, drop, monkeypatch):
-    monkeypatch.setattr(submit.os, "fsync", lambda number: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    monkeypatch.setattr(
+        submit.os, "fsync", lambda number: (_ for _ in ()).throw(OSError(28, "No space left on device"))
+    )
     with pytest.raises(SubmitError, match="No space left on device"):
         submitted(course)
     assert list(drop.iterdir()) == [] and not list(course.glob("*.part"))
@@ -203,6 +225,14 @@ def test_a_drop_folder_needs_an_absolute_path(tmp_path, monkeypatch, course):
 
 def test_checks_run_if_asked_and_hold_nothing_back(course, monkeypatch):
     asked = []
-    monkeypatch.setattr(submit.subprocess, "run", lambda command, cwd: asked.append((command[1:], cwd)) or type("Done", (), {"returncode": 1}))
+    monkeypatch.setattr(
+        submit.subprocess,
+        "run",
+        lambda command, cwd: asked.append((command[1:], cwd)) or type("Done", (), {"returncode": 1}),
+    )
     path, said = submitted(course, checked=True)
-    assert asked == [(["-m", "grader", "check", "single_gpu"], course)] and "Not complete: single_gpu. It is packed nevertheless." in said and path.exists()
+    assert (
+        asked == [(["-m", "grader", "check", "single_gpu"], course)]
+        and "Not complete: single_gpu. It is packed nevertheless." in said
+        and path.exists()
+    )

@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from grader.instructors.tour import TourError
-from grader.instructors.tour import tour as grade_tour
+from grader.instructors.grading_tour import TourError
+from grader.instructors.grading_tour import tour as grade_tour
 
 ROOT = Path(__file__).resolve().parent.parent
 OPTIONS = "-e 1 --size 32"
-TASKS = {path.parent.name[3:]: path.parent.name for path in sorted((ROOT / "solutions").glob("[0-9]*/run_*_training.sh"))}
+TASKS = {
+    path.parent.name[3:]: path.parent.name for path in sorted((ROOT / "solutions").glob("[0-9]*/run_*_training.sh"))
+}
 WORKERS = {"single_gpu": 1, "multi_gpu": 2, "multi_node": 4}
 NODES = {"single_gpu": 1, "multi_gpu": 1, "multi_node": 2}
 
@@ -29,16 +31,39 @@ TABLE = [
 DEVICES = r"Using \d (virtual )?GPUs?.*"
 DATASET = "Using digits dataset: .*/datasets/digits.npz"
 LECTURE = {
-    "single_gpu": ["Start a training script using a single GPU.", "# Minibatch-size: 32", "# epoch: 1", "", DEVICES, DATASET, *TABLE],
+    "single_gpu": [
+        "Start a training script using a single GPU.",
+        "# Minibatch-size: 32",
+        "# epoch: 1",
+        "",
+        DEVICES,
+        DATASET,
+        *TABLE,
+    ],
     "multi_gpu": [
-        "Start a training script using multiple GPUs.", "# GPUs: 2", "# Minibatch-size: 32", "# epoch: 1", "", DEVICES, DATASET,
-        r"\{'main': 0, 'gpu1': 1\}", *TABLE,
+        "Start a training script using multiple GPUs.",
+        "# GPUs: 2",
+        "# Minibatch-size: 32",
+        "# epoch: 1",
+        "",
+        DEVICES,
+        DATASET,
+        r"\{'main': 0, 'gpu1': 1\}",
+        *TABLE,
     ],
     "multi_node": [
-        "Start a training script using multiple nodes.", "=" * 42, r"Num process \(COMM_WORLD\): 4", DEVICES, "Using (gloo|nccl) communicator",
-        "Num Minibatch-size: 32", "Num epoch: 1", "=" * 42, DATASET, *TABLE,
+        "Start a training script using multiple nodes.",
+        "=" * 42,
+        r"Num process \(COMM_WORLD\): 4",
+        DEVICES,
+        "Using (gloo|nccl) communicator",
+        "Num Minibatch-size: 32",
+        "Num epoch: 1",
+        "=" * 42,
+        DATASET,
+        *TABLE,
     ],
-}  # fmt: skip
+}
 pytestmark = pytest.mark.slow
 
 
@@ -50,7 +75,11 @@ def solutions():
 class Tour:
     def __init__(self, folder, pbs):
         programs = sysconfig.get_path("scripts")
-        environment = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}", "HANDSON_PBS_HOME": str(pbs), "CUDA_VISIBLE_DEVICES": ""}
+        environment = os.environ | {
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            "HANDSON_PBS_HOME": str(pbs),
+            "CUDA_VISIBLE_DEVICES": "",
+        }
         command = [sys.executable, "-m", "handson", "tour", "-o", folder, "--track", "pytorch", "--options", OPTIONS]
         self.before = solutions()
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=500)
@@ -99,13 +128,21 @@ def test_the_output_of_the_jobs_is_shown_as_it_comes(tour, task):
 
 
 def test_it_says_which_commands_it_runs(tour, task):
-    assert re.search(rf"^\$ TRACK=pytorch OPTIONS='{OPTIONS}' qsub -V -j oe run_{task}_training\.sh$", tour.out, re.MULTILINE)
+    assert re.search(
+        rf"^\$ TRACK=pytorch OPTIONS='{OPTIONS}' qsub -V -j oe run_{task}_training\.sh$", tour.out, re.MULTILINE
+    )
 
 
 def test_each_job_leaves_a_result_that_agrees_with_its_output(tour, task):
     result = tour.result(task)
-    throughput, images, seconds = re.fullmatch(r"Throughput: (\S+) \S+ \((\S+) / (\S+)\)", tour.output(task)[-1]).groups()
-    assert (result["throughput"], result["images"], result["seconds"]) == (float(throughput), int(images), float(seconds))
+    throughput, images, seconds = re.fullmatch(
+        r"Throughput: (\S+) \S+ \((\S+) / (\S+)\)", tour.output(task)[-1]
+    ).groups()
+    assert (result["throughput"], result["images"], result["seconds"]) == (
+        float(throughput),
+        int(images),
+        float(seconds),
+    )
     assert result["throughput"] == pytest.approx(result["images"] / result["seconds"])
     assert 0 < result["train_seconds"] < result["seconds"]
     row = [float(word) for word in tour.output(task)[-2].split()]
@@ -116,7 +153,17 @@ def test_each_job_leaves_a_result_that_agrees_with_its_output(tour, task):
 
 def test_each_result_says_what_was_run_and_where(tour, task):
     result = tour.result(task)
-    expected = {"unit": task, "script": f"train_cifar_{task}", "track": "pytorch", "profiled": False, "dataset": "digits", "size": 32, "batchsize": 32, "epochs": 1, "seed": 0}
+    expected = {
+        "unit": task,
+        "script": f"train_cifar_{task}",
+        "track": "pytorch",
+        "profiled": False,
+        "dataset": "digits",
+        "size": 32,
+        "batchsize": 32,
+        "epochs": 1,
+        "seed": 0,
+    }
     assert {name: result[name] for name in expected} == expected
     assert (result["workers"], result["nodes"]) == (WORKERS[task], NODES[task])
     assert f"Using {result['device']}" in tour.output(task)
@@ -131,7 +178,9 @@ def test_it_ends_with_the_table(tour):
     table = tour.out[tour.out.rindex("Throughput: ") :]
     for task in TASKS:
         row = next(line for line in table.splitlines() if task in line)
-        assert f"{tour.result(task)['throughput']:.0f}" in row.replace(",", "") or f"{tour.result(task)['throughput']:.1f}" in row.replace(",", "")
+        assert f"{tour.result(task)['throughput']:.0f}" in row.replace(
+            ",", ""
+        ) or f"{tour.result(task)['throughput']:.1f}" in row.replace(",", "")
     assert "speed-up" in table and "efficiency" in table
 
 
@@ -151,15 +200,33 @@ def test_it_leaves_the_solutions_untouched(tour):
 
 
 def test_a_job_that_fails_ends_the_tour_with_a_sentence(tmp_path):
-    environment = os.environ | {"PATH": f"{sysconfig.get_path('scripts')}:{os.environ['PATH']}", "HANDSON_PBS_HOME": str(tmp_path / "pbs")}
-    command = [sys.executable, "-m", "handson", "tour", "-o", tmp_path / "tour", "--track", "pytorch", "--options", "-b 0"]
+    environment = os.environ | {
+        "PATH": f"{sysconfig.get_path('scripts')}:{os.environ['PATH']}",
+        "HANDSON_PBS_HOME": str(tmp_path / "pbs"),
+    }
+    command = [
+        sys.executable,
+        "-m",
+        "handson",
+        "tour",
+        "-o",
+        tmp_path / "tour",
+        "--track",
+        "pytorch",
+        "--options",
+        "-b 0",
+    ]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=100)
     assert done.returncode == 1
     assert "must be a whole number above 0" in done.stdout
-    assert re.fullmatch(r"handson tour: job \S+ ended with status 2; its output is in \S+/single_gpu\.o\d+\n", done.stderr)
+    assert re.fullmatch(
+        r"handson tour: job \S+ ended with status 2; its output is in \S+/single_gpu\.o\d+\n", done.stderr
+    )
 
 
 def test_a_class_that_has_no_place_is_one_sentence(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(TourError, match=r"file/class can't be made \(Not a directory\): name another folder with --folder"):
+    with pytest.raises(
+        TourError, match=r"file/class can't be made \(Not a directory\): name another folder with --folder"
+    ):
         grade_tour(tmp_path / "file/class", False, print)

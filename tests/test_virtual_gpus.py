@@ -22,7 +22,9 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults)
 
 
 def page_faults(before):
-    done = subprocess.run([sys.executable, "-c", STEPS.format(before=before)], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", STEPS.format(before=before)], capture_output=True, text=True, check=True, timeout=60
+    )
     return int(done.stdout)
 
 
@@ -35,7 +37,9 @@ def test_a_virtual_gpu_is_one_core_and_ids_beyond_the_cores_go_round():
     cores = virtual_gpus.cores()
     code = "from handson.training import virtual_gpus; import os; virtual_gpus.pin({}); print(*os.sched_getaffinity(0))"
     for gpu in (0, len(cores), len(cores) + 1):
-        done = subprocess.run([sys.executable, "-c", code.format(gpu)], capture_output=True, text=True, check=True, timeout=60)
+        done = subprocess.run(
+            [sys.executable, "-c", code.format(gpu)], capture_output=True, text=True, check=True, timeout=60
+        )
         assert done.stdout.split() == [str(cores[gpu % len(cores)])]
 
 
@@ -45,7 +49,10 @@ def test_a_virtual_gpu_is_one_core_and_ids_beyond_the_cores_go_round():
         ([("a", 0)], "1 virtual GPU: a process with one thread on one core"),
         ([("a", 0), ("a", 1)], "2 virtual GPUs: processes with one thread each, on 2 cores"),
         ([("a", 0), ("b", 0)], "2 virtual GPUs: processes with one thread each, on 2 cores"),
-        ([("a", 0), ("a", 1), ("a", 0), ("a", 1)], "4 virtual GPUs: processes with one thread each, sharing 2 cores equally"),
+        (
+            [("a", 0), ("a", 1), ("a", 0), ("a", 1)],
+            "4 virtual GPUs: processes with one thread each, sharing 2 cores equally",
+        ),
         ([("a", 0), ("a", 0)], "2 virtual GPUs: processes with one thread each, sharing 1 core equally"),
     ],
 )

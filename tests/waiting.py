@@ -6,7 +6,8 @@ PATIENCE = 90  # seconds, on a busy machine
 
 
 def wait_until(condition, what, seconds=PATIENCE):
-    """Wait for a true value of ``condition()`` and return it. what: the condition in words, or a function that gives them."""
+    """Wait for a true value of ``condition()`` and return it. what: the condition in words, or a function that gives
+    them."""
     end = time.monotonic() + seconds
     while True:
         began = time.monotonic()
@@ -18,6 +19,7 @@ def wait_until(condition, what, seconds=PATIENCE):
 
 
 def whole(path, end="\n"):
-    """The text of a file that is there and ends with `end`, else "": most programs write a file in place, and it is there before its text is."""
+    """The text of a file that is there and ends with `end`, else "": most programs write a file in place, and it is
+    there before its text is."""
     text = path.read_text() if path.exists() else ""
     return text if text.endswith(end) else ""

@@ -4,7 +4,8 @@ from mpi4py import MPI
 
 
 def accuracy(comm, correct, images):
-    """The accuracy on all ranks' test images, on every rank. `correct` of its `images` did this rank get right; comm: all ranks."""
+    """The accuracy on all ranks' test images, on every rank. `correct` of its `images` did this rank get right; comm:
+    all ranks."""
     # PUT YOUR CODE: return the accuracy on every rank, by calls of `comm` such as comm.allreduce(number)
     raise NotImplementedError("PUT YOUR CODE: mpi_accuracy")
 
@@ -13,7 +14,9 @@ def main():
     comm = MPI.COMM_WORLD
     correct, images = 10 * (comm.rank + 1), 60 + 10 * comm.rank  # in place of an evaluation
     found = accuracy(comm, correct, images)
-    lines = comm.gather(f"rank {comm.rank} on {MPI.Get_processor_name()}: {correct} of {images} here, {found:.3f} of all")
+    lines = comm.gather(
+        f"rank {comm.rank} on {MPI.Get_processor_name()}: {correct} of {images} here, {found:.3f} of all"
+    )
     if comm.rank == 0:  # only here, gather returns what all ranks have sent
         print(*lines, sep="\n")
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 class Criterion:
     """One thing that a gap's code must get right.
 
-    judge(seen, case, expected) returns None if it is right, else a sentence for the student that says what is wrong. `seen`: the
-    observations of each rank; `expected`: the oracle's values, or None without an oracle.
+    judge(seen, case, expected) returns None if it is right, else a sentence for the student that says what is wrong.
+    `seen`: the observations of each rank; `expected`: the oracle's values, or None without an oracle.
 
-    needs: the title of another criterion of the check, or "". Without it passing, too, this one earns nothing: for a property that code
-    has which does no work at all, such as equal parameters on all ranks.
+    needs: the title of another criterion of the check, or "". Without it passing, too, this one earns nothing: for a
+    property that code has which does no work at all, such as equal parameters on all ranks.
     """
 
     title: str
@@ -28,11 +28,12 @@ class Check:
 
     whole: the probe runs the whole file, not one gap, once all its gaps are filled.
 
-    probe and oracle are named "module:function". Both get the case; the oracle runs without the student's code. A case is a
-    dictionary: "ranks" is the number of processes (1 if absent), and the probe defines the other keys. (Those of the training scripts: with
-    "ranks" a script has several ranks, with "ranks_per_node" several nodes, and with "workers" one process with several devices.) The
-    grader adds "unit" and "seed", and the dictionary that `given` returns for this case. For a gap that is only read and never run, the probe
-    is a function of the file's text and the case.
+    probe and oracle are named "module:function". Both get the case; the oracle runs without the student's code. A case
+    is a dictionary: "ranks" is the number of processes (1 if absent), and the probe defines the other keys. (Those of
+    the training scripts: with "ranks" a script has several ranks, with "ranks_per_node" several nodes, and with
+    "workers" one process with several devices.) The grader adds "unit" and "seed", and the dictionary that `given`
+    returns for this case. For a gap that is only read and never run, the probe is a function of the file's text and the
+    case.
 
     observed(case) is the form of what the probe returns on one rank (grader.checks.forms).
     """

@@ -5,11 +5,13 @@ import numpy
 TOLERANCE = 1e-8  # relative; most probes compute in double precision
 SINGLE = 1e-5  # the same, of what is computed in single precision
 FEW = 20  # samples
-BESIDE = "right", "second", "start", "losses", "classes"  # names in an oracle's dictionary that are no sentences on misconceptions
+# names in an oracle's dictionary that are no sentences on misconceptions
+NOT_SENTENCES = "right", "second", "start", "losses", "classes"
 
 
 def close(one, other, tolerance=TOLERANCE):
-    """Whether two arrays are equal up to rounding. `tolerance` is relative to the largest number of `other`, if that is above 1."""
+    """Whether two arrays are equal up to rounding. `tolerance` is relative to the largest number of `other`, if that is
+    above 1."""
     one, other = numpy.asarray(one, dtype="float64"), numpy.asarray(other, dtype="float64")
     if one.shape != other.shape or not (numpy.isfinite(one).all() and numpy.isfinite(other).all()):
         return False
@@ -17,7 +19,8 @@ def close(one, other, tolerance=TOLERANCE):
 
 
 def explained(found, right, misconceptions, tolerance=TOLERANCE):
-    """None if `found` is `right`. Else the sentence of the first misconception that leads to `found`, or "" if none does.
+    """None if `found` is `right`. Else the sentence of the first misconception that leads to `found`, or "" if none
+    does.
 
     misconceptions: sentence -> the values that this misconception leads to.
     """
@@ -27,14 +30,27 @@ def explained(found, right, misconceptions, tolerance=TOLERANCE):
 
 
 def explained_by(found, expected, tolerance=TOLERANCE):
-    """As `explained`, for an oracle's values: a dictionary of "right", of misconceptions, as `explained` takes them, and of what is no matter."""
-    return explained(found, expected["right"], {sentence: values for sentence, values in expected.items() if sentence not in BESIDE}, tolerance)
+    """As `explained`, for an oracle's values: a dictionary of "right", of misconceptions, as `explained` takes them,
+    and of what is no matter."""
+    return explained(
+        found,
+        expected["right"],
+        {sentence: values for sentence, values in expected.items() if sentence not in NOT_SENTENCES},
+        tolerance,
+    )
 
 
 def images_counted(images, right, misconceptions, who=""):
-    """None if a run reports `right`, the number of images that it trained on; else a sentence on what is wrong with its number."""
+    """None if a run reports `right`, the number of images that it trained on; else a sentence on what is wrong with its
+    number."""
     problem = explained(images, right, misconceptions)
-    return problem if problem is None else because(f"{who}images = {apart(images, right, 6)[0]}, but {right} went through the network", problem)
+    return (
+        problem
+        if problem is None
+        else with_reason(
+            f"{who}images = {distinct_digits(images, right, 6)[0]}, but {right} went through the network", problem
+        )
+    )
 
 
 def on_each_rank(judge):
@@ -42,15 +58,18 @@ def on_each_rank(judge):
     return lambda seen, case, expected: next(filter(None, (judge([of_rank], case, expected) for of_rank in seen)), None)
 
 
-def because(sentence, problem):
+def with_reason(sentence, problem):
     """`sentence`, followed by the explanation `problem` if that is not empty."""
     return f"{sentence}: {problem}" if problem else sentence
 
 
 def equal_on_all_ranks(values, what, tolerance=TOLERANCE):
-    """None, or a sentence that names the ranks whose `what` differs from that of rank 0, or is infinite or no number."""
+    """None, or a sentence that names the ranks whose `what` differs from that of rank 0, or is infinite or no
+    number."""
     if strange := [rank for rank, value in enumerate(values) if not numpy.isfinite(value).all()]:
-        return f"{what} of {ranks(strange)} are infinite or NaN: is something divided by 0, or the learning rate too high?"
+        return (
+            f"{what} of {ranks(strange)} are infinite or NaN: is something divided by 0, or the learning rate too high?"
+        )
     others = [rank for rank, value in enumerate(values) if not close(value, values[0], tolerance)]
     return f"{what} of {ranks(others)} differ from those of rank 0: they must be equal on all ranks" if others else None
 
@@ -64,16 +83,31 @@ def partition(parts, samples):
     if len(parts) > 1 and all(sorted(part) == sorted(parts[0]) for part in parts) and counts.max() == len(parts):
         return f"all {len(parts)} ranks have the same {len(parts[0])} images; each image belongs to one rank only"
     for rank, part in enumerate(parts):
-        if len(part) > 1 and (twin := next((other for other in range(rank) if sorted(parts[other]) == sorted(part)), None)) is not None:
-            return f"ranks {twin} and {rank} have the same {len(part)} images: each rank takes a part of its own, by comm.rank"
+        if (
+            len(part) > 1
+            and (twin := next((other for other in range(rank) if sorted(parts[other]) == sorted(part)), None))
+            is not None
+        ):
+            return (
+                f"ranks {twin} and {rank} have the same {len(part)} images: each rank takes a part of its own, by"
+                " comm.rank"
+            )
     missing, repeated = list(numpy.flatnonzero(counts == 0)), list(numpy.flatnonzero(counts > 1))
     holders = ranks([rank for rank, part in enumerate(parts) if repeated[0] in part]) if repeated else ""
     drawn = next((number for part in parts for number in part if list(part).count(number) > 1), None)
-    lost = f"{len(missing)} of {samples} images {'is' if len(missing) == 1 else 'are'} on no rank ({some(missing)})"
+    lost = (
+        f"{len(missing)} of {samples} images {'is' if len(missing) == 1 else 'are'} on no rank ({first_few(missing)})"
+    )
     if missing and drawn is not None:
-        return f"{lost}, and one rank has image {drawn} twice: numbers that are drawn one by one, as by torch.randint, can be the same; a permutation has each once"
+        return (
+            f"{lost}, and one rank has image {drawn} twice: numbers that are drawn one by one, as by torch.randint, can"
+            " be the same; a permutation has each once"
+        )
     if missing and repeated and len(parts) > 1:
-        return f"{lost}, and {len(repeated)} are used more than once (image {repeated[0]} by {holders}): do all ranks cut in the same order, from the same seed?"
+        return (
+            f"{lost}, and {len(repeated)} are used more than once (image {repeated[0]} by {holders}): do all ranks cut"
+            " in the same order, from the same seed?"
+        )
     if missing:
         return f"{lost}: no image may be dropped, also where the division leaves a remainder"
     return f"{len(repeated)} images are used more than once (image {repeated[0]} by {holders})" if repeated else None
@@ -85,11 +119,15 @@ def balanced(parts):
     most = -(-sum(lengths) // len(lengths))
     if max(lengths) <= most:
         return None
-    return f"the ranks have {', '.join(map(str, lengths))} images: {most} are the most that one needs, and all ranks wait for the one with more"
+    return (
+        f"the ranks have {', '.join(map(str, lengths))} images: {most} are the most that one needs, and all ranks wait"
+        " for the one with more"
+    )
 
 
 def at_random(parts):
-    """None if the parts are random sample numbers, else a sentence: they were cut off in order, or dealt out in turn."""
+    """None if the parts are random sample numbers, else a sentence: they were cut off in order, or dealt out in
+    turn."""
     steps = {int(step) for part in parts for step in numpy.diff(part)}
     if sum(map(len, parts)) >= 8 and len(steps) == 1:
         how = "cut off in order" if steps == {1} else f"each rank takes every {ordinal(steps.pop())} image"
@@ -98,48 +136,61 @@ def at_random(parts):
 
 
 def dealt_at_random(parts, other=()):
-    """As `at_random`, but the order of the samples within a part does not count. Of few samples it says nothing: chance may put them in order; and of
-    parts that all are the same one. other: the parts in a run with another seed."""
+    """As `at_random`, but the order of the samples within a part does not count. Of few samples it says nothing: chance
+    may put them in order; and of parts that all are the same one. other: the parts in a run with another seed."""
     if len(parts) < 2 or sum(map(len, parts)) < FEW or all(sorted(part) == sorted(parts[0]) for part in parts):
         return None
     if all(max(part) - min(part) < len(part) for part in parts):
-        return f"each part is a stretch of the data set (0 to {max(parts[0])}): if that is sorted by class, each worker sees other classes"
+        return (
+            f"each part is a stretch of the data set (0 to {max(parts[0])}): if that is sorted by class, each worker"
+            " sees other classes"
+        )
     if problem := at_random(parts):
         return problem
     if nearly_in_turn(parts) and nearly_in_turn(other):
-        return "nearly all images are dealt out in the order of the data set: if that is sorted by class, each rank sees other classes"
+        return (
+            "nearly all images are dealt out in the order of the data set: if that is sorted by class, each rank sees"
+            " other classes"
+        )
     return None
 
 
 def nearly_in_turn(parts):
-    """Whether nearly all samples are on the rank on which the next one is, or the next but as many as there are ranks: they were cut off or dealt out in
-    turn, begun elsewhere or with few exchanged. Samples at random may be so once, and hardly ever twice."""
+    """Whether nearly all samples are on the rank on which the next one is, or the next but as many as there are ranks:
+    they were cut off or dealt out in turn, begun elsewhere or with few exchanged. Samples at random may be so once, and
+    hardly ever twice."""
     rank = {sample: number for number, part in enumerate(parts) for sample in part}
     if len(rank) < FEW or len(parts) < 2:
         return False
-    return any(numpy.mean([rank.get(sample + apart) == rank[sample] for sample in sorted(rank)[:-apart]]) >= 0.85 for apart in (1, len(parts)))
+    return any(
+        numpy.mean([rank.get(sample + apart) == rank[sample] for sample in sorted(rank)[:-apart]]) >= 0.85
+        for apart in (1, len(parts))
+    )
 
 
 def in_sequence(order):
-    """Whether nearly all numbers of an order, of ten or more, follow each other at one distance. Numbers at random hardly ever do in several epochs."""
+    """Whether nearly all numbers of an order, of ten or more, follow each other at one distance. Numbers at random
+    hardly ever do in several epochs."""
     steps = numpy.diff(order)
     return len(order) >= 10 and numpy.unique(steps, return_counts=True)[1].max() >= 0.75 * len(steps)
 
 
-def apart(one, other, least=4):
-    """Two numbers for a sentence, with so many digits, `least` or more, that the sentence shows how they differ, if they do."""
-    digits = digits_apart(one, other, least)
+def distinct_digits(one, other, least=4):
+    """Two numbers for a sentence, with so many digits, `least` or more, that the sentence shows how they differ, if
+    they do."""
+    digits = digits_that_differ(one, other, least)
     return f"{one:.{digits}g}", f"{other:.{digits}g}"
 
 
-def digits_apart(one, other, least=4):
-    """How many digits show that two numbers differ, or, of two arrays, those that differ most; `least` if they are equal."""
+def digits_that_differ(one, other, least=4):
+    """How many digits show that two numbers differ, or, of two arrays, those that differ most; `least` if they are
+    equal."""
     one, other = numpy.broadcast_arrays(numpy.asarray(one, dtype="float64"), other)
     place = numpy.unravel_index(numpy.abs(one - other).argmax(), one.shape)
     return next((more for more in range(least, 18) if f"{one[place]:.{more}g}" != f"{other[place]:.{more}g}"), least)
 
 
-def some(numbers, count=4):
+def first_few(numbers, count=4):
     """A few of `numbers`, for a sentence."""
     shown = ", ".join(str(number) for number in numbers[:count])
     return shown + ", ..." * (len(numbers) > count)

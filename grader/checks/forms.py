@@ -1,8 +1,10 @@
-"""The form of what a probe observes: which fields, how many entries, arrays of which shape. grader/judging.py compares observations with
-it before any criterion sees them, because a criterion that loops over too few entries would find nothing wrong.
+"""The form of what a probe observes: which fields, how many entries, arrays of which shape. grader/judging.py compares
+observations with it before any criterion sees them, because a criterion that loops over too few entries would find
+nothing wrong.
 
-A form is `int`, `float` (any number), `bool`, `str` or `object` (anything); an `Array`; [form] for a list of any length; (form, form) for
-a list of exactly these entries; {name: form} for a dictionary of exactly these fields, `Counts` for one of any fields.
+A form is `int`, `float` (any number), `bool`, `str` or `object` (anything); an `Array`; [form] for a list of any
+length; (form, form) for a list of exactly these entries; {name: form} for a dictionary of exactly these fields,
+`Counts` for one of any fields.
 """
 
 from dataclasses import dataclass
@@ -29,7 +31,11 @@ def fits(thing, form):
     if isinstance(form, Array):
         return isinstance(thing, numpy.ndarray) and (form.shape is None or _same(thing.shape, form.shape))
     if isinstance(form, dict):
-        return isinstance(thing, dict) and thing.keys() == form.keys() and all(fits(thing[name], form[name]) for name in form)
+        return (
+            isinstance(thing, dict)
+            and thing.keys() == form.keys()
+            and all(fits(thing[name], form[name]) for name in form)
+        )
     if isinstance(form, Counts):
         return isinstance(thing, dict) and all(fits(one, form.form) for one in thing.values())
     if isinstance(form, tuple):

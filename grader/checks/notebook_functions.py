@@ -1,7 +1,9 @@
-"""The checks of notebooks' gaps: functions, choices with one right answer, and predictions, for which any sensible number passes.
+"""The checks of notebooks' gaps: functions, choices with one right answer, and predictions, for which any sensible
+number passes.
 
-Units call these in their notebook.py. Right answers are in units/TOPIC/instructors/notebook.py, which students don't have. Students'
-checks take cases from units/TOPIC/recorded.json: inputs and right values, which `python -m grader release` computes from the answers.
+Units call these in their TOPIC_notebook.py. Right answers are in units/TOPIC/instructors/TOPIC_functions.py, which
+students don't have. Students' checks take cases from units/TOPIC/recorded.json: inputs and right values, which `python
+-m grader release` computes from the answers.
 """
 
 import functools
@@ -29,8 +31,8 @@ TOLERANCE = 3e-6  # relative, of a number that a student's function returns: it 
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a gap's function. given: its arguments by name, encoded as in grader.probes.notebooks; right: the right value; mistakes:
-    the sentence of each typical mistake -> the value that this mistake gives."""
+    """A call of a gap's function. given: its arguments by name, encoded as in grader.probes.notebooks; right: the right
+    value; mistakes: the sentence of each typical mistake -> the value that this mistake gives."""
 
     given: dict
     right: object
@@ -38,8 +40,9 @@ class Call:
 
 
 def function(gap, title, hint, points=2, whole="", uses=()):
-    """The check of a gap that is a function's body. whole: if it must return a whole number or a list of them, and not floats of their values,
-    the reason; uses: modules of the course that the notebook imports and that an answer may use."""
+    """The check of a gap that is a function's body. whole: if it must return a whole number or a list of them, and not
+    floats of their values, the reason; uses: modules of the course that the notebook imports and that an answer may
+    use."""
     form = {"values": [Array()], "whole": bool}
     case, criterion = {"gap": gap, "whole": whole, "uses": list(uses)}, Criterion(title, points, _computes, hint)
     return Check(gap, f"{PROBES}:value", (case,), (criterion,), given=_given, observed=lambda case: form)
@@ -48,22 +51,36 @@ def function(gap, title, hint, points=2, whole="", uses=()):
 def choice(gap, title, hint, points=1, of="prediction", before=None):
     """The check of an assignment to the gap's name with one right answer: a number, or with of="word" a text.
 
-    before: values that the notebook measures above the gap and that an answer may use, {name: "module:function" that makes one}.
+    before: values that the notebook measures above the gap and that an answer may use, {name: "module:function" that
+    makes one}.
     """
     form, case = {"value": str if of == "word" else float}, {"gap": gap, "name": gap, "before": before or {}}
     return Check(gap, f"{PROBES}:{of}", (case,), (Criterion(title, points, _chosen, hint),), observed=lambda case: form)
 
 
-def prediction(gap, low, high, why, hint="Write a number that you have a reason for; it need not come true.", before=None, whole=False, also=()):
-    """The check of a prediction: an assignment of a number from `low` to `high`, or one of `also`, to the gap's name; whole: of a whole one.
-    before: as for a `choice`. What is computed from other values that the notebook measures above the gap passes: nobody has them."""
-    case, criterion = {"name": gap, "before": before or {}, "measured": low}, Criterion("a prediction", 1, sensible(low, high, why, whole, also), hint)
+def prediction(
+    gap,
+    low,
+    high,
+    why,
+    hint="Write a number that you have a reason for; it need not come true.",
+    before=None,
+    whole=False,
+    also=(),
+):
+    """The check of a prediction: an assignment of a number from `low` to `high`, or one of `also`, to the gap's name;
+    whole: of a whole one. before: as for a `choice`. What is computed from other values that the notebook measures
+    above the gap passes: nobody has them."""
+    case, criterion = (
+        {"name": gap, "before": before or {}, "measured": low},
+        Criterion("a prediction", 1, sensible(low, high, why, whole, also), hint),
+    )
     return Check(gap, f"{PROBES}:prediction", (case,), (criterion,), observed=lambda case: {"value": float})
 
 
 def sensible(low, high, why, whole=False, also=()):
-    """A judge of predictions: numbers from `low` to `high` and those of `also` pass, if `whole` only whole ones, all up to rounding; `why` says
-    what is wrong with other numbers."""
+    """A judge of predictions: numbers from `low` to `high` and those of `also` pass, if `whole` only whole ones, all up
+    to rounding; `why` says what is wrong with other numbers."""
 
     def judge(seen, case, expected):
         value = seen[0]["value"]
@@ -71,22 +88,31 @@ def sensible(low, high, why, whole=False, also=()):
         if whole:
             allowed = numpy.rint(allowed)
         nearest = min(allowed, key=lambda one: abs(one - value))
-        return None if criteria.close(value, nearest) else f"`{case['name']}` is {criteria.apart(value, nearest, 6)[0]}: {why}"
+        return (
+            None
+            if criteria.close(value, nearest)
+            else f"`{case['name']}` is {criteria.distinct_digits(value, nearest, 6)[0]}: {why}"
+        )
 
     return judge
 
 
 def same(one, other):
-    """Whether `one` is `other` up to rounding, also of float32, which is relative to the largest number of a list, or of a table's column."""
+    """Whether `one` is `other` up to rounding, also of float32, which is relative to the largest number of a list, or
+    of a table's column."""
     one, other = numpy.asarray(one, dtype="float64"), numpy.asarray(other, dtype="float64")
     if one.shape != other.shape or not (numpy.isfinite(one).all() and numpy.isfinite(other).all()):
         return False
-    largest, least = numpy.abs(other).max(axis=0 if other.ndim else None, initial=0), criteria.TOLERANCE * max(1.0, numpy.abs(other).max(initial=0))
+    largest, least = (
+        numpy.abs(other).max(axis=0 if other.ndim else None, initial=0),
+        criteria.TOLERANCE * max(1.0, numpy.abs(other).max(initial=0)),
+    )
     return bool((numpy.abs(one - other) <= TOLERANCE * largest + least).all())
 
 
 def calls(case):
-    """The Calls of a case, drawn with its seed: new ones where the instructors' answers are present, else some of those recorded."""
+    """The Calls of a case, drawn with its seed: new ones where the instructors' answers are present, else some of those
+    recorded."""
     unit, gap, seed = case["unit"], case["gap"], case["seed"]
     if (FOLDER / unit / "instructors").is_dir():
         return _new(unit, gap, seed)
@@ -98,7 +124,7 @@ def calls(case):
 
 @functools.lru_cache(100)  # drawn to give the inputs, and again to judge
 def _new(unit, gap, seed):
-    return importlib.import_module(f"grader.units.{unit}.instructors.notebook").ANSWERS[gap].calls(seed)
+    return importlib.import_module(f"grader.units.{unit}.instructors.{unit}_functions").ANSWERS[gap].calls(seed)
 
 
 @functools.cache
@@ -135,12 +161,16 @@ def _computes(seen, case, expected):
             found, right = f"{_form(value)} {found}", f"{_form(call.right)} {right}"
         return f"for {words(decoded(call.given))} it gives {found}; it should be {right}"
     if case["whole"] and not seen[0]["whole"]:
-        return f"the numbers are right, but floats such as {float(numpy.ravel(found[0])[0])!r}: return whole numbers, as math.ceil and // give them, since {case['whole']}"
+        return (
+            f"the numbers are right, but floats such as {float(numpy.ravel(found[0])[0])!r}: return whole numbers, as"
+            f" math.ceil and // give them, since {case['whole']}"
+        )
     return None
 
 
 def _rounded(found, right):
-    """Whether the values found are the right ones rounded, also down or up, to a number of digits; not if most are 0."""
+    """Whether the values found are the right ones rounded, also down or up, to a number of digits; not if most are
+    0."""
     if sum(not same(one, numpy.zeros_like(one)) for one in found) <= len(found) / 2:
         return False
     exact = [numpy.asarray(one, dtype="float64") for one in right]

@@ -1,4 +1,5 @@
-"""SGD with momentum, as in the lecture's scripts of both tracks: judges an optimizer by its updates with known gradients."""
+"""SGD with momentum, as in the lecture's scripts of both tracks: judges an optimizer by its updates with known
+gradients."""
 
 import numpy
 
@@ -24,30 +25,43 @@ def trace(start, gradients, **rule):
 
 
 def updates(library, double_buffering=False):
-    """A judge: the parameters before and after updates with the oracle's gradients are those of SGD with args.lr and momentum 0.9. It judges
-    the cases with double buffering, or those without.
+    """A judge: the parameters before and after updates with the oracle's gradients are those of SGD with args.lr and
+    momentum 0.9. It judges the cases with double buffering, or those without.
 
-    With several ranks, their gradients' mean counts, and the first update only makes the parameters equal, as ChainerMN's does. With double
-    buffering the second only starts an all-reduce, and each later one takes the gradients before its own.
+    With several ranks, their gradients' mean counts, and the first update only makes the parameters equal, as
+    ChainerMN's does. With double buffering the second only starts an all-reduce, and each later one takes the gradients
+    before its own.
     """
 
     def judge(seen, case, expected):
-        start, of_ranks, lr, late = expected["start"], expected["gradients"], case["lr"], case.get("double_buffering", False)
+        start, of_ranks, lr, late = (
+            expected["start"],
+            expected["gradients"],
+            case["lr"],
+            case.get("double_buffering", False),
+        )
         if late != double_buffering:
             return None
         mean, several = of_ranks.mean(axis=0), "ranks_per_node" in case
 
         def after(gradients, late=late):
-            return numpy.stack([*[start] * (several + late), *trace(start, gradients[several : len(gradients) - late], lr=lr)])
+            return numpy.stack(
+                [*[start] * (several + late), *trace(start, gradients[several : len(gradients) - late], lr=lr)]
+            )
 
         for rank, found in enumerate(of_rank["parameters"] for of_rank in seen):
             found, divided = (found[:-1], found[-1]) if "workers" in case else (found, None)
             if found.shape != (len(mean) + 1, len(start)) or not criteria.close(found[0], start):
                 return "your code changes the parameters of `model`, or their number: it should only make the optimizer"
             if criteria.close(found, after(mean)):
-                if divided is None or _at_divided_rate(divided - found[-1], found[-1] - found[-2], lr * mean[-1], case["workers"]):
+                if divided is None or _at_divided_rate(
+                    divided - found[-1], found[-1] - found[-2], lr * mean[-1], case["workers"]
+                ):
                     continue
-                return "the updater divides `optimizer.lr` by the number of GPUs, and your optimizer keeps a rate of its own: its steps are too long"
+                return (
+                    "the updater divides `optimizer.lr` by the number of GPUs, and your optimizer keeps a rate of its"
+                    " own: its steps are too long"
+                )
             if several and (problem := _with_other_ranks(found, rank, case, start, of_ranks, after)):
                 return problem
             found, right = found[several + late :], after(mean)[several + late :]
@@ -57,34 +71,56 @@ def updates(library, double_buffering=False):
             sentence = mistake or "the updates are not those of SGD with momentum"
             if f"{moved:.2g}" == f"{should:.2g}":
                 return sentence
-            return f"{sentence} ({len(right) - 1} updates move parameters by up to {moved:.2g}, and those of the script by up to {should:.2g})"
+            return (
+                f"{sentence} ({len(right) - 1} updates move parameters by up to {moved:.2g}, and those of the script by"
+                f" up to {should:.2g})"
+            )
         return None
 
     return judge
 
 
 def _at_divided_rate(change, before, step, workers):
-    """Whether an update follows the rate that was divided by the workers: the step alone is shorter, or the velocity, too (CorrectedMomentumSGD)."""
-    return any(criteria.close(change, right) for right in (MOMENTUM * before - step / workers, (MOMENTUM * before - step) / workers))
+    """Whether an update follows the rate that was divided by the workers: the step alone is shorter, or the velocity,
+    too (CorrectedMomentumSGD)."""
+    return any(
+        criteria.close(change, right)
+        for right in (MOMENTUM * before - step / workers, (MOMENTUM * before - step) / workers)
+    )
 
 
 def _with_other_ranks(found, rank, case, start, of_ranks, after):
-    """What a rank of several does wrong together with the other ranks, or None. after(gradients, late): the parameters that follow."""
+    """What a rank of several does wrong together with the other ranks, or None. after(gradients, late): the parameters
+    that follow."""
     late, per_node = case.get("double_buffering", False), case["ranks_per_node"]
     first_two_lost = numpy.stack([start, start, *trace(start, of_ranks.mean(axis=0)[2:], lr=case["lr"])])
     of_node = of_ranks[rank - rank % per_node :][:per_node].mean(axis=0)
     if len(of_ranks) > 1 and criteria.close(found, trace(start, of_ranks[rank], lr=case["lr"])):
-        return "each rank updates with its own gradients: nothing takes their mean (keep what create_multi_node_optimizer returns)"
+        return (
+            "each rank updates with its own gradients: nothing takes their mean (keep what create_multi_node_optimizer"
+            " returns)"
+        )
     if criteria.close(found, after(of_ranks.mean(axis=0), late=not late)):
         if late:
             return "double buffering is not switched on: args.double_buffering goes to create_multi_node_optimizer"
-        return "double buffering applies each batch's gradients one update later; whether it is on is for args.double_buffering to say"
+        return (
+            "double buffering applies each batch's gradients one update later; whether it is on is for"
+            " args.double_buffering to say"
+        )
     if not late and criteria.close(found, first_two_lost):
-        return "the optimizer is made multi-node twice, and each loses its first update, which makes parameters equal: call create_multi_node_optimizer once"
+        return (
+            "the optimizer is made multi-node twice, and each loses its first update, which makes parameters equal:"
+            " call create_multi_node_optimizer once"
+        )
     if criteria.close(found, after(of_node)):
-        return f"rank {rank} updates with the mean of the ranks of its node alone: create_multi_node_optimizer needs `comm`, which has all ranks"
+        return (
+            f"rank {rank} updates with the mean of the ranks of its node alone: create_multi_node_optimizer needs"
+            " `comm`, which has all ranks"
+        )
     if not criteria.close(found[1], start):
-        return "the first update changes the parameters; that of a multi-node optimizer only makes them equal on all ranks"
+        return (
+            "the first update changes the parameters; that of a multi-node optimizer only makes them equal on all ranks"
+        )
     return None
 
 
@@ -103,42 +139,55 @@ def _mistake(found, gradients, lr, library, workers, averaged):
         return f"weight decay of {decay:.3g} is added, which nothing asks for"
     if rate is None:
         return None
-    if any(criteria.close(rate / lr, factor) for factor in (1 + MOMENTUM, 1 + MOMENTUM + MOMENTUM**2)):  # PyTorch's way, Chainer's way
+    # PyTorch's way, Chainer's way
+    if any(criteria.close(rate / lr, factor) for factor in (1 + MOMENTUM, 1 + MOMENTUM + MOMENTUM**2)):
         return "it uses Nesterov's momentum; the lecture's is the plain one"
     next_rate = ratio(second - MOMENTUM * first, gradients[1])
     if next_rate is not None and not criteria.close(next_rate / rate, 1, 1e-4):
         if criteria.close(rate, lr) and library == "Chainer":
-            return f"the learning rate is {next_rate:.3g} after an epoch, and {lr:.3g} before: it stays args.lr in the whole run"
+            return (
+                f"the learning rate is {next_rate:.3g} after an epoch, and {lr:.3g} before: it stays args.lr in the"
+                " whole run"
+            )
         if criteria.close(rate, lr):
             return f"the gradients are dampened ({1 - next_rate / lr:.3g} of them is lost): leave `dampening` at 0"
-        one, other = criteria.apart(rate / lr, next_rate / lr, 2)
+        one, other = criteria.distinct_digits(rate / lr, next_rate / lr, 2)
         return f"the gradients are changed before they are used: by {one} in one update, by {other} in the next"
     if not criteria.close(rate, lr):
         if criteria.close(rate, DEFAULTS[library]):
             return f"the learning rate is not args.lr ({library}'s default, {rate:g}, is used)"
         if workers > 1 and criteria.close(rate, lr / workers):
-            who = "the gradients are a mean over them already" if averaged else "MultiprocessParallelUpdater divides it by them once more"
+            who = (
+                "the gradients are a mean over them already"
+                if averaged
+                else "MultiprocessParallelUpdater divides it by them once more"
+            )
             return f"the learning rate is divided by the number of workers, but {who}: give the optimizer args.lr"
         if workers > 1 and criteria.close(rate, lr * workers):
             return "the learning rate is multiplied by the number of workers: this script trains with args.lr"
-        found, right = criteria.apart(rate, lr)
+        found, right = criteria.distinct_digits(rate, lr)
         return f"the learning rate is {found}, not args.lr, which is {right}"
     momentum = ratio(second / lr - gradients[1], first / lr)
     if momentum is None:
         return None
-    return "it updates without momentum" if abs(momentum) < 1e-9 else f"the momentum is {criteria.apart(momentum, MOMENTUM, 3)[0]}, not {MOMENTUM}"
+    return (
+        "it updates without momentum"
+        if abs(momentum) < 1e-9
+        else f"the momentum is {criteria.distinct_digits(momentum, MOMENTUM, 3)[0]}, not {MOMENTUM}"
+    )
 
 
 def _mistake_of_some(found, right, gradients, *rest):
-    """What the first two updates show of those parameters that are updated in a wrong way, if some are updated in the right one; else None."""
+    """What the first two updates show of those parameters that are updated in a wrong way, if some are updated in the
+    right one; else None."""
     wrong = (numpy.abs(found - right) > criteria.TOLERANCE * max(1.0, numpy.abs(right).max())).any(axis=0)
     mistake = _mistake(found[:, wrong], gradients[:, wrong], *rest) if wrong.any() and not wrong.all() else None
     return mistake and f"for {wrong.sum()} of the {len(wrong)} parameters {mistake}"
 
 
 def of_gradient(found, right, start, step, tolerance=1e-6):
-    """How many times as far as it should an update goes along its gradient; None if it goes another way. found, right: the parameters after
-    each update; start: those before; step: the first update in which they differ."""
+    """How many times as far as it should an update goes along its gradient; None if it goes another way. found, right:
+    the parameters after each update; start: those before; step: the first update in which they differ."""
     trace = [start, start, *right]
     coasting = trace[step + 1] + MOMENTUM * (trace[step + 1] - trace[step])
     return ratio(found[step] - coasting, right[step] - coasting, tolerance)

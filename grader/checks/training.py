@@ -1,4 +1,5 @@
-"""Judges for the gaps of training scripts, for both tracks: each judges what probes observed (see grader.checks.check.Criterion)."""
+"""Judges for the gaps of training scripts, for both tracks: each judges what probes observed (see
+grader.checks.check.Criterion)."""
 
 import math
 import random
@@ -9,16 +10,20 @@ import numpy
 from grader.checks import criteria, sgd
 from grader.checks.forms import Array
 
-
 ALIKE = 1e-3  # relative difference of two factors
-RUN = {"lines": [str], "result": object, "problem": str, "parameters": Array((None,))}  # what the probes of whole runs observe
+# what the probes of whole runs observe
+RUN = {"lines": [str], "result": object, "problem": str, "parameters": Array((None,))}
 THROUGHPUT = {"images": float, "throughput": float, "whole": bool}
 EVALUATION = {"found": ((float, float), (float, float)), "counts seconds": bool, "passes": (int, int)}
 
 
 def seconds(case):
-    """The time of a run, drawn anew: with it, the throughput is another one for each seed. And the number of test images, 3 for each rank."""
-    return {"seconds": round(case["seconds"] * random.Random(case["seed"]).uniform(0.5, 2), 3), "test_images": 3 * case.get("ranks", 1)}
+    """The time of a run, drawn anew: with it, the throughput is another one for each seed. And the number of test
+    images, 3 for each rank."""
+    return {
+        "seconds": round(case["seconds"] * random.Random(case["seed"]).uniform(0.5, 2), 3),
+        "test_images": 3 * case.get("ranks", 1),
+    }
 
 
 def right_gpu(seen, case, expected):
@@ -29,30 +34,43 @@ def right_gpu(seen, case, expected):
     for rank, found in enumerate(chosen):
         who = f"rank {rank}, of intra_rank {on_node[rank]}," if len(seen) > 1 else "the script"
         if found == "nowhere" and on_node[rank] < len(gpu) != len(set(gpu)):
-            return f"{who} looks for its GPU in a list that is shorter than args.gpu, {gpu}: an id is there once for each rank that uses this GPU, so keep all of them"
+            return (
+                f"{who} looks for its GPU in a list that is shorter than args.gpu, {gpu}: an id is there once for each"
+                " rank that uses this GPU, so keep all of them"
+            )
         if found == "nowhere":
             return f"{who} finds no GPU at its place in args.gpu, which lists those of one node: {gpu}"
         if not isinstance(found, int):
-            return f"`device` is {found}, no device that `devices.use` gave: it takes the id of a GPU, and prepares this process for it"
+            return (
+                f"`device` is {found}, no device that `devices.use` gave: it takes the id of a GPU, and prepares this"
+                " process for it"
+            )
     if chosen == [gpu[number] for number in on_node]:
         return None
     if len(seen) == 1:
         return f"with args.gpu = {gpu}, GPU {chosen[0]} is used, not the first of them"
     if chosen == [gpu[number - 1] for number in on_node]:
-        return f"with args.gpu = {gpu} on each node, ranks 0 to {len(seen) - 1} use GPUs {chosen}: intra_ranks begin at 0, as places in a list do"
+        return (
+            f"with args.gpu = {gpu} on each node, ranks 0 to {len(seen) - 1} use GPUs {chosen}: intra_ranks begin at 0,"
+            " as places in a list do"
+        )
     if len(set(chosen)) == 1:
         return f"all {len(seen)} ranks use GPU {chosen[0]}; each rank of a node needs one of its own"
     if chosen == on_node:
         return f"the ranks use GPUs {chosen}: intra_rank is a place in args.gpu ({gpu}), not the GPU's id"
     where = f" ({criteria.ranks(range(0, len(seen), nodes))} are on the first one)" if case.get("in_turn") else ""
-    return f"with args.gpu = {gpu} on each node{where}, ranks 0 to {len(seen) - 1} use GPUs {chosen}: a rank's place in the list is its number on its node, comm.intra_rank"
+    return (
+        f"with args.gpu = {gpu} on each node{where}, ranks 0 to {len(seen) - 1} use GPUs {chosen}: a rank's place in"
+        " the list is its number on its node, comm.intra_rank"
+    )
 
 
 def new_order_every_epoch(why):
-    """A judge: each epoch has another order of the images. `why`: the most common reason why all epochs have the same order.
+    """A judge: each epoch has another order of the images. `why`: the most common reason why all epochs have the same
+    order.
 
-    The observations: "parts", the images of each part, and "orders", for each part the order in each epoch. The oracle's, where there is one:
-    "orders", for each rank the right order in each epoch.
+    The observations: "parts", the images of each part, and "orders", for each part the order in each epoch. The
+    oracle's, where there is one: "orders", for each rank the right order in each epoch.
     """
 
     def judge(seen, case, expected):
@@ -64,46 +82,69 @@ def new_order_every_epoch(why):
                 if all(order == part for order in orders):
                     return f"{who}in every epoch images come in the order of the data set: nothing shuffles them"
                 if not all(orders):
-                    return f"{who}{sum(map(bool, orders))} of {len(orders)} epochs have images: none has another order than one before it"
+                    return (
+                        f"{who}{sum(map(bool, orders))} of {len(orders)} epochs have images: none has another order"
+                        " than one before it"
+                    )
                 if all(order == orders[0] for order in orders):
-                    which = f"that of epoch {right.index(orders[0])}" if orders[0] in right else f"images {', '.join(map(str, orders[0][:3]))}, ..."
+                    which = (
+                        f"that of epoch {right.index(orders[0])}"
+                        if orders[0] in right
+                        else f"images {', '.join(map(str, orders[0][:3]))}, ..."
+                    )
                     return f"{who}every epoch has the same order ({which}): {why}"
                 if later := next((epoch for epoch, order in enumerate(orders) if order in orders[:epoch]), None):
                     return f"{who}epochs {orders.index(orders[later])} and {later} have the same order"
                 if all(map(criteria.in_sequence, orders)):
-                    return f"{who}nearly all images follow each other as in the data set, or at one distance (in epoch 0: {criteria.some(orders[0])}): shuffle the images, not only batches or where they begin"
+                    return (
+                        f"{who}nearly all images follow each other as in the data set, or at one distance (in epoch 0:"
+                        f" {criteria.first_few(orders[0])}): shuffle the images, not only batches or where they begin"
+                    )
         return None
 
     return judge
 
 
 def one_big_batch(seen, case, expected, tolerance=criteria.TOLERANCE, factors=lambda step: {}):
-    """A judge: after each step the parameters (steps, numbers) equal those of one process that takes all workers' images as one batch. It
-    judges as many ranks as the oracle has values for. factors(step): {sentence on a mistake: how many times as far a step goes with it}."""
+    """A judge: after each step the parameters (steps, numbers) equal those of one process that takes all workers'
+    images as one batch. It judges as many ranks as the oracle has values for. factors(step): {sentence on a mistake:
+    how many times as far a step goes with it}."""
     right = expected["right"]
     found = numpy.stack([of_rank["parameters"] for of_rank in seen])[: len(right)]
     problem = criteria.explained_by(found, expected, tolerance)
     if not all(of_rank.get("training", True) for of_rank in seen):
-        return "the images go through the network in test mode (chainer.config.train is False), in which batch normalisation learns nothing"
+        return (
+            "the images go through the network in test mode (chainer.config.train is False), in which batch"
+            " normalisation learns nothing"
+        )
     if problem is None:
         return None
     if not problem and criteria.close(found, numpy.broadcast_to(found[:, :1], found.shape)):
         return "the parameters never change"
     step = next(step for step in range(found.shape[1]) if not criteria.close(found[:, step], right[:, step], tolerance))
     difference = numpy.abs(found[:, step] - right[:, step]).max()
-    rank = next(rank for rank in range(len(found)) if not criteria.close(found[rank, step], right[rank, step], tolerance))
+    rank = next(
+        rank for rank in range(len(found)) if not criteria.close(found[rank, step], right[rank, step], tolerance)
+    )
     along = sgd.of_gradient(found[rank], right[rank], expected["start"], step, 100 * tolerance)
     if not problem and along:
         why = next((sentence for sentence, factor in factors(step).items() if abs(along / factor - 1) < ALIKE), None)
-        problem = why or f"this step goes {criteria.apart(along, 1, 3)[0]} times as far along the gradients as it should: are they clipped, or the loss divided or multiplied, or does it update twice?"
+        problem = (
+            why
+            or f"this step goes {criteria.distinct_digits(along, 1, 3)[0]} times as far along the gradients as it should: are they clipped, or the loss divided or multiplied, or does it update twice?"
+        )
     several = case.get("workers", len(seen)) > 1
     right = "one process that takes the images of all workers as one batch" if several else "the right update"
-    return criteria.because(f"after step {step + 1} parameters differ by up to {difference:.2g} from those of {right}", problem)
+    return criteria.with_reason(
+        f"after step {step + 1} parameters differ by up to {difference:.2g} from those of {right}", problem
+    )
 
 
 def ranks_stay_equal(seen, case, expected, tolerance=criteria.TOLERANCE):
     for step in range(len(seen[0]["parameters"])):
-        if problem := criteria.equal_on_all_ranks([of_rank["parameters"][step] for of_rank in seen], f"after step {step + 1} parameters", tolerance):
+        if problem := criteria.equal_on_all_ranks(
+            [of_rank["parameters"][step] for of_rank in seen], f"after step {step + 1} parameters", tolerance
+        ):
             still = [rank for rank, of_rank in enumerate(seen) if not numpy.ptp(of_rank["parameters"], axis=0).any()]
             if 0 < len(still) < len(seen):
                 return f"the parameters of {criteria.ranks(still)} never change: every rank makes the step"
@@ -112,28 +153,44 @@ def ranks_stay_equal(seen, case, expected, tolerance=criteria.TOLERANCE):
 
 
 def images_of_all(seen, case, expected, also=None):
-    """A judge: rank 0's `images` has those of all workers, or is the number `also`, and is a whole number, as the script writes it."""
+    """A judge: rank 0's `images` has those of all workers, or is the number `also`, and is a whole number, as the
+    script writes it."""
     epochs, lengths, workers = case["epochs"] - case["first_epoch"], case["lengths"], len(case["lengths"])
     images, right, of_epoch = seen[0]["images"], sum(lengths) * epochs, -(-max(lengths) // case["batchsize"])
     right = also if images == also else right
     steps = case.get("steps", of_epoch * epochs)
-    last = sum(length // of_epoch for length in lengths) if "steps" not in case else math.nan  # images of an epoch's last step
+    # images of an epoch's last step
+    last = sum(length // of_epoch for length in lengths) if "steps" not in case else math.nan
     wrong = {
         f"`images` is one epoch's; this run made {epochs}": sum(lengths),
         "`images` has only one worker's: count those of all": lengths[0] * epochs,
         "`images` has only one worker's, in one epoch: count those of all workers and all epochs": lengths[0],
         "a run resumed at first_epoch makes only the epochs that are left": sum(lengths) * case["epochs"],
-        "a run resumed at first_epoch makes args.epoch - first_epoch epochs, neither more nor less": sum(lengths) * (epochs + 1),
-        "the images of the last step are multiplied by the number of steps, but other steps have more: count those of all steps": last * steps,
+        "a run resumed at first_epoch makes args.epoch - first_epoch epochs, neither more nor less": (
+            sum(lengths) * (epochs + 1)
+        ),
+        "the images of the last step are multiplied by the number of steps, but other steps have more: count those of all steps": (
+            last * steps
+        ),
         "`images` counts rank 0's shard for every rank; shards differ": lengths[0] * workers * epochs,
         "the images of all workers are counted once for every worker": right * workers,
-        "steps are counted as full batches of args.batchsize images, but some are smaller: count the images": steps * case["batchsize"] * workers,
+        "steps are counted as full batches of args.batchsize images, but some are smaller: count the images": (
+            steps * case["batchsize"] * workers
+        ),
         "steps are counted as full batches of args.batchsize images, and only of one worker": steps * case["batchsize"],
-        "only full batches are counted, but no image is left out": sum(length // case["batchsize"] for length in lengths) * case["batchsize"] * epochs,
-        "`images` has one epoch less: epochs are counted from 0, and the last one's number is not how many there are": sum(lengths) * (epochs - 1),
+        "only full batches are counted, but no image is left out": (
+            sum(length // case["batchsize"] for length in lengths) * case["batchsize"] * epochs
+        ),
+        "`images` has one epoch less: epochs are counted from 0, and the last one's number is not how many there are": (
+            sum(lengths) * (epochs - 1)
+        ),
         "`images` has the number of steps, not of images": steps,
-        "len(train_set) has images that the split leaves out, and that no worker sees: count those of the parts": case.get("images", math.nan) * epochs,
-        "the images of the evaluation are counted, too; the throughput is that of the training": (sum(lengths) + case["test_images"]) * epochs,
+        "len(train_set) has images that the split leaves out, and that no worker sees: count those of the parts": (
+            case.get("images", math.nan) * epochs
+        ),
+        "the images of the evaluation are counted, too; the throughput is that of the training": (
+            (sum(lengths) + case["test_images"]) * epochs
+        ),
         "the whole data set is counted once for every worker": case.get("images", math.nan) * workers * epochs,
         "`images` is args.batchsize times the epochs: count the images of all steps": case["batchsize"] * epochs,
     }
@@ -144,21 +201,39 @@ def images_of_all(seen, case, expected, also=None):
 
 
 def images_a_second(seen, case, expected):
-    images, throughput, seconds, workers = seen[0]["images"], seen[0]["throughput"], case["seconds"], len(case["lengths"])
+    images, throughput, seconds, workers = (
+        seen[0]["images"],
+        seen[0]["throughput"],
+        case["seconds"],
+        len(case["lengths"]),
+    )
     if criteria.close(throughput, images / seconds, criteria.SINGLE):
         return None
-    wrong = {
-        "these are seconds per image, not images per second": seconds / images if images else 0,
-        "it is multiplied by the number of ranks: it is `images` / seconds, and the `images` are those of all ranks": images / seconds * workers,
-        "it is divided by the number of ranks; the course's throughput is that of all together": images / seconds / workers,
-        "it is a whole number: `//` drops what comes after the point": images // seconds,
-        "it is rounded: the script's last line prints the number as it is": round(images / seconds),
-        "these are images per minute": images / seconds * 60,
-        "these are images per millisecond": images / seconds / 1000,
-        "one epoch's images are divided by the seconds of all epochs": images / seconds / (case["epochs"] - case["first_epoch"]),
-    } if math.isfinite(images) else {}  # fmt: skip
-    shown, right = criteria.apart(throughput, images / seconds)
-    how = criteria.explained(throughput, images / seconds, wrong, criteria.SINGLE) or f"it should be images / seconds, {right}"
+    wrong = (
+        {
+            "these are seconds per image, not images per second": seconds / images if images else 0,
+            "it is multiplied by the number of ranks: it is `images` / seconds, and the `images` are those of all ranks": (
+                images / seconds * workers
+            ),
+            "it is divided by the number of ranks; the course's throughput is that of all together": (
+                images / seconds / workers
+            ),
+            "it is a whole number: `//` drops what comes after the point": images // seconds,
+            "it is rounded: the script's last line prints the number as it is": round(images / seconds),
+            "these are images per minute": images / seconds * 60,
+            "these are images per millisecond": images / seconds / 1000,
+            "one epoch's images are divided by the seconds of all epochs": (
+                images / seconds / (case["epochs"] - case["first_epoch"])
+            ),
+        }
+        if math.isfinite(images)
+        else {}
+    )
+    shown, right = criteria.distinct_digits(throughput, images / seconds)
+    how = (
+        criteria.explained(throughput, images / seconds, wrong, criteria.SINGLE)
+        or f"it should be images / seconds, {right}"
+    )
     return f"{_who(seen)}throughput = {shown} for {images:g} images in {seconds} seconds: {how}"
 
 
@@ -179,8 +254,13 @@ def rank_0_reports(seen, case, expected):
         return f"`{seen[0]['lines'][0]}` should be: Throughput: <images a second> [images/sec.] (<images> / <seconds>)"
     result = seen[0]["result"]
     if result and not criteria.close(numbers[1:], [result["images"], result["seconds"]]):
-        (images, images_of_result), (seconds, seconds_of_result) = map(criteria.apart, numbers[1:], (result["images"], result["seconds"]), (6, 6))
-        return f"the line tells of {images} images in {seconds} s, and result.json of {images_of_result} in {seconds_of_result} s"
+        (images, images_of_result), (seconds, seconds_of_result) = map(
+            criteria.distinct_digits, numbers[1:], (result["images"], result["seconds"]), (6, 6)
+        )
+        return (
+            f"the line tells of {images} images in {seconds} s, and result.json of {images_of_result} in"
+            f" {seconds_of_result} s"
+        )
     return None
 
 
@@ -188,12 +268,22 @@ def result_of_run(seen, case, expected):
     result = seen[0]["result"]
     if not result:
         return f"rank 0 left no result.json that can be read: {seen[0]['problem'] or 'none was written'}"
-    right = {"images": case["images"] * case["epochs"], "epochs": case["epochs"], "workers": case.get("workers", len(seen)), "unit": case["task"]}
+    right = {
+        "images": case["images"] * case["epochs"],
+        "epochs": case["epochs"],
+        "workers": case.get("workers", len(seen)),
+        "unit": case["task"],
+    }
     for name, value in right.items():
         if result[name] != value:
             return f"result.json has {name} {result[name]}, but in this run it was {value}"
-    if len(result["log"]) != case["epochs"] or any(epoch.get("validation/main/loss") is None for epoch in result["log"]):
-        return f"the log in result.json should have losses, also of validation, for each of {case['epochs']} epochs; it has {result['log']}"
+    if len(result["log"]) != case["epochs"] or any(
+        epoch.get("validation/main/loss") is None for epoch in result["log"]
+    ):
+        return (
+            f"the log in result.json should have losses, also of validation, for each of {case['epochs']} epochs; it"
+            f" has {result['log']}"
+        )
     return None
 
 
@@ -204,8 +294,7 @@ def same_end(seen, case, expected):
     if criteria.close(found, right, 1e-3):
         return None
     return (
-        f"after {case['epochs']} epochs of {case['images']} images parameters differ by up to {numpy.abs(found - right).max():.2g} from those of "
-        "our own run: see which gap is wrong; if none is, compare the lines between the gaps with those given out"
+        f"after {case['epochs']} epochs of {case['images']} images parameters differ by up to"
+        f" {numpy.abs(found - right).max():.2g} from those of our own run: see which gap is wrong; if none is, compare"
+        " the lines between the gaps with those given out"
     )
-
-

@@ -1,1 +1,2 @@
-"""What only instructors use: release, grading of a class, gradebook and reports. Students receive no folder of this name."""
+"""What only instructors use: release, grading of a class, gradebook and reports. Students receive no folder of this
+name."""

@@ -1,7 +1,8 @@
 """Reads what a student handed in, a folder or an archive, which may be hostile.
 
-It reads only the files that are asked for, into memory and up to a size. It unpacks nothing under a name from the archive, so a link, a
-device or a path that leads elsewhere can do no harm. Submissions with such entries are refused nevertheless: an honest one has none.
+It reads only the files that are asked for, into memory and up to a size. It unpacks nothing under a name from the
+archive, so a link, a device or a path that leads elsewhere can do no harm. Submissions with such entries are refused
+nevertheless: an honest one has none.
 """
 
 import contextlib
@@ -21,8 +22,17 @@ from tempfile import NamedTemporaryFile
 from grader.instructors.recognise import Recogniser
 
 SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz")
-FORMATS = {b"Rar!": "RAR", b"7z\xbc\xaf": "7z", b"\xfd7zXZ": "xz", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "Zstandard"}  # how their files begin
-UNREADABLE = {".rar": "RAR", ".7z": "7z", ".xz": "xz", ".bz2": "bzip2", ".zst": "Zstandard", ".gz": "gzip", ".zipx": "zipx"}
+# how their files begin
+FORMATS = {b"Rar!": "RAR", b"7z\xbc\xaf": "7z", b"\xfd7zXZ": "xz", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "Zstandard"}
+UNREADABLE = {
+    ".rar": "RAR",
+    ".7z": "7z",
+    ".xz": "xz",
+    ".bz2": "bzip2",
+    ".zst": "Zstandard",
+    ".gz": "gzip",
+    ".zipx": "zipx",
+}
 ENTRIES = 10_000
 KEPT = 64_000_000  # bytes: the most that is read of all files together
 UNPACKED = 500_000_000  # bytes: the most that an archive may unpack to
@@ -30,9 +40,22 @@ RATIO = 200  # an archive may unpack to this many times its own size, and
 SMALL = 20_000_000  # bytes: to this size in any case, since repetitive texts compress well
 HEADER = 64_000  # bytes: the largest header in a tar
 CONTENTS = 4_000_000  # bytes: the longest list of files in a zip
-IGNORED = {"__MACOSX", "__pycache__", "venv", "env", "node_modules", "handson", "results", "datasets", "jobs"}  # and .git, .venv, ...
-BROKEN = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, OverflowError, RecursionError,
-          NotImplementedError, RuntimeError, IndexError, struct.error)  # fmt: skip
+# and .git, .venv, ...
+IGNORED = {"__MACOSX", "__pycache__", "venv", "env", "node_modules", "handson", "results", "datasets", "jobs"}
+BROKEN = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    OSError,
+    ValueError,
+    OverflowError,
+    RecursionError,
+    NotImplementedError,
+    RuntimeError,
+    IndexError,
+    struct.error,
+)
 
 
 class Refused(Exception):
@@ -41,8 +64,8 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Content:
-    """What was read. files: {name: bytes} of the files asked for; problems: sentences on files that were not read as they are; time: when the files or
-    the archive were last written, in seconds since 1970."""
+    """What was read. files: {name: bytes} of the files asked for; problems: sentences on files that were not read as
+    they are; time: when the files or the archive were last written, in seconds since 1970."""
 
     files: dict
     problems: list
@@ -50,13 +73,16 @@ class Content:
 
 
 def read(source, limits, known=()):
-    """The Content of a submission. source: the path of a folder or an archive, or something with `entries()`, as `Part` and `Loose` have;
-    limits: {name of a file asked for: its largest size in bytes}; known: names of files that the course gives out, too. Raises Refused.
+    """The Content of a submission. source: the path of a folder or an archive, or something with `entries()`, as `Part`
+    and `Loose` have; limits: {name of a file asked for: its largest size in bytes}; known: names of files that the
+    course gives out, too. Raises Refused.
 
-    The files may all be inside of other folders. Hidden files, and files that belong to the course or that runs write, are ignored.
+    The files may all be inside of other folders. Hidden files, and files that belong to the course or that runs write,
+    are ignored.
     """
     recognised, names, newest = Recogniser(limits), {}, 0.0
-    found, loose = {}, {}  # the folder around it ("" for none) -> name -> [_Found]; name -> [_Found] for files outside of their folders
+    # the folder around it ("" for none) -> name -> [_Found]; name -> [_Found] for files outside of their folders
+    found, loose = {}, {}
     with contextlib.closing(_entries(source)) as entries:
         for number, (name, kind, time, content) in enumerate(entries):
             if number == ENTRIES:
@@ -79,7 +105,10 @@ def read(source, limits, known=()):
                     one = _Found(rank, "/".join(parts), content(limits[file] + 1))
                 like[:] = [*(other for other in like if other.rank == rank), one]
                 newest = max(newest, time)
-            if sum(len(one.data) for files in (*found.values(), loose) for same in files.values() for one in same) > KEPT:
+            if (
+                sum(len(one.data) for files in (*found.values(), loose) for same in files.values() for one in same)
+                > KEPT
+            ):
                 raise Refused(f"holds more than {KEPT // 10**6} MB of what is asked for: clear the notebooks' outputs")
     files, problems = _chosen(found, loose, limits, names, known)
     return Content(files, problems, newest)
@@ -95,22 +124,36 @@ class _Found:
 def _chosen(found, loose, limits, names, known):
     """(files, problems) of a Content, from what `read` found. Raises Refused."""
     if not found and not loose:
-        raise Refused(f"holds none of the files asked for, such as {next(iter(limits))}: hand in exercises/ and notebooks/")
+        raise Refused(
+            f"holds none of the files asked for, such as {next(iter(limits))}: hand in exercises/ and notebooks/"
+        )
     top = "" if "" in found else min(found, default="")
     if top and len(found) > 1:
-        raise Refused(f"holds several submissions ({', '.join(f'{shown(top)}/' for top in sorted(found)[:3])}): hand in one")
+        raise Refused(
+            f"holds several submissions ({', '.join(f'{shown(top)}/' for top in sorted(found)[:3])}): hand in one"
+        )
     same = loose | found.get(top, {})
-    problems = [f"{name} is there several times ({_listed([one.path for one in several])}), and none of them was looked at: hand in one."
-                for name, several in same.items() if len(several) > 1]  # fmt: skip
+    problems = [
+        f"{name} is there several times ({_listed([one.path for one in several])}), and none of them was looked at:"
+        " hand in one."
+        for name, several in same.items()
+        if len(several) > 1
+    ]
     chosen = {name: several[0] for name, several in same.items() if len(several) == 1}
     files = {name: one.data for name, one in chosen.items() if len(one.data) <= limits[name]}
     if not files:
-        raise Refused("holds only files that are too large: clear the notebooks' outputs" if chosen else problems[0].removesuffix("."))
+        raise Refused(
+            "holds only files that are too large: clear the notebooks' outputs"
+            if chosen
+            else problems[0].removesuffix(".")
+        )
     for name in sorted(chosen.keys() - files):
         problems.append(f"{name} is larger than {limits[name] / 10**6:g} MB and was left out.")
     if renamed := [f"{one.path} as {name}" for name, one in chosen.items() if one.rank]:
         problems.append(f"Read in place of a file of the right name: {_listed(renamed)}.")
-    wanted = {f"{top}/{name}" if top else name for name in known} | {one.path for several in same.values() for one in several}
+    wanted = {f"{top}/{name}" if top else name for name in known} | {
+        one.path for several in same.values() for one in several
+    }
     extra = ["/".join(parts) for parts in names.values() if parts[-1].lower().endswith((".py", ".ipynb", ".sh"))]
     if extra := sorted(name for name in extra if name not in wanted):
         problems.append(f"Not asked for, and not looked at: {_listed(extra)}.")
@@ -132,7 +175,8 @@ def _ignored(part):
 
 
 def _parts(name):
-    """The folders and the name of an entry, split at slashes and backslashes. Raises Refused if they lead out of the archive."""
+    """The folders and the name of an entry, split at slashes and backslashes. Raises Refused if they lead out of the
+    archive."""
     if not name.isascii() and any("\ud800" <= letter <= "\udfff" for letter in name):
         raise Refused(f"holds a file name that is not UTF-8 ({shown(name)}): rename it")
     name = name.replace("\\", "/")
@@ -143,7 +187,8 @@ def _parts(name):
 
 
 def _entries(source):
-    """Yields (name, kind, time, content) for each entry. content(limit) reads up to `limit` bytes of it; call it before the next entry."""
+    """Yields (name, kind, time, content) for each entry. content(limit) reads up to `limit` bytes of it; call it before
+    the next entry."""
     with _readable():
         if not isinstance(source, Path):
             yield from source.entries()
@@ -162,7 +207,8 @@ def _entries(source):
 
 
 def _other_format(path):
-    """The name of the format of an archive that can't be read here, whatever the file is called; None for other files."""
+    """The name of the format of an archive that can't be read here, whatever the file is called; None for other
+    files."""
     with open(path, "rb") as file:
         begin = file.read(8)
     by_name = None if path.name.lower().endswith(SUFFIXES) else UNREADABLE.get(path.suffix.lower())
@@ -184,7 +230,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Loose:
-    """Files that are a submission together, though they have no folder of their own. files: (name, function that reads up to some bytes)."""
+    """Files that are a submission together, though they have no folder of their own. files: (name, function that reads
+    up to some bytes)."""
 
     files: tuple
 
@@ -245,7 +292,12 @@ def _folder(path):
                     waiting.append(f"{name}/")
                 yield name, "folder", 0.0, None
             elif entry.is_file(follow_symlinks=False):
-                yield name, "file", entry.stat(follow_symlinks=False).st_mtime, lambda limit, path=entry.path: start_of(path, limit)
+                yield (
+                    name,
+                    "file",
+                    entry.stat(follow_symlinks=False).st_mtime,
+                    lambda limit, path=entry.path: start_of(path, limit),
+                )
             else:
                 yield name, "a device or a pipe", 0.0, None
 
@@ -276,7 +328,8 @@ def _zip(path):
 
 
 def _of_infos(archive, infos, begin=0):
-    """As `_entries`, for entries of a zip, without the first `begin` letters of their names. Their times are in the zone of this machine."""
+    """As `_entries`, for entries of a zip, without the first `begin` letters of their names. Their times are in the
+    zone of this machine."""
     for entry in infos:
         kind = {stat.S_IFDIR: "folder", stat.S_IFLNK: "a link", stat.S_IFREG: "file", 0: "file"}
         kind = "folder" if entry.is_dir() else kind.get(stat.S_IFMT(entry.external_attr >> 16), "a device or a pipe")
@@ -339,7 +392,12 @@ def _tar(path):
         for member in tarfile.TarFile(fileobj=stream, mode="r"):
             if member.size < 0:
                 raise Refused("holds an entry of negative size: pack it anew")
-            kinds = {"a sparse file": member.issparse(), "file": member.isreg(), "folder": member.isdir(), "a link": member.issym() or member.islnk()}
+            kinds = {
+                "a sparse file": member.issparse(),
+                "file": member.isreg(),
+                "folder": member.isdir(),
+                "a link": member.issym() or member.islnk(),
+            }
             kind = next((kind for kind, is_it in kinds.items() if is_it), "a device or a pipe")
             yield member.name, kind, time, lambda limit, member=member: stream.content(min(limit, member.size))
 

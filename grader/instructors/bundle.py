@@ -1,4 +1,5 @@
-"""Writes what students receive into one archive: the built exercises and notebooks, what runs and checks them, and no solutions."""
+"""Writes what students receive into one archive: the built exercises and notebooks, what runs and checks them, and no
+solutions."""
 
 import os
 import zipfile
@@ -13,7 +14,8 @@ from handson.files import add_to_zip, written_aside
 TOP = "handson-course"  # the archive's one folder
 FOR_STUDENTS = "for_students"  # the folder with what students receive besides exercises and notebooks, mostly as links
 LEFT_OUT = {"instructors", "__pycache__", "CHOSEN"}  # students don't receive folders and files with these names
-HIDDEN = {".containerignore", ".dockerignore"}  # what they receive although it begins with a dot: an image must not take their .venv
+# what they receive although it begins with a dot: an image must not take their .venv
+HIDDEN = {".containerignore", ".dockerignore"}
 FOR_TESTS = "# Students do without what follows"  # in requirements.txt
 
 
@@ -30,7 +32,8 @@ def refuse_unwritable(path):
 
 
 def bundle(built, path, site=None, root=exercises.ROOT):
-    """Write the archive at `path`: what was `built` for `site`, and what the course at `root` has for students. Raises BundleError."""
+    """Write the archive at `path`: what was `built` for `site`, and what the course at `root` has for students. Raises
+    BundleError."""
     name = site or sites.chosen()
     here, files = sites.read(name), {}
     for path_inside, source in _for_students(root / FOR_STUDENTS):

@@ -1,6 +1,6 @@
 """The instructor's commands of ``python -m grader``. Each command imports what it needs when it runs."""
 
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +9,7 @@ import typer
 from handson.files import COURSE
 
 
-class Platform(str, Enum):
+class Platform(StrEnum):
     moodle = "moodle"
     canvas = "canvas"
 
@@ -20,10 +20,22 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_mar
 @app.command()
 def release(
     solutions: Annotated[Path, typer.Option(help="Where the marked solutions are.")] = COURSE / "solutions",
-    course: Annotated[Path, typer.Option(help="Where exercises/ and notebooks/ go; what was changed in them is kept beside them.")] = COURSE,
+    course: Annotated[
+        Path, typer.Option(help="Where exercises/ and notebooks/ go; what was changed in them is kept beside them.")
+    ] = COURSE,
     check: Annotated[bool, typer.Option("--check", help="Write nothing; fail if they are not up to date.")] = False,
-    site: Annotated[str | None, typer.Option(help="The site whose queue, group and modules job scripts get, and that grading expects; else course.toml's, or the chosen one.")] = None,
-    bundle: Annotated[Path | None, typer.Option(metavar="FILE.zip", help="Write what students receive into one archive, too.")] = None,
+    site: Annotated[
+        str | None,
+        typer.Option(
+            help=(
+                "The site whose queue, group and modules job scripts get, and that grading expects; else course.toml's,"
+                " or the chosen one."
+            )
+        ),
+    ] = None,
+    bundle: Annotated[
+        Path | None, typer.Option(metavar="FILE.zip", help="Write what students receive into one archive, too.")
+    ] = None,
 ):
     """Build exercises and notebooks from the solutions: every gap becomes PUT YOUR CODE with its hint."""
     from grader.instructors.bundle import bundle as write_bundle
@@ -40,7 +52,12 @@ def release(
 
 @app.command()
 def grade(
-    submissions: Annotated[Path, typer.Argument(help="A folder or an archive for each student is in here; or the zip that Moodle or Canvas gives out.")],
+    submissions: Annotated[
+        Path,
+        typer.Argument(
+            help="A folder or an archive for each student is in here; or the zip that Moodle or Canvas gives out."
+        ),
+    ],
     out: Annotated[Path, typer.Option(help="Where the gradebook and the reports go.")],
     engines: Annotated[int, typer.Option(min=1, help="How many engines to start on this machine.")] = 2,
     profile: Annotated[str | None, typer.Option(help="Use the running cluster of this ipyparallel profile.")] = None,
@@ -48,7 +65,12 @@ def grade(
     unit: Annotated[list[str] | None, typer.Option(help="Only this unit (may be repeated).")] = None,
     trusted: Annotated[bool, typer.Option("--trusted", help="Run students' code without a sandbox.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Grade anew what is graded already.")] = False,
-    worksheet: Annotated[Path | None, typer.Option(help="Moodle's grading worksheet: times of handing in, groups; moodle.csv is then this file, filled in.")] = None,
+    worksheet: Annotated[
+        Path | None,
+        typer.Option(
+            help="Moodle's grading worksheet: times of handing in, groups; moodle.csv is then this file, filled in."
+        ),
+    ] = None,
 ):
     """Grade a class on an ipyparallel cluster. After an interruption, the same command goes on where it stopped."""
     from grader.instructors.grade.grading import grade
@@ -61,9 +83,20 @@ def estimate(
     students: Annotated[str, typer.Option(help="Sizes of classes that hand in everything.")] = "100,1000,10000",
     engines: Annotated[str, typer.Option(help="Numbers of engines.")] = "2,8,32,128,512",
     per_host: Annotated[int, typer.Option(min=1, help="Engines of each host.")] = 32,
-    start: Annotated[float | None, typer.Option(min=0, help="Seconds for which a job of engines waits and starts.")] = None,
-    site: Annotated[str | None, typer.Option(help="Take --per-host from this site's nodes, and --start from its last `cluster start`.")] = None,
-    record: Annotated[bool, typer.Option("--record", help="Grade a class of known answers, and write what it costs into the course, for other machines.")] = False,
+    start: Annotated[
+        float | None, typer.Option(min=0, help="Seconds for which a job of engines waits and starts.")
+    ] = None,
+    site: Annotated[
+        str | None,
+        typer.Option(help="Take --per-host from this site's nodes, and --start from its last `cluster start`."),
+    ] = None,
+    record: Annotated[
+        bool,
+        typer.Option(
+            "--record",
+            help="Grade a class of known answers, and write what it costs into the course, for other machines.",
+        ),
+    ] = False,
     unit: Annotated[list[str] | None, typer.Option(help="With --record: only this unit (may be repeated).")] = None,
 ):
     """Estimate how long classes take to grade, by what this machine's gradings took."""
@@ -75,13 +108,16 @@ def estimate(
         return write_reference(typer.echo, unit)
     if site:
         per_host, start = at_site(site, start)
-    for line in table(numbers("--students", students), numbers("--engines", engines), per_host, start, speed.here(1)[1]):
+    for line in table(
+        numbers("--students", students), numbers("--engines", engines), per_host, start, speed.here(1)[1]
+    ):
         typer.echo(line)
 
 
 @app.command()
 def verify(unit: Annotated[list[str] | None, typer.Option(help="Only this unit (may be repeated).")] = None):
-    """Prove all checks, at the chosen site: full marks for solutions, nothing for untouched exercises, every known mistake caught."""
+    """Prove all checks, at the chosen site: full marks for solutions, nothing for untouched exercises, every known
+    mistake caught."""
     from grader.instructors.verify import verify
 
     raise typer.Exit(0 if verify(unit, typer.echo) else 1)
@@ -89,11 +125,13 @@ def verify(unit: Annotated[list[str] | None, typer.Option(help="Only this unit (
 
 @app.command()
 def tour(
-    folder: Annotated[Path, typer.Option(help="Where the class and its grades go; what is in it is replaced.")] = Path("results/tour_grading"),
+    folder: Annotated[Path, typer.Option(help="Where the class and its grades go; what is in it is replaced.")] = Path(
+        "results/tour_grading"
+    ),
     trusted: Annotated[bool, typer.Option("--trusted", help="Run without a sandbox.")] = False,
 ):
     """Grade a class of known answers: solutions, untouched exercises, and some with a mistake."""
-    from grader.instructors.tour import tour
+    from grader.instructors.grading_tour import tour
 
     raise typer.Exit(0 if tour(folder, trusted, typer.echo) else 1)
 
@@ -104,11 +142,17 @@ app.add_typer(cluster, name="cluster", help="Engines for `grade --profile` in a 
 
 @cluster.command("start")
 def start_cluster(
-    site: Annotated[str | None, typer.Option(help="The site whose queue, group and nodes the job asks for; else the chosen one.")] = None,
+    site: Annotated[
+        str | None, typer.Option(help="The site whose queue, group and nodes the job asks for; else the chosen one.")
+    ] = None,
     engines: Annotated[int, typer.Option("--engines", "-n", min=1, help="How many engines, as many on each node.")] = 2,
-    nodes: Annotated[int | None, typer.Option(min=1, help="On how many nodes; else on as few as have the cores.")] = None,
+    nodes: Annotated[
+        int | None, typer.Option(min=1, help="On how many nodes; else on as few as have the cores.")
+    ] = None,
     profile: Annotated[str, typer.Option(help="The name of ipyparallel's profile, which is written anew.")] = "handson",
-    walltime: Annotated[str | None, typer.Option(metavar="HH:MM:SS", help="Of the job; else the longest of the site, or two hours.")] = None,
+    walltime: Annotated[
+        str | None, typer.Option(metavar="HH:MM:SS", help="Of the job; else the longest of the site, or two hours.")
+    ] = None,
     wait: Annotated[int, typer.Option(min=1, help="Seconds that the job may wait and start.")] = 600,
 ):
     """Start a controller here and a job with engines, and wait until they are ready."""
@@ -128,7 +172,7 @@ def stop_cluster(profile: Annotated[str, typer.Option(help="As given to `start`.
 @app.command()
 def doctor():
     """Show how well a student's code can be confined on this machine, and what would improve it."""
-    from grader.sandbox.doctor import report
+    from grader.sandbox.layers_in_force import report
 
     for line in report():
         typer.echo(line)
@@ -138,47 +182,56 @@ def doctor():
 def adjust(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where `grade --out` wrote.")],
     student: Annotated[str, typer.Option(help="As in the first column of grades.csv.")] = "",
-    unit: Annotated[str, typer.Option(help="The task, such as multi_gpu; `all` for the whole grade, `bonus` for bonus points.")] = "",
+    unit: Annotated[
+        str, typer.Option(help="The task, such as multi_gpu; `all` for the whole grade, `bonus` for bonus points.")
+    ] = "",
     reason: Annotated[str, typer.Option(help="Students read it.")] = "",
     author: Annotated[str, typer.Option(help="Who decided; students read it.")] = "",
     gap: Annotated[str, typer.Option(help="The gap; without it, the points are for the whole unit.")] = "",
-    points: Annotated[float | None, typer.Option(help="In place of what the checks gave; without it, an earlier adjustment is taken back.")] = None,
-    confirm: Annotated[bool, typer.Option("--confirm", help="Let what was set for an earlier submission hold for the newest one.")] = False,
+    points: Annotated[
+        float | None,
+        typer.Option(help="In place of what the checks gave; without it, an earlier adjustment is taken back."),
+    ] = None,
+    confirm: Annotated[
+        bool, typer.Option("--confirm", help="Let what was set for an earlier submission hold for the newest one.")
+    ] = False,
     show: Annotated[bool, typer.Option("--list", help="Only list what was set by hand.")] = False,
 ):
     """Set a student's points by hand, and write the reports again. The checks' points and all reasons are kept."""
-    from grader.instructors import by_hand
+    from grader.instructors import adjustments
 
     if show:
-        for line in by_hand.adjustments(folder) or ["Nothing is set by hand."]:
+        for line in adjustments.adjustments(folder) or ["Nothing is set by hand."]:
             typer.echo(line)
         return
     if missing := [name for name, value in (("--student", student), ("--unit", unit)) if not value]:
         raise typer.BadParameter(f"{' and '.join(missing)} must be given, or --list")
     if confirm:
-        by_hand.confirm(folder, student, unit, gap, author, typer.echo)
+        adjustments.confirm(folder, student, unit, gap, author, typer.echo)
     else:
-        by_hand.adjust(folder, student, unit, gap, points, reason, author, typer.echo)
+        adjustments.adjust(folder, student, unit, gap, points, reason, author, typer.echo)
 
 
 @app.command()
 def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where `grade --out` wrote.")]):
     """Write all tables and pages again from the gradebook, also while `grade` is still running."""
     from grader.instructors.gradebook import Gradebook
-    from grader.instructors.reports import tell
+    from grader.instructors.reports import write_reports
     from grader.instructors.rules import in_gradebook, read
 
     with Gradebook(folder, writing=False) as book:
         for sentence in in_gradebook(read(), book.attempts()).unknown:
             typer.echo(sentence)
-        typer.echo(f"{tell(book, folder)} students: see {folder / 'report.html'}")
+        typer.echo(f"{write_reports(book, folder)} students: see {folder / 'report.html'}")
 
 
 @app.command()
 def export(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where `grade --out` wrote.")],
     to: Annotated[Platform, typer.Option(help="Who takes it back.")],
-    submissions: Annotated[Path | None, typer.Option(help="For Canvas: what was graded, as Canvas gave it out.")] = None,
+    submissions: Annotated[
+        Path | None, typer.Option(help="For Canvas: what was graded, as Canvas gave it out.")
+    ] = None,
 ):
     """Pack the feedback pages of a class into the zip that Moodle or Canvas takes back."""
     from grader.instructors.export import export
@@ -189,7 +242,9 @@ def export(
 @app.command()
 def gradescope(
     path: Annotated[Path, typer.Argument(metavar="FILE.zip", help="The autograder, to be uploaded.")],
-    trusted: Annotated[bool, typer.Option("--trusted", help="Let it run code without a sandbox if Gradescope's machine allows none.")] = False,
+    trusted: Annotated[
+        bool, typer.Option("--trusted", help="Let it run code without a sandbox if Gradescope's machine allows none.")
+    ] = False,
 ):
     """Write this course's grader as an autograder for Gradescope."""
     from grader.instructors.gradescope import pack
@@ -226,24 +281,33 @@ def serve(
 
 @app.command()
 def similarity(
-    submissions: Annotated[Path, typer.Argument(help="What the class handed in: a folder or archive for each student.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The page that shows them side by side.")] = Path("similarity.html"),
+    submissions: Annotated[
+        Path, typer.Argument(help="What the class handed in: a folder or archive for each student.")
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page that shows them side by side.")] = Path(
+        "similarity.html"
+    ),
 ):
     """List groups of submissions that share filled-in code which neither the exercise nor the solution has."""
     from tempfile import TemporaryDirectory
 
     from grader.instructors.collect import collect, released
-    from grader.instructors.reports.files import write
     from grader.instructors.reports.pages import similarity
+    from grader.instructors.reports.report_files import write
     from grader.instructors.similarity import of_submissions
 
     left_out = []
     with TemporaryDirectory() as workplace:
-        groups = of_submissions(collect(submissions, workplace, released(), typer.echo, with_times=False), left_out.append)
+        groups = of_submissions(
+            collect(submissions, workplace, released(), typer.echo, with_times=False), left_out.append
+        )
     for group in groups:
         where = "; ".join(f"{gap} in {file}" for file, gap in group.gaps) or ", ".join(group.files)
         share = "share nearly all that they filled in," if group.copies else "share"
-        typer.echo(f"{len(group.sides)} students {share} {group.tokens} tokens ({where}): {', '.join(side.student for side in group.sides)}")
+        typer.echo(
+            f"{len(group.sides)} students {share} {group.tokens} tokens ({where}):"
+            f" {', '.join(side.student for side in group.sides)}"
+        )
     for sentence in left_out:
         typer.echo(sentence)
     write(out, similarity(groups, left_out))

@@ -1,4 +1,5 @@
-"""What a class handed in: a folder, or the one zip that a learning platform gives out. Called by ``grader.instructors.collect``.
+"""What a class handed in: a folder, or the one zip that a learning platform gives out. Called by
+``grader.instructors.collect``.
 
 A zip is read where it is: at most one student's archive at a time is taken out of it.
 """
@@ -36,8 +37,8 @@ class OnDisk:
 
 
 class InZip:
-    """The same, in the zip of a class. path: its name there; infos: the entry of the file, or those of all files in the folder, without hidden
-    ones. If all of them are hidden they count: somebody has handed them in."""
+    """The same, in the zip of a class. path: its name there; infos: the entry of the file, or those of all files in the
+    folder, without hidden ones. If all of them are hidden they count: somebody has handed them in."""
 
     is_link = False
 
@@ -49,7 +50,8 @@ class InZip:
         self.time = self.moment(None).timestamp()
 
     def moment(self, zone):
-        """When the newest file was written, on clocks of `zone`; None: of this machine. Zips don't say whose clocks they mean."""
+        """When the newest file was written, on clocks of `zone`; None: of this machine. Zips don't say whose clocks
+        they mean."""
         newest = max(info.date_time for info in self.infos)
         with contextlib.suppress(ValueError):  # zips can hold a 31st of February
             return datetime(*newest, tzinfo=zone).astimezone()
@@ -72,8 +74,8 @@ class InZip:
 
 @contextlib.contextmanager
 def opened(submissions, is_submission):
-    """In a `with`: what is at the top of a folder or a zip of submissions, sorted by name. is_submission: a function of a folder in a zip; of
-    one folder that is none, what is in it is taken. Raises OSError and zipfile.BadZipFile."""
+    """In a `with`: what is at the top of a folder or a zip of submissions, sorted by name. is_submission: a function of
+    a folder in a zip; of one folder that is none, what is in it is taken. Raises OSError and zipfile.BadZipFile."""
     if submissions.is_dir():
         yield OnDisk(submissions).inside()
         return
@@ -90,4 +92,8 @@ def _tops(archive, infos, before):
     of_top = defaultdict(list)
     for info in infos:
         of_top[info.filename[len(before) :].split("/")[0]].append(info)
-    return [InZip(archive, before + top, tuple(of_top[top])) for top in sorted(of_top) if top and not HIDDEN.match(f"{top}/")]
+    return [
+        InZip(archive, before + top, tuple(of_top[top]))
+        for top in sorted(of_top)
+        if top and not HIDDEN.match(f"{top}/")
+    ]

@@ -1,8 +1,9 @@
 """``python -m grader export``: the feedback pages of a class in the one zip that Moodle or Canvas takes back.
 
-Moodle (mod/assign/feedback/file/importziplib.php) finds the student by the number in `Name_12345_assignfeedback_file_/`. Canvas
-(`infer_comment_context_from_filename` in app/models/abstract_assignment.rb) takes the files back under the names that it gave out, and shows
-them under the names that students gave them: so the feedback has to be in a file of that kind, a zip.
+Moodle (mod/assign/feedback/file/importziplib.php) finds the student by the number in
+`Name_12345_assignfeedback_file_/`. Canvas (`infer_comment_context_from_filename` in app/models/abstract_assignment.rb)
+takes the files back under the names that it gave out, and shows them under the names that students gave them: so the
+feedback has to be in a file of that kind, a zip.
 """
 
 import re
@@ -23,10 +24,12 @@ class ExportError(OneSentence, ValueError):
 
 
 def export(folder, to, submissions=None, say=print):
-    """Write `to`_feedback.zip into `folder`, where `grade` wrote. to: "moodle" or "canvas"; submissions: for Canvas, what was graded. Returns the
-    zip's path. Raises OneSentence errors."""
+    """Write `to`_feedback.zip into `folder`, where `grade` wrote. to: "moodle" or "canvas"; submissions: for Canvas,
+    what was graded. Returns the zip's path. Raises OneSentence errors."""
     if to == "canvas" and submissions is None:
-        raise ExportError("Canvas takes feedback back under the names of its own files: name what was graded, with --submissions")
+        raise ExportError(
+            "Canvas takes feedback back under the names of its own files: name what was graded, with --submissions"
+        )
     with Gradebook(folder, writing=False) as book:
         of_class = scores_of(book)
     pages = {score.student: folder / f"feedback/{collect.file_name(score.student)}.html" for score in of_class}
@@ -39,7 +42,10 @@ def export(folder, to, submissions=None, say=print):
     whose = {}
     for student, name in ((student, name) for student, names in entries.items() for name in names):
         if (other := whose.setdefault(name, student)) != student:
-            raise ExportError(f"the feedback of {other} and of {student} would have one name, {name}: give one of them another name, then grade again")
+            raise ExportError(
+                f"the feedback of {other} and of {student} would have one name, {name}: give one of them another name,"
+                " then grade again"
+            )
     out = folder / f"{to}_feedback.zip"
     try:
         with written_aside(out, durable=False) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as pack:
@@ -48,20 +54,32 @@ def export(folder, to, submissions=None, say=print):
                     page = pages[student].read_bytes()
                     add_to_zip(pack, *((f"{name}/{PAGE}", page) if to == "moodle" else (name, zipped({PAGE: page}))))
     except OSError as error:
-        raise ExportError(f"{out} can't be written ({error.strerror}): make room, then run the same command again") from None
+        raise ExportError(
+            f"{out} can't be written ({error.strerror}): make room, then run the same command again"
+        ) from None
     if unfinished := sum(not score.complete and not score.submission.refused for score in of_class):
         are = "1 grade is" if unfinished == 1 else f"{unfinished} grades are"
         say(f"{are} not final yet, and the pages say so. `grade` goes on, then export again.")
     if left_out := [student for student in pages if not entries.get(student)]:
-        say(f"Left out, to be given back by hand: {', '.join(left_out[:5])}{f' and {len(left_out) - 5} more' if len(left_out) > 5 else ''}.")
+        say(
+            "Left out, to be given back by hand:"
+            f" {', '.join(left_out[:5])}{f' and {len(left_out) - 5} more' if len(left_out) > 5 else ''}."
+        )
     say(f"{out}: the feedback for {sum(map(len, entries.values()))} students ({out.stat().st_size / 1e6:.1f} MB).")
     return out
 
 
 def _for_moodle(of_class, sheet):
     """{student: the names of folders}: for a group, one for each of its members."""
-    members = sheet.members(of_class) if sheet else {score.student: [(score.submission.name, score.submission.number)] for score in of_class}
-    return {student: [f"{_plain(name)}_{number}_assignfeedback_file_" for name, number in found if number] for student, found in members.items()}
+    members = (
+        sheet.members(of_class)
+        if sheet
+        else {score.student: [(score.submission.name, score.submission.number)] for score in of_class}
+    )
+    return {
+        student: [f"{_plain(name)}_{number}_assignfeedback_file_" for name, number in found if number]
+        for student, found in members.items()
+    }
 
 
 def _plain(name):
@@ -72,5 +90,11 @@ def _plain(name):
 def _for_canvas(of_class, submissions):
     given_out = collect.names(submissions)
     if not any(OF_CANVAS.search(name) for names in given_out.values() for name in names):
-        raise ExportError(f"{submissions} has no file as Canvas gives them out, such as doejane_11_501_homework.zip: name the zip from Canvas")
-    return {score.student: [name for name in given_out.get(score.student, ())[-1:] if name.lower().endswith(".zip")] for score in of_class}
+        raise ExportError(
+            f"{submissions} has no file as Canvas gives them out, such as doejane_11_501_homework.zip: name the zip"
+            " from Canvas"
+        )
+    return {
+        score.student: [name for name in given_out.get(score.student, ())[-1:] if name.lower().endswith(".zip")]
+        for score in of_class
+    }

@@ -1,29 +1,38 @@
-"""The gradebook: what was handed in, the verdicts on it, and what people changed by hand. No row in it is ever changed or deleted.
+"""The gradebook: what was handed in, the verdicts on it, and what people changed by hand. No row in it is ever changed
+or deleted.
 
-`gradebook.sqlite` is an SQLite database, user_version 2; one of version 1 is upgraded when it is opened. Times are in seconds since 1970.
-The newest row (highest id) counts. Three views show the rows that count now; all other rows are history.
+`gradebook.sqlite` is an SQLite database, user_version 2; one of version 1 is upgraded when it is opened. Times are in
+seconds since 1970. The newest row (highest id) counts. Three views show the rows that count now; all other rows are
+history.
 
-    submissions   student, name, number (the platform's, or ""), attempt, time (of the files), late, digest (sha256 of the files; "" if
-                  refused), problems (JSON list of sentences), refused (a sentence, or NULL), recorded, handed_in (according to the
+    submissions   student, name, number (the platform's, or ""), attempt, time (of the files), late, digest (sha256 of
+        the files; "" if
+                  refused), problems (JSON list of sentences), refused (a sentence, or NULL), recorded, handed_in
+                      (according to the
                   platform: a time in ISO 8601, in UTC; or NULL)
                   -> current_submissions: one for each student
-    results       student, digest, unit, version (of the checks), resources ("sandbox" or "trusted"), ungraded (1 if a verdict is a
+    results       student, digest, unit, version (of the checks), resources ("sandbox" or "trusted"), ungraded (1 if a
+        verdict is a
                   grader fault), verdicts (JSON list of objects with the fields of grader.verdict.Verdict), stored
                   -> current_results: one for each current submission and unit
-    adjustments   student, or a group of course.toml, unit ("" for the whole grade, "bonus" for bonus points), gap ("" for the whole unit),
-                  points (instead of what the checks gave; NULL takes an adjustment back), reason, author, time, digest (of the files that
+    adjustments   student, or a group of course.toml, unit ("" for the whole grade, "bonus" for bonus points), gap (""
+        for the whole unit),
+                  points (instead of what the checks gave; NULL takes an adjustment back), reason, author, time, digest
+                      (of the files that
                   it was made for; NULL in rows of version 1, which were made for those that counted then)
                   -> current_adjustments: one for each student, unit and gap
-    comments      student, unit ("" for the whole submission), gap ("" for the whole unit), text ("" takes a comment back), author, time,
+    comments      student, unit ("" for the whole submission), gap ("" for the whole unit), text ("" takes a comment
+        back), author, time,
                   digest (of the files that counted then)
 
-Results belong to the files that were handed in (student and digest), so an older attempt that counts again needs no new grading.
-Adjustments belong to the files that they were made for. Points are those of the checks: grader.instructors.rules.
+Results belong to the files that were handed in (student and digest), so an older attempt that counts again needs no new
+grading. Adjustments belong to the files that they were made for. Points are those of the checks:
+grader.instructors.rules.
 
-The database uses SQLite's rollback mode, not WAL: WAL keeps its index in memory that the processes of one machine share, so it does not
-work on network file systems, where clusters have their home directories. Rollback mode allows one writer at a time, which is enough. A
-POSIX record lock (fcntl) keeps a second grader out: it works over NFS, children don't inherit it, and the system releases it when the
-process ends, however it ends.
+The database uses SQLite's rollback mode, not WAL: WAL keeps its index in memory that the processes of one machine
+share, so it does not work on network file systems, where clusters have their home directories. Rollback mode allows one
+writer at a time, which is enough. A POSIX record lock (fcntl) keeps a second grader out: it works over NFS, children
+don't inherit it, and the system releases it when the process ends, however it ends.
 """
 
 import contextlib
@@ -34,8 +43,8 @@ import math
 import os
 import socket
 import sqlite3
-import sys
 import struct
+import sys
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -71,13 +80,27 @@ CREATE VIEW current_adjustments AS SELECT * FROM adjustments WHERE id IN (SELECT
 
 def _never(table):
     return [
-        f"CREATE TRIGGER {table}_{verb}_never BEFORE {verb} ON {table} BEGIN SELECT RAISE(ABORT, 'history is kept'); END" for verb in ("UPDATE", "DELETE")
+        f"CREATE TRIGGER {table}_{verb}_never BEFORE {verb} ON {table} BEGIN SELECT RAISE(ABORT, 'history is"
+        " kept'); END"
+        for verb in ("UPDATE", "DELETE")
     ]
 
 
-SCHEMA += ";".join([COMMENTS, *(trigger for table in ("submissions", "results", "adjustments", "comments") for trigger in _never(table)), ""])
-UPGRADE = ("ALTER TABLE submissions ADD COLUMN handed_in TEXT", "ALTER TABLE adjustments ADD COLUMN digest TEXT", COMMENTS, *_never("comments"))
-NEWEST = "FROM results WHERE id IN (SELECT max(id) FROM results GROUP BY student, digest, unit)"  # result of each submission and unit
+SCHEMA += ";".join(
+    [
+        COMMENTS,
+        *(trigger for table in ("submissions", "results", "adjustments", "comments") for trigger in _never(table)),
+        "",
+    ]
+)
+UPGRADE = (
+    "ALTER TABLE submissions ADD COLUMN handed_in TEXT",
+    "ALTER TABLE adjustments ADD COLUMN digest TEXT",
+    COMMENTS,
+    *_never("comments"),
+)
+# result of each submission and unit
+NEWEST = "FROM results WHERE id IN (SELECT max(id) FROM results GROUP BY student, digest, unit)"
 
 
 class GradebookError(OneSentence, OSError):
@@ -93,9 +116,9 @@ class Stale(GradebookError):
 
 
 class Gradebook:
-    """The gradebook in `folder`. Use it in a `with`. With `writing`, it is made if it does not exist, and no other grader can have it until it is
-    closed; not `alone`, it is for a change that a person makes, also while a grader runs. Without `writing`, it must exist, and another
-    process may write to it meanwhile. Raises GradebookError."""
+    """The gradebook in `folder`. Use it in a `with`. With `writing`, it is made if it does not exist, and no other
+    grader can have it until it is closed; not `alone`, it is for a change that a person makes, also while a grader
+    runs. Without `writing`, it must exist, and another process may write to it meanwhile. Raises GradebookError."""
 
     def __init__(self, folder, writing=True, alone=True):
         self.folder, self._lock, self._database = Path(folder), None, None
@@ -104,8 +127,8 @@ class Gradebook:
             raise GradebookError(f"{self.folder} has no {NAME}: name the folder that `grader grade --out` wrote")
         if (self.folder / "grades.csv").exists() and not (path.is_file() and path.stat().st_size):
             raise GradebookError(
-                f"{path} is {'empty' if path.is_file() else 'gone'}, but grades.csv was made of it: put a copy of it back; to begin anew, without "
-                "its adjustments and history, name another folder or remove grades.csv"
+                f"{path} is {'empty' if path.is_file() else 'gone'}, but grades.csv was made of it: put a copy of it"
+                " back; to begin anew, without its adjustments and history, name another folder or remove grades.csv"
             )
         if writing and alone:
             self._lock = locked(self.folder)
@@ -116,7 +139,10 @@ class Gradebook:
         except sqlite3.Error as error:
             self.close()
             full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
-            raise GradebookError(f"{path} can't be used ({error}): {'make room' if full else 'put a copy of it back, or name another folder'}") from None
+            raise GradebookError(
+                f"{path} can't be used ({error}):"
+                f" {'make room' if full else 'put a copy of it back, or name another folder'}"
+            ) from None
         except BaseException:
             self.close()
             raise
@@ -129,7 +155,9 @@ class Gradebook:
         elif version == 1:
             self._upgrade()
         elif version != SCHEMA_VERSION:
-            raise GradebookError(f"{path} has schema {version}, and this grader knows {SCHEMA_VERSION}: use the grader that wrote it")
+            raise GradebookError(
+                f"{path} has schema {version}, and this grader knows {SCHEMA_VERSION}: use the grader that wrote it"
+            )
         self._database.execute(f"PRAGMA query_only = {int(not writing)}")
 
     def _upgrade(self):
@@ -153,7 +181,8 @@ class Gradebook:
         self.close()
 
     def record(self, submissions):
-        """Store the submissions that `collect` found. One that is stored already is stored again only if it counts now and did not before."""
+        """Store the submissions that `collect` found. One that is stored already is stored again only if it counts now
+        and did not before."""
         with self._transaction():
             for counting in newest(submissions):
                 latest = self._one("SELECT * FROM current_submissions WHERE student = ?", counting.student)
@@ -173,10 +202,12 @@ class Gradebook:
             self._database.execute(f"INSERT INTO submissions ({', '.join(columns)}) VALUES ({places})", row)
 
     def what_is_missing(self, pairs, versions, resources=""):
-        """Those of the (submission, unit) pairs that have no result from these `versions` of the checks ({unit: version}) on these
-        `resources`, or that the grader failed to grade."""
-        graded = {(row["student"], row["digest"], row["unit"]): row for row in self._all(
-            f"SELECT student, digest, unit, version, resources, ungraded {NEWEST}")}  # fmt: skip
+        """Those of the (submission, unit) pairs that have no result from these `versions` of the checks ({unit:
+        version}) on these `resources`, or that the grader failed to grade."""
+        graded = {
+            (row["student"], row["digest"], row["unit"]): row
+            for row in self._all(f"SELECT student, digest, unit, version, resources, ungraded {NEWEST}")
+        }
         missing = []
         for submission, unit in pairs:
             row = graded.get((submission.student, submission.digest, unit))
@@ -185,8 +216,8 @@ class Gradebook:
         return missing
 
     def store(self, submission, unit, verdicts, version, resources=""):
-        """Make `verdicts` the current result of a submission's unit. They are stored all or not at all, and are on the disk when this
-        function returns, or when the `together` around it ends."""
+        """Make `verdicts` the current result of a submission's unit. They are stored all or not at all, and are on the
+        disk when this function returns, or when the `together` around it ends."""
         for verdict in verdicts:
             ungraded = verdict.points is None
             if verdict.unit != unit or verdict.status not in STATUSES or ungraded != (verdict.status == GRADER_FAULT):
@@ -197,18 +228,22 @@ class Gradebook:
         text = json.dumps([dataclasses.asdict(verdict) for verdict in verdicts], allow_nan=False)
         with self._transaction():
             self._database.execute(
-                "INSERT INTO results (student, digest, unit, version, resources, ungraded, verdicts, stored) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO results (student, digest, unit, version, resources, ungraded, verdicts, stored) VALUES (?,"
+                " ?, ?, ?, ?, ?, ?, ?)",
                 (submission.student, submission.digest, unit, version, resources, ungraded, text, time.time()),
             )
 
     def adjust(self, student, unit, gap, points, reason, author, made_for=None):
-        """Set a student's points for a gap, for the whole unit if `gap` is "", for the whole grade if `unit` is "", too; for BONUS, their
-        bonus points; points=None takes an adjustment back. It belongs to the files of `made_for`, a Submission, perhaps one of the student's
-        group; by default to those that count now. It holds however often they are graded. Raises GradebookError."""
+        """Set a student's points for a gap, for the whole unit if `gap` is "", for the whole grade if `unit` is "",
+        too; for BONUS, their bonus points; points=None takes an adjustment back. It belongs to the files of `made_for`,
+        a Submission, perhaps one of the student's group; by default to those that count now. It holds however often
+        they are graded. Raises GradebookError."""
         student, unit, gap, reason, author = map(_text, (student, unit, gap, reason.strip(), author.strip()))
         latest = self._one("SELECT * FROM current_submissions WHERE student = ?", student)
         if latest is None and made_for is None:
-            raise GradebookError(f"there is no student {student!r} in {self.folder / NAME}: see the first column of grades.csv")
+            raise GradebookError(
+                f"there is no student {student!r} in {self.folder / NAME}: see the first column of grades.csv"
+            )
         owner, digest = (made_for.student, made_for.digest) if made_for else (student, latest["digest"])
         rows = self._all(f"SELECT * {NEWEST} ORDER BY student = ? AND digest = ?", owner, digest)
         units = {row["unit"]: row for row in rows}  # last, and so here, those of these files
@@ -219,19 +254,29 @@ class Gradebook:
         verdicts = of_units.get(unit, [])
         gaps = {verdict.gap for verdict in verdicts}
         if gap and unit in units and (units[unit]["student"], units[unit]["digest"]) != (owner, digest):
-            raise GradebookError(f"{student} has no result in {unit}: leave the gap out, and give points for the whole unit")
+            raise GradebookError(
+                f"{student} has no result in {unit}: leave the gap out, and give points for the whole unit"
+            )
         if gap and gap not in gaps:
             raise GradebookError(f"{unit} has no gap {gap!r}: {_one_of(gaps)}")
-        pairs = [[(verdict.track, verdict.max_points) for verdict in of_unit if gap in ("", verdict.gap)] for of_unit in of_units.values()]
+        pairs = [
+            [(verdict.track, verdict.max_points) for verdict in of_unit if gap in ("", verdict.gap)]
+            for of_unit in of_units.values()
+        ]
         highest = math.inf if unit == BONUS else sum(map(most, pairs)) if units else sum(map(most_points, UNITS))
         if points is not None and not 0 <= points <= highest + 1e-9:
-            raise GradebookError(f"{points:g} points can't be given: {f'{unit}, {gap}' if gap else unit or 'the whole grade'} has from 0 to {highest:g}")
+            raise GradebookError(
+                f"{points:g} points can't be given: {f'{unit}, {gap}' if gap else unit or 'the whole grade'} has from 0"
+                f" to {highest:g}"
+            )
         if not reason or not author:
             raise GradebookError("an adjustment needs a reason and an author")
         values = (student, unit, gap, points, reason, author, time.time(), digest)
         with self._transaction():
             self._database.execute(
-                "INSERT INTO adjustments (student, unit, gap, points, reason, author, time, digest) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values
+                "INSERT INTO adjustments (student, unit, gap, points, reason, author, time, digest) VALUES (?, ?, ?, ?,"
+                " ?, ?, ?, ?)",
+                values,
             )
 
     def submissions(self):
@@ -240,23 +285,31 @@ class Gradebook:
             return [_submission(row) for row in self._all("SELECT * FROM current_submissions ORDER BY student")]
 
     def attempts(self):
-        """All Submissions (their `path` is None), sorted by student; of each student, the one that was handed in last is the last. Attempts are
-        numbered from 1, as they were found. The same files with the same time are one attempt, also where one of the times is unknown."""
+        """All Submissions (their `path` is None), sorted by student; of each student, the one that was handed in last
+        is the last. Attempts are numbered from 1, as they were found. The same files with the same time are one
+        attempt, also where one of the times is unknown."""
         with self._readable():
             found = [_submission(row) for row in self._all("SELECT * FROM submissions ORDER BY id")]
         known = defaultdict(list)  # student -> attempts; the last one last
         for one in found:
             of_student = known[one.student]
             same = [attempt for attempt in of_student if (attempt.digest, attempt.refused) == (one.digest, one.refused)]
-            same = [attempt for attempt in same if None in (attempt.handed_in, one.handed_in) or attempt.handed_in == one.handed_in]
+            same = [
+                attempt
+                for attempt in same
+                if None in (attempt.handed_in, one.handed_in) or attempt.handed_in == one.handed_in
+            ]
             number = same[-1].attempt if same else max([one.attempt, *(attempt.attempt + 1 for attempt in of_student)])
             if same:
                 of_student.remove(same[-1])
-            of_student.append(dataclasses.replace(one, attempt=number, handed_in=one.handed_in or same and same[-1].handed_in or None))
+            of_student.append(
+                dataclasses.replace(one, attempt=number, handed_in=one.handed_in or same and same[-1].handed_in or None)
+            )
         return [attempt for student in sorted(known) for attempt in known[student]]
 
     def results(self):
-        """The results of the submissions that were handed in last: {(student, unit): Verdicts}, as the checks gave them."""
+        """The results of the submissions that were handed in last: {(student, unit): Verdicts}, as the checks gave
+        them."""
         rows = self._all("SELECT * FROM current_results")
         with self._readable():
             return {(row["student"], row["unit"]): _verdicts(row) for row in rows}
@@ -268,18 +321,20 @@ class Gradebook:
             return {(row["student"], row["digest"], row["unit"]): _verdicts(row) for row in rows}
 
     def adjustments(self):
-        """What is set by hand and not taken back: {(student, unit, gap): a dict with points, reason, author, time and digest}. It counts only
-        where the files with this digest do."""
+        """What is set by hand and not taken back: {(student, unit, gap): a dict with points, reason, author, time and
+        digest}. It counts only where the files with this digest do."""
         rows = self._all(
-            "SELECT *, (SELECT digest FROM submissions WHERE student = adjustments.student AND recorded <= adjustments.time ORDER BY id DESC LIMIT 1) "
-            "AS counted FROM current_adjustments AS adjustments WHERE points IS NOT NULL ORDER BY id"
+            "SELECT *, (SELECT digest FROM submissions WHERE student = adjustments.student AND recorded <="
+            " adjustments.time ORDER BY id DESC LIMIT 1) AS counted FROM current_adjustments AS adjustments WHERE"
+            " points IS NOT NULL ORDER BY id"
         )
         rows = [{**row, "digest": row["counted"] if row["digest"] is None else row["digest"]} for row in rows]
         return {(row["student"], row["unit"], row["gap"]): row for row in rows}
 
     def comment(self, student, unit, gap, text, author, digest):
-        """Say something to a student about a gap, about the whole unit if `gap` is "", or about everything if `unit` is "", too, in place of
-        what was said before; an empty text takes that back. digest: of the files that it is about. Raises GradebookError."""
+        """Say something to a student about a gap, about the whole unit if `gap` is "", or about everything if `unit` is
+        "", too, in place of what was said before; an empty text takes that back. digest: of the files that it is about.
+        Raises GradebookError."""
         student, unit, gap, text, author = map(_text, (student, unit, gap, text.strip(), author.strip()))
         if not author:
             raise GradebookError("a comment needs an author")
@@ -291,12 +346,15 @@ class Gradebook:
 
     def comments(self):
         """The comments that were not taken back: {(student, unit, gap): a dict with text, author, time and digest}."""
-        rows = self._all("SELECT * FROM comments WHERE id IN (SELECT max(id) FROM comments GROUP BY student, unit, gap) AND text != '' ORDER BY id")
+        rows = self._all(
+            "SELECT * FROM comments WHERE id IN (SELECT max(id) FROM comments GROUP BY student, unit, gap) AND text !="
+            " '' ORDER BY id"
+        )
         return {(row["student"], row["unit"], row["gap"]): dict(row) for row in rows}
 
     def version(self, student=None, unit=None, gap=""):
-        """A text that is another one after each change: to anything; to anything of a student; or to what was handed in, found, set by hand and
-        said of one gap, unit ("" for gap) or whole grade ("" for both) of a student."""
+        """A text that is another one after each change: to anything; to anything of a student; or to what was handed
+        in, found, set by hand and said of one gap, unit ("" for gap) or whole grade ("" for both) of a student."""
         parts = []
         for table in ("submissions", "results", "adjustments", "comments"):
             wanted = {"student": student}
@@ -306,7 +364,9 @@ class Gradebook:
             wanted = {name: value for name, value in wanted.items() if value is not None}
             where = " AND ".join(f"{name} = :{name}" for name in wanted) or "1"
             with self._readable():
-                [last] = self._database.execute(f"SELECT coalesce(max(id), 0) FROM {table} WHERE {where}", wanted).fetchone()
+                [last] = self._database.execute(
+                    f"SELECT coalesce(max(id), 0) FROM {table} WHERE {where}", wanted
+                ).fetchone()
             parts.append(str(last))
         return "-".join(parts)
 
@@ -314,13 +374,19 @@ class Gradebook:
         """All rows on a student, oldest first: dicts with the columns of their table, and its name as `table`."""
         rows = [
             (row[when], row["id"], {"table": table, **dict(row)})
-            for table, when in (("submissions", "recorded"), ("results", "stored"), ("adjustments", "time"), ("comments", "time"))
+            for table, when in (
+                ("submissions", "recorded"),
+                ("results", "stored"),
+                ("adjustments", "time"),
+                ("comments", "time"),
+            )
             for row in self._all(f"SELECT * FROM {table} WHERE student = ?", student)
         ]
         return [row for _, _, row in sorted(rows, key=lambda entry: entry[:2])]
 
     def together(self):
-        """In a `with`: what is stored inside is written to the disk at its end, all or nothing. That takes as long as writing one result."""
+        """In a `with`: what is stored inside is written to the disk at its end, all or nothing. That takes as long as
+        writing one result."""
         return self._transaction()
 
     @contextlib.contextmanager
@@ -333,7 +399,10 @@ class Gradebook:
             yield
             self._database.execute("COMMIT")
         except sqlite3.Error as error:
-            raise GradebookError(f"{self.folder / NAME} can't be written ({error}): make room, or repair it, and run the same command again") from None
+            raise GradebookError(
+                f"{self.folder / NAME} can't be written ({error}): make room, or repair it, and run the same command"
+                " again"
+            ) from None
         finally:
             if self._database.in_transaction:
                 self._database.execute("ROLLBACK")
@@ -348,7 +417,8 @@ class Gradebook:
 
     @contextlib.contextmanager
     def _readable(self):
-        """In a `with`: turns the errors that a damaged database causes, in SQLite or in what was read, into GradebookError."""
+        """In a `with`: turns the errors that a damaged database causes, in SQLite or in what was read, into
+        GradebookError."""
         try:
             yield
         except (sqlite3.Error, ValueError, TypeError, KeyError) as error:
@@ -356,7 +426,8 @@ class Gradebook:
 
 
 class Lock:
-    """Looks at the lock of the gradebook in `folder`, without taking it. (Closing its file would release the lock that this process has.)"""
+    """Looks at the lock of the gradebook in `folder`, without taking it. (Closing its file would release the lock that
+    this process has.)"""
 
     def __init__(self, folder):
         try:
@@ -372,8 +443,8 @@ class Lock:
 
 
 def locked(folder, name=LOCK, wait=0.0):
-    """The open lock file of a folder. The lock is held until the file is closed or the process ends. wait: seconds in which another process
-    may release it. Raises GradebookError, InUse among them."""
+    """The open lock file of a folder. The lock is held until the file is closed or the process ends. wait: seconds in
+    which another process may release it. Raises GradebookError, InUse among them."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = open(folder / name, "a+b", buffering=0)
@@ -404,11 +475,16 @@ def _identity(row):
 
 def _submission(row):
     fields = {field.name: dict(row).get(field.name) for field in dataclasses.fields(Submission)}
-    return Submission(**fields | {"path": None, "late": bool(row["late"]), "problems": tuple(json.loads(row["problems"]))})
+    return Submission(
+        **fields | {"path": None, "late": bool(row["late"]), "problems": tuple(json.loads(row["problems"]))}
+    )
 
 
 def _verdicts(row):
-    return [Verdict(**{name: sys.intern(value) if type(value) is str else value for name, value in fields.items()}) for fields in json.loads(row["verdicts"])]
+    return [
+        Verdict(**{name: sys.intern(value) if type(value) is str else value for name, value in fields.items()})
+        for fields in json.loads(row["verdicts"])
+    ]
 
 
 def _one_of(names):

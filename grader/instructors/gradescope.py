@@ -1,9 +1,9 @@
-"""The grader for Gradescope: ``python -m grader gradescope autograder.zip`` writes what is uploaded there, and `run` grades one submission in
-Gradescope's container.
+"""The grader for Gradescope: ``python -m grader gradescope autograder.zip`` writes what is uploaded there, and `run`
+grades one submission in Gradescope's container.
 
-After Gradescope's documentation ("Autograder Specifications", "Submission Metadata"): the zip has setup.sh and run_autograder at its root, and is
-unpacked into /autograder/source. run_autograder starts in /autograder, which has submission/ and submission_metadata.json, and writes
-results/results.json.
+After Gradescope's documentation ("Autograder Specifications", "Submission Metadata"): the zip has setup.sh and
+run_autograder at its root, and is unpacked into /autograder/source. run_autograder starts in /autograder, which has
+submission/ and submission_metadata.json, and writes results/results.json.
 """
 
 import json
@@ -25,7 +25,8 @@ from handson.files import COURSE, add_to_zip, written_aside
 ROOMS = ("datasets", "exercises", "grader", "handson", "jobs", "notebooks", "solutions")
 FILES = ("LICENSE", "build-constraints.txt", "course.toml", "pyproject.toml", "setup_environment.sh")
 LEFT_OUT = {"results", "__pycache__", ".ipynb_checkpoints", ".released"}
-KINDS = {".py", ".sh", ".toml", ".json", ".ipynb", ".html", ".css", ".js", ".md", ".npz", ""}  # of the course's own files; no data sets but digits
+# of the course's own files; no data sets but digits
+KINDS = {".py", ".sh", ".toml", ".json", ".ipynb", ".html", ".css", ".js", ".md", ".npz", ""}
 LARGEST = 5_000_000  # bytes of one file
 SETUP = """#!/usr/bin/env bash
 # Gradescope runs this once, when the autograder is built, as root on Ubuntu. The course needs Python 3.11 or newer: choose Ubuntu 24.04.
@@ -40,7 +41,9 @@ RUN = """#!/usr/bin/env bash
 here=$PWD
 cd "$here/source/course" && exec .venv/bin/python -m grader.instructors.gradescope "$here"{options}
 """
-NOT_CONFINED = "The grader can't confine code on this machine, so nothing was graded: your instructor has to look at it."
+NOT_CONFINED = (
+    "The grader can't confine code on this machine, so nothing was graded: your instructor has to look at it."
+)
 
 
 class GradescopeError(OneSentence, OSError):
@@ -48,13 +51,16 @@ class GradescopeError(OneSentence, OSError):
 
 
 def pack(path, trusted=False, root=COURSE, say=print):
-    """Write the autograder, with the course at `root`, as a zip. trusted: it runs code without a sandbox where there can be none. Raises
-    GradescopeError."""
+    """Write the autograder, with the course at `root`, as a zip. trusted: it runs code without a sandbox where there
+    can be none. Raises GradescopeError."""
     if path.suffix != ".zip":
         raise GradescopeError(f"the autograder {path} would be a zip archive: give it a name that ends in .zip")
     scripts = {"setup.sh": SETUP, "run_autograder": RUN.format(options=" --trusted" if trusted else "")}
     files = {name: (text.encode(), 0o755) for name, text in scripts.items()}
-    files |= {f"course/{file}": ((root / file).read_bytes(), (root / file).stat().st_mode & 0o777) for file in _of_course(root)}
+    files |= {
+        f"course/{file}": ((root / file).read_bytes(), (root / file).stat().st_mode & 0o777)
+        for file in _of_course(root)
+    }
     files["course/requirements.txt"] = (root / "requirements.txt").read_text().partition(FOR_TESTS)[0].encode(), 0o644
     try:
         with written_aside(path) as archive, zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
@@ -62,7 +68,10 @@ def pack(path, trusted=False, root=COURSE, say=print):
                 add_to_zip(packed, name, data, mode)
     except OSError as error:
         raise GradescopeError(f"the autograder {path} can't be written ({error.strerror}): name another file") from None
-    say(f"{path}: upload it as the assignment's autograder. It has the solutions and hidden cases in it: give it to nobody.")
+    say(
+        f"{path}: upload it as the assignment's autograder. It has the solutions and hidden cases in it: give it to"
+        " nobody."
+    )
 
 
 def _of_course(root):
@@ -70,19 +79,27 @@ def _of_course(root):
     for room in ROOMS:
         for path in (root / room).rglob("*"):
             inside = path.relative_to(root)
-            if path.is_file() and not LEFT_OUT & set(inside.parts) and path.suffix in KINDS and path.stat().st_size <= LARGEST:
+            if (
+                path.is_file()
+                and not LEFT_OUT & set(inside.parts)
+                and path.suffix in KINDS
+                and path.stat().st_size <= LARGEST
+            ):
                 yield inside
 
 
 def run(root, trusted=False, say=print):
-    """Grade the submission in root/submission, and write root/results/results.json. Without a score in it, Gradescope reports that the
-    autograder has failed: so it does where nothing could be graded, and no score is 0 for that."""
+    """Grade the submission in root/submission, and write root/results/results.json. Without a score in it, Gradescope
+    reports that the autograder has failed: so it does where nothing could be graded, and no score is 0 for that."""
     trusted = trusted and not sandbox.strong()
     try:
         results = _graded(root, trusted, say) if trusted or sandbox.strong() else {"tests": [], "output": NOT_CONFINED}
     except OneSentence as error:
         say(f"not graded: {error}")
-        results = {"tests": [], "output": "The grader failed here, and no points are lost: your instructor has to look at it."}
+        results = {
+            "tests": [],
+            "output": "The grader failed here, and no points are lost: your instructor has to look at it.",
+        }
     with written_aside(root / "results/results.json") as file:
         file.write(json.dumps(results).encode())
 
@@ -93,9 +110,12 @@ def _graded(root, trusted, say):
         folder = Path(folder)
         student = file_name(metadata.get("name") or "student")
         handed_in = metadata.get("handed_in", datetime.now(UTC))
-        shutil.copytree(root / "submission", folder / f"class/{student}.{handed_in:%Y%m%dT%H%M%SZ}.{'0' * 12}", symlinks=True)
+        shutil.copytree(
+            root / "submission", folder / f"class/{student}.{handed_in:%Y%m%dT%H%M%SZ}.{'0' * 12}", symlinks=True
+        )
         grade(folder / "class", folder / "out", engines=min(2, os.cpu_count() or 1), trusted=trusted, say=say)
-        own = folder / f"out/results/{student}.json"  # course.toml may put the student into a group, whose members all have results
+        # course.toml may put the student into a group, whose members all have results
+        own = folder / f"out/results/{student}.json"
         results = json.loads((own if own.exists() else next(own.parent.glob("*.json"))).read_text())
     if not results["tests"]:  # refused: the student reads why, and can hand in again at once
         results["score"] = 0.0
@@ -103,7 +123,8 @@ def _graded(root, trusted, say):
 
 
 def _metadata(path):
-    """{"name": the first student's name, "handed_in": a datetime in UTC}, as far as Gradescope's submission_metadata.json has them."""
+    """{"name": the first student's name, "handed_in": a datetime in UTC}, as far as Gradescope's
+    submission_metadata.json has them."""
     try:
         data = json.loads(path.read_text())
         found = {"handed_in": datetime.fromisoformat(data["created_at"]).astimezone(UTC)}

@@ -1,4 +1,5 @@
-"""Cases that only the grader adds to the public checks: other sizes, other numbers of workers, edge cases. Students never receive them.
+"""Cases that only the grader adds to the public checks: other sizes, other numbers of workers, edge cases. Students
+never receive them.
 
 grader/units/topic/instructors/hidden_TRACK.toml has a list of cases for each gap ("run" for the whole script), as
 grader.checks.check.Check describes them; hidden_TRACK_*.toml have those of more gaps.

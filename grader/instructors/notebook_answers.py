@@ -1,6 +1,7 @@
 """Right answers and typical mistakes for notebooks' gaps. From them it makes recorded.json, which students' checks use.
 
-A unit's answers are in its instructors/notebook.py, as ANSWERS, {gap: Function or Choice}. The same answers always give the same file.
+A unit's answers are in its instructors/TOPIC_functions.py, as ANSWERS, {gap: Function or Choice}. The same answers
+always give the same file.
 """
 
 import importlib
@@ -20,7 +21,8 @@ DUE_DIGITS = 11  # significant digits of right values: the comparison with them 
 
 
 class Chance(random.Random):
-    """Random numbers for several calls. `turn` goes through the choices in order, so that every check has a call for each of them."""
+    """Random numbers for several calls. `turn` goes through the choices in order, so that every check has a call for
+    each of them."""
 
     call = 0
 
@@ -30,8 +32,8 @@ class Chance(random.Random):
 
 @dataclass(frozen=True)
 class Function:
-    """The answer to a gap that is a function's body. inputs(chance): the arguments of one call, by name; right: a right function;
-    mistakes: {sentence: a function with this mistake}; number: of calls in a check."""
+    """The answer to a gap that is a function's body. inputs(chance): the arguments of one call, by name; right: a right
+    function; mistakes: {sentence: a function with this mistake}; number: of calls in a check."""
 
     inputs: Callable
     right: Callable
@@ -48,15 +50,20 @@ class Function:
         return made
 
     def recorded(self, gap):
-        """The gap's entry in recorded.json: the mistakes' sentences, and calls as [given, right, the value of each mistake]."""
-        calls = [[call.given, call.right, list(call.mistakes.values())] for seed in range(RECORDED) for call in self.calls(seed)]
+        """The gap's entry in recorded.json: the mistakes' sentences, and calls as [given, right, the value of each
+        mistake]."""
+        calls = [
+            [call.given, call.right, list(call.mistakes.values())]
+            for seed in range(RECORDED)
+            for call in self.calls(seed)
+        ]
         return {"mistakes": list(self.mistakes), "calls": calls}
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The answer to a gap with one right answer. mistakes: {wrong answer: sentence}; otherwise: the sentence for all other answers, with a
-    place for the answer."""
+    """The answer to a gap with one right answer. mistakes: {wrong answer: sentence}; otherwise: the sentence for all
+    other answers, with a place for the answer."""
 
     right: object
     mistakes: dict
@@ -70,15 +77,17 @@ class Choice:
 
 def answers(unit):
     """A unit's ANSWERS."""
-    return importlib.import_module(f"grader.units.{unit}.instructors.notebook").ANSWERS
+    return importlib.import_module(f"grader.units.{unit}.instructors.{unit}_functions").ANSWERS
 
 
 def recorded_files():
     """{path of a unit's recorded.json, below the course's folder: its text}."""
     files = {}
-    for path in sorted(FOLDER.glob("*/instructors/notebook.py")):
+    for path in sorted(FOLDER.glob("*/instructors/*_functions.py")):
         unit = path.parents[1].name
-        files[Path("grader/units", unit, "recorded.json")] = _text({gap: answer.recorded(gap) for gap, answer in answers(unit).items()})
+        files[Path("grader/units", unit, "recorded.json")] = _text(
+            {gap: answer.recorded(gap) for gap, answer in answers(unit).items()}
+        )
     return files
 
 

@@ -1,7 +1,8 @@
-"""Makes exercises and notebooks of the solutions: PUT YOUR CODE and the hint take the place of what stands between the markers.
+"""Makes exercises and notebooks of the solutions: PUT YOUR CODE and the hint take the place of what stands between the
+markers.
 
-grader/gaps.py describes the markers. A notebook's source is the jupytext percent script NN_topic/NN_topic.py. The same solutions always
-give the same exercises and notebooks.
+grader/gaps.py describes the markers. A notebook's source is the jupytext percent script NN_topic/NN_topic.py. The same
+solutions always give the same exercises and notebooks.
 """
 
 import contextlib
@@ -21,20 +22,26 @@ from handson.cluster import job_scripts
 from handson.cluster import site as sites
 from handson.files import written_aside
 from handson.pbs import directives
-from handson.pbs.errors import PBSError
+from handson.pbs.pbs_errors import PBSError
 from handson.words import counted
 
-RELEASED = ".released"  # in exercises/ and notebooks/: the sha256 and the name of each file there, as the last release wrote it
+# in exercises/ and notebooks/: the sha256 and the name of each file there, as the last release wrote it
+RELEASED = ".released"
 LEFT_OUT = {"__pycache__", "results", ".ipynb_checkpoints", RELEASED}
-GAP_IN_CELL = re.compile(r'^ *### BEGIN SOLUTION (\w+):|^ *raise NotImplementedError\("PUT YOUR CODE: (\w+)"\)', re.MULTILINE)
-REQUESTS_GO_HERE = "# Here go the #PBS lines of your training script for queue, resources, group and time. The notebooks add them by themselves."
+GAP_IN_CELL = re.compile(
+    r'^ *### BEGIN SOLUTION (\w+):|^ *raise NotImplementedError\("PUT YOUR CODE: (\w+)"\)', re.MULTILINE
+)
+REQUESTS_GO_HERE = (
+    "# Here go the #PBS lines of your training script for queue, resources, group and time. The notebooks add them by"
+    " themselves."
+)
 CHECK_IN_CELL = re.compile(r'^check\("(\w+)"', re.MULTILINE)
 
 
 @dataclass
 class Built:
-    """What students get in exercises/ and notebooks/, for the site of this name. files: {path: (text, mode)}; exercises: {path: its Exercise} of
-    files with gaps."""
+    """What students get in exercises/ and notebooks/, for the site of this name. files: {path: (text, mode)};
+    exercises: {path: its Exercise} of files with gaps."""
 
     site: str
     files: dict = field(default_factory=dict)
@@ -42,18 +49,21 @@ class Built:
 
 
 def release(solutions, course, check=False, say=print, site=None):
-    """Build course/exercises and course/notebooks from `solutions`, or with `check` only compare them. Returns what was Built. If the course
-    has a grader, each unit's recorded.json, the values that students' checks compare with, is built or compared, too.
+    """Build course/exercises and course/notebooks from `solutions`, or with `check` only compare them. Returns what was
+    Built. If the course has a grader, each unit's recorded.json, the values that students' checks compare with, is
+    built or compared, too.
 
-    site: the name of the site whose queue and modules job scripts get, and with which they are then compared; by default that of course.toml,
-    else the chosen one. Raises GapError, SiteError and RulesError before anything is changed. Files that somebody has changed or added since the
-    last release, and that this release replaces or does not have, are moved into exercises.before-TIME or notebooks.before-TIME; results and
-    the output of jobs stay.
+    site: the name of the site whose queue and modules job scripts get, and with which they are then compared; by
+    default that of course.toml, else the chosen one. Raises GapError, SiteError and RulesError before anything is
+    changed. Files that somebody has changed or added since the last release, and that this release replaces or does not
+    have, are moved into exercises.before-TIME or notebooks.before-TIME; results and the output of jobs stay.
     """
     rules = read(course / FILE.name)
     site = site or rules.site
     built = build(solutions, site, rules)
-    unrecorded = not check and any((course / room).is_dir() and not (course / room / RELEASED).exists() for room in ("exercises", "notebooks"))
+    unrecorded = not check and any(
+        (course / room).is_dir() and not (course / room / RELEASED).exists() for room in ("exercises", "notebooks")
+    )
     cloned = build(solutions, "local").files if unrecorded else {}  # what the repository has
     for room in ("exercises", "notebooks"):
         files = {path: made for path, made in built.files.items() if path.parts[0] == room}
@@ -67,18 +77,26 @@ def release(solutions, course, check=False, say=print, site=None):
         _record(course, check)
     if site and not check and (course / "jobs/sites").is_dir():
         (course / "jobs/sites/CHOSEN").write_text(f"{site}\n")
-        say(f"The site is now {site}: checks and grading compare job scripts with it. To change the job scripts of solutions/, too: python -m handson site use {site} --solutions")
+        say(
+            f"The site is now {site}: checks and grading compare job scripts with it. To change the job scripts of"
+            f" solutions/, too: python -m handson site use {site} --solutions"
+        )
     return built
 
 
 def build(solutions, site=None, rules=NONE):
-    """The Built exercises and notebooks of `solutions`, with what notebooks say of the course's rules. Raises GapError and SiteError."""
+    """The Built exercises and notebooks of `solutions`, with what notebooks say of the course's rules. Raises GapError
+    and SiteError."""
     here, named = sites.for_exercises(site or sites.chosen()), {}
     built = Built(here.name)
     for source in _sources(solutions):
         text, mode = source.read_text(), source.stat().st_mode & 0o777
         is_notebook = source.stem == source.parent.name
-        path = Path("notebooks", f"{source.stem}.ipynb") if is_notebook else Path("exercises", source.relative_to(solutions))
+        path = (
+            Path("notebooks", f"{source.stem}.ipynb")
+            if is_notebook
+            else Path("exercises", source.relative_to(solutions))
+        )
         if source.suffix == ".sh":
             text = job_scripts.for_students(text, here)
             if source.name.endswith("_profile.sh"):
@@ -106,19 +124,24 @@ def _with_head(script, source, rules):
 
 
 def without_requests(text, source):
-    """A job script for profiles without its requests, since they would show students the answer for their training scripts. Raises
-    GapError."""
+    """A job script for profiles without its requests, since they would show students the answer for their training
+    scripts. Raises GapError."""
     lines = text.splitlines(keepends=True)
     try:
-        kept = [line for line in lines if not directives.requests(line.encode()) and not line.startswith("##PBS ")]  # what a site does without
+        # what a site does without
+        kept = [line for line in lines if not directives.requests(line.encode()) and not line.startswith("##PBS ")]
     except PBSError as error:
         raise GapError(f"{source} has a {str(error).strip()}: close its quotation marks") from None
-    return "".join(kept).replace("#!/bin/bash\n", f"#!/bin/bash\n{REQUESTS_GO_HERE}\n", 1) if len(kept) < len(lines) else text
+    return (
+        "".join(kept).replace("#!/bin/bash\n", f"#!/bin/bash\n{REQUESTS_GO_HERE}\n", 1)
+        if len(kept) < len(lines)
+        else text
+    )
 
 
 def notebook(script):
-    """A percent script as the text of a notebook, always the same for the same script. Cells with gaps and cells that check a unit get
-    nbgrader's metadata; the latter with the unit's points."""
+    """A percent script as the text of a notebook, always the same for the same script. Cells with gaps and cells that
+    check a unit get nbgrader's metadata; the latter with the unit's points."""
     import jupytext  # these two take a second, and most of this module's users don't need them
     import nbformat
 
@@ -138,37 +161,60 @@ def _nbgrader(cell):
     if gaps := ["".join(names) for names in GAP_IN_CELL.findall(cell.source)]:
         return {"nbgrader": common | {"grade": False, "solution": True, "locked": False, "grade_id": "-".join(gaps)}}
     if check := CHECK_IN_CELL.search(cell.source):
-        graded = {"grade": True, "solution": False, "locked": True, "grade_id": f"check-{check[1]}", "points": most_points(check[1])}
+        graded = {
+            "grade": True,
+            "solution": False,
+            "locked": True,
+            "grade_id": f"check-{check[1]}",
+            "points": most_points(check[1]),
+        }
         return {"nbgrader": common | graded, "editable": False, "deletable": False}
     return {}
 
 
 def _refuse_unchecked(given, path, source):
-    """Raise GapError for a gap without a check, and for a check without its gap, whose markers were removed or renamed."""
+    """Raise GapError for a gap without a check, and for a check without its gap, whose markers were removed or
+    renamed."""
     checks = [check for parts in UNITS.values() for part in parts if part.file == str(path) for check in part.checks]
     names = {gap.name for gap in given.gaps}
     for gap in given.gaps:
         if gap.name not in {check.gap for check in checks}:
-            raise GapError(f"{source}, line {_line(source, gap)}: the gap {gap.name} has no check; add one to grader/units, for {path}")
+            raise GapError(
+                f"{source}, line {_line(source, gap)}: the gap {gap.name} has no check; add one to grader/units, for"
+                f" {path}"
+            )
     for check in checks:
         if check.gap not in names and not check.whole:
-            raise GapError(f"{source} has no gap {check.gap}, but grader/units has a check of it: put its markers back, or take the check away")
+            raise GapError(
+                f"{source} has no gap {check.gap}, but grader/units has a check of it: put its markers back, or take"
+                " the check away"
+            )
 
 
 def _refuse_twins(given, path, source, named):
-    """Raise GapError if another file of the same unit and track has a gap of the same name. named: {(unit, track, gap): file} so far."""
-    for unit, track in {(unit, part.track) for unit, parts in UNITS.items() for part in parts if part.file == str(path)}:
+    """Raise GapError if another file of the same unit and track has a gap of the same name. named: {(unit, track, gap):
+    file} so far."""
+    for unit, track in {
+        (unit, part.track) for unit, parts in UNITS.items() for part in parts if part.file == str(path)
+    }:
         for gap in given.gaps:
             if (other := named.setdefault((unit, track, gap.name), path)) != path:
-                raise GapError(f"{source}, line {_line(source, gap)}: there is a gap called {gap.name} in {other} already; give this one another name")
+                raise GapError(
+                    f"{source}, line {_line(source, gap)}: there is a gap called {gap.name} in {other} already; give"
+                    " this one another name"
+                )
 
 
 def _refuse_cells_that_are_lost(given, source):
-    """Raise GapError for a cell that consists of its gap alone: the lines that students keep are needed to find a cell again."""
+    """Raise GapError for a cell that consists of its gap alone: the lines that students keep are needed to find a cell
+    again."""
     for cell in notebook_cells.cells(given):
         if cell.gaps and not notebook_cells.kept_lines(cell):
             gap = cell.gaps[0]
-            raise GapError(f"{source}, line {_line(source, gap)}: the gap {gap.name} is all of its cell; put a line there that students keep")
+            raise GapError(
+                f"{source}, line {_line(source, gap)}: the gap {gap.name} is all of its cell; put a line there that"
+                " students keep"
+            )
 
 
 def _line(source, gap):
@@ -179,7 +225,10 @@ def _line(source, gap):
 def _compare(course, room, files):
     there = {path.relative_to(course): path.read_text() for path in _sources(course / room)}
     if stale := [path for path in sorted({*files, *there}) if there.get(path) != files.get(path, (None,))[0]]:
-        raise GapError(f"{course / room} is not what the solutions give ({stale[0].relative_to(room)} differs): run `python -m grader release`")
+        raise GapError(
+            f"{course / room} is not what the solutions give ({stale[0].relative_to(room)} differs): run `python -m"
+            " grader release`"
+        )
 
 
 def _record(course, check):
@@ -195,9 +244,17 @@ def _record(course, check):
 
 def _replace(course, room, files, cloned, say):
     there = {path.relative_to(course): path for path in _sources(course / room)}
-    same = {name for name, path in there.items() if name in files and not path.is_symlink() and path.read_bytes() == files[name][0].encode()}
+    same = {
+        name
+        for name, path in there.items()
+        if name in files and not path.is_symlink() and path.read_bytes() == files[name][0].encode()
+    }
     released = _released(course / room) or {name: _digest(text.encode()) for name, (text, _) in cloned.items()}
-    changed = {name for name in there.keys() - same if there[name].is_symlink() or _digest(there[name].read_bytes()) != released.get(name)}
+    changed = {
+        name
+        for name in there.keys() - same
+        if there[name].is_symlink() or _digest(there[name].read_bytes()) != released.get(name)
+    }
     kept = course / f"{room}.before-{datetime.now():%Y%m%d-%H%M%S-%f}"
     try:
         for name in there.keys() - same - changed:
@@ -217,11 +274,19 @@ def _replace(course, room, files, cloned, say):
                     file.write(text.encode())
             (course / name).chmod(mode)
         with written_aside(course / room / RELEASED) as file:
-            file.writelines(f"{_digest(text.encode())}  {name.relative_to(room)}\n".encode() for name, (text, _) in sorted(files.items()))
+            file.writelines(
+                f"{_digest(text.encode())}  {name.relative_to(room)}\n".encode()
+                for name, (text, _) in sorted(files.items())
+            )
     except OSError as error:
-        raise GapError(f"{error.filename} can't be written ({error.strerror}): make room for it, or name another --course") from None
+        raise GapError(
+            f"{error.filename} can't be written ({error.strerror}): make room for it, or name another --course"
+        ) from None
     if kept.exists():
-        say(f"{kept} has {counted(len(changed), 'file')} of {room} that somebody had changed since the last release: delete it if nobody needs it.")
+        say(
+            f"{kept} has {counted(len(changed), 'file')} of {room} that somebody had changed since the last release:"
+            " delete it if nobody needs it."
+        )
 
 
 def _released(folder):
@@ -242,5 +307,7 @@ def _sources(folder):
     return [
         path
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and not LEFT_OUT & set(path.relative_to(folder).parts) and not re.search(r"\.[oe]\d+$", path.name)
+        if path.is_file()
+        and not LEFT_OUT & set(path.relative_to(folder).parts)
+        and not re.search(r"\.[oe]\d+$", path.name)
     ]

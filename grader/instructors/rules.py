@@ -1,7 +1,8 @@
-"""The rules of a course: units and points that count, deadlines, late days, groups and the scale, as the instructor's course.toml gives them.
+"""The rules of a course: units and points that count, deadlines, late days, groups and the scale, as the instructor's
+course.toml gives them.
 
-docs/course.toml is an example with all keys. The gradebook keeps what the checks gave; scores.py applies the rules each time scores are made,
-so a change of the file changes grades without a new grading. Without the file there are no rules.
+docs/course.toml is an example with all keys. The gradebook keeps what the checks gave; scores.py applies the rules each
+time scores are made, so a change of the file changes grades without a new grading. Without the file there are no rules.
 """
 
 import difflib
@@ -21,7 +22,21 @@ from handson.files import COURSE
 from handson.tables import known, table, text
 
 FILE = COURSE / "course.toml"
-KEYS = ("title", "site", "language", "zone", "scale", "pass", "counts", "attempts", "bonus", "late", "units", "students", "groups")
+KEYS = (
+    "title",
+    "site",
+    "language",
+    "zone",
+    "scale",
+    "pass",
+    "counts",
+    "attempts",
+    "bonus",
+    "late",
+    "units",
+    "students",
+    "groups",
+)
 OF_LATE = ("grace", "per_day", "most", "days")
 OF_UNIT = ("points", "gaps", "start", "due", "grace", "per_day", "most")
 OF_STUDENT = ("late_days", "extensions")
@@ -53,8 +68,12 @@ class UnitRules:
         return math.ceil((handed_in - due) / DAY)
 
     def factors(self, worth):
-        """What a point of the checks is worth in the course: {(track, gap): a number}. worth: {(track, gap): the points of its checks}."""
-        found = {(track, gap): self.gaps[gap] / points if gap in self.gaps and points else 1.0 for (track, gap), points in worth.items()}
+        """What a point of the checks is worth in the course: {(track, gap): a number}. worth: {(track, gap): the points
+        of its checks}."""
+        found = {
+            (track, gap): self.gaps[gap] / points if gap in self.gaps and points else 1.0
+            for (track, gap), points in worth.items()
+        }
         if self.points is None:
             return found
         total = most((track, worth[track, gap] * factor) for (track, gap), factor in found.items())
@@ -114,8 +133,8 @@ NONE = Rules()
 
 
 def read(path=None):
-    """The Rules in the course.toml at `path`, by default that of this course; those without any rule if there is no file. Raises
-    RulesError."""
+    """The Rules in the course.toml at `path`, by default that of this course; those without any rule if there is no
+    file. Raises RulesError."""
     path = path or FILE
     try:
         return _rules(tomllib.loads(path.read_text()))
@@ -128,16 +147,21 @@ def read(path=None):
 
 
 def at_its_site():
-    """The Rules of this course. Raises RulesError if job scripts are checked for another site than the course's, too."""
+    """The Rules of this course. Raises RulesError if job scripts are checked for another site than the course's,
+    too."""
     rules = read()
     if rules.site not in (None, sites.chosen()):
-        raise RulesError(f"{FILE.name} names the site {rules.site}, but the chosen one is {sites.chosen()}: run `python -m grader release`")
+        raise RulesError(
+            f"{FILE.name} names the site {rules.site}, but the chosen one is {sites.chosen()}: run `python -m grader"
+            " release`"
+        )
     return rules
 
 
 def of_students(rules, attempts):
-    """{student: (the group's name or "", their Submissions)} of all who handed in or are in a group that did. A group's attempts are those of
-    its members, and of a submission with the group's name; they are numbered in the order of their times."""
+    """{student: (the group's name or "", their Submissions)} of all who handed in or are in a group that did. A group's
+    attempts are those of its members, and of a submission with the group's name; they are numbered in the order of
+    their times."""
     own = defaultdict(list)
     for attempt in attempts:
         own[attempt.student].append(attempt)
@@ -157,33 +181,46 @@ def of_students(rules, attempts):
 
 
 def candidates(rules, unit, student, attempts):
-    """The attempts, in their order, that may count in a unit: (Submission, days late) pairs. The points decide among them."""
+    """The attempts, in their order, that may count in a unit: (Submission, days late) pairs. The points decide among
+    them."""
     allowed = sorted(attempt.attempt for attempt in attempts)[: rules.attempts]
     taken = [attempt for attempt in attempts if attempt.attempt in allowed]
     due, here, free = rules.due(unit, student), rules.of(unit), rules.free_days(student)
-    dated = [(attempt, here.days_late(attempt.handed_in and datetime.fromisoformat(attempt.handed_in), due)) for attempt in taken]
-    last = {days: [one for one in dated if one[1] <= days][-1:] for days in range(free + 1)}  # the last one that is this late at most
+    dated = [
+        (attempt, here.days_late(attempt.handed_in and datetime.fromisoformat(attempt.handed_in), due))
+        for attempt in taken
+    ]
+    # the last one that is this late at most
+    last = {days: [one for one in dated if one[1] <= days][-1:] for days in range(free + 1)}
     if rules.counts == BEST:
         return dated
     if rules.counts == LAST_IN_TIME:
         return [one for one in dated if [one] in last.values()] or dated[-1:]
-    return [one for one in dated if [one] in last.values() or one[1] and here.deduction(one[1] - free) < 1] or dated[-1:]
+    return [one for one in dated if [one] in last.values() or one[1] and here.deduction(one[1] - free) < 1] or dated[
+        -1:
+    ]
 
 
 def to_grade(rules, attempts, units):
-    """What has to be graded: (student, digest, unit) of each attempt that may count in a unit that has points. Raises RulesError."""
+    """What has to be graded: (student, digest, unit) of each attempt that may count in a unit that has points. Raises
+    RulesError."""
     rules = in_gradebook(rules, attempts)
     of = {student: pool for student, (_, pool) in of_students(rules, attempts).items()}
     counting = [unit for unit in units if rules.of(unit).points != 0]
-    return {(one.student, one.digest, unit) for unit in counting for student, pool in of.items() for one, _ in candidates(rules, unit, student, pool)}
+    return {
+        (one.student, one.digest, unit)
+        for unit in counting
+        for student, pool in of.items()
+        for one, _ in candidates(rules, unit, student, pool)
+    }
 
 
 def in_gradebook(rules, attempts):
     """The rules with the names of students as a gradebook has them.
 
-    attempts: the Submissions in the gradebook. A name without its number is the student's if no other student has it; so is one with a number,
-    if the gradebook has none. An unknown name is no error: its student may still hand in. Raises RulesError if two names in course.toml are
-    the same student's.
+    attempts: the Submissions in the gradebook. A name without its number is the student's if no other student has it;
+    so is one with a number, if the gradebook has none. An unknown name is no error: its student may still hand in.
+    Raises RulesError if two names in course.toml are the same student's.
     """
     students = {attempt.student: attempt.name for attempt in attempts}
     called = defaultdict(list)
@@ -192,20 +229,32 @@ def in_gradebook(rules, attempts):
     members = dict.fromkeys(one for group in rules.groups.values() for one in group)
     names, sentences = {}, []
     for asked in rules.students | members:
-        without_number = [student for student in called[re.sub(r"_[0-9]+$", "", asked).casefold()] if student == students[student]]
+        without_number = [
+            student for student in called[re.sub(r"_[0-9]+$", "", asked).casefold()] if student == students[student]
+        ]
         alike = called[asked.casefold()] or without_number
         names[asked] = asked if asked in students or len(alike) != 1 else alike[0]
         if len(alike) > 1 and asked not in students:
-            sentences.append(f"{FILE.name} names {asked!r}, who could be {' or '.join(map(repr, alike))}: write the name with its number.")
+            sentences.append(
+                f"{FILE.name} names {asked!r}, who could be {' or '.join(map(repr, alike))}: write the name with its"
+                " number."
+            )
         elif names[asked] not in students:
-            near = difflib.get_close_matches(asked, {*students, *students.values()} - rules.students.keys() - members.keys(), 1)
+            near = difflib.get_close_matches(
+                asked, {*students, *students.values()} - rules.students.keys() - members.keys(), 1
+            )
             if asked in members and not near:
                 continue  # who is in a group need not hand in
-            sentences.append(f"{FILE.name} names {asked!r}, who has handed in nothing{f'; did you mean {near[0]!r}?' if near else '.'}")
+            sentences.append(
+                f"{FILE.name} names {asked!r}, who has handed in"
+                f" nothing{f'; did you mean {near[0]!r}?' if near else '.'}"
+            )
     first = {}
     for asked, student in names.items():
         if first.setdefault(student, asked) != asked:
-            raise RulesError(f"{FILE.name} has two names for one student, {first[student]!r} and {asked!r}: use one of them")
+            raise RulesError(
+                f"{FILE.name} has two names for one student, {first[student]!r} and {asked!r}: use one of them"
+            )
     own = {names[student]: value for student, value in rules.students.items()}
     groups = {name: tuple(names[student] for student in group) for name, group in rules.groups.items()}
     return replace(rules, students=own, groups=groups, unknown=tuple(sentences))
@@ -229,8 +278,8 @@ def by_checks(rules):
 
 
 def shown(moment, zone=None, end=True):
-    """A time in UTC for people to read, with its zone, such as "Friday, 20 November 2026, 18:00 (Europe/Berlin)"; midnight as the end of a day,
-    24:00, or as its beginning."""
+    """A time in UTC for people to read, with its zone, such as "Friday, 20 November 2026, 18:00 (Europe/Berlin)";
+    midnight as the end of a day, 24:00, or as its beginning."""
     there = moment.astimezone(zone or UTC)
     end_of_day = end and there.time() == time()
     day = there.date() - timedelta(days=1) if end_of_day else there.date()
@@ -258,7 +307,11 @@ def _rules(values):
     lateness, late_days = _within("late", _lateness, late), _within("late", _whole, late, "days", 0, 0, MOST_LATE_DAYS)
     zone = _zone(values)
     units = table(values, "units", tuple(UNITS))
-    units = {unit: _within(f"units.{unit}", _unit, unit, table(units, unit), lateness, zone) for unit in UNITS if unit in units or late}
+    units = {
+        unit: _within(f"units.{unit}", _unit, unit, table(units, unit), lateness, zone)
+        for unit in UNITS
+        if unit in units or late
+    }
     students = table(values, "students")
     rules = Rules(
         title=text(values, "title", Rules.title, r"[^\x00-\x1f\x7f]+", "a line of text"),
@@ -272,7 +325,10 @@ def _rules(values):
         bonus=_number(values, "bonus", 0.0),
         late_days=late_days,
         units=units,
-        students={student: _within(f"students.{student}", _student, table(students, student), units, zone) for student in students},
+        students={
+            student: _within(f"students.{student}", _student, table(students, student), units, zone)
+            for student in students
+        },
         groups=_groups(table(values, "groups")),
     )
     if rules.site is not None and rules.site not in sites.names():
@@ -292,7 +348,11 @@ def _within(place, make, *values):
 
 def _lateness(values):
     """What a deadline costs, for UnitRules: the keys that are there."""
-    made = {key: _number(values, key, None, to=to) for key, to in (("grace", 100_000), ("per_day", 100), ("most", 100)) if key in values}
+    made = {
+        key: _number(values, key, None, to=to)
+        for key, to in (("grace", 100_000), ("per_day", 100), ("most", 100))
+        if key in values
+    }
     return made | {"grace": timedelta(minutes=made["grace"])} if "grace" in made else made
 
 
@@ -317,12 +377,20 @@ def _unit(unit, values, lateness, zone):
 def _student(values, units, zone):
     known(values, OF_STUDENT)
     extensions = table(values, "extensions", tuple(UNITS))
-    made = StudentRules(_whole(values, "late_days", None, 0, MOST_LATE_DAYS), {unit: _time(extensions, unit, zone, end=True) for unit in extensions})
+    made = StudentRules(
+        _whole(values, "late_days", None, 0, MOST_LATE_DAYS),
+        {unit: _time(extensions, unit, zone, end=True) for unit in extensions},
+    )
     for unit, until in made.extensions.items():
         if unit not in units or units[unit].due is None:
-            raise ValueError(f"there is an extension for {unit}, which has no deadline: give it one, `due` in [units.{unit}]")
+            raise ValueError(
+                f"there is an extension for {unit}, which has no deadline: give it one, `due` in [units.{unit}]"
+            )
         if until <= units[unit].due:
-            raise ValueError(f"the extension for {unit} until {shown(until, zone)} is not after its deadline, {shown(units[unit].due, zone)}")
+            raise ValueError(
+                f"the extension for {unit} until {shown(until, zone)} is not after its deadline,"
+                f" {shown(units[unit].due, zone)}"
+            )
     return made
 
 
@@ -333,13 +401,21 @@ def _groups(values):
             raise ValueError(f"[groups]: {name} = {members!r}, but it must be a list of students")
         for student in members:
             if (other := of_student.setdefault(student, name)) != name or members.count(student) > 1:
-                raise ValueError(f"[groups]: {student!r} is in {f'{other} and in {name}' if other != name else f'{name} twice'}")
+                raise ValueError(
+                    f"[groups]: {student!r} is in {f'{other} and in {name}' if other != name else f'{name} twice'}"
+                )
     return {name: tuple(members) for name, members in values.items()}
 
 
 def _number(values, key, default, above=None, to=math.inf):
     value = values.get(key, default)
-    if key in values and (type(value) not in (int, float) or not 0 <= value < math.inf or value > to or above is not None and value <= above):
+    if key in values and (
+        type(value) not in (int, float)
+        or not 0 <= value < math.inf
+        or value > to
+        or above is not None
+        and value <= above
+    ):
         span = f"above {above:g}" if above is not None else f"from 0 to {to:g}" if to < math.inf else "0 or more"
         raise ValueError(f"{key} = {value!r}, but it must be a number, {span}")
     return value
@@ -360,20 +436,29 @@ def _zone(values):
         return zoneinfo.ZoneInfo(name)
     except (ValueError, TypeError, OSError, zoneinfo.ZoneInfoNotFoundError):
         alike = difflib.get_close_matches(str(name), zoneinfo.available_timezones(), 1)
-        raise ValueError(f"zone = {name!r}, but it must be a time zone such as Europe/Berlin{f'; did you mean {alike[0]!r}?' if alike else ''}") from None
+        raise ValueError(
+            f"zone = {name!r}, but it must be a time zone such as"
+            f" Europe/Berlin{f'; did you mean {alike[0]!r}?' if alike else ''}"
+        ) from None
 
 
 def _time(values, key, zone, end=False):
-    """The time at a key, in UTC. A date alone is its beginning, or its end; of an hour that clocks show twice, the later one is meant."""
+    """The time at a key, in UTC. A date alone is its beginning, or its end; of an hour that clocks show twice, the
+    later one is meant."""
     value = values.get(key)
     if key not in values:
         return None
     if isinstance(value, datetime) and value.tzinfo:
         return value.astimezone(UTC)
     if not isinstance(value, date):
-        raise ValueError(f"{key} = {value!r}, but it must be a date or a date with a time, such as 2026-11-20T18:00:00, without quotes")
+        raise ValueError(
+            f"{key} = {value!r}, but it must be a date or a date with a time, such as 2026-11-20T18:00:00, without"
+            " quotes"
+        )
     if zone is None:
-        raise ValueError(f'{key} = {value}, but in which time zone? Add a line such as zone = "Europe/Berlin" at the top')
+        raise ValueError(
+            f'{key} = {value}, but in which time zone? Add a line such as zone = "Europe/Berlin" at the top'
+        )
     if not isinstance(value, datetime):
         return datetime.combine(value + DAY if end else value, time(), zone).astimezone(UTC)
     there = value.replace(tzinfo=zone, fold=1).astimezone(UTC)

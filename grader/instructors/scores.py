@@ -1,5 +1,5 @@
-"""Scores: the points from checks and adjustments, added up for each student, and the grades that the course's rules make of them. All reports
-are made from them."""
+"""Scores: the points from checks and adjustments, added up for each student, and the grades that the course's rules
+make of them. All reports are made from them."""
 
 import re
 from collections import defaultdict
@@ -34,7 +34,11 @@ class Gap:
     @cached_property
     def complete(self):
         """Whether its points are final: it has none, they were set by hand, or no verdict is ungraded."""
-        return not self.max_points or self.adjustment is not None or all(verdict.points is not None for verdict in self.verdicts)
+        return (
+            not self.max_points
+            or self.adjustment is not None
+            or all(verdict.points is not None for verdict in self.verdicts)
+        )
 
     @cached_property
     def checked(self):
@@ -81,7 +85,9 @@ class Unit:
     def complete(self):
         if self.pending:
             return False
-        return self.adjustment is not None or (self.graded or not self.expected) and all(gap.complete for gap in self.gaps)
+        return (
+            self.adjustment is not None or (self.graded or not self.expected) and all(gap.complete for gap in self.gaps)
+        )
 
     @cached_property
     def checked(self):
@@ -106,7 +112,8 @@ class Unit:
 
     @cached_property
     def begun(self):
-        """The gaps of each track in which the student attempted any gap, whether it counts or not; "", for shared files, is a track here."""
+        """The gaps of each track in which the student attempted any gap, whether it counts or not; "", for shared
+        files, is a track here."""
         gaps = (*self.gaps, *self.others)
         tracks = {gap.track for gap in gaps if gap.attempted}
         return [gap for gap in gaps if gap.track in tracks]
@@ -118,13 +125,14 @@ class Unit:
 
 @dataclass(frozen=True)
 class Score:
-    """One student's score. `points` is the sum so far, `grade` what the course's rules make of it; they are final only if `complete`. A refused
-    submission has only points that were set by hand."""
+    """One student's score. `points` is the sum so far, `grade` what the course's rules make of it; they are final only
+    if `complete`. A refused submission has only points that were set by hand."""
 
     submission: Submission  # the last one; if it is refused and an earlier one counts, that one
     units: tuple = field(repr=False)
     adjustment: dict | None = None  # of the whole grade
-    earlier: tuple = field(default=(), repr=False)  # adjustments made for submissions that do not count; they wait for a decision
+    # adjustments made for submissions that do not count; they wait for a decision
+    earlier: tuple = field(default=(), repr=False)
     rules: Rules = field(default=NONE, repr=False)
     bonus: dict | None = None  # bonus points, as an adjustment
     factor: float = 1.0  # what a point of the checks is worth in the course
@@ -198,7 +206,8 @@ class Score:
 
     @property
     def late(self):
-        """Whether anything that counts is late: after a deadline of the course, or without these, according to the platform."""
+        """Whether anything that counts is late: after a deadline of the course, or without these, according to the
+        platform."""
         return self.days_late > 0 or self.submission.late and not any(unit.due for unit in self.units)
 
     @property
@@ -213,33 +222,51 @@ class Score:
     def flagged(self):
         """Why a person should look at this score: sentences."""
         verdicts = [verdict for unit in self.units for verdict in unit.verdicts]
-        reasons = ["A file mentions what is outside of the gaps."] if any(LOOK in verdict.message for verdict in verdicts) else []
+        reasons = (
+            ["A file mentions what is outside of the gaps."]
+            if any(LOOK in verdict.message for verdict in verdicts)
+            else []
+        )
         if self.attempts and self.attempts[-1].refused and not self.submission.refused:
             reasons.append("The last attempt could not be read.")
         if self.earlier:
             reasons.append("Points that were set by hand for another submission do not count.")
-        if unknown := [unit.name for unit in self.units if unit.due and unit.attempt and unit.attempt.handed_in is None]:
-            reasons.append(f"It is not known when {', '.join(unknown)} {'was' if len(unknown) == 1 else 'were'} handed in, so nothing counts as late.")
+        if unknown := [
+            unit.name for unit in self.units if unit.due and unit.attempt and unit.attempt.handed_in is None
+        ]:
+            reasons.append(
+                f"It is not known when {', '.join(unknown)} {'was' if len(unknown) == 1 else 'were'} handed in, so"
+                " nothing counts as late."
+            )
         return tuple(reasons)
 
 
 def scores(book, order=(), rules=NONE):
-    """The Score of each student in a gradebook, sorted by student. Units are in the order of `order`; other units follow, sorted by name.
-    Raises RulesError if the rules contradict the gradebook."""
+    """The Score of each student in a gradebook, sorted by student. Units are in the order of `order`; other units
+    follow, sorted by name. Raises RulesError if the rules contradict the gradebook."""
     attempts = book.attempts()
     rules = in_gradebook(rules, attempts)
     students, results, adjustments = of_students(rules, attempts), book.all_results(), book.adjustments()
     with_results = {unit for _, _, unit in results}
     options = {
-        (student, unit): [_unit(rules, unit, (student, group), *dated, results, adjustments) for dated in candidates(rules, unit, student, pool)]
+        (student, unit): [
+            _unit(rules, unit, (student, group), *dated, results, adjustments)
+            for dated in candidates(rules, unit, student, pool)
+        ]
         for student, (group, pool) in students.items()
         for unit in with_results
     }
     worth = _worth(options)
     names = sorted(worth, key=lambda unit: (list(order).index(unit) if unit in order else len(order), unit))
-    points = {unit: max(_points(rules, unit, verdicts) for (_, _, of), verdicts in results.items() if of == unit) for unit in names}
+    points = {
+        unit: max(_points(rules, unit, verdicts) for (_, _, of), verdicts in results.items() if of == unit)
+        for unit in names
+    }
     total = tuple(map(sum, zip(*points.values(), strict=True))) if points else (by_checks(rules), total_of(rules))
-    factors, expected = {unit: _ratio(*pair) for unit, pair in points.items()} | {"": _ratio(*total)}, 0.0 if points else total[1]
+    factors, expected = (
+        {unit: _ratio(*pair) for unit, pair in points.items()} | {"": _ratio(*total)},
+        0.0 if points else total[1],
+    )
 
     def by_hand(student, unit, attempt):
         return _by_hand(adjustments, (student, students[student][0]), unit, "", attempt, factors[unit])
@@ -248,28 +275,42 @@ def scores(book, order=(), rules=NONE):
     for student, (group, pool) in sorted(students.items()):
         units = [
             [
-                replace(one, expected=0.0 if one.graded else worth[unit], adjustment=by_hand(student, unit, one.attempt), factor=factors[unit])
+                replace(
+                    one,
+                    expected=0.0 if one.graded else worth[unit],
+                    adjustment=by_hand(student, unit, one.attempt),
+                    factor=factors[unit],
+                )
                 for one in options[student, unit]
             ]
             for unit in names
         ]
         units = _counting(rules, units, rules.free_days(student))
         earlier = tuple(_earlier(adjustments, (student, group), units, pool[-1], factors))
-        bonus = _bonus(next((row for owner in (student, group) if (row := adjustments.get((owner, BONUS, "")))), None), rules.bonus)
+        bonus = _bonus(
+            next((row for owner in (student, group) if (row := adjustments.get((owner, BONUS, "")))), None), rules.bonus
+        )
         whole, shown = by_hand(student, "", pool[-1]), _shown(student, pool, units)
         made.append(Score(shown, units, whole, earlier, rules, bonus, factors[""], group, pool, expected))
     return made
 
 
 def _shown(student, pool, units):
-    """The Submission that a student's pages are about: the last one, or if it is refused and earlier ones count, the last of these."""
+    """The Submission that a student's pages are about: the last one, or if it is refused and earlier ones count, the
+    last of these."""
     counting = [unit.attempt for unit in units if unit.graded]
     shown = max(counting, key=pool.index) if pool[-1].refused and counting else pool[-1]
     if shown.student == student:
         return shown
     own = [attempt for attempt in pool if attempt.student == student]
     named = re.fullmatch(r"(?P<name>.+)_(?P<number>[0-9]+)", student)
-    who = {"name": own[-1].name, "number": own[-1].number} if own else named.groupdict() if named else {"name": student, "number": ""}
+    who = (
+        {"name": own[-1].name, "number": own[-1].number}
+        if own
+        else named.groupdict()
+        if named
+        else {"name": student, "number": ""}
+    )
     return replace(shown, student=student, **who)
 
 
@@ -291,7 +332,9 @@ def _points(rules, unit, verdicts):
     """The most points that verdicts on a unit can give: by the checks, and in the course."""
     worth = _of_gaps(verdicts)
     factor = rules.of(unit).factors(worth)
-    return most((track, worth[track, gap]) for track, gap in worth), most((track, worth[track, gap] * factor[track, gap]) for track, gap in worth)
+    return most((track, worth[track, gap]) for track, gap in worth), most(
+        (track, worth[track, gap] * factor[track, gap]) for track, gap in worth
+    )
 
 
 def _of_gaps(verdicts):
@@ -313,9 +356,13 @@ def _unit(rules, unit, whose, attempt, days, results, adjustments):
         adjustment = _by_hand(adjustments, whose, unit, key[1], attempt, factor[key])
         gaps[key] = Gap(key[1], tuple(_weighed(verdict, factor[key]) for verdict in of_gap), adjustment, factor[key])
     by_hand = [
-        Verdict(unit, track, name, "adjusted", "adjusted", gap.points - gap.checked, 0.0) for (track, name), gap in gaps.items() if gap.adjustment
+        Verdict(unit, track, name, "adjusted", "adjusted", gap.points - gap.checked, 0.0)
+        for (track, name), gap in gaps.items()
+        if gap.adjustment
     ]
-    counting = {verdict.track for verdict in counted([verdict for gap in gaps.values() for verdict in gap.verdicts] + by_hand)}
+    counting = {
+        verdict.track for verdict in counted([verdict for gap in gaps.values() for verdict in gap.verdicts] + by_hand)
+    }
     return Unit(
         unit,
         tuple(gap for (track, _), gap in gaps.items() if track in counting),
@@ -331,11 +378,16 @@ def _weighed(verdict, factor):
     """A verdict with the points that it has in the course."""
     if factor == 1:
         return verdict
-    return replace(verdict, points=None if verdict.points is None else verdict.points * factor, max_points=verdict.max_points * factor)
+    return replace(
+        verdict,
+        points=None if verdict.points is None else verdict.points * factor,
+        max_points=verdict.max_points * factor,
+    )
 
 
 def _by_hand(adjustments, whose, unit, gap, attempt, factor):
-    """What was set by hand for this attempt, for the student or else for the group, in the points of the course; None if nothing was."""
+    """What was set by hand for this attempt, for the student or else for the group, in the points of the course; None
+    if nothing was."""
     for owner in filter(None, whose):
         row = adjustments.get((owner, unit, gap))
         if row and row["digest"] == attempt.digest:
@@ -365,8 +417,9 @@ def _in_course(row, factor):
 
 
 def _counting(rules, options, days):
-    """Of each unit's options the one that counts, with its deduction. `days` free days are spent so that the sum of points is the largest. What
-    is spent on a deadline is free in all units that have it: who hands in all of them a day late is one day late."""
+    """Of each unit's options the one that counts, with its deduction. `days` free days are spent so that the sum of
+    points is the largest. What is spent on a deadline is free in all units that have it: who hands in all of them a day
+    late is one day late."""
     if not days or not any(one.days_late for units in options for one in units):
         return tuple(_best(rules, units, 0) for units in options)
     together = defaultdict(list)  # a deadline, or of a unit without one its place -> the places of units
@@ -396,7 +449,14 @@ def _best(rules, options, free):
     else:
         picked = in_time[-1:] or options[-1:]
     charged = [
-        replace(one, free_days=min(free, one.days_late), deduction=rules.of(one.name).deduction(max(0, one.days_late - free))) for one in picked
+        replace(
+            one,
+            free_days=min(free, one.days_late),
+            deduction=rules.of(one.name).deduction(max(0, one.days_late - free)),
+        )
+        for one in picked
     ]
     best = max(enumerate(charged), key=lambda place: (place[1].credit, place[1].days_late <= free, place[0]))[1]
-    return replace(best, pending=any(not one.complete and not one.attempt.refused for one in charged if one is not best))
+    return replace(
+        best, pending=any(not one.complete and not one.attempt.refused for one in charged if one is not best)
+    )

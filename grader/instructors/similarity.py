@@ -1,11 +1,13 @@
-"""Finds groups of submissions that share filled-in code which the exercise, the solution and most of the class do not have.
+"""Finds groups of submissions that share filled-in code which the exercise, the solution and most of the class do not
+have.
 
-Code is compared as runs of tokens, without comments and layout. One token stands for all names that the exercise does not use, and one
-for all strings, as in winnowing (Schleimer, Wilkerson and Aiken 2003), but all runs are compared, because the texts are short. What the
-same students share, or nearly the same, is one group; a student can be in several. What much of the class wrote is common knowledge;
-copies of one text count once there, or thirty copies would hide each other. A similarity is a reason to look at the submissions, not a
-proof: answers of one line are often equal. Who shares nearly all that they filled in comes first, as a group of their own: in a class whose
-single answers are often alike, such a pair would otherwise be hidden in several larger groups.
+Code is compared as runs of tokens, without comments and layout. One token stands for all names that the exercise does
+not use, and one for all strings, as in winnowing (Schleimer, Wilkerson and Aiken 2003), but all runs are compared,
+because the texts are short. What the same students share, or nearly the same, is one group; a student can be in
+several. What much of the class wrote is common knowledge; copies of one text count once there, or thirty copies would
+hide each other. A similarity is a reason to look at the submissions, not a proof: answers of one line are often equal.
+Who shares nearly all that they filled in comes first, as a group of their own: in a class whose single answers are
+often alike, such a pair would otherwise be hidden in several larger groups.
 """
 
 import builtins
@@ -48,7 +50,8 @@ class Side:
     student: str
     filled_in: int  # tokens that are neither in the exercise nor in the solution
     shared: int  # those of them that others of the group have, too
-    lines: tuple = ()  # (file, number, text, whether it is shared): the shared lines and what is around them; of two students only
+    # (file, number, text, whether it is shared): the shared lines and what is around them; of two students only
+    lines: tuple = ()
 
     @property
     def share(self):
@@ -89,7 +92,8 @@ class _Filled:
 
 
 def of_submissions(submissions, say=lambda line: None):
-    """The Groups among the newest submission of each student. Files that were not given out are left out; `say` reports what can't be read."""
+    """The Groups among the newest submission of each student. Files that were not given out are left out; `say` reports
+    what can't be read."""
     given, solved, current = {}, {}, {submission.student: submission for submission in newest(submissions)}
     for submission in current.values():
         if submission.refused:
@@ -113,8 +117,8 @@ def of_submissions(submissions, say=lambda line: None):
 
 
 def groups(students, given, solved):
-    """The Groups among students: copies first, then those that share the most code. students: (student, {file: text}) pairs, which are read one at a
-    time; given, solved: {file: its text as given out, and as solved}."""
+    """The Groups among students: copies first, then those that share the most code. students: (student, {file: text})
+    pairs, which are read one at a time; given, solved: {file: its text as given out, and as solved}."""
     known = cache(lambda file: _known(file, given[file], solved[file]))
     filled = {student: _filled(files, known) for student, files in students}
     copies = defaultdict(list)  # the runs of a text -> the students who have just these
@@ -134,13 +138,20 @@ def groups(students, given, solved):
     parts = {owners: runs for owners, runs in rare.items() if several(owners)}
 
     def found(keys, among):
-        """(runs that each has at least, students, the runs) of those texts of `among` that have enough of the runs in some parts."""
+        """(runs that each has at least, students, the runs) of those texts of `among` that have enough of the runs in
+        some parts."""
         runs = set().union(*(parts[owners] for owners in keys))
         shared = {number: count for number in sorted(among) if (count := len(texts[number] & runs)) >= FEWEST}
-        return min(shared.values(), default=0), [student for number in shared for student in copies[texts[number]]], runs
+        return (
+            min(shared.values(), default=0),
+            [student for number in shared for student in copies[texts[number]]],
+            runs,
+        )
 
     def largest(found):
-        found = sorted((group for group in found if len(group[1]) > 1), key=lambda group: (-group[0], -len(group[1]), group[1]))
+        found = sorted(
+            (group for group in found if len(group[1]) > 1), key=lambda group: (-group[0], -len(group[1]), group[1])
+        )
         return found[:MOST_GROUPS]
 
     same = filter(several, _copies(rare, len(texts)))
@@ -154,9 +165,14 @@ def groups(students, given, solved):
 
 
 def _group(members, filled, runs, known):
-    sides = sorted((_side(student, filled[student], runs, known) for student in members), key=lambda side: (-side.shared, side.student))
+    sides = sorted(
+        (_side(student, filled[student], runs, known) for student in members),
+        key=lambda side: (-side.shared, side.student),
+    )
     files = Counter(file for side in sides for file, _, _, alike in side.lines if alike)
-    return Group((*sides[:2], *(replace(side, lines=()) for side in sides[2:])), tuple(file for file, _ in files.most_common()))
+    return Group(
+        (*sides[:2], *(replace(side, lines=()) for side in sides[2:])), tuple(file for file, _ in files.most_common())
+    )
 
 
 def _owners(texts):
@@ -173,7 +189,8 @@ def _owners(texts):
 
 
 def _copies(rare, count):
-    """Sets of the numbers of texts that are nearly the same. rare: {numbers of texts: the runs that they have}; count: of all texts."""
+    """Sets of the numbers of texts that are nearly the same. rare: {numbers of texts: the runs that they have}; count:
+    of all texts."""
     shared = np.zeros((count, count), np.int32)  # runs of each two
     for owners, runs in rare.items():
         shared[np.ix_(owners, owners)] += len(runs)
@@ -187,7 +204,8 @@ def _copies(rare, count):
 
 
 def _joined(parts):
-    """Lists of the keys of `parts` ({texts: runs}) that have nearly the same texts as the first, largest part of the list."""
+    """Lists of the keys of `parts` ({texts: runs}) that have nearly the same texts as the first, largest part of the
+    list."""
     joined, of_text = [], defaultdict(list)
     for texts in sorted(parts, key=lambda texts: (-len(parts[texts]), texts)):
         both = Counter(number for text in texts for number in of_text[text])
@@ -202,7 +220,11 @@ def _joined(parts):
 
 
 def _known(file, given, solved):
-    names = frozenset(match["name"] for match in TOKEN.finditer(given) if match["name"]) | set(keyword.kwlist) | set(dir(builtins))
+    names = (
+        frozenset(match["name"] for match in TOKEN.finditer(given) if match["name"])
+        | set(keyword.kwlist)
+        | set(dir(builtins))
+    )
     lines = frozenset(("", *(line.strip() for line in text_lines(given))))
     runs = frozenset(run for run, _ in _runs(file, _tokens(_lines(solved, lines), names)))
     return _Known(names, lines | {line.strip() for line in text_lines(solved)}, runs)
@@ -210,7 +232,12 @@ def _known(file, given, solved):
 
 def _filled(files, known):
     lines = {file: _lines(text, known(file).lines) for file, text in files.items()}
-    runs = {run for file in lines for run, _ in _runs(file, _tokens(lines[file], known(file).names)) if run not in known(file).runs}
+    runs = {
+        run
+        for file in lines
+        for run, _ in _runs(file, _tokens(lines[file], known(file).names))
+        if run not in known(file).runs
+    }
     return _Filled(frozenset(runs), lines)
 
 
@@ -221,7 +248,9 @@ def _lines(text, told):
 
 def _tokens(lines, names):
     """(token, number of its line) of some lines."""
-    found = ((_token(match, names), number) for number, line in lines for match in TOKEN.finditer(line) if match.lastgroup)
+    found = (
+        (_token(match, names), number) for number, line in lines for match in TOKEN.finditer(line) if match.lastgroup
+    )
     return list(islice(found, LONGEST))
 
 
@@ -232,7 +261,8 @@ def _runs(file, tokens):
 
 
 def _token(match, names):
-    """A token as it is compared: one token stands for all strings, and one for all names of the student's own that do not follow a dot."""
+    """A token as it is compared: one token stands for all strings, and one for all names of the student's own that do
+    not follow a dot."""
     if match["text"]:
         return '"'
     own = match["name"] and match["name"] not in names and match.string[match.start() - 1 : match.start()] != "."

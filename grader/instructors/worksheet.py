@@ -1,8 +1,9 @@
-"""Moodle's offline grading worksheet: who handed in and when, who is in which group, and the file that Moodle reads grades from.
+"""Moodle's offline grading worksheet: who handed in and when, who is in which group, and the file that Moodle reads
+grades from.
 
-`grade --worksheet FILE` keeps a copy in the folder of the grades, and `moodle.csv` is that copy, filled in. Columns and formats are those
-of mod/assign/gradingtable.php and mod/assign/feedback/offline in Moodle's source, in English: Moodle itself looks for the headings in the
-language of the page.
+`grade --worksheet FILE` keeps a copy in the folder of the grades, and `moodle.csv` is that copy, filled in. Columns and
+formats are those of mod/assign/gradingtable.php and mod/assign/feedback/offline in Moodle's source, in English: Moodle
+itself looks for the headings in the language of the page.
 """
 
 import csv
@@ -21,7 +22,8 @@ NEEDED = ("Identifier", "Grade", "Last modified (grade)")  # without these, Mood
 STATUS, SUBMITTED_STATUS = "Status", "Submitted for grading"  # what follows says how late, or that it is graded
 MAXIMUM = "Maximum grade"
 SUBMITTED, FULL_NAME, GROUP, COMMENTS = "Last modified (submission)", "Full name", "Group", "Feedback comments"
-FORMATS = ("%A, %d %B %Y, %I:%M %p", "%A, %B %d, %Y, %I:%M %p", "%A, %d %B %Y, %H:%M", "%Y-%m-%d %H:%M:%S")  # English; American; 24 hours; ISO
+# English; American; 24 hours; ISO
+FORMATS = ("%A, %d %B %Y, %I:%M %p", "%A, %B %d, %Y, %I:%M %p", "%A, %d %B %Y, %H:%M", "%Y-%m-%d %H:%M:%S")
 NOTHING = ("", "-")
 LARGEST = 50_000_000  # bytes
 
@@ -38,19 +40,20 @@ class Worksheet:
     rows: tuple
 
     def listed(self, zone=None):
-        """The `Listed` students. zone: the tzinfo of the clock that Moodle showed to whoever downloaded the worksheet; by default that of this
-        machine. Raises WorksheetError."""
+        """The `Listed` students. zone: the tzinfo of the clock that Moodle showed to whoever downloaded the worksheet;
+        by default that of this machine. Raises WorksheetError."""
         return [self._listed(row, zone) for row in self.rows if _number(row)]
 
     def _listed(self, row, zone):
         return Listed(_student(row), _name(row), _number(row), _group(row), _handed_in(row, zone))
 
     def grades(self, scores):
-        """(row, its Score or None) for each row; a group's score is that of all of its members. Raises CollectError if groups can't
-        be told apart."""
+        """(row, its Score or None) for each row; a group's score is that of all of its members. Raises CollectError if
+        groups can't be told apart."""
         of_moodle = self._in_groups(score.submission for score in scores)
         by_group = {of_moodle[score.student]: score for score in scores if score.student in of_moodle}
-        own = [score for score in scores if score.student not in of_moodle]  # the number of a group can be a student's, too
+        # the number of a group can be a student's, too
+        own = [score for score in scores if score.student not in of_moodle]
         by_number = {score.submission.number: score for score in own if score.submission.number}
         return [(row, by_group.get(_group(row)) or by_number.get(_number(row))) for row in self.rows]
 
@@ -59,7 +62,8 @@ class Worksheet:
         return in_groups(submissions, set(map(_group, self.rows)))
 
     def missing(self, collected, groups):
-        """The students who have submitted according to Moodle, and of whom no Submission is `collected`. groups: {name: students} of the course."""
+        """The students who have submitted according to Moodle, and of whom no Submission is `collected`. groups: {name:
+        students} of the course."""
         return sorted(_student(row) for row in self._without(collected, groups) if _submitted(row))
 
     def nothing(self, collected, groups):
@@ -71,24 +75,37 @@ class Worksheet:
         names = {alike(name) for one in collected for name in (one.name, one.student)}
         of_moodle = self._in_groups(collected)
         there = set(of_moodle.values())
-        numbers = {one.number for one in collected if one.student not in of_moodle}  # the number of a group can be a student's, too
-        together = {alike(one) for group, members in groups.items() if names & set(map(alike, (group, *members))) for one in members}
+        # the number of a group can be a student's, too
+        numbers = {one.number for one in collected if one.student not in of_moodle}
+        together = {
+            alike(one)
+            for group, members in groups.items()
+            if names & set(map(alike, (group, *members)))
+            for one in members
+        }
 
         def is_there(row):
             handed_in = _number(row) in numbers or alike(_student(row)) in names or _group(row) in there
-            return handed_in or together & {alike(_student(row)), alike(_name(row))}  # course.toml need not give the number
+            # course.toml need not give the number
+            return handed_in or together & {alike(_student(row)), alike(_name(row))}
 
         return [row for row in self.rows if _number(row) and not is_there(row)]
 
     def too_low(self, highest):
         """A sentence if Moodle's maximum grade is lower than the `highest` that the course can give, else None."""
         with suppress(ValueError):
-            lowest = min((float(row[MAXIMUM].replace(",", ".")) for row in self.rows if row.get(MAXIMUM)), default=highest)
+            lowest = min(
+                (float(row[MAXIMUM].replace(",", ".")) for row in self.rows if row.get(MAXIMUM)), default=highest
+            )
             if lowest < highest:
-                return f"Moodle's maximum grade is {lowest:g}, and it ignores higher ones; here the highest is {highest:g}: change it in Moodle, or `scale` in course.toml."
+                return (
+                    f"Moodle's maximum grade is {lowest:g}, and it ignores higher ones; here the highest is"
+                    f" {highest:g}: change it in Moodle, or `scale` in course.toml."
+                )
 
     def members(self, scores):
-        """{student of a Score: the name and number of each student in the worksheet whose Score it is}. Raises as `grades`."""
+        """{student of a Score: the name and number of each student in the worksheet whose Score it is}. Raises as
+        `grades`."""
         found = {score.student: [] for score in scores}
         for row, score in self.grades(scores):
             if score and _number(row):
@@ -102,18 +119,30 @@ def read(path):
         if path.stat().st_size > LARGEST:
             raise WorksheetError(f"{path} is too large for a grading worksheet: download it from Moodle again")
         text = path.read_text(encoding="utf-8-sig")
-        separator = max(",;\t", key=text.partition("\n")[0].count)  # some spreadsheets save a worksheet with others than commas
+        # some spreadsheets save a worksheet with others than commas
+        separator = max(",;\t", key=text.partition("\n")[0].count)
         rows = list(csv.reader(io.StringIO(text), delimiter=separator))
     except OSError as error:
-        raise WorksheetError(f"{path} can't be read ({error.strerror}): name the grading worksheet that Moodle gives out") from None
+        raise WorksheetError(
+            f"{path} can't be read ({error.strerror}): name the grading worksheet that Moodle gives out"
+        ) from None
     except (ValueError, csv.Error) as error:
-        raise WorksheetError(f"{path} is no CSV in UTF-8 ({error}): download the grading worksheet from Moodle again") from None
+        raise WorksheetError(
+            f"{path} is no CSV in UTF-8 ({error}): download the grading worksheet from Moodle again"
+        ) from None
     head = tuple(cell.strip() for cell in rows[0]) if rows else ()
     if missing := [column for column in NEEDED if column not in head]:
-        raise WorksheetError(f"{path} has no column {missing[0]!r}: download the grading worksheet from Moodle again, with Moodle in English")
+        raise WorksheetError(
+            f"{path} has no column {missing[0]!r}: download the grading worksheet from Moodle again, with Moodle in"
+            " English"
+        )
     found = tuple(dict(zip(head, row, strict=False)) for row in rows[1:] if any(row))
     numbers = [number for row in found if (number := _number(row))]
-    if twice := next((number for number in numbers if numbers.count(number) > 1), None) if len(set(numbers)) < len(numbers) else None:
+    if twice := (
+        next((number for number in numbers if numbers.count(number) > 1), None)
+        if len(set(numbers)) < len(numbers)
+        else None
+    ):
         raise WorksheetError(f"{path} has Participant {twice} twice: download it from Moodle again")
     return Worksheet(head, found)
 
@@ -127,7 +156,9 @@ def keep(path, folder):
         with written_aside(copy) as file:
             file.write(path.read_bytes())
     except OSError as error:
-        raise WorksheetError(f"{copy} can't be written ({error.strerror}): make room, then run the same command again") from None
+        raise WorksheetError(
+            f"{copy} can't be written ({error.strerror}): make room, then run the same command again"
+        ) from None
 
 
 def kept(folder):
@@ -166,4 +197,7 @@ def _handed_in(row, zone):
             return datetime.strptime(text, form).replace(tzinfo=zone).astimezone(UTC).isoformat(timespec="seconds")
         except (ValueError, OverflowError):
             continue
-    raise WorksheetError(f"{SUBMITTED} of {row['Identifier']} is {text!r:.60}, which is no date: download the worksheet with Moodle in English")
+    raise WorksheetError(
+        f"{SUBMITTED} of {row['Identifier']} is {text!r:.60}, which is no date: download the worksheet with Moodle in"
+        " English"
+    )

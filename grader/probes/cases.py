@@ -10,8 +10,8 @@ import sys
 import time
 from pathlib import Path
 
-from grader.box.rank import Lacking, told
 from grader.sandbox import Limits
+from grader.sandbox.rank import MissingInCase, reported_error
 
 MARK = "\x1e"  # separates in a rank's output what the `independent` works print
 PATIENCE = 0.5  # seconds that a rank whose work raised an error waits for the others to do the same
@@ -21,23 +21,25 @@ class Case(dict):
     """A case, as probes and oracles get it."""
 
     def __missing__(self, key):
-        raise Lacking(f"a case of the check has no {key!r}")
+        raise MissingInCase(f"a case of the check has no {key!r}")
 
 
-def each(rank, ranks, works):
+def run_all(rank, ranks, works):
     """A list of what ``function(rank, ranks, *arguments, case)`` returns for each of `works`."""
     return [_do(rank, ranks, *work) for work in works]
 
 
-def dealt(rank, ranks, works):
+def run_share(rank, ranks, works):
     """As `each`, but a rank takes only every `ranks`-th of `works`, which are for one rank."""
     return [_do(0, 1, *work) for work in works[rank::ranks]]
 
 
-def independent(rank, ranks, works, limits=None):
-    """As `each`, for works that don't depend on each other: a work that raises an error on all ranks gives None, and the rest still run.
+def run_isolated(rank, ranks, works, limits=None):
+    """As `each`, for works that don't depend on each other: a work that raises an error on all ranks gives None, and
+    the rest still run.
 
-    limits: those of the ranks, if each work is to give [what it returns, None], or [None, how the rank would have told of its error].
+    limits: those of the ranks, if each work is to give [what it returns, None], or [None, how the rank would have told
+    of its error].
     """
     found, folder = [], Path.cwd()
     for number, work in enumerate(works):
@@ -49,13 +51,14 @@ def independent(rank, ranks, works, limits=None):
             of_work, error = None, raised
             if not _on_all([folder / f"failed-{number}-{one}" for one in range(ranks)], rank):
                 raise
-        found.append([of_work, error and told(error, Limits(**limits))] if limits else of_work)
+        found.append([of_work, error and reported_error(error, Limits(**limits))] if limits else of_work)
     return found
 
 
 def _on_all(signs, rank):
-    """Whether all ranks come here, each of which leaves its sign, a file. If not, others may still be in this work, and wait for this rank for
-    ever. What is left of the work's messages must not reach the next one: it gets a new process group."""
+    """Whether all ranks come here, each of which leaves its sign, a file. If not, others may still be in this work, and
+    wait for this rank for ever. What is left of the work's messages must not reach the next one: it gets a new process
+    group."""
     signs[rank].touch()
     deadline = time.monotonic() + PATIENCE
     while not all(sign.exists() for sign in signs):

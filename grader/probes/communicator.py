@@ -1,8 +1,8 @@
-"""ChainerMN among the ranks of a check: its communicator for CPUs, over gloo, since MPI can't be started in forked processes."""
+"""ChainerMN among the ranks of a check: its communicator for CPUs, over gloo, since MPI can't be started in forked
+processes."""
 
 import functools
 import operator
-import os
 import platform
 import time
 
@@ -13,51 +13,54 @@ import torch.distributed as dist
 
 mpi4py.rc.initialize = False  # importing ChainerMN would start MPI in the process that ranks are forked from
 
-import handson.chainer  # noqa: E402
+import handson.chainer  # noqa: F401, E402  before chainermn: lets it run on today's NumPy
 import chainermn  # noqa: E402
 from mpi4py import MPI  # noqa: E402
 
-from grader.box.rank import Wrong  # noqa: E402
-from grader.probes import pytorch  # noqa: E402
+from grader.sandbox.rank import StudentMistake  # noqa: E402
+from grader.probes import pytorch_scripts  # noqa: E402
 from handson.chainer import communicators  # noqa: E402
 
 
 def join(rank, ranks, ranks_per_node=None, in_turn=False):
     """Form a group of the ranks that started together, and return this rank's communicator.
 
-    Every rank gets another random seed, as in real runs. ranks_per_node: fewer than `ranks` if the ranks stand for several nodes; in_turn:
-    ranks that follow each other are on different nodes.
+    Every rank gets another random seed, as in real runs. ranks_per_node: fewer than `ranks` if the ranks stand for
+    several nodes; in_turn: ranks that follow each other are on different nodes.
     """
-    pytorch.join(rank, ranks, ranks_per_node, in_turn)
+    pytorch_scripts.join(rank, ranks, ranks_per_node, in_turn)
     numpy.random.seed(1000 + rank)
     communicator = communicators.CpuCommunicator(Group(rank, range(ranks)))
     communicator.name = "naive"
     play_mpi(communicator.mpi_comm)
     for module in (chainermn, communicators):
-        module.create_communicator = lambda *arguments, **options: communicator  # for student code that creates a communicator
+        # for student code that creates a communicator
+        module.create_communicator = lambda *arguments, **options: communicator
     return communicator
 
 
-class NotThere(Wrong, AttributeError):
+class NotThere(StudentMistake, AttributeError):
     """A sentence for the student. `hasattr` understands it, too."""
 
 
 OF_MPI = type(MPI.Wtime)
-PLAYED = {name: getattr(MPI, name) for name in ("Get_version", "Get_library_version", "get_vendor")}  # which need no MPI that has begun
+# which need no MPI that has begun
+PLAYED = {name: getattr(MPI, name) for name in ("Get_version", "Get_library_version", "get_vendor")}
 PLAYED |= {"Wtime": time.perf_counter, "Get_processor_name": platform.node, "Query_thread": lambda: MPI.THREAD_MULTIPLE}
 PLAYED |= {"Is_initialized": lambda: True, "Is_thread_main": lambda: True, "Is_finalized": lambda: False}
 
 
 def play_mpi(world):
-    """For student code that imports MPI: `world` takes the place of MPI.COMM_WORLD, and the functions of MPI, which has not begun, no longer
-    end the process."""
+    """For student code that imports MPI: `world` takes the place of MPI.COMM_WORLD, and the functions of MPI, which has
+    not begun, no longer end the process."""
     MPI.COMM_WORLD, MPI.COMM_SELF = world, NoMpi("COMM_SELF")
     for name in [name for name, value in vars(MPI).items() if isinstance(value, OF_MPI) and not name.startswith("_")]:
         setattr(MPI, name, PLAYED.get(name) or NoMpi(name))
 
 
 class NoMpi:
-    """Stands for a function or an object of MPI that can't work here. To call it, or to take an attribute of it, raises NotThere."""
+    """Stands for a function or an object of MPI that can't work here. To call it, or to take an attribute of it, raises
+    NotThere."""
 
     def __init__(self, name):
         self._name = name
@@ -73,13 +76,16 @@ class Group:
     """The methods of mpi4py's communicators that ChainerMN uses, with the same names and arguments."""
 
     def __init__(self, rank, ranks, group=None):
-        """ranks: the members' numbers in the process group that all ranks are in; group: their own process group, if they are not all."""
+        """ranks: the members' numbers in the process group that all ranks are in; group: their own process group, if
+        they are not all."""
         self.rank, self.size, self._ranks, self._group = rank, len(ranks), ranks, group
 
     def Split(self, color=0, key=0):
         colors, mine = self.allgather((color, key)), MPI.COMM_NULL
         for one in sorted({color for color, _ in colors} - {MPI.UNDEFINED}):
-            members = [rank for _, rank in sorted((key, rank) for rank, (other, key) in enumerate(colors) if other == one)]
+            members = [
+                rank for _, rank in sorted((key, rank) for rank, (other, key) in enumerate(colors) if other == one)
+            ]
             group = dist.new_group([self._ranks[rank] for rank in members], use_local_synchronization=True)
             if one == color:
                 mine = type(self)(members.index(self.rank), [self._ranks[rank] for rank in members], group)
@@ -91,12 +97,16 @@ class Group:
         return box[0]
 
     def allgather(self, sendobj, called="allgather"):
-        """called: the method that the ranks should all have called. Raises Wrong if another rank has called another one."""
+        """called: the method that the ranks should all have called. Raises StudentMistake if another rank has called
+        another one."""
         everybodys = [None] * self.size
         dist.all_gather_object(everybodys, (called, sendobj), self._group)
         for rank, (other, _) in enumerate(everybodys):
             if other != called:
-                raise Wrong(f"it meets the other ranks in `{called}`, and rank {rank} comes there in `{other}`: all must do the same, in the same order")
+                raise StudentMistake(
+                    f"it meets the other ranks in `{called}`, and rank {rank} comes there in `{other}`: all must do the"
+                    " same, in the same order"
+                )
         return [obj for _, obj in everybodys]
 
     def gather(self, sendobj, root=0):
@@ -134,7 +144,9 @@ class Group:
 
     def Bcast(self, buffer, root=0):  # mpi4py's methods with a capital letter take arrays or bytes
         array = buffer if isinstance(buffer, numpy.ndarray) else numpy.frombuffer(buffer, "uint8")
-        dist.broadcast(torch.from_numpy(array if array.flags.writeable else array.copy()), self._ranks[root], self._group)
+        dist.broadcast(
+            torch.from_numpy(array if array.flags.writeable else array.copy()), self._ranks[root], self._group
+        )
 
     def Allreduce(self, sent, received, op=MPI.SUM):
         if isinstance(sent, numpy.ndarray):  # else MPI.IN_PLACE
@@ -148,5 +160,11 @@ class Group:
 
     def __getattr__(self, name):
         if name in (*dir(communicators.CpuCommunicator), "mpi_comm"):
-            raise NotThere(f"`comm.mpi_comm` has no `{name}`, which `comm` has: use `comm`, also where a function of ChainerMN takes a communicator")
-        raise NotThere(f"`comm.mpi_comm.{name}` is not known here, where ranks have no MPI: use the methods of `comm`, such as bcast_obj and allreduce_obj")
+            raise NotThere(
+                f"`comm.mpi_comm` has no `{name}`, which `comm` has: use `comm`, also where a function of ChainerMN"
+                " takes a communicator"
+            )
+        raise NotThere(
+            f"`comm.mpi_comm.{name}` is not known here, where ranks have no MPI: use the methods of `comm`, such as"
+            " bcast_obj and allreduce_obj"
+        )

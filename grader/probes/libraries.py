@@ -12,9 +12,9 @@ import torch.profiler._cupti_monitor  # noqa: F401  (the first backward pass imp
 import torch.utils.serialization.config  # noqa: F401  (scatter_object_list imports it)
 
 import grader.probes.cases  # noqa: F401
-import grader.probes.chainer  # noqa: F401
+import grader.probes.chainer_scripts  # noqa: F401
 import grader.probes.notebooks  # noqa: F401
-import grader.probes.pytorch  # noqa: F401
+import grader.probes.pytorch_scripts  # noqa: F401
 from grader.probes import import_of_units
 
 # What the training scripts import.
@@ -23,15 +23,15 @@ import handson.chainer.stages  # noqa: F401
 import handson.chainer.updaters  # noqa: F401
 import handson.pytorch.all_reduces  # noqa: F401
 import handson.pytorch.communicator  # noqa: F401
-import handson.pytorch.compared_methods  # noqa: F401
+import handson.pytorch.pytorch_method_runs  # noqa: F401
 import handson.pytorch.extensions  # noqa: F401
 import handson.pytorch.model  # noqa: F401
 import handson.pytorch.products  # noqa: F401
 import handson.pytorch.stages  # noqa: F401
-import handson.pytorch.steps  # noqa: F401
+import handson.pytorch.profiling_helpers  # noqa: F401
 import handson.pytorch.transformer  # noqa: F401
 import handson.pytorch.transformer_runs  # noqa: F401
-import handson.pytorch.wire  # noqa: F401
+import handson.pytorch.messages  # noqa: F401
 import handson.pytorch.workers  # noqa: F401
 import handson.training.all_ranks  # noqa: F401
 import handson.training.image_files  # noqa: F401
@@ -44,12 +44,16 @@ import_of_units("*")
 
 options.training_parser("00_unit/pytorch/train_cifar_unit.py", [0]).parse_args([])  # the first one takes 2 ms
 torch.set_num_threads(1)
-network = torch.nn.Sequential(torch.nn.Conv2d(1, 1, 1), torch.nn.BatchNorm2d(1), torch.nn.Linear(1, 1))  # the first one, and the first step
-optimizer = torch.optim.SGD(network.parameters(), 0.1, 0.9)  # of an optimizer, take 0.1 s together: classes are compared, code is compiled
+# the first one, and the first step
+network = torch.nn.Sequential(torch.nn.Conv2d(1, 1, 1), torch.nn.BatchNorm2d(1), torch.nn.Linear(1, 1))
+# of an optimizer, take 0.1 s together: classes are compared, code is compiled
+optimizer = torch.optim.SGD(network.parameters(), 0.1, 0.9)
 for parameter in network.parameters():
     parameter.grad = torch.zeros_like(parameter)
 optimizer.step()
-for module in (torch.cuda, torch.xpu, torch.mtia):  # a rank sees no GPU, but torch.manual_seed keeps the whole stack for each kind, as text
+# a rank sees no GPU, but torch.manual_seed keeps the whole stack for each kind, as text
+for module in (torch.cuda, torch.xpu, torch.mtia):
     module.manual_seed_all = lambda seed: None
 torch.manual_seed(0)  # its first call reads source files
-torch._dynamo.trace_rules.clear_lru_cache()  # each rank clears this cache when it forms a process group: slow if the cache is full
+# each rank clears this cache when it forms a process group: slow if the cache is full
+torch._dynamo.trace_rules.clear_lru_cache()

@@ -1,12 +1,14 @@
-"""Marks by which samples are recognised. They are drawn at random, so code can't report a sample's mark without reading the sample."""
+"""Marks by which samples are recognised. They are drawn at random, so code can't report a sample's mark without reading
+the sample."""
 
 import numpy
 
-from grader.box.rank import Wrong
+from grader.sandbox.rank import StudentMistake
 
 
 def marks(samples, seed, most=1 << 24):
-    """A different number below `most` for each sample, as (samples,) integers; float32 holds integers below 2^24 exactly."""
+    """A different number below `most` for each sample, as (samples,) integers; float32 holds integers below 2^24
+    exactly."""
     return numpy.random.default_rng(seed).choice(most, samples, replace=False)
 
 
@@ -16,21 +18,24 @@ def mark(image):
     return numbers[0] if numbers.size and (numbers == numbers[0]).all() else -1
 
 
-def told(found, samples, seed, tests=0):
-    """The numbers of the samples that have the marks `found`. Raises Wrong if one of these is no sample's mark. tests: the number of test
-    images, if these have the marks of the next seed."""
+def samples_of(found, samples, seed, tests=0):
+    """The numbers of the samples that have the marks `found`. Raises StudentMistake if one of these is no sample's
+    mark. tests: the number of test images, if these have the marks of the next seed."""
     number = {int(mark): sample for sample, mark in enumerate(marks(samples, seed))}
     found = [float(mark) for mark in found]
     if strange := [mark for mark in found if mark not in number]:
         if set(strange) <= set(map(float, marks(tests, seed + 1))):
-            raise Wrong(f"{len(strange)} of {len(found)} images are of the test set")
-        raise Wrong(f"{len(strange)} of {len(found)} images are none of the data set's, or have been changed")
+            raise StudentMistake(f"{len(strange)} of {len(found)} images are of the test set")
+        raise StudentMistake(f"{len(strange)} of {len(found)} images are none of the data set's, or have been changed")
     return [number[mark] for mark in found]
 
 
 def read_again(name, read):
-    """What `read` returns, the samples of the part called `name`. Raises Wrong if they are other ones the second time, as in a second epoch."""
+    """What `read` returns, the samples of the part called `name`. Raises StudentMistake if they are other ones the
+    second time, as in a second epoch."""
     samples = read()
     if read() != samples:
-        raise Wrong(f"`{name}` has other images when it is read again, as in the second epoch: a rank's images stay the same")
+        raise StudentMistake(
+            f"`{name}` has other images when it is read again, as in the second epoch: a rank's images stay the same"
+        )
     return samples

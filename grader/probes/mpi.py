@@ -1,4 +1,5 @@
-"""mpi4py's communicator among the ranks of a check, as a student's code may use it: over gloo, since MPI can't be started in forked processes."""
+"""mpi4py's communicator among the ranks of a check, as a student's code may use it: over gloo, since MPI can't be
+started in forked processes."""
 
 import functools
 import itertools
@@ -8,23 +9,27 @@ import pickle
 import numpy
 import torch.distributed as dist
 
-from grader.box.rank import Wrong
 from grader.probes.communicator import MPI, Group, NotThere, play_mpi
+from grader.sandbox.rank import StudentMistake
 
 
 class World(Group):
-    """The methods of mpi4py's communicators that a student may choose from. Messages between two ranks lie in the store of the process group
-    until they are fetched: MPI, too, does not keep the sender of a small message waiting, except in ssend and its like."""
+    """The methods of mpi4py's communicators that a student may choose from. Messages between two ranks lie in the store
+    of the process group until they are fetched: MPI, too, does not keep the sender of a small message waiting, except
+    in ssend and its like."""
 
     numbers = itertools.count()
 
     def __init__(self, rank, ranks, group=None):
         super().__init__(rank, ranks, group)
-        self._store = dist.PrefixStore(f"world {next(World.numbers)} of {[*ranks]}", dist.distributed_c10d._get_default_store())
+        self._store = dist.PrefixStore(
+            f"world {next(World.numbers)} of {[*ranks]}", dist.distributed_c10d._get_default_store()
+        )
         if group is None:
             play_mpi(self)
             MPI.Request, MPI.Op = Request, Operation
-        self._come, self._fetched = [], 0  # (source, tag, object) of the messages that nobody has asked for yet; how many were fetched
+        # (source, tag, object) of the messages that nobody has asked for yet; how many were fetched
+        self._come, self._fetched = [], 0
 
     def send(self, obj, dest, tag=0):
         number = self._store.add(f"number for {dest}", 1)
@@ -38,7 +43,9 @@ class World(Group):
         while not any(map(wanted, self._come)):
             self._fetched += 1
             self._come.append(pickle.loads(self._store.get(f"{self._fetched} for {self.rank}")))
-        sender, its_tag, obj, number = self._come.pop(next(place for place, message in enumerate(self._come) if wanted(message)))
+        sender, its_tag, obj, number = self._come.pop(
+            next(place for place, message in enumerate(self._come) if wanted(message))
+        )
         self._store.set(f"{number} for {self.rank} is there", "")
         if status is not None:
             status.source, status.tag = sender, its_tag
@@ -115,7 +122,11 @@ class World(Group):
 
     def _part(self, sendbuf, recvbuf):
         """What this rank gives to a table of all ranks' numbers: with MPI.IN_PLACE, what stands at its place there."""
-        return numpy.split(_array(recvbuf).ravel(), self.size)[self.rank] if sendbuf is MPI.IN_PLACE else _array(sendbuf).ravel()
+        return (
+            numpy.split(_array(recvbuf).ravel(), self.size)[self.rank]
+            if sendbuf is MPI.IN_PLACE
+            else _array(sendbuf).ravel()
+        )
 
     def Allreduce(self, sendbuf, recvbuf, op=MPI.SUM):
         _fill(recvbuf, self._sum(sendbuf, recvbuf, op, "Allreduce"))
@@ -137,12 +148,17 @@ class World(Group):
 
     def _sum(self, sendbuf, recvbuf, op, called):
         if isinstance(op, Operation):
-            raise Wrong("an operation of your own is known here, where ranks have no MPI, for allreduce, reduce and scan alone")
+            raise StudentMistake(
+                "an operation of your own is known here, where ranks have no MPI, for allreduce, reduce and scan alone"
+            )
         if op != MPI.SUM:
-            raise Wrong("an accuracy of all ranks needs sums over the ranks, MPI.SUM")
+            raise StudentMistake("an accuracy of all ranks needs sums over the ranks, MPI.SUM")
         sent = _array(recvbuf if sendbuf is MPI.IN_PLACE else sendbuf)
         if sendbuf is not MPI.IN_PLACE and recvbuf is not None and numpy.shares_memory(sent, _array(recvbuf)):
-            raise Wrong(f"`{called.partition('(')[0]}` gets one array to send and to receive, which MPI forbids: MPI.IN_PLACE in place of the first one says so")
+            raise StudentMistake(
+                f"`{called.partition('(')[0]}` gets one array to send and to receive, which MPI forbids: MPI.IN_PLACE"
+                " in place of the first one says so"
+            )
         everybodys = self.allgather(sent, called)
         return sum(everybodys[1:], everybodys[0])
 
@@ -152,21 +168,32 @@ class World(Group):
     def __getattr__(self, name):
         if name.startswith("I") and hasattr(World, name[1:].capitalize()):  # Iallreduce and its like
             method = getattr(self, name[1:].capitalize())
-            return lambda *arguments, **options: Request(lambda: method(*arguments, **options))  # what nobody waits for is not there
-        raise Wrong(f"`comm.{name}` is not known here, where ranks have no MPI: use allreduce, allgather, gather, bcast, reduce, send or recv")
+            # what nobody waits for is not there
+            return lambda *arguments, **options: Request(lambda: method(*arguments, **options))
+        raise StudentMistake(
+            f"`comm.{name}` is not known here, where ranks have no MPI: use allreduce, allgather, gather, bcast,"
+            " reduce, send or recv"
+        )
 
 
 def _array(buffer):
-    """A buffer as mpi4py takes it, such as an array or [array, MPI.DOUBLE], as an array of NumPy that shares its memory. Raises Wrong."""
+    """A buffer as mpi4py takes it, such as an array or [array, MPI.DOUBLE], as an array of NumPy that shares its
+    memory. Raises Wrong."""
     array, *said = buffer if isinstance(buffer, (list, tuple)) else (buffer,)
     try:
         memoryview(array)
     except TypeError:
-        raise Wrong(f"a method of `comm` with a capital letter gets {buffer!r:.40} in place of an array: it takes NumPy's; those with small letters take numbers") from None
+        raise StudentMistake(
+            f"a method of `comm` with a capital letter gets {buffer!r:.40} in place of an array: it takes NumPy's;"
+            " those with small letters take numbers"
+        ) from None
     array = numpy.asarray(array)
     for kind in (one.typechar for one in said if isinstance(one, MPI.Datatype)):
         if numpy.dtype(kind) != array.dtype:
-            raise Wrong(f"a buffer of {array.dtype} is said to hold {numpy.dtype(kind)}: MPI would take its bits for such numbers")
+            raise StudentMistake(
+                f"a buffer of {array.dtype} is said to hold {numpy.dtype(kind)}: MPI would take its bits for such"
+                " numbers"
+            )
     return array
 
 
@@ -174,12 +201,16 @@ def _fill(buffer, numbers):
     """Put numbers into a buffer of the same type. Raises Wrong."""
     array, numbers = _array(buffer), numpy.asarray(numbers)
     if array.dtype != numbers.dtype or array.size < numbers.size:
-        raise Wrong(f"a buffer of {array.size} {array.dtype} is to receive {numbers.size} {numbers.dtype}: both need the same type and length")
+        raise StudentMistake(
+            f"a buffer of {array.size} {array.dtype} is to receive {numbers.size} {numbers.dtype}: both need the same"
+            " type and length"
+        )
     array.flat[: numbers.size] = numbers.ravel()
 
 
 class Operation:
-    """In place of MPI.Op, for a function of a student's own. Of two objects mpi4py calls it with a third argument, as for two buffers."""
+    """In place of MPI.Op, for a function of a student's own. Of two objects mpi4py calls it with a third argument, as
+    for two buffers."""
 
     def __init__(self, function, commute=False):
         self._function = function

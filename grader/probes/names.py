@@ -1,7 +1,8 @@
-"""Which statements of a notebook's cells a gap needs: those that give the names that it uses. Nothing is run to find that out.
+"""Which statements of a notebook's cells a gap needs: those that give the names that it uses. Nothing is run to find
+that out.
 
-A statement that measures or submits a job takes minutes, and is left out: so is every one that uses the course's package `handson`, unless
-it begins with a value that the check has.
+A statement that measures or submits a job takes minutes, and is left out: so is every one that uses the course's
+package `handson`, unless it begins with a value that the check has.
 """
 
 import ast
@@ -14,10 +15,11 @@ DEFINITIONS = ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef
 
 
 def needed_by(tree, text, file, arguments=(), known=()):
-    """The statements that a gap needs, in their order. Functions, classes and imports may be anywhere in the notebook, others stand above the gap.
+    """The statements that a gap needs, in their order. Functions, classes and imports may be anywhere in the notebook,
+    others stand above the gap.
 
-    tree: the gap's code, with the line numbers of the notebook's `text`; arguments: names that the gap gets when it is run; known: names
-    above the gap whose values the check has.
+    tree: the gap's code, with the line numbers of the notebook's `text`; arguments: names that the gap gets when it is
+    run; known: names above the gap whose values the check has.
     """
     statements = _above(text, file, min((statement.lineno for statement in tree.body), default=0))
     return statements_giving(free_names(tree) - set(arguments), _not_measured(statements, set(known)))
@@ -40,8 +42,8 @@ def free_names(tree):
 
 
 def _above(text, file, line):
-    """The statements of a notebook above a line, and its imports, functions and classes. A cell that is not valid Python does not affect
-    other cells."""
+    """The statements of a notebook above a line, and its imports, functions and classes. A cell that is not valid
+    Python does not affect other cells."""
     found, above = [], 0
     for cell in re.split(f"^(?={CELL})", text, flags=re.MULTILINE):
         with contextlib.suppress(SyntaxError):
@@ -51,7 +53,8 @@ def _above(text, file, line):
 
 
 def _not_measured(statements, known):
-    """`statements` without those that use the course's package, but with those that begin with a value that is `known`."""
+    """`statements` without those that use the course's package, but with those that begin with a value that is
+    `known`."""
     definitions = [statement for statement in statements if isinstance(statement, DEFINITIONS)]
     found = []
     for statement in statements:
@@ -74,9 +77,16 @@ def _of_course(statement):
 
 def statements_giving(wanted, statements):
     """Those of a notebook's statements that give names that are wanted, or that these need."""
-    imported = {name for statement in statements if isinstance(statement, (ast.Import, ast.ImportFrom)) for name in names_given(statement)}
+    imported = {
+        name
+        for statement in statements
+        if isinstance(statement, (ast.Import, ast.ImportFrom))
+        for name in names_given(statement)
+    }
     wanted, needed = wanted | {"*"}, []
-    while more := [one for one in statements if one not in needed and wanted & (names_given(one) | _changes(one) - imported)]:
+    while more := [
+        one for one in statements if one not in needed and wanted & (names_given(one) | _changes(one) - imported)
+    ]:
         needed += more
         wanted = wanted.union(*map(free_names, more))
     return [one for one in statements if one in needed]
@@ -96,5 +106,13 @@ def _changes(statement):
     if isinstance(statement, DEFINITIONS):
         return set()
     places = [node.func for node in ast.walk(statement) if isinstance(node, ast.Call)]
-    places += [node for node in ast.walk(statement) if isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Store)]
-    return {place.value.id for place in places if isinstance(place, (ast.Attribute, ast.Subscript)) and isinstance(place.value, ast.Name)}
+    places += [
+        node
+        for node in ast.walk(statement)
+        if isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Store)
+    ]
+    return {
+        place.value.id
+        for place in places
+        if isinstance(place, (ast.Attribute, ast.Subscript)) and isinstance(place.value, ast.Name)
+    }

@@ -8,21 +8,25 @@ from collections.abc import AsyncGenerator, Coroutine, Generator, Iterator, Mapp
 
 import numpy
 
-from grader.box.rank import Wrong
 from grader.probes import import_of_units
+from grader.probes.gap_code import GapCode, Measured
 from grader.probes.names import statements_giving
-from grader.probes.student import Measured, Student
+from grader.sandbox.rank import StudentMistake
 
 LARGEST = 10_000  # the most numbers that an answer may have
 
 
 def value(rank, ranks, source, case):
-    """What a gap's code returns for each of case["calls"]: {"values": [array, ...], "whole": whether each is a whole number by its kind}. A
-    call is a dictionary of encoded arguments by name."""
-    student = Student(source, arguments=decoded(case["calls"][0]), without="handson", but=case["uses"])
+    """What a gap's code returns for each of case["calls"]: {"values": [array, ...], "whole": whether each is a whole
+    number by its kind}. A call is a dictionary of encoded arguments by name."""
+    student = GapCode(source, arguments=decoded(case["calls"][0]), without="handson", but=case["uses"])
     if not student.returns:
         yields = any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in ast.walk(student.tree))
-        raise Wrong("your code yields its values: put them into a list, and return that" if yields else "your code returns nothing: a function needs a `return`")
+        raise StudentMistake(
+            "your code yields its values: put them into a list, and return that"
+            if yields
+            else "your code returns nothing: a function needs a `return`"
+        )
     found = [_returned(student, given) for given in case["calls"]]
     return {"values": list(map(_numbers, found)), "whole": all(map(_whole, found))}
 
@@ -31,11 +35,14 @@ def prediction(rank, ranks, source, case):
     """The number that a gap's code assigns to the name case["name"]."""
     found = _assigned(source, case)
     if found is None or found is ...:
-        raise Wrong(f"`{case['name']}` is {found!r}: write a number")
+        raise StudentMistake(f"`{case['name']}` is {found!r}: write a number")
     if callable(found):
-        raise Wrong(f"`{case['name']}` is a function or a class: assign the number itself")
+        raise StudentMistake(f"`{case['name']}` is a function or a class: assign the number itself")
     if isinstance(found, tuple) and len(found) == 2 and all(map(_whole, found)):
-        raise Wrong(f"`{case['name']}` is two numbers, {found[0]} and {found[1]}: if you mean one with decimals, write a point, {found[0]}.{found[1]}")
+        raise StudentMistake(
+            f"`{case['name']}` is two numbers, {found[0]} and {found[1]}: if you mean one with decimals, write a point,"
+            f" {found[0]}.{found[1]}"
+        )
     number = _numbers(found)
     return {"value": float(number)} if number.ndim == 0 else _not_a_number(found)
 
@@ -44,27 +51,31 @@ def word(rank, ranks, source, case):
     """The text that a gap's code assigns to the name case["name"]."""
     found = _assigned(source, case)
     if not isinstance(found, str):
-        raise Wrong(f"`{case['name']}` should be a word in quotes")
+        raise StudentMistake(f"`{case['name']}` should be a word in quotes")
     return {"value": found[:100]}
 
 
 def _assigned(source, case):
-    """What a gap's code assigns to the name case["name"]. case["before"]: {name: "module:function"} of the values that it may use;
-    case["measured"]: what stands for a value that it computes from others that the notebook measures above it, if it may do so."""
+    """What a gap's code assigns to the name case["name"]. case["before"]: {name: "module:function"} of the values that
+    it may use; case["measured"]: what stands for a value that it computes from others that the notebook measures above
+    it, if it may do so."""
     before = {name: functools.partial(_made_by, place) for name, place in case.get("before", {}).items()}
-    student, name = Student(source, before=before), case["name"]
+    student, name = GapCode(source, before=before), case["name"]
     statements = student.tree.body
     try:
         return _value(student, case)
-    except Wrong:
-        compared = [one.value.left for one in statements if isinstance(one, ast.Expr) and isinstance(one.value, ast.Compare)]
+    except StudentMistake:
+        compared = [
+            one.value.left for one in statements if isinstance(one, ast.Expr) and isinstance(one.value, ast.Compare)
+        ]
         if any(isinstance(left, ast.Name) and left.id == name for left in compared):
-            raise Wrong(f"`==` compares, and `=` assigns: write `{name} = ` and your answer") from None
+            raise StudentMistake(f"`==` compares, and `=` assigns: write `{name} = ` and your answer") from None
         raise
 
 
 def _value(student, case):
-    """What the name has after the code, or after those of its lines that give the name, if another one needs a measured value."""
+    """What the name has after the code, or after those of its lines that give the name, if another one needs a measured
+    value."""
     name = case["name"]
     try:
         return getattr(student.run(), name)
@@ -73,7 +84,7 @@ def _value(student, case):
             raise
     student.tree.body = statements_giving({name}, student.tree.body)
     if not student.tree.body:
-        raise Wrong(f"after your code there is no `{name}`")
+        raise StudentMistake(f"after your code there is no `{name}`")
     try:
         return getattr(student.run(), name)
     except Measured:
@@ -86,19 +97,24 @@ def _made_by(place):
 
 
 def _returned(student, given):
-    """What the gap returns for encoded arguments. Raises Wrong if that is None, or if it changes one of them."""
+    """What the gap returns for encoded arguments. Raises StudentMistake if that is None, or if it changes one of
+    them."""
     arguments = decoded(given)
     try:
         found = student.run(**arguments).returned
-    except Wrong:
+    except StudentMistake:
         raise
     except Exception as error:
         error.add_note(f"for {words(decoded(given))}")
         raise
     if changed := [name for name, value in decoded(given).items() if _content(arguments[name]) != _content(value)]:
-        raise Wrong(f"your code changes `{changed[0]}` itself: leave the caller's data as it is, and work on a copy")
+        raise StudentMistake(
+            f"your code changes `{changed[0]}` itself: leave the caller's data as it is, and work on a copy"
+        )
     if found is None:
-        raise Wrong(f"your code returns None for {words(arguments)}: is there a `return` on each way through it?")
+        raise StudentMistake(
+            f"your code returns None for {words(arguments)}: is there a `return` on each way through it?"
+        )
     return found
 
 
@@ -111,7 +127,8 @@ def _whole(found):
 
 
 def encoded(value):
-    """An argument as JSON can hold it: lists, numbers and texts stay; dictionaries, arrays and tuples become {kind: content}."""
+    """An argument as JSON can hold it: lists, numbers and texts stay; dictionaries, arrays and tuples become {kind:
+    content}."""
     if isinstance(value, dict):
         return {"dict": [[key, encoded(one)] for key, one in value.items()]}
     if isinstance(value, numpy.ndarray):
@@ -151,8 +168,8 @@ def short(value, digits=4):
 
 
 def _content(value):
-    """What is in an argument, in an order of its own: a list that was only sorted has the same content. What is of a kind that no argument has
-    equals nothing: a student's class can call all things equal."""
+    """What is in an argument, in an order of its own: a list that was only sorted has the same content. What is of a
+    kind that no argument has equals nothing: a student's class can call all things equal."""
     kind = type(value)
     if value is None or any(kind is one for one in numpy.ScalarType):
         return value.item() if isinstance(value, numpy.generic) else value
@@ -169,16 +186,21 @@ def _numbers(found):
         if isinstance(found, (str, bytes, bool)):
             return _not_a_number(found)
         if text := next((one for one in _single(found) if isinstance(one, (str, bytes))), None):
-            raise Wrong(f"your code gives texts, such as {str(text)[:60]!r}: give the numbers themselves, and make texts where they are printed")
+            raise StudentMistake(
+                f"your code gives texts, such as {str(text)[:60]!r}: give the numbers themselves, and make texts where"
+                " they are printed"
+            )
         array = numpy.asarray(found, dtype="float64")
     except OverflowError:
-        raise Wrong("your code gives a number that is far too large") from None
+        raise StudentMistake("your code gives a number that is far too large") from None
     except (TypeError, ValueError):
         return _not_a_number(found)
     if array.size > LARGEST:
-        raise Wrong(f"your code gives {array.size:,} numbers")
+        raise StudentMistake(f"your code gives {array.size:,} numbers")
     if array.ndim > 2:
-        raise Wrong(f"your code gives numbers in {array.ndim} dimensions: an answer is a number, a list or a table")
+        raise StudentMistake(
+            f"your code gives numbers in {array.ndim} dimensions: an answer is a number, a list or a table"
+        )
     return array
 
 
@@ -191,7 +213,11 @@ def _single(found):
 
 def _not_a_number(found):
     what = "`...`" if found is ... else type(found).__name__
-    if isinstance(found, MappingView) or isinstance(found, Iterator) and getattr(found, "__name__", "<genexpr>") == "<genexpr>":
+    if (
+        isinstance(found, MappingView)
+        or isinstance(found, Iterator)
+        and getattr(found, "__name__", "<genexpr>") == "<genexpr>"
+    ):
         what += ": make a list of it, list(...)"
     elif isinstance(found, (Generator, Coroutine, AsyncGenerator)):
         what = f"the {what} of a function with `yield` or `async`: use `return` alone"
@@ -201,9 +227,12 @@ def _not_a_number(found):
         what = "a dictionary: leave out the keys, and give the number or a list of numbers"
     elif isinstance(found, (list, tuple)) and any(isinstance(row, dict) for row in found):
         what += " of dictionaries: make a list of numbers of each"
-    elif isinstance(found, (list, tuple)) and len({numpy.shape(row) for row in found if isinstance(row, (list, tuple))}) > 1:
+    elif (
+        isinstance(found, (list, tuple))
+        and len({numpy.shape(row) for row in found if isinstance(row, (list, tuple))}) > 1
+    ):
         what += " of rows that have different lengths"
-    raise Wrong(f"your code gives no number, but {what}")
+    raise StudentMistake(f"your code gives no number, but {what}")
 
 
-import_of_units("notebook")
+import_of_units("probe_*_notebook")

@@ -1,7 +1,8 @@
-"""Runs one gap of a student's script in its place: in `train`, with everything that is there before it, and is observed.
+"""Runs one gap of a student's script in its place: in `train`, with everything that is there before it, and is
+observed.
 
-The script around the gap is the one that was given out. In the place of each other gap, a stand-in of the probe gives the names
-that this gap should give, so that one gap's mistakes don't reach another.
+The script around the gap is the one that was given out. In the place of each other gap, a stand-in of the probe gives
+the names that this gap should give, so that one gap's mistakes don't reach another.
 """
 
 import ast
@@ -18,55 +19,98 @@ import traceback
 from dataclasses import dataclass, field
 from unittest import mock
 
-from grader.box.rank import Wrong
-from grader.box.stacks import STUDENT
 from grader.gaps import TO_DO, parsed
+from grader.probes.gap_code import GapCode, Names, filled
 from grader.probes.names import used_names
-from grader.probes.student import Names, Student, filled
+from grader.sandbox.rank import StudentMistake
+from grader.sandbox.rank_stacks import STUDENT
 from handson.training import banner, options
 
 FUNCTION = "train"
 REPORTED = "images", "throughput"  # what a script's last line gives to results.finish
 OURS = "_of_the_check_"  # begins the names that a check puts into the script
 CAUSES = {  # words of an error that does not name its cause: the cause
-    "modified by an inplace operation": "`optimizer.step()` changes parameters that `loss.backward()` still needs: backward comes first",
-    "does not have a grad_fn": "the tensor that `backward` starts from, such as `loss`, does not lead back to the parameters: it was computed under "
-    "no_grad, as all is inside a backward pass, or detached (.item(), .detach(), .data)",
-    "backward through the graph a second time": "backward goes through the same graph twice: call it once for each forward pass",
-    "is not in list": "`index` looks for a value in a list; what stands at a place is in square brackets, as in args.gpu[0]",
-    "'NoneType' object has no attribute 'flatten'": "at the all-reduce there are no gradients: `zero_grad` after `backward` removes them",
-    "'NoneType' object has no attribute 'get_future'": "a collective returns its work only with async_op=True; without it, it has waited, and returns None",
-    "'NoneType' object has no attribute 'wait'": "a collective returns its work only with async_op=True; without it, it has waited, and returns None",
-    "incompatible function arguments": "a function of PyTorch gets an argument of another kind than it takes; give optional ones by name, as in group=...",
+    "modified by an inplace operation": (
+        "`optimizer.step()` changes parameters that `loss.backward()` still needs: backward comes first"
+    ),
+    "does not have a grad_fn": (
+        "the tensor that `backward` starts from, such as `loss`, does not lead back to the parameters: it was computed"
+        " under no_grad, as all is inside a backward pass, or detached (.item(), .detach(), .data)"
+    ),
+    "backward through the graph a second time": (
+        "backward goes through the same graph twice: call it once for each forward pass"
+    ),
+    "is not in list": (
+        "`index` looks for a value in a list; what stands at a place is in square brackets, as in args.gpu[0]"
+    ),
+    "'NoneType' object has no attribute 'flatten'": (
+        "at the all-reduce there are no gradients: `zero_grad` after `backward` removes them"
+    ),
+    "'NoneType' object has no attribute 'get_future'": (
+        "a collective returns its work only with async_op=True; without it, it has waited, and returns None"
+    ),
+    "'NoneType' object has no attribute 'wait'": (
+        "a collective returns its work only with async_op=True; without it, it has waited, and returns None"
+    ),
+    "incompatible function arguments": (
+        "a function of PyTorch gets an argument of another kind than it takes; give optional ones by name, as in"
+        " group=..."
+    ),
     "mat1 and mat2 shapes": "the network gets images of another shape than those that the script prepares for it",
-    "running_mean should contain": "the network gets images of another shape than those that the script prepares for it",
-    "Network.forward() takes 2 positional": "the loss is computed by `model`, the classifier; its network (`model.predictor`) takes images alone",
-    "'tuple' object does not support item assignment": "a tuple, such as that of tensor_split, can't be assigned to, not even by +=: change the tensor "
-    "in it, by .add_(...) or .copy_(...)",
-    "obj is not None and mpi_comm.rank != root": "`bcast_obj` sends what rank 0 gives it, and the other ranks give it None",
+    "running_mean should contain": (
+        "the network gets images of another shape than those that the script prepares for it"
+    ),
+    "Network.forward() takes 2 positional": (
+        "the loss is computed by `model`, the classifier; its network (`model.predictor`) takes images alone"
+    ),
+    "'tuple' object does not support item assignment": (
+        "a tuple, such as that of tensor_split, can't be assigned to, not even by +=: change the tensor "
+        "in it, by .add_(...) or .copy_(...)"
+    ),
+    "obj is not None and mpi_comm.rank != root": (
+        "`bcast_obj` sends what rank 0 gives it, and the other ranks give it None"
+    ),
     "obj is None and mpi_comm.rank == root": "`bcast_obj` sends what rank 0 gives it, which can't be None",
-    "Device specifier must be": "an argument for a device gets what is no device: are `converter` and `device` in each other's place?",
-    "has no attribute 'dataset'": "an updater takes iterators, and a data set or a part of it is given: each needs an iterator over it",
-    "CUDA environment is not correctly set up": "a number or a name such as '@cupy:0' means a real GPU, and here is none: give `device`, or `gpus` to "
-    "MultiprocessParallelUpdater, which are right everywhere",
-    "does not support double buffering": "ChainerMN's own create_multi_node_optimizer has double buffering on GPUs alone: use the one that this file imports",
-    "maximum recursion depth exceeded": "a function calls itself again and again: once is enough, also of create_multi_node_evaluator for an evaluator",
-    "got multiple values for argument": "a function gets the same argument twice, by its place and by its name: what `partial` gives by name can't be "
-    "the argument that comes first in the call",
+    "Device specifier must be": (
+        "an argument for a device gets what is no device: are `converter` and `device` in each other's place?"
+    ),
+    "has no attribute 'dataset'": (
+        "an updater takes iterators, and a data set or a part of it is given: each needs an iterator over it"
+    ),
+    "CUDA environment is not correctly set up": (
+        "a number or a name such as '@cupy:0' means a real GPU, and here is none: give `device`, or `gpus` to "
+        "MultiprocessParallelUpdater, which are right everywhere"
+    ),
+    "does not support double buffering": (
+        "ChainerMN's own create_multi_node_optimizer has double buffering on GPUs alone: use the one that this file"
+        " imports"
+    ),
+    "maximum recursion depth exceeded": (
+        "a function calls itself again and again: once is enough, also of create_multi_node_evaluator for an evaluator"
+    ),
+    "got multiple values for argument": (
+        "a function gets the same argument twice, by its place and by its name: what `partial` gives by name can't be "
+        "the argument that comes first in the call"
+    ),
     "only for scalar outputs": "`loss` has a number for each image: make it one number before `backward()`",
-    ".numpy() is not supported for tensor subclasses": "the parameters of `model` are no plain tensors any more, but parts, as of fully_shard: "
-    "DistributedDataParallel keeps them whole",
-    "Expected to have finished reduction": "`replica` goes forward again before the gradients of its last pass are averaged: a backward pass follows "
-    "each forward pass, and evaluation goes through `model`",
+    ".numpy() is not supported for tensor subclasses": (
+        "the parameters of `model` are no plain tensors any more, but parts, as of fully_shard: "
+        "DistributedDataParallel keeps them whole"
+    ),
+    "Expected to have finished reduction": (
+        "`replica` goes forward again before the gradients of its last pass are averaged: a backward pass follows "
+        "each forward pass, and evaluation goes through `model`"
+    ),
 }
 
 
-class Enough(BaseException):
+class StopScript(BaseException):
     """Ends the script: the probe has seen what it needs."""
 
 
 def options_of(program, workers, add_options=None, **values):
-    """`args` of a training script that is called without options, as handson.training.options.training_parser takes them, but with `values`."""
+    """`args` of a training script that is called without options, as handson.training.options.training_parser takes
+    them, but with `values`."""
     args = copy.deepcopy(_options_of(program, workers, add_options))  # a student's code may change them
     vars(args).update(values)
     return args
@@ -78,30 +122,37 @@ def _options_of(program, workers, add_options):
 
 
 def reported_numbers(names, rank):
-    """The numbers of REPORTED on rank 0, and whether `images` is a whole number by its kind ("whole"). Another rank's are
-    read there, too, but reported nowhere: they may be anything, and here are 0. Raises Wrong."""
+    """The numbers of REPORTED on rank 0, and whether `images` is a whole number by its kind ("whole"). Another rank's
+    are read there, too, but reported nowhere: they may be anything, and here are 0. Raises Wrong."""
     if rank == 0:
         return {name: names.as_number(name) for name in REPORTED} | {"whole": names.is_whole("images")}
     if missing := [name for name in REPORTED if name not in names]:
-        raise Wrong(f"there is no `{missing[0]}` here: the script's last line reads it on every rank, although only rank 0 reports it")
+        raise StudentMistake(
+            f"there is no `{missing[0]}` here: the script's last line reads it on every rank, although only rank 0"
+            " reports it"
+        )
     return dict.fromkeys(REPORTED, 0.0) | {"whole": True}
 
 
 def only_one(gpus):
-    """Raises Wrong if `devices.use` was called for several GPUs."""
+    """Raises StudentMistake if `devices.use` was called for several GPUs."""
     if len(set(gpus)) > 1:
         asked = ", ".join(map(str, gpus))
-        raise Wrong(f"`devices.use` is called for GPUs {asked}: it prepares this process for the one that it uses, so call it for that one alone")
+        raise StudentMistake(
+            f"`devices.use` is called for GPUs {asked}: it prepares this process for the one that it uses, so call it"
+            " for that one alone"
+        )
 
 
 @dataclass
 class Script:
     """A student's gap in the function `function` of a script.
 
-    source: as for Student, and the gap's name (gap) and hint (hint), the text that was given out, its gaps emptied (given), the line of the student's file
-    for each of its lines (lines), and the student's code in the other gaps (others: {gap: [code, line]}). stand_ins: {other gap: (the names
-    that it gives, function)}; the function's parameters are names of the script, and it returns a value for each of the names it gives.
-    before: {name: value} set just before the gap. replaced: (module, name, value) of what is another thing while the script runs.
+    source: as for Student, and the gap's name (gap) and hint (hint), the text that was given out, its gaps emptied
+    (given), the line of the student's file for each of its lines (lines), and the student's code in the other gaps
+    (others: {gap: [code, line]}). stand_ins: {other gap: (the names that it gives, function)}; the function's
+    parameters are names of the script, and it returns a value for each of the names it gives. before: {name: value} set
+    just before the gap. replaced: (module, name, value) of what is another thing while the script runs.
     """
 
     source: dict
@@ -111,7 +162,8 @@ class Script:
     function: str = FUNCTION
 
     def run(self, see, *arguments, begin=lambda names: None):
-        """Call the function, and return what it returns. begin(Names) is called before each passage through the gap, and see(Names) after it. Raise Enough to end the script."""
+        """Call the function, and return what it returns. begin(Names) is called before each passage through the gap,
+        and see(Names) after it. Raise StopScript to end the script."""
         passages, returned = [], None
 
         def before(names):
@@ -120,54 +172,89 @@ class Script:
 
         def after(names):
             if other := [name for name, value in passages.pop().items() if not _alike(names.get(name), value)]:
-                raise Wrong(f"your code gives `{other[0]}` another value, and the script needs the one before further down: use another name")
+                raise StudentMistake(
+                    f"your code gives `{other[0]}` another value, and the script needs the one before further down: use"
+                    " another name"
+                )
             see(Names(names))
 
         with contextlib.ExitStack() as stack:
             for module, name, value in self.replaced:
                 stack.enter_context(mock.patch.object(module, name, value))
             names, train, used, made_here, may_return, needed = self._made
-            stack.enter_context(contextlib.redirect_stdout(sys.__stdout__))  # the student's file may have put another in its place
+            # the student's file may have put another in its place
+            stack.enter_context(contextlib.redirect_stdout(sys.__stdout__))
             names = names | {f"{OURS}locals": locals, f"{OURS}begin": before, f"{OURS}end": after}
             exec(train, names)
-            nothing = [name for name, value in inspect.signature(names[self.function]).bind(*arguments).arguments.items() if value is None and name in used]
-            with contextlib.suppress(Enough), filled(), causes(nothing, made_here, self._none):
+            nothing = [
+                name
+                for name, value in inspect.signature(names[self.function]).bind(*arguments).arguments.items()
+                if value is None and name in used
+            ]
+            with contextlib.suppress(StopScript), filled(), causes(nothing, made_here, self._none):
                 returned = names[self.function](*arguments)
         if passages and not may_return:
-            raise Wrong("your code leaves its place before its last line: is there a `return`, `break` or `continue`?")
+            raise StudentMistake(
+                "your code leaves its place before its last line: is there a `return`, `break` or `continue`?"
+            )
         return returned
 
     def _none(self, error):
-        """(The names that are None, of those in the expression of the gap in which an error arose; whether `gather` is called there)."""
+        """(The names that are None, of those in the expression of the gap in which an error arose; whether `gather` is
+        called there)."""
         for (frame, _), place in zip(traceback.walk_tb(error.__traceback__), traceback.extract_tb(error.__traceback__)):
             if (place.filename, place.name) == (STUDENT + self.source["file"], self.function):
                 begin, end = (place.lineno, place.colno), (place.end_lineno, place.end_colno)
                 nodes = [node for node in ast.walk(_tree(self.source)) if isinstance(node, (ast.Name, ast.Attribute))]
-                inside = [node for node in nodes if begin <= (node.lineno, node.col_offset) and (node.end_lineno, node.end_col_offset) <= end]
-                names = [node.id for node in inside if isinstance(node, ast.Name) and frame.f_locals.get(node.id, error) is None]
+                inside = [
+                    node
+                    for node in nodes
+                    if begin <= (node.lineno, node.col_offset) and (node.end_lineno, node.end_col_offset) <= end
+                ]
+                names = [
+                    node.id
+                    for node in inside
+                    if isinstance(node, ast.Name) and frame.f_locals.get(node.id, error) is None
+                ]
                 return names, any(isinstance(node, ast.Attribute) and node.attr == "gather" for node in inside)
         return [], False
 
     @functools.cached_property
     def _made(self):
-        """(the names of the student's module and ours, the compiled function, the names that the gap uses, those that it makes, whether it may
-        return by itself, those that it must not change)."""
-        student = Student(self.source)
-        stand_ins = tuple((gap, names, tuple(inspect.signature(function).parameters)) for gap, (names, function) in self.stand_ins.items())
-        train, used, made_here, may_return, needed = _compiled(json.dumps(self.source), self.function, stand_ins, tuple(self.before), frozenset(vars(student.module)))
-        ours = {name: function for name, (_, function) in self.stand_ins.items()} | {f"before_{name}": value for name, value in self.before.items()}
-        return vars(student.module) | {OURS + name: value for name, value in ours.items()}, train, used, made_here, may_return, needed
+        """(the names of the student's module and ours, the compiled function, the names that the gap uses, those that
+        it makes, whether it may return by itself, those that it must not change)."""
+        student = GapCode(self.source)
+        stand_ins = tuple(
+            (gap, names, tuple(inspect.signature(function).parameters))
+            for gap, (names, function) in self.stand_ins.items()
+        )
+        train, used, made_here, may_return, needed = _compiled(
+            json.dumps(self.source), self.function, stand_ins, tuple(self.before), frozenset(vars(student.module))
+        )
+        ours = {name: function for name, (_, function) in self.stand_ins.items()} | {
+            f"before_{name}": value for name, value in self.before.items()
+        }
+        return (
+            vars(student.module) | {OURS + name: value for name, value in ours.items()},
+            train,
+            used,
+            made_here,
+            may_return,
+            needed,
+        )
 
 
 @functools.lru_cache(32)  # a gap has several cases
 def _compiled(source, function, stand_ins, before, of_module):
-    """(the compiled function, the names that the gap uses, those that it makes, whether nothing but a `return` follows it, those that it
-    must not change). source: as JSON; stand_ins: (gap, the names that it gives, the parameters); before: names; of_module: the names of the
-    student's module."""
+    """(the compiled function, the names that the gap uses, those that it makes, whether nothing but a `return` follows
+    it, those that it must not change). source: as JSON; stand_ins: (gap, the names that it gives, the parameters);
+    before: names; of_module: the names of the student's module."""
     source = json.loads(source)
     file, gap = STUDENT + source["file"], _tree(source)
     given, names = _given_out(source["given"], tuple(source["lines"]), function)
-    needed = _given(ast.walk(gap)) & names & _needed_after(source["given"], source["gap"]) if function == FUNCTION else set()
+    needed = (
+        _given(ast.walk(gap)) & names & _needed_after(source["given"], source["gap"]) if function == FUNCTION else set()
+    )
     needed -= set(re.findall(r"\w+", " ".join(re.findall("`.*?`", source["hint"]))))
     train, made_here = pickle.loads(given), _given(ast.walk(gap))
     of_stand_ins = {name for _, names, _ in stand_ins for name in names.split()}
@@ -186,7 +273,8 @@ def _tree(source):
 
 @functools.lru_cache(4)  # of all gaps of a file that share a rank
 def _given_out(text, lines, function):
-    """(a function as it was given out, pickled, with the line numbers of the student's file; the names that it gives)."""
+    """(a function as it was given out, pickled, with the line numbers of the student's file; the names that it
+    gives)."""
     train, nodes = _function(text, function)
     moved = pickle.loads(pickle.dumps(train))
     _move(ast.walk(moved), lines)
@@ -204,39 +292,55 @@ def _needed_after(text, gap):
     """The names that lines of `train` use after a gap."""
     _, nodes = _function(text, FUNCTION)
     line = next(node.lineno for node in nodes if gap_of(node) == gap)
-    return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.lineno > line}
+    return {
+        node.id
+        for node in nodes
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.lineno > line
+    }
 
 
 def _alike(one, other):
-    """Whether a value can stand for another: numbers that are equal, or things of the same type, such as a loader with another order."""
+    """Whether a value can stand for another: numbers that are equal, or things of the same type, such as a loader with
+    another order."""
     return type(one) is type(other) and (not isinstance(one, (int, float)) or one == other)
 
 
 @contextlib.contextmanager
 def causes(nothing=(), made_here=(), none=lambda error: ((), False)):
-    """Raises Wrong with the cause of an error whose own words don't name it. nothing: arguments that the gap uses, and that are None;
-    made_here: the names that the gap assigns or imports; none: as Script._none."""
+    """Raises StudentMistake with the cause of an error whose own words don't name it. nothing: arguments that the gap
+    uses, and that are None; made_here: the names that the gap assigns or imports; none: as Script._none."""
     try:
         yield
     except UnboundLocalError as error:
         if name := next((name for name in made_here if f"'{name}'" in str(error)), None):
-            raise Wrong(f"this gap assigns or imports `{name}`, so that `{name}` has no value in the lines of `train` above: use another name") from error
+            raise StudentMistake(
+                f"this gap assigns or imports `{name}`, so that `{name}` has no value in the lines of `train` above:"
+                " use another name"
+            ) from error
         raise
     except (RuntimeError, TypeError, AttributeError, ValueError, AssertionError) as error:
-        said = str(error) or traceback.extract_tb(error.__traceback__)[-1].line or ""  # of an assertion without words, the assertion
+        # of an assertion without words, the assertion
+        said = str(error) or traceback.extract_tb(error.__traceback__)[-1].line or ""
         cause = next((cause for words, cause in CAUSES.items() if words in said), None)
         names, gathers = none(error) if "'NoneType'" in said else ((), False)
         if gathers:
-            cause = "`gather` returns the list on rank 0 alone, and None on every other rank; `allgather` gives it to all"
+            cause = (
+                "`gather` returns the list on rank 0 alone, and None on every other rank; `allgather` gives it to all"
+            )
         for name in names:
-            cause = f"`{name}` is None on this rank: only rank 0 has the data" if name in nothing else cause or f"`{name}` is None here"
+            cause = (
+                f"`{name}` is None on this rank: only rank 0 has the data"
+                if name in nothing
+                else cause or f"`{name}` is None here"
+            )
         if cause:
-            raise Wrong(cause) from error
+            raise StudentMistake(cause) from error
         raise
 
 
 class _Filled(ast.NodeTransformer):
-    """Puts the student's code into its gap and stand-ins into the other gaps. What the script itself prints is left out."""
+    """Puts the student's code into its gap and stand-ins into the other gaps. What the script itself prints is left
+    out."""
 
     def __init__(self, gap, code, stand_ins, others, before):
         self.gap, self.code, self.stand_ins, self.others, self.before = gap, code, stand_ins, others, before
@@ -247,7 +351,11 @@ class _Filled(ast.NodeTransformer):
             return node
         if gap == self.gap:
             before = [f"{name} = {OURS}before_{name}" for name in self.before]
-            return [*_at(node, *before, f"{OURS}begin({OURS}locals())"), *self.code, *_at(node, f"{OURS}end({OURS}locals())")]
+            return [
+                *_at(node, *before, f"{OURS}begin({OURS}locals())"),
+                *self.code,
+                *_at(node, f"{OURS}end({OURS}locals())"),
+            ]
         names, parameters = self.stand_ins[gap]
         gives = f"{', '.join(names.split())} = " if names else ""
         return [*self.others.get(gap, ()), *_at(node, f"{gives}{OURS}{gap}({', '.join(parameters)})")]
@@ -257,13 +365,17 @@ class _Filled(ast.NodeTransformer):
 
     def visit_Expr(self, node):
         call = node.value
-        return None if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "print" else node
+        return (
+            None if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "print" else node
+        )
 
 
 def gap_of(node):
     """The name of the gap that an unfilled gap's `raise` statement names, or None."""
     match node:
-        case ast.Raise(exc=ast.Call(func=ast.Name("NotImplementedError"), args=[ast.Constant(str(text))])) if text.startswith(TO_DO):
+        case ast.Raise(exc=ast.Call(func=ast.Name("NotImplementedError"), args=[ast.Constant(str(text))])) if (
+            text.startswith(TO_DO)
+        ):
             return text.removeprefix(f"{TO_DO}: ")
 
 
@@ -280,11 +392,17 @@ def _move(nodes, lines):
     """Give nodes of what was given out the line numbers of the student's file."""
     for node in nodes:
         if hasattr(node, "lineno"):
-            node.lineno, node.end_lineno, node.col_offset, node.end_col_offset = lines[node.lineno - 1], lines[node.end_lineno - 1], 0, 0
+            node.lineno, node.end_lineno, node.col_offset, node.end_col_offset = (
+                lines[node.lineno - 1],
+                lines[node.end_lineno - 1],
+                0,
+                0,
+            )
 
 
 def _needed(names, others):
-    """{other gap: statements} of the student's other gaps that give any of `names`, which the gap uses, and nothing else gives."""
+    """{other gap: statements} of the student's other gaps that give any of `names`, which the gap uses, and nothing
+    else gives."""
     found = {}
     for gap, (text, line) in others.items() if names else ():
         with contextlib.suppress(SyntaxError, ValueError):
@@ -299,7 +417,12 @@ def _given(nodes):
     found = set()
     for node in nodes:
         match node:
-            case ast.Name(id=name, ctx=ast.Store()) | ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.arg(arg=name):
+            case (
+                ast.Name(id=name, ctx=ast.Store())
+                | ast.FunctionDef(name=name)
+                | ast.ClassDef(name=name)
+                | ast.arg(arg=name)
+            ):
                 found.add(name)
             case ast.alias(name=name, asname=short):
                 found.add((short or name).split(".")[0])

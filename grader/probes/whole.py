@@ -7,8 +7,8 @@ import tempfile
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from grader.box.rank import Wrong
-from grader.probes.student import Student
+from grader.probes.gap_code import GapCode
+from grader.sandbox.rank import StudentMistake
 from handson.training import results
 
 
@@ -21,14 +21,15 @@ class Printed(io.StringIO):
 
 
 def run(source, args, before, after):
-    """Call the script's ``train(*before, args, *after)``: {"lines": on the throughput, "result": a dictionary or None, "problem": with it}.
+    """Call the script's ``train(*before, args, *after)``: {"lines": on the throughput, "result": a dictionary or None,
+    "problem": with it}.
 
     Every rank gets its own folder for results, which shows the ranks that write one.
     """
     args.out = Path(tempfile.mkdtemp(dir="."))
-    train = getattr(Student(source).module, "train", None)
+    train = getattr(GapCode(source).module, "train", None)
     if train is None:
-        raise Wrong("there is no function `train` any more")
+        raise StudentMistake("there is no function `train` any more")
     with contextlib.redirect_stdout(Printed()) as printed:
         train(*before, args, *after)
     result, problem = None, ""

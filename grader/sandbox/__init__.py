@@ -1,15 +1,43 @@
-"""Confines a student's code by means of the Linux kernel: namespaces, Landlock, system call filters, limits.
+"""Runs the ranks of a check in processes of their own, confined by the Linux kernel, and reports how each rank ended,
+whatever it did.
 
-`prepare` and `enter` make a small machine around a forked process. `limit_rank` then takes from each rank what a student's code does
-not need. `layers` lists which of these layers are in force here; `strong` tells whether files, network and processes are isolated.
+    caller -> server (libraries loaded, one thread; forks) -> watcher (reads, watches, kills) -> init (may be confined)
+    -> ranks
+
+The caller, the server, the watcher and init are trusted: a student's code runs only in the ranks. All these processes
+exchange JSON and plain arrays of bounded size through sockets.
+
+`prepare` and `enter` make a small machine around a forked process: namespaces, Landlock, system call filters, limits.
+`limit_rank` then takes from each rank what a student's code does not need. `layers` lists which of these layers are in
+force here; `strong` tells whether files, network and processes are isolated.
 """
 
 from grader.sandbox.confine import SandboxError, bound_together, enter, limit_rank, prepare
-from grader.sandbox.doctor import Layer, layers, missing, strong
+from grader.sandbox.layers_in_force import Layer, layers, missing, strong
 from grader.sandbox.limits import BUSY, Confinement, Limits, clean_environment, close_other_files, harmless_environment
 from grader.sandbox.namespaces import interpreter_paths
 
+from grader.sandbox.client import Outcome, RankOutcome, SandboxFault, Server  # isort: skip  (it needs the names above)
+
 __all__ = [
-    "BUSY", "Confinement", "Layer", "Limits", "SandboxError", "bound_together", "clean_environment", "close_other_files", "enter",
-    "harmless_environment", "interpreter_paths", "layers", "limit_rank", "missing", "prepare", "strong",
-]  # fmt: skip
+    "BUSY",
+    "Confinement",
+    "Layer",
+    "Limits",
+    "Outcome",
+    "RankOutcome",
+    "SandboxError",
+    "SandboxFault",
+    "Server",
+    "bound_together",
+    "clean_environment",
+    "close_other_files",
+    "enter",
+    "harmless_environment",
+    "interpreter_paths",
+    "layers",
+    "limit_rank",
+    "missing",
+    "prepare",
+    "strong",
+]

@@ -1,12 +1,12 @@
-"""The functions that make a sandbox: the server calls `bound_together` before it forks boxes, a box calls `prepare` before it forks init,
-init calls `enter`, and each rank calls `limit_rank` before it runs a student's code."""
+"""The functions that make a sandbox: the server calls `bound_together` before it forks watchers, a watcher calls
+`prepare` before it forks init, init calls `enter`, and each rank calls `limit_rank` before it runs a student's code."""
 
 import os
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from grader.sandbox import cgroups, kernel, landlock, limits, namespaces, seccomp
-from grader.sandbox.doctor import CGROUPS, FILES, LANDLOCK, NAMES, NETWORK, PROCESSES, USERS, in_force, works
+from grader.sandbox.layers_in_force import CGROUPS, FILES, LANDLOCK, NAMES, NETWORK, PROCESSES, USERS, in_force, works
 from handson import linux
 
 TRUSTED = 8  # processes around the ranks
@@ -20,15 +20,18 @@ class _State:
     """What a process knows about the sandbox that it prepared, or that it is in."""
 
     user = None  # the user in the sandbox; None: not prepared
-    parent_lives = life = None  # a pipe's ends for reading and writing; the latter is open while the process that prepared it lives
+    # a pipe's ends for reading and writing; the latter is open while the process that prepared it lives
+    parent_lives = life = None
     others = None  # threads outside of the sandbox that the kernel counts with those inside; None: not known
     address_space = 0  # bytes of address space when the sandbox was entered
 
 
 def bound_together(allowed):
-    """Limit what this process and all processes that it starts use together, where control groups are available; `allowed`: Limits.
+    """Limit what this process and all processes that it starts use together, where control groups are available;
+    `allowed`: Limits.
 
-    Call it once, in the process that forks boxes: changing the group takes the kernel 10 ms, but a forked process inherits it at no cost.
+    Call it once, in the process that forks watchers: changing the group takes the kernel 10 ms, but a forked process
+    inherits it at no cost.
     """
     if CGROUPS in in_force():
         with _failures("bounded"):
@@ -36,7 +39,8 @@ def bound_together(allowed):
 
 
 def prepare():
-    """Make the process that is forked next the first process of a sandbox: it only has to call `enter`, which then needs no fork.
+    """Make the process that is forked next the first process of a sandbox: it only has to call `enter`, which then
+    needs no fork.
 
     The calling process must have one thread, can't start others afterwards, and can prepare only one sandbox.
     """
@@ -50,11 +54,12 @@ def prepare():
 
 
 def enter(confinement):
-    """Confine this process. It becomes the first process of a sandbox: when it or its parent ends, all processes in the sandbox are killed.
+    """Confine this process. It becomes the first process of a sandbox: when it or its parent ends, all processes in the
+    sandbox are killed.
 
-    Layers that this machine does not have (see `layers`) are left out. Descriptors stay open. If the parent has not called `prepare`, this
-    function forks, and returns in the child; the calling process waits for the child and ends with its status.
-    Raises SandboxError, in either process.
+    Layers that this machine does not have (see `layers`) are left out. Descriptors stay open. If the parent has not
+    called `prepare`, this function forks, and returns in the child; the calling process waits for the child and ends
+    with its status. Raises SandboxError, in either process.
     """
     if _State.user is None:
         _fork()
@@ -104,8 +109,8 @@ def _confine(confinement, on):
 
 
 def _die_with_parent():
-    """Let this process end with its parent. Call it last, since a change of user undoes it. If the parent has ended already, its pipe
-    is closed, and this process ends now."""
+    """Let this process end with its parent. Call it last, since a change of user undoes it. If the parent has ended
+    already, its pipe is closed, and this process ends now."""
     linux.end_with_parent()
     os.set_blocking(_State.parent_lives, False)
     try:
@@ -116,8 +121,8 @@ def _die_with_parent():
 
 
 def limit_rank(allowed, peers=()):
-    """Take from this process, for good, what a student's code does not need. allowed: Limits; peers: the numbers of other ranks, which
-    it may not end. Raises SandboxError."""
+    """Take from this process, for good, what a student's code does not need. allowed: Limits; peers: the numbers of
+    other ranks, which it may not end. Raises SandboxError."""
     try:
         space = limits.address_space()
     except FileNotFoundError:  # in a sandbox without /proc

@@ -1,4 +1,5 @@
-"""System calls for the sandbox that Python 3.11 has no functions for, made through ctypes. Each raises OSError, which names the call."""
+"""System calls for the sandbox that Python 3.11 has no functions for, made through ctypes. Each raises OSError, which
+names the call."""
 
 import ctypes
 import os
@@ -12,7 +13,14 @@ libc = linux.libc()
 ARCHITECTURE = {"x86_64": "x86-64", "aarch64": "aarch64"}.get(platform.machine())
 
 # <linux/sched.h>
-NEW_MOUNTS, NEW_HOSTNAME, NEW_IPC, NEW_USERS, NEW_PROCESSES, NEW_NETWORK = 0x20000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
+NEW_MOUNTS, NEW_HOSTNAME, NEW_IPC, NEW_USERS, NEW_PROCESSES, NEW_NETWORK = (
+    0x20000,
+    0x4000000,
+    0x8000000,
+    0x10000000,
+    0x20000000,
+    0x40000000,
+)
 # <sys/mount.h>
 BIND, RECURSIVE, PRIVATE = 4096, 16384, 1 << 18
 NO_SETUID, NO_DEVICES, NO_PROGRAMS = 2, 4, 8
@@ -20,6 +28,7 @@ DETACH = 2
 # <linux/mount.h>, <linux/fcntl.h>
 READ_ONLY, WITHOUT_SETUID, WITHOUT_DEVICES = 1, 2, 4  # MOUNT_ATTR_*
 CURRENT_FOLDER, WITH_ALL_BELOW = -100, 0x8000  # AT_*
+
 
 def call(number, what, *arguments):
     """Make the system call `number`. The arguments are integers, bytes or None; `what` names the call in errors."""
@@ -36,7 +45,10 @@ def unshare(flags, what="unshare"):
 
 def mount(source, target, kind="none", flags=0, options=""):
     what = f"mount {target}"
-    checked(libc.mount(os.fsencode(source), os.fsencode(target), kind.encode(), ctypes.c_ulong(flags), options.encode()), what)
+    checked(
+        libc.mount(os.fsencode(source), os.fsencode(target), kind.encode(), ctypes.c_ulong(flags), options.encode()),
+        what,
+    )
 
 
 def bind(source, target):

@@ -1,4 +1,5 @@
-"""Landlock (landlock(7)): a process gives up access to all files that it does not name, for itself and all processes that it starts.
+"""Landlock (landlock(7)): a process gives up access to all files that it does not name, for itself and all processes
+that it starts.
 
 It needs no privilege.
 """
@@ -25,7 +26,8 @@ def abi():
 
 
 def restrict(readable, writable, devices=()):
-    """Restrict this process to reading in `readable`, reading and writing in `writable`, and reading and writing the `devices`."""
+    """Restrict this process to reading in `readable`, reading and writing in `writable`, and reading and writing the
+    `devices`."""
     rights = ALL_RIGHTS[min(abi(), 5)]
     ruleset = _ruleset(rights)
     try:
@@ -41,7 +43,8 @@ def restrict(readable, writable, devices=()):
 
 
 def separate():
-    """Keep this process, and the processes that it starts, from tracing others and (ABI 6) from sending signals to them."""
+    """Keep this process, and the processes that it starts, from tracing others and (ABI 6) from sending signals to
+    them."""
     ruleset = _ruleset(MAKE_DEVICES)
     try:
         _enforce(ruleset)

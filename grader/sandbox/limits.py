@@ -1,4 +1,5 @@
-"""What a process may use. The process sets these limits on itself just before it runs a student's code, and cleans its environment."""
+"""What a process may use. The process sets these limits on itself just before it runs a student's code, and cleans its
+environment."""
 
 import ctypes
 import os
@@ -10,21 +11,33 @@ from handson import linux
 from handson.files import COURSE
 
 MIB = 1 << 20
-KEPT = ("LANG", "LC_ALL", "TZ", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "GLOO_SOCKET_IFNAME", "HANDSON_FRAMEWORKS")
+KEPT = (
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "CUDA_VISIBLE_DEVICES",
+    "GLOO_SOCKET_IFNAME",
+    "HANDSON_FRAMEWORKS",
+)
 BUSY = 20  # times as long as on an idle machine that something may take where many processes want each core
 SECRET = tuple(map(str, (COURSE / "solutions", COURSE / "tests", *sorted((COURSE / "grader").rglob("instructors")))))
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of each process, unless a comment says otherwise. At the limit of CPU time the process gets SIGXCPU, then SIGKILL; at
-    the other limits system calls fail."""
+    """The limits of each process, unless a comment says otherwise. At the limit of CPU time the process gets SIGXCPU,
+    then SIGKILL; at the other limits system calls fail."""
 
     cpu_seconds: float = 60
-    wall_seconds: float = 120  # of a whole run, without those in which other programs had its cores; the box enforces it
-    waiting_seconds: float = 60  # of a whole run in which no process computes; the box enforces it
-    memory_bytes: int = 4096 * MIB  # address space that a process may add to what it has at the start; a control group's memory
-    memory_together: int = 2  # times memory_bytes that all processes of a run may have in memory; the box enforces it
+    # of a whole run, without those in which other programs had its cores; the watcher enforces it
+    wall_seconds: float = 120
+    waiting_seconds: float = 60  # of a whole run in which no process computes; the watcher enforces it
+    # address space that a process may add to what it has at the start; a control group's memory
+    memory_bytes: int = 4096 * MIB
+    # times memory_bytes that all processes of a run may have in memory; the watcher enforces it
+    memory_together: int = 2
     processes: int = 128  # processes and threads of all ranks together
     open_files: int = 256
     file_bytes: int = 64 * MIB  # of one file
@@ -33,7 +46,8 @@ class Limits:
 
 @dataclass(frozen=True)
 class Confinement:
-    """What a sandbox shows. `readable`: paths of files and folders; `workplace`: the folder in which its processes start and may write.
+    """What a sandbox shows. `readable`: paths of files and folders; `workplace`: the folder in which its processes
+    start and may write.
 
     With a mount namespace, the workplace is a copy in memory: what is written into it is lost when the sandbox ends.
     """
@@ -50,13 +64,14 @@ def address_space():
 
 
 def threads_of_user():
-    """The threads of this user on the whole machine. Without a user namespace the kernel counts them all; for root it counts none: 0."""
+    """The threads of this user on the whole machine. Without a user namespace the kernel counts them all; for root it
+    counts none: 0."""
     return sum(len(linux.threads(process)) for process in linux.pids_of_user()) if os.getuid() else 0
 
 
 def set_limits(limits, space, processes):
-    """Set `limits` on this process. space: bytes of address space that it has now; processes: the most that the kernel may count for
-    its user."""
+    """Set `limits` on this process. space: bytes of address space that it has now; processes: the most that the kernel
+    may count for its user."""
     cpu = max(1, round(limits.cpu_seconds))
     _limit(resource.RLIMIT_AS, space + limits.memory_bytes)
     _limit(resource.RLIMIT_CPU, cpu, cpu + 1)
@@ -80,12 +95,14 @@ def _limit(kind, soft, hard=None):
 
 
 def _first_environment():
-    """(begin, end) of the memory in which the kernel put this process's first environment: proc_pid_stat(5), env_start and env_end."""
+    """(begin, end) of the memory in which the kernel put this process's first environment: proc_pid_stat(5), env_start
+    and env_end."""
     fields = linux.stat("self")
     return int(fields[47]), int(fields[48])
 
 
-FIRST_ENVIRONMENT = _first_environment()  # read now, since some sandboxes have no /proc; it is the same in forked processes
+# read now, since some sandboxes have no /proc; it is the same in forked processes
+FIRST_ENVIRONMENT = _first_environment()
 
 
 def harmless_environment(workplace):
@@ -102,7 +119,8 @@ def harmless_environment(workplace):
 
 
 def clean_environment(workplace):
-    """Leave only harmless variables, and clear the memory that /proc/self/environ shows: it would keep variables that were removed."""
+    """Leave only harmless variables, and clear the memory that /proc/self/environ shows: it would keep variables that
+    were removed."""
     harmless = harmless_environment(workplace)
     os.environ.clear()
     start, end = FIRST_ENVIRONMENT

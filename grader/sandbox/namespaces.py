@@ -1,6 +1,7 @@
 """Gives a process a machine of its own in new namespaces: file tree, network, processes and hostname (namespaces(7)).
 
-Root makes them directly, and then becomes an otherwise unused user. An ordinary user first makes a user namespace, which allows the rest.
+Root makes them directly, and then becomes an otherwise unused user. An ordinary user first makes a user namespace,
+which allows the rest.
 """
 
 import errno
@@ -22,16 +23,22 @@ INSIDE = 1000  # an ordinary user's number inside of the user namespace
 SIOCSIFFLAGS, UP_AND_RUNNING = 0x8914, 0x41
 
 DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom"))
-ETC = tuple(f"/etc/{name}" for name in ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "alternatives", "fonts"))
+ETC = tuple(
+    f"/etc/{name}" for name in ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "alternatives", "fonts")
+)
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", *ETC)
 OLD = "/.old"
 ORPHANS_DIE = 60  # seconds, on a busy machine
 
 
 def interpreter_paths():
-    """The folders outside of SYSTEM that this Python and its installed packages need. A folder that a link leads to is there under both
-    names, since the kernel tells the paths of libraries in use without links."""
-    paths = [sys.prefix, sys.base_prefix, *(path for path in sys.path if path.endswith(("site-packages", "dist-packages")))]
+    """The folders outside of SYSTEM that this Python and its installed packages need. A folder that a link leads to is
+    there under both names, since the kernel tells the paths of libraries in use without links."""
+    paths = [
+        sys.prefix,
+        sys.base_prefix,
+        *(path for path in sys.path if path.endswith(("site-packages", "dist-packages"))),
+    ]
     kept = []
     for path in dict.fromkeys([*map(os.path.abspath, paths), *map(os.path.realpath, paths)]):
         if os.path.isdir(path) and not any(Path(path).is_relative_to(shown) for shown in (*SYSTEM, *kept)):
@@ -63,7 +70,8 @@ def give_up_power(user):
 
 
 def wait_for(first):
-    """Wait for the child `first`, kill the processes that it leaves, and end with its exit status, or 128 plus the number of its signal."""
+    """Wait for the child `first`, kill the processes that it leaves, and end with its exit status, or 128 plus the
+    number of its signal."""
     _, status = os.waitpid(first, 0)
     _kill_orphans()
     code = os.waitstatus_to_exitcode(status)
@@ -71,7 +79,8 @@ def wait_for(first):
 
 
 def _kill_orphans():
-    """Kill all children of this process, and the orphans that it adopts, until there are none. Only without a PID namespace are there any."""
+    """Kill all children of this process, and the orphans that it adopts, until there are none. Only without a PID
+    namespace are there any."""
     end = time.monotonic() + ORPHANS_DIE
     while time.monotonic() < end:
         try:
@@ -98,10 +107,11 @@ def new_names():
 
 
 def new_files(readable, workplace, size, user, hidden=()):
-    """Make a file tree of SYSTEM, of `readable` without the folders in `hidden`, and of a copy of `workplace` in memory.
+    """Make a file tree of SYSTEM, of `readable` without the folders in `hidden`, and of a copy of `workplace` in
+    memory.
 
-    What `user` writes takes at most `size` bytes. Call it in the first process of a PID namespace, so that /proc shows only the sandbox's
-    processes. If the kernel allows no new /proc, there is none.
+    What `user` writes takes at most `size` bytes. Call it in the first process of a PID namespace, so that /proc shows
+    only the sandbox's processes. If the kernel allows no new /proc, there is none.
     """
     os.umask(0o022)  # with a stricter umask, as in PBS jobs, `user` could not enter the folders made here
     shown = {path: os.path.realpath(path) for path in (*SYSTEM, *readable)}

@@ -1,1 +1,2 @@
-"""The units: a folder for each, which says what is checked in solutions/NN_topic. grader/course.py finds them by their names."""
+"""The units: a folder for each, which says what is checked in solutions/NN_topic. grader/course.py finds them by their
+names."""

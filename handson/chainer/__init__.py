@@ -1,17 +1,19 @@
 """The Chainer track: what Chainer 7 needs to run today, and what it lacks on a machine without GPUs.
 
-``import handson.chainer`` above ``import chainer`` is all that a script, an MPI rank, a notebook or an engine has to do.
-``updaters`` has MultiprocessParallelUpdater for CPUs; ``communicators`` and ``optimizers`` have what ChainerMN lacks on CPUs;
-``evaluators`` has an Evaluator that counts every sample once. Inside this package, ``chainer`` is always the real Chainer.
+``import handson.chainer`` above ``import chainer`` is all that a script, an MPI rank, a notebook or an engine has to
+do. ``updaters`` has MultiprocessParallelUpdater for CPUs; ``communicators`` and ``optimizers`` have what ChainerMN
+lacks on CPUs; ``evaluators`` has an Evaluator that counts every sample once. Inside this package, ``chainer`` is always
+the real Chainer.
 """
 
 from handson.chainer import compat
+
 from handson.profiling import recorders
-from handson.training import mpi, supervisor
+from handson.training import mpi, rank_parent
 from handson.training.options import under_mpiexec
 
 if under_mpiexec():
-    supervisor.watch()
+    rank_parent.watch()
     mpi.start()  # ChainerMN would wait for the other ranks without a limit
 compat.import_chainer()
 recorders.begin("chainer")

@@ -1,8 +1,11 @@
-"""ChainerMN's create_communicator for the lecture's names on any machine. If a communicator cannot run, another one runs, and a line says why.
+"""ChainerMN's create_communicator for the lecture's names on any machine. If a communicator cannot run, another one
+runs, and a line says why.
 
-Chainer's own communicators need GPUs, except ``naive``. This module adds what ``naive`` lacks on CPUs: gradients that are sent as
-float16, a check that all ranks have the same model, and the intra_rank of virtual nodes.
+Chainer's own communicators need GPUs, except ``naive``. This module adds what ``naive`` lacks on CPUs: gradients that
+are sent as float16, a check that all ranks have the same model, and the intra_rank of virtual nodes.
 """
+
+from handson.chainer.mean_gradients import MeanGradients
 
 import chainer
 import numpy
@@ -10,7 +13,6 @@ from chainermn import communicators, nccl
 from chainermn.communicators.naive_communicator import NaiveCommunicator
 from mpi4py import MPI
 
-from handson.chainer.mean_gradients import MeanGradients
 from handson.cluster.nodes import current_node
 from handson.errors import TrackError
 from handson.profiling import recording
@@ -23,11 +25,13 @@ GONE = ("hierarchical", "two_dimensional", "single_node")  # dropped by Chainer 
 def create_communicator(communicator_name="hierarchical", mpi_comm=None, allreduce_grad_dtype=None):
     """The communicator for a name of the lecture; rank 0 prints one line where another one takes its place.
 
-    mpi_comm: an mpi4py communicator, all ranks if None. allreduce_grad_dtype: None, "float16" or "float32", the type in which
-    gradients travel. The result's ``name`` is the name of what runs. From here on all ranks end together (``all_ranks``).
-    Raises TrackError for a name or type that does not exist.
+    mpi_comm: an mpi4py communicator, all ranks if None. allreduce_grad_dtype: None, "float16" or "float32", the type in
+    which gradients travel. The result's ``name`` is the name of what runs. From here on all ranks end together
+    (``all_ranks``). Raises TrackError for a name or type that does not exist.
     """
-    runs, why = choose(communicator_name, allreduce_grad_dtype, has_gpus=chainer.backends.cuda.available and nccl._available)
+    runs, why = choose(
+        communicator_name, allreduce_grad_dtype, has_gpus=chainer.backends.cuda.available and nccl._available
+    )
     mpi_comm = MPI.COMM_WORLD if mpi_comm is None else mpi_comm
     all_ranks.install()
     if why and mpi_comm.rank == 0:
@@ -45,28 +49,44 @@ def add_options(parser):
     """The options of a training script's parser that say how gradients travel."""
     add = parser.add_argument
     add("--communicator", default="hierarchical", metavar="NAME", help="ChainerMN's communicator (%(default)s)")
-    add("--allreduce-grad-dtype", choices=["float16", "float32"], help="type in which gradients travel (that of the parameters)")
+    add(
+        "--allreduce-grad-dtype",
+        choices=["float16", "float32"],
+        help="type in which gradients travel (that of the parameters)",
+    )
     add("--double-buffering", action="store_true", help="communicate the last gradients while computing the next")
 
 
 def choose(name, allreduce_grad_dtype=None, has_gpus=False):
-    """(the name of the communicator that can run here, a line that says why it is not the given one, or None). Raises TrackError."""
+    """(the name of the communicator that can run here, a line that says why it is not the given one, or None). Raises
+    TrackError."""
     if name not in NAMES:
-        raise TrackError(f"there is no communicator called {name!r}: choose one of {', '.join(NAMES)}", on_all_ranks=True)
+        raise TrackError(
+            f"there is no communicator called {name!r}: choose one of {', '.join(NAMES)}", on_all_ranks=True
+        )
     if allreduce_grad_dtype is not None and numpy.dtype(allreduce_grad_dtype).name not in ("float16", "float32"):
         raise TrackError(f"allreduce_grad_dtype must be float16 or float32, not {allreduce_grad_dtype!r}")
     if allreduce_grad_dtype is not None and name in ("flat", "non_cuda_aware"):
-        raise TrackError(f"communicator {name} sends gradients in their own type: with --allreduce-grad-dtype, use pure_nccl", on_all_ranks=True)
+        raise TrackError(
+            f"communicator {name} sends gradients in their own type: with --allreduce-grad-dtype, use pure_nccl",
+            on_all_ranks=True,
+        )
     half = allreduce_grad_dtype is not None and numpy.dtype(allreduce_grad_dtype) == numpy.float16
-    missing = "Chainer 7 no longer has it" if name in GONE else f"{'needs' if name == 'pure_nccl' else 'needs GPUs,'} CuPy and NCCL"
+    missing = (
+        "Chainer 7 no longer has it"
+        if name in GONE
+        else f"{'needs' if name == 'pure_nccl' else 'needs GPUs,'} CuPy and NCCL"
+    )
     if name == "naive" and allreduce_grad_dtype:
         return name, f"Communicator naive: gradients travel as {numpy.dtype(allreduce_grad_dtype)}, all in one message."
     if name == "naive" or has_gpus and name not in GONE:
         return name, None
     if has_gpus:
         return "pure_nccl", f"Communicator {name}: {missing}; used instead: pure_nccl, which took its place."
-    return "naive", (f"Communicator {name}: {missing}; used instead: naive, MPI on CPUs"
-                     f"{', with float16 on the wire' if half else ''}.")
+    return "naive", (
+        f"Communicator {name}: {missing}; used instead: naive, MPI on CPUs"
+        f"{', with float16 on the wire' if half else ''}."
+    )
 
 
 def _recorded(communicator):
@@ -79,7 +99,8 @@ def _recorded(communicator):
 
 
 class CpuCommunicator(NaiveCommunicator):
-    """Chainer's naive communicator, with an option for the type in which gradients are sent. Parameters keep their own type."""
+    """Chainer's naive communicator, with an option for the type in which gradients are sent. Parameters keep their own
+    type."""
 
     def __init__(self, mpi_comm, allreduce_grad_dtype=None):
         super().__init__(mpi_comm)
@@ -102,8 +123,10 @@ class CpuCommunicator(NaiveCommunicator):
             MeanGradients(self.mpi_comm, model, zero_fill, self.allreduce_grad_dtype).all_reduce()
 
     def _check_same_model(self, model):
-        mine = [(name, None if parameter.array is None else (parameter.shape, parameter.dtype.name))
-                for name, parameter in sorted(model.namedparams())]
+        mine = [
+            (name, None if parameter.array is None else (parameter.shape, parameter.dtype.name))
+            for name, parameter in sorted(model.namedparams())
+        ]
         everybodys = self.mpi_comm.allgather(mine)
         for rank, theirs in enumerate(everybodys):
             if theirs != everybodys[0]:
@@ -115,7 +138,7 @@ class CpuCommunicator(NaiveCommunicator):
         """Like Chainer's, but with the names of virtual nodes where the job has them."""
         nodes = self.mpi_comm.allgather(current_node())
         here = nodes[self.rank]
-        self._intra_rank, self._intra_size = nodes[:self.rank].count(here), nodes.count(here)
+        self._intra_rank, self._intra_size = nodes[: self.rank].count(here), nodes.count(here)
         different = list(dict.fromkeys(nodes))
         self._inter_rank, self._inter_size = different.index(here), len(different)
 

@@ -1,4 +1,5 @@
-"""Makes ``import chainer`` work, silently, on NumPy 2 and Python 3.11 to 3.13. Called once, by ``import handson.chainer``.
+"""Makes ``import chainer`` work, silently, on NumPy 2 and Python 3.11 to 3.13. Called once, by ``import
+handson.chainer``.
 
 Chainer 7.8.1 (2022) uses three things that are gone: numpy.distutils (in its environment check), ``numpy.sctypes`` and
 ``numpy.float``. NumPy itself does not change: ``hasattr(numpy, "float")`` stays False for all other code.
@@ -31,9 +32,11 @@ def import_chainer():
         if error.name != "chainer":
             raise
         del sys.modules["chainer._environment_check"]
-        raise ModuleNotFoundError("Chainer is not installed in this Python: install it with "
-                                  "PIP_CONSTRAINT=build-constraints.txt pip install -r requirements.txt",
-                                  name="chainer") from None
+        raise ModuleNotFoundError(
+            "Chainer is not installed in this Python: install it with "
+            "PIP_CONSTRAINT=build-constraints.txt pip install -r requirements.txt",
+            name="chainer",
+        ) from None
     finally:
         if lacks_sctypes:
             del numpy.sctypes
@@ -49,8 +52,10 @@ def _silent_environment_check():
 
 def _scalar_types():
     """The part of NumPy 1's ``numpy.sctypes`` that Chainer reads."""
-    return {"int": [numpy.int8, numpy.int16, numpy.int32, numpy.int64],
-            "float": [numpy.float16, numpy.float32, numpy.float64, numpy.longdouble]}
+    return {
+        "int": [numpy.int8, numpy.int16, numpy.int32, numpy.int64],
+        "float": [numpy.float16, numpy.float32, numpy.float64, numpy.longdouble],
+    }
 
 
 def _give_old_numpy_names():
@@ -68,5 +73,10 @@ def _give_old_numpy_names():
 
 def _with_globals(function, **names):
     """The same function with other globals: ``names`` replace those of its module."""
-    return types.FunctionType(function.__code__, {**function.__globals__, **names}, function.__name__,
-                              function.__defaults__, function.__closure__)
+    return types.FunctionType(
+        function.__code__,
+        {**function.__globals__, **names},
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )

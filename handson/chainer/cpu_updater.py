@@ -1,7 +1,8 @@
-"""Chainer's MultiprocessParallelUpdater for a machine without GPUs. Scripts import it from ``handson.chainer.updaters``.
+"""Chainer's MultiprocessParallelUpdater for a machine without GPUs. Scripts import it from
+``handson.chainer.updaters``.
 
-One worker process for each device but the main one. In every step each device takes a batch of its own iterator and leaves
-its gradients in shared memory; the main device adds them up, updates, and hands the new parameters to all.
+One worker process for each device but the main one. In every step each device takes a batch of its own iterator and
+leaves its gradients in shared memory; the main device adds them up, updates, and hands the new parameters to all.
 """
 
 import math
@@ -11,16 +12,17 @@ import warnings
 from multiprocessing import get_context, util
 from numbers import Integral
 
+from handson.chainer import shared_arrays, threads, worker
+from handson.chainer.worker_handle import WorkerHandle, end_workers
+
 import chainer
 from chainer import optimizers
 from chainer.dataset import convert
 from chainer.training.updaters import StandardUpdater
 
-from handson.chainer import shared_arrays, threads, worker
-from handson.chainer.worker_handle import WorkerHandle, end_workers
 from handson.errors import TrackError
 from handson.profiling import recording
-from handson.training import virtual_gpus, watchdog
+from handson.training import progress, virtual_gpus
 from handson.training.banner import device_names
 from handson.training.worker_processes import deaf_to_ctrl_c
 
@@ -28,10 +30,11 @@ from handson.training.worker_processes import deaf_to_ctrl_c
 class MultiprocessParallelUpdater(StandardUpdater):
     """Data-parallel updates on several cores: Chainer's constructor and semantics, with virtual GPUs for devices.
 
-    iterators: one for each device, of equally many samples and equal batch sizes; devices: name -> id with a ``"main"``, or a
-    list whose first is main. The optimizer's learning rate is divided by the number of devices, since gradients are summed.
-    Reports come from the main device alone, as in Chainer. Beyond Chainer, a snapshot holds the position of every iterator.
-    Raises TrackError for arguments that cannot work, and WorkerError in an update when a worker has failed.
+    iterators: one for each device, of equally many samples and equal batch sizes; devices: name -> id with a
+    ``"main"``, or a list whose first is main. The optimizer's learning rate is divided by the number of devices, since
+    gradients are summed. Reports come from the main device alone, as in Chainer. Beyond Chainer, a snapshot holds the
+    position of every iterator. Raises TrackError for arguments that cannot work, and WorkerError in an update when a
+    worker has failed.
     """
 
     step_limit = None  # seconds a worker may take for one step before it counts as hanging; None: the run's --patience
@@ -73,12 +76,24 @@ class MultiprocessParallelUpdater(StandardUpdater):
         try:
             with deaf_to_ctrl_c():
                 for index, (name, iterator) in enumerate(self._others.items(), start=1):
-                    self._workers.append(WorkerHandle(context, name, index, self._devices[name], self._workers, memory, arrays,
-                                                      (model, self.converter, iterator)))
+                    self._workers.append(
+                        WorkerHandle(
+                            context,
+                            name,
+                            index,
+                            self._devices[name],
+                            self._workers,
+                            memory,
+                            arrays,
+                            (model, self.converter, iterator),
+                        )
+                    )
         except (pickle.PicklingError, TypeError, AttributeError) as error:
             self._stop(limit=0)
-            raise TrackError(f"the model, converter or iterator cannot be sent to the worker of device {name!r} ({error}): "
-                             "define what they are made of at the top level of a module") from None
+            raise TrackError(
+                f"the model, converter or iterator cannot be sent to the worker of device {name!r} ({error}): "
+                "define what they are made of at the top level of a module"
+            ) from None
         virtual_gpus.pin(self._devices["main"])  # only now: the workers inherit the cores of this process
 
     def update_core(self):
@@ -105,8 +120,10 @@ class MultiprocessParallelUpdater(StandardUpdater):
                 for name, iterator in self._others.items():
                     iterator.serialize(serializer["iterator:" + name])
             except KeyError as error:
-                raise TrackError(f"the snapshot has no {error.args[0]}: it comes from a run with other devices than "
-                                 f"{', '.join(self._devices)}") from None
+                raise TrackError(
+                    f"the snapshot has no {error.args[0]}: it comes from a run with other devices than "
+                    f"{', '.join(self._devices)}"
+                ) from None
         elif isinstance(serializer, chainer.Deserializer):
             raise TrackError("a snapshot must be loaded before the first update: the workers have started already")
         else:
@@ -136,7 +153,7 @@ class MultiprocessParallelUpdater(StandardUpdater):
         self._or_stop(lambda one: one.ask(order))
 
     def _answers(self):
-        return self._or_stop(lambda one: one.answer(self.step_limit or watchdog.limit or math.inf))
+        return self._or_stop(lambda one: one.answer(self.step_limit or progress.limit or math.inf))
 
     def _or_stop(self, action):
         try:
@@ -168,7 +185,9 @@ def _read_devices(devices):
     if not isinstance(devices, dict):
         raise TrackError(f"devices must be names and ids such as {{'main': 0, 'gpu1': 1}}, not {devices!r}")
     if "main" not in devices:
-        raise TrackError(f"devices must have one called 'main', which updates the parameters; there are {list(devices)}")
+        raise TrackError(
+            f"devices must have one called 'main', which updates the parameters; there are {list(devices)}"
+        )
     for name, gpu in devices.items():
         if not isinstance(gpu, Integral) or gpu < 0:
             raise TrackError(f"device {name!r} must have an id of 0 or more, not {gpu!r}")
@@ -177,16 +196,23 @@ def _read_devices(devices):
 
 def _check_iterators(iterators, devices):
     if len(iterators) != len(devices):
-        raise TrackError(f"there must be one iterator per device, but there are {len(iterators)} iterators and "
-                         f"{len(devices)} devices: split the data set with split_dataset_n_random(dataset, {len(devices)})")
-    for what, numbers in (("data sets of different lengths", [len(iterator.dataset) for iterator in iterators]),
-                          ("different batch sizes", [getattr(iterator, "batch_size", None) for iterator in iterators])):
+        raise TrackError(
+            f"there must be one iterator per device, but there are {len(iterators)} iterators and "
+            f"{len(devices)} devices: split the data set with split_dataset_n_random(dataset, {len(devices)})"
+        )
+    for what, numbers in (
+        ("data sets of different lengths", [len(iterator.dataset) for iterator in iterators]),
+        ("different batch sizes", [getattr(iterator, "batch_size", None) for iterator in iterators]),
+    ):
         if len(set(numbers)) > 1:
-            raise TrackError(f"the iterators have {what}: {', '.join(map(str, numbers))}; all devices must do the same work")
+            raise TrackError(
+                f"the iterators have {what}: {', '.join(map(str, numbers))}; all devices must do the same work"
+            )
 
 
 def _divide_step(optimizer, devices):
-    """Scales the optimizer so that a step with the devices' summed gradients is as long as one with their mean; warns, as Chainer does."""
+    """Scales the optimizer so that a step with the devices' summed gradients is as long as one with their mean; warns,
+    as Chainer does."""
     if isinstance(optimizer, (optimizers.Adam, optimizers.AdaGrad, optimizers.RMSprop)):
         name, value = "eps", optimizer.eps * devices
     elif isinstance(optimizer, (optimizers.RMSpropGraves, optimizers.AdaDelta)):
@@ -196,5 +222,9 @@ def _divide_step(optimizer, devices):
     else:
         return
     setattr(optimizer, name, value)
-    warnings.warn(f"optimizer.{name} is changed to {value} by MultiprocessParallelUpdater for new batch size: the gradients of its "
-                  f"{devices} devices are added up, not averaged, so an update must be scaled down to be that of their mean.", stacklevel=3)
+    warnings.warn(
+        f"optimizer.{name} is changed to {value} by MultiprocessParallelUpdater for new batch size: the gradients of"
+        f" its {devices} devices are added up, not averaged, so an update must be scaled down to be that of their"
+        " mean.",
+        stacklevel=3,
+    )

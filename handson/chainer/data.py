@@ -1,4 +1,5 @@
-"""Batches for Chainer's iterators and updaters: enlarged images, and an order of samples that a snapshot can continue."""
+"""Batches for Chainer's iterators and updaters: enlarged images, and an order of samples that a snapshot can
+continue."""
 
 import numpy
 from chainer.dataset import concat_examples
@@ -8,7 +9,8 @@ from handson.training.data import enlarge
 
 
 class Shuffle(OrderSampler):
-    """An order for each epoch that depends only on `seed` and the order of the epoch before, so that a resumed run shuffles in the same way."""
+    """An order for each epoch that depends only on `seed` and the order of the epoch before, so that a resumed run
+    shuffles in the same way."""
 
     def __init__(self, seed):
         self.seed = seed

@@ -1,8 +1,9 @@
 """The device a worker trains on: a GPU through CuPy, or a virtual one (a core) where there is none."""
 
+from handson.chainer.threads import set_blas_threads
+
 import chainer
 
-from handson.chainer.threads import set_blas_threads
 from handson.errors import TrackError
 from handson.training import options, virtual_gpus
 
@@ -16,7 +17,8 @@ def count():
 
 
 def use(gpu):
-    """Make this process train on GPU `gpu`, and return Chainer's device. A virtual GPU pins it to one core, with one thread."""
+    """Make this process train on GPU `gpu`, and return Chainer's device. A virtual GPU pins it to one core, with one
+    thread."""
     if HAS_GPUS:
         device = chainer.get_device(f"@cupy:{gpu}")
         device.use()
@@ -27,7 +29,8 @@ def use(gpu):
 
 
 def place(gpu):
-    """What a worker on GPU `gpu` of this machine uses: the GPU's id, or the core of a virtual GPU. Raises TrackError."""
+    """What a worker on GPU `gpu` of this machine uses: the GPU's id, or the core of a virtual GPU. Raises
+    TrackError."""
     if gpu >= count():
         kind = "GPU" if HAS_GPUS else "virtual GPU"
         raise TrackError(f"-g: there is no {kind} {gpu}; this machine has {kind}s 0 to {count() - 1}")
@@ -35,7 +38,8 @@ def place(gpu):
 
 
 def describe(gpus, places=None):
-    """Words for the output: the devices of workers on `gpus`, at `places` ((machine, place) of each; all on this one by default)."""
+    """Words for the output: the devices of workers on `gpus`, at `places` ((machine, place) of each; all on this one by
+    default)."""
     places = places or [("here", place(gpu)) for gpu in gpus]
     if not HAS_GPUS:
         return virtual_gpus.describe(places)
@@ -43,12 +47,14 @@ def describe(gpus, places=None):
 
 
 def main(gpus):
-    """Chainer's device for the main process of a MultiprocessParallelUpdater. (The updater pins that process itself.)"""
+    """Chainer's device for the main process of a MultiprocessParallelUpdater. (The updater pins that process
+    itself.)"""
     return chainer.get_device(f"@cupy:{gpus[0]}" if HAS_GPUS else "@numpy")
 
 
 def settle(comm, args):
-    """Called by all ranks: check that they have the same options, and settle in args.gpu which GPU each rank of a node uses.
+    """Called by all ranks: check that they have the same options, and settle in args.gpu which GPU each rank of a node
+    uses.
 
     `comm` notes whether double buffering was asked for, for `add_reports` to check.
     Returns words for the devices of all ranks. Raises TrackError, on all ranks.
@@ -57,7 +63,8 @@ def settle(comm, args):
     asked = comm.mpi_comm.allgather(vars(args) | {"out": None, "resume": vars(args).get("resume") and "a snapshot"})
     if difference := options.difference(asked):
         raise TrackError(difference, on_all_ranks=True)
-    vars(comm)["double_buffering"] = vars(args).get("double_buffering")  # the communicator refuses ordinary setting of attributes
+    # the communicator refuses ordinary setting of attributes
+    vars(comm)["double_buffering"] = vars(args).get("double_buffering")
     args.gpu = args.gpu or [gpu % count() for gpu in range(comm.intra_size)]
     problems = comm.mpi_comm.allgather(_problem(args.gpu, comm))
     if any(problems):
@@ -68,7 +75,10 @@ def settle(comm, args):
 
 def _problem(gpus, comm):
     if len(gpus) < comm.intra_size:
-        return f"-g names {len(gpus)} GPU{'s' * (len(gpus) > 1)}, but there are {comm.intra_size} ranks on a node: name one for each"
+        return (
+            f"-g names {len(gpus)} GPU{'s' * (len(gpus) > 1)}, but there are {comm.intra_size} ranks on a node: name"
+            " one for each"
+        )
     try:
         place(gpus[comm.intra_rank])
     except TrackError as error:

@@ -1,7 +1,9 @@
-"""An Evaluator whose result is the mean over samples, for one process or, by create_multi_node_evaluator, for any number.
+"""An Evaluator whose result is the mean over samples, for one process or, by create_multi_node_evaluator, for any
+number.
 
-Chainer's own takes the mean of the batches' means, in which each sample of a small last batch weighs more than the others. ChainerMN
-then takes the mean of the ranks' means, so that the result changes with the batch size and the number of ranks.
+Chainer's own takes the mean of the batches' means, in which each sample of a small last batch weighs more than the
+others. ChainerMN then takes the mean of the ranks' means, so that the result changes with the batch size and the number
+of ranks.
 """
 
 import collections
@@ -14,14 +16,15 @@ from chainer.training import extensions
 
 from handson.profiling import recording
 from handson.profiling.timeline import EVALUATION
-from handson.training import watchdog
+from handson.training import progress
 
 
 class Evaluator(extensions.Evaluator):
     """Chainer's Evaluator, exact: every sample of all ranks weighs the same, whatever the batches and ranks.
 
-    The model must report means over the batch it is given, as Classifier does. Ranks may have different numbers of samples, even
-    none: scatter the test set by ``scatter_dataset(test, comm, force_equal_length=False)``, which duplicates none.
+    The model must report means over the batch it is given, as Classifier does. Ranks may have different numbers of
+    samples, even none: scatter the test set by ``scatter_dataset(test, comm, force_equal_length=False)``, which
+    duplicates none.
     """
 
     def evaluate(self):
@@ -58,7 +61,7 @@ class Evaluator(extensions.Evaluator):
                 value = value.array if isinstance(value, chainer.Variable) else value
                 totals[name][0].append(float(value) * len(batch))
                 totals[name][1] += len(batch)
-            watchdog.progress()
+            progress.progress()
         return dict(totals)
 
 
@@ -66,5 +69,7 @@ def _sum(totals_of_ranks):
     """One dict of name -> (sums, samples) from several."""
     names = {name for totals in totals_of_ranks for name in totals}
     parts = {name: [totals[name] for totals in totals_of_ranks if name in totals] for name in names}
-    return {name: ([value for sums, _ in some for value in sums], sum(samples for _, samples in some))
-            for name, some in parts.items()}
+    return {
+        name: ([value for sums, _ in some for value in sums], sum(samples for _, samples in some))
+        for name, some in parts.items()
+    }

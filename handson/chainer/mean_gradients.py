@@ -1,4 +1,5 @@
-"""The mean of all ranks' gradients by one all-reduce of MPI over one buffer, at once or while the next batch is computed."""
+"""The mean of all ranks' gradients by one all-reduce of MPI over one buffer, at once or while the next batch is
+computed."""
 
 import functools
 import threading
@@ -11,16 +12,18 @@ from mpi4py import MPI
 from handson.profiling import recording
 
 POLL = 0.001  # seconds between two looks at an all-reduce in flight
-# Measured with MPICH 5.0, two ranks of one core each, 250 ms of computation a step, 12 MB of gradients at 300 Mbit/s, which take 340 to
-# 540 ms. Communication that computation did not hide: 740 ms without looks; 293 ms with a look every 0.1 ms, 134 ms every 0.5 ms, 59 ms
-# every 2 ms, 287 ms every 10 ms; 296 ms with MPICH's own thread (MPIR_CVAR_ASYNC_PROGRESS=1), which takes half of the core.
+# Measured with MPICH 5.0, two ranks of one core each, 250 ms of computation a step, 12 MB of gradients at 300 Mbit/s,
+# which take 340 to 540 ms. Communication that computation did not hide: 740 ms without looks; 293 ms with a look every
+# 0.1 ms, 134 ms every 0.5 ms, 59 ms every 2 ms, 287 ms every 10 ms; 296 ms with MPICH's own thread
+# (MPIR_CVAR_ASYNC_PROGRESS=1), which takes half of the core.
 
 
 class MeanGradients:
     """The gradients of a model on their way to their mean: ``all_reduce()``, or ``start()`` and later ``wait()``.
 
-    dtype: the type in which they travel and are summed; None: their own. The mean is taken in the parameters' own type. With
-    float16 a sum beyond 65,504 becomes infinite, as with Chainer's pure_nccl. zero_fill: count a missing gradient as zeros.
+    dtype: the type in which they travel and are summed; None: their own. The mean is taken in the parameters' own type.
+    With float16 a sum beyond 65,504 becomes infinite, as with Chainer's pure_nccl. zero_fill: count a missing gradient
+    as zeros.
     """
 
     def __init__(self, mpi_comm, model, zero_fill, dtype=None):
@@ -64,7 +67,7 @@ class MeanGradients:
     def _unpack(self):
         offset = 0
         for gradient in self._gradients:
-            gradient[...] = self._buffer[offset:offset + gradient.size].reshape(gradient.shape)
+            gradient[...] = self._buffer[offset : offset + gradient.size].reshape(gradient.shape)
             gradient *= 1 / self._comm.size
             offset += gradient.size
 

@@ -13,8 +13,8 @@ LARGE = 64 * 64  # pixels of an image; for larger images a convolution takes the
 class Convolution2D(L.Convolution2D):
     """Chainer's, which takes large images one by one on a CPU: the same sums, in half the time.
 
-    Chainer copies every patch under the kernel into a matrix, 39 MB for 32 images of 256 x 256 pixels, and makes another copy to
-    transpose it. The matrix of a single image needs no second copy, and fits into the cache.
+    Chainer copies every patch under the kernel into a matrix, 39 MB for 32 images of 256 x 256 pixels, and makes
+    another copy to transpose it. The matrix of a single image needs no second copy, and fits into the cache.
     """
 
     def forward(self, images):
@@ -48,7 +48,8 @@ class ConvNet(chainer.Sequential):
 
 
 class WideNet(chainer.Sequential):
-    """Images (N, 3, H, W), H = W a multiple of 16, to class scores (N, classes): most of its 136,000 parameters are in one dense layer."""
+    """Images (N, 3, H, W), H = W a multiple of 16, to class scores (N, classes): most of its 136,000 parameters are in
+    one dense layer."""
 
     def __init__(self, classes=10):
         super().__init__(
@@ -68,7 +69,8 @@ def max_pooling_to_8(images):
 
 
 def adaptive_average_pooling(images, size=4):
-    """Means over a grid of size x size regions, whatever the images' size: (N, C, H, W) -> (N, C, size, size), as torch does."""
+    """Means over a grid of size x size regions, whatever the images' size: (N, C, H, W) -> (N, C, size, size), as torch
+    does."""
     for axis in (2, 3):
         means = images.xp.asarray(_means(images.shape[axis], size))
         images = F.moveaxis(F.tensordot(images, means, axes=([axis], [1])), -1, axis)
@@ -76,7 +78,8 @@ def adaptive_average_pooling(images, size=4):
 
 
 def _means(length, parts):
-    """The matrix (parts, length) that takes the mean over each of `parts` regions; they overlap if `length` is no multiple of `parts`."""
+    """The matrix (parts, length) that takes the mean over each of `parts` regions; they overlap if `length` is no
+    multiple of `parts`."""
     matrix = numpy.zeros((parts, length), "float32")
     for part in range(parts):
         begin, end = part * length // parts, -(-(part + 1) * length // parts)

@@ -4,21 +4,22 @@ import atexit
 import copy
 import weakref
 
+from handson.chainer.mean_gradients import MeanGradients
+
 import chainer
 import numpy
 from chainermn.communicators.pure_nccl_communicator import PureNcclCommunicator
 from chainermn.optimizers import _DoubleBufferingOptimizer, _MultiNodeOptimizer
 from chainermn.optimizers import create_multi_node_optimizer as create_chainermns
 
-from handson.chainer.mean_gradients import MeanGradients
-
 
 def create_multi_node_optimizer(actual_optimizer, communicator, double_buffering=False, zero_fill=True):
     """A Chainer optimizer that updates with the mean of all ranks' gradients; ChainerMN's arguments.
 
-    With double_buffering an update applies the mean of the batch before, whose all-reduce ran while this batch was computed.
-    The first update only makes parameters equal, and the second only starts an all-reduce, as in ChainerMN on GPUs. Loading
-    a snapshot makes parameters equal as well, so that a resumed run loses no update (but for double buffering on GPUs).
+    With double_buffering an update applies the mean of the batch before, whose all-reduce ran while this batch was
+    computed. The first update only makes parameters equal, and the second only starts an all-reduce, as in ChainerMN on
+    GPUs. Loading a snapshot makes parameters equal as well, so that a resumed run loses no update (but for double
+    buffering on GPUs).
     """
     if not double_buffering:
         return MultiNodeOptimizer(actual_optimizer, communicator, zero_fill)
@@ -28,7 +29,8 @@ def create_multi_node_optimizer(actual_optimizer, communicator, double_buffering
 
 
 class MultiNodeOptimizer(_MultiNodeOptimizer):
-    """ChainerMN's, but the first update after loading a snapshot is a real one: all ranks have equal parameters already."""
+    """ChainerMN's, but the first update after loading a snapshot is a real one: all ranks have equal parameters
+    already."""
 
     def serialize(self, serializer):
         self.actual_optimizer.serialize(serializer)
@@ -37,14 +39,22 @@ class MultiNodeOptimizer(_MultiNodeOptimizer):
 
 
 class DoubleBufferingOptimizer(_DoubleBufferingOptimizer):
-    """ChainerMN's, with a non-blocking all-reduce of MPI in place of a CUDA stream. Snapshots hold the gradients in flight."""
+    """ChainerMN's, with a non-blocking all-reduce of MPI in place of a CUDA stream. Snapshots hold the gradients in
+    flight."""
 
     def __init__(self, actual_optimizer, communicator, zero_fill):
         # ChainerMN's optimizers pass all other attributes on to the actual optimizer.
         attributes = vars(self)
-        attributes.update(actual_optimizer=actual_optimizer, communicator=communicator, zero_fill=zero_fill,
-                          needs_update=False, communicated_target=None, target_params_list=[[], []],
-                          in_flight=None, mpi_comm=communicator.mpi_comm.Dup())
+        attributes.update(
+            actual_optimizer=actual_optimizer,
+            communicator=communicator,
+            zero_fill=zero_fill,
+            needs_update=False,
+            communicated_target=None,
+            target_params_list=[[], []],
+            in_flight=None,
+            mpi_comm=communicator.mpi_comm.Dup(),
+        )
         weak = weakref.ref(self)
         atexit.register(lambda: weak() and weak().wait())  # MPI cannot end with an all-reduce in flight
 
@@ -58,8 +68,10 @@ class DoubleBufferingOptimizer(_DoubleBufferingOptimizer):
         self.wait()
         if isinstance(serializer, chainer.Deserializer):
             double = copy.deepcopy(self.target)
-            vars(self).update(communicated_target=double,
-                              target_params_list=[sorted(model.namedparams()) for model in (self.target, double)])
+            vars(self).update(
+                communicated_target=double,
+                target_params_list=[sorted(model.namedparams()) for model in (self.target, double)],
+            )
         vars(self)["needs_update"] = serializer("needs_update", self.needs_update)
         for name, parameter in self.target_params_list[1]:
             if parameter.array is not None:

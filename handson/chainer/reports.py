@@ -1,15 +1,17 @@
-"""The extensions that all trainers have in common: the lecture's table, snapshots, progress; and how to resume a run."""
+"""The extensions that all trainers have in common: the lecture's table, snapshots, progress; and how to resume a
+run."""
 
 import time
+
+from handson.chainer.evaluators import Evaluator
 
 import chainer
 import numpy
 from chainer.training import extensions
 from chainermn.optimizers import _DoubleBufferingOptimizer
 
-from handson.chainer.evaluators import Evaluator
 from handson.errors import TrackError
-from handson.training import step_times, watchdog
+from handson.training import progress, step_times
 from handson.training.banner import COLUMNS, TableOutput, on_terminal
 
 
@@ -30,8 +32,9 @@ class TimedEvaluator(Evaluator):
 def add_reports(trainer, evaluator, comm=None):
     """Let a trainer evaluate after each epoch; rank 0 keeps a log, prints the lecture's table, and writes snapshots.
 
-    comm: of a multi-node run, whose ranks all evaluate. A snapshot is `snapshot_epoch_<n>` in the output folder, written aside and
-    renamed. A terminal shows the progress, too. Raises TrackError, on all ranks, if the option --double-buffering would have no effect.
+    comm: of a multi-node run, whose ranks all evaluate. A snapshot is `snapshot_epoch_<n>` in the output folder,
+    written aside and renamed. A terminal shows the progress, too. Raises TrackError, on all ranks, if the option
+    --double-buffering would have no effect.
     """
     _note_progress(trainer.updater)
     if comm is not None:
@@ -52,24 +55,36 @@ def _note_progress(updater):
 
     def noted():
         update()
-        watchdog.progress()
+        progress.progress()
         step_times.ended(updater.get_optimizer("main").target.count_params)
 
     updater.update = noted
 
 
 def _check_double_buffering(updater, comm):
-    """Raises TrackError, on all ranks, unless the optimizer has double buffering if, and only if, the run was asked for it."""
-    has, asked = isinstance(updater.get_optimizer("main"), _DoubleBufferingOptimizer), getattr(comm, "double_buffering", None)
+    """Raises TrackError, on all ranks, unless the optimizer has double buffering if, and only if, the run was asked for
+    it."""
+    has, asked = (
+        isinstance(updater.get_optimizer("main"), _DoubleBufferingOptimizer),
+        getattr(comm, "double_buffering", None),
+    )
     if asked is not None and has != asked:
-        what = "--double-buffering would have no effect" if asked else "the optimizer has double buffering, but --double-buffering was not given"
-        raise TrackError(f"{what}: write create_multi_node_optimizer(optimizer, comm, double_buffering=args.double_buffering)", on_all_ranks=True)
+        what = (
+            "--double-buffering would have no effect"
+            if asked
+            else "the optimizer has double buffering, but --double-buffering was not given"
+        )
+        raise TrackError(
+            f"{what}: write create_multi_node_optimizer(optimizer, comm, double_buffering=args.double_buffering)",
+            on_all_ranks=True,
+        )
 
 
 def resume(trainer, path):
     """Continue the run of which `path` is a snapshot, and return the epoch to go on with; 0 when `path` is None.
 
-    Called by all ranks of a multi-node run. Raises TrackError, on all of them, if one cannot continue with the present options.
+    Called by all ranks of a multi-node run. Raises TrackError, on all of them, if one cannot continue with the present
+    options.
     """
     if path is None:
         return 0

@@ -14,7 +14,8 @@ def allocate(context, like):
 
 
 def views(memory, like):
-    """The arrays in ``memory``: a list of the shapes and dtypes of ``like``. What is written to them, all processes see."""
+    """The arrays in ``memory``: a list of the shapes and dtypes of ``like``. What is written to them, all processes
+    see."""
     arrays, offset = [], 0
     for array in like:
         arrays.append(numpy.frombuffer(memory, array.dtype, array.size, offset).reshape(array.shape))

@@ -1,15 +1,18 @@
-"""What the Chainer track's train_pipeline.py needs beside its lesson: options, what is refused before anybody waits, layers and batches."""
+"""What the Chainer track's train_pipeline.py needs beside its lesson: options, what is refused before anybody waits,
+layers and batches."""
+
+from handson.chainer import data, transformer
 
 import chainer
 import numpy
 from chainer.iterators import SerialIterator
 
 from handson import pipelines
-from handson.chainer import data, transformer
 from handson.errors import TrackError
-from handson.training import compared_methods, transformer_options, watchdog
+from handson.training import method_runs, progress, transformer_options
 
-chainer.disable_experimental_feature_warning = True  # ChainerMN's links and functions of model parallelism have been "experimental" since 2018
+# ChainerMN's links and functions of model parallelism have been "experimental" since 2018
+chainer.disable_experimental_feature_warning = True
 
 
 def check(comm, args, micro_batches):
@@ -19,7 +22,8 @@ def check(comm, args, micro_batches):
 
 
 def part(comm, args, classes):
-    """The layers of this rank's stage as a Sequential, with the parameters that they have in the whole network. Raises TrackError."""
+    """The layers of this rank's stage as a Sequential, with the parameters that they have in the whole network. Raises
+    TrackError."""
     if problem := transformer_options.problem(args):
         raise TrackError(problem, on_all_ranks=True)
     numpy.random.seed(args.seed)
@@ -30,14 +34,15 @@ def part(comm, args, classes):
 
 
 def batches(train_set, args, device):
-    """The whole batches of an epoch after the other: images (N, 3, size, size) and labels (N,). All ranks get the same ones."""
+    """The whole batches of an epoch after the other: images (N, 3, size, size) and labels (N,). All ranks get the same
+    ones."""
     convert, order = data.Enlarge(args.size), data.Shuffle(args.seed)
     for batch in SerialIterator(train_set, args.batchsize, order_sampler=order):
-        watchdog.progress()
+        progress.progress()
         yield convert(batch, device)
 
 
-class Progress(compared_methods.Losses):
+class Progress(method_runs.Losses):
     """The table of a training whose loss the last rank has."""
 
     def __init__(self, comm, method):

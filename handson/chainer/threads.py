@@ -8,7 +8,8 @@ from handson import linux
 def set_blas_threads(count):
     """Sets the number of threads of the OpenBLAS that NumPy has loaded; returns what it was before.
 
-    Returns None, and changes nothing, where NumPy uses another library: OMP_NUM_THREADS then sets the number of threads.
+    Returns None, and changes nothing, where NumPy uses another library: OMP_NUM_THREADS then sets the number of
+    threads.
     """
     for path in linux.mapped_files("openblas"):
         library = ctypes.CDLL(path)

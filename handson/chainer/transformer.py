@@ -1,5 +1,5 @@
-"""The network of notebook 06_model_parallel in Chainer: the layers of handson.pytorch.transformer, one by one, so that a stage makes its own
-alone."""
+"""The network of notebook 06_model_parallel in Chainer: the layers of handson.pytorch.transformer, one by one, so that
+a stage makes its own alone."""
 
 import chainer
 import chainer.functions as F

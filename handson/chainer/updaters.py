@@ -1,9 +1,10 @@
-"""MultiprocessParallelUpdater as the lecture's scripts import it: Chainer's own where it can run, else ours for CPUs."""
+"""MultiprocessParallelUpdater as the lecture's scripts import it: Chainer's own where it can run, else ours for
+CPUs."""
+
+from handson.chainer import cpu_updater
 
 from chainer.backends import cuda
 from chainer.training import updaters as chainers
-
-from handson.chainer import cpu_updater
 
 USES_GPUS = cuda.available and chainers.MultiprocessParallelUpdater.available()
 
@@ -12,5 +13,7 @@ if USES_GPUS:
     DESCRIPTION = "MultiprocessParallelUpdater: Chainer's own, on GPUs with CuPy and NCCL"
 else:
     MultiprocessParallelUpdater = cpu_updater.MultiprocessParallelUpdater
-    DESCRIPTION = ("MultiprocessParallelUpdater: handson's, one process and one pinned CPU core per device "
-                   "(Chainer's own needs CuPy and NCCL)")
+    DESCRIPTION = (
+        "MultiprocessParallelUpdater: handson's, one process and one pinned CPU core per device "
+        "(Chainer's own needs CuPy and NCCL)"
+    )

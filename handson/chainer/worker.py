@@ -1,18 +1,20 @@
-"""What a worker process of our MultiprocessParallelUpdater does, and the gradient computation that the main process shares."""
+"""What a worker process of our MultiprocessParallelUpdater does, and the gradient computation that the main process
+shares."""
 
 import contextlib
 import random
 import sys
 import traceback
 
+from handson.chainer import shared_arrays, threads
+
 import chainer
 import numpy
 from chainer.dataset import convert
 from chainer.serializers import DictionarySerializer
 
-from handson.chainer import shared_arrays, threads
 from handson.profiling import recording
-from handson.training import virtual_gpus, watchdog
+from handson.training import progress, virtual_gpus
 from handson.training.worker_processes import end_with_parent
 
 SUM = "sum of gradients"  # its name in a recording; in a worker it includes waiting until main has used the gradients
@@ -34,7 +36,8 @@ def compute_loss(model, converter, batch):
 
 
 def compute_gradients(model, converter, iterator):
-    """Leaves the gradients of the iterator's next batch in the model: zeros for a parameter that the loss does not use."""
+    """Leaves the gradients of the iterator's next batch in the model: zeros for a parameter that the loss does not
+    use."""
     loss = compute_loss(model, converter, iterator.next())
     model.cleargrads()
     loss.backward()
@@ -54,16 +57,18 @@ def unheard_reports(model):
 
 
 def work(index, gpu, pipe, ends_of_main, note, model, converter, iterator, parameter_memory, gradient_memory):
-    """The life of the worker of device number ``index``: obeys "update" and "iterator" until main sends "stop" or has ended.
+    """The life of the worker of device number ``index``: obeys "update" and "iterator" until main sends "stop" or has
+    ended.
 
     Every answer is (result, failure); failure is None or (what happened, its traceback).
     """
-    for end in ends_of_main:  # inherited by fork; while one of them is open here, workers would not notice that main has ended
+    # inherited by fork; while one of them is open here, workers would not notice that main has ended
+    for end in ends_of_main:
         end.close()
     end_with_parent()
     if note:
-        watchdog.watched_by(note)
-        watchdog.begin(watchdog.limit)
+        progress.watched_by(note)
+        progress.begin(progress.limit)
     virtual_gpus.pin(gpu)
     threads.set_blas_threads(1)
     _draw_other_random_numbers(index)
@@ -107,7 +112,8 @@ def _next_order(pipe):
 
 
 def _draw_other_random_numbers(index):
-    """Seeds dropout and the like from main's random state and the device's number: reproducible, but different on each device."""
+    """Seeds dropout and the like from main's random state and the device's number: reproducible, but different on each
+    device."""
     _, state, position, *_ = numpy.random.get_state()
     seed = [*state[:8], position, index]
     numpy.random.seed(seed)

@@ -1,28 +1,43 @@
-"""The main process's view of one worker of our MultiprocessParallelUpdater: start it, send it requests, read its answers, notice its death."""
+"""The main process's view of one worker of our MultiprocessParallelUpdater: start it, send it requests, read its
+answers, notice its death."""
 
 import contextlib
 import time
 import warnings
 
 from handson.chainer import shared_arrays, worker
+
 from handson.errors import WorkerError
-from handson.training import watchdog
+from handson.training import progress
 
 
 class WorkerHandle:
     """A worker process that has started. ``gradients``: arrays in which it leaves those of its last batch."""
 
     def __init__(self, context, name, index, gpu, earlier, parameter_memory, arrays, task):
-        """``task``: the model, converter and iterator it works on; ``earlier``: the handles of workers started before."""
+        """``task``: the model, converter and iterator it works on; ``earlier``: the handles of workers started
+        before."""
         self.name, self.gpu = name, gpu
         gradient_memory = shared_arrays.allocate(context, arrays)
         self.gradients = shared_arrays.views(gradient_memory, arrays)
         self._pipe, its_end = context.Pipe()
-        self._note = watchdog.Note()
+        self._note = progress.Note()
         forks = context.get_start_method() == "fork"
         inherited = [one._pipe for one in (*earlier, self)] if forks else []
-        self._process = context.Process(target=worker.work, name=f"MultiprocessParallelUpdater {name}",
-                                        args=(index, gpu, its_end, inherited, self._note if forks else None, *task, parameter_memory, gradient_memory))
+        self._process = context.Process(
+            target=worker.work,
+            name=f"MultiprocessParallelUpdater {name}",
+            args=(
+                index,
+                gpu,
+                its_end,
+                inherited,
+                self._note if forks else None,
+                *task,
+                parameter_memory,
+                gradient_memory,
+            ),
+        )
         with warnings.catch_warnings():
             # Python warns because of OpenBLAS's threads, but OpenBLAS can be forked.
             warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
@@ -44,7 +59,9 @@ class WorkerHandle:
                 if not self._process.is_alive() and not self._pipe.poll():
                     raise self._died()
                 if time.monotonic() > until:
-                    raise self._error(f"has not finished its step within {limit} s: {self._note.where(self._process.pid)}")
+                    raise self._error(
+                        f"has not finished its step within {limit} s: {self._note.where(self._process.pid)}"
+                    )
             answer, failure = self._pipe.recv()
         except (EOFError, OSError):
             raise self._died() from None
@@ -76,7 +93,9 @@ class WorkerHandle:
         return self._error(f"was killed by signal {-code}" if code and code < 0 else f"ended with status {code}")
 
     def _error(self, what):
-        return WorkerError(f"the worker of device {self.name!r} (virtual GPU {self.gpu}) {what}; all workers were stopped")
+        return WorkerError(
+            f"the worker of device {self.name!r} (virtual GPU {self.gpu}) {what}; all workers were stopped"
+        )
 
 
 def end_workers(workers, limit):

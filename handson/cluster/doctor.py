@@ -1,7 +1,8 @@
-"""``python -m handson doctor``: check the rungs of the troubleshooting ladder of docs/launching.md, from the bottom up, until one is broken.
+"""``python -m handson doctor``: check the rungs of the troubleshooting ladder of docs/launching.md, from the bottom up,
+until one is broken.
 
-Outside a job it looks at this machine; inside a job also at the way to the job's other nodes, up to ranks that meet. Every rung has a
-limit of seconds. Nothing is changed.
+Outside a job it looks at this machine; inside a job also at the way to the job's other nodes, up to ranks that meet.
+Every rung has a limit of seconds. Nothing is changed.
 """
 
 import concurrent.futures
@@ -34,7 +35,8 @@ MPIS = (  # name, what its version text contains, family: an mpiexec works with 
     ("MPICH", r"MPICH|HYDRA", "hydra"),
     ("Slurm's wrapper", r"mpiexec\.slurm", "slurm"),
 )
-RANK = "import os; from mpi4py import MPI; os.write(1, b'rank %d %d\\n' % (MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size))"  # in one piece
+# in one piece
+RANK = "import os; from mpi4py import MPI; os.write(1, b'rank %d %d\\n' % (MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size))"
 HOST = """
 import array, fcntl, json, socket, struct
 name = socket.gethostname()
@@ -75,7 +77,8 @@ class Note(str):
 
 
 def doctor(say=print):
-    """Check the rungs, and `say` one line for each. Returns the exit status: 0 when all are sound, 1 when one is broken."""
+    """Check the rungs, and `say` one line for each. Returns the exit status: 0 when all are sound, 1 when one is
+    broken."""
     hosts = job_hosts()
     for name, rung in HERE + (IN_JOB if hosts else ()):
         try:
@@ -87,13 +90,21 @@ def doctor(say=print):
             return 1
         say(f"{'note' if isinstance(found, Note) else 'ok':<7} {name}: {found}")
     if not hosts:
-        say("        This is no job: the rungs between the nodes of one are climbed by `qsub -j oe jobs/pbs/run_doctor.sh`.")
+        say(
+            "        This is no job: the rungs between the nodes of one are climbed by `qsub -j oe"
+            " jobs/pbs/run_doctor.sh`."
+        )
     return 0
 
 
 def summary(say=print):
     """Say in a few lines what this machine offers. Takes less than a second, so notebooks call it."""
-    cores, gpus, (system, program), why = len(os.sched_getaffinity(0)), _gpus(), command.batch_system(), virtual_nodes.why_not()
+    cores, gpus, (system, program), why = (
+        len(os.sched_getaffinity(0)),
+        _gpus(),
+        command.batch_system(),
+        virtual_nodes.why_not(),
+    )
     say(f"cores          {cores}")
     say(f"GPUs           {gpus or 'none, so virtual ones: a virtual GPU is a core'}")
     try:
@@ -116,9 +127,14 @@ def _gpus():
 def ask(*words, limit=LIMIT):
     """Run a command: (status, its output, its errors); status None when it took longer than `limit` and was killed."""
     process = subprocess.Popen(
-        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
+        words,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
         start_new_session=True,
-    )  # fmt: skip
+    )
     try:
         out, errors = process.communicate(timeout=limit)
         return process.returncode, out, errors
@@ -152,20 +168,35 @@ def job_hosts():
 
 def python():
     if not (3, 11) <= sys.version_info[:2] <= (3, 13):
-        raise Broken(f"this is Python {sys.version.split()[0]}", "make the environment with Python 3.11, 3.12 or 3.13: make PYTHON=python3.12 environment")
+        raise Broken(
+            f"this is Python {sys.version.split()[0]}",
+            "make the environment with Python 3.11, 3.12 or 3.13: make PYTHON=python3.12 environment",
+        )
     found = shutil.which("python")
     if not found or Path(found).parent.resolve() != Path(sys.executable).parent.resolve():
-        raise Broken(f"`python` on PATH is {found or 'missing'}, not {sys.executable}, so job scripts would use that one",
-                     f"source {Path(sys.executable).parent}/activate")  # fmt: skip
+        raise Broken(
+            f"`python` on PATH is {found or 'missing'}, not {sys.executable}, so job scripts would use that one",
+            f"source {Path(sys.executable).parent}/activate",
+        )
     return f"{sys.version.split()[0]} in {sys.prefix}"
 
 
 def packages():
-    status, out, errors = ask(sys.executable, "-c", "import torch, mpi4py, numpy; print(torch.__version__, torch.cuda.device_count())", limit=LOADING)
+    status, out, errors = ask(
+        sys.executable,
+        "-c",
+        "import torch, mpi4py, numpy; print(torch.__version__, torch.cuda.device_count())",
+        limit=LOADING,
+    )
     if status:
-        raise Broken(f"the packages cannot be imported ({(errors.strip().splitlines() or ['?'])[-1]})", "make environment")
+        raise Broken(
+            f"the packages cannot be imported ({(errors.strip().splitlines() or ['?'])[-1]})", "make environment"
+        )
     if status is None:
-        raise Broken(f"importing torch takes more than {LOADING} s", "see whether the disk that holds the environment is overloaded or far away")
+        raise Broken(
+            f"importing torch takes more than {LOADING} s",
+            "see whether the disk that holds the environment is overloaded or far away",
+        )
     torch, gpus = out.split()
     cores = len(os.sched_getaffinity(0))
     device = f"{gpus} GPUs" if gpus != "0" else f"no GPUs, so virtual ones: {cores} core{'s' * (cores > 1)}"
@@ -202,27 +233,40 @@ def mpi():
     described = {program: _mpi_of("\n".join(map(str, ask(program, "--version")))) for program in programs}
     status, library, errors = ask(sys.executable, "-c", "from mpi4py import MPI; print(MPI.Get_library_version())")
     if status != 0:
-        raise Broken(f"mpi4py cannot load an MPI library ({last_words(library, errors)})", "make environment; or load the site's MPI module")
+        raise Broken(
+            f"mpi4py cannot load an MPI library ({last_words(library, errors)})",
+            "make environment; or load the site's MPI module",
+        )
     first = programs[0]
     (name, kind), (library_name, library_kind) = described[first], _mpi_of(library)
     wanted, file = _site_mpi()
     own = Path(first).parent.resolve() == Path(sys.executable).parent.resolve()
     others = [f"{program} ({described[program][0]})" for program in programs[1:]]
     if wanted == "site" and own:
-        raise Broken(f"the site file {file} asks for the site's own MPI, but the environment's mpiexec, {first}, comes before it on PATH",
-                     "take the environment's away (pip uninstall mpich) and load the site's MPI module, so that mpi4py finds it"
-                     + (f"; behind it on PATH: {', '.join(others)}" if others else ""))  # fmt: skip
+        raise Broken(
+            f"the site file {file} asks for the site's own MPI, but the environment's mpiexec, {first}, comes before it"
+            " on PATH",
+            "take the environment's away (pip uninstall mpich) and load the site's MPI module, so that mpi4py finds it"
+            + (f"; behind it on PATH: {', '.join(others)}" if others else ""),
+        )
     if None not in (kind, library_kind) and kind != library_kind:
-        raise Broken(f"mpiexec is {name}'s ({first}), but mpi4py uses {library_name}: N ranks would each believe to be alone",
-                     f"put the mpiexec of {library_name} first on PATH (that of the environment is in {Path(sys.executable).parent}); in job scripts, "
-                     'eval "$(handson-launcher)" makes mpi4py use the library of an Open MPI')  # fmt: skip
+        raise Broken(
+            f"mpiexec is {name}'s ({first}), but mpi4py uses {library_name}: N ranks would each believe to be alone",
+            f"put the mpiexec of {library_name} first on PATH (that of the environment is in"
+            f' {Path(sys.executable).parent}); in job scripts, eval "$(handson-launcher)" makes mpi4py use the library'
+            " of an Open MPI",
+        )
     shadowed = f"; not used, as they come later on PATH: {', '.join(others)}" if others else ""
     return f"{first} is {name}'s, and mpi4py uses {library_name}{shadowed}"
 
 
 def virtual():
     why = virtual_nodes.why_not()
-    return Note(f"{why} (jobs of several nodes still run here, as plain processes)") if why else "can be made here: unshare, ip and tc work"
+    return (
+        Note(f"{why} (jobs of several nodes still run here, as plain processes)")
+        if why
+        else "can be made here: unshare, ip and tc work"
+    )
 
 
 def batch():
@@ -235,7 +279,10 @@ def batch():
     version = ["sbatch" if system == "slurm" else program, "--version"]  # Slurm's qsub doesn't tell its own
     status, out, errors = ask(*version)
     if status is None:
-        raise Broken(f"{' '.join(version)} has not answered after {LIMIT} s", "see whether the batch system's server can be reached: qstat")
+        raise Broken(
+            f"{' '.join(version)} has not answered after {LIMIT} s",
+            "see whether the batch system's server can be reached: qstat",
+        )
     told = ((out + errors).strip().splitlines() or ["no version told"])[0][:100]
     return f"qsub is {program}, {'Slurm' if system == 'slurm' else 'a real batch system'}'s ({told})"
 
@@ -244,10 +291,15 @@ def start_here():
     status, out, errors = ask("mpiexec", "-n", "2", sys.executable, "-c", RANK)
     sizes = re.findall(r"rank (\d+) (\d+)", out)
     if status is None:
-        raise Broken(f"mpiexec -n 2 had not started two ranks after {LIMIT} s", "see whether this host's name has an address (getent hosts $(hostname))")
+        raise Broken(
+            f"mpiexec -n 2 had not started two ranks after {LIMIT} s",
+            "see whether this host's name has an address (getent hosts $(hostname))",
+        )
     if sizes and {size for _, size in sizes} == {"1"}:
-        raise Broken(f"mpiexec started {len(sizes)} ranks, and each believes to be alone: it is of another MPI than mpi4py's",
-                     "put the mpiexec of mpi4py's MPI first on PATH; the rung `mpi` names both")  # fmt: skip
+        raise Broken(
+            f"mpiexec started {len(sizes)} ranks, and each believes to be alone: it is of another MPI than mpi4py's",
+            "put the mpiexec of mpi4py's MPI first on PATH; the rung `mpi` names both",
+        )
     if sorted(sizes) != [("0", "2"), ("1", "2")]:
         words = last_words(out, errors)
         cure = "run `mpiexec -n 2 hostname` by hand, and look at its first error"
@@ -267,7 +319,8 @@ def _agent():
 def _there(host, script, *, limit=FAR_LIMIT):
     """Run a shell script on a host of the job as mpiexec would: through the agent. Returns what `ask` returns.
 
-    A pbsdsh ends with 0 whatever happens, and prints the status of what failed. What the script prints goes into the job's output.
+    A pbsdsh ends with 0 whatever happens, and prints the status of what failed. What the script prints goes into the
+    job's output.
     """
     status, out, errors = ask(_agent(), host, script, limit=limit)
     failed = re.search(r"^(?:\S*/)?pbsdsh: task \w+ exit status (\d+)$", f"{out}\n{errors}", re.MULTILINE)
@@ -275,17 +328,25 @@ def _there(host, script, *, limit=FAR_LIMIT):
 
 
 def _on(host, *words):
-    """Run a command on a host of the job, and get what it prints through files in this folder. Returns what `ask` returns."""
+    """Run a command on a host of the job, and get what it prints through files in this folder. Returns what `ask`
+    returns."""
     with tempfile.TemporaryDirectory(prefix=".doctor-", dir=os.getcwd()) as folder:
         place = shlex.quote(f"{folder}/answer")
-        status, _, errors = _there(host, f"{shlex.join(words)} >{place}.out 2>{place}.err; echo $? >{place}.new && mv {place}.new {place}.status")
+        status, _, errors = _there(
+            host,
+            f"{shlex.join(words)} >{place}.out 2>{place}.err; echo $? >{place}.new && mv {place}.new {place}.status",
+        )
         answer = Path(folder, "answer.status")
         end = time.monotonic() + DELAY
         while status == 0 and not answer.exists() and time.monotonic() < end:
             os.listdir(folder)  # has NFS look again
             time.sleep(0.1)
         if answer.exists():
-            return int(answer.read_text()), answer.with_suffix(".out").read_text(errors="replace"), answer.with_suffix(".err").read_text(errors="replace")
+            return (
+                int(answer.read_text()),
+                answer.with_suffix(".out").read_text(errors="replace"),
+                answer.with_suffix(".err").read_text(errors="replace"),
+            )
     if status is None:
         return None, "", errors
     return status or 1, "", f"it left no answer in the folder {os.getcwd()}\n{errors}"
@@ -310,16 +371,28 @@ def _way(host):
 def setting(hosts):
     """Whether mpiexec is told to use the agent."""
     if len(hosts) > 1 and not os.environ.get("HYDRA_LAUNCHER_EXEC", "").endswith("handson-agent"):
-        raise Broken("mpiexec does not know how to reach the other nodes", 'say eval "$(handson-launcher)" in the job script, before mpiexec')
-    return f"{len(hosts)} node{'s' * (len(hosts) > 1)} ({', '.join(hosts)}), reached by: {', '.join(dict.fromkeys(map(_way, hosts)))}"
+        raise Broken(
+            "mpiexec does not know how to reach the other nodes",
+            'say eval "$(handson-launcher)" in the job script, before mpiexec',
+        )
+    return (
+        f"{len(hosts)} node{'s' * (len(hosts) > 1)} ({', '.join(hosts)}), reached by:"
+        f" {', '.join(dict.fromkeys(map(_way, hosts)))}"
+    )
 
 
 def reach(hosts):
     for host, (status, out, errors) in _each(hosts, lambda host: _there(host, "uname -n >/dev/null")).items():
         if status is None:
-            raise Broken(f"{_way(host)} has not run a command on {host} after {FAR_LIMIT} s", f"try it by hand in a job: handson-agent {host} hostname")
+            raise Broken(
+                f"{_way(host)} has not run a command on {host} after {FAR_LIMIT} s",
+                f"try it by hand in a job: handson-agent {host} hostname",
+            )
         if status:
-            raise Broken(f"{_way(host)} cannot run a command on {host} ({last_words(out, errors)})", f"try it by hand in a job: handson-agent {host} hostname")
+            raise Broken(
+                f"{_way(host)} cannot run a command on {host} ({last_words(out, errors)})",
+                f"try it by hand in a job: handson-agent {host} hostname",
+            )
     return "a command runs on each of them"
 
 
@@ -328,8 +401,11 @@ def environment(hosts):
     for host, (status, out, errors) in _on_all(hosts, sys.executable, "-c", program).items():
         if status is None or status:
             words = (errors.strip().splitlines() or ["it said nothing"])[-1]
-            raise Broken(f"{host} cannot use this environment, {sys.prefix}, or this folder ({words})",
-                         "put both on a file system that all nodes share, or make the environment on every node in the same place")  # fmt: skip
+            raise Broken(
+                f"{host} cannot use this environment, {sys.prefix}, or this folder ({words})",
+                "put both on a file system that all nodes share, or make the environment on every node in the same"
+                " place",
+            )
     return f"{sys.prefix} and this folder are there on each of them"
 
 
@@ -338,24 +414,42 @@ def address(hosts):
     found = {}
     for host, (status, out, errors) in _on_all(hosts, sys.executable, "-c", HOST).items():
         if status != 0:
-            raise Broken(f"{host} does not tell its addresses ({last_words(out, errors)})", f"try it by hand in a job: handson-agent {host} hostname")
+            raise Broken(
+                f"{host} does not tell its addresses ({last_words(out, errors)})",
+                f"try it by hand in a job: handson-agent {host} hostname",
+            )
         found[host] = json.loads(out)
     if len({answer["name"] for answer in found.values()}) == 1:
-        return Note("all nodes are one host, so ranks use its loopback interface") if len(hosts) > 1 else "one host: ranks use its loopback interface"
+        return (
+            Note("all nodes are one host, so ranks use its loopback interface")
+            if len(hosts) > 1
+            else "one host: ranks use its loopback interface"
+        )
     for host, answer in found.items():
-        interfaces = ", ".join(f"{name} {where}" for name, where in answer["interfaces"].items() if name != "lo") or "none"
+        interfaces = (
+            ", ".join(f"{name} {where}" for name, where in answer["interfaces"].items() if name != "lo") or "none"
+        )
         if answer["address"] is None or answer["address"].startswith("127."):
             what = f"resolves to {answer['address']}, a loopback address" if answer["address"] else "has no address"
             first = next((name for name in answer["interfaces"] if name != "lo"), "eth0")
-            raise Broken(f"on {host} its own name {answer['name']} {what}, which is of no use to ranks on other hosts (its interfaces: {interfaces})",
-                         f"correct /etc/hosts there (Debian puts the name on a line 127.0.1.1), or export GLOO_SOCKET_IFNAME={first} HYDRA_IFACE={first} "
-                         "in the job script")  # fmt: skip
+            raise Broken(
+                f"on {host} its own name {answer['name']} {what}, which is of no use to ranks on other hosts (its"
+                f" interfaces: {interfaces})",
+                "correct /etc/hosts there (Debian puts the name on a line 127.0.1.1), or export"
+                f" GLOO_SOCKET_IFNAME={first} HYDRA_IFACE={first} in the job script",
+            )
         try:
             seen = socket.gethostbyname(host)
         except OSError:
-            raise Broken(f"{host} has no address on {os.uname().nodename}", f"let /etc/hosts or DNS name it; its interfaces: {interfaces}") from None
+            raise Broken(
+                f"{host} has no address on {os.uname().nodename}",
+                f"let /etc/hosts or DNS name it; its interfaces: {interfaces}",
+            ) from None
         if seen not in answer["interfaces"].values():
-            raise Broken(f"{host} is {seen} here, but has no such address itself (its interfaces: {interfaces})", "correct /etc/hosts or DNS")
+            raise Broken(
+                f"{host} is {seen} here, but has no such address itself (its interfaces: {interfaces})",
+                "correct /etc/hosts or DNS",
+            )
     return ", ".join(f"{host} {answer['address']}" for host, answer in found.items())
 
 
@@ -370,9 +464,11 @@ def ports(hosts):
         for host, (status, out, errors) in _on_all(others, sys.executable, "-c", CONNECT, here, str(port)).items():
             if status != 0:
                 words = (errors.strip().splitlines() or ["no answer"])[-1]
-                raise Broken(f"{host} cannot connect to port {port} of {here} ({words})",
-                             "a firewall is between them: ask which ports are open, and name those in the job script (torch: MASTER_PORT=29500; "
-                             "MPICH: MPIR_CVAR_CH3_PORT_RANGE=low:high, and UCX_TCP_PORT_RANGE=low-high)")  # fmt: skip
+                raise Broken(
+                    f"{host} cannot connect to port {port} of {here} ({words})",
+                    "a firewall is between them: ask which ports are open, and name those in the job script (torch:"
+                    " MASTER_PORT=29500; MPICH: MPIR_CVAR_CH3_PORT_RANGE=low:high, and UCX_TCP_PORT_RANGE=low-high)",
+                )
     return f"a port of {here} can be reached from {', '.join(others)}"
 
 
@@ -388,18 +484,26 @@ def start_there(hosts):
     ranks, status, out, errors = _over_all(hosts, RANK)
     sizes = sorted((int(rank), int(size)) for rank, size in re.findall(r"rank (\d+) (\d+)", out))
     if status is None:
-        raise Broken(f"mpiexec -n {ranks} over all nodes had not ended after {FAR_LIMIT * 2} s", "export HYDRA_DEBUG=1 and run it by hand in a job")
+        raise Broken(
+            f"mpiexec -n {ranks} over all nodes had not ended after {FAR_LIMIT * 2} s",
+            "export HYDRA_DEBUG=1 and run it by hand in a job",
+        )
     if sizes != [(rank, ranks) for rank in range(ranks)]:
-        raise Broken(f"mpiexec -n {ranks} over all nodes does not start as many ranks ({last_words(out, errors)})",
-                     "run `mpiexec -n 2 -hostfile $PBS_NODEFILE hostname` by hand in a job")  # fmt: skip
+        raise Broken(
+            f"mpiexec -n {ranks} over all nodes does not start as many ranks ({last_words(out, errors)})",
+            "run `mpiexec -n 2 -hostfile $PBS_NODEFILE hostname` by hand in a job",
+        )
     return f"mpiexec starts {ranks} ranks over all nodes"
 
 
 def meet(hosts):
     ranks, status, out, errors = _over_all(hosts, MEET)
     if status is None or re.findall(r"met (\d+)", out) != [str(ranks)] * ranks:
-        raise Broken(f"{ranks} ranks do not meet over gloo ({'no answer' if status is None else last_words(out, errors)})",
-                     "name the network's interface in the job script, export GLOO_SOCKET_IFNAME=...; the rung `address` lists them")  # fmt: skip
+        raise Broken(
+            f"{ranks} ranks do not meet over gloo ({'no answer' if status is None else last_words(out, errors)})",
+            "name the network's interface in the job script, export GLOO_SOCKET_IFNAME=...; the rung `address` lists"
+            " them",
+        )
     return f"{ranks} ranks compare a number over gloo"
 
 

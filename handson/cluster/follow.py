@@ -18,7 +18,7 @@ from handson import linux
 from handson.errors import OneSentence
 from handson.ipython import in_notebook
 from handson.pbs import command, jobs, scheduler
-from handson.pbs.errors import PBSError
+from handson.pbs.pbs_errors import PBSError
 
 LIMIT = 3600  # seconds to wait for a job, unless the caller says otherwise
 PATIENCE = 60  # seconds for a batch system to answer
@@ -26,10 +26,13 @@ DELIVERY = 60  # seconds, after a job's end, until its output must be there
 START = 3  # seconds of a job without output, after which that is explained
 CARE = 2  # seconds after which to check again that the embedded PBS still has a scheduler
 SILENCE = 60  # seconds without an answer, in the midst of a job, after which that is said
-AWAY = re.compile("connect|contact|time|communicat|has not answered", re.IGNORECASE)  # of a batch system whose server cannot be reached
+# of a batch system whose server cannot be reached
+AWAY = re.compile("connect|contact|time|communicat|has not answered", re.IGNORECASE)
 CORES = re.compile(r"Insufficient amount of resource: physical cores \(R: (\d+) A: (\d+) T: (\d+)\)")
-GONE = re.compile("unknown job|has finished|invalid job id|job history", re.IGNORECASE)  # of a real batch system that has forgotten a job
-EPOCHS, EPOCH = re.compile(r"(?:# epoch|Num epoch): (\d+)\s*"), re.compile(r"(\d+) +\d+\.\d+ ")  # lines of training scripts
+# of a real batch system that has forgotten a job
+GONE = re.compile("unknown job|has finished|invalid job id|job history", re.IGNORECASE)
+# lines of training scripts
+EPOCHS, EPOCH = re.compile(r"(?:# epoch|Num epoch): (\d+)\s*"), re.compile(r"(\d+) +\d+\.\d+ ")
 
 
 class JobFailed(OneSentence, RuntimeError):
@@ -46,7 +49,8 @@ class Job:
     over: bool = False
     problem: str = ""  # how it ended, if not well
     output: str | None = None  # the file that has its output, or will have it
-    silence: str = ""  # why the batch system does not say how the job is, if it does not; the rest is then what it said last
+    # why the batch system does not say how the job is, if it does not; the rest is then what it said last
+    silence: str = ""
 
 
 def submit(folder, *arguments, **variables):
@@ -54,12 +58,21 @@ def submit(folder, *arguments, **variables):
 
     The last of the arguments is the job script. Raises JobFailed with qsub's own words.
     """
-    done = subprocess.run(["qsub", *arguments], cwd=folder, env=environment() | variables, text=True, capture_output=True, timeout=PATIENCE)
+    done = subprocess.run(
+        ["qsub", *arguments],
+        cwd=folder,
+        env=environment() | variables,
+        text=True,
+        capture_output=True,
+        timeout=PATIENCE,
+    )
     if done.returncode:
         script = Path(folder, *arguments[-1:])
         open_ = script.is_file() and "PUT YOUR CODE" in script.read_text(errors="replace")
         advice = f"; first fill in what {script} marks with PUT YOUR CODE" if open_ else ""
-        said = "; ".join(re.sub(r"^usage: .*?(^hint: |\Z)", r"\1", done.stderr, flags=re.MULTILINE | re.DOTALL).splitlines())
+        said = "; ".join(
+            re.sub(r"^usage: .*?(^hint: |\Z)", r"\1", done.stderr, flags=re.MULTILINE | re.DOTALL).splitlines()
+        )
         raise JobFailed(f"qsub refused {' '.join(arguments)} in {folder}: {said}{advice}")
     return done.stdout.split()[-1]
 
@@ -67,20 +80,24 @@ def submit(folder, *arguments, **variables):
 def follow(job_id, output=None, say=print, limit=LIMIT):
     """Say what the job waits for, then each line of its output, until the job has ended; `limit` in seconds.
 
-    In terminals and notebooks, a bar counts the epochs of a training. Ctrl-C (in notebooks: the square) stops the following, not the job;
-    another call begins again. output: the file that has the job's output, if not the one that the batch system names.
-    Raises JobFailed if there is no such job, or it fails or takes too long.
+    In terminals and notebooks, a bar counts the epochs of a training. Ctrl-C (in notebooks: the square) stops the
+    following, not the job; another call begins again. output: the file that has the job's output, if not the one that
+    the batch system names. Raises JobFailed if there is no such job, or it fails or takes too long.
     """
     try:
         _follow(str(job_id), output, say, limit)
     except (KeyboardInterrupt, SystemExit) as stop:  # handson's commands turn Ctrl-C into the latter
-        say(f"Job {job_id} goes on without being followed: follow({str(job_id)!r}) shows it again, and `{_ending(job_id)}` ends it.")
+        say(
+            f"Job {job_id} goes on without being followed: follow({str(job_id)!r}) shows it again, and"
+            f" `{_ending(job_id)}` ends it."
+        )
         if isinstance(stop, SystemExit):
             raise
 
 
 def wait_until_it_runs(job_id, limit=LIMIT):
-    """Return when a job has begun, has ended already, or is unknown; `limit` in seconds. Raises JobFailed if it waits longer."""
+    """Return when a job has begun, has ended already, or is unknown; `limit` in seconds. Raises JobFailed if it waits
+    longer."""
     end = time.monotonic() + limit
     with contextlib.suppress(TimeoutError):  # busy servers don't always answer
         while re.search(r"job_state = [QHW]", _tell("qstat", "-xf", str(job_id)) or _tell("qstat", "-f", str(job_id))):
@@ -90,7 +107,8 @@ def wait_until_it_runs(job_id, limit=LIMIT):
 
 
 def look(job_id):
-    """The Job as it is now; where the batch system does not answer, its `silence` says so. Raises JobFailed if there is no such job."""
+    """The Job as it is now; where the batch system does not answer, its `silence` says so. Raises JobFailed if there is
+    no such job."""
     return _look(_system(job_id), job_id, None, None)
 
 
@@ -113,7 +131,9 @@ def _follow(job_id, output, say, limit):
                 said = job.silence
                 say(f"job {job_id}: the batch system does not say how it is ({said}); it is asked again until it does")
             if "Can Never Run" in job.waits:
-                raise JobFailed(f"job {job_id} waits for ever in {job.waits}; delete it ({_ending(job_id)}), and ask for less")
+                raise JobFailed(
+                    f"job {job_id} waits for ever in {job.waits}; delete it ({_ending(job_id)}), and ask for less"
+                )
             if not job.silence and job.waits not in ("", said):
                 said = job.waits
                 say(f"job {job_id} waits in {said}")
@@ -127,9 +147,13 @@ def _follow(job_id, output, say, limit):
             if ended and (path or job.problem or not (job.output or output)):
                 break
             if ended and now > ended + DELIVERY:
-                raise JobFailed(f"job {job_id} has ended, but {DELIVERY} seconds later its output is not in {job.output or output}")
+                raise JobFailed(
+                    f"job {job_id} has ended, but {DELIVERY} seconds later its output is not in {job.output or output}"
+                )
             if now > begin + limit:
-                raise JobFailed(f"job {job_id} has not ended after {limit} seconds; look at it, or end it: {_ending(job_id)}")
+                raise JobFailed(
+                    f"job {job_id} has not ended after {limit} seconds; look at it, or end it: {_ending(job_id)}"
+                )
             if system == "embedded" and now > cared + CARE:
                 cared = now
                 with contextlib.suppress(OSError, PBSError):
@@ -146,7 +170,8 @@ def _ending(job_id):
 
 
 def _silence(job_id, say):
-    """A function ``explain(now)``, called while a job runs and has printed nothing: after START seconds it says once why that may be."""
+    """A function ``explain(now)``, called while a job runs and has printed nothing: after START seconds it says once
+    why that may be."""
     since, said = None, False
 
     def explain(now):
@@ -154,7 +179,9 @@ def _silence(job_id, say):
         since = since or now
         if now > since + START and not said:
             said = True
-            usual = "Python takes some seconds to start on all ranks, and some batch systems bring the output at the end"
+            usual = (
+                "Python takes some seconds to start on all ranks, and some batch systems bring the output at the end"
+            )
             say(f"job {job_id} has printed nothing yet: {usual}{_busy()}")
 
     return explain
@@ -165,7 +192,10 @@ def _busy():
     with contextlib.suppress(OSError):
         running, cores = linux.running(), len(os.sched_getaffinity(0))
         if running > linux.BUSY * cores:
-            return f"; this machine is busy ({running} processes want {cores} core{'s' * (cores > 1)}), so that everything takes longer"
+            return (
+                f"; this machine is busy ({running} processes want {cores} core{'s' * (cores > 1)}), so that everything"
+                " takes longer"
+            )
     return ""
 
 
@@ -181,7 +211,8 @@ def _look(system, job_id, before, output):
         name = {"embedded": "the embedded PBS", "pbs": "PBS", "slurm": "Slurm", "kubernetes": "Kubernetes"}[system]
         shown = "kubectl get jobs --all-namespaces" if system == "kubernetes" else "qstat -x"
         raise JobFailed(f"{name} knows no job {job_id}, or has forgotten it: `{shown}` shows the jobs that it knows")
-    gone = "was deleted" if system == "kubernetes" else ""  # batch systems forget jobs soon after their end, Kubernetes after a day
+    # batch systems forget jobs soon after their end, Kubernetes after a day
+    gone = "was deleted" if system == "kubernetes" else ""
     return now or Job(over=True, problem=gone, output=before and before.output)
 
 
@@ -190,14 +221,17 @@ def _embedded(job_id):
         job = jobs.job(job_id)
     except PBSError:
         return None
-    why = _plainly(job["comment"]) or {"H": "it is held, or waits for another job", "W": "its time has not come"}.get(job["state"])
+    why = _plainly(job["comment"]) or {"H": "it is held, or waits for another job", "W": "its time has not come"}.get(
+        job["state"]
+    )
     waits = f"queue {job['queue']}: {why}" if why and job["state"] in "QHW" else ""
     over = job["state"] == "F"
     return Job(waits, over, _problem(job["exit_status"]) if over else "", job["output_path"])
 
 
 def _pbs(job_id):
-    text = _tell("qstat", "-xf", job_id) or _tell("qstat", "-f", job_id)  # the first is refused where no history is kept
+    # the first is refused where no history is kept
+    text = _tell("qstat", "-xf", job_id) or _tell("qstat", "-f", job_id)
     if not text:
         return None
     facts = dict(re.findall(r"^ +(\w+) = (.*)$", text.replace("\n\t", ""), re.MULTILINE))
@@ -214,15 +248,31 @@ def _slurm(job_id):
         return None
     facts = dict(re.findall(r"(?:^| )([A-Z][\w/:]*)=(.*?)(?= [A-Z][\w/:]*=| *$)", text.splitlines()[0]))
     state = facts["JobState"]
-    waits = f"partition {facts['Partition']}: {facts['Reason']}" if state == "PENDING" and facts["Reason"] != "None" else ""
-    over = state not in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "REQUEUED", "RESIZING", "SIGNALING", "STAGE_OUT")
+    waits = (
+        f"partition {facts['Partition']}: {facts['Reason']}" if state == "PENDING" and facts["Reason"] != "None" else ""
+    )
+    over = state not in (
+        "PENDING",
+        "CONFIGURING",
+        "RUNNING",
+        "COMPLETING",
+        "SUSPENDED",
+        "STOPPED",
+        "REQUEUED",
+        "RESIZING",
+        "SIGNALING",
+        "STAGE_OUT",
+    )
     status = facts["ExitCode"].partition(":")[0]
-    problem = "" if state == "COMPLETED" else _problem(status) if state == "FAILED" and status != "0" else f"ended as {state}"
+    problem = (
+        "" if state == "COMPLETED" else _problem(status) if state == "FAILED" and status != "0" else f"ended as {state}"
+    )
     return Job(waits, over, problem if over else "", facts.get("StdOut"))
 
 
 def _kubernetes(job_id):
-    from handson.cluster.kubernetes import jobs as of_kubernetes  # takes a tenth of a second, which all followers would wait for
+    # takes a tenth of a second, which all followers would wait for
+    from handson.cluster.kubernetes import cluster_jobs as of_kubernetes
 
     found = of_kubernetes.look(job_id)
     return found and Job(*found)
@@ -231,7 +281,9 @@ def _kubernetes(job_id):
 def _plainly(comment):
     """PBS's comment on a waiting job; what only the embedded PBS says, in plain words."""
     cores = "it needs {} of the {} cores of this machine, and other jobs leave {} of them free"
-    return CORES.sub(lambda found: cores.format(found[1], found[3], found[2]), (comment or "").removeprefix("Not Running: "))
+    return CORES.sub(
+        lambda found: cores.format(found[1], found[3], found[2]), (comment or "").removeprefix("Not Running: ")
+    )
 
 
 def _problem(status):
@@ -250,23 +302,28 @@ def _problem(status):
 
 
 def _tell(*words):
-    """What a command of a batch system prints; "" if it has forgotten the job. Raises TimeoutError, with its words, if it does not answer."""
+    """What a command of a batch system prints; "" if it has forgotten the job. Raises TimeoutError, with its words, if
+    it does not answer."""
     try:
         done = subprocess.run(words, env=environment(), text=True, capture_output=True, timeout=PATIENCE)
     except subprocess.TimeoutExpired:
         raise TimeoutError(f"{words[0]} has not answered for {PATIENCE} s") from None
     if done.returncode and not GONE.search(done.stderr):
-        raise TimeoutError("; ".join(done.stderr.split("\n")).strip("; ") or f"{words[0]} ended with status {done.returncode}")
+        raise TimeoutError(
+            "; ".join(done.stderr.split("\n")).strip("; ") or f"{words[0]} ended with status {done.returncode}"
+        )
     return "" if done.returncode else done.stdout
 
 
 def environment():
-    """The environment with the course's batch commands on PATH, which a notebook's kernel may lack. They give way to real ones."""
+    """The environment with the course's batch commands on PATH, which a notebook's kernel may lack. They give way to
+    real ones."""
     return os.environ | {"PATH": f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
 
 
 def _read(path, begin, whole):
-    """The lines of a file from byte `begin` on, the last one only if it is complete or the file is `whole`; and the byte behind them."""
+    """The lines of a file from byte `begin` on, the last one only if it is complete or the file is `whole`; and the
+    byte behind them."""
     try:
         with open(path, "rb") as file:
             file.seek(begin)
@@ -279,7 +336,8 @@ def _read(path, begin, whole):
 
 @contextlib.contextmanager
 def _epochs():
-    """A function ``count(line, say)`` that says a line. In terminals and notebooks, a line that names an epoch also moves a bar."""
+    """A function ``count(line, say)`` that says a line. In terminals and notebooks, a line that names an epoch also
+    moves a bar."""
     from tqdm import tqdm
 
     with contextlib.ExitStack() as bars:
@@ -298,7 +356,8 @@ def _epochs():
 
 
 def _bar(total, bars):
-    """Show a bar of `total` epochs; returns the function that moves it to an epoch. In terminals, closing the ExitStack `bars` removes the bar."""
+    """Show a bar of `total` epochs; returns the function that moves it to an epoch. In terminals, closing the ExitStack
+    `bars` removes the bar."""
     if in_notebook():
         from IPython.display import ProgressBar
 

@@ -1,7 +1,8 @@
 """Fit the job scripts to a site: ``python -m handson site list|show|use``.
 
-`use` rewrites the lines of the job scripts that are the same for everybody at a site. Lines between the markers of a gap stay as they
-are, and so do all directives of an exercise that students write: for these it prints what the site needs.
+`use` rewrites the lines of the job scripts that are the same for everybody at a site. Lines between the markers of a
+gap stay as they are, and so do all directives of an exercise that students write: for these it prints what the site
+needs.
 """
 
 import os
@@ -22,15 +23,19 @@ BEGIN, END = "# For the site {} (python -m handson site use)\n", "# Up to here i
 def fitted(text, site, gaps=True, directives=True):
     """A job script's `text`, fitted to `site`.
 
-    gaps: leave what stands between the markers of a gap. directives: change #PBS and #SBATCH lines, rather than leave them all.
+    gaps: leave what stands between the markers of a gap. directives: change #PBS and #SBATCH lines, rather than leave
+    them all.
     """
-    text = re.sub(rf"^{re.escape(BEGIN).replace(re.escape('{}'), '.*')}(?:.*\n)*?{re.escape(END)}", "", text, flags=re.MULTILINE)
+    text = re.sub(
+        rf"^{re.escape(BEGIN).replace(re.escape('{}'), '.*')}(?:.*\n)*?{re.escape(END)}", "", text, flags=re.MULTILINE
+    )
     lines, in_gap = text.splitlines(keepends=True), False
     for number, line in enumerate(lines):
         in_gap = line.startswith("### BEGIN SOLUTION") or in_gap and not line.startswith("### END SOLUTION")
         if directives and not (in_gap and gaps):
             lines[number] = _directive(line, site)
-    if directives and re.search(r"^#PBS -l select=1:.*mpiprocs=([2-9]|\d\d)", "".join(lines), re.MULTILINE):  # one process that starts the others
+    # one process that starts the others
+    if directives and re.search(r"^#PBS -l select=1:.*mpiprocs=([2-9]|\d\d)", "".join(lines), re.MULTILINE):
         ids = f" -g {','.join(map(str, range(site.exercise_gpus)))}" * (site.exercise_gpus != 2)
         lines = [re.sub(r"^(python .*?)( -g [\d,]+)? \$OPTIONS$", rf"\1{ids} $OPTIONS", line) for line in lines]
     if commands := _commands(site):
@@ -42,7 +47,8 @@ def fitted(text, site, gaps=True, directives=True):
 
 
 def _directive(line, site):
-    """One line of a script for `site`. A directive that the site does not need gets a second #, so that the next site can take it back."""
+    """One line of a script for `site`. A directive that the site does not need gets a second #, so that the next site
+    can take it back."""
     option = line.lstrip("#")
     if option.startswith("PBS -q "):
         return f"#PBS -q {site.queue}\n"
@@ -61,10 +67,13 @@ def _directive(line, site):
 
 
 def for_students(text, site=None):
-    """A job script's `text`, fitted to `site` (default: the chosen one), where what students read of its gap asks for what the site has: no
-    group where it needs none, no GPUs where there are none, and as many nodes and GPUs as the exercises use."""
+    """A job script's `text`, fitted to `site` (default: the chosen one), where what students read of its gap asks for
+    what the site has: no group where it needs none, no GPUs where there are none, and as many nodes and GPUs as the
+    exercises use."""
     site = site or sites.read(sites.chosen())
-    nodes, gpus = (WORDS[number] if number < len(WORDS) else str(number) for number in (site.exercise_nodes, site.exercise_gpus))
+    nodes, gpus = (
+        WORDS[number] if number < len(WORDS) else str(number) for number in (site.exercise_nodes, site.exercise_gpus)
+    )
     lines = fitted(text, site).splitlines(keepends=True)
     for number, line in enumerate(lines):
         if line.startswith("### BEGIN SOLUTION"):
@@ -80,9 +89,15 @@ def _commands(site):
     """The shell commands that a job begins with at `site`."""
     commands = []
     if site.modules:
-        commands += ["type module >/dev/null 2>&1 || . /etc/profile.d/modules.sh\n", f"module load {' '.join(site.modules)}\n"]
+        commands += [
+            "type module >/dev/null 2>&1 || . /etc/profile.d/modules.sh\n",
+            f"module load {' '.join(site.modules)}\n",
+        ]
     if site.interface:
-        commands.append(f"export GLOO_SOCKET_IFNAME={site.interface} NCCL_SOCKET_IFNAME={site.interface} HYDRA_IFACE={site.interface}\n")
+        commands.append(
+            f"export GLOO_SOCKET_IFNAME={site.interface} NCCL_SOCKET_IFNAME={site.interface}"
+            f" HYDRA_IFACE={site.interface}\n"
+        )
     return commands
 
 
@@ -106,16 +121,24 @@ def use(name, gaps=True, say=print):
         raise SiteError(f"{error.filename} cannot be changed ({error.strerror})") from None
     for line in changed:  # only now: whoever reads them may go away, as `head` does
         say(line)
-    say(f"The site is now {name}. Write into the gaps of job scripts what it needs:" if gaps else f"The site is now {name}:")
+    say(
+        f"The site is now {name}. Write into the gaps of job scripts what it needs:"
+        if gaps
+        else f"The site is now {name}:"
+    )
     show(name, say)
     with store.reading() as db:
         in_force = store.site_in_force(db)
     if in_force not in (None, str(sites.SITES / f"{name}.toml")):
-        say(f"Unfinished jobs are of the site {Path(in_force).stem}: until they have ended (qstat), the queue and its nodes stay as they are.")
+        say(
+            f"Unfinished jobs are of the site {Path(in_force).stem}: until they have ended (qstat), the queue and its"
+            " nodes stay as they are."
+        )
 
 
 def _students_write(course, path, text):
-    """Whether the directives of a script are a gap of an exercise, filled or not. If so, they stand between markers in its solution."""
+    """Whether the directives of a script are a gap of an exercise, filled or not. If so, they stand between markers in
+    its solution."""
     if path.parent.parent != course / "exercises":
         return False
     solution = course / "solutions" / path.parent.name / path.name
@@ -135,11 +158,16 @@ def show(name=None, say=print):
     site = sites.for_exercises(name or sites.chosen())
     facts = {
         "queue": f"#PBS -q {site.queue}",
-        "group": f"#PBS -W group_list={site.group}" + f"    (Slurm: sbatch -A {site.group} or qsub -A {site.group})" * (site.batch == "slurm"),
+        "group": (
+            f"#PBS -W group_list={site.group}"
+            + f"    (Slurm: sbatch -A {site.group} or qsub -A {site.group})" * (site.batch == "slurm")
+        ),
         "walltime": f"{site.walltime} at most",
         "nodes": f"{site.nodes} at most",
         "GPUs": f"{site.gpus} in each node",
-        "exercises": f"use {site.exercise_nodes} nodes, and {site.exercise_gpus} {'GPUs' if site.gpus else 'processes'} in each",
+        "exercises": (
+            f"use {site.exercise_nodes} nodes, and {site.exercise_gpus} {'GPUs' if site.gpus else 'processes'} in each"
+        ),
         "mpiexec": f"the {site.mpi}'s",
     }
     if not site.group:

@@ -1,7 +1,8 @@
 """How mpiexec reaches the other nodes of a job, wherever the job runs.
 
-A job script has the line ``eval "$(handson-launcher)"``: mpiexec (MPICH's or Open MPI's) then calls ``handson-agent HOST COMMAND``
-where it would call ssh. The agent uses what the machine has: a node of the embedded PBS, PBS's pbsdsh, Slurm's srun, or ssh.
+A job script has the line ``eval "$(handson-launcher)"``: mpiexec (MPICH's or Open MPI's) then calls ``handson-agent
+HOST COMMAND`` where it would call ssh. The agent uses what the machine has: a node of the embedded PBS, PBS's pbsdsh,
+Slurm's srun, or ssh.
 """
 
 import fcntl
@@ -25,12 +26,13 @@ AGENTS = (  # variables that name the program by which an mpiexec reaches other 
     "PRTE_MCA_plm_ssh_agent",  # Open MPI from 5 on
 )
 LIMIT = 60  # seconds for mpiexec to say whose it is, on a busy machine
-WITH_VALUE = ("-l", "-p", "-o", "-i", "-F", "-J", "-E", "-S")  # ssh's options whose value is a word of its own: user, port, ...
+# ssh's options whose value is a word of its own: user, port, ...
+WITH_VALUE = ("-l", "-p", "-o", "-i", "-F", "-J", "-E", "-S")
 
 
 def main():
-    """Print the shell commands that make mpiexec use the agent, and MPICH use the network between virtual nodes; in a job of Slurm that has
-    no node file, also those that make one and remove it at the end of the script."""
+    """Print the shell commands that make mpiexec use the agent, and MPICH use the network between virtual nodes; in a
+    job of Slurm that has no node file, also those that make one and remove it at the end of the script."""
     agent = os.path.join(sysconfig.get_path("scripts"), "handson-agent")
     job_nodes = nodes.job_nodes().values()
     virtual = any("pid" in node for node in job_nodes)
@@ -43,22 +45,30 @@ def main():
         print(f"trap {shlex.quote(f'rm -f {shlex.quote(file)}')} EXIT")
     for name, value in variables.items():
         print(f"export {name}={shlex.quote(value)}")
-    print("unset HANDSON_NODE")  # mpiexec gives its own environment to all ranks, but the value of this variable differs between nodes
+    # mpiexec gives its own environment to all ranks, but the value of this variable differs between nodes
+    print("unset HANDSON_NODE")
 
 
 def on_this_host():
     """Settings for MPICH's mpiexec and ranks on one host, among whatever else runs there.
 
-    mpiexec waits for ever where a stranger connects to its port and sends too little, as clients of ZeroMQ do: they come back to a port when its
-    server, such as a notebook's kernel, has ended, and by then the port may be mpiexec's. So it gets one that the kernel gives to nobody by itself.
+    mpiexec waits for ever where a stranger connects to its port and sends too little, as clients of ZeroMQ do: they
+    come back to a port when its server, such as a notebook's kernel, has ended, and by then the port may be mpiexec's.
+    So it gets one that the kernel gives to nobody by itself.
     """
     first = 10_000 + 20 * (os.getpid() % 1000)  # another one for whoever starts at the same moment
     return {"HYDRA_IFACE": "lo", "MPIEXEC_PORT_RANGE": f"{first}:32000"}  # lo: host names need not resolve
 
 
 def slurm_node_file(environment):
-    """Make a file as PBS_NODEFILE names one: a line for each task of a Slurm job, with the name of its host. Returns its path."""
-    shown = subprocess.run(["scontrol", "show", "hostnames", environment["SLURM_JOB_NODELIST"]], capture_output=True, text=True, timeout=LIMIT)
+    """Make a file as PBS_NODEFILE names one: a line for each task of a Slurm job, with the name of its host. Returns
+    its path."""
+    shown = subprocess.run(
+        ["scontrol", "show", "hostnames", environment["SLURM_JOB_NODELIST"]],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+    )
     if shown.returncode:
         sys.exit(f"handson-launcher: Slurm does not name the hosts of this job: {shown.stderr.strip()}")
     tasks = []  # of each host; Slurm writes "2(x3),1" for two tasks on three hosts each, then one on another
@@ -70,11 +80,16 @@ def slurm_node_file(environment):
 
 
 def refusing(directory):
-    """Variables for a job on several virtual nodes. Without the line ``eval "$(handson-launcher)"``, mpiexec then calls a program in
-    `directory` (a Path) that names this line, and not ssh, which cannot reach these nodes."""
+    """Variables for a job on several virtual nodes. Without the line ``eval "$(handson-launcher)"``, mpiexec then calls
+    a program in `directory` (a Path) that names this line, and not ssh, which cannot reach these nodes."""
     program = directory / "ssh"
-    sentence = 'mpiexec cannot reach the other nodes of this job: write the line eval "$(handson-launcher)" into the job script, before mpiexec'
-    program.write_text(f"#!/bin/sh\necho '{sentence}' >&2\nsleep 2  # mpiexec drops what it has not read by the end\nexit 255\n")
+    sentence = (
+        'mpiexec cannot reach the other nodes of this job: write the line eval "$(handson-launcher)" into the job'
+        " script, before mpiexec"
+    )
+    program.write_text(
+        f"#!/bin/sh\necho '{sentence}' >&2\nsleep 2  # mpiexec drops what it has not read by the end\nexit 255\n"
+    )
     program.chmod(0o755)
     return {name: str(program) for name in AGENTS} | {"HYDRA_LAUNCHER": "ssh"}
 
@@ -82,16 +97,23 @@ def refusing(directory):
 def uses_openmpi(mpiexec):
     """Whether the program `mpiexec` is Open MPI's."""
     try:
-        told = subprocess.run([mpiexec or "mpiexec", "--version"], capture_output=True, text=True, timeout=LIMIT, stdin=subprocess.DEVNULL)
+        told = subprocess.run(
+            [mpiexec or "mpiexec", "--version"], capture_output=True, text=True, timeout=LIMIT, stdin=subprocess.DEVNULL
+        )
     except (OSError, subprocess.TimeoutExpired):
         return False
     return re.search(r"Open ?MPI|OpenRTE|PRRTE|prterun", told.stdout) is not None
 
 
 def for_openmpi(environment):
-    """Settings with which Open MPI starts ranks as MPICH does: with the job's environment, on all of its cores; and mpi4py uses its library."""
+    """Settings with which Open MPI starts ranks as MPICH does: with the job's environment, on all of its cores; and
+    mpi4py uses its library."""
     here = ("HANDSON_NODE", "HOME", "HOSTNAME", "PWD", "OLDPWD", "SHLVL", "TMPDIR", "_")  # differ between nodes
-    names = [name for name in environment if re.fullmatch(r"\w+", name) and name not in here and not name.startswith(("OMPI_", "PMIX_", "PRTE_"))]
+    names = [
+        name
+        for name in environment
+        if re.fullmatch(r"\w+", name) and name not in here and not name.startswith(("OMPI_", "PMIX_", "PRTE_"))
+    ]
     return {
         "MPI4PY_MPIABI": "openmpi",
         "OMPI_MCA_mca_base_env_list": ";".join([*names, "MPI4PY_MPIABI"]),
@@ -103,7 +125,8 @@ def for_openmpi(environment):
 
 
 def agent():
-    """``handson-agent [ssh's options] HOST COMMAND...``: become the command on HOST. COMMAND is for a shell, as with ssh."""
+    """``handson-agent [ssh's options] HOST COMMAND...``: become the command on HOST. COMMAND is for a shell, as with
+    ssh."""
     words = sys.argv[1:]
     while words and words[0].startswith("-"):
         option = words.pop(0)
@@ -124,7 +147,11 @@ def end(sentence):
     """End with a sentence, once it was read: mpiexec drops what it has not read yet when its agent ends."""
     print(f"handson-agent: {sentence}", file=sys.stderr, flush=True)
     latest = time.monotonic() + LIMIT
-    while stat.S_ISFIFO(os.fstat(2).st_mode) and any(fcntl.ioctl(2, termios.FIONREAD, bytes(4))) and time.monotonic() < latest:
+    while (
+        stat.S_ISFIFO(os.fstat(2).st_mode)
+        and any(fcntl.ioctl(2, termios.FIONREAD, bytes(4)))
+        and time.monotonic() < latest
+    ):
         time.sleep(0.01)
     sys.exit(1)
 
@@ -134,7 +161,17 @@ def way_to(host, environment):
     if host in ("localhost", os.uname().nodename):
         return ["sh", "-c"]
     if environment.get("SLURM_JOB_ID"):  # asked first, as Slurm can set the variables of PBS too
-        return ["srun", "--overlap", "--export=ALL", "--cpu-bind=none", "--nodes=1", "--ntasks=1", f"--nodelist={host}", "/bin/sh", "-c"]
+        return [
+            "srun",
+            "--overlap",
+            "--export=ALL",
+            "--cpu-bind=none",
+            "--nodes=1",
+            "--ntasks=1",
+            f"--nodelist={host}",
+            "/bin/sh",
+            "-c",
+        ]
     if environment.get("PBS_JOBID") and shutil.which("pbsdsh", path=environment.get("PATH")):
         return ["pbsdsh", "-h", host, "--", "/bin/sh", "-c"]
     return ["ssh", "-x", "-o", "BatchMode=yes", host]

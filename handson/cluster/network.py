@@ -1,12 +1,13 @@
 """``mpiexec -n 2 -hostfile $PBS_NODEFILE python -m handson network``: measure the network between the ranks of a job.
 
-It measures messages between two nodes, and the all-reduce of MPI and of gloo, on which data-parallel training spends its communication
-time. Both are compared with the latency-bandwidth model t = alpha + n / beta for n bytes: alpha seconds before the first byte arrives, beta
-bytes/s from then on (Hockney, "The communication challenge for MPP: Intel Paragon and Meiko CS-2", Parallel Computing 20, 1994).
+It measures messages between two nodes, and the all-reduce of MPI and of gloo, on which data-parallel training spends
+its communication time. Both are compared with the latency-bandwidth model t = alpha + n / beta for n bytes: alpha
+seconds before the first byte arrives, beta bytes/s from then on (Hockney, "The communication challenge for MPP: Intel
+Paragon and Meiko CS-2", Parallel Computing 20, 1994).
 
-An all-reduce of n bytes over p ranks that passes parts around a ring takes 2 (p - 1) steps, each with n / p bytes from every rank:
-t = 2 (p - 1) alpha + 2 (p - 1) / p * n / beta, and no algorithm sends fewer bytes (Patarasuk and Yuan, "Bandwidth optimal all-reduce
-algorithms for clusters of workstations", J. Parallel and Distributed Computing 69, 2009).
+An all-reduce of n bytes over p ranks that passes parts around a ring takes 2 (p - 1) steps, each with n / p bytes from
+every rank: t = 2 (p - 1) alpha + 2 (p - 1) / p * n / beta, and no algorithm sends fewer bytes (Patarasuk and Yuan,
+"Bandwidth optimal all-reduce algorithms for clusters of workstations", J. Parallel and Distributed Computing 69, 2009).
 """
 
 import json
@@ -31,7 +32,10 @@ SIZES = [4**k for k in range(3, 13)]  # bytes: 64 B to 16 MB
 LONGEST = 4  # seconds: no message is sent that would take longer
 SHARE = 0.3  # seconds to repeat each size for: at least 3 times and at most 30
 LIMIT = 1200  # seconds for everything, on a busy machine; it usually takes less than 60
-ONE_RANK = "this measures the network between ranks, and there is one rank only: submit jobs/pbs/run_network.sh, or start it with mpiexec -n 2"
+ONE_RANK = (
+    "this measures the network between ranks, and there is one rank only: submit jobs/pbs/run_network.sh, or start it"
+    " with mpiexec -n 2"
+)
 
 
 class NetworkError(OneSentence):
@@ -65,8 +69,8 @@ def all_reduce_volume(ranks):
 def fit(medians):
     """alpha (seconds) and beta (bytes/s) of t = alpha + n / beta, by least absolute errors in seconds.
 
-    medians: bytes -> seconds. Large messages, which take long, determine beta. Small ones may follow another rule, as do those that
-    fit into a network's buffers. alpha is the time of the smallest message, less its bytes / beta.
+    medians: bytes -> seconds. Large messages, which take long, determine beta. Small ones may follow another rule, as
+    do those that fit into a network's buffers. alpha is the time of the smallest message, less its bytes / beta.
     """
     sizes, seconds = numpy.array(list(medians)), numpy.array(list(medians.values()))
     alpha, per_byte = seconds[0], seconds[-1] / sizes[-1]
@@ -79,7 +83,8 @@ def fit(medians):
 
 
 def network(figure, largest=SIZES[-1], say=print):
-    """Measure messages of up to `largest` bytes together with the other ranks; rank 0 says the results and draws them as `figure`.
+    """Measure messages of up to `largest` bytes together with the other ranks; rank 0 says the results and draws them
+    as `figure`.
 
     The process ends here, together with the others. Raises NetworkError.
     """
@@ -90,7 +95,13 @@ def network(figure, largest=SIZES[-1], say=print):
     sizes = [size for size in SIZES if size <= max(largest, SIZES[2])]
     series = [Series(f"message from rank 0 to {partner}, MPI", 1, measure(ping_pong(world, partner), sizes))]
     for name, all_reduce in ("MPI", mpi_all_reduce), ("gloo", gloo_all_reduce):
-        series.append(Series(f"all-reduce over {world.size} ranks, {name}", all_reduce_volume(world.size), measure(all_reduce(world), sizes)))
+        series.append(
+            Series(
+                f"all-reduce over {world.size} ranks, {name}",
+                all_reduce_volume(world.size),
+                measure(all_reduce(world), sizes),
+            )
+        )
     problem = None
     if world.rank == 0:
         rate = job_nodes().get(current_node(), {}).get("rate", "none")
@@ -106,7 +117,8 @@ def network(figure, largest=SIZES[-1], say=print):
 
 
 def end_together(world, status=0):
-    """End this process, as all ranks do at the same time, with rank 0's `status`: gloo's own teardown sometimes aborts a rank."""
+    """End this process, as all ranks do at the same time, with rank 0's `status`: gloo's own teardown sometimes aborts
+    a rank."""
     from mpi4py import MPI
 
     status = world.bcast(status)
@@ -118,19 +130,28 @@ def end_together(world, status=0):
 
 def _world():
     """MPI's communicator of all ranks. Raises NetworkError where there are no other ranks."""
-    started = next((int(os.environ[name]) for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS") if name in os.environ), 1)
+    started = next(
+        (int(os.environ[name]) for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS") if name in os.environ),
+        1,
+    )
     if started < 2:
         raise NetworkError(ONE_RANK)
     from mpi4py import MPI
 
     if MPI.COMM_WORLD.size < 2:
-        raise NetworkError(f"{started} ranks were started, but each believes to be alone: python -m handson doctor tells why")
+        raise NetworkError(
+            f"{started} ranks were started, but each believes to be alone: python -m handson doctor tells why"
+        )
     return MPI.COMM_WORLD
 
 
 def _end_after(seconds):
     time.sleep(seconds)
-    print(f"handson network: on {current_node()} it took more than {seconds} s, so the ranks end: python -m handson doctor looks for the reason", file=sys.stderr)
+    print(
+        f"handson network: on {current_node()} it took more than {seconds} s, so the ranks end: python -m handson"
+        " doctor looks for the reason",
+        file=sys.stderr,
+    )
     sys.stderr.flush()
     os._exit(1)
 
@@ -139,8 +160,9 @@ def _end_after(seconds):
 class Operation:
     """What is timed: ``prepare(size)`` returns the function that does it once; a message takes `share` of its time.
 
-    Between two operations the ranks wait for each other by `barrier`, and agree on the time of the slowest rank by `largest`. Both are of the
-    operation's own library: waiting MPI ranks keep their cores busy, which gloo's threads need.
+    Between two operations the ranks wait for each other by `barrier`, and agree on the time of the slowest rank by
+    `largest`. Both are of the operation's own library: waiting MPI ranks keep their cores busy, which gloo's threads
+    need.
     """
 
     prepare: callable
@@ -188,7 +210,9 @@ def gloo_all_reduce(world):
     address = world.bcast(meeting_address(world))
     if address == "127.0.0.1" and any(name == "lo" for _, name in socket.if_nameindex()):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    store = dist.TCPStore(address, 0, is_master=True, wait_for_workers=False, timeout=limit) if world.rank == 0 else None
+    store = (
+        dist.TCPStore(address, 0, is_master=True, wait_for_workers=False, timeout=limit) if world.rank == 0 else None
+    )
     port = world.bcast(store and store.port)
     store = store or dist.TCPStore(address, port, is_master=False, timeout=limit)
     dist.init_process_group("gloo", store=store, rank=world.rank, world_size=world.size, timeout=limit)
@@ -206,7 +230,8 @@ def gloo_all_reduce(world):
 
 
 def measure(operation, sizes):
-    """bytes -> [seconds of each repeat on the slowest rank]. All ranks see the same numbers, so all make the same repeats."""
+    """bytes -> [seconds of each repeat on the slowest rank]. All ranks see the same numbers, so all make the same
+    repeats."""
     times = {}
     for size in sizes:
         run = operation.prepare(size)
@@ -227,7 +252,12 @@ def measure(operation, sizes):
 def write(series, nodes, rate, figure):
     """Write the measured times beside the figure, as .json; returns the path. Raises NetworkError."""
     path = figure.with_suffix(".json")
-    content = {"ranks": len(nodes), "nodes": len(set(nodes)), "rate": rate, "series": [{"name": one.name, "times": one.times} for one in series]}
+    content = {
+        "ranks": len(nodes),
+        "nodes": len(set(nodes)),
+        "rate": rate,
+        "series": [{"name": one.name, "times": one.times} for one in series],
+    }
     try:
         with written_aside(path) as file:
             file.write(json.dumps(content).encode() + b"\n")
@@ -249,15 +279,30 @@ def text(series, nodes, rate):
     ranks = len(nodes)
     for size in sizes:
         ring = 2 * (ranks - 1) * latency + all_reduce_volume(ranks) * size / bandwidth
-        rows.append((readable(size), *(f"{one.medians[size] * 1000:.3f}" if size in one.times else "-" for one in series), f"{ring * 1000:.3f}"))
+        rows.append(
+            (
+                readable(size),
+                *(f"{one.medians[size] * 1000:.3f}" if size in one.times else "-" for one in series),
+                f"{ring * 1000:.3f}",
+            )
+        )
     widths = [max(map(len, column)) for column in zip(*rows)]
     table = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in rows]
     lines = [where + chosen, "", *table, "", "t = alpha + n / beta, fitted to the medians:"]
     for one in series:
         alpha, rate_of_message = one.fit
-        lines.append(f"  {one.name}: alpha {alpha * 1000:.3f} ms, beta {mbit(rate_of_message)}"
-                     + (f"; each rank sends {one.volume:.3g} n, so its network carries {mbit(rate_of_message * one.volume)}" if one in reduces else ""))
-    return lines + ["ring, in theory: 2 (p - 1) alpha + 2 (p - 1) / p * n / beta, with alpha and beta of the message (Patarasuk and Yuan, 2009)"]
+        lines.append(
+            f"  {one.name}: alpha {alpha * 1000:.3f} ms, beta {mbit(rate_of_message)}"
+            + (
+                f"; each rank sends {one.volume:.3g} n, so its network carries {mbit(rate_of_message * one.volume)}"
+                if one in reduces
+                else ""
+            )
+        )
+    return lines + [
+        "ring, in theory: 2 (p - 1) alpha + 2 (p - 1) / p * n / beta, with alpha and beta of the message (Patarasuk and"
+        " Yuan, 2009)"
+    ]
 
 
 def readable(size):
@@ -275,7 +320,8 @@ STYLES = (("black", "s", ":"), ("#0072B2", "o", "-"), ("#D55E00", "^", "--"))  #
 
 
 def draw(series, nodes, rate, path):
-    """Draw times and the bandwidths they amount to against message size, as `path` with .png and with .svg; returns both."""
+    """Draw times and the bandwidths they amount to against message size, as `path` with .png and with .svg; returns
+    both."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
@@ -299,13 +345,30 @@ def draw(series, nodes, rate, path):
             points = [(size, value(size, seconds)) for size, times in one.times.items() for seconds in times]
             medians = [(size, value(size, seconds)) for size, seconds in one.medians.items()]
             axes.plot(grid, curve, color=colour, linestyle=line, linewidth=1.3)
-            axes.plot(*zip(*points), color=colour, marker=marker, markersize=2.5, linestyle="", alpha=0.35, markeredgewidth=0)
-            axes.plot(*zip(*medians), color=colour, marker=marker, markersize=6.5, markerfacecolor="white", linestyle="", markeredgewidth=1.3)
+            axes.plot(
+                *zip(*points), color=colour, marker=marker, markersize=2.5, linestyle="", alpha=0.35, markeredgewidth=0
+            )
+            axes.plot(
+                *zip(*medians),
+                color=colour,
+                marker=marker,
+                markersize=6.5,
+                markerfacecolor="white",
+                linestyle="",
+                markeredgewidth=1.3,
+            )
         left.plot([], [], color=colour, marker=marker, linestyle=line, markerfacecolor="white", label=label)
     if bits := bits_per_second(rate):
         right.axhline(bits / 1e6, color="0.4", linewidth=1)
-        right.annotate(f"rate: {rate}", (0.02, bits / 1e6), xycoords=("axes fraction", "data"), xytext=(0, 3),
-                       textcoords="offset points", fontsize="small", color="0.3")
+        right.annotate(
+            f"rate: {rate}",
+            (0.02, bits / 1e6),
+            xycoords=("axes fraction", "data"),
+            xytext=(0, 3),
+            textcoords="offset points",
+            fontsize="small",
+            color="0.3",
+        )
     left.set(ylabel="time [ms]")
     right.set(ylabel="bandwidth that each rank gets [Mbit/s]")
     for axes in (left, right):

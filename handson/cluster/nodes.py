@@ -1,9 +1,9 @@
 """Run a command on a node of the current job: ``python -m handson.cluster.nodes NODE COMMAND...``.
 
-The embedded PBS starts the job script with it, ``pbsdsh`` and the launcher agent start everything else with it. A job's nodes
-are listed in the JSON file that ``HANDSON_NODES`` names: ``{"node1": {"cores": [0, 1], "pid": 3}, ...}``. A node is a group of
-processes pinned to the node's cores and told apart by ``HANDSON_NODE``; where it has a "pid", it also has a host name and a network
-of its own (`handson.cluster.virtual_nodes`): those of the process with this number.
+The embedded PBS starts the job script with it, ``pbsdsh`` and the launcher agent start everything else with it. A job's
+nodes are listed in the JSON file that ``HANDSON_NODES`` names: ``{"node1": {"cores": [0, 1], "pid": 3}, ...}``. A node
+is a group of processes pinned to the node's cores and told apart by ``HANDSON_NODE``; where it has a "pid", it also has
+a host name and a network of its own (`handson.cluster.virtual_nodes`): those of the process with this number.
 """
 
 import json
@@ -15,7 +15,8 @@ from handson.cluster import virtual_nodes
 
 
 def job_nodes():
-    """The nodes of the job this process belongs to: name -> properties; empty outside an embedded PBS job, or after its end."""
+    """The nodes of the job this process belongs to: name -> properties; empty outside an embedded PBS job, or after its
+    end."""
     try:
         return json.loads(Path(os.environ["HANDSON_NODES"]).read_text())
     except (KeyError, FileNotFoundError):
@@ -23,7 +24,8 @@ def job_nodes():
 
 
 def job_processes():
-    """How many processes the batch job has asked for, on all its nodes; None outside a job, or where the job does not say."""
+    """How many processes the batch job has asked for, on all its nodes; None outside a job, or where the job does not
+    say."""
     if file := os.environ.get("PBS_NODEFILE"):
         try:
             return len(Path(file).read_text().split())
@@ -38,8 +40,8 @@ def current_node():
 
 
 def meeting_address(world):
-    """Where all ranks of an MPI communicator find this rank: 127.0.0.1 if they are on one host, which needs no network, or else the host's name.
-    All ranks call it."""
+    """Where all ranks of an MPI communicator find this rank: 127.0.0.1 if they are on one host, which needs no network,
+    or else the host's name. All ranks call it."""
     host = os.uname().nodename
     return "127.0.0.1" if {*world.allgather(host)} == {host} else host
 
@@ -48,7 +50,9 @@ def become(node, *command):
     """Replace this process by `command`, on `node`. Ends with one sentence when there is no such node or command."""
     properties = job_nodes().get(node)
     if properties is None:
-        sys.exit(f"handson.cluster.nodes: this job has no node {node!r}; its nodes are: {' '.join(job_nodes()) or '(none)'}")
+        sys.exit(
+            f"handson.cluster.nodes: this job has no node {node!r}; its nodes are: {' '.join(job_nodes()) or '(none)'}"
+        )
     os.environ["HANDSON_NODE"] = node
     if "pid" in properties:
         command = virtual_nodes.on(properties["pid"], *command)

@@ -1,7 +1,8 @@
-"""Sites: what the files in jobs/sites/ say of a machine, its queues and groups. jobs/sites/reedbush.toml explains the keys.
+"""Sites: what the files in jobs/sites/ say of a machine, its queues and groups. jobs/sites/reedbush.toml explains the
+keys.
 
-The embedded PBS presents the machine of a site, and `handson.cluster.job_scripts` fits job scripts to it. Batch commands read their
-site with this module, so it needs the standard library only.
+The embedded PBS presents the machine of a site, and `handson.cluster.job_scripts` fits job scripts to it. Batch
+commands read their site with this module, so it needs the standard library only.
 """
 
 import os
@@ -18,10 +19,35 @@ from handson.words import counted
 SITES = COURSE / "jobs/sites"
 CHOSEN = "CHOSEN"  # the file there that holds the name of the site that `python -m handson site use` has chosen
 WORD = r"[A-Za-z0-9_][A-Za-z0-9_.@/+-]*"  # words that are safe in a shell script without quotes
-KEYS = ("batch", "queue", "group", "walltime", "modules", "mpi", "interface", "kill_delay", "drop", "machine", "exercises", "kubernetes")
+KEYS = (
+    "batch",
+    "queue",
+    "group",
+    "walltime",
+    "modules",
+    "mpi",
+    "interface",
+    "kill_delay",
+    "drop",
+    "machine",
+    "exercises",
+    "kubernetes",
+)
 OF_MACHINE = ("nodes", "gpus", "ncpus", "mem", "network", "gpu_memory")
 OF_EXERCISES = ("nodes", "gpus")
-OF_KUBERNETES = ("context", "namespace", "image", "cpus", "memory", "gpu_resource", "size", "storage_class", "nfs", "host_path", "grades")
+OF_KUBERNETES = (
+    "context",
+    "namespace",
+    "image",
+    "cpus",
+    "memory",
+    "gpu_resource",
+    "size",
+    "storage_class",
+    "nfs",
+    "host_path",
+    "grades",
+)
 VOLUMES = ("storage_class", "nfs", "host_path")
 
 
@@ -32,9 +58,10 @@ class SiteError(OneSentence, ValueError):
 class Kubernetes(namedtuple("Kubernetes", OF_KUBERNETES)):
     """What a site's file says of its Kubernetes cluster.
 
-    context: of kubectl. image: of the course, as the nodes pull it. cpus, memory: of each process. gpu_resource: what the nodes call a GPU.
-    size: of the shared volume; storage_class, nfs ("server:/path"), host_path: where it comes from. One of the three is set, the others are None.
-    grades: where the grader's volume comes from, as nfs or host_path; None: from a storage class.
+    context: of kubectl. image: of the course, as the nodes pull it. cpus, memory: of each process. gpu_resource: what
+    the nodes call a GPU. size: of the shared volume; storage_class, nfs ("server:/path"), host_path: where it comes
+    from. One of the three is set, the others are None. grades: where the grader's volume comes from, as nfs or
+    host_path; None: from a storage class.
     """
 
     __slots__ = ()
@@ -42,16 +69,19 @@ class Kubernetes(namedtuple("Kubernetes", OF_KUBERNETES)):
 
 class Site(
     namedtuple(
-        "Site", "name batch queues groups walltime modules mpi interface kill_delay drop nodes gpus ncpus mem network gpu_memory exercise_nodes exercise_gpus kubernetes"
+        "Site",
+        "name batch queues groups walltime modules mpi interface kill_delay drop nodes gpus ncpus mem network"
+        " gpu_memory exercise_nodes exercise_gpus kubernetes",
     )
 ):
     """What a site's file says, with defaults for the rest; it does not depend on the machine that reads the file.
 
-    queues, groups: tuples of names; without groups, users need none. walltime, interface: None where the file says nothing.
-    kill_delay: seconds between TERM and KILL. drop: the folder where students hand in, or None. nodes: how many; gpus, ncpus: of each node.
-    mem: kB of each node, or None. network: the rate of each node's network, such as "100mbit", or "none". gpu_memory: of each virtual GPU,
-    such as "300MB", or None. exercise_nodes, exercise_gpus: how many nodes, and how many GPUs of each node, the exercises on several of them
-    use; without GPUs, exercise_gpus is the number of processes on each node. kubernetes: a Kubernetes, or None.
+    queues, groups: tuples of names; without groups, users need none. walltime, interface: None where the file says
+    nothing. kill_delay: seconds between TERM and KILL. drop: the folder where students hand in, or None. nodes: how
+    many; gpus, ncpus: of each node. mem: kB of each node, or None. network: the rate of each node's network, such as
+    "100mbit", or "none". gpu_memory: of each virtual GPU, such as "300MB", or None. exercise_nodes, exercise_gpus: how
+    many nodes, and how many GPUs of each node, the exercises on several of them use; without GPUs, exercise_gpus is the
+    number of processes on each node. kubernetes: a Kubernetes, or None.
     """
 
     __slots__ = ()
@@ -100,8 +130,9 @@ def for_exercises(name):
     site = read(name)
     if site.nodes < site.exercise_nodes or 0 < site.gpus < site.exercise_gpus:
         raise SiteError(
-            f"the site {name} has {counted(site.nodes, 'node')} with {counted(site.gpus, 'GPU')}, and the exercises use {counted(site.exercise_nodes, 'node')} "
-            f"with {counted(site.exercise_gpus, 'GPU')}: correct [machine] or [exercises] in {SITES / name}.toml"
+            f"the site {name} has {counted(site.nodes, 'node')} with {counted(site.gpus, 'GPU')}, and the exercises use"
+            f" {counted(site.exercise_nodes, 'node')} with {counted(site.exercise_gpus, 'GPU')}: correct [machine] or"
+            f" [exercises] in {SITES / name}.toml"
         )
     return site
 
@@ -110,11 +141,12 @@ def load(path=None):
     """The `Site` that the file `path` (default: what `path_of` finds) describes. Raises SiteError."""
     import tomllib
 
-    from handson.pbs.errors import PBSError
+    from handson.pbs.pbs_errors import PBSError
 
     path = path or path_of()
     try:
-        installed_without_jobs = path == str(SITES / "local.toml") and not os.path.exists(path)  # then local.toml's values: the defaults
+        # then local.toml's values: the defaults
+        installed_without_jobs = path == str(SITES / "local.toml") and not os.path.exists(path)
         return _site(Path(path).stem, {} if installed_without_jobs else tomllib.loads(Path(path).read_text()))
     except OSError as error:
         cure = "correct HANDSON_SITE, or choose another one (python -m handson site use local)"
@@ -154,30 +186,55 @@ def _site(name, values):
 def _kubernetes(values):
     chosen = [key for key in VOLUMES if key in values]
     if len(chosen) != 1:
-        raise ValueError(f"[kubernetes] names {' and '.join(chosen) or 'no volume'}, but it must have one of {', '.join(VOLUMES)}")
-    name, quantity, of_nfs, of_nodes = r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", r"\d+(Mi|Gi|Ti)", r"[\w.-]+:/[\w./-]*", r"/[\w./-]+"
+        raise ValueError(
+            f"[kubernetes] names {' and '.join(chosen) or 'no volume'}, but it must have one of {', '.join(VOLUMES)}"
+        )
+    name, quantity, of_nfs, of_nodes = (
+        r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?",
+        r"\d+(Mi|Gi|Ti)",
+        r"[\w.-]+:/[\w./-]*",
+        r"/[\w./-]+",
+    )
     shared = values.get("nfs") or values.get("host_path")
     if shared and f"{values.get('grades')}/".startswith(f"{str(shared).rstrip('/')}/"):
-        raise ValueError(f"grades = {values['grades']!r} is inside of {shared!r}, which all students see: name a folder beside it")
+        raise ValueError(
+            f"grades = {values['grades']!r} is inside of {shared!r}, which all students see: name a folder beside it"
+        )
     return Kubernetes(
-        context=text(values, "context", None, r"[\w.:/@+-]+", "a context of kubectl: `kubectl config get-contexts` lists them"),
+        context=text(
+            values, "context", None, r"[\w.:/@+-]+", "a context of kubectl: `kubectl config get-contexts` lists them"
+        ),
         namespace=text(values, "namespace", "handson", name, "the name of a namespace, in small letters"),
-        image=text(values, "image", "localhost/handson:1", r"[\w.:/@-]+", "the name of an image, such as registry.example/handson:1"),
+        image=text(
+            values,
+            "image",
+            "localhost/handson:1",
+            r"[\w.:/@-]+",
+            "the name of an image, such as registry.example/handson:1",
+        ),
         cpus=_number(values, "cpus", 1, least=1),
         memory=text(values, "memory", "2Gi", quantity, "a size such as 2Gi"),
         gpu_resource=text(values, "gpu_resource", "nvidia.com/gpu", WORD, "a resource such as nvidia.com/gpu"),
         size=text(values, "size", "10Gi", quantity, "a size such as 10Gi"),
-        storage_class=text(values, "storage_class", None, name, "a storage class: `kubectl get storageclass` lists them"),
+        storage_class=text(
+            values, "storage_class", None, name, "a storage class: `kubectl get storageclass` lists them"
+        ),
         nfs=text(values, "nfs", None, of_nfs, "a server and its folder, such as fs-0123.efs.eu-west-1.amazonaws.com:/"),
         host_path=text(values, "host_path", None, of_nodes, "the absolute path of a folder on the nodes"),
-        grades=text(values, "grades", None, f"{of_nfs}|{of_nodes}", "as nfs or host_path, a folder for the grader alone"),
+        grades=text(
+            values, "grades", None, f"{of_nfs}|{of_nodes}", "as nfs or host_path, a folder for the grader alone"
+        ),
     )
 
 
 def _words(table, key, default=None):
     value = table.get(key, default)
     words = [value] if isinstance(value, str) else value
-    if not isinstance(words, list) or not words or not all(isinstance(word, str) and re.fullmatch(WORD, word) for word in words):
+    if (
+        not isinstance(words, list)
+        or not words
+        or not all(isinstance(word, str) and re.fullmatch(WORD, word) for word in words)
+    ):
         raise ValueError(f"{key} = {value!r}, but it must be a single word, or a list of such")
     return tuple(words)
 

@@ -1,9 +1,10 @@
 """Virtual nodes: a host name and a network for each node of an embedded PBS job, on one machine and without root.
 
 `start` is called by the job's runner. It starts a *holder*: the first process of new user, process, mount and network
-namespaces, which makes a bridge and for each node a process with a network and a host name of its own. The holder lives as long as
-the runner keeps its pipe open. When the holder ends, the kernel ends all processes and removes all networks and mounts of the job.
-Linux's own tools do the work: unshare, nsenter, ip and tc. `handson.cluster.nodes` takes a process into a node.
+namespaces, which makes a bridge and for each node a process with a network and a host name of its own. The holder lives
+as long as the runner keeps its pipe open. When the holder ends, the kernel ends all processes and removes all networks
+and mounts of the job. Linux's own tools do the work: unshare, nsenter, ip and tc. `handson.cluster.nodes` takes a
+process into a node.
 """
 
 import json
@@ -18,13 +19,21 @@ from pathlib import Path
 from handson import linux
 from handson.pbs.processes import module_command
 
-TOOLS = {"unshare": "util-linux", "nsenter": "util-linux", "mount": "util-linux", "ip": "iproute2", "tc": "iproute2", "hostname": "hostname"}
+TOOLS = {
+    "unshare": "util-linux",
+    "nsenter": "util-linux",
+    "mount": "util-linux",
+    "ip": "iproute2",
+    "tc": "iproute2",
+    "hostname": "hostname",
+}
 LIMIT = 120  # seconds for the nodes to come up, on a busy machine; usually less than one
 UNITS = {"mbit": 10**6, "gbit": 10**9}
 
 
 def bits_per_second(rate):
-    """The number in ``100mbit`` or ``10gbit``; None for ``none``. Raises ValueError, whose text is a sentence for the user."""
+    """The number in ``100mbit`` or ``10gbit``; None for ``none``. Raises ValueError, whose text is a sentence for the
+    user."""
     match = re.fullmatch(r"([1-9][0-9]{0,3})(mbit|gbit)", str(rate))
     if not match and rate != "none":
         raise ValueError(f"the rate of a network is none, or a number with mbit or gbit such as 100mbit, not {rate!r}")
@@ -32,12 +41,16 @@ def bits_per_second(rate):
 
 
 def why_not():
-    """Why this machine cannot have virtual nodes: a sentence that also says what would allow them. None if it can. Takes milliseconds."""
+    """Why this machine cannot have virtual nodes: a sentence that also says what would allow them. None if it can.
+    Takes milliseconds."""
     if missing := [tool for tool in TOOLS if not shutil.which(tool, path=_path())]:
         packages = " and ".join(sorted({TOOLS[tool] for tool in missing}))
         return f"virtual nodes need {' and '.join(missing)}, which this machine lacks: install {packages}"
     if not os.path.exists("/etc/hosts"):
-        return "virtual nodes need a file /etc/hosts to put their names into, which this machine lacks: an empty one will do"
+        return (
+            "virtual nodes need a file /etc/hosts to put their names into, which this machine lacks: an empty one"
+            " will do"
+        )
     try:
         tried = subprocess.run([*_unshare(), "true"], capture_output=True, text=True, timeout=LIMIT, env=_environment())
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -46,24 +59,36 @@ def why_not():
         return None
     if setting := linux.refusing_setting():
         cure = f"sysctl {'='.join(setting)}"
-        return f"virtual nodes need user namespaces, which this machine refuses to ordinary users: an administrator can allow them by `{cure}`"
+        return (
+            "virtual nodes need user namespaces, which this machine refuses to ordinary users: an administrator can"
+            f" allow them by `{cure}`"
+        )
     reason = _last_line(tried.stderr, "unknown reason")
-    return f"virtual nodes need namespaces, which this machine refuses ({reason}): in a container, allow it unshare, mount and a /proc of its own"
+    return (
+        f"virtual nodes need namespaces, which this machine refuses ({reason}): in a container, allow it unshare, mount"
+        " and a /proc of its own"
+    )
 
 
 def start(nodes, rate, directory):
     """Bring up `nodes` (name -> properties), each with its network limited to `rate` ("100mbit", "10gbit" or "none").
 
-    Adds to every node its "pid" (inside the holder's namespaces), "address" and "rate". Returns the holder: a Popen whose standard input
-    keeps the nodes alive, with the attributes `inside`, the pid of the namespaces' first process, and `own`, the pids of all
-    processes that make the nodes (the job's own processes are not among them). Raises OSError with one sentence.
+    Adds to every node its "pid" (inside the holder's namespaces), "address" and "rate". Returns the holder: a Popen
+    whose standard input keeps the nodes alive, with the attributes `inside`, the pid of the namespaces' first process,
+    and `own`, the pids of all processes that make the nodes (the job's own processes are not among them). Raises
+    OSError with one sentence.
     """
     specification = directory / "virtual_nodes.json"
     specification.write_text(json.dumps({"names": list(nodes), "rate": rate, "hosts": str(directory / "hosts")}))
     holder = subprocess.Popen(
-        [*_unshare(), *module_command(__name__, str(specification))], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        env=_environment(), start_new_session=True, cwd="/",
-    )  # fmt: skip
+        [*_unshare(), *module_command(__name__, str(specification))],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=_environment(),
+        start_new_session=True,
+        cwd="/",
+    )
     ready = _has_data(holder.stdout, LIMIT)
     line = holder.stdout.readline() if ready else b""
     if not line:
@@ -88,7 +113,8 @@ def fallen(holder):
 
 
 def _has_data(file, seconds):
-    """Whether `file` can be read, or has ended, within some seconds. Not by select.select: a program that has 1,024 files open can't call it."""
+    """Whether `file` can be read, or has ended, within some seconds. Not by select.select: a program that has 1,024
+    files open can't call it."""
     waiting = select.poll()
     waiting.register(file, select.POLLIN)
     return bool(waiting.poll(1000 * seconds))
@@ -114,7 +140,8 @@ def on(pid, *command):
 
 def _unshare():
     """The command that runs another as the first process of new namespaces, and kills it when it is killed itself."""
-    # An ordinary user becomes root of a user namespace. Root needs none, and would lose access to other users' files in it.
+    # An ordinary user becomes root of a user namespace. Root needs none, and would lose access to other users' files in
+    # it.
     user = [] if linux.has_capability(linux.SYS_ADMIN) else ["--map-root-user"]
     return ["unshare", *user, "--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc"]
 
@@ -140,61 +167,90 @@ def _run(*command, lines=()):
     except subprocess.TimeoutExpired as error:
         sys.exit(str(error))
     if done.returncode:
-        sys.exit(f"{' '.join(command)}: {done.stderr.strip().splitlines()[0] if done.stderr.strip() else f'status {done.returncode}'}")
+        sys.exit(
+            f"{' '.join(command)}:"
+            f" {done.stderr.strip().splitlines()[0] if done.stderr.strip() else f'status {done.returncode}'}"
+        )
 
 
 def hold(names, rate, hosts):
-    """The holder: make the nodes, print their pids as one line of JSON, and stay until standard input ends or a node dies."""
+    """The holder: make the nodes, print their pids as one line of JSON, and stay until standard input ends or a node
+    dies."""
     node_addresses = addresses(names)
     Path(hosts).write_text(hosts_file(node_addresses, Path("/etc/hosts").read_text()))
     _run("mount", "--bind", hosts, "/etc/hosts")
     if os.path.isdir("/dev/shm"):
-        _run("mount", "-t", "tmpfs", "tmpfs", "/dev/shm")  # so that shared memory which a killed process leaves behind is freed with the job
+        # so that shared memory which a killed process leaves behind is freed with the job
+        _run("mount", "-t", "tmpfs", "tmpfs", "/dev/shm")
     sleep = 'hostname "$1" && echo && exec sleep infinity >/dev/null 2>&1'
-    sleepers = {name: subprocess.Popen(["unshare", "--net", "--uts", "sh", "-c", sleep, "sh", name], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
-                for name in names}  # fmt: skip
+    sleepers = {
+        name: subprocess.Popen(
+            ["unshare", "--net", "--uts", "sh", "-c", sleep, "sh", name],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+        )
+        for name in names
+    }
     for name, sleeper in sleepers.items():
         if not sleeper.stdout.readline():
             sys.exit(f"node {name} did not start")
     links = ["link set lo up", "link add bridge type bridge", "link set bridge up"]
     for number, sleeper in enumerate(sleepers.values()):
-        links += [f"link add port{number} type veth peer name eth0 netns {sleeper.pid}", f"link set port{number} master bridge up"]
+        links += [
+            f"link add port{number} type veth peer name eth0 netns {sleeper.pid}",
+            f"link set port{number} master bridge up",
+        ]
     _run("ip", "-batch", "-", lines=links)
     for name, sleeper in sleepers.items():
         node = ["nsenter", f"--target={sleeper.pid}", "--net"]
-        _run(*node, "ip", "-batch", "-", lines=["link set lo up", f"addr add {node_addresses[name]}/16 dev eth0", "link set eth0 up"])
+        _run(
+            *node,
+            "ip",
+            "-batch",
+            "-",
+            lines=["link set lo up", f"addr add {node_addresses[name]}/16 dev eth0", "link set eth0 up"],
+        )
         if rate != "none":
-            # The kernel hands over segments of up to 64 KB. It would have to split those that the bucket cannot hold, which costs a whole core.
+            # The kernel hands over segments of up to 64 KB. It would have to split those that the bucket cannot hold,
+            # which costs a whole core.
             _run(*node, "ip", "link", "set", "eth0", "gso_max_size", str(min(65536, bucket(rate) // 2)))
-            _run(*node, "tc", *f"qdisc add dev eth0 root tbf rate {rate} burst {bucket(rate)} latency 50ms".split())  # what the node sends
+            # what the node sends
+            _run(*node, "tc", *f"qdisc add dev eth0 root tbf rate {rate} burst {bucket(rate)} latency 50ms".split())
     if rate != "none":  # what each node receives, which is more than one sends only where several send to it
-        queues = [f"qdisc add dev port{number} root tbf rate {rate} burst {4 * bucket(rate)} latency 50ms" for number in range(len(names))]
+        queues = [
+            f"qdisc add dev port{number} root tbf rate {rate} burst {4 * bucket(rate)} latency 50ms"
+            for number in range(len(names))
+        ]
         _run("tc", "-batch", "-", lines=queues)
     print(json.dumps({name: sleeper.pid for name, sleeper in sleepers.items()}), flush=True)
     _stay({os.pidfd_open(sleeper.pid): name for name, sleeper in sleepers.items()})
 
 
 def hosts_file(node_addresses, own):
-    """The content of /etc/hosts on the nodes: first the nodes' names, then the lines of `own`, the machine's file, that name no node."""
+    """The content of /etc/hosts on the nodes: first the nodes' names, then the lines of `own`, the machine's file, that
+    name no node."""
     kept = [line for line in own.splitlines() if not set(line.partition("#")[0].split()) & set(node_addresses)]
     pairs = [(address, name) for name, address in node_addresses.items()]
-    mapped = [(f"::ffff:{address}", name) for address, name in pairs]  # for programs that look up the name of an IPv6 socket's peer, as torch does
+    # for programs that look up the name of an IPv6 socket's peer, as torch does
+    mapped = [(f"::ffff:{address}", name) for address, name in pairs]
     return "\n".join(["127.0.0.1 localhost", *(f"{address} {name}" for address, name in pairs + mapped), *kept]) + "\n"
 
 
 def bucket(rate):
     """Bytes in the token bucket of a node's network: as many pass at once, as if there were no limit.
 
-    Half a millisecond at `rate`, and at least two packets: so little that only measurements of small messages show it, and enough to last
-    until the next timer interrupt on a busy machine.
+    Half a millisecond at `rate`, and at least two packets: so little that only measurements of small messages show it,
+    and enough to last until the next timer interrupt on a busy machine.
     """
     return max(3100, bits_per_second(rate) // 8 // 2000)
 
 
 def _stay(nodes):
-    """Wait until standard input ends, or one of `nodes` (descriptor of its first process -> name) does: the end of a node ends the job.
+    """Wait until standard input ends, or one of `nodes` (descriptor of its first process -> name) does: the end of a
+    node ends the job.
 
-    The first process of a process namespace inherits its orphans, which would stay as zombies unless they are waited for.
+    The first process of a process namespace inherits its orphans, which would stay as zombies unless they are waited
+    for.
     """
     while not (ready := select.select([sys.stdin, *nodes], [], [], 1)[0]):
         try:

@@ -1,7 +1,8 @@
 """CNTK's vocabulary for distributed training over PyTorch and MPI; it is not CNTK's code.
 
-CNTK has no package for today's Python. What its documents name is here, under the same names and with the same meaning; the network is a
-PyTorch module. Minibatch sizes, frequencies and `distributed_after` count the samples of all workers together, as in CNTK.
+CNTK has no package for today's Python. What its documents name is here, under the same names and with the same meaning;
+the network is a PyTorch module. Minibatch sizes, frequencies and `distributed_after` count the samples of all workers
+together, as in CNTK.
 """
 
 from handson.cntk.distributed import Communicator, block_momentum_distributed_learner, data_parallel_distributed_learner
@@ -9,17 +10,31 @@ from handson.cntk.io import INFINITELY_REPEAT, ImageDeserializer, MinibatchSourc
 from handson.cntk.learners import classification_error, cross_entropy_with_softmax, momentum_sgd, sgd
 from handson.cntk.train import CheckpointConfig, ProgressPrinter, TestConfig, Trainer, training_session
 from handson.errors import OneSentence
-from handson.training import mpi, supervisor
+from handson.training import mpi, rank_parent
 from handson.training.options import under_mpiexec
 
 __all__ = [
-    "INFINITELY_REPEAT", "CheckpointConfig", "Communicator", "ImageDeserializer", "MinibatchSource", "ProgressPrinter", "StreamDef",
-    "StreamDefs", "TestConfig", "Trainer", "block_momentum_distributed_learner", "classification_error", "cross_entropy_with_softmax",
-    "data_parallel_distributed_learner", "momentum_sgd", "sgd", "training_session",
-]  # fmt: skip
+    "INFINITELY_REPEAT",
+    "CheckpointConfig",
+    "Communicator",
+    "ImageDeserializer",
+    "MinibatchSource",
+    "ProgressPrinter",
+    "StreamDef",
+    "StreamDefs",
+    "TestConfig",
+    "Trainer",
+    "block_momentum_distributed_learner",
+    "classification_error",
+    "cross_entropy_with_softmax",
+    "data_parallel_distributed_learner",
+    "momentum_sgd",
+    "sgd",
+    "training_session",
+]
 
 if under_mpiexec():
-    supervisor.watch()
+    rank_parent.watch()
     mpi.start()
 
 
@@ -30,4 +45,7 @@ class Missing(OneSentence, AttributeError):
 def __getattr__(name):
     if name.startswith("__"):  # Python itself asks for such names
         raise AttributeError(name)
-    raise Missing(f"handson.cntk has no {name!r}: it has only what CNTK's documents on distributed training name ({', '.join(__all__)}); for the rest, use PyTorch")
+    raise Missing(
+        f"handson.cntk has no {name!r}: it has only what CNTK's documents on distributed training name"
+        f" ({', '.join(__all__)}); for the rest, use PyTorch"
+    )

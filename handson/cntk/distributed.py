@@ -40,11 +40,14 @@ class Communicator:
 
 
 class DistributedLearner(Learner):
-    """Wraps a local learner. Until `distributed_after` samples have been seen, every worker takes the whole minibatches and sends nothing."""
+    """Wraps a local learner. Until `distributed_after` samples have been seen, every worker takes the whole minibatches
+    and sends nothing."""
 
     def __init__(self, learner, distributed_after):
         if isinstance(learner, DistributedLearner):
-            raise TrackError("a distributed learner wraps a local one, such as momentum_sgd(...), not another distributed learner")
+            raise TrackError(
+                "a distributed learner wraps a local one, such as momentum_sgd(...), not another distributed learner"
+            )
         if distributed_after < 0:
             raise TrackError(f"distributed_after is a number of samples, 0 or more, not {distributed_after}")
         self.learner, self.parameters, self.optimizer = learner, learner.parameters, learner.optimizer
@@ -55,7 +58,8 @@ class DistributedLearner(Learner):
         return (comm.size, comm.rank) if samples_seen >= self.distributed_after else (1, 0)
 
     def update(self, sums, samples_seen):
-        """As Learner.update. Raises TrackError where a gradient of this worker is infinite or NaN: every worker would have it, and the next checkpoint."""
+        """As Learner.update. Raises TrackError where a gradient of this worker is infinite or NaN: every worker would
+        have it, and the next checkpoint."""
         if not all(parameter.grad is None or parameter.grad.sum().isfinite() for parameter in self.parameters):
             worker = f"worker {workers.world().rank}: a gradient is infinite or NaN after {samples_seen:,} samples"
             raise TrackError(f"{worker}, so the training ends: try a lower learning rate (--lr)")
@@ -70,8 +74,16 @@ class DistributedLearner(Learner):
         flat = _flat(parameter.data for parameter in self.parameters)
         checksums = workers.world().allgather([float(flat.sum()), float(numpy.abs(flat).sum())])
         if others := [rank for rank, one in enumerate(checksums) if one != checksums[0]]:
-            cause = "each worker must take whole minibatches (num_data_partitions=1) until then" if self.distributed_after else "make the network from the same seed"
-            raise TrackError(f"the parameters of worker {others[0]} differ from those of worker 0 when the workers begin to communicate: {cause}", on_all_ranks=True)
+            cause = (
+                "each worker must take whole minibatches (num_data_partitions=1) until then"
+                if self.distributed_after
+                else "make the network from the same seed"
+            )
+            raise TrackError(
+                f"the parameters of worker {others[0]} differ from those of worker 0 when the workers begin to"
+                f" communicate: {cause}",
+                on_all_ranks=True,
+            )
         self.equal = True
 
     def state(self):
@@ -86,12 +98,17 @@ class DistributedLearner(Learner):
 
 
 class DataParallel(DistributedLearner):
-    """Every step uses the gradients of all workers. bits: 32, or 1 with error feedback (Seide et al., Interspeech 2014)."""
+    """Every step uses the gradients of all workers. bits: 32, or 1 with error feedback (Seide et al., Interspeech
+    2014)."""
 
     def __init__(self, learner, distributed_after, bits):
         super().__init__(learner, distributed_after)
         self.bits = bits
-        self.residual = numpy.zeros(sum(parameter.numel() for parameter in self.parameters), _type_of(self.parameters)) if bits == 1 else None
+        self.residual = (
+            numpy.zeros(sum(parameter.numel() for parameter in self.parameters), _type_of(self.parameters))
+            if bits == 1
+            else None
+        )
 
     def update_together(self, sums):
         gradients = _flat(_gradient(parameter) for parameter in self.parameters)
@@ -107,13 +124,16 @@ class DataParallel(DistributedLearner):
         return sums
 
     def _one_bit(self, gradients):
-        """The sum over the workers of what each sends: for each parameter one bit a number, and the means of those above and below 0."""
+        """The sum over the workers of what each sends: for each parameter one bit a number, and the means of those
+        above and below 0."""
         owed = gradients + self.residual
         above = owed >= 0
         values = [_two_values(numbers, signs) for numbers, signs in zip(self._parts(owed), self._parts(above))]
         self.residual = owed - self._restored(above, values)
         messages = workers.world().allgather((values, numpy.packbits(above)))
-        return sum(self._restored(numpy.unpackbits(bits, count=len(owed)).astype(bool), values) for values, bits in messages)
+        return sum(
+            self._restored(numpy.unpackbits(bits, count=len(owed)).astype(bool), values) for values, bits in messages
+        )
 
     def _restored(self, above, values):
         parts = [numpy.where(signs, high, low) for signs, (high, low) in zip(self._parts(above), values)]
@@ -133,14 +153,17 @@ class DataParallel(DistributedLearner):
         found = own.get("residual")
         if found is None or len(found) != len(self.residual):
             has = "no residual" if found is None else f"a residual of {len(found):,} numbers"
-            raise TrackError(f"worker {workers.world().rank}: the checkpoint has {has}, and the network {len(self.residual):,} parameters: "
-                             "it is of another network, or of a run with another num_quantization_bits")  # fmt: skip
+            raise TrackError(
+                f"worker {workers.world().rank}: the checkpoint has {has}, and the network {len(self.residual):,}"
+                " parameters: it is of another network, or of a run with another num_quantization_bits"
+            )
         self.residual = found.numpy()
 
 
 class BlockMomentum(DistributedLearner):
-    """Workers train alone for a block, then filter the change of their mean model: K. Chen and Q. Huo, "Scalable training of deep learning
-    machines by incremental block training with intra-block parallel optimization and blockwise model-update filtering", ICASSP 2016.
+    """Workers train alone for a block, then filter the change of their mean model: K. Chen and Q. Huo, "Scalable
+    training of deep learning machines by incremental block training with intra-block parallel optimization and
+    blockwise model-update filtering", ICASSP 2016.
 
         change = block_momentum * change + block_learning_rate * (mean of the workers' models - where they began)
         model += change; the next block begins at `model`, with Nesterov's momentum at model + block_momentum * change.
@@ -148,7 +171,13 @@ class BlockMomentum(DistributedLearner):
 
     def __init__(self, learner, block_size, momentum, rate, nesterov, reset, distributed_after):
         super().__init__(learner, distributed_after)
-        self.block_size, self.momentum, self.rate, self.nesterov, self.reset_momentum = block_size, momentum, rate, nesterov, reset
+        self.block_size, self.momentum, self.rate, self.nesterov, self.reset_momentum = (
+            block_size,
+            momentum,
+            rate,
+            nesterov,
+            reset,
+        )
         self.model = self.begin = self.change = None
         self.in_block = 0  # samples of all workers since the last block
 
@@ -183,13 +212,21 @@ class BlockMomentum(DistributedLearner):
     def state(self):
         """Within a block, each worker has a model and a momentum of its own."""
         shared, own = super().state()
-        block = {name: None if getattr(self, name) is None else torch.from_numpy(getattr(self, name).copy()) for name in ("model", "begin", "change")}
-        own |= {"optimizer": shared.pop("optimizer"), "parameters": [parameter.data.clone() for parameter in self.parameters]}
+        block = {
+            name: None if getattr(self, name) is None else torch.from_numpy(getattr(self, name).copy())
+            for name in ("model", "begin", "change")
+        }
+        own |= {
+            "optimizer": shared.pop("optimizer"),
+            "parameters": [parameter.data.clone() for parameter in self.parameters],
+        }
         return shared | {"block": block, "in_block": self.in_block}, own
 
     def restore(self, shared, own):
         if "block" not in shared:
-            raise TrackError("the checkpoint is of a run without block momentum: delete it, or begin without restoring it")
+            raise TrackError(
+                "the checkpoint is of a run without block momentum: delete it, or begin without restoring it"
+            )
         super().restore(shared | {"optimizer": own["optimizer"]}, own)
         for name, value in shared["block"].items():
             setattr(self, name, None if value is None else value.numpy())
@@ -198,33 +235,59 @@ class BlockMomentum(DistributedLearner):
         self.in_block = shared["in_block"]
 
 
-def data_parallel_distributed_learner(learner, distributed_after=0, num_quantization_bits=32, use_async_buffered_parameter_update=False):
+def data_parallel_distributed_learner(
+    learner, distributed_after=0, num_quantization_bits=32, use_async_buffered_parameter_update=False
+):
     """A distributed learner whose workers exchange gradients in every minibatch.
 
-    distributed_after: samples after which they begin to (a warm start); num_quantization_bits: 32, or 1: a sign for each gradient, with
-    error feedback. Raises TrackError.
+    distributed_after: samples after which they begin to (a warm start); num_quantization_bits: 32, or 1: a sign for
+    each gradient, with error feedback. Raises TrackError.
     """
     if use_async_buffered_parameter_update:
-        raise TrackError("use_async_buffered_parameter_update is not there in handson.cntk; hooks.py has double buffering")
+        raise TrackError(
+            "use_async_buffered_parameter_update is not there in handson.cntk; hooks.py has double buffering"
+        )
     if num_quantization_bits not in (1, 32):
-        raise TrackError(f"num_quantization_bits is 1 or 32 here, not {num_quantization_bits}; CNTK itself had all numbers in between")
+        raise TrackError(
+            f"num_quantization_bits is 1 or 32 here, not {num_quantization_bits}; CNTK itself had all numbers in"
+            " between"
+        )
     return DataParallel(learner, distributed_after, num_quantization_bits)
 
 
 def block_momentum_distributed_learner(
-    learner, block_size, block_momentum_as_time_constant=None, use_nestrov_momentum=True, reset_sgd_momentum_after_aggregation=True,
-    block_learning_rate=1.0, distributed_after=0,
-):  # fmt: skip
+    learner,
+    block_size,
+    block_momentum_as_time_constant=None,
+    use_nestrov_momentum=True,
+    reset_sgd_momentum_after_aggregation=True,
+    block_learning_rate=1.0,
+    distributed_after=0,
+):
     """A distributed learner whose workers exchange models, once in `block_size` samples (of all workers together).
 
-    block_momentum_as_time_constant: in samples; the block momentum is exp(-block_size / it). None: 1 - 1 / number of workers. (CNTK spells
-    the Nesterov option so.) Raises TrackError.
+    block_momentum_as_time_constant: in samples; the block momentum is exp(-block_size / it). None: 1 - 1 / number of
+    workers. (CNTK spells the Nesterov option so.) Raises TrackError.
     """
     if block_size < 1:
         raise TrackError(f"block_size is a number of samples above 0, not {block_size}")
     time_constant = block_momentum_as_time_constant
-    momentum = 1 - 1 / workers.world().size if time_constant is None else math.exp(-block_size / time_constant) if time_constant > 0 else 0.0
-    return BlockMomentum(learner, block_size, momentum, block_learning_rate, use_nestrov_momentum, reset_sgd_momentum_after_aggregation, distributed_after)
+    momentum = (
+        1 - 1 / workers.world().size
+        if time_constant is None
+        else math.exp(-block_size / time_constant)
+        if time_constant > 0
+        else 0.0
+    )
+    return BlockMomentum(
+        learner,
+        block_size,
+        momentum,
+        block_learning_rate,
+        use_nestrov_momentum,
+        reset_sgd_momentum_after_aggregation,
+        distributed_after,
+    )
 
 
 def _two_values(numbers, above):

@@ -1,4 +1,5 @@
-"""Minibatches of images that are read from files while the training goes on. Every worker takes a partition of each minibatch."""
+"""Minibatches of images that are read from files while the training goes on. Every worker takes a partition of each
+minibatch."""
 
 from dataclasses import dataclass
 
@@ -13,7 +14,8 @@ FIELDS = "image", "label"
 
 @dataclass(frozen=True)
 class StreamDef:
-    """What a stream takes from the map file: the field "image", or the field "label" with the number of classes as its shape."""
+    """What a stream takes from the map file: the field "image", or the field "label" with the number of classes as its
+    shape."""
 
     field: str
     shape: int | None = None
@@ -36,22 +38,29 @@ class StreamInformation:
 
 
 class ImageDeserializer:
-    """Reads the images of a map file: a line for each, with its path, a tab and its label. Raises DataError, TrackError."""
+    """Reads the images of a map file: a line for each, with its path, a tab and its label. Raises DataError,
+    TrackError."""
 
     def __init__(self, filename, streams):
         self.streams = vars(streams)
         for name, stream in self.streams.items():
             if getattr(stream, "field", None) not in FIELDS:
-                raise TrackError(f"the stream {name!r} should be a StreamDef with the field 'image' or 'label', not {stream!r:.60}")
+                raise TrackError(
+                    f"the stream {name!r} should be a StreamDef with the field 'image' or 'label', not {stream!r:.60}"
+                )
             if stream.transforms:
-                raise TrackError(f"the stream {name!r} has transforms, which handson.cntk does not have: write images of the right size into the files")
+                raise TrackError(
+                    f"the stream {name!r} has transforms, which handson.cntk does not have: write images of the right"
+                    " size into the files"
+                )
             if stream.field == "label" and not isinstance(stream.shape, int):
                 raise TrackError(f"the stream {name!r} needs the number of classes: StreamDef(field='label', shape=10)")
         classes = [stream.shape for stream in self.streams.values() if stream.field == "label"]
         self.files = ImageFiles(filename, min(classes, default=None))
 
     def read(self, numbers):
-        """name of a stream -> its data: images as (N, channels, height, width) from 0 to 255, labels as one-hot vectors (N, classes)."""
+        """name of a stream -> its data: images as (N, channels, height, width) from 0 to 255, labels as one-hot vectors
+        (N, classes)."""
         images, labels = self.files.batch(numbers)
         return {
             name: 255 * images if stream.field == "image" else torch.nn.functional.one_hot(labels, stream.shape).float()
@@ -60,16 +69,29 @@ class ImageDeserializer:
 
 
 class MinibatchSource:
-    """A stream of the samples of a deserializer, over and over (each sweep in a new random order with `randomize`), up to `max_samples` or
-    `max_sweeps`. Its order is the same on all workers."""
+    """A stream of the samples of a deserializer, over and over (each sweep in a new random order with `randomize`), up
+    to `max_samples` or `max_sweeps`. Its order is the same on all workers."""
 
-    def __init__(self, deserializers, max_samples=INFINITELY_REPEAT, max_sweeps=INFINITELY_REPEAT, randomization_seed=0, randomize=True, **others):
+    def __init__(
+        self,
+        deserializers,
+        max_samples=INFINITELY_REPEAT,
+        max_sweeps=INFINITELY_REPEAT,
+        randomization_seed=0,
+        randomize=True,
+        **others,
+    ):
         if others:
-            raise TrackError(f"MinibatchSource has no option {next(iter(others))!r} in handson.cntk; it has max_samples, max_sweeps, randomize, randomization_seed")
+            raise TrackError(
+                f"MinibatchSource has no option {next(iter(others))!r} in handson.cntk; it has max_samples, max_sweeps,"
+                " randomize, randomization_seed"
+            )
         [self.deserializer] = deserializers if isinstance(deserializers, (list, tuple)) else [deserializers]
         samples = len(self.deserializer.files)
         self.order = Partition(samples, samples, seed=randomization_seed, shuffle=randomize)
-        self.streams = StreamDefs(**{name: StreamInformation(name, stream) for name, stream in self.deserializer.streams.items()})
+        self.streams = StreamDefs(
+            **{name: StreamInformation(name, stream) for name, stream in self.deserializer.streams.items()}
+        )
         self.limit = max_samples if max_sweeps == INFINITELY_REPEAT else min(max_samples, max_sweeps * samples)
         self.given = 0
 
@@ -82,10 +104,11 @@ class MinibatchSource:
         return vars(self.streams)[name]
 
     def next_minibatch(self, minibatch_size_in_samples, input_map=None, num_data_partitions=1, partition_index=0):
-        """{stream: this worker's part of the next `minibatch_size_in_samples` samples}; an empty dictionary when the source is exhausted.
+        """{stream: this worker's part of the next `minibatch_size_in_samples` samples}; an empty dictionary when the
+        source is exhausted.
 
-        A minibatch ends with its sweep; a worker's part can be empty. input_map: {input: stream} gives the inputs as keys. Raises
-        TrackError for a partition that there is not.
+        A minibatch ends with its sweep; a worker's part can be empty. input_map: {input: stream} gives the inputs as
+        keys. Raises TrackError for a partition that there is not.
         """
         if minibatch_size_in_samples < 1:
             raise TrackError(f"a minibatch has 1 sample at least, not {minibatch_size_in_samples}")

@@ -5,18 +5,21 @@ import torch.nn.functional as F
 
 
 class Learner:
-    """A learner of one worker. `update` takes what backward has left in the parameters: the sum of the samples' gradients."""
+    """A learner of one worker. `update` takes what backward has left in the parameters: the sum of the samples'
+    gradients."""
 
     def __init__(self, parameters, lr, momentum):
         self.parameters = list(parameters)
         self.optimizer = torch.optim.SGD(self.parameters, lr, momentum)
 
     def partitions(self, samples_seen):
-        """(number of partitions, index of this worker's): what it takes of the next minibatch, after `samples_seen` of all workers."""
+        """(number of partitions, index of this worker's): what it takes of the next minibatch, after `samples_seen` of
+        all workers."""
         return 1, 0
 
     def update(self, sums, samples_seen):
-        """One step with the mean gradient. sums: [samples, loss, errors] of this worker; returns those of all workers together."""
+        """One step with the mean gradient. sums: [samples, loss, errors] of this worker; returns those of all workers
+        together."""
         if sums[0]:
             self.step(sums[0])
         return sums
@@ -49,12 +52,14 @@ def sgd(parameters, lr):
 
 
 def momentum_sgd(parameters, lr, momentum, unit_gain=True):
-    """A learner with momentum. unit_gain: new gradients count 1 - momentum, as CNTK has it unless told otherwise; PyTorch has False."""
+    """A learner with momentum. unit_gain: new gradients count 1 - momentum, as CNTK has it unless told otherwise;
+    PyTorch has False."""
     return Learner(parameters, lr * (1 - momentum) if unit_gain else lr, momentum)
 
 
 def cross_entropy_with_softmax(output_vector, target_vector):
-    """The loss of each sample; output_vector: scores (N, classes); target_vector: one-hot (N, classes). Returns (N,)."""
+    """The loss of each sample; output_vector: scores (N, classes); target_vector: one-hot (N, classes). Returns
+    (N,)."""
     return F.cross_entropy(output_vector, target_vector.to(output_vector.dtype), reduction="none")
 
 

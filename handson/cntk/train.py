@@ -1,4 +1,5 @@
-"""The trainer and the training session, which takes care of minibatches, progress, checkpoints and the test at the end."""
+"""The trainer and the training session, which takes care of minibatches, progress, checkpoints and the test at the
+end."""
 
 import sys
 import time
@@ -11,7 +12,7 @@ from handson.cntk import workers
 from handson.cntk.io import MinibatchSource
 from handson.errors import TrackError
 from handson.pytorch import checkpoints
-from handson.training import watchdog
+from handson.training import progress
 
 INPUTS = {"features", "labels"}
 
@@ -19,32 +20,42 @@ INPUTS = {"features", "labels"}
 class Trainer:
     """Trains a network with a learner.
 
-    model: a PyTorch module; criterion: (loss, metric), functions of (outputs, labels) that return a number for each sample;
-    parameter_learners: the learner, local or distributed. Minibatches are {"features": tensor, "labels": tensor}.
+    model: a PyTorch module; criterion: (loss, metric), functions of (outputs, labels) that return a number for each
+    sample; parameter_learners: the learner, local or distributed. Minibatches are {"features": tensor, "labels":
+    tensor}.
     """
 
     def __init__(self, model, criterion, parameter_learners, progress_writers=()):
         self.model = model.to(workers.device())
         self.loss_function, self.evaluation_function = criterion
         [self.learner] = parameter_learners if isinstance(parameter_learners, (list, tuple)) else [parameter_learners]
-        self.progress_writers = list(progress_writers) if isinstance(progress_writers, (list, tuple)) else [progress_writers]
+        self.progress_writers = (
+            list(progress_writers) if isinstance(progress_writers, (list, tuple)) else [progress_writers]
+        )
         self.total_number_of_samples_seen = 0  # of all workers
-        self.previous_minibatch_sample_count, self.previous_minibatch_loss_average, self.previous_minibatch_evaluation_average = 0, 0.0, 0.0
+        (
+            self.previous_minibatch_sample_count,
+            self.previous_minibatch_loss_average,
+            self.previous_minibatch_evaluation_average,
+        ) = (0, 0.0, 0.0)
         self._since = [0, 0.0, 0.0]  # samples, and the sums of loss and metric, since the last summary
 
     def train_minibatch(self, arguments):
-        """One step with this worker's part of a minibatch; with a distributed learner, together with all workers. The three
-        `previous_minibatch_...` are of all workers. Returns False when no worker had samples."""
+        """One step with this worker's part of a minibatch; with a distributed learner, together with all workers. The
+        three `previous_minibatch_...` are of all workers. Returns False when no worker had samples."""
         self.model.zero_grad()
         samples, loss, errors = self._evaluated(arguments)
         loss.backward()
         sums = self.learner.update([samples, loss.item(), errors.item()], self.total_number_of_samples_seen)
         samples = max(1, sums[0])
         self.previous_minibatch_sample_count = sums[0]
-        self.previous_minibatch_loss_average, self.previous_minibatch_evaluation_average = sums[1] / samples, sums[2] / samples
+        self.previous_minibatch_loss_average, self.previous_minibatch_evaluation_average = (
+            sums[1] / samples,
+            sums[2] / samples,
+        )
         self.total_number_of_samples_seen += sums[0]
         self._since = [one + other for one, other in zip(self._since, sums)]
-        watchdog.progress()
+        progress.progress()
         return sums[0] > 0
 
     def summarize_training_progress(self):
@@ -57,21 +68,29 @@ class Trainer:
     def test_minibatch(self, arguments):
         """The mean metric of a minibatch, of this worker's part alone."""
         samples, _, errors = self._evaluated(arguments)
-        watchdog.progress()
+        progress.progress()
         return errors.item() / samples
 
     def _evaluated(self, arguments):
         """(number of samples, sum of their losses, sum of their metrics)"""
         if set(arguments) != INPUTS:
-            raise TrackError(f"a minibatch for the trainer has the inputs 'features' and 'labels', not {_named(arguments)}: give next_minibatch an input_map")
+            raise TrackError(
+                f"a minibatch for the trainer has the inputs 'features' and 'labels', not {_named(arguments)}: give"
+                " next_minibatch an input_map"
+            )
         features, labels = (arguments[name].to(workers.device()) for name in ("features", "labels"))
         outputs = self.model(features)
         return len(labels), self.loss_function(outputs, labels).sum(), self.evaluation_function(outputs, labels).sum()
 
     def save_checkpoint(self, filename, external_state=None):
-        """Write the network, the learner with what each worker has for itself (residuals), and `external_state`. All workers call it."""
+        """Write the network, the learner with what each worker has for itself (residuals), and `external_state`. All
+        workers call it."""
         shared, own = self.learner.state()
-        shared |= {"model": self.model.state_dict(), "samples": self.total_number_of_samples_seen, "external": external_state or {}}
+        shared |= {
+            "model": self.model.state_dict(),
+            "samples": self.total_number_of_samples_seen,
+            "external": external_state or {},
+        }
         checkpoints.save(filename, shared, own, workers.world())
 
     def restore_from_checkpoint(self, filename):
@@ -83,14 +102,17 @@ class Trainer:
         try:
             self.model.load_state_dict(shared["model"])
         except RuntimeError:
-            raise checkpoints.CheckpointError(f"{filename} is a checkpoint of another network: give its filename to no other training") from None
+            raise checkpoints.CheckpointError(
+                f"{filename} is a checkpoint of another network: give its filename to no other training"
+            ) from None
         self.learner.restore(shared, own)
         self.total_number_of_samples_seen = shared["samples"]
         return shared["external"]
 
 
 class ProgressPrinter:
-    """Prints a line whenever a session summarises its progress, on worker 0. `log` keeps the numbers, and `samples` counts them."""
+    """Prints a line whenever a session summarises its progress, on worker 0. `log` keeps the numbers, and `samples`
+    counts them."""
 
     def __init__(self, tag="Training", num_epochs=None):
         self.tag, self.num_epochs, self.log, self.samples, self.begin = tag, num_epochs, [], 0, time.perf_counter()
@@ -99,7 +121,14 @@ class ProgressPrinter:
         """Sums of the loss and of the metric over `samples`."""
         seconds = time.perf_counter() - self.begin
         self.samples += samples
-        self.log.append({"epoch": len(self.log) + 1, "main/loss": loss / samples, "main/accuracy": 1 - metric / samples, "elapsed_time": seconds})
+        self.log.append(
+            {
+                "epoch": len(self.log) + 1,
+                "main/loss": loss / samples,
+                "main/accuracy": 1 - metric / samples,
+                "elapsed_time": seconds,
+            }
+        )
         if workers.world().rank == 0:
             of = f" of {self.num_epochs}" if self.num_epochs else ""
             means = f"loss = {loss / samples:.6f} * {samples}, metric = {100 * metric / samples:.2f}% * {samples}"
@@ -108,8 +137,8 @@ class ProgressPrinter:
 
 @dataclass
 class CheckpointConfig:
-    """Where, and after how many samples of all workers, checkpoints are written. frequency: None for one at the end; restore: go on from
-    the checkpoint that is there."""
+    """Where, and after how many samples of all workers, checkpoints are written. frequency: None for one at the end;
+    restore: go on from the checkpoint that is there."""
 
     filename: str | Path
     frequency: int | None = None
@@ -141,7 +170,8 @@ class TrainingSession:
     test_error: float | None = None
 
     def train(self):
-        """Train until the source, or max_samples, is exhausted. All workers call it. Afterwards `test_error` is the mean metric of the test."""
+        """Train until the source, or max_samples, is exhausted. All workers call it. Afterwards `test_error` is the
+        mean metric of the test."""
         trainer, config = self.trainer, self.checkpoint_config
         if config and config.restore and checkpoints.exists(config.filename):
             self.mb_source.restore_from_checkpoint(trainer.restore_from_checkpoint(config.filename))
@@ -149,7 +179,9 @@ class TrainingSession:
             before = trainer.total_number_of_samples_seen
             partitions, partition = trainer.learner.partitions(before)
             size = min(self.mb_size, self.max_samples - before)
-            minibatch = self.mb_source.next_minibatch(size, self.model_inputs_to_streams, num_data_partitions=partitions, partition_index=partition)
+            minibatch = self.mb_source.next_minibatch(
+                size, self.model_inputs_to_streams, num_data_partitions=partitions, partition_index=partition
+            )
             if not minibatch:
                 break
             trainer.train_minibatch(minibatch)
@@ -172,40 +204,71 @@ class TrainingSession:
         """Every worker tests its partition; the sums of all count."""
         comm, tested, errors = workers.world(), 0, 0.0
         options = {"num_data_partitions": comm.size, "partition_index": comm.rank}
-        while minibatch := config.minibatch_source.next_minibatch(config.minibatch_size, self.model_inputs_to_streams, **options):
+        while minibatch := config.minibatch_source.next_minibatch(
+            config.minibatch_size, self.model_inputs_to_streams, **options
+        ):
             samples = len(minibatch["labels"])
             tested += samples
             errors += samples * self.trainer.test_minibatch(minibatch) if samples else 0.0
         tested, errors = comm.allreduce(tested), comm.allreduce(errors)
         if not tested:
-            raise TrackError("the source of the test has no samples left: TestConfig needs a source of its own, with which nobody trains")
+            raise TrackError(
+                "the source of the test has no samples left: TestConfig needs a source of its own, with which nobody"
+                " trains"
+            )
         self.test_error = errors / tested
         if comm.rank == 0:
-            print(f"Finished Evaluation [1]: Minibatch[1-{-(-tested // config.minibatch_size)}]: metric = {100 * self.test_error:.2f}% * {tested};", flush=True)
+            print(
+                f"Finished Evaluation [1]: Minibatch[1-{-(-tested // config.minibatch_size)}]: metric ="
+                f" {100 * self.test_error:.2f}% * {tested};",
+                flush=True,
+            )
 
 
 def training_session(
-    trainer, mb_source, mb_size, model_inputs_to_streams, max_samples=None, progress_frequency=None, checkpoint_config=None, cv_config=None,
+    trainer,
+    mb_source,
+    mb_size,
+    model_inputs_to_streams,
+    max_samples=None,
+    progress_frequency=None,
+    checkpoint_config=None,
+    cv_config=None,
     test_config=None,
-):  # fmt: skip
+):
     """A session that trains when its `train()` is called.
 
-    mb_size: samples of a minibatch, of all workers together; model_inputs_to_streams: {"features": a stream of the source, "labels": ...};
-    max_samples: where to stop, if the source goes on for ever; progress_frequency: samples between two lines of progress. Raises TrackError.
+    mb_size: samples of a minibatch, of all workers together; model_inputs_to_streams: {"features": a stream of the
+    source, "labels": ...}; max_samples: where to stop, if the source goes on for ever; progress_frequency: samples
+    between two lines of progress. Raises TrackError.
     """
     if set(model_inputs_to_streams) != INPUTS:
-        raise TrackError(f"model_inputs_to_streams needs the inputs 'features' and 'labels', not {_named(model_inputs_to_streams)}")
+        raise TrackError(
+            f"model_inputs_to_streams needs the inputs 'features' and 'labels', not {_named(model_inputs_to_streams)}"
+        )
     if cv_config is not None:
         raise TrackError("cross validation (cv_config) is not there in handson.cntk: use test_config")
     if not isinstance(mb_size, int) or mb_size < 1:
-        raise TrackError(f"mb_size is a whole number of samples above 0 (schedules are not there in handson.cntk), not {mb_size!r:.60}")
+        raise TrackError(
+            "mb_size is a whole number of samples above 0 (schedules are not there in handson.cntk), not"
+            f" {mb_size!r:.60}"
+        )
     if mb_source.is_infinite and max_samples is None:
-        raise TrackError("this training would never end: give max_samples to the MinibatchSource or to the training_session")
+        raise TrackError(
+            "this training would never end: give max_samples to the MinibatchSource or to the training_session"
+        )
     if test_config and test_config.minibatch_source.is_infinite:
         raise TrackError("this test would never end: give its MinibatchSource max_samples or max_sweeps")
     trainer.model.train()
     return TrainingSession(
-        trainer, mb_source, mb_size, model_inputs_to_streams, max_samples or sys.maxsize, progress_frequency or sys.maxsize, checkpoint_config, test_config
+        trainer,
+        mb_source,
+        mb_size,
+        model_inputs_to_streams,
+        max_samples or sys.maxsize,
+        progress_frequency or sys.maxsize,
+        checkpoint_config,
+        test_config,
     )
 
 

@@ -1,4 +1,5 @@
-"""The workers that mpiexec has started, the device of this one, and how they end together. A script begins with `meet`."""
+"""The workers that mpiexec has started, the device of this one, and how they end together. A script begins with
+`meet`."""
 
 from dataclasses import dataclass
 
@@ -25,8 +26,8 @@ class Workers:
 
 
 def world():
-    """All workers, as mpi4py's communicator; this process alone if no mpiexec has started it. From here on they end together. Raises
-    TrackError after `finalize`."""
+    """All workers, as mpi4py's communicator; this process alone if no mpiexec has started it. From here on they end
+    together. Raises TrackError after `finalize`."""
     from mpi4py import MPI
 
     from handson.training import all_ranks
@@ -45,16 +46,35 @@ def device():
 def add_options(parser):
     """Options of train_cntk.py beside those of all training scripts."""
     add = parser.add_argument
-    add("--bits", type=options.natural, default=32, metavar="N", help="num_quantization_bits of the gradients, 32 or 1 (32)")
-    add("--warm-up", type=options.natural, default=0, metavar="SAMPLES", help="distributed_after: samples before the workers communicate (0)")
-    add("--block-size", type=options.natural, default=0, metavar="SAMPLES", help="use block momentum with blocks of so many samples; 0: data-parallel (0)")
+    add(
+        "--bits",
+        type=options.natural,
+        default=32,
+        metavar="N",
+        help="num_quantization_bits of the gradients, 32 or 1 (32)",
+    )
+    add(
+        "--warm-up",
+        type=options.natural,
+        default=0,
+        metavar="SAMPLES",
+        help="distributed_after: samples before the workers communicate (0)",
+    )
+    add(
+        "--block-size",
+        type=options.natural,
+        default=0,
+        metavar="SAMPLES",
+        help="use block momentum with blocks of so many samples; 0: data-parallel (0)",
+    )
     add("--by-hand", action="store_true", help="use the loop by hand, not the training session")
     add("--restore", action="store_true", help="go on from the checkpoint in the folder of results")
     parser.set_defaults(size=8, lr=0.05)
 
 
 def meet(args):
-    """Give each worker of a node a GPU of its own, of the ids args.gpu or the first ones. Returns the Workers. Raises TrackError."""
+    """Give each worker of a node a GPU of its own, of the ids args.gpu or the first ones. Returns the Workers. Raises
+    TrackError."""
     global _device
     comm, node = world(), current_node()
     nodes = comm.allgather(node)
@@ -62,7 +82,9 @@ def meet(args):
     args.gpu = gpus = args.gpu or devices.first(nodes.count(node))
     devices.check(gpus)
     if len(gpus) < nodes.count(node):
-        raise TrackError(f"-g names {len(gpus)} GPUs, but there are {nodes.count(node)} workers on {node}: name one for each")
+        raise TrackError(
+            f"-g names {len(gpus)} GPUs, but there are {nodes.count(node)} workers on {node}: name one for each"
+        )
     places = [tuple(place) for place in comm.allgather((virtual_gpus.machine(), devices.place(gpus[intra_rank])))]
     words = devices.describe(gpus, places)
     _device = devices.use(gpus[intra_rank])

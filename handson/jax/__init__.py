@@ -1,4 +1,5 @@
-"""What the JAX scripts of the unit 07_frameworks import: JAX itself, from the second environment, for CPUs and with one thread for each device.
+"""What the JAX scripts of the unit 07_frameworks import: JAX itself, from the second environment, for CPUs and with one
+thread for each device.
 
 ``from handson.jax import jax, jnp`` is the way to import both. Raises NoFrameworks.
 """

@@ -1,9 +1,11 @@
-"""The network that all tasks train, for JAX: the same layers as handson.pytorch.model, as a test verifies. A network is a function here; its
-parameters are arguments, and so are the statistics of batch normalisation, of which it returns new ones."""
+"""The network that all tasks train, for JAX: the same layers as handson.pytorch.model, as a test verifies. A network is
+a function here; its parameters are arguments, and so are the statistics of batch normalisation, of which it returns new
+ones."""
+
+from handson.jax import jax, jnp
 
 import numpy
 
-from handson.jax import jax, jnp
 from handson.training.data import averaging, stretching
 
 BLOCKS = ((16, 5, 4), (32, 3, 2), (64, 3, 2), (64, 3, 2))  # of each: channels that come out, side of the kernel, stride
@@ -29,11 +31,16 @@ def initial(seed, classes=10):
 
     for outputs, side, _ in BLOCKS:
         ones, zeros = numpy.ones(outputs, "float32"), numpy.zeros(outputs, "float32")
-        blocks.append({"kernel": uniform((side, side, inputs, outputs), inputs * side**2), "scale": ones, "shift": zeros})
+        blocks.append(
+            {"kernel": uniform((side, side, inputs, outputs), inputs * side**2), "scale": ones, "shift": zeros}
+        )
         statistics.append({"mean": zeros, "variance": ones})
         inputs = outputs
     inputs *= GRID**2
-    return {"blocks": blocks, "dense": {"kernel": uniform((inputs, classes), inputs), "bias": uniform(classes, inputs)}}, statistics
+    return {
+        "blocks": blocks,
+        "dense": {"kernel": uniform((inputs, classes), inputs), "bias": uniform(classes, inputs)},
+    }, statistics
 
 
 def convnet(parameters, statistics, images, training):
@@ -41,7 +48,9 @@ def convnet(parameters, statistics, images, training):
     found = []
     for (_, side, stride), block, before in zip(BLOCKS, parameters["blocks"], statistics):
         padding, order = [(side // 2, side // 2)] * 2, ("NHWC", "HWIO", "NHWC")
-        images = jax.lax.conv_general_dilated(images, block["kernel"], (stride, stride), padding, dimension_numbers=order)
+        images = jax.lax.conv_general_dilated(
+            images, block["kernel"], (stride, stride), padding, dimension_numbers=order
+        )
         images, after = normalise(images, block, before, training)
         images = jax.nn.relu(images)
         found.append(after)

@@ -1,20 +1,24 @@
 """The evaluation of a network on all devices of a mesh."""
 
-import numpy
-
 from handson.jax import jax, jnp
 from handson.jax.model import convnet, enlarge, losses
-from handson.training import watchdog
+
+import numpy
+
+from handson.training import progress
 
 
 def evaluator(share, test_set, size, total):
-    """A function evaluate(parameters, statistics) that returns (loss, accuracy), as means over the images of a test set.
+    """A function evaluate(parameters, statistics) that returns (loss, accuracy), as means over the images of a test
+    set.
 
     share(*arrays): gives each device its part, as the training does it. total: images in a step, on all devices.
     """
     number = len(test_set)
     filled = number + -number % total  # with images that count nothing: all parts have the same length
-    of_all = [numpy.resize(one, (filled, *one.shape[1:])) for one in (test_set.images, test_set.labels)] + [numpy.arange(filled) < number]
+    of_all = [numpy.resize(one, (filled, *one.shape[1:])) for one in (test_set.images, test_set.labels)] + [
+        numpy.arange(filled) < number
+    ]
 
     @jax.jit
     def sums(parameters, statistics, images, labels, counts):
@@ -24,8 +28,10 @@ def evaluator(share, test_set, size, total):
     def evaluate(parameters, statistics):
         found = numpy.zeros(2)
         for begin in range(0, filled, total):
-            found += numpy.asarray(sums(parameters, statistics, *share(*(one[begin : begin + total] for one in of_all))))
-            watchdog.progress()
+            found += numpy.asarray(
+                sums(parameters, statistics, *share(*(one[begin : begin + total] for one in of_all)))
+            )
+            progress.progress()
         return tuple(float(one) / number for one in found)
 
     return evaluate

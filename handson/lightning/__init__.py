@@ -1,5 +1,5 @@
-"""What the Lightning script of the unit 07_frameworks imports: Lightning itself, from the second environment and without messages that mean
-nothing to a student. ``from handson.lightning import L`` imports it. Raises NoFrameworks."""
+"""What the Lightning script of the unit 07_frameworks imports: Lightning itself, from the second environment and
+without messages that mean nothing to a student. ``from handson.lightning import L`` imports it. Raises NoFrameworks."""
 
 import logging
 import warnings
@@ -9,7 +9,8 @@ from handson import frameworks
 frameworks.add()
 for name in ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero"):
     logging.getLogger(name).setLevel(logging.ERROR)
-warnings.filterwarnings("ignore", category=UserWarning, module="lightning")  # such as the advice to take more data-loading processes
+# such as the advice to take more data-loading processes
+warnings.filterwarnings("ignore", category=UserWarning, module="lightning")
 
 import lightning as L  # noqa: E402
 

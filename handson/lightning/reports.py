@@ -5,10 +5,11 @@ import socket
 import sys
 import time
 
+from handson.lightning import L
+
 import torch
 import torch.distributed as dist
 
-from handson.lightning import L
 from handson.pytorch import devices
 from handson.pytorch.workers import Communicator, loopback
 from handson.training import banner, results, virtual_gpus
@@ -16,10 +17,11 @@ from handson.training.banner import COLUMNS
 
 
 def trainer(args, **given):
-    """Lightning's Trainer for the GPUs args.gpu, or virtual ones, without the files and lines that it writes by itself. given: its other options.
+    """Lightning's Trainer for the GPUs args.gpu, or virtual ones, without the files and lines that it writes by itself.
+    given: its other options.
 
-    args.gpu: None becomes a GPU for each rank of a node. Where nothing else starts the ranks, the trainer starts this script again for each of
-    them, two by default: these get the same folder for results.
+    args.gpu: None becomes a GPU for each rank of a node. Where nothing else starts the ranks, the trainer starts this
+    script again for each of them, two by default: these get the same folder for results.
     """
     nodes, per_node = _launched() or (1, len(args.gpu) if args.gpu else 2)
     args.gpu = args.gpu or devices.first(per_node)
@@ -30,12 +32,26 @@ def trainer(args, **given):
         sys.argv += ["-o", str(args.out)]
     kind = "gpu" if torch.cuda.is_available() else "cpu"
     names = args.gpu[:per_node] if kind == "gpu" else per_node
-    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False, "logger": False}
-    return L.Trainer(accelerator=kind, devices=names, num_nodes=nodes, max_epochs=args.epoch, num_sanity_val_steps=0, **quiet, **given)
+    quiet = {
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "enable_checkpointing": False,
+        "logger": False,
+    }
+    return L.Trainer(
+        accelerator=kind,
+        devices=names,
+        num_nodes=nodes,
+        max_epochs=args.epoch,
+        num_sanity_val_steps=0,
+        **quiet,
+        **given,
+    )
 
 
 def _launched():
-    """(nodes, ranks on each of them) of the launcher that has started the ranks, which Lightning does not ask; None where there is none."""
+    """(nodes, ranks on each of them) of the launcher that has started the ranks, which Lightning does not ask; None
+    where there is none."""
     environments = L.fabric.plugins.environments
     if environments.TorchElasticEnvironment.detect():
         per_node = int(os.environ["LOCAL_WORLD_SIZE"])
@@ -49,12 +65,13 @@ def _launched():
 
 
 class Report(L.Callback):
-    """Chooses each rank's device before the training and prints the lecture's opening lines, takes the means of what training steps return, averages
-    the statistics of batch normalisation over the ranks before each evaluation, prints a line of the table after each epoch, and writes the
-    result at its end.
+    """Chooses each rank's device before the training and prints the lecture's opening lines, takes the means of what
+    training steps return, averages the statistics of batch normalisation over the ranks before each evaluation, prints
+    a line of the table after each epoch, and writes the result at its end.
 
-    train_set: of all ranks. The module's training_step returns a dict with "loss" and "accuracy"; its validation logs the table's other
-    columns. (Lightning's `log` would add milliseconds to each training step, most of them to move a number to its device.)
+    train_set: of all ranks. The module's training_step returns a dict with "loss" and "accuracy"; its validation logs
+    the table's other columns. (Lightning's `log` would add milliseconds to each training step, most of them to move a
+    number to its device.)
     """
 
     def __init__(self, args, train_set):
@@ -90,8 +107,15 @@ class Report(L.Callback):
 
     def on_train_epoch_end(self, trainer, module):  # Lightning calls it after the epoch's validation
         means = trainer.strategy.reduce(torch.stack(self.of_steps).mean(dim=0), reduce_op="mean")
-        found = {name: float(value) for name, value in (trainer.callback_metrics | dict(zip(("main/loss", "main/accuracy"), means))).items()}
-        row = {"epoch": len(self.rows) + 1} | {name: found[name] for name in COLUMNS[1:-1]} | {"elapsed_time": time.perf_counter() - self.start}
+        found = {
+            name: float(value)
+            for name, value in (trainer.callback_metrics | dict(zip(("main/loss", "main/accuracy"), means))).items()
+        }
+        row = (
+            {"epoch": len(self.rows) + 1}
+            | {name: found[name] for name in COLUMNS[1:-1]}
+            | {"elapsed_time": time.perf_counter() - self.start}
+        )
         self._say(trainer, "  ".join(f"{value:<{len(name)}.6g}" for name, value in row.items()))
         self.rows.append(row | {"first_step": self.first_step})
 

@@ -1,7 +1,8 @@
-"""Training with big batches and with learning rates that follow a plan, in runs that are short enough to be repeated; a notebook calls it.
+"""Training with big batches and with learning rates that follow a plan, in runs that are short enough to be repeated; a
+notebook calls it.
 
-N workers with batch B do the same as one worker with batch N x B (except in batch normalisation). So one worker shows what big
-batches do to the accuracy. Pictures are digits of 16 pixels, so that a run takes a second.
+N workers with batch B do the same as one worker with batch N x B (except in batch normalisation). So one worker shows
+what big batches do to the accuracy. Pictures are digits of 16 pixels, so that a run takes a second.
 """
 
 import itertools
@@ -30,7 +31,8 @@ class Plan:
 
 @dataclass
 class Curve:
-    """The result of a plan: the updates and epochs after which it was evaluated, and the test errors (0 to 1) there, (seeds, evaluations)."""
+    """The result of a plan: the updates and epochs after which it was evaluated, and the test errors (0 to 1) there,
+    (seeds, evaluations)."""
 
     plan: Plan
     updates: numpy.ndarray
@@ -44,7 +46,8 @@ class Curve:
 
 
 def run(plans, seeds=4):
-    """Train each Plan of the dictionary `plans` with as many seeds, on two GPUs: {name: Curve}. Raises timing.MeasurementFailed."""
+    """Train each Plan of the dictionary `plans` with as many seeds, on two GPUs: {name: Curve}. Raises
+    timing.MeasurementFailed."""
     plans = {name: Plan(plan.batchsize, [float(rate) for rate in plan.rates]) for name, plan in plans.items()}
     of_ranks = timing.on_gpus(_run, list(plans.values()), seeds, workers=2)
     curves = {}

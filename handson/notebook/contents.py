@@ -8,7 +8,8 @@ MINUTES = re.compile(r"In about (\d+) minutes")
 
 
 def titles(folder="."):
-    """[(name, title) of each notebook in `folder` whose name begins with its number], in order; the title is the first heading."""
+    """[(name, title) of each notebook in `folder` whose name begins with its number], in order; the title is the first
+    heading."""
     return [(path.stem, _title(_text(path))) for path in _notebooks(folder)]
 
 

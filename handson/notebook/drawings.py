@@ -26,7 +26,9 @@ def _box(axes, x, y, width, height, text="", colour="white", size=9, **style):
     style = dict(facecolor=colour, edgecolor=LINE, linewidth=1) | style
     axes.add_patch(FancyBboxPatch((x, y), width, height, boxstyle="round,pad=0,rounding_size=0.18", **style))
     dark = colour == LAYERS[-1]
-    axes.text(x + width / 2, y + height / 2, text, ha="center", va="center", fontsize=size, color="white" if dark else "black")
+    axes.text(
+        x + width / 2, y + height / 2, text, ha="center", va="center", fontsize=size, color="white" if dark else "black"
+    )
 
 
 def _worker(axes, x, y, width, height, name):
@@ -56,7 +58,12 @@ def _digits(axes, x, y, first, count=4, side=1.2):
     images = data.load_arrays("digits")[0].images
     for number in range(count):
         left, bottom = x + 0.28 * number, y + 0.28 * (count - 1 - number)
-        axes.imshow(images[first + number, 0], cmap="gray_r", extent=(left, left + side, bottom, bottom + side), zorder=2 + number)
+        axes.imshow(
+            images[first + number, 0],
+            cmap="gray_r",
+            extent=(left, left + side, bottom, bottom + side),
+            zorder=2 + number,
+        )
         axes.add_patch(_frame(left, bottom, side, 2.5 + number))
     axes.set(xlim=axes.limits[0], ylim=axes.limits[1])
 
@@ -84,7 +91,10 @@ def data_parallel(workers=2):
     _box(axes, 17.1, 0.6, 2.7, height - 1.2, "all-reduce:\nthe mean\nof all\ngradients", GRADIENT, 9.5)
     _arrow(axes, (19.9, height / 2), (20.9, height / 2))
     axes.text(21.1, height / 2, "the same\nupdate\neverywhere", ha="left", va="center", fontsize=9.5)
-    words = f"Data parallel training: {workers} GPUs have the same network and different images; an all-reduce gives all the mean of their gradients."
+    words = (
+        f"Data parallel training: {workers} GPUs have the same network and different images; an all-reduce gives all"
+        " the mean of their gradients."
+    )
     return picture(drawing, words)
 
 
@@ -102,7 +112,10 @@ def model_parallel():
     axes.text(11, 1.3, "their gradients", ha="center", va="top", fontsize=8.5)
     _arrow(axes, (18.1, 2.2), (19.3, 2.2))
     axes.text(19.5, 2.2, "the loss; each GPU\nupdates its own\nlayers", ha="left", va="center", fontsize=9.5)
-    words = "Model parallel training: GPU 0 has the first layers and GPU 1 the others; activations go from one to the other, and their gradients back."
+    words = (
+        "Model parallel training: GPU 0 has the first layers and GPU 1 the others; activations go from one to the"
+        " other, and their gradients back."
+    )
     return picture(drawing, words)
 
 
@@ -112,18 +125,33 @@ def all_reduce(values=((4, -2, 1), (2, 0, 3), (-1, 2, 1), (3, 4, -1))):
     ranks, parameters = values.shape
     height = 1.5 * ranks + 1.6
     drawing, axes = _canvas(22, height)
-    for x, title, shown in ((2.4, "before", values), (15.2, "after", numpy.broadcast_to(values.mean(axis=0), values.shape))):
+    for x, title, shown in (
+        (2.4, "before", values),
+        (15.2, "after", numpy.broadcast_to(values.mean(axis=0), values.shape)),
+    ):
         axes.text(x + 0.8 * parameters, height - 0.6, title, ha="center", va="center", fontsize=10, weight="bold")
         for rank, row in enumerate(shown):
             y = height - 2.6 - 1.5 * rank
             axes.text(x - 0.3, y + 0.5, f"rank {rank}", ha="right", va="center", fontsize=9.5)
             for parameter, value in enumerate(row):
-                _box(axes, x + 1.6 * parameter, y, 1.4, 1.0, f"{value:g}", "#FBE3B5" if title == "before" else GRADIENT, 10)
+                _box(
+                    axes,
+                    x + 1.6 * parameter,
+                    y,
+                    1.4,
+                    1.0,
+                    f"{value:g}",
+                    "#FBE3B5" if title == "before" else GRADIENT,
+                    10,
+                )
     middle = (height - 1.1) / 2
     _arrow(axes, (7.6, middle), (8.7, middle))
     _box(axes, 8.8, middle - 1.5, 3.2, 3.0, "all-reduce\n(mean)", "white", 10)
     _arrow(axes, (12.1, middle), (13.1, middle))
-    words = f"An all-reduce: before, each of {ranks} ranks has {parameters} numbers of its own; after, all have the mean of each."
+    words = (
+        f"An all-reduce: before, each of {ranks} ranks has {parameters} numbers of its own; after, all have the mean of"
+        " each."
+    )
     return picture(drawing, words)
 
 
@@ -143,7 +171,10 @@ def four_steps(workers=2):
             x += width
     axes.annotate("", (17.0, 0.55), (2.0, 0.55), arrowprops=ARROW)
     axes.text(17.2, 0.55, "time", ha="left", va="center", fontsize=9.5)
-    words = "An iteration: every GPU does forward and backward by itself, all take part in the all-reduce, and each optimizes by itself."
+    words = (
+        "An iteration: every GPU does forward and backward by itself, all take part in the all-reduce, and each"
+        " optimizes by itself."
+    )
     return picture(drawing, words)
 
 
@@ -161,5 +192,8 @@ def nodes(count=2, per_node=2):
         axes.plot([middle, middle], [1.6, 0.7], color=LINE, linewidth=2)
     axes.plot([1.5, width - 1.5], [0.7, 0.7], color=LINE, linewidth=4, solid_capstyle="round")
     axes.text(width / 2, 0.5, "network", ha="center", va="top", fontsize=9.5)
-    words = f"{count} nodes with {per_node} GPUs each: ranks are counted through all nodes, intra_ranks begin at 0 on each node."
+    words = (
+        f"{count} nodes with {per_node} GPUs each: ranks are counted through all nodes, intra_ranks begin at 0 on each"
+        " node."
+    )
     return picture(drawing, words)

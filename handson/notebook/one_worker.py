@@ -1,4 +1,5 @@
-"""One worker, to compare several with: the student's script of 01_single_gpu, or, while that has gaps, the one of 02_multi_gpu on one GPU."""
+"""One worker, to compare several with: the student's script of 01_single_gpu, or, while that has gaps, the one of
+02_multi_gpu on one GPU."""
 
 import re
 from pathlib import Path
@@ -6,15 +7,21 @@ from pathlib import Path
 from handson.cluster.follow import follow, submit
 from handson.notebook import profiled_runs, runs
 
-SCRIPTS = (("01_single_gpu", "single_gpu", ""), ("02_multi_gpu", "multi_gpu", " -g 0"))  # folder, unit, and options for one worker
+# folder, unit, and options for one worker
+SCRIPTS = (("01_single_gpu", "single_gpu", ""), ("02_multi_gpu", "multi_gpu", " -g 0"))
 
 
 def run(several, exercises, options=""):
-    """The last Result of one worker under the conditions of the Result `several`; if there is none, a job makes it now. Raises JobFailed."""
+    """The last Result of one worker under the conditions of the Result `several`; if there is none, a job makes it now.
+    Raises JobFailed."""
     found = _like(several, exercises)
     if not found:
         folder, unit, for_one = _filled(exercises, several.track)
-        follow(submit(folder, "-v", f"TRACK={several.track},OPTIONS={options}{for_one}", "-j", "oe", f"run_{unit}_training.sh"))
+        follow(
+            submit(
+                folder, "-v", f"TRACK={several.track},OPTIONS={options}{for_one}", "-j", "oe", f"run_{unit}_training.sh"
+            )
+        )
         found = _like(several, exercises)
     return found[-1] if found else runs.single(several, exercises)  # which raises the sentence on what is missing
 

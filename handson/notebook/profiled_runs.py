@@ -10,7 +10,7 @@ from handson.cluster.follow import follow, submit, wait_until_it_runs
 from handson.figures import picture
 from handson.notebook import plots
 from handson.notebook.runs import left_by
-from handson.profiling import analysis, clocks, explain, figure, readers, requests
+from handson.profiling import analysis, explain, figure, profile_job_resources, rank_clocks, readers
 from handson.profiling import watch as watching
 from handson.profiling.timeline import COMMUNICATION, COMPUTE, PARTS, RANGE, ProfileError, part_of_step
 
@@ -20,23 +20,28 @@ def start(folder, job_script, **variables):
 
     Where the job script has no requests of its own, qsub gets those of the student's training script.
     """
-    return submit(folder, "-V", *requests.of_training(folder, job_script)[1], "-j", "oe", job_script, **variables)
+    return submit(
+        folder, "-V", *profile_job_resources.of_training(folder, job_script)[1], "-j", "oe", job_script, **variables
+    )
 
 
 def watch(job, interval=2, count=4):
-    """Print how busy each device is, `count` times, every `interval` seconds, from when a job runs. Raises JobFailed if it does not begin in time."""
+    """Print how busy each device is, `count` times, every `interval` seconds, from when a job runs. Raises JobFailed if
+    it does not begin in time."""
     wait_until_it_runs(job)
     watching.watch(None, interval, count, print)
 
 
 def of_job(folder, job):
-    """The Run that a job has recorded, when it has ended; its output is shown meanwhile. Raises JobFailed, ResultError or ProfileError."""
+    """The Run that a job has recorded, when it has ended; its output is shown meanwhile. Raises JobFailed, ResultError
+    or ProfileError."""
     follow(job)
     return readers.load([left_by(folder, job)])[0]
 
 
 def of_script(folder, script, when, options, keep=False):
-    """Profile a script of `folder` by its job script, into results/SCRIPT_WHEN: a Run. Raises JobFailed or ProfileError.
+    """Profile a script of `folder` by its job script, into results/SCRIPT_WHEN: a Run. Raises JobFailed or
+    ProfileError.
 
     keep: where that folder has a recording, do not record again.
     """
@@ -50,13 +55,15 @@ def of_script(folder, script, when, options, keep=False):
 
 
 def show(*runs, steps=3, usage=False):
-    """The timelines of runs one above the other, at one scale; with `usage`, what their devices did during the whole run under them."""
+    """The timelines of runs one above the other, at one scale; with `usage`, what their devices did during the whole
+    run under them."""
     drawing = figure.timeline([run if usage else replace(run, usage=None) for run in runs], steps)
     return picture(drawing, " ".join(f"{run.name}: {analysis.verdict(run).sentence}." for run in runs))
 
 
 def explained(one, more):
-    """Print, and draw, where the efficiency of the run `more` went, by profiles of it and of `one` with fewer workers. Raises ProfileError."""
+    """Print, and draw, where the efficiency of the run `more` went, by profiles of it and of `one` with fewer workers.
+    Raises ProfileError."""
     explanation = explain.split(one, more)
     lines = explain.text(explanation)
     print(*lines, sep="\n")
@@ -76,13 +83,17 @@ def collectives(run):
 
 def waits(run):
     """rank -> {another rank: seconds of a step in which it waits for that rank}."""
-    return {shares.rank: {other: shares.waits.get(other, 0.0) for other in range(len(run.timelines)) if other != shares.rank}
-            for shares in analysis.shares(run)}  # fmt: skip
+    return {
+        shares.rank: {
+            other: shares.waits.get(other, 0.0) for other in range(len(run.timelines)) if other != shares.rank
+        }
+        for shares in analysis.shares(run)
+    }
 
 
 def meetings(run):
     """When each rank entered each collective, and when it left: two arrays of seconds, (collectives, ranks)."""
-    found = clocks.find(run.timelines)
+    found = rank_clocks.find(run.timelines)
     first = found.begin.min()
     return (found.begin - first) / 1e9, (found.end - first) / 1e9
 
@@ -95,11 +106,17 @@ def spans(run, rank=0):
 
 
 def ranges(run, names=PARTS):
-    """name -> the mean seconds that ranges of this name take in a step, on each rank. Raises ProfileError where there are none."""
+    """name -> the mean seconds that ranges of this name take in a step, on each rank. Raises ProfileError where there
+    are none."""
     found = {name: [spans[name] for spans in map(_ranges, run.timelines)] for name in names}
     if missing := [name for name in names if not all(map(len, found[name]))]:
-        raise ProfileError(f"{run.name} has no ranges {', '.join(missing)}: mark them in the script, save it, and record it again")
-    return {name: [float((moments[:, 1] - moments[:, 0]).mean() / 1e9) for moments in of_ranks] for name, of_ranks in found.items()}
+        raise ProfileError(
+            f"{run.name} has no ranges {', '.join(missing)}: mark them in the script, save it, and record it again"
+        )
+    return {
+        name: [float((moments[:, 1] - moments[:, 0]).mean() / 1e9) for moments in of_ranks]
+        for name, of_ranks in found.items()
+    }
 
 
 def show_ranges(run, steps=2, names=PARTS):
@@ -108,9 +125,16 @@ def show_ranges(run, steps=2, names=PARTS):
     middle = max(0, (len(every_rank[0]) - steps) // 2)
     begin = min(of_rank[middle, 1] for of_rank in every_rank)
     end = max(of_rank[middle : middle + steps][-1, 2] for of_rank in every_rank)
-    of_ranks = {f"rank {one.rank}": {name: _within(moments, begin, end) for name, moments in _ranges(one).items()} for one in run.timelines}
-    words = ", ".join(f"{name} {' and '.join(f'{1000 * seconds:.1f}' for seconds in of_ranks)} ms" for name, of_ranks in means.items())
-    return plots.ranges(of_ranks, (end - begin) / 1e6, f"The marked ranges of {steps} steps; mean times on the ranks: {words}.")
+    of_ranks = {
+        f"rank {one.rank}": {name: _within(moments, begin, end) for name, moments in _ranges(one).items()}
+        for one in run.timelines
+    }
+    words = ", ".join(
+        f"{name} {' and '.join(f'{1000 * seconds:.1f}' for seconds in of_ranks)} ms" for name, of_ranks in means.items()
+    )
+    return plots.ranges(
+        of_ranks, (end - begin) / 1e6, f"The marked ranges of {steps} steps; mean times on the ranks: {words}."
+    )
 
 
 def _within(moments, begin, end):

@@ -1,4 +1,5 @@
-"""A bar in the notebook for what takes longer than a few seconds: how much is done, and about how many seconds are left."""
+"""A bar in the notebook for what takes longer than a few seconds: how much is done, and about how many seconds are
+left."""
 
 import contextlib
 import time
@@ -10,7 +11,8 @@ PATIENCE = 3  # seconds before the bar appears
 
 @contextlib.contextmanager
 def bar(what):
-    """``with bar("measuring") as show``: show(share) draws how much is done, from 0 to 1. The bar is removed at the end; only notebooks have one."""
+    """``with bar("measuring") as show``: show(share) draws how much is done, from 0 to 1. The bar is removed at the
+    end; only notebooks have one."""
     begin, handle = time.monotonic(), None
 
     def show(share):

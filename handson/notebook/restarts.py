@@ -25,20 +25,26 @@ def begin_anew(folder):
 
 
 def kill_node(job, node, checkpoint, limit=LIMIT, say=print):
-    """Wait until `checkpoint` is there, then kill all processes that the job has on a node, as a power cut does. Raises NotKilled.
+    """Wait until `checkpoint` is there, then kill all processes that the job has on a node, as a power cut does. Raises
+    NotKilled.
 
-    Not its first node: the job script itself runs there, and the job would end. It finds the nodes of the embedded PBS, whose processes are on this machine.
+    Not its first node: the job script itself runs there, and the job would end. It finds the nodes of the embedded PBS,
+    whose processes are on this machine.
     """
     wait_until_it_runs(job)
     end = time.monotonic() + limit
     while not Path(checkpoint).exists():
         if time.monotonic() > end:
-            raise NotKilled(f"job {job} has written no {checkpoint} in {limit} seconds: look at its output, and submit it again")
+            raise NotKilled(
+                f"job {job} has written no {checkpoint} in {limit} seconds: look at its output, and submit it again"
+            )
         time.sleep(0.05)
     killed = [process for process in _processes(job, node) if _kill(process)]
     if not killed:
         cluster = f"on a cluster, kill torchrun and its rank there by hand (`ssh {node}`)"
-        raise NotKilled(f"no process of job {job} on {node} was found on this machine: if it has ended, submit it again; {cluster}")
+        raise NotKilled(
+            f"no process of job {job} on {node} was found on this machine: if it has ended, submit it again; {cluster}"
+        )
     say(f"{node} is dead: {len(killed)} processes were killed")
 
 
@@ -70,7 +76,9 @@ def differences(one, other):
     import torch
 
     first, second = (torch.load(Path(folder, "checkpoint.pt"), weights_only=True) for folder in (one, other))
-    found = {part: _largest(first["shared"][part], second["shared"][part]) for part in ("model", "optimizer", "batches")}
+    found = {
+        part: _largest(first["shared"][part], second["shared"][part]) for part in ("model", "optimizer", "batches")
+    }
     for rank, (mine, theirs) in enumerate(zip(first["own"], second["own"], strict=True)):
         for part in ("residuals", "random"):
             found[f"{part} of rank {rank}"] = _largest(mine[part], theirs[part])
@@ -78,9 +86,14 @@ def differences(one, other):
 
 
 def _largest(one, other):
-    """The largest difference between two nests of dictionaries and lists of tensors and numbers; infinite where their forms differ."""
+    """The largest difference between two nests of dictionaries and lists of tensors and numbers; infinite where their
+    forms differ."""
     if isinstance(one, dict):
-        return max((_largest(one[name], other[name]) for name in one), default=0.0) if one.keys() == other.keys() else numpy.inf
+        return (
+            max((_largest(one[name], other[name]) for name in one), default=0.0)
+            if one.keys() == other.keys()
+            else numpy.inf
+        )
     if isinstance(one, (list, tuple)):
         return max(map(_largest, one, other), default=0.0) if len(one) == len(other) else numpy.inf
     if hasattr(one, "shape"):
@@ -93,16 +106,29 @@ def _largest(one, other):
 
 
 def lost_shares(lost_share, checkpoint, betweens):
-    """The share of the time that is lost against the seconds between two checkpoints, a line for each number of seconds between failures."""
+    """The share of the time that is lost against the seconds between two checkpoints, a line for each number of seconds
+    between failures."""
     intervals = numpy.geomspace(2 * checkpoint, 3e5, 120)
     drawing, (axes,) = _axes(7, 3.4)
     words = []
     for line, between in zip(("-", "--", ":"), betweens):
         shares = numpy.array([lost_share(interval, checkpoint, between) for interval in intervals])
         best = int(shares.argmin())
-        axes.plot(intervals, 100 * shares, color="black", linestyle=line, label=f"a failure every {between / 3600:g} hours")
+        axes.plot(
+            intervals, 100 * shares, color="black", linestyle=line, label=f"a failure every {between / 3600:g} hours"
+        )
         axes.plot(intervals[best], 100 * shares[best], "o", color="#D55E00", markersize=7)
-        words.append(f"a failure every {between / 3600:g} hours: best every {intervals[best]:.0f} s, {100 * shares[best]:.1f} % lost")
-    axes.set(xscale="log", ylim=(0, 40), xlabel="seconds between two checkpoints", ylabel="share of the time that is lost [%]")
+        words.append(
+            f"a failure every {between / 3600:g} hours: best every {intervals[best]:.0f} s, {100 * shares[best]:.1f} %"
+            " lost"
+        )
+    axes.set(
+        xscale="log",
+        ylim=(0, 40),
+        xlabel="seconds between two checkpoints",
+        ylabel="share of the time that is lost [%]",
+    )
     axes.legend(fontsize="small", edgecolor="none", loc="upper center", bbox_to_anchor=(0.4, 1.0))
-    return picture(drawing, "Share of the time that is lost against the seconds between checkpoints; " + "; ".join(words) + ".")
+    return picture(
+        drawing, "Share of the time that is lost against the seconds between checkpoints; " + "; ".join(words) + "."
+    )

@@ -22,7 +22,8 @@ def left_by(folder, job):
 
 
 def find(exercises, **conditions):
-    """The Results below `exercises`, the oldest first, whose fields have these values, such as unit="multi_gpu"; others are left out."""
+    """The Results below `exercises`, the oldest first, whose fields have these values, such as unit="multi_gpu"; others
+    are left out."""
     outs = sorted(Path(exercises).glob("*/results/*/result.json"), key=lambda path: path.stat().st_mtime)
     found = []
     for path in outs:
@@ -38,8 +39,9 @@ def find(exercises, **conditions):
 def like(run, exercises):
     """All Results of the same track and under the same conditions as `run`: those that it may be compared with.
 
-    Scripts that train something else, and runs that were profiled, have other conditions. Of its own unit, only runs that communicated in
-    the same way are like `run`; those of other units need not, if they communicated in the usual way. Other systems' runs are like each other.
+    Scripts that train something else, and runs that were profiled, have other conditions. Of its own unit, only runs
+    that communicated in the same way are like `run`; those of other units need not, if they communicated in the usual
+    way. Other systems' runs are like each other.
     """
     conditions, way = compare.conditions(run), compare.communication(run)
     usual = "", "", "", ""  # whether workers share cores follows from their number
@@ -48,7 +50,9 @@ def like(run, exercises):
         for other in find(exercises, track=run.track)
         if compare.conditions(other) == conditions
         and (other.unit == OTHER_SYSTEMS) == (run.unit == OTHER_SYSTEMS)
-        and (compare.communication(other) == way or other.unit != run.unit and compare.communication(other)[:-1] == usual)
+        and (
+            compare.communication(other) == way or other.unit != run.unit and compare.communication(other)[:-1] == usual
+        )
     ]
 
 
@@ -57,5 +61,7 @@ def single(run, exercises):
     found = [other for other in like(run, exercises) if other.unit == "single_gpu"]
     if not found:
         words = ", ".join(filter(None, compare.conditions(run)))
-        raise ResultError(f"there is no single-GPU run with {words}, track {run.track}, to compare with: submit one in 01_single_gpu")
+        raise ResultError(
+            f"there is no single-GPU run with {words}, track {run.track}, to compare with: submit one in 01_single_gpu"
+        )
     return found[-1]

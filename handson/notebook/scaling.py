@@ -7,8 +7,8 @@ import numpy
 
 from handson import figures
 from handson.cluster.follow import follow, submit
-from handson.notebook import runs as of_student
-from handson.scaling import published, runs
+from handson.notebook import measured_runs as of_student
+from handson.scaling import measured_runs, published
 from handson.training import results
 from handson.training.options import LEARNING_RATE
 
@@ -16,8 +16,13 @@ STEPS, WARM_UP = 60, 5
 
 
 def one_worker(exercises, out, size=64):
-    """The folder of the student's last run of one worker whose steps were measured; if there is none, of one that is made now, in `out`."""
-    found = [run for run in of_student.find(exercises, unit="single_gpu") if run.steps and run.parameters and not run.profiled]
+    """The folder of the student's last run of one worker whose steps were measured; if there is none, of one that is
+    made now, in `out`."""
+    found = [
+        run
+        for run in of_student.find(exercises, unit="single_gpu")
+        if run.steps and run.parameters and not run.profiled
+    ]
     if found:
         return found[-1].folder
     if not (Path(out) / "result.json").exists():
@@ -30,7 +35,7 @@ def _measured(size, batchsize=32):
     import torch
 
     from handson.pytorch.model import ConvNet
-    from handson.pytorch.steps import backward
+    from handson.pytorch.profiling_helpers import backward
 
     torch.set_num_threads(1)
     model = ConvNet()
@@ -43,19 +48,49 @@ def _measured(size, batchsize=32):
         moments.append(time.perf_counter())
     steps = numpy.diff(moments[WARM_UP:]).round(7).tolist()
     return results.Result(
-        unit="single_gpu", script="train_cifar_single_gpu", track="pytorch", profiled=False, workers=1, nodes=1, device="1 virtual GPU", dataset="random images", size=size,
-        batchsize=batchsize, epochs=1, seed=0, images=STEPS * batchsize, seconds=sum(steps), train_seconds=sum(steps), steps=steps,
+        unit="single_gpu",
+        script="train_cifar_single_gpu",
+        track="pytorch",
+        profiled=False,
+        workers=1,
+        nodes=1,
+        device="1 virtual GPU",
+        dataset="random images",
+        size=size,
+        batchsize=batchsize,
+        epochs=1,
+        seed=0,
+        images=STEPS * batchsize,
+        seconds=sum(steps),
+        train_seconds=sum(steps),
+        steps=steps,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
-    )  # fmt: skip
+    )
 
 
 def rehearse(folder, one, workers, network, per_node=1, options="", steps=20):
-    """The measured run of `workers` ranks that sleep for the steps of the run `one`, on as many nodes as they fill. Raises JobFailed."""
+    """The measured run of `workers` ranks that sleep for the steps of the run `one`, on as many nodes as they fill.
+    Raises JobFailed."""
     name = f"rehearsal_{workers}_{network}{options.replace(' ', '')}"
     variables = {"RUN": str(Path(one).resolve()), "OPTIONS": f"--steps {steps} -o results/{name} {options}"}
     select = f"{workers // per_node}:ngpus=1:mpiprocs={per_node}:ompthreads=1"
-    follow(submit(folder, "-V", "-l", f"network={network}", "-l", f"select={select}", "-l", "place=scatter", "-j", "oe", "run_rehearsal.sh", **variables))
-    [[run], _, _] = runs.read([Path(folder) / "results" / name])
+    follow(
+        submit(
+            folder,
+            "-V",
+            "-l",
+            f"network={network}",
+            "-l",
+            f"select={select}",
+            "-l",
+            "place=scatter",
+            "-j",
+            "oe",
+            "run_rehearsal.sh",
+            **variables,
+        )
+    )
+    [[run], _, _] = measured_runs.read([Path(folder) / "results" / name])
     return run
 
 
@@ -66,7 +101,9 @@ def curves(series, ylabel, workers=tuple(2**power for power in range(10)), ideal
     drawing = Figure(figsize=(6.4, 3.8), layout="constrained")
     axes = drawing.subplots()
     for (name, function), (colour, marker, line) in zip(series.items(), figures.SERIES):
-        axes.plot(workers, [function(number) for number in workers], color=colour, marker=marker, linestyle=line, label=name)
+        axes.plot(
+            workers, [function(number) for number in workers], color=colour, marker=marker, linestyle=line, label=name
+        )
     if ideal:
         axes.plot(workers, workers, **figures.IDEAL)
     axes.set(xscale="log", yscale="log", xlabel="workers", ylabel=ylabel)
@@ -76,7 +113,10 @@ def curves(series, ylabel, workers=tuple(2**power for power in range(10)), ideal
     axes.grid(color="0.92")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(fontsize="small", edgecolor="none")
-    words = " ".join(f"{name}: " + ", ".join(f"{float(f'{function(number):.3g}'):,.10g} at {number}" for number in workers) + "." for name, function in series.items())
+    words = " ".join(
+        f"{name}: " + ", ".join(f"{float(f'{function(number):.3g}'):,.10g} at {number}" for number in workers) + "."
+        for name, function in series.items()
+    )
     return figures.picture(drawing, f"{ylabel} against workers. {words}")
 
 
@@ -88,5 +128,11 @@ def eks(step):
     print("\ntable                          workers  published  your model  error")
     for instance, table, workers, rate in rows:
         network = seconds[f"network {instance}" + " placement group" * (table == "placement group")]
-        found = 1 / step(seconds["input"], seconds[f"compute {instance}"], network / (1 + ("float16" in table)), workers, "double" in table)
+        found = 1 / step(
+            seconds["input"],
+            seconds[f"compute {instance}"],
+            network / (1 + ("float16" in table)),
+            workers,
+            "double" in table,
+        )
         print(f"{instance}, {table:26}  {workers:>6}  {rate:>9.3f}  {found:>10.3f}  {found / rate - 1:+.0%}")

@@ -20,8 +20,24 @@ def show(runs):
     left.invert_yaxis()
     for line, marker, (name, run) in zip(("-", "--", ":"), "os^", runs.items()):
         losses = [numpy.nan if row["main/loss"] is None else row["main/loss"] for row in run.log]
-        right.plot(range(1, len(losses) + 1), losses, color="black", linestyle=line, marker=marker, markerfacecolor="white", label=name)
-    right.set(xlabel="epoch", ylabel="loss while training", ylim=(0, None), xticks=range(1, 1 + max(len(run.log) for run in runs.values())))
+        right.plot(
+            range(1, len(losses) + 1),
+            losses,
+            color="black",
+            linestyle=line,
+            marker=marker,
+            markerfacecolor="white",
+            label=name,
+        )
+    right.set(
+        xlabel="epoch",
+        ylabel="loss while training",
+        ylim=(0, None),
+        xticks=range(1, 1 + max(len(run.log) for run in runs.values())),
+    )
     right.legend(fontsize="small", edgecolor="none")
-    words = (f"{name}: {run.throughput:.0f} images/s, loss {run.log[-1]['main/loss']:.2f} in the last epoch" for name, run in runs.items())
+    words = (
+        f"{name}: {run.throughput:.0f} images/s, loss {run.log[-1]['main/loss']:.2f} in the last epoch"
+        for name, run in runs.items()
+    )
     return picture(drawing, "; ".join(words) + ".")

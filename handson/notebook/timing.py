@@ -1,7 +1,7 @@
 """How long the parts of training steps take, measured on one GPU or on several at once; the notebooks call it.
 
-Other processes than the notebook's do the measuring, each on a GPU as in the training scripts. Each notes when every part of a step
-ends, by the clock that all processes of a machine share.
+Other processes than the notebook's do the measuring, each on a GPU as in the training scripts. Each notes when every
+part of a step ends, by the clock that all processes of a machine share.
 """
 
 import contextlib
@@ -27,10 +27,13 @@ from handson.pytorch.workers import loopback
 from handson.training import data
 
 PARTS = ("load", "enlarge", "forward", "backward", "all-reduce", "optimize")
-CONTEXT = multiprocessing.get_context("forkserver")  # workers are forked from a process that has imported PyTorch: each would take seconds for that
+# workers are forked from a process that has imported PyTorch: each would take seconds for that
+CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload([__name__, "torch._dynamo"])  # the latter is imported by the first optimizer
 WARM_UP = 3  # steps that are not counted: the first ones are slower
-LIMIT = 300  # seconds that a worker may take to start, and from one progress to the next: many times what it takes on an idle machine
+# seconds that a worker may take to start, and from one progress to the next: many times what it takes on an idle
+# machine
+LIMIT = 300
 
 
 class MeasurementFailed(OneSentence, RuntimeError):
@@ -71,19 +74,23 @@ def steps(workers=1, batchsize=32, size=256, count=20):
 
 
 def batch_sizes(sizes=(1, 2, 4, 8, 16, 32, 64, 128), size=256, images=192):
-    """Batch size -> the seconds of each step, of one worker that takes about `images` images with each. Raises MeasurementFailed."""
+    """Batch size -> the seconds of each step, of one worker that takes about `images` images with each. Raises
+    MeasurementFailed."""
     return on_gpus(_with_batch_sizes, sizes, size, images)[0]
 
 
 def epoch(batchsize=32, size=256):
-    """Seconds that each part of one epoch takes on one worker: PARTS but the all-reduce, and "evaluate". Raises MeasurementFailed."""
+    """Seconds that each part of one epoch takes on one worker: PARTS but the all-reduce, and "evaluate". Raises
+    MeasurementFailed."""
     return on_gpus(_epoch, batchsize, size)[0]
 
 
 def on_gpus(function, *arguments, workers=1):
-    """[function(device, rank, workers, *arguments) of each rank]: each in a process on a GPU of its own; with several, they can all-reduce.
+    """[function(device, rank, workers, *arguments) of each rank]: each in a process on a GPU of its own; with several,
+    they can all-reduce.
 
-    The function calls `done` as it goes on. Raises MeasurementFailed when a worker ends without an answer, or does not go on for LIMIT.
+    The function calls `done` as it goes on. Raises MeasurementFailed when a worker ends without an answer, or does not
+    go on for LIMIT.
     """
     gpus = devices.first(workers)
     backend = devices.backend([devices.place(gpu) for gpu in gpus])
@@ -114,12 +121,17 @@ def _answers(pipes):
                 try:
                     shares[rank], *answer = pipes[rank].recv()
                 except EOFError:
-                    raise MeasurementFailed(f"worker {rank} ended without an answer; what it printed is above") from None
+                    raise MeasurementFailed(
+                        f"worker {rank} ended without an answer; what it printed is above"
+                    ) from None
                 heard[rank] = time.monotonic()
                 answers |= {rank: answer[0]} if answer else {}
             if not ready and time.monotonic() >= due:
                 late = min(waiting, key=heard.__getitem__)
-                raise MeasurementFailed(f"worker {late} has made no progress for {LIMIT} seconds: see with `top` what else runs here, then run the cell again")
+                raise MeasurementFailed(
+                    f"worker {late} has made no progress for {LIMIT} seconds: see with `top` what else runs here, then"
+                    " run the cell again"
+                )
             show(min(shares))
     return [answers[rank] for rank in range(len(pipes))]
 
@@ -141,7 +153,8 @@ def _on_gpu(rank, workers, gpu, backend, meeting, pipe, function, arguments):
         loopback()
         dist.init_process_group(backend, init_method=f"file://{meeting}", rank=rank, world_size=workers)
     pipe.send((1, function(device, rank, workers, *arguments)))
-    multiprocessing.parent_process().join()  # which ends this process when all have answered: other ranks may still need its connections
+    # which ends this process when all have answered: other ranks may still need its connections
+    multiprocessing.parent_process().join()
 
 
 def epoch_after_epoch(sampler, batches):
@@ -158,7 +171,9 @@ class _Training:
         self.device, self.workers, self.size = device, workers, size
         train_set, self.test_set = data.load("digits")
         shard = torch.utils.data.Subset(train_set, range(rank, len(train_set), workers))
-        self.batches = EpochBatches([len(range(other, len(train_set), workers)) for other in range(workers)], rank, batchsize, seed=0)
+        self.batches = EpochBatches(
+            [len(range(other, len(train_set), workers)) for other in range(workers)], rank, batchsize, seed=0
+        )
         self.loader = DataLoader(shard, batch_sampler=self.batches)
         torch.manual_seed(0)
         self.model = ConvNet(len(train_set.classes)).to(self.device)
@@ -217,7 +232,9 @@ def _train(device, rank, workers, batchsize, size, count, before=0.0, share=1.0)
 def _with_batch_sizes(device, rank, workers, sizes, size, images):
     found = {}
     for number, batchsize in enumerate(sizes):
-        moments = _train(device, rank, workers, batchsize, size, max(3, images // batchsize), number / len(sizes), 1 / len(sizes))
+        moments = _train(
+            device, rank, workers, batchsize, size, max(3, images // batchsize), number / len(sizes), 1 / len(sizes)
+        )
         found[batchsize] = (moments[:, -1] - moments[:, 0]).tolist()
     return found
 

@@ -3,7 +3,7 @@
 import shlex
 import time
 
-from handson.pbs import ending, processes
+from handson.pbs import delivery, processes
 from handson.pbs.resources import format_time
 
 SUBSTATES = {"Q": 10, "H": 20, "W": 30, "R": 42, "E": 51, "B": 42}
@@ -81,8 +81,9 @@ def used_so_far(job, now):
 
 
 def resources_used(job, cpu, seconds, resident, space=0):
-    """The resources that a job has used: seconds of CPU time and of time, bytes in memory and of address space. The latter is 0 for a job that
-    has ended: nobody counts it then, and a real PBS shows 0, too, for a job that ended before it was looked at."""
+    """The resources that a job has used: seconds of CPU time and of time, bytes in memory and of address space. The
+    latter is 0 for a job that has ended: nobody counts it then, and a real PBS shows 0, too, for a job that ended
+    before it was looked at."""
     return {
         "cpupercent": str(round(100 * cpu / max(0.01, seconds))),
         "cput": format_time(cpu),
@@ -100,7 +101,7 @@ def held(job):
 
 
 def _path(job, stream):
-    return f"{job['server']}:{ending.destination(job, stream)}"
+    return f"{job['server']}:{delivery.destination(job, stream)}"
 
 
 def _condition(job, kind, names):

@@ -7,7 +7,7 @@ import sys
 
 from handson import linux
 from handson.errors import OneSentence
-from handson.pbs.errors import PBSError, illegal_job_id
+from handson.pbs.pbs_errors import PBSError, illegal_job_id
 
 GUARD = "HANDSON_STEPPED_ASIDE"
 RELEASE = "23.06"  # of OpenPBS, whose answers the embedded commands give
@@ -16,11 +16,13 @@ SLURM_CONFIGURATIONS = ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf", "
 
 
 def step_aside(name):
-    """Where a real command `name` is on PATH, become it, with the same arguments and stdin. Commands of this package, of any copy, don't count."""
+    """Where a real command `name` is on PATH, become it, with the same arguments and stdin. Commands of this package,
+    of any copy, don't count."""
     if _stepped_aside_already(name):
         return  # the command that looked real has started this one
     for candidate in real(name):
-        os.environ["SLURM_PBS_O_PATH"] = os.environ.get("PATH", os.defpath)  # Slurm's `qsub -v` drops PATH; see jobs/slurm/classroom
+        # Slurm's `qsub -v` drops PATH; see jobs/slurm/classroom
+        os.environ["SLURM_PBS_O_PATH"] = os.environ.get("PATH", os.defpath)
         os.environ[GUARD] = f"{name}:{os.getpid()}:{linux.start_time(os.getpid())}"
         try:
             os.execv(candidate, [candidate, *sys.argv[1:]])
@@ -29,27 +31,39 @@ def step_aside(name):
 
 
 def real(name):
-    """The paths of a real batch system's command `name`, in the order of PATH; none where the embedded PBS is in charge."""
+    """The paths of a real batch system's command `name`, in the order of PATH; none where the embedded PBS is in
+    charge."""
     for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
         candidate = os.path.join(folder or ".", name)
-        if os.path.isfile(candidate) and os.access(candidate, os.X_OK) and not _is_ours(candidate) and not _leads_nowhere(candidate):
+        if (
+            os.path.isfile(candidate)
+            and os.access(candidate, os.X_OK)
+            and not _is_ours(candidate)
+            and not _leads_nowhere(candidate)
+        ):
             yield candidate
 
 
 def batch_system():
-    """("embedded" | "pbs" | "slurm", the path of its qsub): whose jobs `qsub` submits. Slurm's qsub is a wrapper around sbatch."""
+    """("embedded" | "pbs" | "slurm", the path of its qsub): whose jobs `qsub` submits. Slurm's qsub is a wrapper around
+    sbatch."""
     qsub = next(real("qsub"), None)
     return ("embedded" if qsub is None else "slurm" if is_slurms(qsub) else "pbs"), qsub
 
 
 def _is_ours(path):
-    """Whether `path` is an entry point of this package (of any installation); those are short scripts that import it by name."""
+    """Whether `path` is an entry point of this package (of any installation); those are short scripts that import it by
+    name."""
     return _mentions(path, b"handson.pbs") or os.path.realpath(path) == os.path.realpath(sys.argv[0])
 
 
 def _leads_nowhere(path):
     """Whether `path` is Slurm's command of this name, on a machine that has Slurm's packages but no Slurm."""
-    if os.path.dirname(path) not in ("/usr/bin", "/bin") or "SLURM_CONF" in os.environ or any(map(os.path.exists, SLURM_CONFIGURATIONS)):
+    if (
+        os.path.dirname(path) not in ("/usr/bin", "/bin")
+        or "SLURM_CONF" in os.environ
+        or any(map(os.path.exists, SLURM_CONFIGURATIONS))
+    ):
         return False
     return is_slurms(path)
 
@@ -79,7 +93,8 @@ def _stepped_aside_already(name):
 
 
 def run(name, function, usage=""):
-    """Call ``function(arguments)`` and end with the status that it returns. For an error, print its sentence and end with its status."""
+    """Call ``function(arguments)`` and end with the status that it returns. For an error, print its sentence and end
+    with its status."""
     import sqlite3
 
     from handson.pbs import store
@@ -128,7 +143,8 @@ def report(name, error, usage=""):
 
 
 def split(words, with_value, without_value):
-    """[(letter, value), ...], the other words, and the words after ``--`` (None without it). Options may follow other words."""
+    """[(letter, value), ...], the other words, and the words after ``--`` (None without it). Options may follow other
+    words."""
     found, others, words = [], [], list(words)
     while words:
         word = words.pop(0)
@@ -153,7 +169,8 @@ def split(words, with_value, without_value):
 
 
 def for_each_job(name, words, act):
-    """Call ``act(job id without the server)`` for each job that `words` name. Returns the exit status: that of the last error."""
+    """Call ``act(job id without the server)`` for each job that `words` name. Returns the exit status: that of the last
+    error."""
     from handson.pbs import machine, scheduler
 
     if not words:
@@ -171,9 +188,10 @@ def for_each_job(name, words, act):
 
 @contextlib.contextmanager
 def unfinished(name):
-    """(db, job): a transaction in which the unfinished job `name` can be changed; it is stored at the end. Raises PBSError."""
+    """(db, job): a transaction in which the unfinished job `name` can be changed; it is stored at the end. Raises
+    PBSError."""
     from handson.pbs import machine, store
-    from handson.pbs.errors import job_has_finished, unknown_job
+    from handson.pbs.pbs_errors import job_has_finished, unknown_job
 
     job_id = f"{name}.{machine.server_name()}"
     with store.reading() as db:  # looking at nothing creates nothing
@@ -198,12 +216,16 @@ def _database_sentence(error):
             return store.recover()
     except Exception as trouble:
         return f"the job database in {path} is damaged ({error}) and could not be put right ({trouble}): move it away"
-    reason = {"database or disk is full": "the disk is full", "disk I/O error": "it cannot be written, the disk may be full"}.get(str(error), error)
+    reason = {
+        "database or disk is full": "the disk is full",
+        "disk I/O error": "it cannot be written, the disk may be full",
+    }.get(str(error), error)
     return f"the job database in {path} cannot be used ({reason}): nothing was changed"
 
 
 def job_name(text, server):
-    """The id, without the server, that a user's job identifier means: ``5``, ``5.server``, ``28[]``, ``28[1].server``."""
+    """The id, without the server, that a user's job identifier means: ``5``, ``5.server``, ``28[]``,
+    ``28[1].server``."""
     match = re.fullmatch(r"(\d{1,18})(\[\d*\])?(\.[^@\s]+)?(@\S+)?", text)
     if not match or match[3] and match[3][1:].split(".")[0] != server:
         raise illegal_job_id(text)

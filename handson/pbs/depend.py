@@ -3,7 +3,7 @@
 import re
 
 from handson.pbs import store
-from handson.pbs.errors import PBSError
+from handson.pbs.pbs_errors import PBSError
 
 AFTER = ("after", "afterok", "afternotok", "afterany")
 BEFORE = {"before": "after", "beforeok": "afterok", "beforenotok": "afternotok", "beforeany": "afterany"}
@@ -16,7 +16,11 @@ def parse(text):
         kind, *arguments = part.strip().split(":")
         if kind == "on" and len(arguments) == 1 and re.fullmatch("[1-9][0-9]{0,5}", arguments[0]):
             conditions.append(["on", int(arguments[0])])
-        elif kind in (*AFTER, *BEFORE) and arguments and all(re.match(r"[0-9]+(\[[0-9]*\])?(\.|$)", name) for name in arguments):
+        elif (
+            kind in (*AFTER, *BEFORE)
+            and arguments
+            and all(re.match(r"[0-9]+(\[[0-9]*\])?(\.|$)", name) for name in arguments)
+        ):
             conditions.append([kind, [name.partition(".")[0] for name in arguments]])
         else:
             raise ValueError(f"{part!r} is not a dependency")

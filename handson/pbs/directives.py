@@ -2,7 +2,7 @@
 
 import shlex
 
-from handson.pbs.errors import PBSError
+from handson.pbs.pbs_errors import PBSError
 
 REQUESTS = ("-q", "-l", "-W")  # options by which a job asks for its queue, resources and group
 
@@ -28,8 +28,8 @@ def texts(script, prefix="#PBS"):
 def numbered(script, prefix="#PBS"):
     """{number of the line, from 0: what stands behind the prefix} of each directive in `script` (bytes).
 
-    Directives count up to the first line that can be executed: the first that is neither blank nor a comment. PBS is written in C, and so
-    lines end at \\n alone, and only ASCII's blanks are blanks, as for the methods of bytes.
+    Directives count up to the first line that can be executed: the first that is neither blank nor a comment. PBS is
+    written in C, and so lines end at \\n alone, and only ASCII's blanks are blanks, as for the methods of bytes.
     """
     found, prefix = {}, prefix.encode(errors="surrogateescape")
     for number, line in enumerate(script.split(b"\n") if prefix else ()):

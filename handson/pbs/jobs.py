@@ -3,19 +3,19 @@
 import contextlib
 import time
 
-from handson.pbs import ending, scheduler, store
+from handson.pbs import delivery, scheduler, store
 from handson.pbs.command import job_name
-from handson.pbs.errors import PBSError, unknown_job
 from handson.pbs.machine import server_name
+from handson.pbs.pbs_errors import PBSError, unknown_job
 
 
 def job(job_id):
     """The facts about a job, as a dict. Raises PBSError where there is no job with this id.
 
-    ``id``, ``name``, ``queue``; ``state`` (PBS's letter: Q, H, W, R, E, F, B); ``comment``; ``exit_status`` (None until it ended by
-    itself); ``output_path`` and ``error_path``: where its output can be read now, which is a spool file while the job runs and the
-    delivered file afterwards (None before the job starts; with ``-j oe`` both are the same); ``session`` (a process id);
-    ``start_time`` and ``end_time`` in seconds since the epoch, or None.
+    ``id``, ``name``, ``queue``; ``state`` (PBS's letter: Q, H, W, R, E, F, B); ``comment``; ``exit_status`` (None until
+    it ended by itself); ``output_path`` and ``error_path``: where its output can be read now, which is a spool file
+    while the job runs and the delivered file afterwards (None before the job starts; with ``-j oe`` both are the same);
+    ``session`` (a process id); ``start_time`` and ``end_time`` in seconds since the epoch, or None.
     """
     name = job_name(str(job_id), server_name())
     with store.reading() as db:
@@ -26,7 +26,7 @@ def job(job_id):
     if found["state"] == "F":
         paths = found.get("delivered", {})
     elif found["state"] in "RE":
-        paths = {stream: str(path) for path, _, stream in ending.spool_files(found)}
+        paths = {stream: str(path) for path, _, stream in delivery.spool_files(found)}
     return {
         "id": f"{found['id']}.{found['server']}",
         "name": found["name"],
@@ -43,12 +43,16 @@ def job(job_id):
 
 
 def wait(job_id, timeout=None):
-    """Wait until the job has ended, at most `timeout` seconds, and return what `job` returns. Raises PBSError when the time is over."""
+    """Wait until the job has ended, at most `timeout` seconds, and return what `job` returns. Raises PBSError when the
+    time is over."""
     began = time.monotonic()
     looked_after, pause = began, 0.02
     while (now := job(job_id))["state"] != "F":
         if timeout is not None and time.monotonic() - began > timeout:
-            raise PBSError(f"job {now['id']} has not ended after {timeout} seconds (state {now['state']}: {now['comment'] or 'no comment'})")
+            raise PBSError(
+                f"job {now['id']} has not ended after {timeout} seconds (state {now['state']}:"
+                f" {now['comment'] or 'no comment'})"
+            )
         time.sleep(pause)
         pause = min(0.2, pause * 1.2)
         if time.monotonic() - looked_after > 2:

@@ -6,7 +6,8 @@ from collections import namedtuple
 
 from handson.pbs import resources
 
-# mem and gpu_memory (None: not limited) in kb; cores: the core of each slot (virtual GPU or CPU) of the node; with fewer cores than slots, slots share cores
+# mem and gpu_memory (None: not limited) in kb; cores: the core of each slot (virtual GPU or CPU) of the node; with
+# fewer cores than slots, slots share cores
 Node = namedtuple("Node", "name ncpus ngpus mem cores gpu_memory", defaults=[None])
 
 
@@ -18,12 +19,20 @@ def server_name():
 def nodes(site):
     """A `Node` for each node of a `handson.cluster.site.Site`."""
     usable = sorted(os.sched_getaffinity(0))
-    width = max(site.gpus, site.ncpus)  # slots of a node; virtual GPU i of node k has slot k * width + i, and cores are dealt out in turn
+    # slots of a node; virtual GPU i of node k has slot k * width + i, and cores are dealt out in turn
+    width = max(site.gpus, site.ncpus)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1024  # kb, of this machine
     mem = memory // site.nodes if site.mem is None else site.mem
     gpu_memory = resources.value_of("memory", site.gpu_memory) if site.gpu_memory else math.inf
     gpu_memory = None if gpu_memory == math.inf else -(-gpu_memory // 1024)
     return tuple(
-        Node(f"node{k + 1}", site.ncpus, site.gpus, mem, tuple(usable[(k * width + i) % len(usable)] for i in range(width)), gpu_memory)
+        Node(
+            f"node{k + 1}",
+            site.ncpus,
+            site.gpus,
+            mem,
+            tuple(usable[(k * width + i) % len(usable)] for i in range(width)),
+            gpu_memory,
+        )
         for k in range(site.nodes)
     )

@@ -1,7 +1,8 @@
 """pbsdsh: run a command on the nodes of the job it is called in, once for each line of the node file.
 
-As under a real PBS, what it starts has the environment the job began with (not what the script exported since), starts in the home
-directory, and writes to the job's own output, wherever pbsdsh's goes. pbsdsh itself ends with 0, and prints the status of tasks that failed.
+As under a real PBS, what it starts has the environment the job began with (not what the script exported since), starts
+in the home directory, and writes to the job's own output, wherever pbsdsh's goes. pbsdsh itself ends with 0, and prints
+the status of tasks that failed.
 """
 
 import os
@@ -29,14 +30,16 @@ def main():
 
 
 def run_everywhere(words):
-    from handson.pbs.errors import PBSError
+    from handson.pbs.pbs_errors import PBSError
 
     options, program = parse(words)
     if not {"PBS_JOBID", "PBS_NODEFILE", "HANDSON_NODES"} <= os.environ.keys():
         raise PBSError("not executing under PBS: use it inside a job script", 1)
     running = []
     forward_signals(running)
-    for task, (node, nodenum, tasknum) in enumerate(choose(Path(os.environ["PBS_NODEFILE"]).read_text().split(), options)):
+    for task, (node, nodenum, tasknum) in enumerate(
+        choose(Path(os.environ["PBS_NODEFILE"]).read_text().split(), options)
+    ):
         running.append(start(node, nodenum, tasknum, program))
         if "v" in options:
             print(f"pbsdsh: spawned task 0x{task:08X} on logical node {nodenum} event {tasknum}", flush=True)
@@ -48,7 +51,7 @@ def run_everywhere(words):
 
 def parse(words):
     """({letter: value}, the program and its arguments)"""
-    from handson.pbs.errors import PBSError
+    from handson.pbs.pbs_errors import PBSError
 
     options, words = {}, list(words)
     while words and words[0].startswith("-") and words[0] != "--":
@@ -72,7 +75,7 @@ def parse(words):
 
 def choose(lines, options):
     """[(node, PBS_NODENUM, PBS_TASKNUM), ...] of the tasks to start; a job's first task is its script."""
-    from handson.pbs.errors import PBSError
+    from handson.pbs.pbs_errors import PBSError
 
     names = list(dict.fromkeys(lines))
     if "h" in options:
@@ -92,12 +95,15 @@ def start(node, nodenum, tasknum, program):
     import json
     import subprocess
 
-    from handson.pbs import ending, processes
+    from handson.pbs import delivery, processes
 
     directory = Path(os.environ["HANDSON_NODES"]).parent
     environment = json.loads((directory / "environment.json").read_text())
     environment |= {"PBS_NODENUM": str(nodenum), "PBS_TASKNUM": str(tasknum)}
-    streams = {stream: open(path, "ab") for path, _, stream in ending.spool_files(json.loads((directory / "job.json").read_text()), directory)}
+    streams = {
+        stream: open(path, "ab")
+        for path, _, stream in delivery.spool_files(json.loads((directory / "job.json").read_text()), directory)
+    }
     try:
         return subprocess.Popen(
             processes.module_command("handson.cluster.nodes", node, *program),
@@ -113,10 +119,13 @@ def start(node, nodenum, tasknum, program):
 
 
 def wait_for(tasks, options):
-    """Wait for (number, process) of tasks, and print their exit statuses unless they are 0. (Of one killed by a signal: 128 + its number.)
-    With -v, say how many have to be heard of, first that they have begun, then ("obits") that they have ended."""
+    """Wait for (number, process) of tasks, and print their exit statuses unless they are 0. (Of one killed by a signal:
+    128 + its number.) With -v, say how many have to be heard of, first that they have begun, then ("obits") that they
+    have ended."""
     obits = 0 if "o" in options else len(tasks)
-    waits = [(begun, min(obits, len(tasks) - begun)) for begun in range(len(tasks), 0, -1)] + [(0, left) for left in range(obits, 0, -1)]
+    waits = [(begun, min(obits, len(tasks) - begun)) for begun in range(len(tasks), 0, -1)] + [
+        (0, left) for left in range(obits, 0, -1)
+    ]
     for begun, left in waits:
         if "v" in options:
             print(f"pbsdsh: waiting on {begun} spawned and {left} obits", flush=True)

@@ -19,7 +19,7 @@ def main():
 def show(words):
     from handson.cluster import site
     from handson.pbs import machine, qstat, store
-    from handson.pbs.errors import PBSError
+    from handson.pbs.pbs_errors import PBSError
 
     try:
         found, names, behind = command.split(words, "F", "aSjLlvH")
@@ -41,11 +41,19 @@ def show(words):
         import json
 
         listing = {node.name: attributes(node, running) for node in nodes}
-        answer = {"timestamp": int(time.time()), "pbs_version": "embedded", "pbs_server": machine.server_name(), "nodes": listing}
+        answer = {
+            "timestamp": int(time.time()),
+            "pbs_version": "embedded",
+            "pbs_server": machine.server_name(),
+            "nodes": listing,
+        }
         print(json.dumps(answer, indent="\t", separators=(",", ":\t")))
     else:
         for node in nodes:
-            print("\n     ".join([node.name, *(f"{name} = {value}" for name, value in attributes(node, running).items())]) + "\n")
+            print(
+                "\n     ".join([node.name, *(f"{name} = {value}" for name, value in attributes(node, running).items())])
+                + "\n"
+            )
     sys.stdout.flush()
     unknown = [name for name in names if name not in {node.name for node in every_node}]
     for name in unknown:
@@ -59,13 +67,16 @@ def on_node(node, running):
 
 
 def state(node, parts, running):
-    """free, job-exclusive, or job-busy: all CPUs are taken, or all the cores of this machine that the node's CPUs stand for."""
+    """free, job-exclusive, or job-busy: all CPUs are taken, or all the cores of this machine that the node's CPUs stand
+    for."""
     from handson.pbs import placement
 
     if any(part["exclusive"] for _, part in parts):
         return "job-exclusive"
     allocations = [job["allocation"] for job in running]
-    taken = placement.held(allocations, node.name)["ncpus"] >= node.ncpus or set(node.cores) <= placement.busy_cores(allocations)
+    taken = placement.held(allocations, node.name)["ncpus"] >= node.ncpus or set(node.cores) <= placement.busy_cores(
+        allocations
+    )
     return "job-busy" if taken else "free"
 
 
@@ -73,7 +84,9 @@ def attributes(node, running):
     from handson.pbs import machine, placement
 
     parts, used = on_node(node, running), placement.held([job["allocation"] for job in running], node.name)
-    jobs = ", ".join(f"{job['id']}.{job['server']}/{index}" for job, part in parts for index in range(len(part["chunks"])))
+    jobs = ", ".join(
+        f"{job['id']}.{job['server']}/{index}" for job, part in parts for index in range(len(part["chunks"]))
+    )
     return {
         "Mom": machine.server_name(),
         "ntype": "PBS",
@@ -97,11 +110,17 @@ def attributes(node, running):
 
 def show_table(nodes, running):
     """pbsnodes -aS: what each node has."""
-    print("vnode           state           OS       hardware host            queue        mem     ncpus   nmics   ngpus  comment")
+    print(
+        "vnode           state           OS       hardware host            queue        mem     ncpus   nmics   ngpus "
+        " comment"
+    )
     print(*("-" * width for width in (15, 15, 8, 8, 15, 10, 8, 7, 7, 7, 9)))
     for node in nodes:
         found = state(node, on_node(node, running), running)
-        print(f"{node.name:<15} {found:<15} {'--':<8} {'--':<8} {node.name:<15} {'--':<10} {short(node.mem):>8} {node.ncpus:>7} {0:>7} {node.ngpus:>7} --")
+        print(
+            f"{node.name:<15} {found:<15} {'--':<8} {'--':<8} {node.name:<15} {'--':<10} {short(node.mem):>8}"
+            f" {node.ncpus:>7} {0:>7} {node.ngpus:>7} --"
+        )
 
 
 def show_jobs(nodes, running):
@@ -114,7 +133,11 @@ def show_jobs(nodes, running):
     for node in nodes:
         parts, used = on_node(node, running), placement.held([job["allocation"] for job in running], node.name)
         jobs = ",".join(job["id"] for job, _ in parts) or "--"
-        free = [f"{short(node.mem - used['mem'])}/{short(node.mem)}", f"{node.ncpus - used['ncpus']}/{node.ncpus}", "0/0"]
+        free = [
+            f"{short(node.mem - used['mem'])}/{short(node.mem)}",
+            f"{node.ncpus - used['ncpus']}/{node.ncpus}",
+            "0/0",
+        ]
         free.append(f"{node.ngpus - used['ngpus']}/{node.ngpus}")
         print(
             f"{node.name:<15} {state(node, parts, running):<15} {len(parts):>6} {len(parts):>5} {0:>6}"

@@ -41,10 +41,12 @@ def _one_by_one(wanted):
 
 
 def place(wanted, nodes, running):
-    """The allocation for a (possible) job that asks for `wanted` (see resources.parse) beside the allocations `running`.
+    """The allocation for a (possible) job that asks for `wanted` (see resources.parse) beside the allocations
+    `running`.
 
-    Raises Waits with PBS's comment when it has to wait: for resources, or for cores. Virtual nodes may have more slots than the
-    machine has cores; a job that runs alone lets its own workers share them, but never takes a core that a running job uses.
+    Raises Waits with PBS's comment when it has to wait: for resources, or for cores. Virtual nodes may have more slots
+    than the machine has cores; a job that runs alone lets its own workers share them, but never takes a core that a
+    running job uses.
     """
     chunks = _one_by_one(wanted)
     spread = _spread(chunks, wanted, nodes, running)
@@ -53,7 +55,8 @@ def place(wanted, nodes, running):
     allocation = _give_slots(spread, wanted, running)
     busy = busy_cores(running)
     if busy and busy & _cores(allocation):
-        # In their usual order, the nodes would share cores with running jobs: try first the nodes with the most free cores.
+        # In their usual order, the nodes would share cores with running jobs: try first the nodes with the most free
+        # cores.
         by_freedom = sorted(nodes, key=lambda node: -len(set(_free_slots(node, running)) & _idle_slots(node, busy)))
         spread = _spread(chunks, wanted, by_freedom, running) or spread
         allocation = _give_slots(spread, wanted, running)
@@ -61,7 +64,8 @@ def place(wanted, nodes, running):
             total = len({core for node in nodes for core in node.cores})
             needed = min(total, sum(workers(chunk) for chunk in chunks))
             raise Waits(
-                f"Not Running: Insufficient amount of resource: physical cores (R: {needed} A: {total - len(busy)} T: {total})"
+                f"Not Running: Insufficient amount of resource: physical cores (R: {needed} A: {total - len(busy)} T:"
+                f" {total})"
             )
     return allocation
 
@@ -74,7 +78,8 @@ def _spread(chunks, wanted, nodes, running):
 
 
 def _deal(chunks, wanted, nodes, running):
-    """Put each chunk, in order, onto the first node with room for it; scattered chunks each onto a node of their own."""
+    """Put each chunk, in order, onto the first node with room for it; scattered chunks each onto a node of their
+    own."""
     scatter, exclusive = wanted["arrangement"] == "scatter", wanted["sharing"] == "excl"
     room = {}
     for node in nodes:
@@ -100,7 +105,10 @@ def _deal(chunks, wanted, nodes, running):
 
 
 def _is_named(node, chunk):
-    return chunk.get("host", node.name) == node.name == chunk.get("vnode", node.name) and chunk.get("arch", "linux") == "linux"
+    return (
+        chunk.get("host", node.name) == node.name == chunk.get("vnode", node.name)
+        and chunk.get("arch", "linux") == "linux"
+    )
 
 
 def _shortage(wanted, nodes, running, too_few_nodes):
@@ -121,7 +129,10 @@ def _shortage(wanted, nodes, running, too_few_nodes):
             if need > available:
                 unit = "kb" if resource in ("mem", "vmem") else ""
                 total = over(node[resource] for node in stock)
-                return f"Insufficient amount of resource: {resource} (R: {need}{unit} A: {available}{unit} T: {total}{unit})"
+                return (
+                    f"Insufficient amount of resource: {resource} (R: {need}{unit} A: {available}{unit} T:"
+                    f" {total}{unit})"
+                )
     return too_few_nodes
 
 
@@ -135,7 +146,9 @@ def _cores(allocation):
 
 
 def _free_slots(node, running):
-    taken = {slot for allocation in running for part in allocation if part["node"] == node.name for slot in part["slots"]}
+    taken = {
+        slot for allocation in running for part in allocation if part["node"] == node.name for slot in part["slots"]
+    }
     return [slot for slot in range(len(node.cores)) if slot not in taken]
 
 
@@ -144,7 +157,8 @@ def _idle_slots(node, busy):
 
 
 def _give_slots(spread, wanted, running):
-    """The allocation: slots, and so cores, for the chunks of each node. Slots whose core nobody uses yet (this job included) come first."""
+    """The allocation: slots, and so cores, for the chunks of each node. Slots whose core nobody uses yet (this job
+    included) come first."""
     allocation, busy = [], busy_cores(running)
     own = set()
     for node, chunks in spread:
@@ -153,7 +167,9 @@ def _give_slots(spread, wanted, running):
         slots = []
         for _ in range(number):
             rest = [slot for slot in range(len(node.cores)) if slot not in slots]
-            slots.append(min(rest, key=lambda slot: (slot not in free, node.cores[slot] in busy, node.cores[slot] in own, slot)))
+            slots.append(
+                min(rest, key=lambda slot: (slot not in free, node.cores[slot] in busy, node.cores[slot] in own, slot))
+            )
             own.add(node.cores[slots[-1]])
         slots.sort()
         allocation.append(
@@ -173,7 +189,9 @@ def exec_vnode(allocation):
     parts = []
     for part in allocation:
         for chunk in part["chunks"]:
-            counted = [f"{r}={n}kb" if r in ("mem", "vmem") else f"{r}={n}" for r, n in chunk.items() if r in COUNTED and n]
+            counted = [
+                f"{r}={n}kb" if r in ("mem", "vmem") else f"{r}={n}" for r, n in chunk.items() if r in COUNTED and n
+            ]
             parts.append("(" + ":".join([part["node"], *counted]) + ")")
     return "+".join(parts)
 

@@ -1,7 +1,9 @@
-"""Processes, as the scheduler and the runners need them: which are alive, which belong to a job, and how one wakes another.
+"""Processes, as the scheduler and the runners need them: which are alive, which belong to a job, and how one wakes
+another.
 
-Whether a scheduler or a runner is alive is decided by the lock it holds (the kernel frees it however the process ends, and on every
-machine that shares the directory), never by a process number alone, which may belong to another process by now.
+Whether a scheduler or a runner is alive is decided by the lock it holds (the kernel frees it however the process ends,
+and on every machine that shares the directory), never by a process number alone, which may belong to another process by
+now.
 """
 
 import contextlib
@@ -19,17 +21,19 @@ PACKAGE_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(_
 
 
 def module_command(module, *arguments):
-    """The command line that runs ``module.main()`` in the same Python, whatever the environment and the working directory contain.
+    """The command line that runs ``module.main()`` in the same Python, whatever the environment and the working
+    directory contain.
 
-    (``-m`` alone would need the package on the job's PYTHONPATH, and would let a ``random.py`` in the home directory be imported.
-    ``-S`` saves the time to look through site-packages: these modules use the standard library only.)
+    (``-m`` alone would need the package on the job's PYTHONPATH, and would let a ``random.py`` in the home directory be
+    imported. ``-S`` saves the time to look through site-packages: these modules use the standard library only.)
     """
     code = f"import sys; sys.path.append(sys.argv.pop(1)); from {module} import main; main()"
     return [sys.executable, "-I", "-S", "-c", code, PACKAGE_ROOT, *arguments]
 
 
 def spawn(module, *arguments, keep=None, log=os.devnull):
-    """Start ``module`` in a session of its own, with the descriptor `keep`; stderr is appended to the file `log`. Returns its pid."""
+    """Start ``module`` in a session of its own, with the descriptor `keep`; stderr is appended to the file `log`.
+    Returns its pid."""
     actions = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
@@ -63,7 +67,8 @@ class Bell:
 
     def __init__(self, path):
         make_bell(path)
-        self.descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK)  # for reading and writing, so that there is never an end of file
+        # for reading and writing, so that there is never an end of file
+        self.descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self.descriptor, warn_on_full_buffer=False)
 
@@ -105,7 +110,8 @@ def ring(path, byte=b"!"):
 
 
 def boot_identity():
-    """Changes when the machine, or the container we are in, starts anew. (HANDSON_PBS_BOOT_ID stands in for it in tests.)"""
+    """Changes when the machine, or the container we are in, starts anew. (HANDSON_PBS_BOOT_ID stands in for it in
+    tests.)"""
     pretended = os.environ.get("HANDSON_PBS_BOOT_ID")
     if pretended:
         return pretended
@@ -123,11 +129,16 @@ def _serves_the_queue(pid):
 def children(root):
     """The living children of process `root`."""
     found = [(pid, linux.stat(pid)) for pid in linux.every_pid()]
-    return [pid for pid, stat in found if stat and int(stat[1]) == root and stat[0] not in (b"Z", b"X") and not _serves_the_queue(pid)]
+    return [
+        pid
+        for pid, stat in found
+        if stat and int(stat[1]) == root and stat[0] not in (b"Z", b"X") and not _serves_the_queue(pid)
+    ]
 
 
 def descendants(root):
-    """The living processes below process `root`: without zombies, and without schedulers and runners and the processes below those."""
+    """The living processes below process `root`: without zombies, and without schedulers and runners and the processes
+    below those."""
     children = {}
     for pid in linux.every_pid():
         stat = linux.stat(pid)
@@ -194,7 +205,8 @@ def send(pids, number):
 
 
 def kill_all(find, ended, seconds=30):
-    """Send KILL to what `find()` finds until it finds nothing; False when something is left after `seconds`. `ended`: see `reap`."""
+    """Send KILL to what `find()` finds until it finds nothing; False when something is left after `seconds`. `ended`:
+    see `reap`."""
     end = time.monotonic() + seconds
     while pids := find():
         send(pids, signal.SIGKILL)

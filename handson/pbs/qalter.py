@@ -21,7 +21,7 @@ def main():
 
 def alter_all(words):
     from handson.pbs import qhold
-    from handson.pbs.options import Options
+    from handson.pbs.command_options import Options
 
     found, names, behind = command.split(words, LETTERS, "")
     holds = [("h", value) for letter, value in found if letter == "h"]
@@ -35,7 +35,7 @@ def alter_all(words):
 def alter(name, options):
     """Change one job that waits (of an array: all sub-jobs that do). Raises PBSError."""
     from handson.pbs import depend, store
-    from handson.pbs.errors import PBSError
+    from handson.pbs.pbs_errors import PBSError
 
     with command.unfinished(name) as (db, job):
         if job["state"] not in "QHW":
@@ -55,7 +55,7 @@ def changes(job, options):
     """The values of a job that `options` change. Raises PBSError."""
     from handson.cluster import site
     from handson.pbs import qsub, resources, store
-    from handson.pbs.options import FIELDS
+    from handson.pbs.command_options import FIELDS
 
     given, attributes = options.values, options.attributes
     new = {key: value_of(given[letter]) for letter, (key, _, value_of) in FIELDS.items() if letter in given}

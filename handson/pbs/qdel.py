@@ -17,7 +17,7 @@ def main():
 
 def delete_all(words):
     from handson.pbs import machine, scheduler
-    from handson.pbs.errors import PBSError, illegal_option_value
+    from handson.pbs.pbs_errors import PBSError, illegal_option_value
 
     found, names, behind = command.split(words, "W", "x")
     values = [value for letter, value in found if letter == "W"]
@@ -38,8 +38,8 @@ def delete(name, force, history, server):
     """Delete one job (an array: with its sub-jobs). Raises PBSError."""
     import getpass
 
-    from handson.pbs import ending, processes, store
-    from handson.pbs.errors import job_has_finished, unknown_job
+    from handson.pbs import delivery, processes, store
+    from handson.pbs.pbs_errors import job_has_finished, unknown_job
 
     with store.reading() as db:
         known = store.get(db, name)
@@ -65,7 +65,8 @@ def delete(name, force, history, server):
                 running.append(one["id"])
                 store.put(db, one)
             else:
-                ending.delete_unstarted(db, one, f"Job deleted by {by} before it ran, and terminated")
-        ending.end_array(db, jobs[-1])
+                delivery.delete_unstarted(db, one, f"Job deleted by {by} before it ran, and terminated")
+        delivery.end_array(db, jobs[-1])
     for running_id in running:
-        processes.ring(store.job_directory(running_id) / "bell", b"d")  # if nobody listens, the scheduler will find that the runner is gone
+        # if nobody listens, the scheduler will find that the runner is gone
+        processes.ring(store.job_directory(running_id) / "bell", b"d")

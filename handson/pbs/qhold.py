@@ -20,8 +20,9 @@ def hold_all(words):
 
 
 def parse(words, name):
-    """(the kinds of holds: u for the user's, o and s for the system's, n for none; the job identifiers). Raises PBSError."""
-    from handson.pbs.errors import illegal_option_value
+    """(the kinds of holds: u for the user's, o and s for the system's, n for none; the job identifiers). Raises
+    PBSError."""
+    from handson.pbs.pbs_errors import illegal_option_value
 
     found, names, behind = command.split(words, "h", "")
     kinds = found[-1][1].strip() if found else "u"

@@ -1,4 +1,5 @@
-"""qselect: print the identifiers of the jobs that meet all conditions, for ``qdel $(qselect -N train)`` and the like."""
+"""qselect: print the identifiers of the jobs that meet all conditions, for ``qdel $(qselect -N train)`` and the
+like."""
 
 import operator
 import re
@@ -11,7 +12,14 @@ usage: qselect [-a [op]date_time] [-A account_string] [-c [op]interval]
 	[-q destination] [-r y|n] [-s states] [-t subopt[op]date_time] [-T] [-P project_name]
 	[-x] [-u user_name]
        qselect --version"""
-COMPARE = {"eq": operator.eq, "ne": operator.ne, "ge": operator.ge, "gt": operator.gt, "le": operator.le, "lt": operator.lt}
+COMPARE = {
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "ge": operator.ge,
+    "gt": operator.gt,
+    "le": operator.le,
+    "lt": operator.lt,
+}
 TIMES = {"a": "not_before", "c": "ctime", "e": "qtime", "m": "mtime", "q": "qtime", "s": "stime"}
 
 
@@ -22,7 +30,7 @@ def main():
 
 def select(words):
     from handson.pbs import store
-    from handson.pbs.errors import PBSError
+    from handson.pbs.pbs_errors import PBSError
 
     found, others, behind = command.split(words, "aAchlNpPqrstu", "HJTx")
     if others or behind:
@@ -71,12 +79,14 @@ def comparison(text):
 
 def resource_condition(text):
     """``ncpus.gt.1,walltime.le.600``"""
-    from handson.pbs.errors import illegal_option_value
+    from handson.pbs.pbs_errors import illegal_option_value
 
     parts = [re.fullmatch(r"(\w+)\.(eq|ne|ge|gt|le|lt)\.([^,]+)", part) for part in text.split(",")]
     if not all(parts):
         raise illegal_option_value("l")
-    return lambda job: all(_compares(job["asked"]["listing"].get(part[1]), COMPARE[part[2]], part[3], part[1]) for part in parts)
+    return lambda job: all(
+        _compares(job["asked"]["listing"].get(part[1]), COMPARE[part[2]], part[3], part[1]) for part in parts
+    )
 
 
 def _compares(value, compare, text, name):
@@ -91,8 +101,8 @@ def _compares(value, compare, text, name):
 
 def time_condition(text, compare, letter):
     """``s.gt.1430``: started after half past two."""
-    from handson.pbs.errors import illegal_option_value
-    from handson.pbs.options import parse_date
+    from handson.pbs.command_options import parse_date
+    from handson.pbs.pbs_errors import illegal_option_value
 
     if letter == "t":
         compare, date = comparison(text[1:])

@@ -21,9 +21,10 @@ def signal_all(words):
 
 
 def send(name, wanted):
-    """Send the signal `wanted` (INT, SIGINT or 2; or suspend, resume) to all processes of a running job. Raises PBSError."""
+    """Send the signal `wanted` (INT, SIGINT or 2; or suspend, resume) to all processes of a running job. Raises
+    PBSError."""
     from handson.pbs import machine, processes
-    from handson.pbs.errors import PBSError, wrong_state
+    from handson.pbs.pbs_errors import PBSError, wrong_state
 
     with command.unfinished(name) as (_, job):
         if job["array"] or job["state"] not in "RE":

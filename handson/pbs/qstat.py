@@ -13,8 +13,22 @@ usage: qstat [-f] [-J] [-p] [-t] [-x] [-E] [-F format] [-D delim] [ job_identifi
        qstat --version"""
 FLAGS = "fJptxEairHTnsGM1wQBq"
 FOLD = 79  # columns of a line of `qstat -f`
-NUMBERS = ("cpupercent", "mpiprocs", "ncpus", "ngpus", "nodect", "nice", "ompthreads", "Priority", "session_id", "substate", "run_count",
-           "array_index", "Exit_status", "history_timestamp")  # of the attributes: numbers in JSON, too
+NUMBERS = (
+    "cpupercent",
+    "mpiprocs",
+    "ncpus",
+    "ngpus",
+    "nodect",
+    "nice",
+    "ompthreads",
+    "Priority",
+    "session_id",
+    "substate",
+    "run_count",
+    "array_index",
+    "Exit_status",
+    "history_timestamp",
+)  # of the attributes: numbers in JSON, too
 
 
 def main():
@@ -25,7 +39,7 @@ def main():
 def show(words):
     from handson.cluster import site
     from handson.pbs import machine, store
-    from handson.pbs.errors import PBSError
+    from handson.pbs.pbs_errors import PBSError
 
     flags, values, operands = parse(words)
     server = machine.server_name()
@@ -67,7 +81,7 @@ def look_after_the_queue():
 
 
 def parse(words):
-    from handson.pbs.errors import illegal_option_value
+    from handson.pbs.pbs_errors import illegal_option_value
 
     found, operands, behind = command.split(words, "uFD", FLAGS)
     values = {letter: value for letter, value in found if letter in "uFD"}
@@ -85,7 +99,8 @@ def site_path(db):
 
 
 def choose_all(db, flags):
-    """The jobs that a plain qstat with these flags shows: arrays as one line, finished ones with -x (-H: only those)."""
+    """The jobs that a plain qstat with these flags shows: arrays as one line, finished ones with -x (-H: only
+    those)."""
     from handson.pbs import store
 
     where = "state = 'F'" if "H" in flags else "1" if "x" in flags else store.UNFINISHED
@@ -102,7 +117,7 @@ def choose(db, operand, flags, server):
     """The jobs that one operand means: a job, an array with its sub-jobs (-t), a queue, or ``@server``."""
     from handson.cluster import site
     from handson.pbs import store
-    from handson.pbs.errors import PBSError, unknown_host, unknown_job, unknown_queue
+    from handson.pbs.pbs_errors import PBSError, unknown_host, unknown_job, unknown_queue
 
     if not operand[:1].isdigit():
         queue, _, named = operand.partition("@")
@@ -156,7 +171,11 @@ def show_default(jobs, done=False):
 
     for job in jobs:
         used = share_done(job) if done else (job.get("used") or used_so_far(job, time.time())).get("cput", "0")
-        job_id, name, user = shorten(f"{job['id']}.{job['server']}", 16), shorten(job["name"], 16), shorten(job["user"], 16)
+        job_id, name, user = (
+            shorten(f"{job['id']}.{job['server']}", 16),
+            shorten(job["name"], 16),
+            shorten(job["user"], 16),
+        )
         print(f"{job_id:<16}  {name:<16} {user:<16}  {used:>8} {job['state']} {shorten(job['queue'], 16):<16}")
 
 
@@ -194,7 +213,10 @@ def alternative_line(job, widths, unit):
     limit = short_time(job["asked"]["walltime"]) if job["asked"]["walltime"] is not None else "-- "
     began = job.get("stime")
     elapsed = short_time((job.get("obittime") or now) - began) if began else "-- "
-    numbers = " ".join(f"{number:>{width}}" for number, width in zip((session, asked["nodect"], asked.get("ncpus", "-- ")), widths[4:], strict=True))
+    numbers = " ".join(
+        f"{number:>{width}}"
+        for number, width in zip((session, asked["nodect"], asked.get("ncpus", "-- ")), widths[4:], strict=True)
+    )
     return f"{cells} {numbers} {memory:>6} {limit:>5} {job['state']} {elapsed:>5}"
 
 
@@ -204,7 +226,8 @@ def short_time(seconds):
 
 
 def short_size(text, smallest=None):
-    """``4gb`` for ``4194304kb``: six characters at most. smallest: a unit, "gb" for instance; sizes are rounded up to it."""
+    """``4gb`` for ``4194304kb``: six characters at most. smallest: a unit, "gb" for instance; sizes are rounded up to
+    it."""
     from handson.pbs.resources import parse_size
 
     size = parse_size(text)
@@ -223,7 +246,12 @@ def show_full(jobs, values, server):
     if values.get("F") == "json":
         import json
 
-        answer = {"timestamp": int(time.time()), "pbs_version": "embedded", "pbs_server": server, "Jobs": with_numbers(listing)}
+        answer = {
+            "timestamp": int(time.time()),
+            "pbs_version": "embedded",
+            "pbs_server": server,
+            "Jobs": with_numbers(listing),
+        }
         print(json.dumps(answer, indent="\t", separators=(",", ":\t")))
         return
     for job_id, attributes in listing.items():
@@ -236,7 +264,9 @@ def show_full(jobs, values, server):
             else:
                 flat[name] = value
         if values.get("F") == "dsv":
-            print(values.get("D", "|").join([f"Job Id: {job_id}", *(f"{name}={value}" for name, value in flat.items())]))
+            print(
+                values.get("D", "|").join([f"Job Id: {job_id}", *(f"{name}={value}" for name, value in flat.items())])
+            )
         else:
             print(f"Job Id: {job_id}", *(folded(name, value) for name, value in flat.items()), "", sep="\n")
 
@@ -249,7 +279,8 @@ def with_numbers(value, name=""):
 
 
 def folded(name, value):
-    """``    name = value``, broken behind commas where it would be wider than FOLD, and anywhere in what has none. Further lines begin with a tab."""
+    """``    name = value``, broken behind commas where it would be wider than FOLD, and anywhere in what has none.
+    Further lines begin with a tab."""
     text = f"    {name} = "
     column = len(text)
     for number, part in enumerate(value.replace("\n", "\n\t").split(",")):
@@ -263,7 +294,7 @@ def folded(name, value):
 
 
 def show_queues(here, jobs, server, flags, names):
-    from handson.pbs.errors import unknown_queue
+    from handson.pbs.pbs_errors import unknown_queue
 
     for name in names:
         if name.partition("@")[0] not in here.queues:
@@ -275,7 +306,9 @@ def show_queues(here, jobs, server, flags, names):
     longest = here.walltime
     if "f" in flags:
         for queue, total, counts in lines:
-            states = zip(("Transit", "Queued", "Held", "Waiting", "Running", "Exiting", "Begun"), "TQHWREB", strict=True)
+            states = zip(
+                ("Transit", "Queued", "Held", "Waiting", "Running", "Exiting", "Begun"), "TQHWREB", strict=True
+            )
             facts = {"queue_type": "Execution", "total_jobs": str(total)}
             facts["state_count"] = " ".join(f"{name}:{counts[letter]}" for name, letter in states) + " "
             facts |= {"resources_max.walltime": longest} if longest else {}
@@ -290,7 +323,10 @@ def show_queues(here, jobs, server, flags, names):
         for queue, _, counts in lines:
             run, waiting = counts["R"], counts["Q"] + counts["H"] + counts["W"]
             total_run, total_waiting = total_run + run, total_waiting + waiting
-            print(f"{shorten(queue, 16):<16}   --      --    {longest or '--   ':>8}  --  {run:>5} {waiting:>5}   --   E R")
+            print(
+                f"{shorten(queue, 16):<16}   --      --    {longest or '--   ':>8}  --  {run:>5} {waiting:>5}   -- "
+                "  E R"
+            )
         print(f"{'':47}----- -----\n{'':47}{total_run:>5} {total_waiting:>5}")
         return
     print("Queue              Max   Tot Ena Str   Que   Run   Hld   Wat   Trn   Ext Type")
@@ -301,15 +337,25 @@ def show_queues(here, jobs, server, flags, names):
 
 
 def show_server(here, jobs, server, flags, names):
-    from handson.pbs.errors import unknown_host
+    from handson.pbs.pbs_errors import unknown_host
 
     if any(name.split(".")[0] != server for name in names):
         raise unknown_host(server, 255)
     counts = {letter: sum(job["state"] == letter for job in jobs) for letter in "QRHWTE"}
     if "f" in flags:
-        print(f"Server: {server}\n    server_state = Active\n    server_host = {server}\n    scheduling = True\n    total_jobs = {len(jobs)}")
-        print(f"    default_queue = {here.queues[0]}\n    job_history_enable = True\n    job_history_duration = 336:00:00\n    pbs_version = embedded\n")
+        print(
+            f"Server: {server}\n    server_state = Active\n    server_host = {server}\n    scheduling = True\n   "
+            f" total_jobs = {len(jobs)}"
+        )
+        print(
+            f"    default_queue = {here.queues[0]}\n    job_history_enable = True\n    job_history_duration ="
+            " 336:00:00\n    pbs_version = embedded\n"
+        )
         return
     print("Server             Max   Tot   Que   Run   Hld   Wat   Trn   Ext Status")
     print("---------------- ----- ----- ----- ----- ----- ----- ----- ----- -----------")
-    print(f"{shorten(server, 16):<16} {0:>5} {len(jobs):>5} " + " ".join(f"{counts[letter]:>5}" for letter in "QRHWTE") + " Active    ")
+    print(
+        f"{shorten(server, 16):<16} {0:>5} {len(jobs):>5} "
+        + " ".join(f"{counts[letter]:>5}" for letter in "QRHWTE")
+        + " Active    "
+    )

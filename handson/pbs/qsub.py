@@ -14,15 +14,15 @@ LARGEST_ARRAY = 10_000  # sub-jobs, PBS's max_array_size
 
 def main():
     command.step_aside("qsub")
-    from handson.pbs.options import USAGE
+    from handson.pbs.command_options import USAGE
 
     command.run("qsub", submit, USAGE)
 
 
 def submit(words):
     from handson.pbs import directives, jobs, scheduler
-    from handson.pbs.errors import PBSError
-    from handson.pbs.options import Options, split
+    from handson.pbs.command_options import Options, split
+    from handson.pbs.pbs_errors import PBSError
 
     options = Options()
     found, names, executable = split(words)
@@ -31,7 +31,11 @@ def submit(words):
     prefix = options.values.get("C", os.environ.get("PBS_DPREFIX", "#PBS"))
     if executable is None:
         if b"\r\n" in script:
-            raise PBSError("script contains cr, lf", 1, hint="an editor of Windows ended its lines; this puts them right: sed -i 's/\\r$//' SCRIPT")
+            raise PBSError(
+                "script contains cr, lf",
+                1,
+                hint="an editor of Windows ended its lines; this puts them right: sed -i 's/\\r$//' SCRIPT",
+            )
         options.add([option for text in directives.texts(script, prefix) for option in in_directive(text, options)])
     job = describe(options, name, executable, words)
     never, other_track = impossible(job), forgotten_track(job, script)
@@ -47,7 +51,10 @@ def submit(words):
     try:
         scheduler.ensure()
     except OSError as error:
-        command.say("qsub", f"the job is stored, but the queue could not be started ({error.strerror}): any later qstat starts it")
+        command.say(
+            "qsub",
+            f"the job is stored, but the queue could not be started ({error.strerror}): any later qstat starts it",
+        )
     if job["block"]:
         ended = jobs.wait(job_id)
         return 3 if ended["exit_status"] is None else ended["exit_status"] & 0xFF or (1 if ended["exit_status"] else 0)
@@ -55,12 +62,13 @@ def submit(words):
 
 
 def in_directive(text, options):
-    """The options, as `options.split` returns them, of the directive with this text; `options`: those of the command line. Raises PBSError."""
+    """The options, as `options.split` returns them, of the directive with this text; `options`: those of the command
+    line. Raises PBSError."""
     import shlex
 
     from handson.pbs import directives
-    from handson.pbs.errors import PBSError
-    from handson.pbs.options import Options, split
+    from handson.pbs.command_options import Options, split
+    from handson.pbs.pbs_errors import PBSError
 
     try:
         found, names, behind = split(shlex.split(text))
@@ -78,11 +86,14 @@ def in_directive(text, options):
 
 def read_script(names, executable):
     """(the script's bytes, the job's name by default). Raises PBSError in PBS's words."""
-    from handson.pbs.errors import PBSError
-    from handson.pbs.options import JOB_NAME
+    from handson.pbs.command_options import JOB_NAME
+    from handson.pbs.pbs_errors import PBSError
 
     if len(names) > (0 if executable is not None else 1):
-        hint = f"these would be several scripts: {', '.join(names)}; quote a value that has spaces, as in -v \"OPTIONS=--epoch 2\""
+        hint = (
+            f"these would be several scripts: {', '.join(names)}; quote a value that has spaces, as in -v"
+            ' "OPTIONS=--epoch 2"'
+        )
         raise PBSError(status=2, usage=True, hint=hint if executable is None else "")
     if executable is not None:
         if not executable:
@@ -109,12 +120,16 @@ def where_it_is(script):
     """Which folder has a script that is not where it was looked for: a hint, or ""."""
     from handson.files import COURSE
 
-    folders = [path.parent for room in ("exercises", "jobs", "solutions") for path in sorted(COURSE.glob(f"{room}/*/{os.path.basename(script)}"))]
+    folders = [
+        path.parent
+        for room in ("exercises", "jobs", "solutions")
+        for path in sorted(COURSE.glob(f"{room}/*/{os.path.basename(script)}"))
+    ]
     return f"this folder is {os.getcwd()}; the script is in {folders[0]}" if folders else ""
 
 
 def _limited(file):
-    from handson.pbs.errors import PBSError
+    from handson.pbs.pbs_errors import PBSError
 
     script = file.read(LARGEST_SCRIPT + 1)
     if len(script) > LARGEST_SCRIPT:
@@ -125,13 +140,13 @@ def _limited(file):
 def describe(options, name, executable, words):
     """The new job, without its number. Raises PBSError for what PBS's server would refuse."""
     from handson.cluster import site
-    from handson.pbs import errors, machine, resources
-    from handson.pbs.options import FIELDS, everything, variable_list
+    from handson.pbs import machine, pbs_errors, resources
+    from handson.pbs.command_options import FIELDS, everything, variable_list
 
     given, attributes = options.values, options.attributes
     name = given.get("N", name)
     if name is None:
-        raise errors.PBSError("cannot form a valid job name from the script name", 1)
+        raise pbs_errors.PBSError("cannot form a valid job name from the script name", 1)
     path = current_site()
     here, server, me = site.load(path), machine.server_name(), pwd.getpwuid(os.geteuid())
     asked = resources.parse(options.resources, here.walltime)
@@ -154,7 +169,11 @@ def describe(options, name, executable, words):
         "name": name,
         "user": me.pw_name,
         "home": environment.get("HOME") or me.pw_dir,
-        "login_shell": me.pw_shell if os.access(me.pw_shell, os.X_OK) and not me.pw_shell.endswith(("nologin", "false")) else "/bin/sh",
+        "login_shell": (
+            me.pw_shell
+            if os.access(me.pw_shell, os.X_OK) and not me.pw_shell.endswith(("nologin", "false"))
+            else "/bin/sh"
+        ),
         "server": server,
         "queue": queue,
         "site": path,
@@ -195,7 +214,8 @@ def impossible(job):
 
 
 def forgotten_track(job, script):
-    """That the job will run a script of the PyTorch track that has gaps, as TRACK is not set: a sentence; None where all is well."""
+    """That the job will run a script of the PyTorch track that has gaps, as TRACK is not set: a sentence; None where
+    all is well."""
     import re
 
     found = re.search(rb"\$\{TRACK:-(\w+)\}/(\w+\.py)", script)
@@ -207,7 +227,10 @@ def forgotten_track(job, script):
             gaps = file.read().count(b"PUT YOUR CODE: ")
     except OSError:
         return None
-    return gaps and f"this job runs {track}/{name}, which still has gaps; for the other track, submit it with -v TRACK=chainer"
+    return (
+        gaps
+        and f"this job runs {track}/{name}, which still has gaps; for the other track, submit it with -v TRACK=chainer"
+    )
 
 
 def _is_here(path):
@@ -230,7 +253,7 @@ def current_site():
 
 
 def choose_queue(text, here, server):
-    from handson.pbs.errors import unknown_host, unknown_queue
+    from handson.pbs.pbs_errors import unknown_host, unknown_queue
 
     queue, _, named = text.partition("@")
     if named and named.split(".")[0] != server:
@@ -243,7 +266,7 @@ def choose_queue(text, here, server):
 
 def check_user(text, me):
     """Jobs run as the user who submits them, whatever ``-u user[@host],...`` says."""
-    from handson.pbs.errors import bad_user
+    from handson.pbs.pbs_errors import bad_user
 
     if text and me.pw_name not in [item.partition("@")[0] for item in text.split(",")]:
         raise bad_user()
@@ -253,7 +276,7 @@ def check_groups(text, here):
     """Each of ``group[@host],...`` must be one of the site's groups or one of the user's own."""
     import grp
 
-    from handson.pbs.errors import bad_group
+    from handson.pbs.pbs_errors import bad_group
 
     for item in filter(None, text.split(",")):
         group = item.partition("@")[0].strip()
@@ -269,7 +292,7 @@ def check_groups(text, here):
 
 def output_file(letter, given, directory, hosts):
     """The file that -o or -e names, absolute; None where it is not `given`."""
-    from handson.pbs.options import output_path
+    from handson.pbs.command_options import output_path
 
     if letter not in given:
         return None
@@ -289,7 +312,7 @@ def choose_shell(text, hosts):
 def checked(variable, value, kind):
     """What a variable says of the job's nodes, if it is of this type (see `resources.JOB`). Raises PBSError."""
     from handson.pbs import resources
-    from handson.pbs.errors import PBSError
+    from handson.pbs.pbs_errors import PBSError
 
     try:
         resources.value_of(kind, value)
@@ -314,16 +337,19 @@ def pbs_o_variables(environment, server, queue, directory, me):
 
 
 def store_job(job, script):
-    """Give the job its number and store it, with a row for each sub-job of an array, in one transaction. Returns the id."""
+    """Give the job its number and store it, with a row for each sub-job of an array, in one transaction. Returns the
+    id."""
     from handson.pbs import depend, store
-    from handson.pbs.errors import PBSError
+    from handson.pbs.pbs_errors import PBSError
 
     chosen = job.pop("site")
     with store.transaction() as db:
         in_force = store.site_in_force(db) or chosen
         if in_force != chosen:
             raise PBSError(
-                f"jobs of the site {in_force} are unfinished: wait for them, delete them, or give {chosen} its own HANDSON_PBS_HOME", 2
+                f"jobs of the site {in_force} are unfinished: wait for them, delete them, or give {chosen} its own"
+                " HANDSON_PBS_HOME",
+                2,
             )
         store.set_meta(db, "site", chosen)
         seq = int(store.meta(db, "next", 0))
@@ -338,5 +364,9 @@ def store_job(job, script):
             if len(indices) > LARGEST_ARRAY:
                 raise PBSError("Array job exceeds server or queue size limit", 3)
             for index in indices:
-                store.put(db, job | {"id": f"{seq}[{index}]", "index": index, "array": None, "state": "Q", "hold": "n", "depend": []})
+                store.put(
+                    db,
+                    job
+                    | {"id": f"{seq}[{index}]", "index": index, "array": None, "state": "Q", "hold": "n", "depend": []},
+                )
     return f"{job['id']}.{job['server']}"

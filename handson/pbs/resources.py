@@ -1,22 +1,46 @@
-"""What a job asks for: ``-l select``, ``place``, ``walltime`` and the older ``nodes`` and ``ncpus`` forms (PBS Pro User's Guide, 4)."""
+"""What a job asks for: ``-l select``, ``place``, ``walltime`` and the older ``nodes`` and ``ncpus`` forms (PBS Pro
+User's Guide, 4)."""
 
 import re
 
-from handson.pbs.errors import PBSError, illegal_value, not_a_text, unknown_resource, walltime_limit
+from handson.pbs.pbs_errors import PBSError, illegal_value, not_a_text, unknown_resource, walltime_limit
 from handson.sizes import bytes_of
 
 CHUNK = {  # resources of a node, allowed in a chunk of a select statement: name -> type
-    "ncpus": "int", "ngpus": "int", "nmics": "int", "mpiprocs": "int", "ompthreads": "int", "naccelerators": "int",
-    "mem": "size", "vmem": "size", "accelerator_memory": "size", "arch": "text", "host": "text", "vnode": "text",
-    "accelerator": "text", "accelerator_model": "text",
-}  # fmt: skip
+    "ncpus": "int",
+    "ngpus": "int",
+    "nmics": "int",
+    "mpiprocs": "int",
+    "ompthreads": "int",
+    "naccelerators": "int",
+    "mem": "size",
+    "vmem": "size",
+    "accelerator_memory": "size",
+    "arch": "text",
+    "host": "text",
+    "vnode": "text",
+    "accelerator": "text",
+    "accelerator_model": "text",
+}
 JOB = {  # resources of the whole job
-    "walltime": "time", "min_walltime": "time", "max_walltime": "time", "soft_walltime": "time", "cput": "time", "pcput": "time",
-    "pmem": "size", "pvmem": "size", "file": "size", "nice": "int", "software": "text",
-    "select": "select", "place": "place", "nodes": "nodes", "nodect": "int",
+    "walltime": "time",
+    "min_walltime": "time",
+    "max_walltime": "time",
+    "soft_walltime": "time",
+    "cput": "time",
+    "pcput": "time",
+    "pmem": "size",
+    "pvmem": "size",
+    "file": "size",
+    "nice": "int",
+    "software": "text",
+    "select": "select",
+    "place": "place",
+    "nodes": "nodes",
+    "nodect": "int",
     "network": "rate",  # of each node's network; only the embedded PBS has this resource
     "gpu_memory": "memory",  # of each virtual GPU; likewise
-}  # fmt: skip
+}
 HINTS = {  # type -> what a value must be, where a real PBS has no such type
     "rate": "a number with mbit or gbit, as in -l network=100mbit, or none",
     "memory": "a number with kb, mb, gb or tb, as in -l gpu_memory=300mb, or unlimited",
@@ -53,7 +77,8 @@ def format_time(seconds):
 
 
 def value_of(kind, text):
-    """The value of `text` by its type: int, kb for a size, seconds for a time, bits/s for a rate, bytes for a memory. Raises ValueError."""
+    """The value of `text` by its type: int, kb for a size, seconds for a time, bits/s for a rate, bytes for a memory.
+    Raises ValueError."""
     if kind == "int":
         if not re.fullmatch("[0-9]{1,9}", text):
             raise ValueError
@@ -87,7 +112,9 @@ def parse_select(text):
                     raise PBSError(f'Resource invalid in "select" specification: {name}', 4)
                 raise unknown_resource(name, chunk=True)
             if name in chunk:
-                raise PBSError(f"duplicated resource within a section of a select specification, resource is: {name}", 12)
+                raise PBSError(
+                    f"duplicated resource within a section of a select specification, resource is: {name}", 12
+                )
             try:
                 chunk[name] = value_of(CHUNK[name], value)
             except ValueError:
@@ -102,7 +129,8 @@ def parse_select(text):
 def parse_place(text):
     """(arrangement, sharing) of ``-l place``: ("free" | "pack" | "scatter", "" | "shared" | "excl").
 
-    Nodes that are grouped by a text resource are all in one group here, or each is its own and PBS then takes nodes of several groups.
+    Nodes that are grouped by a text resource are all in one group here, or each is its own and PBS then takes nodes of
+    several groups.
     """
     arrangement, sharing = "", ""
     for word in text.split(":"):
@@ -144,7 +172,9 @@ def parse_nodes(text):
                 chunk.append(item)
             else:
                 raise unknown_resource(name, chunk=True)
-        chunks.append(":".join([count, *(chunk if any(c.startswith("ncpus=") for c in chunk) else [*chunk, "ncpus=1"])]))
+        chunks.append(
+            ":".join([count, *(chunk if any(c.startswith("ncpus=") for c in chunk) else [*chunk, "ncpus=1"])])
+        )
     return "+".join(chunks), "scatter" + (":" + suffixes[0] if suffixes else "")
 
 

@@ -1,7 +1,9 @@
-"""One process per running job: starts the script on the job's first node, enforces the walltime, cleans up, and records the end.
+"""One process per running job: starts the script on the job's first node, enforces the walltime, cleans up, and records
+the end.
 
-Whatever the job starts stays below this process (a child subreaper), daemons included, and is killed when the job ends. While the
-runner lives it holds the lock in the job's directory, handed over by the scheduler: a free lock means that the runner is gone.
+Whatever the job starts stays below this process (a child subreaper), daemons included, and is killed when the job ends.
+While the runner lives it holds the lock in the job's directory, handed over by the scheduler: a free lock means that
+the runner is gone.
 """
 
 import contextlib
@@ -19,7 +21,7 @@ import time
 
 from handson import linux
 from handson.cluster import launcher, site, virtual_nodes
-from handson.pbs import attributes, ending, placement, processes, scheduler, store
+from handson.pbs import attributes, delivery, placement, processes, scheduler, store
 
 BARE_PATH = "/usr/local/bin:/usr/bin:/bin"  # where the login shell sets none
 LOGIN = 20  # seconds for the login shell to say its PATH
@@ -41,7 +43,9 @@ def main():
         shell, holder = start(job, directory)
     except OSError as error:
         where = f" {error.filename}" if error.filename else ""
-        outcome = _outcome(ending.EXIT_NOT_STARTED, "failed", [f"it could not be started:{where} {error.strerror}"], time.time())
+        outcome = _outcome(
+            delivery.EXIT_NOT_STARTED, "failed", [f"it could not be started:{where} {error.strerror}"], time.time()
+        )
     else:
         outcome = watch(job, shell, bell, holder)
     record(job_id, directory, outcome)
@@ -50,12 +54,13 @@ def main():
 
 
 def record(job_id, directory, outcome):
-    """Write the end of the job into the database. If the disk is too full for that, the next scheduler reads `outcome` from its file."""
-    ending.write_outcome(directory, outcome)
+    """Write the end of the job into the database. If the disk is too full for that, the next scheduler reads `outcome`
+    from its file."""
+    delivery.write_outcome(directory, outcome)
     deadline = time.monotonic() + PERSISTENCE
     while True:
         try:
-            return ending.finish(job_id, outcome)
+            return delivery.finish(job_id, outcome)
         except (OSError, sqlite3.Error) as error:
             if isinstance(error, sqlite3.Error) and store.is_damage(error):
                 with contextlib.suppress(OSError, sqlite3.Error):
@@ -66,8 +71,9 @@ def record(job_id, directory, outcome):
 
 
 def start(job, directory):
-    """Write the job's files and start its script. Returns the process id of its shell, and what `separate` returns. Raises OSError."""
-    ending.prepare_outcome(directory)
+    """Write the job's files and start its script. Returns the process id of its shell, and what `separate` returns.
+    Raises OSError."""
+    delivery.prepare_outcome(directory)
     script = directory / "script"
     script.write_bytes(store.script(job))
     (directory / "nodefile").write_text("".join(f"{name}\n" for name in placement.node_file(job["allocation"])))
@@ -77,7 +83,7 @@ def start(job, directory):
     job["tmpdir"] = make_tmpdir(f"pbs.{job['id']}.{job['server']}".replace("[", "-").replace("]", ""))
     environment = job_environment(job, directory) | (launcher.refusing(directory) if len(nodes) > 1 else {})
     (directory / "environment.json").write_text(json.dumps(environment))
-    streams = {stream: new_output(path) for path, _, stream in ending.spool_files(job)}
+    streams = {stream: new_output(path) for path, _, stream in delivery.spool_files(job)}
     job["started"] = True
     (directory / "job.json").write_text(json.dumps(job))  # for store.recover
     out = streams.get("o") or streams["e"]
@@ -86,9 +92,11 @@ def start(job, directory):
     if holder:
         command = virtual_nodes.inside(holder.inside, job["home"], *command)
     if note:
-        (streams.get("e") or out).write(f"handson: {note}; the nodes of this job are groups of plain processes\n".encode())
+        (streams.get("e") or out).write(
+            f"handson: {note}; the nodes of this job are groups of plain processes\n".encode()
+        )
     _store(job, tmpdir=job["tmpdir"], started=True)  # before the script begins: a job without this begins anew
-    os.umask(ending.umask(job))
+    os.umask(delivery.umask(job))
     try:
         process = subprocess.Popen(
             command,
@@ -123,7 +131,8 @@ def new_output(path):
         mode = os.lstat(path).st_mode
         if stat.S_ISREG(mode) or stat.S_ISLNK(mode):
             os.unlink(path)
-    return open(path, "ab", buffering=0, opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK, 0o600))  # a FIFO must not block
+    # a FIFO must not block
+    return open(path, "ab", buffering=0, opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK, 0o600))
 
 
 def make_tmpdir(name):
@@ -137,9 +146,11 @@ def make_tmpdir(name):
 
 
 def login_path(job):
-    """The PATH that the user's login shell sets for jobs, as in a real PBS. A shell that says none in time leaves a usual one."""
+    """The PATH that the user's login shell sets for jobs, as in a real PBS. A shell that says none in time leaves a
+    usual one."""
     environment = {"HOME": job["home"], "LOGNAME": job["user"], "USER": job["user"], "SHELL": job["login_shell"]}
-    with tempfile.TemporaryFile() as said, contextlib.suppress(OSError, subprocess.TimeoutExpired):  # a daemon of the profile may keep it open
+    # a daemon of the profile may keep it open
+    with tempfile.TemporaryFile() as said, contextlib.suppress(OSError, subprocess.TimeoutExpired):
         command = [job["login_shell"], "-l", "-c", 'printf "\\n%s" "$PATH"']
         silent = {"stdin": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
         subprocess.run(command, stdout=said, cwd=job["home"], env=environment, timeout=LOGIN, **silent)
@@ -149,7 +160,8 @@ def login_path(job):
 
 
 def separate(nodes, job, directory):
-    """Give each of `nodes` a host name and a network of its own. Returns the holder and "", or None and the reason why there are none."""
+    """Give each of `nodes` a host name and a network of its own. Returns the holder and "", or None and the reason why
+    there are none."""
     note = virtual_nodes.why_not()
     if note:
         return None, note
@@ -160,7 +172,8 @@ def separate(nodes, job, directory):
 
 
 def simulated(job, resource):
-    """What the job's nodes have of a resource that only the embedded PBS knows: what `-l` asked for, else the variable, else what the site says."""
+    """What the job's nodes have of a resource that only the embedded PBS knows: what `-l` asked for, else the variable,
+    else what the site says."""
     if value := job["resources"].get(resource) or job["variables"].get(f"HANDSON_{resource.upper()}"):
         return value
     with store.reading() as db, contextlib.suppress(site.SiteError):  # the file may have been broken since
@@ -169,7 +182,8 @@ def simulated(job, resource):
 
 
 def interpreter(job, script):
-    """The program that runs the script: that of -S, or of its first line, or the login shell. (The script needs no execute permission.)"""
+    """The program that runs the script: that of -S, or of its first line, or the login shell. (The script needs no
+    execute permission.)"""
     if job["shell"]:
         return [job["shell"], str(script)]
     first = script.read_bytes().split(b"\n", 1)[0]
@@ -218,18 +232,24 @@ def job_environment(job, directory):
 
 
 def watch(job, shell, bell, holder):
-    """Wait until the job's shell ends, is deleted or has used its walltime; leave no process of the job behind. Returns the outcome."""
+    """Wait until the job's shell ends, is deleted or has used its walltime; leave no process of the job behind. Returns
+    the outcome."""
     began, limit = job["stime"], job["asked"]["walltime"]
     deletion, overdue, kill_at = job.get("delete"), None, None
     due = math.inf if limit is None else began + limit
-    stay = {shell, *holder.own} if holder else set()  # not asked to end: virtual nodes, and what waits for the shell on the first one
+    # not asked to end: virtual nodes, and what waits for the shell on the first one
+    stay = {shell, *holder.own} if holder else set()
     ended = {}  # of the children of this process: pid -> wait status
     while shell not in ended:
         now = time.time()
         if now >= due and not overdue:
             if now < began + OVERTIME * limit and (others := _others(job)):
                 if due == began + limit:
-                    _tell(job, f"walltime {limit} is over; the job goes on, as {others} processes of others want the cores of this machine")
+                    _tell(
+                        job,
+                        f"walltime {limit} is over; the job goes on, as {others} processes of others want the cores of"
+                        " this machine",
+                    )
                 due = now + AGAIN
             else:
                 overdue = max(limit + 1, round(now - began))
@@ -248,9 +268,9 @@ def watch(job, shell, bell, holder):
     killed = holder and kill_at is None and not os.WIFEXITED(ended[shell])
     fallen = virtual_nodes.fallen(holder) if killed else None
     _leave_nothing(job, kill_at, ended, stay)
-    notes, directory = [], store.job_directory(job["id"])
+    notes = []
     if overdue:
-        code, how = ending.EXIT_WALLTIME, "exceeded resource walltime"
+        code, how = delivery.EXIT_WALLTIME, "exceeded resource walltime"
         last_line(job, f"walltime {overdue} exceeded limit {limit}")
     else:
         code = os.waitstatus_to_exitcode(ended[shell])
@@ -259,7 +279,8 @@ def watch(job, shell, bell, holder):
         elif fallen:
             notes.append(fallen)
             last_line(job, fallen)
-        if code < 0:  # a real PBS has a login shell around the script, which ends like this where only the script is killed
+        # a real PBS has a login shell around the script, which ends like this where only the script is killed
+        if code < 0:
             code = (256 if deletion else 128) - code
         how = "failed" if code else "finished"
     return _outcome(code, how, notes, began, job)
@@ -272,7 +293,7 @@ def last_line(job, reason):
 
 def _tell(job, sentence):
     """Write a sentence to the job's stderr."""
-    with contextlib.suppress(OSError), open(ending.spool_files(job)[-1][0], "a") as stderr:
+    with contextlib.suppress(OSError), open(delivery.spool_files(job)[-1][0], "a") as stderr:
         stderr.write(f"=>> PBS: {sentence}\n")
 
 
@@ -286,13 +307,16 @@ def _others(job):
 
 
 def _members(job):
-    """Every process of the job: all below this one, and those with the job's cookie in their environment (which another process started)."""
-    below = processes.descendants(os.getpid())  # parents first: a shell must not go on with its script when its command is ended
+    """Every process of the job: all below this one, and those with the job's cookie in their environment (which another
+    process started)."""
+    # parents first: a shell must not go on with its script when its command is ended
+    below = processes.descendants(os.getpid())
     return list(dict.fromkeys([*below, *processes.carrying(f"PBS_JOBCOOKIE={job['cookie']}")]))
 
 
 def _leave_nothing(job, kill_at, ended, stay):
-    """End the processes that the job's shell left running: at once, or, if they were asked to stop, after the kill delay. `stay` ends last."""
+    """End the processes that the job's shell left running: at once, or, if they were asked to stop, after the kill
+    delay. `stay` ends last."""
     while kill_at is not None and time.time() < kill_at and set(_members(job)) - stay:
         time.sleep(0.02)
         processes.reap(ended)

@@ -1,7 +1,8 @@
-"""The scheduler runs while there are jobs, and ends when the queue is empty. Nobody starts it by hand: every command calls `ensure`.
+"""The scheduler runs while there are jobs, and ends when the queue is empty. Nobody starts it by hand: every command
+calls `ensure`.
 
-It holds a lock, so there is never a second one. It releases the lock in the transaction in which it finds nothing left to do, so a job
-that is submitted at that moment is either seen by this scheduler or starts the next one.
+It holds a lock, so there is never a second one. It releases the lock in the transaction in which it finds nothing left
+to do, so a job that is submitted at that moment is either seen by this scheduler or starts the next one.
 """
 
 import contextlib
@@ -13,7 +14,7 @@ import time
 
 from handson import linux
 from handson.cluster import site
-from handson.pbs import depend, ending, machine, placement, processes, store
+from handson.pbs import delivery, depend, machine, placement, processes, store
 
 SAFETY_POLL = 5  # seconds: submissions from another machine (a shared home directory) ring no bell here
 ADOPTED_POLL = 1  # seconds: runners that an earlier scheduler started send no SIGCHLD here
@@ -117,7 +118,8 @@ def one_pass(runners, leave):
 
 
 def _take_lock(job_id):
-    """Make the job's directory and lock it; the runner inherits the lock. (Called before the job is marked as running: no runner is missed.)"""
+    """Make the job's directory and lock it; the runner inherits the lock. (Called before the job is marked as running:
+    no runner is missed.)"""
     directory = store.job_directory(job_id)
     directory.mkdir(mode=0o700, exist_ok=True)
     lock = processes.try_lock(directory / "lock")
@@ -127,10 +129,11 @@ def _take_lock(job_id):
 
 
 def plan(db, jobs, now):
-    """Bring the states of `jobs` (all unfinished ones, oldest first) up to date; return those that start now, already marked so.
+    """Bring the states of `jobs` (all unfinished ones, oldest first) up to date; return those that start now, already
+    marked so.
 
-    First come, first served: jobs that fit run together; behind the first that has to wait, all wait. A job that can never
-    run does not block others.
+    First come, first served: jobs that fit run together; behind the first that has to wait, all wait. A job that can
+    never run does not block others.
     """
     by_id = {job["id"]: job for job in jobs}
     for job in jobs:
@@ -139,10 +142,10 @@ def plan(db, jobs, now):
         if job["state"] == "H" and job["hold"] == "n" and job["depend"]:
             answer, why = depend.judge(db, job)
             if answer == "never":
-                ending.delete_unstarted(db, job, why)
+                delivery.delete_unstarted(db, job, why)
                 for subjob in jobs:
                     if subjob["seq"] == job["seq"] and subjob["state"] != "F":
-                        ending.delete_unstarted(db, subjob, why)
+                        delivery.delete_unstarted(db, subjob, why)
             elif answer == "ready":
                 _set(db, job, state="W" if job["not_before"] > now else "Q")
     waiting = [job for job in jobs if job["state"] == "Q" and job["array"] is None and _array_lets(job, by_id)]
@@ -252,32 +255,33 @@ def recover_lost_jobs():
 
 
 def recover(job, directory):
-    """Settle a job whose runner is gone: it had ended, or is put back into the queue (the machine went down), or has failed."""
-    outcome = ending.read_outcome(directory)
+    """Settle a job whose runner is gone: it had ended, or is put back into the queue (the machine went down), or has
+    failed."""
+    outcome = delivery.read_outcome(directory)
     if outcome:
-        return ending.finish(job["id"], outcome)
+        return delivery.finish(job["id"], outcome)
     _kill_leftovers(job)
     rebooted = job["boot"] != processes.boot_identity()
     if job.get("delete"):
-        return _fail(job, ending.EXIT_LOST, [])
+        return _fail(job, delivery.EXIT_LOST, [])
     if not job["started"]:
         return requeue(job, "its start was interrupted")
     if rebooted and job["rerunnable"]:
         return requeue(job, f"the machine went down during run {job['run_count']}")
     if rebooted:
-        return _fail(job, ending.EXIT_REBOOT, ["the machine went down while it ran, and it is not rerunnable (-r n)"])
-    return _fail(job, ending.EXIT_LOST, ["the process that ran it was killed, and so was what was left of the job"])
+        return _fail(job, delivery.EXIT_REBOOT, ["the machine went down while it ran, and it is not rerunnable (-r n)"])
+    return _fail(job, delivery.EXIT_LOST, ["the process that ran it was killed, and so was what was left of the job"])
 
 
 def _fail(job, exit_status, notes):
     now = time.time()
     used = {"ncpus": job["asked"]["listing"].get("ncpus", "1")}
-    ending.finish(job["id"], {"exit_status": exit_status, "how": "failed", "notes": notes, "time": now, "used": used})
+    delivery.finish(job["id"], {"exit_status": exit_status, "how": "failed", "notes": notes, "time": now, "used": used})
 
 
 def requeue(job, why):
     """Put a job that ran back into the queue; what it wrote so far is dropped, as PBS does."""
-    ending.remove_files(job)
+    delivery.remove_files(job)
     with store.transaction() as db:
         job = store.get(db, job["id"])
         job.update(state="Q", requeued=why, comment=f"Not Running: requeued, {why}")
@@ -292,7 +296,9 @@ def _kill_leftovers(job):
     """Kill what is left of a job whose runner is gone."""
 
     def find():
-        session = processes.in_session(job["session"], job["session_started"]) if same_boot and job.get("session") else []
+        session = (
+            processes.in_session(job["session"], job["session_started"]) if same_boot and job.get("session") else []
+        )
         return sorted(set(session) | set(processes.carrying(f"PBS_JOBCOOKIE={job['cookie']}")))
 
     same_boot = job["boot"] == processes.boot_identity()

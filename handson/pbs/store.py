@@ -1,7 +1,8 @@
 """Where jobs are kept: one SQLite database in the user's own directory. A job is a dict, stored as JSON in a row.
 
-Every change is a transaction that is on the disk when it returns, so after a power cut a job is stored completely or not at all. The
-rollback journal is kept (PERSIST), so that even a full disk can still take the few bytes that end a job.
+Every change is a transaction that is on the disk when it returns, so after a power cut a job is stored completely or
+not at all. The rollback journal is kept (PERSIST), so that even a full disk can still take the few bytes that end a
+job.
 """
 
 import contextlib
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from handson.files import COURSE
 from handson.pbs import processes
-from handson.pbs.errors import PBSError
+from handson.pbs.pbs_errors import PBSError
 
 UNFINISHED = "state != 'F'"
 HISTORY = 14 * 24 * 3600  # seconds that finished jobs are remembered: PBS's job_history_duration
@@ -30,8 +31,8 @@ CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT);
 def home(create=True):
     """The directory of all our state, for each user and course folder another: mode 0700, ours alone.
 
-    HANDSON_PBS_HOME, or a folder in handson/pbs in XDG_STATE_HOME or ~/.local/state: not in the course folder itself, which may be on a
-    file system that SQLite's locks don't reach.
+    HANDSON_PBS_HOME, or a folder in handson/pbs in XDG_STATE_HOME or ~/.local/state: not in the course folder itself,
+    which may be on a file system that SQLite's locks don't reach.
     """
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     own = f"{COURSE.name}-{zlib.crc32(os.fsencode(COURSE)):08x}"
@@ -47,7 +48,10 @@ def home(create=True):
         if status.st_uid == os.geteuid() and status.st_mode & 0o077:
             path.chmod(0o700)
     except OSError as error:
-        raise PBSError(f"{path} cannot hold the jobs ({error.strerror}): make it usable, or name another directory in HANDSON_PBS_HOME") from None
+        raise PBSError(
+            f"{path} cannot hold the jobs ({error.strerror}): make it usable, or name another directory in"
+            " HANDSON_PBS_HOME"
+        ) from None
     if status.st_uid != os.geteuid():
         raise PBSError(f"{path} belongs to another user: name a directory of your own in HANDSON_PBS_HOME")
     return path
@@ -122,7 +126,14 @@ def select(db, where="1", *parameters):
 def put(db, job, script=None):
     """Store `job` (a new one with its script)."""
     job["mtime"] = time.time()
-    values = {"id": job["id"], "seq": job["seq"], "idx": job["index"], "state": job["state"], "data": json.dumps(job), "script": script}
+    values = {
+        "id": job["id"],
+        "seq": job["seq"],
+        "idx": job["index"],
+        "state": job["state"],
+        "data": json.dumps(job),
+        "script": script,
+    }
     db.execute(
         "INSERT INTO jobs (id, seq, idx, state, data, script) VALUES (:id, :seq, :idx, :state, :data, :script)"
         " ON CONFLICT (id) DO UPDATE SET state = :state, data = :data",
@@ -131,9 +142,16 @@ def put(db, job, script=None):
 
 
 def forget():
-    """Forget the jobs that ended longer than HISTORY ago (arrays as a whole), except those that an unfinished job waits for."""
+    """Forget the jobs that ended longer than HISTORY ago (arrays as a whole), except those that an unfinished job waits
+    for."""
     with transaction() as db:
-        needed = {name.partition("[")[0] for job in select(db, UNFINISHED) for kind, names in job["depend"] if kind != "on" for name in names}
+        needed = {
+            name.partition("[")[0]
+            for job in select(db, UNFINISHED)
+            for kind, names in job["depend"]
+            if kind != "on"
+            for name in names
+        }
         for job in select(db, "state = 'F' AND idx IS NULL"):
             if job["obittime"] < time.time() - HISTORY and str(job["seq"]) not in needed:
                 db.execute("DELETE FROM jobs WHERE seq = ?", [job["seq"]])
@@ -163,7 +181,10 @@ def set_meta(db, key, value):
 
 def is_damage(error):
     """Whether a sqlite3 error means that the database itself is broken (not busy, not out of space)."""
-    return type(error) is sqlite3.DatabaseError or getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+    return type(error) is sqlite3.DatabaseError or getattr(error, "sqlite_errorcode", 0) & 0xFF in (
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_NOTADB,
+    )
 
 
 def recover():
@@ -213,7 +234,10 @@ def _is_sound(path):
     try:
         db = sqlite3.connect(path, timeout=30)
         try:
-            return db.execute("PRAGMA integrity_check").fetchone()[0] == "ok" and db.execute("PRAGMA user_version").fetchone()[0] == 1
+            return (
+                db.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+                and db.execute("PRAGMA user_version").fetchone()[0] == 1
+            )
         finally:
             db.close()
     except sqlite3.DatabaseError:
@@ -221,12 +245,20 @@ def _is_sound(path):
 
 
 def _salvage(path):
-    """(job id -> row, from a damaged database and from the directories of jobs that had started; the number of the next job)."""
+    """(job id -> row, from a damaged database and from the directories of jobs that had started; the number of the next
+    job)."""
     rows, highest = {}, -1
     for record in (home() / "jobs").glob("*/job.json"):
         with contextlib.suppress(OSError, ValueError):
             job = json.loads(record.read_text())
-            rows[job["id"]] = (job["id"], job["seq"], job["index"], job["state"], json.dumps(job), (record.parent / "script").read_bytes())
+            rows[job["id"]] = (
+                job["id"],
+                job["seq"],
+                job["index"],
+                job["state"],
+                json.dumps(job),
+                (record.parent / "script").read_bytes(),
+            )
     with contextlib.suppress(sqlite3.DatabaseError), contextlib.closing(sqlite3.connect(path)) as db:
         for row in db.execute("SELECT id, seq, idx, state, data, script FROM jobs NOT INDEXED"):
             with contextlib.suppress(ValueError, TypeError):
@@ -238,6 +270,7 @@ def _salvage(path):
 
 
 def note_number(seq):
-    """Write the number of the last job beside the database, so that no number is given twice if the database is ever damaged."""
+    """Write the number of the last job beside the database, so that no number is given twice if the database is ever
+    damaged."""
     with contextlib.suppress(OSError):
         (home() / "last-number").write_text(f"{seq}\n")

@@ -1,14 +1,15 @@
-"""What a run's timelines show: where each rank's time goes, who waits for whom, which operators take longest, and a verdict.
+"""What a run's timelines show: where each rank's time goes, who waits for whom, which operators take longest, and a
+verdict.
 
-Every moment of a step belongs to one of PARTS, so the parts add up to the step. Whatever happens at the same time as computation is
-hidden by it and costs nothing.
+Every moment of a step belongs to one of PARTS, so the parts add up to the step. Whatever happens at the same time as
+computation is hidden by it and costs nothing.
 """
 
 from dataclasses import dataclass, field
 
 import numpy
 
-from handson.profiling import clocks, spans
+from handson.profiling import rank_clocks, spans
 from handson.profiling.timeline import COMMUNICATION, COMPUTE, COPY, LOADING, ProfileError
 
 CLOCK_ERROR = 5_000_000  # ns; the clocks of ranks differ by less, once they are aligned
@@ -25,7 +26,8 @@ WORDS = {
 
 @dataclass
 class Shares:
-    """A rank's recorded steps. `parts`: each of PARTS as seconds a step; `waits`: seconds a step, by the rank waited for."""
+    """A rank's recorded steps. `parts`: each of PARTS as seconds a step; `waits`: seconds a step, by the rank waited
+    for."""
 
     rank: int
     steps: int
@@ -53,7 +55,7 @@ class Shares:
 def shares(run):
     """A Shares for each rank, over the steps that all ranks recorded. Raises ProfileError where there are none."""
     steps = common_steps(run)
-    collectives = clocks.find(run.timelines)
+    collectives = rank_clocks.find(run.timelines)
     return [_shares(run, index, steps[index], collectives) for index in range(len(run.timelines))]
 
 
@@ -62,7 +64,10 @@ def common_steps(run):
     steps = [timeline.steps() for timeline in run.timelines]
     numbers = set.intersection(*(set(of_rank[:, 0].tolist()) for of_rank in steps))
     if not numbers:
-        raise ProfileError(f"the profiles of {run.name} have no step in common to all ranks: record at least one step beyond evaluations (--skip, --steps)")
+        raise ProfileError(
+            f"the profiles of {run.name} have no step in common to all ranks: record at least one step beyond"
+            " evaluations (--skip, --steps)"
+        )
     return [of_rank[numpy.isin(of_rank[:, 0], list(numbers))] for of_rank in steps]
 
 
@@ -81,8 +86,10 @@ def parts_of(timeline):
 
 
 def waiting(collectives, index):
-    """When rank number `index` waits in a collective for the last rank to enter it: {number of the last rank: moments}."""
-    together = collectives.begin.max(axis=1) <= collectives.end.min(axis=1) + CLOCK_ERROR  # if not, they are different ones: some were not recorded
+    """When rank number `index` waits in a collective for the last rank to enter it: {number of the last rank:
+    moments}."""
+    # if not, they are different ones: some were not recorded
+    together = collectives.begin.max(axis=1) <= collectives.end.min(axis=1) + CLOCK_ERROR
     begins, ends = collectives.begin[together], collectives.end[together]
     if not len(begins):
         return {}
@@ -107,11 +114,20 @@ def _shares(run, index, steps, collectives):
     parts["waiting"] = min(sum(seconds[rank] for rank in waits), parts["communication"])
     parts["communication"] -= parts["waiting"]
     parts["host"] = max(seconds["step"] - sum(parts.values()), 0.0)
-    return Shares(timeline.rank, count, seconds["step"], parts, seconds["all"], seconds["hidden"], {rank: seconds[rank] for rank in waits})
+    return Shares(
+        timeline.rank,
+        count,
+        seconds["step"],
+        parts,
+        seconds["all"],
+        seconds["hidden"],
+        {rank: seconds[rank] for rank in waits},
+    )
 
 
 def operators(timeline, steps, kinds=(COMPUTE, COMMUNICATION, COPY)):
-    """[(name, seconds a step, calls a step), ...], longest first: events of a device, each without the time of the events that it calls."""
+    """[(name, seconds a step, calls a step), ...], longest first: events of a device, each without the time of the
+    events that it calls."""
     times, calls = numpy.zeros(len(timeline.names)), numpy.zeros(len(timeline.names), int)
     for piece, within in timeline.pieces(steps):
         at = numpy.searchsorted(within[:, 0], piece.begin, "right") - 1
@@ -119,7 +135,9 @@ def operators(timeline, steps, kinds=(COMPUTE, COMMUNICATION, COPY)):
         calls += numpy.bincount(piece.name[inside], minlength=len(calls))
         for lane in set(piece.lane[inside].tolist()):
             chosen = numpy.flatnonzero(inside & (piece.lane == lane))
-            times += numpy.bincount(piece.name[chosen], self_times(piece.begin[chosen], piece.end[chosen]), minlength=len(times))
+            times += numpy.bincount(
+                piece.name[chosen], self_times(piece.begin[chosen], piece.end[chosen]), minlength=len(times)
+            )
     order = numpy.argsort(-times, kind="stable")
     return [(timeline.names[i], float(times[i]) / 1e9 / len(steps), calls[i] / len(steps)) for i in order if calls[i]]
 
@@ -160,12 +178,17 @@ def verdict(run, of_ranks=None):
     mean = {part: sum(rank.share(part) for rank in of_ranks) / len(of_ranks) for part in PARTS}
     if waiter.share("waiting") >= 0.1:
         finding = _waiting(of_ranks, waiter)
-        by_all = max(min(rank.share(part) for rank in of_ranks) for part in ("loading", "copy"))  # which every rank loses
+        # which every rank loses
+        by_all = max(min(rank.share(part) for rank in of_ranks) for part in ("loading", "copy"))
         if finding.share > by_all and (finding.slow_rank is not None or finding.share > mean["communication"]):
             return finding
     worst = max(("loading", "copy", "communication", "host"), key=mean.get)
     if mean[worst] < 0.1:
-        return Finding("compute", mean["compute"], f"{_percent(mean['compute'])} of each step is computation: no other part takes 10 %")
+        return Finding(
+            "compute",
+            mean["compute"],
+            f"{_percent(mean['compute'])} of each step is computation: no other part takes 10 %",
+        )
     sentence = f"{_percent(mean[worst])} of each step is {WORDS[worst]}"
     if worst == "communication":
         sentence += _longest_collective(run)
@@ -181,11 +204,16 @@ def _waiting(of_ranks, waiter):
     back = culprit.waits.get(waiter.rank, 0)
     share = waiter.share("waiting")
     if back > seconds / 2:
-        sentence = f"rank {waiter.rank} and rank {slow} wait for each other in turns, {_percent(share)} of each step: no rank is slow, but steps are uneven"
+        sentence = (
+            f"rank {waiter.rank} and rank {slow} wait for each other in turns, {_percent(share)} of each step: no rank"
+            " is slow, but steps are uneven"
+        )
         return Finding("waiting", share, sentence, waiter.rank)
     longer = {part: culprit.parts[part] - waiter.parts[part] for part in ("loading", "compute", "copy", "host")}
     cause = max(longer, key=longer.get)
-    sentence = f"rank {waiter.rank} waits {_percent(seconds / waiter.step)} of each step for rank {slow}: {WORDS[cause]}"
+    sentence = (
+        f"rank {waiter.rank} waits {_percent(seconds / waiter.step)} of each step for rank {slow}: {WORDS[cause]}"
+    )
     return Finding("waiting", share, sentence, waiter.rank, slow, cause)
 
 
@@ -216,8 +244,15 @@ def table(of_ranks):
     rows = [("rank", "steps", "ms a step", "busy", *PARTS, "overlap")]
     for rank in of_ranks:
         overlap = "-" if rank.overlap is None else _percent(rank.overlap)
-        rows.append((str(rank.rank), str(rank.steps), f"{1000 * rank.step:.2f}", _percent(rank.busy), *(_percent(rank.share(part)) for part in PARTS), overlap))
+        rows.append(
+            (
+                str(rank.rank),
+                str(rank.steps),
+                f"{1000 * rank.step:.2f}",
+                _percent(rank.busy),
+                *(_percent(rank.share(part)) for part in PARTS),
+                overlap,
+            )
+        )
     widths = [max(map(len, column)) for column in zip(*rows)]
     return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in rows]
-
-

@@ -1,16 +1,17 @@
 """``python -m handson explain ONE MORE``: why a run with more workers loses efficiency, from a profile of each run.
 
-With equal batches per worker, a step of N workers would ideally take as long as a step of one. The additional time, in the mean of all
-recorded steps and ranks, is the loss to explain. It has four causes, each measured separately in the same steps; the rest of the loss is
-reported as not explained:
+With equal batches per worker, a step of N workers would ideally take as long as a step of one. The additional time, in
+the mean of all recorded steps and ranks, is the loss to explain. It has four causes, each measured separately in the
+same steps; the rest of the loss is reported as not explained:
 
     communication   not hidden by computation, after the last rank has entered it
     imbalance       waiting for the slowest rank
     contention      the same operators take longer: cores, caches, memory and links are shared
     overhead        additional calls of operators, and time in which no operator runs
 
-It is compared with the loss by the throughput of the whole runs (their result.json), which does not depend on profiles. The two differ
-if the recorded steps are not like the other steps, for instance because other programs ran at the same time.
+It is compared with the loss by the throughput of the whole runs (their result.json), which does not depend on profiles.
+The two differ if the recorded steps are not like the other steps, for instance because other programs ran at the same
+time.
 """
 
 from dataclasses import dataclass
@@ -39,7 +40,8 @@ class Explanation:
     recorded: tuple  # number of steps
     steps: tuple  # seconds, means over recorded steps and ranks
     causes: dict  # of CAUSES -> share of the step with more workers; a negative one is a gain
-    whole: tuple | None  # seconds of a step, by the throughput of the whole runs' training iterations, where their results are known
+    # seconds of a step, by the throughput of the whole runs' training iterations, where their results are known
+    whole: tuple | None
 
     @property
     def loss(self):
@@ -58,7 +60,8 @@ class Explanation:
 
     @property
     def apart(self):
-        """The difference of explained and measured loss in percentage points; None where the measured one is not known."""
+        """The difference of explained and measured loss in percentage points; None where the measured one is not
+        known."""
         return self.whole and 100 * abs(sum(self.causes.values()) - self.measured)
 
 
@@ -81,18 +84,26 @@ def split(one, more):
 def _check(one, more):
     for run in one, more:
         if any(timeline.size and timeline.size > len(run.timelines) for timeline in run.timelines):
-            raise ProfileError(f"the profiles of {run.name} are not of all its ranks: the mean over ranks needs them all")
+            raise ProfileError(
+                f"the profiles of {run.name} are not of all its ranks: the mean over ranks needs them all"
+            )
     if len(one.timelines) >= len(more.timelines):
-        raise ProfileError(f"{one.name} has {len(one.timelines)} ranks and {more.name} has {len(more.timelines)}: give the run with fewer workers first")
+        raise ProfileError(
+            f"{one.name} has {len(one.timelines)} ranks and {more.name} has {len(more.timelines)}: give the run with"
+            " fewer workers first"
+        )
     if one.result and more.result:
         for name in ("track", "dataset", "size", "batchsize"):
             if getattr(one.result, name) != getattr(more.result, name):
-                raise ProfileError(f"{one.name} and {more.name} differ in {name} ({getattr(one.result, name)}, {getattr(more.result, name)}): "
-                                   "compare runs under the same conditions")  # fmt: skip
+                raise ProfileError(
+                    f"{one.name} and {more.name} differ in {name} ({getattr(one.result, name)},"
+                    f" {getattr(more.result, name)}): compare runs under the same conditions"
+                )
 
 
 def _mean(run):
-    """Means over the ranks of a run, in seconds a step: each of PARTS, "step", and "operators": name -> (seconds, calls); and steps "recorded"."""
+    """Means over the ranks of a run, in seconds a step: each of PARTS, "step", and "operators": name -> (seconds,
+    calls); and steps "recorded"."""
     of_ranks, steps = analysis.shares(run), analysis.common_steps(run)
     count = len(of_ranks)
     mean = {part: sum(rank.parts[part] for rank in of_ranks) / count for part in analysis.PARTS}
@@ -132,14 +143,21 @@ def text(explanation):
     """The explanation as lines."""
     one, more = explanation.recorded
     shares = {CAUSES[cause]: share for cause, share in explanation.causes.items()} | {REST: explanation.rest}
-    lines = [f"In the recorded steps ({one} and {more}), a step takes {_both(explanation, explanation.steps)}: "
-             f"efficiency {1 - explanation.loss:.3f}, {_lost(explanation.loss)}. Of this:"]  # fmt: skip
+    lines = [
+        f"In the recorded steps ({one} and {more}), a step takes {_both(explanation, explanation.steps)}: "
+        f"efficiency {1 - explanation.loss:.3f}, {_lost(explanation.loss)}. Of this:"
+    ]
     lines += [f"  {round(100 * share, 1) + 0:6.1f} points  {words}" for words, share in shares.items()]
     if explanation.whole:
-        lines.append(f"By the throughput of the whole runs, it takes {_both(explanation, explanation.whole)}: {_lost(explanation.measured)}, "
-                     f"{explanation.apart:.1f} points from what is explained.")  # fmt: skip
+        lines.append(
+            f"By the throughput of the whole runs, it takes {_both(explanation, explanation.whole)}:"
+            f" {_lost(explanation.measured)}, {explanation.apart:.1f} points from what is explained."
+        )
         if explanation.apart > APART:
-            lines.append("The recorded steps are not like the others: record more of them (--steps, more epochs), while this machine does nothing else.")
+            lines.append(
+                "The recorded steps are not like the others: record more of them (--steps, more epochs), while this"
+                " machine does nothing else."
+            )
     return lines
 
 
@@ -154,7 +172,8 @@ def _both(explanation, steps):
 
 
 def draw(explanation):
-    """A matplotlib Figure: a step with fewer workers above one with more, at one scale, and what makes the latter longer; notebooks show it."""
+    """A matplotlib Figure: a step with fewer workers above one with more, at one scale, and what makes the latter
+    longer; notebooks show it."""
     from matplotlib.figure import Figure
 
     drawing = Figure(figsize=(10, 2.6), layout="constrained")
@@ -162,12 +181,25 @@ def draw(explanation):
     one, more = explanation.workers
     shorter, longer = (1000 * seconds for seconds in explanation.steps)
     of_one = f"a step of {one} worker{'s' * (one > 1)}"
-    axes.barh([1, 0], [shorter, shorter], height=0.6, label=f"{of_one}: the ideal for {more}, too", **figures.part("compute"))
+    axes.barh(
+        [1, 0], [shorter, shorter], height=0.6, label=f"{of_one}: the ideal for {more}, too", **figures.part("compute")
+    )
     left = shorter
     shares = explanation.causes | ({REST: explanation.rest} if explanation.rest >= 0.0005 else {})
     for cause, share in shares.items():
-        style = dict(facecolor="white", edgecolor="0.25", linewidth=0.6) if cause == REST else figures.part(LIKE.get(cause, cause))
-        axes.barh(0, longer * max(share, 0), left=left, height=0.6, label=f"{CAUSES.get(cause, cause)}, {100 * share:.1f} points", **style)
+        style = (
+            dict(facecolor="white", edgecolor="0.25", linewidth=0.6)
+            if cause == REST
+            else figures.part(LIKE.get(cause, cause))
+        )
+        axes.barh(
+            0,
+            longer * max(share, 0),
+            left=left,
+            height=0.6,
+            label=f"{CAUSES.get(cause, cause)}, {100 * share:.1f} points",
+            **style,
+        )
         left += longer * max(share, 0)
     axes.axvline(shorter, **figures.IDEAL | {"label": None})
     axes.set_yticks([1, 0], [of_one, f"a step of {more} workers"])

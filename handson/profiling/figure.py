@@ -1,11 +1,12 @@
-"""The lecture's figure: the timelines of runs one above the other at one scale, and under them the use of devices, where it is known."""
+"""The lecture's figure: the timelines of runs one above the other at one scale, and under them the use of devices,
+where it is known."""
 
 from pathlib import Path
 
 import numpy
 
 from handson import figures
-from handson.profiling import analysis, clocks, spans
+from handson.profiling import analysis, rank_clocks, spans
 
 WORDS = {
     "compute": "computation",
@@ -43,16 +44,21 @@ def timeline(runs, steps=3):
 def figure(runs, path, steps=3):
     """Write `timeline` as `path` with .png and with .svg; returns both. Raises ProfileError or FigureError."""
     words = [f"{run.name}: {analysis.verdict(run).sentence}." for run in runs]
-    return figures.save(timeline(runs, steps), Path(path), "Timelines of the ranks of each run, one above the other. " + " ".join(words))
+    return figures.save(
+        timeline(runs, steps), Path(path), "Timelines of the ranks of each run, one above the other. " + " ".join(words)
+    )
 
 
 def _window(run, steps):
-    """Begin and end (ns) of the steps to draw: from the middle of the recording, without an evaluation between them where possible."""
+    """Begin and end (ns) of the steps to draw: from the middle of the recording, without an evaluation between them
+    where possible."""
     common = analysis.common_steps(run)
     steps = min(steps, len(common[0]))
     starts = sorted(range(len(common[0]) - steps + 1), key=lambda start: abs(2 * start + steps - len(common[0])))
     first = next((start for start in starts if numpy.ptp(common[0][start : start + steps, 0]) == steps - 1), starts[0])
-    return min(of_rank[first, 1] for of_rank in common), max(of_rank[first : first + steps][-1, 2] for of_rank in common)
+    return min(of_rank[first, 1] for of_rank in common), max(
+        of_rank[first : first + steps][-1, 2] for of_rank in common
+    )
 
 
 def _draw(axes, run, window, shown):
@@ -60,7 +66,7 @@ def _draw(axes, run, window, shown):
     from matplotlib.patches import Patch
 
     begin, end = window
-    collectives = clocks.find(run.timelines)
+    collectives = rank_clocks.find(run.timelines)
     ticks = []
     for index, one in enumerate(run.timelines):
         moments, communication = analysis.parts_of(one.between(begin, end))
@@ -78,10 +84,18 @@ def _draw(axes, run, window, shown):
         for _, step, after in one.steps():
             for moment in (step, after):
                 if begin <= moment <= end:
-                    axes.plot([(moment - begin) / 1e6] * 2, [2 * index - 0.4, 2 * index + 1.4], color="black", linewidth=1.2, linestyle=(0, (3, 2)))
+                    axes.plot(
+                        [(moment - begin) / 1e6] * 2,
+                        [2 * index - 0.4, 2 * index + 1.4],
+                        color="black",
+                        linewidth=1.2,
+                        linestyle=(0, (3, 2)),
+                    )
     axes.set_yticks(*zip(*ticks))
     axes.set_ylim(2 * len(run.timelines) - 0.4, -0.6)
-    axes.set_title(f"{run.name}: {analysis.verdict(run).sentence}", loc="left", fontsize="medium", parse_math=False, wrap=True)
+    axes.set_title(
+        f"{run.name}: {analysis.verdict(run).sentence}", loc="left", fontsize="medium", parse_math=False, wrap=True
+    )
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
 
@@ -96,7 +110,8 @@ def _visible(moments, begin, end):
 
 
 def draw_usage(above, below, run):
-    """Draw below the timelines how busy each device was during the whole run, its memory, and which part of the run was recorded."""
+    """Draw below the timelines how busy each device was during the whole run, its memory, and which part of the run was
+    recorded."""
     usage = run.usage
     for number, device in enumerate(usage["devices"]):
         colour, _, line = figures.SERIES[number % len(figures.SERIES)]

@@ -6,15 +6,30 @@ from handson.profiling.timeline import COMMUNICATION, COMPUTE, COPY, HOST, LOADI
 
 OPERATOR = 255  # PyTorch's operator on a core: compute if the profile has no GPU, else host
 COLLECTIVE_KERNEL = re.compile("nccl|rccl", re.IGNORECASE)
-COLLECTIVE = re.compile("(?:gloo|mpi|ucc):")  # torch's names for what runs in a process group's own thread; NCCL runs kernels instead
+# torch's names for what runs in a process group's own thread; NCCL runs kernels instead
+COLLECTIVE = re.compile("(?:gloo|mpi|ucc):")
 LAUNCH = re.compile("c10d::|record_param_comms")  # an operator that only hands a collective to that thread
 LOADER = re.compile(r"enumerate\(DataLoader\)|data loading|loading")
 CATEGORIES = {  # of Chrome traces, in lower case
-    "kernel": COMPUTE, "gpu_memcpy": COPY, "gpu_memset": COPY, "memcpy": COPY, "memset": COPY,
-    "cuda_runtime": HOST, "cuda_driver": HOST, "runtime": HOST, "python_function": HOST, "cuda_sync": RANGE,
-    "cpu_op": OPERATOR, "operator": OPERATOR, "gpu_user_annotation": RANGE, "user_annotation": RANGE,
-    "compute": COMPUTE, "communication": COMMUNICATION, "loading": LOADING, "host": HOST,
-}  # fmt: skip
+    "kernel": COMPUTE,
+    "gpu_memcpy": COPY,
+    "gpu_memset": COPY,
+    "memcpy": COPY,
+    "memset": COPY,
+    "cuda_runtime": HOST,
+    "cuda_driver": HOST,
+    "runtime": HOST,
+    "python_function": HOST,
+    "cuda_sync": RANGE,
+    "cpu_op": OPERATOR,
+    "operator": OPERATOR,
+    "gpu_user_annotation": RANGE,
+    "user_annotation": RANGE,
+    "compute": COMPUTE,
+    "communication": COMMUNICATION,
+    "loading": LOADING,
+    "host": HOST,
+}
 
 
 def of_kernel(name):
@@ -39,5 +54,3 @@ def of_event(category, name):
     if category == "user_annotation":
         return COMMUNICATION if COLLECTIVE.match(name) else of_range(name)
     return kind
-
-

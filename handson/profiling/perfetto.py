@@ -1,4 +1,5 @@
-"""All timelines of some runs as one Chrome trace, for ui.perfetto.dev or chrome://tracing: a process for each rank, with all clocks aligned."""
+"""All timelines of some runs as one Chrome trace, for ui.perfetto.dev or chrome://tracing: a process for each rank,
+with all clocks aligned."""
 
 import itertools
 import json
@@ -9,7 +10,8 @@ from handson.files import written_aside
 from handson.profiling.timeline import COLUMNS, KINDS, STEP, ProfileError
 
 AT_ONCE = 10_000  # events joined into one piece of text
-THREADS = 10_000  # thread numbers for each process: Perfetto merges threads of one number even across processes, and ignores number 0
+# thread numbers for each process: Perfetto merges threads of one number even across processes, and ignores number 0
+THREADS = 10_000
 
 
 def write(runs, path):
@@ -29,26 +31,46 @@ def write(runs, path):
 
 
 def _events(runs):
-    """The JSON of each event, and of the names of processes and threads. Times count from the first event of the run, µs."""
+    """The JSON of each event, and of the names of processes and threads. Times count from the first event of the run,
+    µs."""
     process = 0
     for run in runs:
         zero = min(int(timeline.begin[0]) for timeline in run.timelines)
         for timeline in run.timelines:
             process += 1
             first = THREADS * process
-            yield json.dumps({"ph": "M", "name": "process_name", "pid": process, "args": {"name": f"{run.name}, rank {timeline.rank}"}})
+            yield json.dumps(
+                {
+                    "ph": "M",
+                    "name": "process_name",
+                    "pid": process,
+                    "args": {"name": f"{run.name}, rank {timeline.rank}"},
+                }
+            )
             yield json.dumps({"ph": "M", "name": "process_sort_index", "pid": process, "args": {"sort_index": process}})
             names, lanes, unended = [json.dumps(name) for name in timeline.names], [*timeline.lanes, "steps"], {}
             order = numpy.lexsort((-timeline.end, timeline.begin))  # an event comes before those within it
             for chosen in numpy.array_split(order, len(order) // AT_ONCE + 1):
-                for begin, end, name, kind, lane in zip(*(getattr(timeline, column)[chosen].tolist() for column in COLUMNS)):
+                for begin, end, name, kind, lane in zip(
+                    *(getattr(timeline, column)[chosen].tolist() for column in COLUMNS)
+                ):
                     lane = len(lanes) - 1 if kind == STEP else lane
                     thread = first + lane + len(lanes) * _row(unended, lane, begin, end)
-                    yield (f'{{"ph": "X", "cat": "{KINDS[kind]}", "name": {names[name]}, "pid": {process}, "tid": {thread}, '
-                           f'"ts": {(begin - zero) / 1000:.3f}, "dur": {(end - begin) / 1000:.3f}}}')  # fmt: skip
+                    yield (
+                        f'{{"ph": "X", "cat": "{KINDS[kind]}", "name": {names[name]}, "pid": {process}, "tid":'
+                        f' {thread}, "ts": {(begin - zero) / 1000:.3f}, "dur": {(end - begin) / 1000:.3f}}}'
+                    )
             for lane, row in unended:
                 words = lanes[lane] + f", row {row + 1}" * (row > 0)
-                yield json.dumps({"ph": "M", "name": "thread_name", "pid": process, "tid": first + lane + len(lanes) * row, "args": {"name": words}})
+                yield json.dumps(
+                    {
+                        "ph": "M",
+                        "name": "thread_name",
+                        "pid": process,
+                        "tid": first + lane + len(lanes) * row,
+                        "args": {"name": words},
+                    }
+                )
 
 
 def _row(unended, lane, begin, end):

@@ -1,7 +1,8 @@
 """What a training process does while it is recorded. `python -m handson profile` asks for it in VARIABLE.
 
-Training scripts stay as they are: importing handson.pytorch or handson.chainer begins the recording (`recorders.begin`), and those
-packages report here where steps and spans are. Where nothing is recorded, these functions do nothing. They import neither torch nor Chainer.
+Training scripts stay as they are: importing handson.pytorch or handson.chainer begins the recording
+(`recorders.begin`), and those packages report here where steps and spans are. Where nothing is recorded, these
+functions do nothing. They import neither torch nor Chainer.
 """
 
 import contextlib
@@ -15,7 +16,8 @@ recorder = None  # that of this process, if it is recorded
 
 @dataclass
 class Plan:
-    """What to record: `steps` steps after `skip` others, with `tool` (nvprof, nsys or torch), into files in `folder`."""
+    """What to record: `steps` steps after `skip` others, with `tool` (nvprof, nsys or torch), into files in
+    `folder`."""
 
     tool: str
     skip: int
@@ -41,7 +43,8 @@ def step():
 
 
 def span(category, name):
-    """``with span("communication", "all-reduce"):`` a span of time for our own recorders. category: one of `kinds.CATEGORIES`."""
+    """``with span("communication", "all-reduce"):`` a span of time for our own recorders. category: one of
+    `kinds.CATEGORIES`."""
     return recorder.span(category, name) if recorder else contextlib.nullcontext()
 
 
@@ -58,7 +61,8 @@ def identify(rank, size=None):
 
 
 def forked(rank):
-    """Call it in a process that was forked from a recorded one: its steps count from the start, and its rank is `rank`."""
+    """Call it in a process that was forked from a recorded one: its steps count from the start, and its rank is
+    `rank`."""
     if recorder:
         recorder.ended, recorder.moments = -1, {}
     identify(rank)

@@ -1,4 +1,5 @@
-"""``python -m handson timeline FILES...``: for each run a table of shares, the longest operators and a verdict; then the figure."""
+"""``python -m handson timeline FILES...``: for each run a table of shares, the longest operators and a verdict; then
+the figure."""
 
 from pathlib import Path
 
@@ -10,7 +11,8 @@ NAME = 60  # characters of an operator's name to show
 
 
 def report(paths, figure_path="timeline.png", export=None, steps=3, say=print):
-    """Read the runs in `paths`, `say` the report, draw `steps` steps. Raises ProfileError, ResultError or FigureError."""
+    """Read the runs in `paths`, `say` the report, draw `steps` steps. Raises ProfileError, ResultError or
+    FigureError."""
     from handson.profiling.figure import figure
     from handson.profiling.perfetto import write
 
@@ -29,9 +31,15 @@ def text(run):
     """The report on a run, as lines."""
     of_ranks = analysis.shares(run)
     timelines = run.timelines
-    lines = [f"{run.name}: {len(timelines)} rank{'s' * (len(timelines) > 1)}, {sum(map(len, timelines)):,} events, by {timelines[0].tool}"]
+    lines = [
+        f"{run.name}: {len(timelines)} rank{'s' * (len(timelines) > 1)}, {sum(map(len, timelines)):,} events, by"
+        f" {timelines[0].tool}"
+    ]
     if timelines[0].size and timelines[0].size > len(timelines):
-        lines.append(f"These are the profiles of {len(timelines)} of {timelines[0].size} ranks: those that are missing may be the ones waited for.")
+        lines.append(
+            f"These are the profiles of {len(timelines)} of {timelines[0].size} ranks: those that are missing may be"
+            " the ones waited for."
+        )
     if not timelines[0].count(STEP):
         lines.append("No iterations are marked in it: the whole recording counts as one step.")
     lines += analysis.table(of_ranks)
@@ -39,10 +47,17 @@ def text(run):
         if abs(offset) > 1e6:
             lines.append(f"The clock of rank {rank} was set {offset / 1e6:+.3f} ms, as collectives show.")
     first, steps = timelines[0], analysis.common_steps(run)[0]
-    for words, kinds in (("computation", (COMPUTE,)), ("copies", (COPY,)), ("collectives, with waiting", (COMMUNICATION,))):
+    for words, kinds in (
+        ("computation", (COMPUTE,)),
+        ("copies", (COPY,)),
+        ("collectives, with waiting", (COMMUNICATION,)),
+    ):
         longest = analysis.operators(first, steps, kinds)[:LONGEST]
         lines += [f"Longest {words}, of rank {first.rank}:"] * bool(longest)
-        lines += [f"  {_short(name):{NAME}}  {1000 * seconds:8.3f} ms a step, {calls:.4g} calls" for name, seconds, calls in longest]
+        lines += [
+            f"  {_short(name):{NAME}}  {1000 * seconds:8.3f} ms a step, {calls:.4g} calls"
+            for name, seconds, calls in longest
+        ]
     finding = analysis.verdict(run, of_ranks)
     lines.append(f"Verdict: {finding.sentence}.")
     return lines

@@ -21,11 +21,16 @@ def both(one, other):
     """The moments in both of two sets."""
     if not len(one) or not len(other):
         return NOTHING
-    first = numpy.searchsorted(other[:, 1], one[:, 0], "right")  # the first span of `other` that ends after each of `one` begins
+    # the first span of `other` that ends after each of `one` begins
+    first = numpy.searchsorted(other[:, 1], one[:, 0], "right")
     counts = numpy.maximum(numpy.searchsorted(other[:, 0], one[:, 1], "left") - first, 0)
     mine = numpy.repeat(numpy.arange(len(one)), counts)
-    theirs = numpy.arange(counts.sum()) - numpy.repeat(numpy.cumsum(counts) - counts, counts) + numpy.repeat(first, counts)
-    return numpy.stack([numpy.maximum(one[mine, 0], other[theirs, 0]), numpy.minimum(one[mine, 1], other[theirs, 1])], axis=1)
+    theirs = (
+        numpy.arange(counts.sum()) - numpy.repeat(numpy.cumsum(counts) - counts, counts) + numpy.repeat(first, counts)
+    )
+    return numpy.stack(
+        [numpy.maximum(one[mine, 0], other[theirs, 0]), numpy.minimum(one[mine, 1], other[theirs, 1])], axis=1
+    )
 
 
 def without(one, other):

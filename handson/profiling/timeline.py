@@ -1,7 +1,7 @@
 """The model that all profiles are read into: a `Timeline` for each process, a `Run` for the processes of one training.
 
-Times are nanoseconds since 1970 by the clock of the process's machine. Events are columns, so that ten million of them take
-250 MB. Time without any event of a process is idle time.
+Times are nanoseconds since 1970 by the clock of the process's machine. Events are columns, so that ten million of them
+take 250 MB. Time without any event of a process is idle time.
 """
 
 import re
@@ -23,7 +23,8 @@ RANGE = 5  # a name given to a span of time: NVTX, record_function
 STEP = 6  # an iteration, from one optimizer step to the next
 KINDS = ("compute", "communication", "copy", "loading", "host", "range", "step")
 
-EVALUATION, AFTER_TRAINING = NO_STEPS = "evaluation", "after training"  # names of ranges: steps that contain one are not measured
+# names of ranges: steps that contain one are not measured
+EVALUATION, AFTER_TRAINING = NO_STEPS = "evaluation", "after training"
 PARTS = ("forward", "backward", "all-reduce", "optimize")  # names of the ranges that students mark in a step
 
 COLUMNS = ("begin", "end", "name", "kind", "lane")
@@ -35,7 +36,8 @@ class ProfileError(OneSentence, ValueError):
 
 
 def part_of_step(name):
-    """The one of PARTS that a range's name means, or None. Capitals, and all characters that are no letters, make no difference."""
+    """The one of PARTS that a range's name means, or None. Capitals, and all characters that are no letters, make no
+    difference."""
     return {_letters(part): part for part in PARTS}.get(_letters(name))
 
 
@@ -45,7 +47,8 @@ def _letters(name):
 
 @dataclass
 class Timeline:
-    """What one process did. The columns `begin`, `end` (ns), `name`, `kind`, `lane` are of equal length, sorted by begin."""
+    """What one process did. The columns `begin`, `end` (ns), `name`, `kind`, `lane` are of equal length, sorted by
+    begin."""
 
     begin: numpy.ndarray
     end: numpy.ndarray
@@ -77,17 +80,24 @@ class Timeline:
         return int((self.kind == kind).sum())
 
     def steps(self):
-        """(number, begin, end) of every recorded iteration but those in which there was an evaluation; int64 array (n, 3).
+        """(number, begin, end) of every recorded iteration but those in which there was an evaluation; int64 array (n,
+        3).
 
         A profile without marks of iterations counts as a single step, number 0. Events without length are no steps.
         """
         chosen = numpy.flatnonzero((self.kind == STEP) & (self.end > self.begin))
         if not len(chosen):
             busy = self.kind != RANGE
-            return numpy.array([[0, self.begin[busy].min(), self.end[busy].max()]]) if busy.any() else numpy.empty((0, 3), numpy.int64)
+            return (
+                numpy.array([[0, self.begin[busy].min(), self.end[busy].max()]])
+                if busy.any()
+                else numpy.empty((0, 3), numpy.int64)
+            )
         numbers = [step_number(self.names[index]) for index in self.name[chosen]]
         steps = numpy.stack([numbers, self.begin[chosen], self.end[chosen]], axis=1)
-        others = (self.kind == RANGE) & numpy.isin(self.name, [i for i, name in enumerate(self.names) if name in NO_STEPS])
+        others = (self.kind == RANGE) & numpy.isin(
+            self.name, [i for i, name in enumerate(self.names) if name in NO_STEPS]
+        )
         evaluation = spans.union(self.begin[others], self.end[others])
         return steps[[not len(spans.both(step[None, 1:], evaluation)) for step in steps]] if len(evaluation) else steps
 
@@ -106,11 +116,15 @@ class Timeline:
         return replace(self, **{column: getattr(self, column)[chosen] for column in COLUMNS})
 
     def pieces(self, steps):
-        """Yields (Timeline, spans of steps) for AT_ONCE events at a time, since arrays derived from all events would take much memory."""
+        """Yields (Timeline, spans of steps) for AT_ONCE events at a time, since arrays derived from all events would
+        take much memory."""
         cuts = self.begin[AT_ONCE::AT_ONCE]
         edges = [steps[0, 1], *cuts[(cuts > steps[0, 1]) & (cuts < steps[-1, 2])], steps[-1, 2]]
         for begin, end in zip(edges, edges[1:]):
-            yield self.between(begin, end), spans.both(spans.union(steps[:, 1], steps[:, 2]), numpy.array([[begin, end]]))
+            yield (
+                self.between(begin, end),
+                spans.both(spans.union(steps[:, 1], steps[:, 2]), numpy.array([[begin, end]])),
+            )
 
     def shift(self, nanoseconds):
         """Set the clock of this process forward."""

@@ -1,7 +1,7 @@
 """``python -m handson profile -- COMMAND``: choose a tool, say why, and become the command under it.
 
-nvprof records GPUs up to compute capability 7.x, Nsight Systems the others, and the recorders of the two tracks (torch.profiler;
-Chainer's hooks and times of MPI) need no GPU at all.
+nvprof records GPUs up to compute capability 7.x, Nsight Systems the others, and the recorders of the two tracks
+(torch.profiler; Chainer's hooks and times of MPI) need no GPU at all.
 """
 
 import os
@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from handson.errors import OneSentence
-from handson.profiling import requests
+from handson.profiling import profile_job_resources
 from handson.profiling.recording import VARIABLE, Plan
 from handson.training.options import launcher_rank
 
@@ -29,12 +29,15 @@ class RecordError(OneSentence, ValueError):
 
 
 def record(command, tool, folder, skip, steps, say=print):
-    """Become `command` (a list of words), recorded by `tool` ("auto": the best there is) into `folder`. Raises RecordError."""
+    """Become `command` (a list of words), recorded by `tool` ("auto": the best there is) into `folder`. Raises
+    RecordError."""
     if not command:
-        raise RecordError("there is no command to record: write it after --, as in python -m handson profile -- python train.py")
+        raise RecordError(
+            "there is no command to record: write it after --, as in python -m handson profile -- python train.py"
+        )
     if not shutil.which(command[0]):
         raise RecordError(f"there is no command {command[0]}: check the words after --")
-    if problem := requests.lacking(Path.cwd(), os.environ):
+    if problem := profile_job_resources.lacking(Path.cwd(), os.environ):
         if launcher_rank() > 0:
             sys.exit(RecordError.status)  # rank 0 says why
         raise RecordError(problem)
@@ -43,9 +46,14 @@ def record(command, tool, folder, skip, steps, say=print):
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RecordError(f"{folder} cannot be used as a folder for profiles ({error.strerror}): give another with -o") from None
+        raise RecordError(
+            f"{folder} cannot be used as a folder for profiles ({error.strerror}): give another with -o"
+        ) from None
     if launcher_rank() == 0:
-        say(f"Recording with {RECORDERS[tool]}, {why}: steps {skip + 1} to {skip + steps}, into {folder}; {OVERHEAD[tool]}.")
+        say(
+            f"Recording with {RECORDERS[tool]}, {why}: steps {skip + 1} to {skip + steps}, into {folder};"
+            f" {OVERHEAD[tool]}."
+        )
         sys.stdout.flush()
     # KINETO_LOG_LEVEL keeps PyTorch's profiler from writing to standard error.
     environment = os.environ | {VARIABLE: str(Plan(tool, skip, steps, folder)), "KINETO_LOG_LEVEL": "99"}
@@ -54,13 +62,16 @@ def record(command, tool, folder, skip, steps, say=print):
 
 
 def choose(tool, gpu):
-    """(nvprof, nsys or torch, why it is this one). gpu: the compute capability of the GPU, as (7, 5); None without a GPU. Raises RecordError."""
+    """(nvprof, nsys or torch, why it is this one). gpu: the compute capability of the GPU, as (7, 5); None without a
+    GPU. Raises RecordError."""
     nvprof, nsys = shutil.which("nvprof"), shutil.which("nsys")
     if tool != "auto":
         if tool != "torch" and not shutil.which(tool):
             raise RecordError(f"there is no {tool} on PATH: load the CUDA toolkit's module, or choose --tool torch")
         if tool == "nvprof" and gpu and gpu >= FIRST_WITHOUT_NVPROF:
-            raise RecordError(f"nvprof does not record GPUs of compute capability {gpu[0]}.{gpu[1]}: choose --tool nsys or torch")
+            raise RecordError(
+                f"nvprof does not record GPUs of compute capability {gpu[0]}.{gpu[1]}: choose --tool nsys or torch"
+            )
         return tool, "as was asked for"
     if gpu is None:
         return "torch", "which needs no GPU, and there is none here"
@@ -92,10 +103,29 @@ def default_folder():
 
 
 def under(tool, folder):
-    """The words to put before a command so that `tool` records it, from the moment of our marks, into a file for each process."""
+    """The words to put before a command so that `tool` records it, from the moment of our marks, into a file for each
+    process."""
     if tool == "nvprof":
-        return ["nvprof", "--profile-child-processes", "--profile-from-start", "off", "-o", f"{folder}/process%p.nvprof"]
+        return [
+            "nvprof",
+            "--profile-child-processes",
+            "--profile-from-start",
+            "off",
+            "-o",
+            f"{folder}/process%p.nvprof",
+        ]
     if tool == "nsys":
-        return ["nsys", "profile", "--trace=cuda,nvtx", "--sample=none", "--cpuctxsw=none", "--capture-range=cudaProfilerApi",
-                "--capture-range-end=stop", "--export=sqlite", "--force-overwrite=true", "-o", f"{folder}/process_%h_%p"]  # fmt: skip
+        return [
+            "nsys",
+            "profile",
+            "--trace=cuda,nvtx",
+            "--sample=none",
+            "--cpuctxsw=none",
+            "--capture-range=cudaProfilerApi",
+            "--capture-range-end=stop",
+            "--export=sqlite",
+            "--force-overwrite=true",
+            "-o",
+            f"{folder}/process_%h_%p",
+        ]
     return []

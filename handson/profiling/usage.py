@@ -1,7 +1,8 @@
-"""How busy the devices of this machine are: GPUs by NVML, or the cores of virtual GPUs. `watch` shows it, training runs record it.
+"""How busy the devices of this machine are: GPUs by NVML, or the cores of virtual GPUs. `watch` shows it, training runs
+record it.
 
-A file of samples has a line of JSON for the devices, then one for each sample. It may be read while it is written. A sample also counts
-the processes that want a core, as other programs on the machine make a run's times meaningless.
+A file of samples has a line of JSON for the devices, then one for each sample. It may be read while it is written. A
+sample also counts the processes that want a core, as other programs on the machine make a run's times meaningless.
 """
 
 import contextlib
@@ -34,7 +35,9 @@ class Gpus:
         physical = [int(word) for word in visible if word.strip().isdigit()] or range(pynvml.nvmlDeviceGetCount())
         indices = range(len(physical)) if indices is None else [index for index in indices if index < len(physical)]
         self.handles = [pynvml.nvmlDeviceGetHandleByIndex(physical[index]) for index in indices]
-        self.names = [f"GPU {index} ({pynvml.nvmlDeviceGetName(handle)})" for index, handle in zip(indices, self.handles)]
+        self.names = [
+            f"GPU {index} ({pynvml.nvmlDeviceGetName(handle)})" for index, handle in zip(indices, self.handles)
+        ]
         self.limits = [None] * len(self.names)  # of the memory in bytes, from the first sample on
 
     def sample(self):
@@ -52,13 +55,16 @@ class Gpus:
 
 
 class Cores:
-    """Virtual GPUs: how busy their cores are, with any process; the memory of this user's processes that are pinned to each core.
+    """Virtual GPUs: how busy their cores are, with any process; the memory of this user's processes that are pinned to
+    each core.
 
-    Where these processes count their tensors (--gpu-memory), it is the tensors' memory. `limits`: of the memory in bytes; None: not limited.
+    Where these processes count their tensors (--gpu-memory), it is the tensors' memory. `limits`: of the memory in
+    bytes; None: not limited.
     """
 
     def __init__(self, gpus=None):
-        """gpus: ids of virtual GPUs; memory then counts processes of this batch job only. None: one for each core that this process may use."""
+        """gpus: ids of virtual GPUs; memory then counts processes of this batch job only. None: one for each core that
+        this process may use."""
         self.job = None if gpus is None else _job("self")
         self.cores = sorted({virtual_gpus.core_of(gpu) for gpu in gpus}) if gpus is not None else virtual_gpus.cores()
         self.names = [f"core {core} (virtual GPU)" for core in self.cores]
@@ -127,7 +133,13 @@ class Samples:
     def __init__(self, path, of_devices, interval):
         self.path, self.devices = Path(path), of_devices
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        head = {"node": current_node(), "cores": os.cpu_count(), "devices": of_devices.names, "begin": time.time(), "interval": interval}
+        head = {
+            "node": current_node(),
+            "cores": os.cpu_count(),
+            "devices": of_devices.names,
+            "begin": time.time(),
+            "interval": interval,
+        }
         self.path.write_text(json.dumps(head) + "\n")
 
     def take(self):
@@ -138,9 +150,12 @@ class Samples:
         return sample
 
 
-# Held while a sample is taken, and while this process forks: otherwise a child could inherit a lock that nobody releases.
+# Held while a sample is taken, and while this process forks: otherwise a child could inherit a lock that nobody
+# releases.
 _at_work = threading.RLock()
-os.register_at_fork(before=lambda: _at_work.acquire(timeout=2), after_in_parent=lambda: _release(), after_in_child=lambda: _release())
+os.register_at_fork(
+    before=lambda: _at_work.acquire(timeout=2), after_in_parent=lambda: _release(), after_in_child=lambda: _release()
+)
 
 
 def _release():
@@ -149,7 +164,8 @@ def _release():
 
 
 def record(folder, gpus):
-    """Sample the devices `gpus` (ids as in -g) into `folder` from now on, until this process ends. An error never stops the training."""
+    """Sample the devices `gpus` (ids as in -g) into `folder` from now on, until this process ends. An error never stops
+    the training."""
     try:
         samples = Samples(Path(folder) / f"usage_{current_node()}.jsonl", devices(gpus), INTERVAL)
         threading.Thread(target=_keep_sampling, args=(samples,), name="usage of devices", daemon=True).start()
@@ -170,11 +186,12 @@ def _keep_sampling(samples):
 
 
 def read(folder):
-    """The samples in a run's folder, for its result: {"begin": s since 1970, "interval": s, "nodes": [...], "devices": [...]}; None if
-    there are none.
+    """The samples in a run's folder, for its result: {"begin": s since 1970, "interval": s, "nodes": [...], "devices":
+    [...]}; None if there are none.
 
-    Each device: its name, lists "utilisation" (%) and "memory" (bytes), of MOST samples at most, and "energy" in J or None.
-    Each node: its name, "running", how many processes were computing or waited for a core (mean), and "cores" that it has.
+    Each device: its name, lists "utilisation" (%) and "memory" (bytes), of MOST samples at most, and "energy" in J or
+    None. Each node: its name, "running", how many processes were computing or waited for a core (mean), and "cores"
+    that it has.
     """
     found, of_nodes, begin, interval = [], [], None, INTERVAL
     for path in sorted(Path(folder).glob("usage_*.jsonl")):
@@ -192,7 +209,14 @@ def read(folder):
         for number, name in enumerate(head["devices"]):
             columns = [[sample["devices"][number][column] for sample in samples] for column in range(3)]
             energy = None if columns[2][0] is None else round(columns[2][-1] - columns[2][0], 1)
-            found.append({"name": f"{head['node']}: {name}", "utilisation": _means(columns[0], together), "memory": _means(columns[1], together), "energy": energy})
+            found.append(
+                {
+                    "name": f"{head['node']}: {name}",
+                    "utilisation": _means(columns[0], together),
+                    "memory": _means(columns[1], together),
+                    "energy": energy,
+                }
+            )
     return {"begin": begin, "interval": interval, "nodes": of_nodes, "devices": found} if found else None
 
 

@@ -15,7 +15,8 @@ class WatchError(OneSentence, OSError):
 
 
 def watch(output=None, interval=2, count=None, say=print):
-    """Say how busy each device is, every `interval` seconds, `count` times or until Ctrl-C; also into the file `output`. Raises WatchError."""
+    """Say how busy each device is, every `interval` seconds, `count` times or until Ctrl-C; also into the file
+    `output`. Raises WatchError."""
     of_devices = usage.devices()
     try:
         samples = usage.Samples(output, of_devices, interval) if output else None
@@ -34,17 +35,26 @@ def watch(output=None, interval=2, count=None, say=print):
             seen.append(sample)
     except SystemExit:  # how Ctrl-C ends commands
         for name, *of_device in zip(of_devices.names, *seen):
-            say(f"{name}: {statistics.fmean(one[0] for one in of_device):.0f} % busy on average, {max(one[1] for one in of_device) / 2**20:,.0f} MB at most")
+            say(
+                f"{name}: {statistics.fmean(one[0] for one in of_device):.0f} % busy on average,"
+                f" {max(one[1] for one in of_device) / 2**20:,.0f} MB at most"
+            )
         raise
 
 
 def table(names, sample, before, interval, limits=None):
-    """A sample as lines: utilisation, memory (of how much, by `limits` in bytes or None), and power if the device reports its energy."""
+    """A sample as lines: utilisation, memory (of how much, by `limits` in bytes or None), and power if the device
+    reports its energy."""
     limits = [f" / {limit / 2**20:,.0f} MB" if limit else "" for limit in limits or [None] * len(names)]
     wider = max(map(len, limits))
     width = max(map(len, names))
-    lines = [f"{time.strftime('%H:%M:%S'):{width}}  utilisation       memory{' ' * wider}{'    power' * (sample[0][2] is not None)}".rstrip()]
+    lines = [
+        f"{time.strftime('%H:%M:%S'):{width}}  utilisation      "
+        f" memory{' ' * wider}{'    power' * (sample[0][2] is not None)}".rstrip()
+    ]
     for index, (name, (utilisation, memory, energy)) in enumerate(zip(names, sample)):
         power = f"{(energy - before[index][2]) / interval:6.0f} W" if energy is not None and before else ""
-        lines.append(f"{name:{width}}  {utilisation:9.0f} %  {memory / 2**20:8,.0f} MB{limits[index]:{wider}} {power}".rstrip())
+        lines.append(
+            f"{name:{width}}  {utilisation:9.0f} %  {memory / 2**20:8,.0f} MB{limits[index]:{wider}} {power}".rstrip()
+        )
     return lines

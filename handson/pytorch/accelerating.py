@@ -1,4 +1,5 @@
-"""Accelerate for the script of the unit 07_frameworks; it is in the second environment, and imported when it is asked for."""
+"""Accelerate for the script of the unit 07_frameworks; it is in the second environment, and imported when it is asked
+for."""
 
 import os
 
@@ -7,9 +8,11 @@ from handson.pytorch import devices, extensions
 
 
 def accelerator(comm, args):
-    """Accelerate's Accelerator for this rank, on its GPU. It takes the process group that is there. Raises NoFrameworks.
+    """Accelerate's Accelerator for this rank, on its GPU. It takes the process group that is there. Raises
+    NoFrameworks.
 
-    Under mpiexec, Accelerate asks for MASTER_ADDR and MASTER_PORT also where a group is there already; nothing is sent to them.
+    Under mpiexec, Accelerate asks for MASTER_ADDR and MASTER_PORT also where a group is there already; nothing is sent
+    to them.
     """
     frameworks.add()
     from accelerate import Accelerator
@@ -19,7 +22,9 @@ def accelerator(comm, args):
     os.environ.setdefault("MASTER_PORT", "29500")
     gpu = args.gpu[comm.intra_rank]
     device = devices.use(gpu)
-    return Accelerator(cpu=device.type == "cpu", kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)])
+    return Accelerator(
+        cpu=device.type == "cpu", kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)]
+    )
 
 
 def evaluator(loader, model, prepare):

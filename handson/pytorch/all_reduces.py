@@ -11,10 +11,10 @@ import torch.distributed as dist
 
 from handson.errors import OneSentence
 from handson.files import written_aside
-from handson.pytorch import wire
+from handson.pytorch import messages
 from handson.pytorch.communicator import meet
 from handson.pytorch.workers import TIMEOUT
-from handson.training import identity, options, watchdog
+from handson.training import identity, options, progress
 
 SIZES = [4**power for power in range(2, 12)]  # numbers of 4 bytes: 64 B to 16 MB
 SHARE = 0.2  # seconds for the repetitions of one size
@@ -26,16 +26,31 @@ class WrongSum(OneSentence):
 
 
 def measure(algorithms):
-    """The main program of a script of all-reduces: time each of `algorithms` (name -> function of a tensor), and write all_reduce.json.
+    """The main program of a script of all-reduces: time each of `algorithms` (name -> function of a tensor), and write
+    all_reduce.json.
 
-    The file holds {"ranks": N, "rows": [{"algorithm", "bytes", "seconds" (median; of the slowest rank), "messages", "sent" (bytes; both for
-    each rank)}]}. A sum that is wrong ends all ranks with a sentence.
+    The file holds {"ranks": N, "rows": [{"algorithm", "bytes", "seconds" (median; of the slowest rank), "messages",
+    "sent" (bytes; both for each rank)}]}. A sum that is wrong ends all ranks with a sentence.
     """
-    parser = options.OneSentenceParser(description="Time all-reduces of growing size.", formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser = options.OneSentenceParser(
+        description="Time all-reduces of growing size.", formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
     add = parser.add_argument
     add("-g", "--gpu", type=options.gpu_ids, metavar="IDS", help="accepted as by the training scripts; not used")
-    add("--largest", type=options.positive(int, 1 << 30), default=4 * SIZES[-1], metavar="BYTES", help="size of the largest message")
-    add("--patience", type=options.natural, default=30, metavar="SECONDS", help="end ranks that finish no all-reduce for so long; 0: never")
+    add(
+        "--largest",
+        type=options.positive(int, 1 << 30),
+        default=4 * SIZES[-1],
+        metavar="BYTES",
+        help="size of the largest message",
+    )
+    add(
+        "--patience",
+        type=options.natural,
+        default=30,
+        metavar="SECONDS",
+        help="end ranks that finish no all-reduce for so long; 0: never",
+    )
     _, script, track = identity.of(sys.argv[0])
     options.add_out(parser, script, track)
     args = parser.parse_args()
@@ -60,11 +75,11 @@ def timed(name, all_reduce, numbers, comm):
     mine = torch.randn(numbers, generator=torch.Generator().manual_seed(comm.rank))
     right = mine.clone()
     dist.all_reduce(right)
-    wire.sent.clear()
+    messages.sent.clear()
     found = mine.clone()
-    with wire.lengths_compared(dist.PrefixStore(f"{name} {numbers}", comm.store), comm.rank):
+    with messages.lengths_compared(dist.PrefixStore(f"{name} {numbers}", comm.store), comm.rank):
         all_reduce(found)
-    counted = comm.allgather([wire.sent["messages"], wire.sent["bytes"]])
+    counted = comm.allgather([messages.sent["messages"], messages.sent["bytes"]])
     off = (found - right).abs().max().item()
     worst = max(comm.allgather(off))
     if not worst <= WRONG * comm.size:
@@ -77,7 +92,11 @@ def timed(name, all_reduce, numbers, comm):
         start = time.perf_counter()
         all_reduce(again)
         times.append(time.perf_counter() - start)
-        watchdog.progress()
+        progress.progress()
         go_on.fill_(float(time.perf_counter() - begin < SHARE or len(times) < 3))
         dist.broadcast(go_on, 0)
-    return {"seconds": max(comm.allgather(statistics.median(times))), "messages": [one for one, _ in counted], "sent": [one for _, one in counted]}
+    return {
+        "seconds": max(comm.allgather(statistics.median(times))),
+        "messages": [one for one, _ in counted],
+        "sent": [one for _, one in counted],
+    }

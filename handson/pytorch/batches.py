@@ -9,13 +9,16 @@ from handson.errors import TrackError
 
 
 class EpochBatches(Sampler):
-    """A batch sampler over shard `rank` of the shards with the given `lengths` (images); one worker is ``[len(dataset)], 0``.
+    """A batch sampler over shard `rank` of the shards with the given `lengths` (images); one worker is
+    ``[len(dataset)], 0``.
 
-    Each epoch shuffles the shard anew, in an order that follows from `seed` and `set_epoch` alone, and cuts it into batches
-    of at most `batchsize` images. All workers make the same number of steps, so that no all-reduce waits for a worker that has
-    run out of images; where shards don't divide, batches are a little smaller instead, equal to within one image.
+    Each epoch shuffles the shard anew, in an order that follows from `seed` and `set_epoch` alone, and cuts it into
+    batches of at most `batchsize` images. All workers make the same number of steps, so that no all-reduce waits for a
+    worker that has run out of images; where shards don't divide, batches are a little smaller instead, equal to within
+    one image.
 
-    `totals[i]` is the number of images that all workers together take in step i: what their summed loss must be divided by.
+    `totals[i]` is the number of images that all workers together take in step i: what their summed loss must be divided
+    by.
     """
 
     def __init__(self, lengths, rank, batchsize, seed):

@@ -1,6 +1,8 @@
-"""Checkpoints of runs with several ranks: one file, written aside and renamed, and the one before stays until the next is complete.
+"""Checkpoints of runs with several ranks: one file, written aside and renamed, and the one before stays until the next
+is complete.
 
-A checkpoint has two parts: what is the same on all ranks (the model), and what each rank has for itself (its residuals).
+A checkpoint has two parts: what is the same on all ranks (the model), and what each rank has for itself (its
+residuals).
 """
 
 import contextlib
@@ -32,7 +34,8 @@ def exists(path):
 
 
 def save(path, shared, own, comm):
-    """Write a checkpoint; all ranks call it. shared: the same on all ranks; own: of this rank. Both: dictionaries of tensors and numbers.
+    """Write a checkpoint; all ranks call it. shared: the same on all ranks; own: of this rank. Both: dictionaries of
+    tensors and numbers.
 
     comm: a communicator with `rank`, `gather` and `barrier`. When this returns, the file is complete.
     """
@@ -47,9 +50,11 @@ def save(path, shared, own, comm):
 
 
 def load(path, comm):
-    """(shared, own) of this rank, from the last checkpoint, or the one before if that is damaged; None if there is none. All ranks call it.
+    """(shared, own) of this rank, from the last checkpoint, or the one before if that is damaged; None if there is
+    none. All ranks call it.
 
-    comm: has `rank`, `size` and `allgather`. Raises CheckpointError if no checkpoint is whole, or it is of another number of ranks.
+    comm: has `rank`, `size` and `allgather`. Raises CheckpointError if no checkpoint is whole, or it is of another
+    number of ranks.
     """
     found, problems = None, []
     for candidate in (Path(path), before(path)):
@@ -63,13 +68,17 @@ def load(path, comm):
             problems.append(f"rank {everywhere.index(problem)}: {problem}")
     if found is None:
         if problems:
-            raise CheckpointError(f"{problems[0]}; there is no whole checkpoint before it: delete {path}*, and begin anew")
+            raise CheckpointError(
+                f"{problems[0]}; there is no whole checkpoint before it: delete {path}*, and begin anew"
+            )
         return None
     for problem in problems if comm.rank == 0 else ():
         print(f"{problem}: the checkpoint before it is used", file=sys.stderr, flush=True)
     if len(found["own"]) != comm.size:
-        raise CheckpointError(f"the checkpoint {candidate} is of {len(found['own'])} ranks, and this run has {comm.size}: "
-                              "each rank needs its own part of it, so start as many")  # fmt: skip
+        raise CheckpointError(
+            f"the checkpoint {candidate} is of {len(found['own'])} ranks, and this run has {comm.size}: "
+            "each rank needs its own part of it, so start as many"
+        )
     return found["shared"], found["own"][comm.rank]
 
 
@@ -87,7 +96,8 @@ def _read(path):
 
 
 def _here(storage, location):
-    """What was on a GPU comes to the GPU of this process; the state of a generator stays where it is needed, on the host."""
+    """What was on a GPU comes to the GPU of this process; the state of a generator stays where it is needed, on the
+    host."""
     return storage if location == "cpu" else storage.cuda()
 
 
@@ -95,12 +105,19 @@ def add_options(parser):
     """Options of train_restarts.py beside those of all training scripts."""
     add = parser.add_argument
     add("--every", type=options.positive(int), default=10, metavar="STEPS", help="steps between two checkpoints (10)")
-    add("--noise", type=options.natural, default=20, metavar="PIXELS", help="standard deviation of the noise on the images, of 255 (20)")
+    add(
+        "--noise",
+        type=options.natural,
+        default=20,
+        metavar="PIXELS",
+        help="standard deviation of the noise on the images, of 255 (20)",
+    )
     parser.set_defaults(size=8, lr=0.03)
 
 
 def check_residuals(residuals, model, path, comm):
-    """All ranks call it after a restart. residuals: bucket -> tensor. Raises CheckpointError if they don't fit the parameters of `model`."""
+    """All ranks call it after a restart. residuals: bucket -> tensor. Raises CheckpointError if they don't fit the
+    parameters of `model`."""
     parameters = sum(parameter.numel() for parameter in model.parameters())
     counts = comm.allgather(sum(residual.numel() for residual in residuals.values()))
     wrong = next((rank for rank, count in enumerate(counts) if count not in (0, parameters)), None)
@@ -113,4 +130,7 @@ def check_residuals(residuals, model, path, comm):
 def say_where(batches, path, comm):
     """Rank 0 prints where a run goes on."""
     if comm.rank == 0:
-        print(f"Going on in epoch {batches.epoch + 1}, after {batches.position} of {batches.samples} images, from {path}", flush=True)
+        print(
+            f"Going on in epoch {batches.epoch + 1}, after {batches.position} of {batches.samples} images, from {path}",
+            flush=True,
+        )

@@ -1,4 +1,5 @@
-"""Data parallelism in one process, with a thread for each GPU: torch.nn.DataParallel, or on virtual GPUs what that is made of."""
+"""Data parallelism in one process, with a thread for each GPU: torch.nn.DataParallel, or on virtual GPUs what that is
+made of."""
 
 import copy
 import os
@@ -11,18 +12,21 @@ from handson.training import virtual_gpus
 
 
 def data_parallel(module, gpus):
-    """`module` with a replica on each of the GPUs with these ids: (N, ...) -> what the module makes of it, computed in as many threads.
+    """`module` with a replica on each of the GPUs with these ids: (N, ...) -> what the module makes of it, computed in
+    as many threads.
 
-    Where there are no GPUs, torch.nn.DataParallel silently runs the module alone; here, its replicas are on virtual GPUs.
+    Where there are no GPUs, torch.nn.DataParallel silently runs the module alone; here, its replicas are on virtual
+    GPUs.
     """
     return nn.DataParallel(module, gpus) if torch.cuda.is_available() else Threads(module, len(gpus))
 
 
 class Threads(nn.Module):
-    """What torch.nn.DataParallel does, without GPUs: replicate, scatter, apply in parallel, gather. Each thread has a core of this process.
+    """What torch.nn.DataParallel does, without GPUs: replicate, scatter, apply in parallel, gather. Each thread has a
+    core of this process.
 
-    DataParallel copies the parameters to the GPUs in each step. Replicas on the cores of one machine share their memory, so this needs no
-    copies, and they are made once. No gradient goes back to the input.
+    DataParallel copies the parameters to the GPUs in each step. Replicas on the cores of one machine share their
+    memory, so this needs no copies, and they are made once. No gradient goes back to the input.
     """
 
     def __init__(self, module, workers):
@@ -37,13 +41,14 @@ class Threads(nn.Module):
         return _OneOperation.apply(self, inputs, *self.module.parameters())
 
     def parallel_apply(self, function, *arguments):
-        """[function(replica, one of each of the lists `arguments`)], for as many replicas as the lists are long, each in a thread."""
+        """[function(replica, one of each of the lists `arguments`)], for as many replicas as the lists are long, each
+        in a thread."""
         return list(self._threads.map(function, self._replicas, *arguments))
 
 
 def replicate(module, number):
-    """Copies of a module. They share the memory of its parameters, and have gradients of their own. The first one also shares its buffers, as
-    in DataParallel: what the others note there, such as running statistics, is lost."""
+    """Copies of a module. They share the memory of its parameters, and have gradients of their own. The first one also
+    shares its buffers, as in DataParallel: what the others note there, such as running statistics, is lost."""
     replicas = []
     for _ in range(number):
         alike = {id(parameter): parameter.detach().requires_grad_() for parameter in module.parameters()}
@@ -53,14 +58,17 @@ def replicate(module, number):
 
 
 class _OneOperation(torch.autograd.Function):
-    """Forward and backward of all replicas, as one operation on the module's parameters. The threads of autograd, one for each GPU, go backward
-    by themselves; a machine without GPUs has one, so the replicas' threads do it."""
+    """Forward and backward of all replicas, as one operation on the module's parameters. The threads of autograd, one
+    for each GPU, go backward by themselves; a machine without GPUs has one, so the replicas' threads do it."""
 
     @staticmethod
     def forward(ctx, parallel, inputs, *parameters):
         ctx.parallel = parallel
         with torch.enable_grad():
-            ctx.outputs = parallel.parallel_apply(lambda replica, part: replica(part), inputs.chunk(len(parallel._replicas)))  # scatter
+            # scatter
+            ctx.outputs = parallel.parallel_apply(
+                lambda replica, part: replica(part), inputs.chunk(len(parallel._replicas))
+            )
         return torch.cat([output.detach() for output in ctx.outputs])  # gather
 
     @staticmethod

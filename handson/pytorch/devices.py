@@ -3,7 +3,7 @@
 import torch
 
 from handson.errors import TrackError
-from handson.pytorch import memory
+from handson.pytorch import memory_counter
 from handson.training import virtual_gpus
 
 
@@ -34,9 +34,11 @@ def check(gpus):
 
 
 def use(gpu):
-    """Make this process train on GPU `gpu`, and return the torch device. A virtual GPU pins it to one core, with one thread.
+    """Make this process train on GPU `gpu`, and return the torch device. A virtual GPU pins it to one core, with one
+    thread.
 
-    Where --gpu-memory asks for it, the process counts its tensors from now on. Raises TrackError where the GPU has less memory.
+    Where --gpu-memory asks for it, the process counts its tensors from now on. Raises TrackError where the GPU has less
+    memory.
     """
     if torch.cuda.is_available():
         torch.cuda.set_device(gpu)
@@ -45,18 +47,18 @@ def use(gpu):
         torch.set_num_threads(1)
         virtual_gpus.pin(gpu)
         device = torch.device("cpu")
-    memory.begin(device, gpu)
+    memory_counter.begin(device, gpu)
     return device
 
 
 def use_all(gpus):
-    """Make this process train on all of these GPUs, and return the torch device of the first. Of virtual GPUs it has their cores; an operation has
-    one thread."""
+    """Make this process train on all of these GPUs, and return the torch device of the first. Of virtual GPUs it has
+    their cores; an operation has one thread."""
     if torch.cuda.is_available():
         return use(gpus[0])
     torch.set_num_threads(1)
     virtual_gpus.share(gpus)
-    memory.begin(torch.device("cpu"), gpus[0])
+    memory_counter.begin(torch.device("cpu"), gpus[0])
     return torch.device("cpu")
 
 
@@ -66,7 +68,8 @@ def place(gpu):
 
 
 def describe(gpus, places=None):
-    """Words for the output: the devices of workers on `gpus`, at `places` ((machine, place) of each; all on this one by default)."""
+    """Words for the output: the devices of workers on `gpus`, at `places` ((machine, place) of each; all on this one by
+    default)."""
     check(gpus)
     places = places or [("here", place(gpu)) for gpu in gpus]
     if not torch.cuda.is_available():
@@ -88,6 +91,7 @@ def library(backend):
 
 
 def backend(places):
-    """The communication library for workers at `places` (GPU ids, or (machine, place)): NCCL if each has a GPU of its own, else gloo."""
+    """The communication library for workers at `places` (GPU ids, or (machine, place)): NCCL if each has a GPU of its
+    own, else gloo."""
     shared = len(set(places)) < len(places)
     return "gloo" if shared or not torch.cuda.is_available() else "cpu:gloo,cuda:nccl"

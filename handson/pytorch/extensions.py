@@ -1,4 +1,5 @@
-"""Extensions of pytorch-pfn-extras with what the course needs beside: exact means, and output that can be read in a file."""
+"""Extensions of pytorch-pfn-extras with what the course needs beside: exact means, and output that can be read in a
+file."""
 
 import json
 import time
@@ -10,7 +11,7 @@ from pytorch_pfn_extras.training import extension, extensions
 
 from handson.profiling.timeline import EVALUATION
 from handson.pytorch.workers import stop_together
-from handson.training import step_times, watchdog
+from handson.training import progress, step_times
 from handson.training.banner import COLUMNS, TableOutput, on_terminal
 
 
@@ -20,11 +21,12 @@ def accuracy(outputs, labels):
 
 
 class Evaluator(extensions.Evaluator):
-    """Loss and accuracy on the test set, as means over images; pfn-extras' own gives a short last batch too much weight.
+    """Loss and accuracy on the test set, as means over images; pfn-extras' own gives a short last batch too much
+    weight.
 
-    `prepare(images, labels)` brings a batch to the device. With `all_ranks`, each rank brings its own part of the test set, and
-    the sums are added up over the ranks: the result doesn't depend on how many there are, nor on who has how many images.
-    `seconds` is the time spent here so far.
+    `prepare(images, labels)` brings a batch to the device. With `all_ranks`, each rank brings its own part of the test
+    set, and the sums are added up over the ranks: the result doesn't depend on how many there are, nor on who has how
+    many images. `seconds` is the time spent here so far.
     """
 
     def __init__(self, loader, model, prepare, all_ranks=False):
@@ -44,7 +46,7 @@ class Evaluator(extensions.Evaluator):
             loss_sum += F.cross_entropy(outputs, labels, reduction="sum").double()
             correct += (outputs.argmax(dim=1) == labels).sum()
             images_seen += len(labels)
-            watchdog.progress()
+            progress.progress()
         model.train()
         sums = torch.tensor([loss_sum, correct, images_seen], dtype=torch.float64)
         if self.all_ranks:
@@ -58,7 +60,8 @@ class AllreducePersistent(extension.Extension):
     """Average what the model keeps beside its parameters (batch normalisation's running statistics) over all ranks.
 
     Each worker normalises with the statistics of its own batches, so these differ; averaged once an epoch, before the
-    evaluation and the snapshot, they are the same everywhere. ChainerMN has an extension of this name for the same purpose.
+    evaluation and the snapshot, they are the same everywhere. ChainerMN has an extension of this name for the same
+    purpose.
     """
 
     trigger = 1, "epoch"
@@ -79,10 +82,11 @@ class AllreducePersistent(extension.Extension):
 
 
 def add_reports(manager, evaluator, model, everywhere=False):
-    """Let rank 0 evaluate after each epoch (`everywhere`: every rank), keep a log, print the lecture's table, and write snapshots.
+    """Let rank 0 evaluate after each epoch (`everywhere`: every rank), keep a log, print the lecture's table, and write
+    snapshots.
 
-    A snapshot is `snapshot_epoch_<n>` in the output folder, written aside and renamed. A terminal shows the progress, too. With several
-    ranks, what `model` keeps beside its parameters is averaged first (AllreducePersistent).
+    A snapshot is `snapshot_epoch_<n>` in the output folder, written aside and renamed. A terminal shows the progress,
+    too. With several ranks, what `model` keeps beside its parameters is averaged first (AllreducePersistent).
     """
     if dist.is_initialized():
         manager.extend(AllreducePersistent(model))
@@ -110,12 +114,17 @@ def resume(manager, path, device):
         snapshot = torch.load(path, map_location=device, weights_only=True)
         last = json.loads(snapshot["extensions"]["LogReport"]["extension"]["_log"])[-1]
         if last["iteration"] != last["epoch"] * manager._iters_per_epoch:
-            problem = f"--resume: {path} is of a run with another data set, batch size or number of workers; use its options"
+            problem = (
+                f"--resume: {path} is of a run with another data set, batch size or number of workers; use its options"
+            )
         elif last["epoch"] >= manager.max_epochs:
             problem = f"--resume: {path} is already at epoch {last['epoch']}; ask for more with -e"
         else:
             manager.load_state_dict(snapshot)
     except Exception:  # a foreign or damaged file can fail in any way
-        problem = f"--resume: {path} is damaged, or no snapshot of this training; give a snapshot_epoch_N of this task and track"
+        problem = (
+            f"--resume: {path} is damaged, or no snapshot of this training; give a snapshot_epoch_N of this task and"
+            " track"
+        )
     stop_together(problem)
     return manager.epoch

@@ -1,4 +1,5 @@
-"""How much memory a network and its optimizer take, by formulas: what `python -m handson memory` shows beside what was counted."""
+"""How much memory a network and its optimizer take, by formulas: what `python -m handson memory` shows beside what was
+counted."""
 
 import torch
 
@@ -12,8 +13,8 @@ STATES = {  # optimizer -> how many numbers of its state belong to each paramete
 
 
 def predicted(parameters, optimizers, buckets=0):
-    """The bytes of each of gpu_memory.PARTS; None where there is no formula. parameters: with the buffers; buckets: what
-    DistributedDataParallel keeps of gradients beside the gradients themselves, in bytes."""
+    """The bytes of each of gpu_memory.PARTS; None where there is no formula. parameters: with the buffers; buckets:
+    what DistributedDataParallel keeps of gradients beside the gradients themselves, in bytes."""
     states = [state(optimizer) for optimizer in optimizers]
     return {
         "parameters": sum(map(size, parameters)),
@@ -33,9 +34,18 @@ def state(optimizer):
     states = STATES.get(type(optimizer))
     if states is None:
         return None
-    return sum(states(group) * size(parameter) for group in optimizer.param_groups for parameter in group["params"] if parameter.requires_grad)
+    return sum(
+        states(group) * size(parameter)
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+        if parameter.requires_grad
+    )
 
 
 def buckets(replica):
     """The bytes of the buckets of a DistributedDataParallel: 0 if its gradients are views of them."""
-    return 0 if replica.gradient_as_bucket_view else sum(parameter.nbytes for parameter in replica.parameters() if parameter.requires_grad)
+    return (
+        0
+        if replica.gradient_as_bucket_view
+        else sum(parameter.nbytes for parameter in replica.parameters() if parameter.requires_grad)
+    )

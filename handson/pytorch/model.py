@@ -1,4 +1,5 @@
-"""The network that all tasks train: small enough for one core, convolutional and normalised as those that need clusters."""
+"""The network that all tasks train: small enough for one core, convolutional and normalised as those that need
+clusters."""
 
 from torch import nn
 
@@ -25,7 +26,8 @@ class ConvNet(nn.Sequential):
 
 
 class WideNet(nn.Sequential):
-    """Images (N, 3, H, W) to class scores (N, classes), most of its 136,000 parameters in one dense layer: much to send for what it computes."""
+    """Images (N, 3, H, W) to class scores (N, classes), most of its 136,000 parameters in one dense layer: much to send
+    for what it computes."""
 
     def __init__(self, classes=10):
         super().__init__(
@@ -41,7 +43,8 @@ class WideNet(nn.Sequential):
 
 
 class DeepNet(nn.Sequential):
-    """Images (N, 3, H, W) to class scores (N, classes), with 12 equal layers of 148 KB: their gradients fill buckets of many sizes."""
+    """Images (N, 3, H, W) to class scores (N, classes), with 12 equal layers of 148 KB: their gradients fill buckets of
+    many sizes."""
 
     def __init__(self, classes=10):
         inner = [conv_block(64, 64, kernel=3, stride=1) for _ in range(12)]
@@ -50,8 +53,8 @@ class DeepNet(nn.Sequential):
 
 
 class SmallNet(nn.Sequential):
-    """Images (N, channels, H, W) of pixels from 0 to 255 to class scores (N, classes). It normalises nothing, so that the gradients of a
-    batch are the sum of its images' gradients, however many workers share them."""
+    """Images (N, channels, H, W) of pixels from 0 to 255 to class scores (N, classes). It normalises nothing, so that
+    the gradients of a batch are the sum of its images' gradients, however many workers share them."""
 
     def __init__(self, shape, classes=10):
         channels, height, width = shape

@@ -1,5 +1,5 @@
-"""What products.py, products_dtensor.py and mesh.py (unit model_parallel) need beside their lessons: parts of layers, refusals of what can't be
-divided, and a comparison of the network that they split with the whole one."""
+"""What products.py, products_dtensor.py and mesh.py (unit model_parallel) need beside their lessons: parts of layers,
+refusals of what can't be divided, and a comparison of the network that they split with the whole one."""
 
 import argparse
 import copy
@@ -20,7 +20,7 @@ from handson.pytorch.communicator import meet
 from handson.pytorch.memory_formulas import size
 from handson.pytorch.transformer import Transformer
 from handson.pytorch.workers import TIMEOUT
-from handson.training import identity, options, watchdog
+from handson.training import identity, options, progress
 
 STEPS, IMAGES, RATE = 3, 16, 0.1  # of the comparison: steps of SGD, images in each, learning rate
 
@@ -45,31 +45,46 @@ def check_heads(heads, ranks):
 
 
 def ranks_of_a_node(comm):
-    """How many ranks each node has. Raises TrackError where they are not equally many, or where the ranks of a node do not follow each other."""
+    """How many ranks each node has. Raises TrackError where they are not equally many, or where the ranks of a node do
+    not follow each other."""
     nodes = comm.allgather(current_node())
     counts = Counter(nodes)
     if len(set(counts.values())) > 1:
         shown = ", ".join(f"{count} on {node}" for node, count in counts.items())
-        raise TrackError(f"the ranks are no mesh ({shown}): give each node equally many, with mpiprocs in `select`", True)
+        raise TrackError(
+            f"the ranks are no mesh ({shown}): give each node equally many, with mpiprocs in `select`", True
+        )
     if nodes != list(counts.elements()):
-        raise TrackError(f"the ranks are on {', '.join(nodes)}: those of a node must follow each other, so sort the lines of the hostfile", True)
+        raise TrackError(
+            f"the ranks are on {', '.join(nodes)}: those of a node must follow each other, so sort the lines of the"
+            " hostfile",
+            True,
+        )
     return comm.size // len(counts)
 
 
 def compare(split):
-    """The main program of a script that splits a network: train the whole one and the split one alike, print both losses, and write them
-    into products.json.
+    """The main program of a script that splits a network: train the whole one and the split one alike, print both
+    losses, and write them into products.json.
 
     split(model): splits a Transformer among all ranks, in place.
     """
     shown = argparse.ArgumentDefaultsHelpFormatter
-    parser = options.OneSentenceParser(description="Compare a network that is split with the whole one.", formatter_class=shown)
+    parser = options.OneSentenceParser(
+        description="Compare a network that is split with the whole one.", formatter_class=shown
+    )
     add = parser.add_argument
     add("-g", "--gpu", type=options.gpu_ids, metavar="IDS", help="accepted as by the training scripts; not used")
     add("--width", type=options.positive(int, 4096), default=128, metavar="N", help="numbers for each token")
     add("--heads", type=options.positive(int, 64), default=4, metavar="N", help="heads of each attention")
     add("--blocks", type=options.positive(int, 64), default=2, metavar="N", help="blocks of the transformer")
-    add("--patience", type=options.natural, default=30, metavar="SECONDS", help="end ranks that wait for so long; 0: never")
+    add(
+        "--patience",
+        type=options.natural,
+        default=30,
+        metavar="SECONDS",
+        help="end ranks that wait for so long; 0: never",
+    )
     _, script, track = identity.of(sys.argv[0])
     options.add_out(parser, script, track)
     args = parser.parse_args()
@@ -92,20 +107,26 @@ def compare(split):
 
 
 def trained(model):
-    """Make some steps, with the same images for each model. Returns the losses, the all-reduces in the last step, and the bytes of this
-    rank's parameters."""
+    """Make some steps, with the same images for each model. Returns the losses, the all-reduces in the last step, and
+    the bytes of this rank's parameters."""
     chance, optimizer, found = torch.Generator().manual_seed(1), torch.optim.SGD(model.parameters(), RATE), {}
     for step in range(STEPS):
-        images, labels = torch.randn(IMAGES, 3, 8, 8, generator=chance, requires_grad=True), torch.randint(10, (IMAGES,), generator=chance)
+        images, labels = (
+            torch.randn(IMAGES, 3, 8, 8, generator=chance, requires_grad=True),
+            torch.randint(10, (IMAGES,), generator=chance),
+        )
         optimizer.zero_grad()
         with CommDebugMode() as forward:
             loss = F.cross_entropy(model(images), labels)
         with CommDebugMode() as backward:
             loss.backward()
         optimizer.step()
-        watchdog.progress()
+        progress.progress()
         found[f"loss of step {step + 1}"] = loss.item()
-    found["all-reduces in forward"], found["all-reduces in backward"] = forward.get_total_counts(), backward.get_total_counts()
+    found["all-reduces in forward"], found["all-reduces in backward"] = (
+        forward.get_total_counts(),
+        backward.get_total_counts(),
+    )
     return found | {"KB of parameters": round(sum(map(size, model.parameters())) / 1000)}
 
 

@@ -1,5 +1,5 @@
-"""What the pipelines of unit model_parallel need beside their lessons: what is refused before anybody waits, when each operation was done, and
-how a step of PyTorch's own pipelines is called."""
+"""What the pipelines of unit model_parallel need beside their lessons: what is refused before anybody waits, when each
+operation was done, and how a step of PyTorch's own pipelines is called."""
 
 import json
 import time
@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from handson.files import written_aside
 from handson.pipelines import Operation, division_problem, schedule_problem
-from handson.pytorch import wire
+from handson.pytorch import messages
 from handson.pytorch.workers import stop_together
 from handson.training.transformer_options import add_pipeline as add_options  # noqa: F401 - for the script
 
@@ -19,24 +19,26 @@ _done = None  # [name, begin, end] of each operation of this rank's step, while 
 
 
 def check(schedule, layers, batchsize, micro_batches):
-    """End all ranks with a sentence where the schedule (a list of operations for each rank) cannot be carried out, or where the layers or the
-    batch cannot be divided. All ranks call it."""
-    stop_together(division_problem(len(schedule), layers, batchsize, micro_batches) or schedule_problem(schedule, micro_batches))
+    """End all ranks with a sentence where the schedule (a list of operations for each rank) cannot be carried out, or
+    where the layers or the batch cannot be divided. All ranks call it."""
+    stop_together(
+        division_problem(len(schedule), layers, batchsize, micro_batches) or schedule_problem(schedule, micro_batches)
+    )
 
 
 @contextmanager
 def noted(name):
     """The time of the operation `name` of this rank, without what it waits at its begin for a message."""
-    begin, waited = time.perf_counter(), wire.waited["seconds"]
+    begin, waited = time.perf_counter(), messages.waited["seconds"]
     yield
     if _done is not None:
-        _done.append([name, begin + wire.waited["seconds"] - waited, time.perf_counter()])
+        _done.append([name, begin + messages.waited["seconds"] - waited, time.perf_counter()])
 
 
 @contextmanager
 def measured(comm, out, schedule):
-    """Have the operations of one step noted, and write them into the run's folder: {"schedule", "operations": [[stage, name, begin, end]]},
-    in seconds since all ranks began. All ranks call it together."""
+    """Have the operations of one step noted, and write them into the run's folder: {"schedule", "operations": [[stage,
+    name, begin, end]]}, in seconds since all ranks began. All ranks call it together."""
     global _done
     comm.barrier()
     _done, begin = [], time.perf_counter()
@@ -47,13 +49,16 @@ def measured(comm, out, schedule):
         _done = None
     everybodys = comm.gather(mine)
     if comm.rank == 0:
-        operations = sorted((Operation(*one) for of_rank in everybodys for one in of_rank), key=lambda operation: operation.begin)
+        operations = sorted(
+            (Operation(*one) for of_rank in everybodys for one in of_rank), key=lambda operation: operation.begin
+        )
         with written_aside(out / FILE) as file:
             file.write(json.dumps({"schedule": schedule, "operations": operations}).encode())
 
 
 def torch_step(schedule, images, labels):
-    """One step of a schedule of torch.distributed.pipelining, whose stages are the ranks: the batch's mean loss on the last rank, 0 elsewhere."""
+    """One step of a schedule of torch.distributed.pipelining, whose stages are the ranks: the batch's mean loss on the
+    last rank, 0 elsewhere."""
     losses, last = [], dist.get_world_size() - 1
     inputs = (images,) if dist.get_rank() == 0 else ()
     schedule.step(*inputs, **({"target": labels, "losses": losses} if dist.get_rank() == last else {}))

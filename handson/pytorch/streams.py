@@ -1,4 +1,5 @@
-"""Training from image files, each worker with its part of every batch: for data that fit in no memory, and runs that go on where they stopped."""
+"""Training from image files, each worker with its part of every batch: for data that fit in no memory, and runs that go
+on where they stopped."""
 
 import torch
 from torch.utils.data import Dataset, Sampler
@@ -8,7 +9,8 @@ from handson.training.map_files import MapFile
 
 
 class ImageFiles(Dataset):
-    """The images of a map file as (image, label): float32 (channels, height, width) in [0, 1], and an int. Each is read when it is asked for."""
+    """The images of a map file as (image, label): float32 (channels, height, width) in [0, 1], and an int. Each is read
+    when it is asked for."""
 
     def __init__(self, map_file, classes=None):
         self.files = MapFile(map_file, classes)
@@ -29,12 +31,14 @@ class ImageFiles(Dataset):
 
 
 class Partition(Sampler):
-    """A batch sampler for one of several workers, whose state is two numbers: the epoch, and how many samples of it have been taken.
+    """A batch sampler for one of several workers, whose state is two numbers: the epoch, and how many samples of it
+    have been taken.
 
-    Every epoch goes through all samples once, in an order that follows from `seed` and the epoch alone. All workers together take at most
-    `batchsize` of the next ones in a step (`total` of them), each worker its part: equal to within one sample, for any number of workers.
-    The state is the same on all workers, and suits any number of them. It is exact after each batch if the DataLoader has no processes of
-    its own (num_workers=0), because those fetch batches in advance.
+    Every epoch goes through all samples once, in an order that follows from `seed` and the epoch alone. All workers
+    together take at most `batchsize` of the next ones in a step (`total` of them), each worker its part: equal to
+    within one sample, for any number of workers. The state is the same on all workers, and suits any number of them. It
+    is exact after each batch if the DataLoader has no processes of its own (num_workers=0), because those fetch batches
+    in advance.
     """
 
     def __init__(self, samples, batchsize, partitions=1, partition=0, seed=0, shuffle=True):
@@ -42,7 +46,10 @@ class Partition(Sampler):
         if samples < partitions:
             raise TrackError(f"{partitions} workers are more than the {samples} images; use fewer workers")
         if batchsize < partitions:
-            raise TrackError(f"a batch of {batchsize} images is too small for {partitions} workers: each needs an image in every step")
+            raise TrackError(
+                f"a batch of {batchsize} images is too small for {partitions} workers: each needs an image in every"
+                " step"
+            )
         self.samples, self.batchsize, self.partitions, self.partition = samples, batchsize, partitions, partition
         self.seed, self.shuffle, self.epoch, self.position, self.total = seed, shuffle, 0, 0, 0
 
@@ -69,7 +76,9 @@ class Partition(Sampler):
             return torch.arange(self.samples)
         if getattr(self, "_of", None) != (self.seed, self.epoch):  # kept for the epoch: 8 bytes a sample
             self._of = self.seed, self.epoch
-            self._shuffled = torch.randperm(self.samples, generator=torch.Generator().manual_seed(1_000_003 * self.seed + self.epoch))
+            self._shuffled = torch.randperm(
+                self.samples, generator=torch.Generator().manual_seed(1_000_003 * self.seed + self.epoch)
+            )
         return self._shuffled
 
     def state_dict(self):
@@ -87,4 +96,6 @@ class Partition(Sampler):
 def check(partitions, partition):
     """Raises TrackError for a partition that there is not."""
     if not 0 <= partition < partitions:
-        raise TrackError(f"there is no partition {partition} of {partitions}: they are numbered from 0 to {partitions - 1}")
+        raise TrackError(
+            f"there is no partition {partition} of {partitions}: they are numbered from 0 to {partitions - 1}"
+        )

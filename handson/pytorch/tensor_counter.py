@@ -1,4 +1,5 @@
-"""Counts the bytes of all tensors by what they hold, and refuses those beyond a limit. `handson.pytorch.memory` adds what networks hold."""
+"""Counts the bytes of all tensors by what they hold, and refuses those beyond a limit. `handson.pytorch.memory_counter`
+adds what networks hold."""
 
 import functools
 import math
@@ -14,7 +15,8 @@ from handson.training import gpu_memory
 from handson.training.gpu_memory import PARTS
 
 RESIZING = ("resize_", "resize_as_")  # operations on a tensor that is there already
-REFUSED = re.compile(r"tried to allocate ([0-9.]+) ?(?:([kmgt])i)?b", re.IGNORECASE)  # by torch's allocators, for CPUs and for GPUs
+# by torch's allocators, for CPUs and for GPUs
+REFUSED = re.compile(r"tried to allocate ([0-9.]+) ?(?:([kmgt])i)?b", re.IGNORECASE)
 
 
 class OutOfMemory(gpu_memory.OutOfMemory, torch.OutOfMemoryError):
@@ -22,11 +24,13 @@ class OutOfMemory(gpu_memory.OutOfMemory, torch.OutOfMemoryError):
 
 
 class TensorCounter(TorchDispatchMode):
-    """`in_use`: bytes of each of PARTS now, `total` their sum; `peak`: the same when the sum was `highest`; `most`: the most of each part at
-    any moment. What operations make counts as `making`, one of PARTS, until `count` says what it is."""
+    """`in_use`: bytes of each of PARTS now, `total` their sum; `peak`: the same when the sum was `highest`; `most`: the
+    most of each part at any moment. What operations make counts as `making`, one of PARTS, until `count` says what it
+    is."""
 
     def __init__(self, limit=math.inf, device="cpu", name="virtual GPU", enforce=True):
-        """limit: bytes; device: the type of those whose tensors count; enforce: refuse tensors beyond the limit, with OutOfMemory."""
+        """limit: bytes; device: the type of those whose tensors count; enforce: refuse tensors beyond the limit, with
+        OutOfMemory."""
         super().__init__()
         self.limit, self.device, self.name, self.enforce = limit, device, name, enforce
         self.in_use = dict.fromkeys(PARTS, 0)
@@ -66,7 +70,14 @@ class TensorCounter(TorchDispatchMode):
     def refusal(self, asked, operation):
         """The OutOfMemory of an operation (torch's, or words) that has asked for so many bytes."""
         self.asked, operation = asked, operation if isinstance(operation, str) else _name(operation)
-        return OutOfMemory(self.name, asked, self.limit, self.in_use, operation, network=self.phase == "build" or self.making == "optimizer")
+        return OutOfMemory(
+            self.name,
+            asked,
+            self.limit,
+            self.in_use,
+            operation,
+            network=self.phase == "build" or self.making == "optimizer",
+        )
 
     def __torch_dispatch__(self, function, types, arguments=(), options=None):
         try:
@@ -90,7 +101,9 @@ class TensorCounter(TorchDispatchMode):
         if not isinstance(tensor, torch.Tensor):
             return ()
         if type(tensor) is not torch.Tensor and is_traceable_wrapper_subclass(tensor):
-            return [storage for name in tensor.__tensor_flatten__()[0] for storage in self._storages(getattr(tensor, name))]
+            return [
+                storage for name in tensor.__tensor_flatten__()[0] for storage in self._storages(getattr(tensor, name))
+            ]
         return (tensor.untyped_storage(),) if tensor.device.type == self.device else ()
 
     def _add(self, storage, part, operation):

@@ -1,5 +1,6 @@
-"""Steps of a small network, alone, in two threads and in two processes; and what one step is made of. ``python -m handson.pytorch.thread_times
-ROUNDS`` prints JSON: the best rates of all rounds. handson.notebook.threads starts it, since a process keeps the number of torch's threads.
+"""Steps of a small network, alone, in two threads and in two processes; and what one step is made of. ``python -m
+handson.pytorch.thread_times ROUNDS`` prints JSON: the best rates of all rounds. handson.notebook.threads starts it,
+since a process keeps the number of torch's threads.
 """
 
 import json
@@ -12,7 +13,8 @@ import torch.multiprocessing as mp
 import torch.nn.functional as F
 from torch import nn
 
-OPERATIONS = ("aten::", "autograd::")  # begin the names of what computes without holding Python's lock; others, such as optimizers, are Python
+# begin the names of what computes without holding Python's lock; others, such as optimizers, are Python
+OPERATIONS = ("aten::", "autograd::")
 STEPS = 20  # of which the profiled one with the median length counts
 
 
@@ -22,11 +24,19 @@ def tiny():
 
 def convolutions():
     return nn.Sequential(
-        nn.Conv2d(3, 16, 3), nn.ReLU(), nn.MaxPool2d(4), nn.Conv2d(16, 32, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(512, 10)
+        nn.Conv2d(3, 16, 3),
+        nn.ReLU(),
+        nn.MaxPool2d(4),
+        nn.Conv2d(16, 32, 3),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(4),
+        nn.Flatten(),
+        nn.Linear(512, 10),
     )
 
 
-KINDS = {"tiny": (tiny, (16, 32), 150), "convolutions": (convolutions, (16, 3, 64, 64), 20)}  # the network, its input's shape, steps to time
+# the network, its input's shape, steps to time
+KINDS = {"tiny": (tiny, (16, 32), 150), "convolutions": (convolutions, (16, 3, 64, 64), 20)}
 
 
 def steps(kind):
@@ -80,7 +90,8 @@ def in_processes(kind, workers):
 
 
 def profiled(kind):
-    """(seconds of a step, [(begin, end) of each operation in it, in seconds since its begin]); operations are inside of others."""
+    """(seconds of a step, [(begin, end) of each operation in it, in seconds since its begin]); operations are inside of
+    others."""
     go, spans = steps(kind), []
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         for _ in range(STEPS):
@@ -89,14 +100,17 @@ def profiled(kind):
     events = [(event.name, event.time_range.start, event.time_range.end) for event in profile.events()]
     spans = sorted(((begin, end) for name, begin, end in events if name == "step"), key=lambda span: span[1] - span[0])
     first, last = spans[len(spans) // 2]
-    inside = sorted((begin, end) for name, begin, end in events if name.startswith(OPERATIONS) and first <= begin and end <= last)
+    inside = sorted(
+        (begin, end) for name, begin, end in events if name.startswith(OPERATIONS) and first <= begin and end <= last
+    )
     return (last - first) / 1e6, [((begin - first) / 1e6, (end - first) / 1e6) for begin, end in inside]
 
 
 def main():
     torch.set_num_threads(1)
     rounds = range(int(sys.argv[1]))
-    rates = {kind: {"2 processes": max(in_processes(kind, 2) for _ in rounds)} for kind in KINDS}  # first: a process with threads is not forked
+    # first: a process with threads is not forked
+    rates = {kind: {"2 processes": max(in_processes(kind, 2) for _ in rounds)} for kind in KINDS}
     for kind, of_kind in rates.items():
         turns = [(in_threads(kind, 1), in_threads(kind, 2)) for _ in rounds]
         of_kind |= dict(zip(("1 thread", "2 threads"), map(max, zip(*turns))))

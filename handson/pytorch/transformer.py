@@ -1,6 +1,7 @@
 """The network of notebook 06_model_parallel: a small transformer that reads an image as a sequence of patches.
 
-It is an nn.Sequential of layers, first the patches, then the blocks, then the head, so that ``model[:3]`` and ``model[3:]`` are two stages of it.
+It is an nn.Sequential of layers, first the patches, then the blocks, then the head, so that ``model[:3]`` and
+``model[3:]`` are two stages of it.
 """
 
 import torch
@@ -9,7 +10,8 @@ from torch.nn import functional as F
 
 
 class Patches(nn.Module):
-    """Images (N, 3, size, size) to a sequence of patches (N, tokens, width), each with its place added; tokens = (size / patch) squared."""
+    """Images (N, 3, size, size) to a sequence of patches (N, tokens, width), each with its place added; tokens = (size
+    / patch) squared."""
 
     def __init__(self, size, patch, width):
         super().__init__()
@@ -17,11 +19,13 @@ class Patches(nn.Module):
         self.place = nn.Parameter(0.02 * torch.randn((size // patch) ** 2, width))
 
     def forward(self, images):
-        return self.project(images).flatten(2).transpose(1, 2).contiguous() + self.place  # contiguous, as messages between stages are
+        # contiguous, as messages between stages are
+        return self.project(images).flatten(2).transpose(1, 2).contiguous() + self.place
 
 
 class Attention(nn.Module):
-    """Each token (N, tokens, width) takes something of every other one; the width is divided among the heads, which know nothing of each other."""
+    """Each token (N, tokens, width) takes something of every other one; the width is divided among the heads, which
+    know nothing of each other."""
 
     def __init__(self, width, heads, dropout=0.0):
         super().__init__()
@@ -74,7 +78,8 @@ class Head(nn.Module):
 
 
 def layers(classes=10, size=8, patch=2, width=128, heads=4, blocks=4, dropout=0.0):
-    """The layers of a Transformer, each made when it is asked for: a stage of a pipeline keeps its own, and never holds all of them."""
+    """The layers of a Transformer, each made when it is asked for: a stage of a pipeline keeps its own, and never holds
+    all of them."""
     yield Patches(size, patch, width)
     for _ in range(blocks):
         yield Block(width, heads, dropout)
@@ -82,7 +87,8 @@ def layers(classes=10, size=8, patch=2, width=128, heads=4, blocks=4, dropout=0.
 
 
 class Transformer(nn.Sequential):
-    """Images (N, 3, size, size) to class scores (N, classes), in blocks + 2 layers, which are those of `layers` with the same options."""
+    """Images (N, 3, size, size) to class scores (N, classes), in blocks + 2 layers, which are those of `layers` with
+    the same options."""
 
     def __init__(self, *arguments, **options):
         super().__init__(*layers(*arguments, **options))

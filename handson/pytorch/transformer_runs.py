@@ -1,12 +1,13 @@
-"""What the training scripts of notebook 06_model_parallel need beside their lessons: options, the network, and the table of a training."""
+"""What the training scripts of notebook 06_model_parallel need beside their lessons: options, the network, and the
+table of a training."""
 
 import torch
 import torch.distributed as dist
 
 from handson.errors import TrackError
 from handson.pytorch import transformer
-from handson.training import compared_methods, data, transformer_options
-from handson.training.compared_methods import one_run, runs  # noqa: F401 - for scripts
+from handson.training import data, method_runs, transformer_options
+from handson.training.method_runs import one_run, runs  # noqa: F401 - for scripts
 from handson.training.transformer_options import add as add_options  # noqa: F401 - for scripts
 from handson.training.transformer_options import add_mesh as add_mesh_options  # noqa: F401 - for scripts
 
@@ -17,7 +18,8 @@ def network(args, classes):
 
 
 def layers(args, classes, numbers):
-    """Those layers of the network whose numbers, from 0 on, are in `numbers`, with the parameters that they have in the whole network.
+    """Those layers of the network whose numbers, from 0 on, are in `numbers`, with the parameters that they have in the
+    whole network.
 
     Raises TrackError.
     """
@@ -30,20 +32,24 @@ def layers(args, classes, numbers):
 
 
 def tokens(args, images):
-    """A tensor with the shape and type of what one layer gives to the next for so many images: (images, tokens, width)."""
+    """A tensor with the shape and type of what one layer gives to the next for so many images: (images, tokens,
+    width)."""
     return torch.empty(images, (args.size // args.patch) ** 2, args.width)
 
 
 def batches(loader, args, device):
-    """The batches of a DataLoader on a device: images (N, 3, size, size) and labels (N,). Raises TrackError where there is none."""
+    """The batches of a DataLoader on a device: images (N, 3, size, size) and labels (N,). Raises TrackError where there
+    is none."""
     if not len(loader):
-        sentence = f"--batchsize {args.batchsize} is more than the images of a rank, so there is no step: take a smaller one"
+        sentence = (
+            f"--batchsize {args.batchsize} is more than the images of a rank, so there is no step: take a smaller one"
+        )
         raise TrackError(sentence, on_all_ranks=True)
     for images, labels in loader:
         yield data.enlarge(images.to(device), args.size), labels.to(device)
 
 
-class Progress(compared_methods.Losses):
+class Progress(method_runs.Losses):
     """The table of a training. All ranks make one, and `add` together."""
 
     def __init__(self, comm, method):

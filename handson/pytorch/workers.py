@@ -1,4 +1,5 @@
-"""One process per GPU of this machine, in the manner of Chainer's MultiprocessParallelUpdater: train_cifar_multi_gpu.py starts its workers here."""
+"""One process per GPU of this machine, in the manner of Chainer's MultiprocessParallelUpdater: train_cifar_multi_gpu.py
+starts its workers here."""
 
 import ctypes
 import logging
@@ -18,7 +19,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from handson.errors import EndTogether, OneSentence, WorkerError, in_a_sentence, say
 from handson.profiling import recording
 from handson.pytorch.batches import check_division
-from handson.training import gpu_memory, step_times, watchdog
+from handson.training import gpu_memory, progress, step_times
 from handson.training.banner import device_names
 from handson.training.worker_processes import deaf_to_ctrl_c, end_with_parent, kill_all
 
@@ -26,29 +27,33 @@ TIMEOUT = timedelta(minutes=5)  # for any one collective; a step takes well unde
 
 
 def _step_ended(optimizer, *_):
-    watchdog.progress()
-    step_times.ended(lambda: sum(parameter.numel() for group in optimizer.param_groups for parameter in group["params"]))
+    progress.progress()
+    step_times.ended(
+        lambda: sum(parameter.numel() for group in optimizer.param_groups for parameter in group["params"])
+    )
 
 
 register_optimizer_step_post_hook(_step_ended)
 
 
 def spawn(worker, args, train_set, test_set):
-    """Run ``worker(rank, meeting, args, train_set, test_set)`` in a process for each id of `args.gpu`, as torch.multiprocessing.spawn does.
+    """Run ``worker(rank, meeting, args, train_set, test_set)`` in a process for each id of `args.gpu`, as
+    torch.multiprocessing.spawn does.
 
-    meeting: the path of a file for init_process_group, through which the ranks find each other; they leave the group together. Returns when
-    all have finished. When one fails, all are stopped, and one sentence names it; Ctrl-C stops them too. Ends with a sentence where the
-    images can't be shared out.
+    meeting: the path of a file for init_process_group, through which the ranks find each other; they leave the group
+    together. Returns when all have finished. When one fails, all are stopped, and one sentence names it; Ctrl-C stops
+    them too. Ends with a sentence where the images can't be shared out.
     """
     size = len(args.gpu)
     print(dict(zip(device_names(size), args.gpu)))
     check_division(len(train_set), size, args.batchsize)
     loopback()
-    logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)  # it would print a line for each process that it stops
+    # it would print a line for each process that it stops
+    logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)
     sys.stdout.flush()
     resource_tracker.ensure_running()  # if the block below started it, it would unblock Ctrl-C
     with tempfile.TemporaryDirectory() as folder:
-        notes = [watchdog.Note(f"{folder}/progress{rank}") for rank in range(size)]
+        notes = [progress.Note(f"{folder}/progress{rank}") for rank in range(size)]
         try:
             with deaf_to_ctrl_c():
                 arguments = worker, notes, f"{folder}/meeting", args, train_set, test_set
@@ -62,30 +67,37 @@ def spawn(worker, args, train_set, test_set):
             if error.exit_code == 2:
                 raise SystemExit(2) from None  # the worker has printed what the user can fix
             how = f"was killed by {error.signal_name}" if error.signal_name else f"ended with status {error.exit_code}"
-            raise WorkerError(f"worker {error.error_index} (GPU {args.gpu[error.error_index]}) {how}; all workers were stopped") from None
+            raise WorkerError(
+                f"worker {error.error_index} (GPU {args.gpu[error.error_index]}) {how}; all workers were stopped"
+            ) from None
         except mp.ProcessRaisedException as error:
             if isinstance(sentence := in_a_sentence(error), OneSentence):
                 raise sentence from None
-            failure = WorkerError(f"worker {error.error_index} (GPU {args.gpu[error.error_index]}) failed; all workers were stopped")
+            failure = WorkerError(
+                f"worker {error.error_index} (GPU {args.gpu[error.error_index]}) failed; all workers were stopped"
+            )
             failure.add_note(error.msg.strip())
             raise failure from None
 
 
 def _end_if_stalled(notes, processes):
-    """End all workers if none of those that still run makes progress, and report where each of them stands. Raises WorkerError."""
-    running = [(rank, note, process.pid) for rank, (note, process) in enumerate(zip(notes, processes)) if process.is_alive()]
+    """End all workers if none of those that still run makes progress, and report where each of them stands. Raises
+    WorkerError."""
+    running = [
+        (rank, note, process.pid) for rank, (note, process) in enumerate(zip(notes, processes)) if process.is_alive()
+    ]
     if not running or not all(note.stalled() for _, note, _ in running):
         return
     for rank, note, pid in running:
-        say(watchdog.sentence(f"worker {rank}", note, pid))
+        say(progress.sentence(f"worker {rank}", note, pid))
     kill_all()
     raise WorkerError("all workers were stopped, as they wait for each other")
 
 
 def _worker(rank, worker, notes, meeting, args, *sets):
     end_with_parent()
-    watchdog.watched_by(notes[rank])
-    watchdog.begin(args.patience)
+    progress.watched_by(notes[rank])
+    progress.begin(args.patience)
     gpu_memory.begin(args)
     try:
         worker(rank, meeting, args, *sets)
@@ -106,14 +118,16 @@ def communicator():
 
 
 def destroy_group():
-    """In place of dist.destroy_process_group(), which sometimes aborts after the work is done: wait for all ranks, then end this process."""
+    """In place of dist.destroy_process_group(), which sometimes aborts after the work is done: wait for all ranks, then
+    end this process."""
     dist.barrier()
     leave(0)
 
 
 @dataclass
 class Communicator:
-    """One rank's view: its number among all ranks (rank) and on its node (intra_rank), how many ranks there are (size)."""
+    """One rank's view: its number among all ranks (rank) and on its node (intra_rank), how many ranks there are
+    (size)."""
 
     rank: int
     size: int
@@ -151,7 +165,8 @@ def loopback():
 
 
 def stop_together(problem):
-    """Called by all ranks: end them all, with status 2, if any has a `problem` (a sentence, or None). One sentence is printed."""
+    """Called by all ranks: end them all, with status 2, if any has a `problem` (a sentence, or None). One sentence is
+    printed."""
     problems = [problem]
     if dist.is_initialized():
         problems = [None] * dist.get_world_size()

@@ -6,14 +6,15 @@ import numpy
 def images_to_accuracy(least, critical, batch):
     """Images that training needs to an accuracy with a total batch of `batch` images: least * (1 + batch / critical).
 
-    least: images with a very small batch; critical: the batch that needs twice as many (McCandlish, Kaplan, Amodei and others, An Empirical
-    Model of Large-Batch Training, arXiv 1812.06162, equation 2.11, in images).
+    least: images with a very small batch; critical: the batch that needs twice as many (McCandlish, Kaplan, Amodei and
+    others, An Empirical Model of Large-Batch Training, arXiv 1812.06162, equation 2.11, in images).
     """
     return least * (1 + numpy.asarray(batch, float) / critical)
 
 
 def critical_batch(batches, images):
-    """(least, critical) of images_to_accuracy, fitted to runs by least squares. critical is infinite where bigger batches need no more images.
+    """(least, critical) of images_to_accuracy, fitted to runs by least squares. critical is infinite where bigger
+    batches need no more images.
 
     batches: total batch of each run; images: that it needed. Raises ValueError where all batches are the same.
     """

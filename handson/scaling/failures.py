@@ -1,4 +1,5 @@
-"""What failures cost: the mean time between failures of N nodes, how often to write a checkpoint, and the useful share of the time."""
+"""What failures cost: the mean time between failures of N nodes, how often to write a checkpoint, and the useful share
+of the time."""
 
 import math
 
@@ -11,12 +12,14 @@ def mean_time(of_node, nodes):
 
 
 def young(checkpoint, between):
-    """Seconds of work between checkpoints of `checkpoint` seconds, with `between` seconds between failures: sqrt(2 C M) (Young, CACM 17, 1974)."""
+    """Seconds of work between checkpoints of `checkpoint` seconds, with `between` seconds between failures: sqrt(2 C M)
+    (Young, CACM 17, 1974)."""
     return math.sqrt(2 * checkpoint * between)
 
 
 def daly(checkpoint, between):
-    """The same to a higher order, also for frequent failures (Daly, Future Generation Computer Systems 22, 2006, equation 37)."""
+    """The same to a higher order, also for frequent failures (Daly, Future Generation Computer Systems 22, 2006,
+    equation 37)."""
     if checkpoint >= 2 * between:
         return between
     ratio = checkpoint / (2 * between)
@@ -24,16 +27,19 @@ def daly(checkpoint, between):
 
 
 def useful_share(interval, checkpoint, between, restart=0.0):
-    """The share of the time in which work is done that stays done: `interval` seconds of work between checkpoints, `restart` seconds after a failure.
+    """The share of the time in which work is done that stays done: `interval` seconds of work between checkpoints,
+    `restart` seconds after a failure.
 
-    Failures come at random with `between` seconds in the mean, also during checkpoints and restarts (Daly 2006, equation 20).
+    Failures come at random with `between` seconds in the mean, also during checkpoints and restarts (Daly 2006,
+    equation 20).
     """
     spent = between * math.exp(restart / between) * math.expm1((interval + checkpoint) / between)
     return interval / spent
 
 
 def simulated_share(interval, checkpoint, between, restart=0.0, segments=20_000, seed=0):
-    """The same by simulation of `segments` intervals: a failure before the end of a checkpoint throws its interval away."""
+    """The same by simulation of `segments` intervals: a failure before the end of a checkpoint throws its interval
+    away."""
     random = numpy.random.default_rng(seed)
     need, spent = interval + checkpoint, 0.0
     for _ in range(segments):

@@ -2,7 +2,8 @@
 
     step = slowest of N workers + overhead + communication that computation does not hide
 
-`fit` draws the parameters DRAWS times, each time from resampled steps (a bootstrap), so each prediction is a distribution.
+`fit` draws the parameters DRAWS times, each time from resampled steps (a bootstrap), so each prediction is a
+distribution.
 """
 
 from dataclasses import dataclass, replace
@@ -10,13 +11,14 @@ from dataclasses import dataclass, replace
 import numpy
 
 from handson.cluster import network as measuring
-from handson.scaling import network, steps
-from handson.scaling.runs import RunsError, check
+from handson.scaling import message_times, slowest_worker
+from handson.scaling.measured_runs import RunsError, check
 
 DRAWS = 300
 KEPT = 500  # steps of each run that are resampled; more change nothing but the time
-WITHIN = network.Cluster.within  # between two processes of a node, where nothing was measured
-BAND = (0.0025, 0.9975)  # of the draws: this wide, since a bootstrap of short runs is too narrow; it held the truth in 95 of 100 synthetic cases
+WITHIN = message_times.Cluster.within  # between two processes of a node, where nothing was measured
+# of the draws: this wide, since a bootstrap of short runs is too narrow; it held the truth in 95 of 100 synthetic cases
+BAND = (0.0025, 0.9975)
 
 
 @dataclass(frozen=True)
@@ -50,9 +52,16 @@ class Model:
 
     def intervals(self):
         """name -> (median, low, high) of each parameter: seconds, or a share."""
-        drawn = {"step of one worker": numpy.array([one.mean() for one in self.compute]), "overhead of a step": self.overhead,
-                 "latency of a message": self.latency, "share of the network's rate": self.share}  # fmt: skip
-        return {name: (float(numpy.median(values)), *map(float, numpy.quantile(values, BAND))) for name, values in drawn.items()}
+        drawn = {
+            "step of one worker": numpy.array([one.mean() for one in self.compute]),
+            "overhead of a step": self.overhead,
+            "latency of a message": self.latency,
+            "share of the network's rate": self.share,
+        }
+        return {
+            name: (float(numpy.median(values)), *map(float, numpy.quantile(values, BAND)))
+            for name, values in drawn.items()
+        }
 
 
 @dataclass
@@ -80,32 +89,57 @@ class Prediction:
 
 
 def fit(runs, networks=(), parameters=None, seed=0):
-    """The Model of measured Runs, and of MeasuredNetworks where there are any. parameters: of the network, where no run says.
+    """The Model of measured Runs, and of MeasuredNetworks where there are any. parameters: of the network, where no run
+    says.
 
-    The computation comes from the runs of one worker, overhead and latency from what those of several workers take longer. Runs of one
-    number of workers cannot tell overhead from latency: a network measured with more than two ranks does. Without one, each draw divides them at
-    random, and the band shows what this means for many workers. Raises RunsError.
+    The computation comes from the runs of one worker, overhead and latency from what those of several workers take
+    longer. Runs of one number of workers cannot tell overhead from latency: a network measured with more than two ranks
+    does. Without one, each draw divides them at random, and the band shows what this means for many workers. Raises
+    RunsError.
     """
     single, several = check(runs)
     said = next((run.parameters for run in runs if run.parameters), None)
     if not (said or parameters):
         raise RunsError("the runs do not say how many numbers a gradient has: repeat them, or give --parameters")
     if said and parameters and said != parameters:
-        raise RunsError(f"the gradients of these runs have {said:,} numbers, as they say: leave out --parameters, which is for runs that do not say")
+        raise RunsError(
+            f"the gradients of these runs have {said:,} numbers, as they say: leave out --parameters, which is for runs"
+            " that do not say"
+        )
     random = numpy.random.default_rng(seed)
     base = max(single, key=lambda run: len(run.steps))
     fixed = _fixed_share(single, base.batchsize)
     same = [run for run in single if run.batchsize == base.batchsize]
-    model = Model([], numpy.zeros(DRAWS), numpy.zeros(DRAWS), numpy.ones(DRAWS), said or parameters, base.batchsize, fixed, several[0].overlap, base.evaluation, base.images, True)
+    model = Model(
+        [],
+        numpy.zeros(DRAWS),
+        numpy.zeros(DRAWS),
+        numpy.ones(DRAWS),
+        said or parameters,
+        base.batchsize,
+        fixed,
+        several[0].overlap,
+        base.evaluation,
+        base.images,
+        True,
+    )
     rounds = [_rounds(run, model) for run in several]
     several_ranks = [one for one in networks if one.ranks > 2]
     model.told_apart = bool(several_ranks) or len(set(rounds)) > 1
     for draw in range(DRAWS):
         model.compute.append(_drawn(same[random.integers(len(same))], random))
         if networks:
-            model.latency[draw], model.share[draw] = _of_network((several_ranks or networks)[random.integers(len(several_ranks or networks))], random)
-        chosen = random.integers(0, len(several), len(several)) if model.told_apart and len(several) > 3 else range(len(several))
-        rests = numpy.array([_drawn(several[at], random).mean() - _without_rest(several[at], model, draw) for at in chosen])
+            model.latency[draw], model.share[draw] = _of_network(
+                (several_ranks or networks)[random.integers(len(several_ranks or networks))], random
+            )
+        chosen = (
+            random.integers(0, len(several), len(several))
+            if model.told_apart and len(several) > 3
+            else range(len(several))
+        )
+        rests = numpy.array(
+            [_drawn(several[at], random).mean() - _without_rest(several[at], model, draw) for at in chosen]
+        )
         of_rounds = numpy.array([rounds[at] for at in chosen], float)
         if len(set(of_rounds.tolist())) > 1:
             model.latency[draw], model.overhead[draw] = _line(of_rounds, rests)
@@ -120,11 +154,12 @@ def fit(runs, networks=(), parameters=None, seed=0):
 
 def _drawn(run, random):
     """Resampled seconds of a run's steps."""
-    return steps.resample(run.steps[-KEPT:], random)
+    return slowest_worker.resample(run.steps[-KEPT:], random)
 
 
 def _fixed_share(single, batchsize):
-    """The share of a step of one worker that does not depend on the batch, from runs with several batch sizes; 0 where there is one only."""
+    """The share of a step of one worker that does not depend on the batch, from runs with several batch sizes; 0 where
+    there is one only."""
     sizes = [run.batchsize for run in single]
     if len(set(sizes)) < 2:
         return 0.0
@@ -134,28 +169,37 @@ def _fixed_share(single, batchsize):
 
 def _rounds(run, model):
     """How many messages follow each other in the all-reduces of a step."""
-    sizes = network.buckets(model.parameters * network.DTYPES[run.dtype])
+    sizes = message_times.buckets(model.parameters * message_times.DTYPES[run.dtype])
     return len(sizes) * 2 * (run.workers - 1)
 
 
 def _without_rest(run, model, draw):
     """Seconds of a step of `run` by what is known: the slowest worker, and the bytes on a network of known rate."""
-    plan = Plan(network.rate(run.network) if run.network else None, run.per_node, "ring", run.dtype, run.double_buffering, run.batchsize)
+    plan = Plan(
+        message_times.rate(run.network) if run.network else None,
+        run.per_node,
+        "ring",
+        run.dtype,
+        run.double_buffering,
+        run.batchsize,
+    )
     return float(predict(model, run.workers, plan, draws=[draw], rest=False).step[0])
 
 
 def _of_network(measured, random):
-    """(latency, share of the rate) of a MeasuredNetwork, from resampled repeats; the share is 1 where no rate is stated."""
+    """(latency, share of the rate) of a MeasuredNetwork, from resampled repeats; the share is 1 where no rate is
+    stated."""
     medians = {size: float(numpy.median(random.choice(times, len(times)))) for size, times in measured.times.items()}
     seconds, carried = measuring.fit(medians)
     latency = seconds / (2 * (measured.ranks - 1))
     if measured.rate == "none":
         return latency, 1.0
-    return latency, min(1.0, carried * measuring.all_reduce_volume(measured.ranks) / network.rate(measured.rate))
+    return latency, min(1.0, carried * measuring.all_reduce_volume(measured.ranks) / message_times.rate(measured.rate))
 
 
 def _line(rounds, rests):
-    """(seconds a round, seconds whatever the rounds) by least squares; neither is negative where the other can explain the rests."""
+    """(seconds a round, seconds whatever the rounds) by least squares; neither is negative where the other can explain
+    the rests."""
     slope, constant = numpy.polyfit(rounds, rests, 1)
     if slope < 0:
         return 0.0, rests.mean()
@@ -165,7 +209,8 @@ def _line(rounds, rests):
 
 
 def predict(model, workers, plan=Plan(), draws=None, rest=True):
-    """The Prediction for a number of workers. draws: indices of the model's draws, all by default; rest: with overhead and latency.
+    """The Prediction for a number of workers. draws: indices of the model's draws, all by default; rest: with overhead
+    and latency.
 
     Raises TopologyError where the workers do not fill their nodes.
     """
@@ -173,18 +218,27 @@ def predict(model, workers, plan=Plan(), draws=None, rest=True):
     batchsize = plan.batchsize or model.batchsize
     factor = model.fixed + (1 - model.fixed) * batchsize / model.batchsize
     mean = factor * numpy.array([model.compute[draw].mean() for draw in draws])
-    slowest = factor * numpy.array([steps.expected_maximum(model.compute[draw], workers) if workers > 1 else model.compute[draw].mean() for draw in draws])
+    slowest = factor * numpy.array(
+        [
+            slowest_worker.expected_maximum(model.compute[draw], workers) if workers > 1 else model.compute[draw].mean()
+            for draw in draws
+        ]
+    )
     overhead = (model.overhead[list(draws)] if rest else numpy.zeros(len(mean))) * (workers > 1)
-    sizes = network.buckets(model.parameters * network.DTYPES[plan.dtype])
+    sizes = message_times.buckets(model.parameters * message_times.DTYPES[plan.dtype])
     hidden = numpy.zeros(len(mean))
     for at, draw in enumerate(draws):
         latency = plan.latency if plan.latency is not None else model.latency[draw]
         within = replace(WITHIN, latency=model.latency[draw])
-        between = network.Link(latency, plan.rate * model.share[draw]) if plan.rate else within
-        cluster = network.Cluster(*((between, within) if rest else (replace(between, latency=0), replace(within, latency=0))), plan.per_node)
-        durations = [network.all_reduce(size, workers, cluster, plan.algorithm) for size in sizes]
+        between = message_times.Link(latency, plan.rate * model.share[draw]) if plan.rate else within
+        cluster = message_times.Cluster(
+            *((between, within) if rest else (replace(between, latency=0), replace(within, latency=0))), plan.per_node
+        )
+        durations = [message_times.all_reduce(size, workers, cluster, plan.algorithm) for size in sizes]
         overlap = model.overlap and len(sizes) > 1
-        hidden[at] = network.exposed(mean[at], durations, overlap, plan.double_buffering) if workers > 1 else 0
+        hidden[at] = message_times.exposed(mean[at], durations, overlap, plan.double_buffering) if workers > 1 else 0
     batch = workers * batchsize
     evaluation = numpy.full(len(mean), model.evaluation / workers / max(1, model.images / batch))
-    return Prediction(workers, network.nodes(workers, plan.per_node), mean, slowest - mean, overhead, hidden, evaluation, batch)
+    return Prediction(
+        workers, message_times.nodes(workers, plan.per_node), mean, slowest - mean, overhead, hidden, evaluation, batch
+    )

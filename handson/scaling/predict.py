@@ -1,6 +1,8 @@
-"""``python -m handson predict RUNS... --workers 1,2,4,...,512 --network 25gbit``: what many workers would do, from measured runs of a few.
+"""``python -m handson predict RUNS... --workers 1,2,4,...,512 --network 25gbit``: what many workers would do, from
+measured runs of a few.
 
-A table with a band for each number, sentences on what limits the training, and a figure. The model is in handson.scaling.model.
+A table with a band for each number, sentences on what limits the training, and a figure. The model is in
+handson.scaling.model.
 """
 
 from pathlib import Path
@@ -8,34 +10,83 @@ from pathlib import Path
 import numpy
 
 from handson import figures
-from handson.scaling import batch_size, network, runs
+from handson.scaling import batch_size, measured_runs, message_times
 from handson.scaling.model import BAND, Plan, fit, predict
 from handson.words import counted
 
 MOST = 4096  # workers
 SURE = 100  # a critical batch so many times as large as any that was trained with is no finding
-HEADINGS = ("workers", "nodes", "ms a step", "images/s", "95 % band", "speed-up", "efficiency", "compute", "waiting", "overhead", "communication", "evaluation")
-PARTS = {"compute": "compute", "waiting": "waiting", "overhead": "overhead", "communication": "communication", "evaluation": "evaluate"}  # -> as figures draw it
+HEADINGS = (
+    "workers",
+    "nodes",
+    "ms a step",
+    "images/s",
+    "95 % band",
+    "speed-up",
+    "efficiency",
+    "compute",
+    "waiting",
+    "overhead",
+    "communication",
+    "evaluation",
+)
+# -> as figures draw it
+PARTS = {
+    "compute": "compute",
+    "waiting": "waiting",
+    "overhead": "overhead",
+    "communication": "communication",
+    "evaluation": "evaluate",
+}
 
 
-class PredictError(runs.RunsError):
+class PredictError(measured_runs.RunsError):
     """An option that cannot be."""
 
 
-def command(paths, workers, rate, latency, per_node, algorithm, dtype, double_buffering, batchsize, parameters, accuracy, efficiency, start_up, figure, say=print):
+def command(
+    paths,
+    workers,
+    rate,
+    latency,
+    per_node,
+    algorithm,
+    dtype,
+    double_buffering,
+    batchsize,
+    parameters,
+    accuracy,
+    efficiency,
+    start_up,
+    figure,
+    say=print,
+):
     """Read the runs, `say` the table and what follows from it, draw the figure. Raises OneSentence errors."""
     workers = numbers(workers)
-    found, networks, remarks = runs.read(paths)
-    single, several = runs.check(found)
+    found, networks, remarks = measured_runs.read(paths)
+    single, several = measured_runs.check(found)
     own = max(several, key=lambda run: run.workers)
-    plan = Plan(network.rate(rate) if rate else network.rate(own.network) if own.network else None, per_node or own.per_node, algorithm,
-                dtype or own.dtype, double_buffering or own.double_buffering, batchsize, None if latency is None else latency / 1e6)  # fmt: skip
+    plan = Plan(
+        message_times.rate(rate) if rate else message_times.rate(own.network) if own.network else None,
+        per_node or own.per_node,
+        algorithm,
+        dtype or own.dtype,
+        double_buffering or own.double_buffering,
+        batchsize,
+        None if latency is None else latency / 1e6,
+    )
     for number in workers:
-        network.nodes(number, plan.per_node)
+        message_times.nodes(number, plan.per_node)
     model = fit(found, networks, parameters)
     predictions = [predict(model, number, plan) for number in workers]
     one = predict(model, 1, plan)
-    lines = [*described(model, plan, rate or own.network), "", *table(predictions, one), "", *limits(model, plan, predictions, one, efficiency)]
+    lines = [
+        *described(model, plan, rate or own.network),
+        "",
+        *table(predictions, one),
+        "",
+        *limits(model, plan, predictions, one, efficiency),
+    ]
     if accuracy:
         lines += to_accuracy([run.result for run in found if run.result], accuracy, predictions, start_up)
     for line in lines + remarks:
@@ -52,7 +103,9 @@ def numbers(text):
             going_on = bool(found)
             continue
         if not word.isdigit() or not 1 <= int(word) <= MOST:
-            raise PredictError(f"--workers {text} has {word!r}: give whole numbers from 1 to {MOST:,}, such as 1,2,4,...,512")
+            raise PredictError(
+                f"--workers {text} has {word!r}: give whole numbers from 1 to {MOST:,}, such as 1,2,4,...,512"
+            )
         while going_on and 2 * found[-1] < int(word):
             found.append(2 * found[-1])
         found.append(int(word))
@@ -62,18 +115,26 @@ def numbers(text):
 
 def described(model, plan, rate):
     """The conditions of a prediction, and the fitted parameters with their uncertainty, as lines."""
-    size = model.parameters * network.DTYPES[plan.dtype]
-    lines = [f"Predicted: {plan.algorithm} all-reduce of {size / 1e6:.3g} MB ({plan.dtype}), network {rate or 'not limited'}, {plan.per_node} "
-             f"worker{'s' * (plan.per_node > 1)} a node, batch {plan.batchsize or model.batchsize} per worker" + ", double buffering" * plan.double_buffering]  # fmt: skip
+    size = model.parameters * message_times.DTYPES[plan.dtype]
+    lines = [
+        f"Predicted: {plan.algorithm} all-reduce of {size / 1e6:.3g} MB ({plan.dtype}), network"
+        f" {rate or 'not limited'}, {plan.per_node} worker{'s' * (plan.per_node > 1)} a node, batch"
+        f" {plan.batchsize or model.batchsize} per worker" + ", double buffering" * plan.double_buffering
+    ]
     if plan.batchsize and plan.batchsize != model.batchsize and model.fixed == 0:
-        lines.append(f"  All runs have batches of {model.batchsize}, so the computation is taken in proportion: a run of one worker with another -b would show it.")
+        lines.append(
+            f"  All runs have batches of {model.batchsize}, so the computation is taken in proportion: a run of one"
+            " worker with another -b would show it."
+        )
     lines.append("Fitted to the runs:")
     for name, (median, low, high) in model.intervals().items():
         factor, unit = (1000, " ms") if not name.startswith("share") else (1, "")
         lines.append(f"  {name}: {factor * median:.4g}{unit} ({factor * low:.4g} to {factor * high:.4g})")
     if not model.told_apart:
-        lines.append("  Runs with only one number of workers above 1 cannot tell overhead from latency, which widens the band: add a run with more workers, "
-                     "or the .json that jobs/pbs/run_network.sh writes for more than two ranks.")  # fmt: skip
+        lines.append(
+            "  Runs with only one number of workers above 1 cannot tell overhead from latency, which widens the band:"
+            " add a run with more workers, or the .json that jobs/pbs/run_network.sh writes for more than two ranks."
+        )
     return lines
 
 
@@ -85,8 +146,18 @@ def table(predictions, one):
         speedup = float(numpy.median(found.throughput / one.throughput))
         whole = found.step + found.evaluation
         shares = [f"{100 * numpy.median(getattr(found, part) / whole):.0f} %" for part in PARTS]
-        rows.append((str(found.workers), str(found.nodes), f"{1000 * numpy.median(found.step):.2f}", f"{rate:.1f}", f"{low:.1f} to {high:.1f}",
-                     f"{speedup:.2f}", f"{speedup / found.workers:.3f}", *shares))  # fmt: skip
+        rows.append(
+            (
+                str(found.workers),
+                str(found.nodes),
+                f"{1000 * numpy.median(found.step):.2f}",
+                f"{rate:.1f}",
+                f"{low:.1f} to {high:.1f}",
+                f"{speedup:.2f}",
+                f"{speedup / found.workers:.3f}",
+                *shares,
+            )
+        )
     widths = [max(map(len, column)) for column in zip(*rows)]
     return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in rows]
 
@@ -103,21 +174,38 @@ def limits(model, plan, predictions, one, efficiency):
     single = one.throughput
     lines = []
     limited = _limited(ladder)
-    lines.append(f"The network is the limit from about {limited.workers} workers on: communication then takes longer than computation." if limited
-                 else f"Up to {MOST:,} workers, communication takes less time than computation.")  # fmt: skip
-    reached = [found.workers for found in ladder if numpy.median(found.throughput / single) / found.workers >= efficiency]
-    sure = [found.workers for found in ladder if numpy.quantile(found.throughput / single, BAND[0]) / found.workers >= efficiency]
-    lines.append(f"An efficiency of {efficiency:g} holds up to {counted(max(reached, default=1), 'worker')}, at the band's lower end up to "
-                 f"{counted(max(sure, default=1), 'worker')} (of numbers that double).")  # fmt: skip
+    lines.append(
+        f"The network is the limit from about {limited.workers} workers on: communication then takes longer than"
+        " computation."
+        if limited
+        else f"Up to {MOST:,} workers, communication takes less time than computation."
+    )
+    reached = [
+        found.workers for found in ladder if numpy.median(found.throughput / single) / found.workers >= efficiency
+    ]
+    sure = [
+        found.workers
+        for found in ladder
+        if numpy.quantile(found.throughput / single, BAND[0]) / found.workers >= efficiency
+    ]
+    lines.append(
+        f"An efficiency of {efficiency:g} holds up to {counted(max(reached, default=1), 'worker')}, at the band's lower"
+        f" end up to {counted(max(sure, default=1), 'worker')} (of numbers that double)."
+    )
     ends = {found.workers: found for found in (predictions[0], predictions[-1])}.values()
-    costs = [f"{1e6 / 3600 * found.nodes / numpy.median(found.throughput):.3g} with {counted(found.workers, 'worker')}" for found in ends]
+    costs = [
+        f"{1e6 / 3600 * found.nodes / numpy.median(found.throughput):.3g} with {counted(found.workers, 'worker')}"
+        for found in ends
+    ]
     lines.append(f"Node-hours for a million images: {', '.join(costs)}.")
     return lines
 
 
 def _limited(predictions):
     """The first of these predictions in which communication takes longer than computation, or None."""
-    return next((found for found in predictions if numpy.median(found.communication) > numpy.median(found.compute)), None)
+    return next(
+        (found for found in predictions if numpy.median(found.communication) > numpy.median(found.compute)), None
+    )
 
 
 def _doubling(most):
@@ -128,7 +216,8 @@ def _doubling(most):
 
 
 def to_accuracy(results, accuracy, predictions, start_up=0.0):
-    """Seconds and node-hours to an accuracy, as lines: how many images it takes grows with the total batch. start_up: seconds before the first step.
+    """Seconds and node-hours to an accuracy, as lines: how many images it takes grows with the total batch. start_up:
+    seconds before the first step.
 
     Raises RunsError where the runs have not reached the accuracy with two sizes of the total batch.
     """
@@ -139,25 +228,39 @@ def to_accuracy(results, accuracy, predictions, start_up=0.0):
             needed.setdefault(run.batchsize * run.workers, []).append(epochs * run.images / run.epochs)
     if len(needed) < 2:
         reached = f"with a total batch of {', '.join(map(str, needed))} only" if needed else "in none of the runs"
-        raise runs.RunsError(f"an accuracy of {accuracy:g} was reached {reached}, and the price of a bigger batch needs two sizes: "
-                             "train with another batch size, too, by -b, and with more epochs, by -e")  # fmt: skip
+        raise measured_runs.RunsError(
+            f"an accuracy of {accuracy:g} was reached {reached}, and the price of a bigger batch needs two sizes: "
+            "train with another batch size, too, by -b, and with more epochs, by -e"
+        )
     least, critical = batch_size.critical_batch(list(needed), [float(numpy.mean(images)) for images in needed.values()])
-    words = f"the critical batch is {critical:,.0f} images" if critical < SURE * max(needed) else "bigger batches needed no more images in these runs"
-    lines = [f"To an accuracy of {accuracy:g}: {words} (fitted to {len(needed)} sizes of the total batch).",
-             f"{'workers':>9}  {'total batch':>11}  {'images':>10}  {'seconds':>9}  {'95 % band':>20}  {'node-hours':>10}"]  # fmt: skip
+    words = (
+        f"the critical batch is {critical:,.0f} images"
+        if critical < SURE * max(needed)
+        else "bigger batches needed no more images in these runs"
+    )
+    lines = [
+        f"To an accuracy of {accuracy:g}: {words} (fitted to {len(needed)} sizes of the total batch).",
+        f"{'workers':>9}  {'total batch':>11}  {'images':>10}  {'seconds':>9}  {'95 % band':>20}  {'node-hours':>10}",
+    ]
     for found in predictions:
         images = batch_size.images_to_accuracy(least, critical, found.batch)
         seconds, low, high = middle(start_up + images / found.throughput)
-        lines.append(f"{found.workers:>9}  {found.batch:>11}  {images:>10.0f}  {seconds:>9.4g}  {f'{low:.4g} to {high:.4g}':>20}  {seconds * found.nodes / 3600:>10.3g}")
+        lines.append(
+            f"{found.workers:>9}  {found.batch:>11}  {images:>10.0f}  {seconds:>9.4g}  {f'{low:.4g} to {high:.4g}':>20}"
+            f"  {seconds * found.nodes / 3600:>10.3g}"
+        )
     epoch = results[0].images // results[0].epochs
     if larger := [found.workers for found in predictions if found.batch > epoch]:
-        lines.append(f"From {counted(larger[0], 'worker')} on, a step takes more images than the data set has ({epoch:,}): no training does that.")
+        lines.append(
+            f"From {counted(larger[0], 'worker')} on, a step takes more images than the data set has ({epoch:,}): no"
+            " training does that."
+        )
     return lines
 
 
 def draw(predictions, one, measured=(), efficiency=0.8):
-    """A matplotlib Figure, and a description of it: throughput with its band, the ideal line, that of an efficiency, and measured runs; the parts of
-    a step as areas, and from where on communication takes longer than computation."""
+    """A matplotlib Figure, and a description of it: throughput with its band, the ideal line, that of an efficiency,
+    and measured runs; the parts of a step as areas, and from where on communication takes longer than computation."""
     from matplotlib.figure import Figure
 
     workers = [found.workers for found in predictions]
@@ -165,13 +268,34 @@ def draw(predictions, one, measured=(), efficiency=0.8):
     left, right = drawing.subplots(1, 2)
     rates = [middle(found.throughput) for found in predictions]
     single = float(numpy.median(one.throughput))
-    left.fill_between(workers, [low for _, low, _ in rates], [high for _, _, high in rates], color=figures.PREDICTED, alpha=0.25, linewidth=0, label="95 % band")
-    left.plot(workers, [rate for rate, _, _ in rates], color=figures.PREDICTED, marker="^", markersize=4, label="predicted")
+    left.fill_between(
+        workers,
+        [low for _, low, _ in rates],
+        [high for _, _, high in rates],
+        color=figures.PREDICTED,
+        alpha=0.25,
+        linewidth=0,
+        label="95 % band",
+    )
+    left.plot(
+        workers, [rate for rate, _, _ in rates], color=figures.PREDICTED, marker="^", markersize=4, label="predicted"
+    )
     left.plot(workers, [single * number for number in workers], **figures.IDEAL)
-    left.plot(workers, [efficiency * single * number for number in workers], color="0.3", linestyle=":", linewidth=1.5, label=f"efficiency {efficiency:g}")
+    left.plot(
+        workers,
+        [efficiency * single * number for number in workers],
+        color="0.3",
+        linestyle=":",
+        linewidth=1.5,
+        label=f"efficiency {efficiency:g}",
+    )
     nodes = {found.workers: found.nodes for found in predictions}
     for colour, label, alike in (("black", "measured", True), ("0.6", "measured, on other nodes", False)):
-        points = [(run.workers, run.result.throughput) for run in measured if run.result and (nodes.get(run.workers, run.result.nodes) == run.result.nodes) == alike]
+        points = [
+            (run.workers, run.result.throughput)
+            for run in measured
+            if run.result and (nodes.get(run.workers, run.result.nodes) == run.result.nodes) == alike
+        ]
         if points:
             left.plot(*zip(*points), color=colour, marker="o", linestyle="", markerfacecolor="none", label=label)
     below = numpy.zeros(len(workers))
@@ -193,7 +317,10 @@ def draw(predictions, one, measured=(), efficiency=0.8):
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(loc="upper left", fontsize="small", edgecolor="none", framealpha=1)
-    words = [f"{number} workers: {rate:.1f} images/s, between {low:.1f} and {high:.1f}." for number, (rate, low, high) in zip(workers, rates)]
+    words = [
+        f"{number} workers: {rate:.1f} images/s, between {low:.1f} and {high:.1f}."
+        for number, (rate, low, high) in zip(workers, rates)
+    ]
     words += [f"The network is the limit from {limited.workers} workers on."] if limited else []
     return drawing, "Predicted throughput, and the parts of a step, against workers. " + " ".join(words)
 

@@ -1,20 +1,25 @@
-"""The tables that were published before this course, each row predicted without that row: from the other rows, or from named facts of hardware.
+"""The tables that were published before this course, each row predicted without that row: from the other rows, or from
+named facts of hardware.
 
-`table` gives all rows, also those that the model gets wrong. docs/scaling.md has the table, the sources and the reasons.
+`table` gives all rows, also those that the model gets wrong. docs/scaling.md has the table, the sources and the
+reasons.
 """
 
 from dataclasses import dataclass
 
 import numpy
 
-from handson.scaling.network import Cluster, Link, hierarchical
+from handson.scaling.message_times import Cluster, Link, hierarchical
 
-RESNET_50 = 4 * 25_557_032  # bytes of gradients in float32 (torchvision's resnet50; He, Zhang, Ren, Sun, arXiv 1512.03385)
+# bytes of gradients in float32 (torchvision's resnet50; He, Zhang, Ren, Sun, arXiv 1512.03385)
+RESNET_50 = 4 * 25_557_032
 FDR = Link(2e-6, 54.5e9 / 8)  # InfiniBand FDR 4x: 14.0625 Gbit/s on each of 4 lanes, of which 64/66 are data
 PCIE = Link(1e-5, 12e9)  # PCIe 3.0 x16: 15.75 GB/s, of which copies get about 12
-TITAN_X = 109.98  # images/s of ResNet-50 with batch 30 on a Maxwell TITAN X (github.com/knjcode/mxnet-finetuner, docs/benchmark.md)
+# images/s of ResNet-50 with batch 30 on a Maxwell TITAN X (github.com/knjcode/mxnet-finetuner, docs/benchmark.md)
+TITAN_X = 109.98
 
-LECTURE = {1: 10_000 / 195.6037125121802, 2: 10_000 / 114.11609242390841, 4: 10_000 / 58.09866848913953}  # workers -> images/s; batch 32 each
+# workers -> images/s; batch 32 each
+LECTURE = {1: 10_000 / 195.6037125121802, 2: 10_000 / 114.11609242390841, 4: 10_000 / 58.09866848913953}
 CHAINERMN = 0.78  # efficiency of 128 GPUs
 EKS = {  # (instance, table) -> workers -> iterations/s; the batch of 32 images is divided among the workers
     ("p2", "plain"): {2: 0.3347, 4: 0.4565, 8: 0.8147},
@@ -23,7 +28,15 @@ EKS = {  # (instance, table) -> workers -> iterations/s; the batch of 32 images 
     ("p2", "float16, double buffering"): {2: 0.36025, 4: 0.53916, 8: 1.5635},
     ("p3", "float16, double buffering"): {2: 1.6732, 4: 2.9366, 8: 4.0316},
 }
-START = {"input": 0.5, "compute p2": 5.0, "compute p3": 0.8, "network p2": 0.3, "network p3": 0.3, "network p3 placement group": 0.3}  # seconds
+# seconds
+START = {
+    "input": 0.5,
+    "compute p2": 5.0,
+    "compute p3": 0.8,
+    "network p2": 0.3,
+    "network p3": 0.3,
+    "network p3 placement group": 0.3,
+}
 TRIALS, STARTS = 3000, 4  # of each search
 
 
@@ -47,9 +60,10 @@ class Row:
 def eks_step(seconds, instance, table, workers):
     """Seconds of an iteration of the SSD training on `workers` instances.
 
-    seconds: name -> seconds of a whole batch in one place, as in START. Loading and computing take their Nth part on each of N workers; a
-    ring takes 2 (N - 1) / N of what the gradients take in one direction. Two processes load the next batch meanwhile, so the longer of
-    both counts (chainercv, examples/ssd: batchsize // comm.size, n_processes=2). With double buffering, so do computation and network.
+    seconds: name -> seconds of a whole batch in one place, as in START. Loading and computing take their Nth part on
+    each of N workers; a ring takes 2 (N - 1) / N of what the gradients take in one direction. Two processes load the
+    next batch meanwhile, so the longer of both counts (chainercv, examples/ssd: batchsize // comm.size, n_processes=2).
+    With double buffering, so do computation and network.
     """
     loading, compute = seconds["input"] / workers, seconds[f"compute {instance}"] / workers
     name = f"network {instance}" + " placement group" * (table == "placement group")
@@ -60,14 +74,17 @@ def eks_step(seconds, instance, table, workers):
 
 
 def fit_eks(rows):
-    """The seconds of START that fit rows (instance, table, workers, iterations/s) best: least sum of relative errors, by random searches."""
+    """The seconds of START that fit rows (instance, table, workers, iterations/s) best: least sum of relative errors,
+    by random searches."""
     names = list(START)
 
     def cost(logarithms):
         seconds = dict(zip(names, numpy.exp(logarithms)))
         return sum(abs(numpy.log(eks_step(seconds, *row[:3]) * row[3])) for row in rows)
 
-    _, best = min((_search(cost, numpy.log(list(START.values())), seed) for seed in range(STARTS)), key=lambda found: found[0])
+    _, best = min(
+        (_search(cost, numpy.log(list(START.values())), seed) for seed in range(STARTS)), key=lambda found: found[0]
+    )
     return dict(zip(names, map(float, numpy.exp(best))))
 
 
@@ -89,25 +106,41 @@ def eks():
     found = []
     for row in rows:
         seconds = fit_eks([other for other in rows if other is not row])
-        found.append(Row(f"EKS {row[0]}, {row[1]}", row[2], row[3], 1 / eks_step(seconds, *row[:3]), "iterations/s", "the other 14 rows of EKS"))
+        found.append(
+            Row(
+                f"EKS {row[0]}, {row[1]}",
+                row[2],
+                row[3],
+                1 / eks_step(seconds, *row[:3]),
+                "iterations/s",
+                "the other 14 rows of EKS",
+            )
+        )
     return found
 
 
 def lecture():
-    """The Rows of the lecture, Reedbush-H with two GPUs a node: what its hierarchical communicator sends between nodes takes 2 % of a step."""
+    """The Rows of the lecture, Reedbush-H with two GPUs a node: what its hierarchical communicator sends between nodes
+    takes 2 % of a step."""
     step = {workers: 32 * workers / rate for workers, rate in LECTURE.items()}
     inside = hierarchical(RESNET_50, 2, Cluster(FDR, PCIE, 2))
     between = hierarchical(RESNET_50, 4, Cluster(FDR, PCIE, 2)) - inside
     predicted = {1: step[2] - inside, 2: step[4] - between, 4: step[2] + between}
     source = {1: "the row of 2 and PCIe", 2: "the row of 4 and InfiniBand FDR", 4: "the row of 2 and InfiniBand FDR"}
-    return [Row("lecture", workers, LECTURE[workers], 32 * workers / predicted[workers], "images/s", source[workers]) for workers in LECTURE]
+    return [
+        Row("lecture", workers, LECTURE[workers], 32 * workers / predicted[workers], "images/s", source[workers])
+        for workers in LECTURE
+    ]
 
 
 def chainermn():
-    """The Row of 128 GPUs: 32 nodes of four TITAN X with InfiniBand FDR, ResNet-50, batch 32 on each (Chainer's blog, 8 February 2017)."""
+    """The Row of 128 GPUs: 32 nodes of four TITAN X with InfiniBand FDR, ResNet-50, batch 32 on each (Chainer's blog, 8
+    February 2017)."""
     compute = 32 / TITAN_X
     step = compute + hierarchical(RESNET_50, 128, Cluster(FDR, PCIE, 4))
-    return [Row("ChainerMN", 128, CHAINERMN, compute / step, "efficiency", "hardware alone: TITAN X, PCIe, InfiniBand FDR")]
+    return [
+        Row("ChainerMN", 128, CHAINERMN, compute / step, "efficiency", "hardware alone: TITAN X, PCIe, InfiniBand FDR")
+    ]
 
 
 def table():
@@ -118,7 +151,17 @@ def table():
 def text(rows):
     """The rows as lines of aligned text, with the median of the errors."""
     cells = [("table", "workers", "measured", "predicted", "error", "predicted from")]
-    cells += [(row.table, str(row.workers), f"{row.measured:.4g} {row.unit}", f"{row.predicted:.4g}", f"{100 * row.error:+.1f} %", row.source) for row in rows]
+    cells += [
+        (
+            row.table,
+            str(row.workers),
+            f"{row.measured:.4g} {row.unit}",
+            f"{row.predicted:.4g}",
+            f"{100 * row.error:+.1f} %",
+            row.source,
+        )
+        for row in rows
+    ]
     widths = [max(map(len, column)) for column in zip(*cells)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in cells]
     return [*lines, f"median error {100 * numpy.median([abs(row.error) for row in rows]):.1f} %"]

@@ -1,8 +1,10 @@
-"""``mpiexec -n 16 python -m handson rehearse RUN``: more workers than this machine has cores, with real all-reduces and without computation.
+"""``mpiexec -n 16 python -m handson rehearse RUN``: more workers than this machine has cores, with real all-reduces and
+without computation.
 
-Each rank sleeps for as long as a measured step of `RUN`, a run of one worker, took, and then all-reduces a gradient of the same size by gloo
-with the other ranks. A sleeping rank needs no core, so 64 of them fit on two; the network, real or virtual, carries what it would carry.
-It writes a result.json as trainings do, so predictions can be compared with it.
+Each rank sleeps for as long as a measured step of `RUN`, a run of one worker, took, and then all-reduces a gradient of
+the same size by gloo with the other ranks. A sleeping rank needs no core, so 64 of them fit on two; the network, real
+or virtual, carries what it would carry. It writes a result.json as trainings do, so predictions can be compared with
+it.
 """
 
 import argparse
@@ -13,8 +15,8 @@ import numpy
 
 from handson.cluster.nodes import current_node, job_nodes
 from handson.errors import OneSentence
-from handson.scaling import network
-from handson.scaling.runs import REHEARSAL
+from handson.scaling import message_times
+from handson.scaling.measured_runs import REHEARSAL
 from handson.training import results
 
 WARM_UP = 3  # steps that are not measured: gloo connects the ranks in the first
@@ -25,15 +27,22 @@ class RehearseError(OneSentence, ValueError):
 
 
 def schedule(result, count, rank, seed=0):
-    """Seconds that a rank computes in each of `count` steps: drawn from the measured steps of one worker, other ones on each rank."""
+    """Seconds that a rank computes in each of `count` steps: drawn from the measured steps of one worker, other ones on
+    each rank."""
     if result.workers != 1 or not result.steps:
         what = f"has {result.workers} workers" if result.workers != 1 else "does not say how long each step took"
-        raise RehearseError(f"{result.folder} {what}, and the ranks sleep for the steps of one worker: give a run of one worker of 01_single_gpu")
+        raise RehearseError(
+            f"{result.folder} {what}, and the ranks sleep for the steps of one worker: give a run of one worker of"
+            " 01_single_gpu"
+        )
     return numpy.random.default_rng([seed, rank]).choice(result.steps, count)
 
 
-def rehearse(run, count, out, dtype="float32", double_buffering=False, overlap=False, parameters=None, seed=0, say=print):
-    """Take `count` steps together with the other ranks; rank 0 writes the result into the folder `out`. The process ends with the others."""
+def rehearse(
+    run, count, out, dtype="float32", double_buffering=False, overlap=False, parameters=None, seed=0, say=print
+):
+    """Take `count` steps together with the other ranks; rank 0 writes the result into the folder `out`. The process
+    ends with the others."""
     import torch
     import torch.distributed as dist
 
@@ -47,8 +56,11 @@ def rehearse(run, count, out, dtype="float32", double_buffering=False, overlap=F
         raise RehearseError(f"{run} does not say how many numbers its gradients have: repeat the run")
     with meet(argparse.Namespace(gpu=None, patience=120, out=out)) as comm:
         dist.init_process_group("gloo", store=comm.store, rank=comm.rank, world_size=comm.size, timeout=TIMEOUT)
-        item = network.DTYPES[dtype]
-        gradients = [torch.zeros(round(size / item), dtype=getattr(torch, dtype)) for size in network.buckets(item * result.parameters)]
+        item = message_times.DTYPES[dtype]
+        gradients = [
+            torch.zeros(round(size / item), dtype=getattr(torch, dtype))
+            for size in message_times.buckets(item * result.parameters)
+        ]
         own = schedule(result, count + WARM_UP, comm.rank, seed)
         moments, waiting = [], []
         dist.barrier()
@@ -57,9 +69,16 @@ def rehearse(run, count, out, dtype="float32", double_buffering=False, overlap=F
             moments.append(time.perf_counter())
         steps = numpy.diff(moments[WARM_UP - 1 :])
         if comm.rank == 0:
-            rate = job_nodes().get(current_node(), {}).get("rate", "none").replace("none", "") if comm.inter_size > 1 else ""
+            rate = (
+                job_nodes().get(current_node(), {}).get("rate", "none").replace("none", "")
+                if comm.inter_size > 1
+                else ""
+            )
             path = results.write(_result(result, comm, steps, rate, dtype, double_buffering), out)
-            say(f"{comm.size} workers that sleep: {1000 * steps.mean():.2f} ms a step, {result.batchsize * comm.size / steps.mean():.1f} images/s: {path}")
+            say(
+                f"{comm.size} workers that sleep: {1000 * steps.mean():.2f} ms a step,"
+                f" {result.batchsize * comm.size / steps.mean():.1f} images/s: {path}"
+            )
             sys.stdout.flush()
 
 
@@ -73,11 +92,11 @@ def _step(seconds, gradients, waiting, double_buffering, overlap):
             work.wait()
         return [dist.all_reduce(bucket, async_op=True) for bucket in gradients]
     begin = time.perf_counter()
-    time.sleep(seconds * (1 - network.BACKWARD) if overlap else seconds)
+    time.sleep(seconds * (1 - message_times.BACKWARD) if overlap else seconds)
     works = []
     for number, bucket in enumerate(gradients, 1):
         if overlap:  # backward fills the buckets evenly
-            full = begin + seconds * (1 - network.BACKWARD * (1 - number / len(gradients)))
+            full = begin + seconds * (1 - message_times.BACKWARD * (1 - number / len(gradients)))
             time.sleep(max(0.0, full - time.perf_counter()))
         works.append(dist.all_reduce(bucket, async_op=True))
     for work in works:
@@ -89,8 +108,26 @@ def _result(result, comm, steps, rate, dtype, double_buffering):
     """The Result of a rehearsal."""
     images = len(steps) * result.batchsize * comm.size
     return results.Result(
-        unit="", script=REHEARSAL, track=result.track, profiled=False, workers=comm.size, nodes=comm.inter_size, device=f"{comm.size} virtual GPUs that sleep",
-        dataset=result.dataset, size=result.size, batchsize=result.batchsize, epochs=1, seed=0, images=images, seconds=float(steps.sum()),
-        train_seconds=float(steps.sum()), network=rate, communicator="gloo", gradients="" if dtype == "float32" else dtype,
-        double_buffering=double_buffering, versions=result.versions, steps=[round(float(step), 7) for step in steps], parameters=result.parameters,
-    )  # fmt: skip
+        unit="",
+        script=REHEARSAL,
+        track=result.track,
+        profiled=False,
+        workers=comm.size,
+        nodes=comm.inter_size,
+        device=f"{comm.size} virtual GPUs that sleep",
+        dataset=result.dataset,
+        size=result.size,
+        batchsize=result.batchsize,
+        epochs=1,
+        seed=0,
+        images=images,
+        seconds=float(steps.sum()),
+        train_seconds=float(steps.sum()),
+        network=rate,
+        communicator="gloo",
+        gradients="" if dtype == "float32" else dtype,
+        double_buffering=double_buffering,
+        versions=result.versions,
+        steps=[round(float(step), 7) for step in steps],
+        parameters=result.parameters,
+    )

@@ -1,24 +1,24 @@
-"""All-reduces passed message by message through a network of nodes and switches, where no formula knows the answer: a slow link, switches
-whose way up is narrow, stragglers, buckets that become ready one after another.
+"""All-reduces passed message by message through a network of nodes and switches, where no formula knows the answer: a
+slow link, switches whose way up is narrow, stragglers, buckets that become ready one after another.
 
-A rank begins its part of a round when it has finished the last one and the message of its neighbour has arrived: the moments follow from
-maxima and sums of earlier ones (max-plus algebra), so that NumPy computes a round of all ranks at once. Messages that share a card or a
-switch's way up in the same round share its rate evenly.
+A rank begins its part of a round when it has finished the last one and the message of its neighbour has arrived: the
+moments follow from maxima and sums of earlier ones (max-plus algebra), so that NumPy computes a round of all ranks at
+once. Messages that share a card or a switch's way up in the same round share its rate evenly.
 """
 
 from dataclasses import dataclass, field
 
 import numpy
 
-from handson.scaling.network import Cluster, TopologyError, named
+from handson.scaling.message_times import Cluster, TopologyError, named
 
 
 @dataclass
 class Topology:
     """Nodes of equal size, below switches of equal size, which one core switch joins.
 
-    oversubscription: the rate of all nodes of a switch divided by the rate of its way up to the core. slow: node -> share of the rate that its
-    card has left, such as {3: 0.1}.
+    oversubscription: the rate of all nodes of a switch divided by the rate of its way up to the core. slow: node ->
+    share of the rate that its card has left, such as {3: 0.1}.
     """
 
     cluster: Cluster
@@ -34,9 +34,15 @@ class Topology:
         self.nodes = int(self.node[-1]) + 1
         below = self.nodes_per_switch or self.nodes
         if self.oversubscription < 1 or below < 1 or any(not 0 < share <= 1 for share in self.slow.values()):
-            raise TopologyError("a topology has at least one node below a switch, an oversubscription of 1 or more, and shares of slow links above 0 and up to 1")
+            raise TopologyError(
+                "a topology has at least one node below a switch, an oversubscription of 1 or more, and shares of slow"
+                " links above 0 and up to 1"
+            )
         if unknown := [node for node in self.slow if not 0 <= node < self.nodes]:
-            raise TopologyError(f"there is no node {unknown[0]} that could be slow: the {self.nodes} nodes have the numbers from 0 to {self.nodes - 1}")
+            raise TopologyError(
+                f"there is no node {unknown[0]} that could be slow: the {self.nodes} nodes have the numbers from 0 to"
+                f" {self.nodes - 1}"
+            )
         self.switch = numpy.arange(self.nodes) // below
         self.card = numpy.full(self.nodes, float(self.cluster.between.rate))
         for node, share in self.slow.items():
@@ -50,7 +56,9 @@ class Topology:
         times = numpy.where(far, self.cluster.between.latency, self.cluster.within.latency).astype(float)
         rates = numpy.full(len(times), float(self.cluster.within.rate))
         out, into = numpy.bincount(source[far], minlength=self.nodes), numpy.bincount(target[far], minlength=self.nodes)
-        rates[far] = numpy.minimum(self.card[source[far]] / out[source[far]], self.card[target[far]] / into[target[far]])
+        rates[far] = numpy.minimum(
+            self.card[source[far]] / out[source[far]], self.card[target[far]] / into[target[far]]
+        )
         crossing = self.switch[source] != self.switch[target]
         if crossing.any():
             count = int(self.switch[-1]) + 1
@@ -61,8 +69,8 @@ class Topology:
 
 
 def _rotate(begin, costs, rounds):
-    """Moments after `rounds` rounds of a ring, in which each rank waits for the message of the rank before it. Arrays (..., p), p ranks in order;
-    costs: seconds of the message that each rank receives."""
+    """Moments after `rounds` rounds of a ring, in which each rank waits for the message of the rank before it. Arrays
+    (..., p), p ranks in order; costs: seconds of the message that each rank receives."""
     now = numpy.empty((*begin.shape[:-1], begin.shape[-1] + 1))
     now[..., 1:] = begin
     after = now[..., 1:]
@@ -75,9 +83,12 @@ def _rotate(begin, costs, rounds):
 
 
 def ring(topology, size, begin):
-    """Moments (s) at which each rank has the sum, as arrays like `begin`: the moments at which each rank has its gradients."""
+    """Moments (s) at which each rank has the sum, as arrays like `begin`: the moments at which each rank has its
+    gradients."""
     ranks = numpy.arange(topology.ranks)
-    return _rotate(begin, topology.seconds(numpy.roll(ranks, 1), ranks, size / topology.ranks), 2 * (topology.ranks - 1))
+    return _rotate(
+        begin, topology.seconds(numpy.roll(ranks, 1), ranks, size / topology.ranks), 2 * (topology.ranks - 1)
+    )
 
 
 def tree(topology, size, begin):
@@ -93,14 +104,17 @@ def tree(topology, size, begin):
 
 
 def _pairs(topology):
-    """[(children, parents), ...] of each round up: first among the ranks of a node, then among the nodes' first ranks."""
+    """[(children, parents), ...] of each round up: first among the ranks of a node, then among the nodes' first
+    ranks."""
     levels, each = [], min(topology.ranks, topology.cluster.per_node)
     for count, stride in ((each, 1), (topology.nodes, each)):
         group = numpy.arange(count)
         step = 1
         while step < count:
             parents = group[: count - step : 2 * step] * stride
-            inside = parents if stride > 1 or each == 1 else (parents + each * numpy.arange(topology.nodes)[:, None]).ravel()
+            inside = (
+                parents if stride > 1 or each == 1 else (parents + each * numpy.arange(topology.nodes)[:, None]).ravel()
+            )
             levels.append((inside + step * stride, inside))
             step *= 2
     return levels
@@ -119,11 +133,14 @@ def hierarchical(topology, size, begin):
 
 
 def two_dimensional(topology, size, begin):
-    """The same by a reduce-scatter within each node, a ring between nodes for each part, all at once, and an all-gather within each node."""
+    """The same by a reduce-scatter within each node, a ring between nodes for each part, all at once, and an all-gather
+    within each node."""
     each, nodes = _grid(topology)
     now = _within(topology, size / each, begin.reshape(nodes, each), each - 1)
     ranks = numpy.arange(topology.ranks).reshape(nodes, each)
-    costs = topology.seconds(numpy.roll(ranks, 1, axis=0).ravel(), ranks.ravel(), size / each / nodes).reshape(nodes, each)
+    costs = topology.seconds(numpy.roll(ranks, 1, axis=0).ravel(), ranks.ravel(), size / each / nodes).reshape(
+        nodes, each
+    )
     now = _rotate(numpy.ascontiguousarray(now.T), numpy.ascontiguousarray(costs.T), 2 * (nodes - 1)).T
     return _within(topology, size / each, now, each - 1).ravel()
 
@@ -154,15 +171,18 @@ def all_reduce(topology, size, begin=None, algorithm="ring"):
     Raises TopologyError."""
     begin = numpy.zeros(topology.ranks) if begin is None else numpy.asarray(begin, float)
     if begin.shape != (topology.ranks,):
-        raise TopologyError(f"`begin` has the shape {begin.shape}: give a moment for each of the {topology.ranks} ranks")
+        raise TopologyError(
+            f"`begin` has the shape {begin.shape}: give a moment for each of the {topology.ranks} ranks"
+        )
     return named(algorithm, ALGORITHMS)(topology, size, begin) if topology.ranks > 1 else begin
 
 
 def step(topology, buckets, ready, algorithm="ring"):
-    """Moments at which each rank has the sums of all buckets. The all-reduces of a rank follow each other, as on one NCCL stream.
+    """Moments at which each rank has the sums of all buckets. The all-reduces of a rank follow each other, as on one
+    NCCL stream.
 
-    buckets: bytes of each, in the order of backward. ready: (ranks, buckets), when backward has filled each bucket of each rank, so that
-    stragglers have later moments.
+    buckets: bytes of each, in the order of backward. ready: (ranks, buckets), when backward has filled each bucket of
+    each rank, so that stragglers have later moments.
     """
     done = numpy.zeros(topology.ranks)
     for number, size in enumerate(buckets):
@@ -171,6 +191,7 @@ def step(topology, buckets, ready, algorithm="ring"):
 
 
 def backward(compute, buckets, forward=1 / 3):
-    """ready (ranks, buckets) for `step`: backward fills the buckets evenly, after the share `forward` of each rank's seconds `compute`."""
+    """ready (ranks, buckets) for `step`: backward fills the buckets evenly, after the share `forward` of each rank's
+    seconds `compute`."""
     shares = forward + (1 - forward) * numpy.arange(1, buckets + 1) / buckets
     return numpy.asarray(compute, float)[:, None] * shares

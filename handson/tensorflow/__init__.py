@@ -1,5 +1,6 @@
-"""What the TensorFlow scripts of the unit 07_frameworks import: TensorFlow and Keras themselves, from the second environment and without the
-messages that they print when they start; devices, model, tables and meetings are in the modules here.
+"""What the TensorFlow scripts of the unit 07_frameworks import: TensorFlow and Keras themselves, from the second
+environment and without the messages that they print when they start; devices, model, tables and meetings are in the
+modules here.
 
 ``from handson.tensorflow import keras, tf`` is the way to import both. Raises NoFrameworks.
 """
@@ -22,7 +23,9 @@ with frameworks.silently():  # it greets before one can tell it not to
 tf.get_logger().setLevel(logging.ERROR)
 warnings.filterwarnings("ignore", "`shuffle=True` was passed", UserWarning)  # `fit` says it of every tf.data set
 
-UNTUNED = tf.data.Options()  # otherwise the end of an epoch often waits, for up to the time the epoch took, until a thread that tunes tf.data wakes up
+# otherwise the end of an epoch often waits, for up to the time the epoch took, until a thread that tunes tf.data wakes
+# up
+UNTUNED = tf.data.Options()
 UNTUNED.autotune.enabled = False
 
 __all__ = ["UNTUNED", "keras", "tf"]

@@ -1,18 +1,21 @@
 """The devices that replicas train on: GPUs, or virtual ones (threads on a core each) where TensorFlow sees none.
 
-Call one of these functions before any other of TensorFlow's: its devices and threads are fixed when it first computes something.
+Call one of these functions before any other of TensorFlow's: its devices and threads are fixed when it first computes
+something.
 """
 
-from handson.errors import TrackError
 from handson.tensorflow import tf
+
+from handson.errors import TrackError
 from handson.training import virtual_gpus
 
 
 def use(gpus):
-    """Let this process train on the GPUs with these ids, and return TensorFlow's names of them, such as ["GPU:0", "GPU:1"].
+    """Let this process train on the GPUs with these ids, and return TensorFlow's names of them, such as ["GPU:0",
+    "GPU:1"].
 
-    Where there are no GPUs, TensorFlow splits its CPU into as many devices ("CPU:0", ...). Each has a thread, and the process has their cores.
-    Raises TrackError.
+    Where there are no GPUs, TensorFlow splits its CPU into as many devices ("CPU:0", ...). Each has a thread, and the
+    process has their cores. Raises TrackError.
     """
     there = tf.config.list_physical_devices("GPU")
     check(gpus, len(there) or virtual_gpus.COUNT)
@@ -49,20 +52,26 @@ def check(gpus, count):
 
 
 def check_batches(images, batchsize, replicas):
-    """Refuse a batch size with which the last step of an epoch leaves some of the `replicas` without images: TensorFlow's operations fail there,
-    and the statistics of batch normalisation are no numbers. images: in an epoch; batchsize: of a replica. Raises TrackError."""
+    """Refuse a batch size with which the last step of an epoch leaves some of the `replicas` without images:
+    TensorFlow's operations fail there, and the statistics of batch normalisation are no numbers. images: in an epoch;
+    batchsize: of a replica. Raises TrackError."""
     if 0 < (rest := images % (batchsize * replicas)) < replicas:
-        raise TrackError(f"-b: batches of {batchsize} for each of {replicas} replicas leave {rest} of {images:,} images for the last step, "
-                         "fewer than there are replicas: take another batch size")  # fmt: skip
+        raise TrackError(
+            f"-b: batches of {batchsize} for each of {replicas} replicas leave {rest} of {images:,} images for the last"
+            " step, fewer than there are replicas: take another batch size"
+        )
 
 
 def describe(gpus, comm=None):
-    """Words for the output: the devices that replicas of one process train on; or, of `comm`'s processes, each on one of its node's `gpus`."""
+    """Words for the output: the devices that replicas of one process train on; or, of `comm`'s processes, each on one
+    of its node's `gpus`."""
     if comm is not None:
         check(gpus, len(tf.config.list_physical_devices("GPU")) or virtual_gpus.COUNT)
         if tf.config.list_physical_devices("GPU"):
             return f"{comm.size} GPUs"
-        return virtual_gpus.describe([(virtual_gpus.machine(), virtual_gpus.core_of(gpus[rank % len(gpus)])) for rank in range(comm.size)])
+        return virtual_gpus.describe(
+            [(virtual_gpus.machine(), virtual_gpus.core_of(gpus[rank % len(gpus)])) for rank in range(comm.size)]
+        )
     if there := tf.config.list_physical_devices("GPU"):
         check(gpus, len(there))
         return f"{len(gpus)} GPU{'s' * (len(gpus) > 1)}"

@@ -1,23 +1,25 @@
 """The network that all tasks train, in Keras: the same layers as handson.pytorch.model, as a test verifies."""
 
+from handson.tensorflow import keras, tf
+
 import numpy
 
-from handson.tensorflow import keras, tf
 from handson.training.data import averaging, stretching
 
 LAYERS = keras.layers
 
 
 def as_torch():
-    """How torch draws initial weights. Keras takes the seed of an initializer when it is made: after `set_random_seed`, for each layer anew."""
+    """How torch draws initial weights. Keras takes the seed of an initializer when it is made: after `set_random_seed`,
+    for each layer anew."""
     return keras.initializers.VarianceScaling(1 / 3, "fan_in", "uniform")
 
 
 class Enlarge(LAYERS.Layer):
     """Images (N, 1 or 3, height, width) as (N, size, size, 3), as handson.training.data.enlarge does it.
 
-    By products of two matrices. A product `matrix @ images`, for which TensorFlow has to repeat the matrix for each image, overwrites memory of
-    other operations (TensorFlow 2.21 on CPUs, seen as crashes at random places).
+    By products of two matrices. A product `matrix @ images`, for which TensorFlow has to repeat the matrix for each
+    image, overwrites memory of other operations (TensorFlow 2.21 on CPUs, seen as crashes at random places).
     """
 
     def __init__(self, size):
@@ -25,7 +27,9 @@ class Enlarge(LAYERS.Layer):
         self.size = size
 
     def build(self, shape):
-        self.down, self.across = (numpy.ascontiguousarray(stretching(length, self.size).T, "float32") for length in shape[2:])
+        self.down, self.across = (
+            numpy.ascontiguousarray(stretching(length, self.size).T, "float32") for length in shape[2:]
+        )
 
     def call(self, images):
         _, channels, height, width = images.shape
@@ -36,7 +40,8 @@ class Enlarge(LAYERS.Layer):
 
 
 class Grid(LAYERS.Layer):
-    """Means over a grid of 4 x 4 regions, whatever the images' size, in the order of torch: (N, H, W, C) -> (N, C * 16)."""
+    """Means over a grid of 4 x 4 regions, whatever the images' size, in the order of torch: (N, H, W, C) -> (N, C *
+    16)."""
 
     def build(self, shape):
         down, across = (averaging(length, 4).astype("float32") for length in shape[1:3])
@@ -57,21 +62,32 @@ class Convolution(LAYERS.Conv2D):
 
 
 def conv_block(outputs, kernel, stride, normalise=True):
-    """Convolution, batch normalisation, ReLU: (N, H, W, inputs) -> (N, H/stride, W/stride, outputs), with torch's constants of
-    batch normalisation."""
+    """Convolution, batch normalisation, ReLU: (N, H, W, inputs) -> (N, H/stride, W/stride, outputs), with torch's
+    constants of batch normalisation."""
     convolution = Convolution(outputs, kernel, stride, padding="same", use_bias=False, kernel_initializer=as_torch())
-    return [convolution, *[LAYERS.BatchNormalization(momentum=0.9, epsilon=1e-5) for _ in range(normalise)], LAYERS.ReLU()]
+    return [
+        convolution,
+        *[LAYERS.BatchNormalization(momentum=0.9, epsilon=1e-5) for _ in range(normalise)],
+        LAYERS.ReLU(),
+    ]
 
 
 def convnet(shape, size, classes=10, normalise=True):
-    """The network for images (N, *shape) with shape = (1 or 3, height, width), which it enlarges to `size` pixels; to class scores (N, classes)."""
-    return keras.Sequential([
-        LAYERS.Input(shape),
-        Enlarge(size),
-        *conv_block(16, kernel=5, stride=4, normalise=normalise),
-        *conv_block(32, kernel=3, stride=2, normalise=normalise),
-        *conv_block(64, kernel=3, stride=2, normalise=normalise),
-        *conv_block(64, kernel=3, stride=2, normalise=normalise),
-        Grid(),
-        LAYERS.Dense(classes, kernel_initializer=as_torch(), bias_initializer=keras.initializers.RandomUniform(-1 / 32, 1 / 32)),
-    ])  # fmt: skip
+    """The network for images (N, *shape) with shape = (1 or 3, height, width), which it enlarges to `size` pixels; to
+    class scores (N, classes)."""
+    return keras.Sequential(
+        [
+            LAYERS.Input(shape),
+            Enlarge(size),
+            *conv_block(16, kernel=5, stride=4, normalise=normalise),
+            *conv_block(32, kernel=3, stride=2, normalise=normalise),
+            *conv_block(64, kernel=3, stride=2, normalise=normalise),
+            *conv_block(64, kernel=3, stride=2, normalise=normalise),
+            Grid(),
+            LAYERS.Dense(
+                classes,
+                kernel_initializer=as_torch(),
+                bias_initializer=keras.initializers.RandomUniform(-1 / 32, 1 / 32),
+            ),
+        ]
+    )

@@ -1,8 +1,9 @@
 """The lecture's table, its log and the evaluation, for Keras's `fit` and for loops of one's own."""
 
-from handson.errors import TrackError
 from handson.tensorflow import UNTUNED, devices, keras, tf
-from handson.training import watchdog
+
+from handson.errors import TrackError
+from handson.training import progress
 from handson.training.epoch_table import EpochTable
 
 
@@ -12,7 +13,10 @@ class Table(EpochTable, keras.callbacks.Callback):
     def on_train_begin(self, logs=None):
         used, there = self.model.distribute_strategy.num_replicas_in_sync, devices.in_use()
         if used < there:
-            raise TrackError(f"fit would train on {used} of {there} GPUs, since the model is not the strategy's: make it inside `with strategy.scope():`")
+            raise TrackError(
+                f"fit would train on {used} of {there} GPUs, since the model is not the strategy's: make it inside"
+                " `with strategy.scope():`"
+            )
         self.begin()
 
     def on_train_batch_end(self, batch, logs=None):
@@ -24,7 +28,9 @@ class Table(EpochTable, keras.callbacks.Callback):
 
 def evaluator(model, test_set, batchsize):
     """A function that returns (loss, accuracy) of the model on a test set, as means over its images."""
-    batches = tf.data.Dataset.from_tensor_slices((test_set.images, test_set.labels)).batch(batchsize).with_options(UNTUNED)
+    batches = (
+        tf.data.Dataset.from_tensor_slices((test_set.images, test_set.labels)).batch(batchsize).with_options(UNTUNED)
+    )
 
     @tf.function
     def sums(images, labels):
@@ -42,7 +48,7 @@ def means(sums, batches, number):
         found = []
         for batch in batches:
             found.append(sums(*batch))
-            watchdog.progress()
+            progress.progress()
         return tuple(float(sum(of_batch)) / number for of_batch in zip(*found))
 
     return evaluate

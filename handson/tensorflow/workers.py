@@ -3,16 +3,19 @@
 import contextlib
 import os
 
+from handson.tensorflow import UNTUNED, devices, reports, tf
+
 import numpy
 
 from handson.errors import TrackError
-from handson.tensorflow import UNTUNED, devices, reports, tf
-from handson.training import meeting, virtual_gpus, watchdog
+from handson.training import progress, virtual_gpus
+from handson.training import tensorflow_rendezvous as rendezvous
 
 
 def multi_worker_strategy(comm, args):
-    """MultiWorkerMirroredStrategy on this process's GPU, which ends when another worker dies; comm.devices becomes the words for all."""
-    meeting.end_together()
+    """MultiWorkerMirroredStrategy on this process's GPU, which ends when another worker dies; comm.devices becomes the
+    words for all."""
+    rendezvous.end_together()
     comm.devices = devices.describe(args.gpu, comm)
     devices.use([args.gpu[comm.intra_rank]])
     ring = tf.distribute.experimental.CommunicationImplementation.RING
@@ -24,40 +27,51 @@ def serve(comm, args):
     """Be a parameter server or a worker of a chief, until the chief has ended; does not return."""
     if not tf.config.list_physical_devices("GPU"):
         os.sched_setaffinity(0, {virtual_gpus.core_of(max(0, comm.rank - 2))})
-    cluster, role, index = meeting.read(os.environ["TF_CONFIG"])
-    settings = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=4)  # with one of the latter, it would hang
-    server = tf.distribute.Server(tf.train.ClusterSpec(cluster), job_name=role, task_index=index, protocol="grpc", config=settings, start=True)
-    watchdog.begin(patience=0)  # no limit: it waits for work until the chief ends
-    meeting.end_with_first()
+    cluster, role, index = rendezvous.read(os.environ["TF_CONFIG"])
+    # with one of the latter, it would hang
+    settings = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=4)
+    server = tf.distribute.Server(
+        tf.train.ClusterSpec(cluster), job_name=role, task_index=index, protocol="grpc", config=settings, start=True
+    )
+    progress.begin(patience=0)  # no limit: it waits for work until the chief ends
+    rendezvous.end_with_first()
     server.join()
 
 
 def parameter_server_strategy(comm, args):
-    """ParameterServerStrategy, for the chief, which ends when another process does; comm.devices becomes the words for all workers."""
-    meeting.end_together()
+    """ParameterServerStrategy, for the chief, which ends when another process does; comm.devices becomes the words for
+    all workers."""
+    rendezvous.end_together()
     tf.get_logger().setLevel("CRITICAL")  # of a lost process, it says at length what end_together says in a sentence
     os.environ["GRPC_FAIL_FAST"] = "use_caller"
     workers = comm.size - 2
-    comm.devices = virtual_gpus.describe([(virtual_gpus.machine(), virtual_gpus.core_of(number)) for number in range(workers)])
+    comm.devices = virtual_gpus.describe(
+        [(virtual_gpus.machine(), virtual_gpus.core_of(number)) for number in range(workers)]
+    )
     devices.threads(2)
     return tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
 
 
 @contextlib.contextmanager
 def named_losses():
-    """Around the work of a process: what TensorFlow says at length of another one that has died becomes a sentence. Raises MeetingError."""
+    """Around the work of a process: what TensorFlow says at length of another one that has died becomes a sentence.
+    Raises MeetingError."""
     try:
         yield
-        meeting.part()
+        rendezvous.part()
     except (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError) as error:
         found = next((role for role in ("ps", "worker", "chief") if f"/job:{role}" in str(error)), "another process")
-        raise meeting.lost({"ps": "the parameter server", "worker": "a worker"}.get(found, found)) from None
+        raise rendezvous.lost({"ps": "the parameter server", "worker": "a worker"}.get(found, found)) from None
 
 
 def evaluator(strategy, model, test_set, batchsize):
-    """A function that returns (loss, accuracy) on a test set, of which each worker evaluates its part; the sums are added up. Raises TrackError."""
+    """A function that returns (loss, accuracy) on a test set, of which each worker evaluates its part; the sums are
+    added up. Raises TrackError."""
     if not all(strategy.extended.variable_created_in_scope(variable.value) for variable in model.variables):
-        raise TrackError("the model has variables that the strategy doesn't know of: make it inside `with strategy.scope():`, in `build` of replicas.py")
+        raise TrackError(
+            "the model has variables that the strategy doesn't know of: make it inside `with strategy.scope():`, in"
+            " `build` of replicas.py"
+        )
     total, number = batchsize * strategy.num_replicas_in_sync, len(test_set)
     filled = number + -number % total  # images that count nothing are added, until each worker has as many
     of_all = [numpy.resize(one, (filled, *one.shape[1:])) for one in (test_set.images, test_set.labels)]
@@ -70,7 +84,9 @@ def evaluator(strategy, model, test_set, batchsize):
     def part(images, labels, counts):
         outputs = model(images, training=False)
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, outputs)
-        return tf.reduce_sum(counts * losses), tf.reduce_sum(counts * tf.cast(tf.argmax(outputs, 1) == labels, "float32"))
+        return tf.reduce_sum(counts * losses), tf.reduce_sum(
+            counts * tf.cast(tf.argmax(outputs, 1) == labels, "float32")
+        )
 
     @tf.function
     def sums(*batch):

@@ -1,6 +1,7 @@
 """All ranks of an MPI run end together: when one fails, a sentence names it, and no rank waits for it for ever.
 
-ChainerMN's ``create_communicator`` and CNTK's Communicator install this; ``with all_ranks_end_together():`` around a script's main also covers sys.exit.
+ChainerMN's ``create_communicator`` and CNTK's Communicator install this; ``with all_ranks_end_together():`` around a
+script's main also covers sys.exit.
 """
 
 import atexit
@@ -14,16 +15,18 @@ from mpi4py import MPI
 
 from handson.cluster.nodes import current_node
 from handson.errors import OneSentence, Stopped, in_a_sentence
-from handson.training import watchdog
+from handson.training import progress
 
 COME = 5  # seconds in which all ranks come to a problem that one has come to, on a busy machine
 _exit_limit = None  # seconds; None until installed
 
 
-def install(exit_limit=watchdog.LIMIT + 30):
-    """Makes every uncaught error of this rank end all ranks: OneSentence with its status, any other error with a traceback and status 1.
+def install(exit_limit=progress.LIMIT + 30):
+    """Makes every uncaught error of this rank end all ranks: OneSentence with its status, any other error with a
+    traceback and status 1.
 
-    A rank that comes to its end while others go on waits for them ``exit_limit`` seconds: an MPI program cannot end alone.
+    A rank that comes to its end while others go on waits for them ``exit_limit`` seconds: an MPI program cannot end
+    alone.
     """
     global _exit_limit
     if MPI.COMM_WORLD.size > 1 and _exit_limit is None:
@@ -46,7 +49,7 @@ def all_ranks_end_together():
 
 def _end_all(error):
     error = in_a_sentence(error)
-    if isinstance(error, Stopped) and watchdog.is_watched():
+    if isinstance(error, Stopped) and progress.is_watched():
         os._exit(error.status)
     world = MPI.COMM_WORLD
     here = f"rank {world.rank} of {world.size} on {current_node()}"
@@ -58,7 +61,10 @@ def _end_all(error):
     elif isinstance(error, SystemExit):
         _say(f"{here} ended with {error.code!r}; all ranks end")
     else:
-        _say("".join(traceback.format_exception(error)) + f"{here} failed with {type(error).__name__}: {error}; all ranks end")
+        _say(
+            "".join(traceback.format_exception(error))
+            + f"{here} failed with {type(error).__name__}: {error}; all ranks end"
+        )
     world.Abort(_status(error))
 
 
@@ -77,9 +83,11 @@ def wait_for_the_others():
     while not everybody.Test():
         if time.monotonic() > until:
             world = MPI.COMM_WORLD
-            _say(f"rank {world.rank} of {world.size} on {current_node()} has come to its end, but {_exit_limit} s later other "
-                 "ranks have not: they may be waiting for it in a collective, so make all ranks do the same number of steps; "
-                 "all ranks end")
+            _say(
+                f"rank {world.rank} of {world.size} on {current_node()} has come to its end, but {_exit_limit} s later"
+                " other ranks have not: they may be waiting for it in a collective, so make all ranks do the same"
+                " number of steps; all ranks end"
+            )
             world.Abort(1)
         time.sleep(0.005)
 

@@ -6,19 +6,22 @@ import time
 
 from handson.cluster.nodes import current_node, job_nodes, job_processes
 from handson.profiling import usage
-from handson.training import watchdog
+from handson.training import progress
 
 COLUMNS = ["epoch", "main/loss", "validation/main/loss", "main/accuracy", "validation/main/accuracy", "elapsed_time"]
 
 
 def announce(using, args, train_set, devices, comm=None):
-    """Print what is about to run `using` "a single GPU", "multiple GPUs" or "multiple nodes", on which `devices` (words).
+    """Print what is about to run `using` "a single GPU", "multiple GPUs" or "multiple nodes", on which `devices`
+    (words).
 
-    comm: the communicator of a multi-node run; only its rank 0 prints, and only it has a `train_set`. For the result, args.devices,
-    args.workers, args.nodes, args.communicator and args.network are set.
+    comm: the communicator of a multi-node run; only its rank 0 prints, and only it has a `train_set`. For the result,
+    args.devices, args.workers, args.nodes, args.communicator and args.network are set.
     """
     args.devices, args.communicator, args.network = devices, comm.name if comm else "", ""
-    args.workers, args.nodes = (comm.size, comm.inter_size) if comm else (len(args.gpu) if using == "multiple GPUs" else 1, 1)
+    args.workers, args.nodes = (
+        (comm.size, comm.inter_size) if comm else (len(args.gpu) if using == "multiple GPUs" else 1, 1)
+    )
     if args.nodes > 1:
         args.network = job_nodes().get(current_node(), {}).get("rate", "none").replace("none", "")
     if comm is None or comm.intra_rank == 0:
@@ -45,7 +48,8 @@ def announce(using, args, train_set, devices, comm=None):
 
 
 def warn(args, comm=None):
-    """Print a line for each thing about a run that is not as its options make believe. `args` and `comm` as `announce` has them."""
+    """Print a line for each thing about a run that is not as its options make believe. `args` and `comm` as `announce`
+    has them."""
     for problem in filter(None, (beyond_the_job(args.workers, args.gpu, comm), *without_effect(args, comm))):
         print(f"Warning: {problem}.", flush=True)
 
@@ -55,10 +59,13 @@ def without_effect(args, comm=None):
     on_a_node = -(-comm.size // comm.inter_size) if comm else len(args.gpu)
     if len(args.gpu) > on_a_node:
         ranks = f"{on_a_node} rank{'s run' if on_a_node > 1 else ' runs'}"
-        yield f"-g names {len(args.gpu)} GPUs, but {ranks} on a node, each on one GPU: {', '.join(map(str, args.gpu[on_a_node:]))} not used"
+        yield (
+            f"-g names {len(args.gpu)} GPUs, but {ranks} on a node, each on one GPU:"
+            f" {', '.join(map(str, args.gpu[on_a_node:]))} not used"
+        )
     if getattr(args, "gpu_memory", None) is not None and args.track == "chainer":
         yield "--gpu-memory has no effect, as the Chainer track does not count its arrays"
-    if comm is None and args.workers == 1 and getattr(args, "patience", watchdog.LIMIT) != watchdog.LIMIT:
+    if comm is None and args.workers == 1 and getattr(args, "patience", progress.LIMIT) != progress.LIMIT:
         yield "--patience has no effect, as a single process waits for no other"
 
 
@@ -66,12 +73,17 @@ def beyond_the_job(workers, gpus, comm=None):
     """What a run takes beyond its batch job's share, in words; "" where the job has it, or there is no job."""
     processes, share = job_processes(), job_nodes().get(current_node(), {}).get("slots")
     if comm and processes and workers > processes:
-        return (f"{workers} ranks run in a job of {processes} process{'es' * (processes > 1)}, and share what it has, so their times say little: "
-                "ask for more by `select=...:mpiprocs=...`, or start fewer")  # fmt: skip
+        return (
+            f"{workers} ranks run in a job of {processes} process{'es' * (processes > 1)}, and share what it has, so"
+            " their times say little: ask for more by `select=...:mpiprocs=...`, or start fewer"
+        )
     beyond = [gpu for gpu in gpus if share and gpu >= len(share)]
     if beyond:
         ids = "GPU 0" if len(share) == 1 else f"GPUs 0 to {len(share) - 1}"
-        return f"-g names GPU {beyond[0]}, but on {current_node()} this job has {ids}: workers share cores, so their times say little"
+        return (
+            f"-g names GPU {beyond[0]}, but on {current_node()} this job has {ids}: workers share cores, so their times"
+            " say little"
+        )
     return ""
 
 
@@ -81,7 +93,8 @@ def device_names(count):
 
 
 class LossTable:
-    """The table of a training without evaluation: the loss after each epoch, which rank 0 prints, and which is kept in `log`."""
+    """The table of a training without evaluation: the loss after each epoch, which rank 0 prints, and which is kept in
+    `log`."""
 
     def __init__(self, comm):
         self.rank, self.log, self.start = comm.rank, [], time.perf_counter()
@@ -97,7 +110,8 @@ class LossTable:
 
 
 def on_terminal():
-    """Whether a person watches standard output: Open MPI gives ranks a terminal also in a batch job, whose output is a file."""
+    """Whether a person watches standard output: Open MPI gives ranks a terminal also in a batch job, whose output is a
+    file."""
     return sys.stdout.isatty() and os.environ.get("PBS_ENVIRONMENT") != "PBS_BATCH"
 
 

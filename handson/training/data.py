@@ -1,8 +1,9 @@
 """The data sets of the course: images with labels, found by name or path and checked before use.
 
-Training scripts call `load` (PyTorch) or `load_arrays` (NumPy, for Chainer; torch is imported by `load` alone) once, and
-`enlarge` for every batch on the worker's device, so that only small images are stored, read and sent. The names are those of
-datasets/datasets.toml; a site's own datasets.toml in the folder HANDSON_DATA adds to them or replaces them (say, by a mirror).
+Training scripts call `load` (PyTorch) or `load_arrays` (NumPy, for Chainer; torch is imported by `load` alone) once,
+and `enlarge` for every batch on the worker's device, so that only small images are stored, read and sent. The names are
+those of datasets/datasets.toml; a site's own datasets.toml in the folder HANDSON_DATA adds to them or replaces them
+(say, by a mirror).
 """
 
 import functools
@@ -27,8 +28,8 @@ class DataError(OneSentence, ValueError):
 class ImageDataset:
     """Images and labels as a sequence of pairs, which DataLoader and Chainer's iterators read alike.
 
-    images: float32 in [0, 1], (samples, channels, height, width); labels: int64, (samples,); both are torch tensors or both NumPy
-    arrays. name is for people ("CIFAR10"), path is the file, classes are the labels' names.
+    images: float32 in [0, 1], (samples, channels, height, width); labels: int64, (samples,); both are torch tensors or
+    both NumPy arrays. name is for people ("CIFAR10"), path is the file, classes are the labels' names.
     """
 
     images: object
@@ -73,10 +74,11 @@ def load_arrays(dataset):
 
 
 def enlarge(images, size):
-    """Images (N, 1 or 3, height, width) as (N, 3, size, size), of the same type and on the same device; torch, NumPy or CuPy.
+    """Images (N, 1 or 3, height, width) as (N, 3, size, size), of the same type and on the same device; torch, NumPy or
+    CuPy.
 
-    Bilinear as torch's interpolate without align_corners. That is linear in the rows and in the columns, so that two products
-    with small matrices do it, in well under the time of interpolate on a CPU. Raises DataError.
+    Bilinear as torch's interpolate without align_corners. That is linear in the rows and in the columns, so that two
+    products with small matrices do it, in well under the time of interpolate on a CPU. Raises DataError.
     """
     if size < 1:
         raise DataError(f"images cannot be enlarged to {size} pixels: give a size of at least 1")
@@ -89,7 +91,8 @@ def enlarge(images, size):
 
 @functools.cache
 def stretching(length, size):
-    """The matrix (size, length), float64, that stretches `length` pixels to `size`: each row weighs the two nearest pixels."""
+    """The matrix (size, length), float64, that stretches `length` pixels to `size`: each row weighs the two nearest
+    pixels."""
     import numpy
 
     centres = ((numpy.arange(size) + 0.5) * length / size - 0.5).clip(0, length - 1)
@@ -97,7 +100,8 @@ def stretching(length, size):
 
 
 def averaging(length, parts):
-    """The matrix (parts, length), float64, that takes the mean over each of `parts` regions; they overlap if `length` is no multiple of `parts`."""
+    """The matrix (parts, length), float64, that takes the mean over each of `parts` regions; they overlap if `length`
+    is no multiple of `parts`."""
     import numpy
 
     matrix = numpy.zeros((parts, length))
@@ -137,7 +141,8 @@ def catalog():
 
 
 def find(dataset):
-    """The file of a name or a path, and what the catalog says of it ({} for a file of the user's own). Raises DataError."""
+    """The file of a name or a path, and what the catalog says of it ({} for a file of the user's own). Raises
+    DataError."""
     dataset, entries = str(dataset), catalog()
     if dataset in entries:
         entry = entries[dataset]
@@ -145,14 +150,16 @@ def find(dataset):
     if dataset.endswith(".npz") or os.sep in dataset:
         return Path(dataset).expanduser(), {}
     known = ", ".join(sorted(entries)) or "(none)"
-    raise DataError(f"there is no data set named {dataset!r}: give the path of an .npz file or one of these names: {known}")
+    raise DataError(
+        f"there is no data set named {dataset!r}: give the path of an .npz file or one of these names: {known}"
+    )
 
 
 def read(path, entry):
     """The checked arrays of the .npz file `path`, whose entry in the catalog is `entry`. Raises DataError.
 
-    Arrays: train_images and test_images, uint8 or float, (samples, 1 or 3 channels, height, width); train_labels and test_labels,
-    whole numbers from 0; classes, the labels' names; maximum, the pixel value of full brightness.
+    Arrays: train_images and test_images, uint8 or float, (samples, 1 or 3 channels, height, width); train_labels and
+    test_labels, whole numbers from 0; classes, the labels' names; maximum, the pixel value of full brightness.
     """
     import numpy
 
@@ -174,7 +181,9 @@ def read(path, entry):
         with numpy.load(io.BytesIO(content), allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}  # reading an array verifies its CRC
     except Exception as error:  # a file of any other kind: the reader can fail in any way
-        raise DataError(f"{path} is truncated, altered or no .npz file ({type(error).__name__}: {error}): {cure}") from None
+        raise DataError(
+            f"{path} is truncated, altered or no .npz file ({type(error).__name__}: {error}): {cure}"
+        ) from None
     if problem := _what_is_wrong(arrays, entry.get("archive")):
         raise DataError(f"{path} {problem}: {cure}")
     return arrays

@@ -1,16 +1,19 @@
-"""The lecture's table and its log, for systems that have none of their own: the TensorFlow and JAX scripts of the unit 07_frameworks use it."""
+"""The lecture's table and its log, for systems that have none of their own: the TensorFlow and JAX scripts of the unit
+07_frameworks use it."""
 
 import time
 
-from handson.training import watchdog
+from handson.training import progress
 from handson.training.banner import COLUMNS
 
 
 class EpochTable:
-    """Prints a line after each epoch, and keeps it in `log`. A loop calls `begin`, then `step` after each step and `add` after each epoch.
-    The first step is timed apart, in which these systems trace the step and compile it; and the training since its begin, without the evaluation.
+    """Prints a line after each epoch, and keeps it in `log`. A loop calls `begin`, then `step` after each step and
+    `add` after each epoch. The first step is timed apart, in which these systems trace the step and compile it; and the
+    training since its begin, without the evaluation.
 
-    evaluate(): (loss, accuracy) on the test set; `seconds` is the time spent there so far. speaks: whether this process prints the table.
+    evaluate(): (loss, accuracy) on the test set; `seconds` is the time spent there so far. speaks: whether this process
+    prints the table.
     """
 
     def __init__(self, evaluate, speaks=True):
@@ -25,7 +28,7 @@ class EpochTable:
 
     def step(self):
         """A step has ended."""
-        watchdog.progress()
+        progress.progress()
         if self.first_step is None:
             self.first_step = time.perf_counter() - self.start
 
@@ -35,7 +38,9 @@ class EpochTable:
         test_loss, test_accuracy = self.evaluate()
         now = time.perf_counter()
         self.seconds += now - begin
-        row = dict(zip(COLUMNS, (len(self.log) + 1, float(loss), test_loss, float(accuracy), test_accuracy, now - self.start)))
+        row = dict(
+            zip(COLUMNS, (len(self.log) + 1, float(loss), test_loss, float(accuracy), test_accuracy, now - self.start))
+        )
         self.say("  ".join(f"{value:<{len(name)}.6g}" for name, value in row.items()))
         self.log.append(row | {"first_step": self.first_step or 0.0, "training_time": now - self.start - self.seconds})
 

@@ -1,7 +1,8 @@
-"""The memory of a GPU: how much of it `--gpu-memory` gives a rank, the parts that a run reports, and the sentence for a GPU that is full.
+"""The memory of a GPU: how much of it `--gpu-memory` gives a rank, the parts that a run reports, and the sentence for a
+GPU that is full.
 
-Both tracks, the batch commands and the reports use this module, so it imports neither torch nor Chainer. `handson.pytorch.memory` counts the
-tensors of a rank. Nothing is counted unless --gpu-memory asks for it.
+Both tracks, the batch commands and the reports use this module, so it imports neither torch nor Chainer.
+`handson.pytorch.memory_counter` counts the tensors of a rank. Nothing is counted unless --gpu-memory asks for it.
 """
 
 import json
@@ -16,7 +17,8 @@ from handson.files import written_aside
 from handson.sizes import words
 
 PARTS = ("parameters", "gradients", "optimizer", "activations")
-VARIABLE = "HANDSON_GPU_MEMORY"  # what --gpu-memory is where a command line does not say; `qsub -l gpu_memory=300mb` sets it
+# what --gpu-memory is where a command line does not say; `qsub -l gpu_memory=300mb` sets it
+VARIABLE = "HANDSON_GPU_MEMORY"
 LARGEST_FILE = 16 * 2**20  # bytes
 LONGEST_STEP = 5_000  # moments of a step that a file keeps
 LIVE = "handson_gpu_memory"  # the name of a process's file in memory: bytes in use, and the limit
@@ -30,22 +32,26 @@ class OutOfMemory(OneSentence):
     """A GPU is full. `asked`: the bytes that did not fit; `in_use`: those of each of PARTS."""
 
     def __init__(self, where, asked, limit, in_use, operation="an operation", network=False):
-        """where: "virtual GPU 0"; network: whether what did not fit belongs to the network itself, whatever the batch."""
+        """where: "virtual GPU 0"; network: whether what did not fit belongs to the network itself, whatever the
+        batch."""
         self.asked, self.in_use = asked, dict(in_use)
         free = max(0, limit - sum(in_use.values()))
         held = ", ".join(f"{part} {words(size)}" for part, size in in_use.items())
         own = sum(in_use.values()) - in_use["activations"] + asked * network
         cure = "take a smaller batch (-b) or smaller images (--size)"
         if network or own > limit / 2:
-            cure = "most of that is the network's own, whatever the batch: take a smaller network, split it over more GPUs"
+            cure = (
+                "most of that is the network's own, whatever the batch: take a smaller network, split it over more GPUs"
+            )
         super().__init__(
-            f"{where} is out of memory: {operation} tried to allocate {words(asked)}, but {words(free)} of {words(limit)} are free; "
-            f"in use are {held}: {cure}, or a GPU with more memory (--gpu-memory)"
-        )  # fmt: skip
+            f"{where} is out of memory: {operation} tried to allocate {words(asked)}, but {words(free)} of"
+            f" {words(limit)} are free; in use are {held}: {cure}, or a GPU with more memory (--gpu-memory)"
+        )
 
 
 def begin(args):
-    """Have the ranks of this process count as the options `args` of a training script ask for it. They write into args.out."""
+    """Have the ranks of this process count as the options `args` of a training script ask for it. They write into
+    args.out."""
     global limit, folder
     limit, folder = getattr(args, "gpu_memory", None), args.out
 
@@ -60,7 +66,10 @@ def write(rank, account):
     """Write what `rank` has counted: see `read`. An error never stops the training."""
     try:
         with written_aside(Path(folder) / f"memory_rank{rank}.json", durable=False) as file:
-            file.write(json.dumps(account | {"rank": rank, "step": _thinned(account["step"])}, allow_nan=False).encode() + b"\n")
+            file.write(
+                json.dumps(account | {"rank": rank, "step": _thinned(account["step"])}, allow_nan=False).encode()
+                + b"\n"
+            )
     except OSError:  # such as a full disk, which the result reports
         return
 
@@ -72,11 +81,13 @@ def _thinned(moments):
 
 
 def read(out):
-    """What the ranks of the run in the folder `out` have counted, in their order: a list of dicts; it is empty where they have counted nothing.
+    """What the ranks of the run in the folder `out` have counted, in their order: a list of dicts; it is empty where
+    they have counted nothing.
 
-    Each has "rank", "device" (words), "limit" (bytes, or None), "peak", a dict with the bytes of each of PARTS when most was in use,
-    "most", the most of each part at any moment, "predicted", the same as formulas give it (None where there is no formula), "step", a list of
-    moments [seconds, phase, bytes of each of PARTS] in one step, and "asked", the bytes that did not fit, or None. Raises ValueError.
+    Each has "rank", "device" (words), "limit" (bytes, or None), "peak", a dict with the bytes of each of PARTS when
+    most was in use, "most", the most of each part at any moment, "predicted", the same as formulas give it (None where
+    there is no formula), "step", a list of moments [seconds, phase, bytes of each of PARTS] in one step, and "asked",
+    the bytes that did not fit, or None. Raises ValueError.
     """
     found = []
     for path in Path(out).glob("memory_rank*.json"):
@@ -104,7 +115,11 @@ def is_account(account, step=True):
     """Whether this is an element of what `read` returns; step: with the moments of a step."""
     try:
         sizes = [*map(account["peak"].__getitem__, PARTS), *map(account["most"].__getitem__, PARTS), account["rank"]]
-        sizes += [size for size in (account["limit"], account["asked"], *map(account["predicted"].__getitem__, PARTS)) if size is not None]
+        sizes += [
+            size
+            for size in (account["limit"], account["asked"], *map(account["predicted"].__getitem__, PARTS))
+            if size is not None
+        ]
         for seconds, phase, *parts in account["step"] if step else ():
             if not isinstance(phase, str) or len(parts) != len(PARTS):
                 return False
@@ -116,7 +131,8 @@ def is_account(account, step=True):
 
 
 class Live:
-    """What this process has in use, for `python -m handson watch`: a file in memory, which disappears with the process."""
+    """What this process has in use, for `python -m handson watch`: a file in memory, which disappears with the
+    process."""
 
     def __init__(self, limit):
         file = os.memfd_create(LIVE)
@@ -129,7 +145,8 @@ class Live:
 
 
 def live(process):
-    """(bytes in use, limit in bytes) of a process that counts; None for any other. It looks at processes of this user alone."""
+    """(bytes in use, limit in bytes) of a process that counts; None for any other. It looks at processes of this user
+    alone."""
     if (path := linux.file_in_memory(process, LIVE)) is None:
         return None
     try:

@@ -1,4 +1,5 @@
-"""What a training run is: the unit, the script and the track. Options and results take them from here, and no list of them exists."""
+"""What a training run is: the unit, the script and the track. Options and results take them from here, and no list of
+them exists."""
 
 import os
 import re
@@ -6,10 +7,15 @@ import sys
 from pathlib import Path
 
 SOFTWARE = {  # track -> the package whose version a result names
-    "pytorch": "torch", "chainer": "chainer", "tensorflow": "keras", "lightning": "lightning", "accelerate": "accelerate",
+    "pytorch": "torch",
+    "chainer": "chainer",
+    "tensorflow": "keras",
+    "lightning": "lightning",
+    "accelerate": "accelerate",
     "jax": "jax",
-}  # fmt: skip
-LECTURE, OTHER_SYSTEMS = "train_cifar", "frameworks"  # the lecture's training; the unit whose scripts, train_cifar_SYSTEM, do it in other systems
+}
+# the lecture's training; the unit whose scripts, train_cifar_SYSTEM, do it in other systems
+LECTURE, OTHER_SYSTEMS = "train_cifar", "frameworks"
 
 
 def of(program):
@@ -25,7 +31,8 @@ def of(program):
 
 
 def training(unit, script):
-    """What a script trains, whatever its unit adds: "train_cifar" for the script train_cifar_multi_gpu of the unit multi_gpu."""
+    """What a script trains, whatever its unit adds: "train_cifar" for the script train_cifar_multi_gpu of the unit
+    multi_gpu."""
     if unit == OTHER_SYSTEMS and script.startswith(f"{LECTURE}_"):
         return LECTURE
     return script.removesuffix(f"_{unit}") if unit else script

@@ -1,5 +1,5 @@
-"""Removes what killed ranks of MPI left behind: shared memory, 2 MB a rank, and mpiexec's descriptions of the machine. A training calls it
-at its start."""
+"""Removes what killed ranks of MPI left behind: shared memory, 2 MB a rank, and mpiexec's descriptions of the machine.
+A training calls it at its start."""
 
 import contextlib
 import os
@@ -37,9 +37,10 @@ def _old(folder, pattern):
 
 
 def _mapped(process):
-    """The names of the files of MPICH that a process has in its memory. A process that can't be looked into keeps none from being removed:
-    it is no rank of this user's."""
-    return {Path(path.split()[0]).name for path in linux.mapped_files("/mpich_shm_", process)}  # " (deleted)" may follow a path
+    """The names of the files of MPICH that a process has in its memory. A process that can't be looked into keeps none
+    from being removed: it is no rank of this user's."""
+    # " (deleted)" may follow a path
+    return {Path(path.split()[0]).name for path in linux.mapped_files("/mpich_shm_", process)}
 
 
 def _starts_of_mpiexec():

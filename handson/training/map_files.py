@@ -1,7 +1,9 @@
-"""Images that stay in files of their own until they are needed: a map file has a line for each image, its path, a tab and its label.
+"""Images that stay in files of their own until they are needed: a map file has a line for each image, its path, a tab
+and its label.
 
-CNTK's ImageDeserializer reads such files. Here a path that does not begin with / begins at the folder of the map file. `write` makes them
-of a data set of the course (``python -m handson images``); handson.pytorch.streams reads them while it trains.
+CNTK's ImageDeserializer reads such files. Here a path that does not begin with / begins at the folder of the map file.
+`write` makes them of a data set of the course (``python -m handson images``); handson.pytorch.streams reads them while
+it trains.
 """
 
 import array
@@ -24,7 +26,8 @@ def folder_of(dataset):
 
 
 def write(dataset, folder=None, say=print):
-    """Write the images of a data set as PNG files, with a map file for each part: folder/train.txt and test.txt. Returns the folder.
+    """Write the images of a data set as PNG files, with a map file for each part: folder/train.txt and test.txt.
+    Returns the folder.
 
     All of it gets its name at the end; a folder that is there already is kept. Raises DataError.
     """
@@ -49,7 +52,9 @@ def write(dataset, folder=None, say=print):
                     file.write(f"{path}\t{label}\n".encode())
         aside.rename(folder)
     except OSError as error:
-        raise DataError(f"{folder} cannot hold the images ({error.strerror or error}): make room, or give another folder with -o") from None
+        raise DataError(
+            f"{folder} cannot hold the images ({error.strerror or error}): make room, or give another folder with -o"
+        ) from None
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     say(f"{sum(map(len, parts.values())):,} images, train.txt and test.txt: {folder}")
@@ -57,10 +62,12 @@ def write(dataset, folder=None, say=print):
 
 
 class MapFile:
-    """The images of a map file: a sequence of (pixels, label), uint8 (channels, height, width) and int, read when they are asked for.
+    """The images of a map file: a sequence of (pixels, label), uint8 (channels, height, width) and int, read when they
+    are asked for.
 
-    In memory are 16 bytes for each image: where its line begins, and its label. classes: labels must be below; None: any whole number.
-    All images have the size and the colours of the first. Raises DataError here for a line that is wrong, and later for a file that is.
+    In memory are 16 bytes for each image: where its line begins, and its label. classes: labels must be below; None:
+    any whole number. All images have the size and the colours of the first. Raises DataError here for a line that is
+    wrong, and later for a file that is.
     """
 
     def __init__(self, path, classes=None):
@@ -68,7 +75,10 @@ class MapFile:
         try:
             self.file = open(self.path, "rb")
         except OSError as error:
-            raise DataError(f"there is no map file {path} ({error.strerror}): `python -m handson images digits` writes one of the course's data") from None
+            raise DataError(
+                f"there is no map file {path} ({error.strerror}): `python -m handson images digits` writes one of the"
+                " course's data"
+            ) from None
         end = 0
         while line := self.file.readline(LONGEST):
             self.lines.append(end)
@@ -92,7 +102,10 @@ class MapFile:
         try:
             with self._open(number) as image:
                 if image.size != self.size:
-                    raise DataError(f"{self._where(number)} has {_pixels(image.size)}, and the first image {_pixels(self.size)}: all images need the same size")
+                    raise DataError(
+                        f"{self._where(number)} has {_pixels(image.size)}, and the first image {_pixels(self.size)}:"
+                        " all images need the same size"
+                    )
                 pixels = numpy.asarray(image.convert(self.mode))
         except DataError:
             raise
@@ -126,7 +139,9 @@ class MapFile:
         except FileNotFoundError:
             raise DataError(f"{self._where(number)} does not exist: restore it, or remove its line") from None
         except Exception as error:
-            raise DataError(f"{self._where(number)} cannot be read as an image ({error}): restore it, or remove its line") from None
+            raise DataError(
+                f"{self._where(number)} cannot be read as an image ({error}): restore it, or remove its line"
+            ) from None
 
 
 def _pixels(size):

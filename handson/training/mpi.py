@@ -3,19 +3,20 @@
 import os
 import signal
 
-from handson.training import leftovers, watchdog
+from handson.training import leftovers, progress
 
-MEETING = 180  # seconds for all ranks to start, on a busy machine; that ranks have ended is noticed earlier, see supervisor
+# seconds for all ranks to start, on a busy machine; that ranks have ended is noticed earlier, see supervisor
+MEETING = 180
 
 
 def start():
-    """Import mpi4py.MPI, which meets the other ranks. A rank that has waited MEETING seconds is ended by SIGALRM, for MPI has no
-    limit of its own; mpiexec then ends the others."""
+    """Import mpi4py.MPI, which meets the other ranks. A rank that has waited MEETING seconds is ended by SIGALRM, for
+    MPI has no limit of its own; mpiexec then ends the others."""
     if os.environ.get("MPI_LOCALRANKID", "0") == "0":  # once on each node
         leftovers.remove()
     signal.setitimer(signal.ITIMER_REAL, MEETING)
     from mpi4py import MPI
 
     signal.setitimer(signal.ITIMER_REAL, 0)
-    watchdog.begin(patience=0)
+    progress.begin(patience=0)
     return MPI

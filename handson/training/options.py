@@ -1,4 +1,5 @@
-"""The command line that all training scripts share, whichever the track. Bad values end with one sentence and status 2."""
+"""The command line that all training scripts share, whichever the track. Bad values end with one sentence and status
+2."""
 
 import argparse
 import atexit
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from handson import sizes
 from handson.errors import OneSentence, Stopped, in_a_sentence, say
-from handson.training import gpu_memory, identity, watchdog
+from handson.training import gpu_memory, identity, progress
 from handson.training.worker_processes import kill_all
 
 LEARNING_RATE = 0.02  # unless --lr says otherwise
@@ -32,7 +33,8 @@ class OneSentenceParser(argparse.ArgumentParser):
 def _end_in_mpi(rank, sentence):
     """End all ranks with status 2. Where all ranks come here, as is usual, only rank 0 prints the sentence.
 
-    mpiexec ends the other ranks with this one only after all have met in MPI. Before that, they would wait for this rank for ever.
+    mpiexec ends the other ranks with this one only after all have met in MPI. Before that, they would wait for this
+    rank for ever.
     """
     from mpi4py import MPI
 
@@ -53,17 +55,22 @@ def under_mpiexec():
 
 
 def launcher_rank():
-    """The rank that mpiexec, torchrun or srun gave this process, known before MPI starts; 0 for a process of its own."""
+    """The rank that mpiexec, torchrun or srun gave this process, known before MPI starts; 0 for a process of its
+    own."""
     names = ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
     return next((int(os.environ[name]) for name in names if name in os.environ), 0)
 
 
 def difference(asked):
-    """Which option the ranks do not share, in a sentence; None where they share all. asked: the options of each rank, as dictionaries."""
+    """Which option the ranks do not share, in a sentence; None where they share all. asked: the options of each rank,
+    as dictionaries."""
     for rank, theirs in enumerate(asked):
         for name, value in asked[0].items():
             if theirs.get(name) != value:
-                return f"rank 0 has {name} {value}, but rank {rank} has {theirs.get(name)}: give all ranks the same options"
+                return (
+                    f"rank 0 has {name} {value}, but rank {rank} has {theirs.get(name)}: give all ranks the same"
+                    " options"
+                )
     return None
 
 
@@ -119,33 +126,59 @@ def memory(text):
 def training_parser(program, gpus, add_options=None):
     """The parser of the training script `program` (its path).
 
-    gpus: the ids used when -g is not given; None: decided by whatever starts the ranks. add_options: called with the parser, for
-    options that other scripts don't have.
+    gpus: the ids used when -g is not given; None: decided by whatever starts the ranks. add_options: called with the
+    parser, for options that other scripts don't have.
     """
     unit, script, track = identity.of(program)
     parser = OneSentenceParser(description=f"The training script {script}, {track} track.")
     add = parser.add_argument
     add("-b", "--batchsize", type=positive(int), default=32, metavar="N", help="images a worker takes in one step (32)")
     add("-e", "--epoch", type=positive(int), default=4, metavar="N", help="times to go through the data (4)")
-    add("-g", "--gpu", type=gpu_ids, default=gpus, metavar="IDS", help="GPU ids such as 0,1; virtual GPUs where there are none")
+    add(
+        "-g",
+        "--gpu",
+        type=gpu_ids,
+        default=gpus,
+        metavar="IDS",
+        help="GPU ids such as 0,1; virtual GPUs where there are none",
+    )
     add("--dataset", default="digits", metavar="NAME|PATH", help="data set (digits)")
-    add("--size", type=positive(int, 4096), default=256, metavar="PIXELS", help="side length that images are enlarged to (256)")
+    add(
+        "--size",
+        type=positive(int, 4096),
+        default=256,
+        metavar="PIXELS",
+        help="side length that images are enlarged to (256)",
+    )
     add("--lr", type=positive(float), default=LEARNING_RATE, metavar="RATE", help="learning rate (%(default)s)")
     add("--seed", type=natural, default=0, metavar="N", help="seed of initial weights and shuffling (0)")
     add_out(parser, identity.name(unit, script), track)
     add("--resume", type=Path, metavar="FILE", help="continue from a snapshot of an interrupted run")
-    add("--patience", type=natural, default=watchdog.LIMIT, metavar="SECONDS", help="end ranks that finish no step for so long; 0: never (%(default)s)")
-    add("--gpu-memory", type=memory, default=os.environ.get(gpu_memory.VARIABLE) or None, metavar="SIZE",
-        help="count the tensors of each rank, and end it where they need more than SIZE, such as 300MB (not counted)")  # fmt: skip
+    add(
+        "--patience",
+        type=natural,
+        default=progress.LIMIT,
+        metavar="SECONDS",
+        help="end ranks that finish no step for so long; 0: never (%(default)s)",
+    )
+    add(
+        "--gpu-memory",
+        type=memory,
+        default=os.environ.get(gpu_memory.VARIABLE) or None,
+        metavar="SIZE",
+        help="count the tensors of each rank, and end it where they need more than SIZE, such as 300MB (not counted)",
+    )
     if add_options:
         add_options(parser)
-    parser.set_defaults(unit=unit, script=script, track=track, workers=1, nodes=1)  # the last two until `announce` knows
+    # the last two until `announce` knows
+    parser.set_defaults(unit=unit, script=script, track=track, workers=1, nodes=1)
     return parser
 
 
 def add_out(parser, name, track):
-    """The option -o. By default results go to results/<name>_<track>_<job number>, or the time of day outside a batch job: no run
-    overwrites another's. The number of a process tells runs of the same second apart; all ranks of a node have the same launcher."""
+    """The option -o. By default results go to results/<name>_<track>_<job number>, or the time of day outside a batch
+    job: no run overwrites another's. The number of a process tells runs of the same second apart; all ranks of a node
+    have the same launcher."""
     process = os.getppid() if under_mpiexec() or "RANK" in os.environ else os.getpid()
     job = os.environ.get("PBS_JOBID") or os.environ.get("SLURM_JOB_ID") or f"{time.strftime('%Y%m%d-%H%M%S')}-{process}"
     default = Path("results") / f"{name}_{track}_{job.split('.')[0]}"
@@ -153,17 +186,22 @@ def add_out(parser, name, track):
 
 
 def parse(gpus, add_options=None):
-    """The options of the running training script. Bad values are refused here, before any worker starts. See training_parser."""
+    """The options of the running training script. Bad values are refused here, before any worker starts. See
+    training_parser."""
     parser = training_parser(sys.argv[0], gpus, add_options)
     options = parser.parse_args()
     if options.resume and not options.resume.is_file():
         parser.error(f"--resume: there is no snapshot {options.resume}")
     if gpus == [0] and len(options.gpu) > 1:
         parser.error(f"-g names {len(options.gpu)} GPUs, but this script trains on one: name one of them")
-    if options.track == "pytorch" and options.size <= 32 and options.batchsize < 3 and "patch" not in options:  # transformers have no batch normalisation
-        parser.error("-b: so few images of at most 32 pixels leave batch normalisation a single value; use -b 3 or a larger --size")
+    # transformers have no batch normalisation
+    if options.track == "pytorch" and options.size <= 32 and options.batchsize < 3 and "patch" not in options:
+        parser.error(
+            "-b: so few images of at most 32 pixels leave batch normalisation a single value; use -b 3 or a larger"
+            " --size"
+        )
     make_out(parser, options.out)
-    watchdog.begin(options.patience)
+    progress.begin(options.patience)
     gpu_memory.begin(options)
     if launcher_rank() == 0:
         gpu_memory.forget(options.out)
@@ -182,10 +220,11 @@ def make_out(parser, out):
 
 
 def _one_sentence(kind, error, traceback):
-    """The excepthook: where an error is a sentence for the user, print it instead of a traceback, clean up, and end with the error's status."""
+    """The excepthook: where an error is a sentence for the user, print it instead of a traceback, clean up, and end
+    with the error's status."""
     error = in_a_sentence(error)
     if isinstance(error, Stopped):
-        if watchdog.is_watched():
+        if progress.is_watched():
             os._exit(error.status)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not interrupt the clean-up
         kill_all()

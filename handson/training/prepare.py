@@ -21,7 +21,8 @@ SILENCE = 30  # seconds without a byte, after which a download is given up
 LONGEST_DOWNLOAD = 3600  # seconds
 ABANDONED = 3600  # seconds without a byte, after which a .part file counts as left behind
 
-RECORD = 1 + 3 * 32 * 32  # bytes: the label, then the red, green and blue planes; https://www.cs.toronto.edu/~kriz/cifar.html
+# bytes: the label, then the red, green and blue planes; https://www.cs.toronto.edu/~kriz/cifar.html
+RECORD = 1 + 3 * 32 * 32
 LARGEST_MEMBER = 10_000 * RECORD
 TRAIN = [f"cifar-10-batches-bin/data_batch_{number}.bin" for number in range(1, 6)]
 TEST = ["cifar-10-batches-bin/test_batch.bin"]
@@ -55,14 +56,17 @@ def prepare(name, archive=None, say=print):
         write(path, train, test, classes, entry)
     except OSError as error:
         reason = error.strerror or error
-        raise DataError(f"{path.parent} cannot hold {name} ({reason}): make room, or choose a folder with HANDSON_DATA") from None
+        raise DataError(
+            f"{path.parent} cannot hold {name} ({reason}): make room, or choose a folder with HANDSON_DATA"
+        ) from None
     data.read(path, entry)
     say(f"{name} is ready: {path}")
     return path
 
 
 def fetch(archive, folder, say=print):
-    """The path of `archive` (url, size, sha256) in `folder`, downloaded if it is not there. Raises DataError, OSError."""
+    """The path of `archive` (url, size, sha256) in `folder`, downloaded if it is not there. Raises DataError,
+    OSError."""
     path = folder / archive["url"].rpartition("/")[2]
     if path.exists():
         verify(path, archive)
@@ -128,13 +132,16 @@ def verify(path, archive):
             if size < archive["size"]:
                 raise DataError(f"{path} is truncated ({size:,} bytes instead of {archive['size']:,}): {cure}")
             if size > archive["size"] or hashlib.file_digest(file, "sha256").hexdigest() != archive["sha256"]:
-                raise DataError(f"{path} is another file or was altered (its SHA-256 is not {archive['sha256']}): {cure}")
+                raise DataError(
+                    f"{path} is another file or was altered (its SHA-256 is not {archive['sha256']}): {cure}"
+                )
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror}): give the archive with --archive FILE") from None
 
 
 def read_cifar10(path):
-    """The training records, the test records (uint8, (samples, RECORD)) and the class names of CIFAR-10's binary archive.
+    """The training records, the test records (uint8, (samples, RECORD)) and the class names of CIFAR-10's binary
+    archive.
 
     Members are read into memory one at a time, by name; one that is too large is refused. Raises DataError.
     """
@@ -146,7 +153,9 @@ def read_cifar10(path):
             for member in tar:
                 if member.name in members:
                     if not member.isreg() or member.size > LARGEST_MEMBER:
-                        raise DataError(f"{path} holds {member.name} in a wrong form: give the binary version of CIFAR-10")
+                        raise DataError(
+                            f"{path} holds {member.name} in a wrong form: give the binary version of CIFAR-10"
+                        )
                     members[member.name] = tar.extractfile(member).read()
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
         raise DataError(f"{path} is no sound .tar.gz archive ({error}): give the binary version of CIFAR-10") from None
@@ -161,7 +170,8 @@ def read_cifar10(path):
 
 
 def write(path, train, test, classes, entry):
-    """Write the share entry["fraction"] of `train` and of `test` records, drawn at random, as the data set `path`. Raises OSError."""
+    """Write the share entry["fraction"] of `train` and of `test` records, drawn at random, as the data set `path`.
+    Raises OSError."""
     import numpy
 
     random = numpy.random.RandomState(entry.get("seed", 0))  # gives the same numbers in every version of NumPy

@@ -20,7 +20,8 @@ from handson.training import gpu_memory, identity, step_times
 from handson.training.options import LEARNING_RATE
 
 OPTIONAL = ("usage", "memory", "steps", "parameters")  # what a run can lack
-SINCE = {"script": "which script was run", "network": "how its workers communicated"}  # fields that older versions of the course did not write
+# fields that older versions of the course did not write
+SINCE = {"script": "which script was run", "network": "how its workers communicated"}
 LARGEST_FILE = 16 * 2**20  # bytes; ours have a few thousand
 LARGEST_NUMBER = 1e15
 MAY_BE_EMPTY = ("unit", "network", "communicator", "gradients")
@@ -58,12 +59,15 @@ class Result:
     lr: float = LEARNING_RATE
     network: str = ""  # the rate of each node's network, such as "100mbit"; "" where it is not limited
     communicator: str = ""  # what carries the gradients: "gloo", "nccl", "naive", ...; "" where no communicator does
-    gradients: str = ""  # the type in which they travel, such as "float16"; "": in that of the parameters, and each parameter alone
+    # the type in which they travel, such as "float16"; "": in that of the parameters, and each parameter alone
+    gradients: str = ""
     double_buffering: bool = False  # the gradients of a step travel while the next one is computed
     versions: dict = field(default_factory=dict)  # software -> version
     usage: dict | None = None  # of devices during the run, as handson.profiling.usage.read has it
-    memory: list | None = None  # of each rank's GPU, as handson.training.gpu_memory.summary has it; None where it was not counted
-    steps: list | None = None  # seconds of rank 0's last steps, without the first of each epoch; None: they were not measured
+    # of each rank's GPU, as handson.training.gpu_memory.summary has it; None where it was not counted
+    memory: list | None = None
+    # seconds of rank 0's last steps, without the first of each epoch; None: they were not measured
+    steps: list | None = None
     parameters: int | None = None  # numbers that the gradient of a step consists of
     folder: str | None = field(default=None, compare=False)  # where it was read; not part of the file
 
@@ -83,10 +87,14 @@ class Result:
 
     @property
     def busy(self):
-        """Which node other programs kept busy during the run, so that its times say little: "node1 busy: 14 processes wanted 2 cores"; or ""."""
+        """Which node other programs kept busy during the run, so that its times say little: "node1 busy: 14 processes
+        wanted 2 cores"; or ""."""
         for node in (self.usage or {}).get("nodes", ()):
             if node["running"] > max(node["cores"], self.workers) + max(1, node["cores"] / 4):
-                return f"{node['name']} busy: {node['running']:.0f} processes wanted {node['cores']} core{'s' * (node['cores'] > 1)}"
+                return (
+                    f"{node['name']} busy: {node['running']:.0f} processes wanted {node['cores']}"
+                    f" core{'s' * (node['cores'] > 1)}"
+                )
         return ""
 
 
@@ -105,7 +113,9 @@ def write(result, out_dir):
     del content["folder"]
     content["log"] = [{name: _plain(value) for name, value in epoch.items()} for epoch in content["log"]]
     if problem := _what_is_wrong(content):
-        raise ResultError(f"this result cannot be written to {path}, because {problem}: correct the program that made it")
+        raise ResultError(
+            f"this result cannot be written to {path}, because {problem}: correct the program that made it"
+        )
     try:
         with written_aside(path) as file:
             file.write(json.dumps(content, indent=1, allow_nan=False).encode() + b"\n")
@@ -129,7 +139,11 @@ def read(path):
         if len(text) > LARGEST_FILE:
             raise ValueError(f"more than {LARGEST_FILE:,} bytes")
         content = json.loads(text)
-        if isinstance(content, dict) and "track" in content and (lacks := next((said for name, said in SINCE.items() if name not in content), None)):
+        if (
+            isinstance(content, dict)
+            and "track" in content
+            and (lacks := next((said for name, said in SINCE.items() if name not in content), None))
+        ):
             raise OldResult(f"{path} is of an older version of the course and does not say {lacks}: repeat the run")
         problem = _what_is_wrong(content)
     except OldResult:
@@ -151,10 +165,16 @@ def _what_is_wrong(content):
     """Why `content`, a dict of Result's fields, is no result, as the end of a sentence; None when it is one."""
     if not isinstance(content, dict):
         return "it is no JSON object"
-    if missing := [field.name for field in fields(Result) if field.name not in content and field.name not in (*OPTIONAL, "folder")]:
+    if missing := [
+        field.name for field in fields(Result) if field.name not in content and field.name not in (*OPTIONAL, "folder")
+    ]:
         return f"{missing[0]} is missing"
     for name in ("unit", "script", "track", "device", "dataset", "network", "communicator", "gradients"):
-        if not isinstance(content[name], str) or not (content[name] or name in MAY_BE_EMPTY) or not content[name].isprintable():
+        if (
+            not isinstance(content[name], str)
+            or not (content[name] or name in MAY_BE_EMPTY)
+            or not content[name].isprintable()
+        ):
             return f"{name} is not a line of text"
     for name in ("profiled", "double_buffering"):
         if not isinstance(content[name], bool):
@@ -176,7 +196,9 @@ def _what_is_wrong(content):
     if not _is_usage(content.get("usage")):
         return "usage is not what devices did"
     memory = content.get("memory")
-    if memory is not None and not (isinstance(memory, list) and all(gpu_memory.is_account(one, step=False) for one in memory)):
+    if memory is not None and not (
+        isinstance(memory, list) and all(gpu_memory.is_account(one, step=False) for one in memory)
+    ):
         return "memory is not what ranks have counted"
     steps, parameters = content.get("steps"), content.get("parameters")
     if steps is not None and not (isinstance(steps, list) and all(_is_number(step) and step > 0 for step in steps)):
@@ -197,8 +219,12 @@ def _is_usage(usage):
         nodes = usage.get("nodes", [])
         numbers = [usage["begin"], usage["interval"], *(device["energy"] or 0 for device in usage["devices"])]
         numbers += [number for node in nodes for number in (node["running"], node["cores"])]
-        numbers += [number for device in usage["devices"] for name in ("utilisation", "memory") for number in device[name]]
-        return all(map(_is_number, numbers)) and all(isinstance(one["name"], str) for one in [*usage["devices"], *nodes])
+        numbers += [
+            number for device in usage["devices"] for name in ("utilisation", "memory") for number in device[name]
+        ]
+        return all(map(_is_number, numbers)) and all(
+            isinstance(one["name"], str) for one in [*usage["devices"], *nodes]
+        )
     except (KeyError, TypeError, AttributeError):
         return False
 
@@ -208,7 +234,8 @@ def _is_number(value, types=(int, float)):
 
 
 def finish(args, manager, evaluator, throughput, images, seconds):
-    """The end of a training script whose `manager` (or Chainer's trainer) reports: on rank 0, `report`; elsewhere, nothing.
+    """The end of a training script whose `manager` (or Chainer's trainer) reports: on rank 0, `report`; elsewhere,
+    nothing.
 
     The log is that of the manager's LogReport, which rank 0 alone has; `evaluator.seconds` are what evaluation took.
     """
@@ -222,21 +249,39 @@ def finish(args, manager, evaluator, throughput, images, seconds):
 def report(args, throughput, images, seconds, log, evaluation_seconds=0):
     """The end of a training: print its `throughput` (images/s), and write its result to args.out.
 
-    args: the script's options, and what `announce` has added to them. images: trained on by all workers in `seconds`, of which
-    `evaluation_seconds` went into evaluation. log: a dict for each epoch. Returns the path. Raises ResultError.
+    args: the script's options, and what `announce` has added to them. images: trained on by all workers in `seconds`,
+    of which `evaluation_seconds` went into evaluation. log: a dict for each epoch. Returns the path. Raises
+    ResultError.
     """
     with suppress(TypeError):
         images = operator.index(images)  # a whole number of NumPy or torch, too
     print(throughput_line(throughput, images, seconds), flush=True)
-    run = {name: getattr(args, name) for name in ("unit", "script", "track", "dataset", "size", "batchsize", "seed", "lr")}
+    run = {
+        name: getattr(args, name) for name in ("unit", "script", "track", "dataset", "size", "batchsize", "seed", "lr")
+    }
     run |= {name: getattr(args, name, "") for name in ("network", "communicator")}
-    run |= {"gradients": getattr(args, "allreduce_grad_dtype", None) or "", "double_buffering": getattr(args, "double_buffering", False)}
+    run |= {
+        "gradients": getattr(args, "allreduce_grad_dtype", None) or "",
+        "double_buffering": getattr(args, "double_buffering", False),
+    }
     software = identity.SOFTWARE[args.track]
     versions = {"python": platform.python_version(), software: importlib.metadata.version(software)}
     train_seconds = seconds - evaluation_seconds - recording.seconds_writing()
     result = Result(
-        **run, profiled=recording.plan() is not None, workers=args.workers, nodes=args.nodes, device=args.devices, epochs=args.epoch, images=images,
-        seconds=seconds, train_seconds=train_seconds, log=log, versions=versions, usage=usage.read(args.out),
-        memory=gpu_memory.summary(args.out), steps=step_times.seconds() or None, parameters=step_times.parameters or None,
-    )  # fmt: skip
+        **run,
+        profiled=recording.plan() is not None,
+        workers=args.workers,
+        nodes=args.nodes,
+        device=args.devices,
+        epochs=args.epoch,
+        images=images,
+        seconds=seconds,
+        train_seconds=train_seconds,
+        log=log,
+        versions=versions,
+        usage=usage.read(args.out),
+        memory=gpu_memory.summary(args.out),
+        steps=step_times.seconds() or None,
+        parameters=step_times.parameters or None,
+    )
     return write(result, args.out)

@@ -1,6 +1,8 @@
-"""The moments at which this process ends its steps of training. Both tracks note them; results.report turns them into seconds of each step.
+"""The moments at which this process ends its steps of training. Both tracks note them; results.report turns them into
+seconds of each step.
 
-`python -m handson predict` needs the spread of the steps and the number of parameters, and imports no torch to find them.
+`python -m handson predict` needs the spread of the steps and the number of parameters, and imports no torch to find
+them.
 """
 
 import time

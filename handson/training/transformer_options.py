@@ -1,18 +1,28 @@
 """The options of the scripts that train the transformer of unit model_parallel, in both tracks."""
 
-from handson.training import compared_methods, options
+from handson.training import method_runs, options
 
 
 def add(methods):
     """Options beside those of all training scripts, for options.parse. methods: the names that --method takes."""
 
     def add_to(parser):
-        compared_methods.add_options(methods)(parser)
+        method_runs.add_options(methods)(parser)
         whole = options.positive(int, 65536)
-        parser.add_argument("--width", type=whole, default=128, metavar="N", help="numbers that the network keeps of each patch (%(default)s)")
+        parser.add_argument(
+            "--width",
+            type=whole,
+            default=128,
+            metavar="N",
+            help="numbers that the network keeps of each patch (%(default)s)",
+        )
         parser.add_argument("--heads", type=whole, default=4, metavar="N", help="heads of each attention (%(default)s)")
-        parser.add_argument("--blocks", type=whole, default=4, metavar="N", help="blocks of attention and MLP (%(default)s)")
-        parser.add_argument("--patch", type=whole, default=2, metavar="PIXELS", help="side length of a patch (%(default)s)")
+        parser.add_argument(
+            "--blocks", type=whole, default=4, metavar="N", help="blocks of attention and MLP (%(default)s)"
+        )
+        parser.add_argument(
+            "--patch", type=whole, default=2, metavar="PIXELS", help="side length of a patch (%(default)s)"
+        )
         parser.set_defaults(size=8, epoch=2, lr=0.001)
 
     return add_to
@@ -23,7 +33,13 @@ def add_pipeline(methods):
 
     def add_to(parser):
         add(methods)(parser)
-        parser.add_argument("--micro-batches", type=options.positive(int, 1024), default=8, metavar="N", help="into which each batch is cut (%(default)s)")
+        parser.add_argument(
+            "--micro-batches",
+            type=options.positive(int, 1024),
+            default=8,
+            metavar="N",
+            help="into which each batch is cut (%(default)s)",
+        )
 
     return add_to
 
@@ -33,7 +49,13 @@ def add_mesh(methods):
 
     def add_to(parser):
         add(methods)(parser)
-        parser.add_argument("--dropout", type=options.share, default=0.1, metavar="SHARE", help="of the units of each MLP and attention (%(default)s)")
+        parser.add_argument(
+            "--dropout",
+            type=options.share,
+            default=0.1,
+            metavar="SHARE",
+            help="of the units of each MLP and attention (%(default)s)",
+        )
 
     return add_to
 

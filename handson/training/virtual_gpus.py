@@ -1,4 +1,5 @@
-"""GPUs for a machine that has none: a virtual GPU is one core, and one process with one thread pinned to it. Both tracks use them."""
+"""GPUs for a machine that has none: a virtual GPU is one core, and one process with one thread pinned to it. Both
+tracks use them."""
 
 import ctypes
 import os
@@ -9,7 +10,8 @@ COUNT = 8  # ids 0 to 7 exist on every machine, so that the same command lines w
 
 
 def cores():
-    """The cores that this process may run on, in order: virtual GPU i is core i of them, counted from the start again where there are fewer."""
+    """The cores that this process may run on, in order: virtual GPU i is core i of them, counted from the start again
+    where there are fewer."""
     return sorted(os.sched_getaffinity(0))
 
 
@@ -35,7 +37,8 @@ def keep_freed_memory():
     """Have malloc keep freed memory, because the next step needs as much again.
 
     If the large arrays of 32 images went back to the kernel after every step, page faults would take a third of the
-    training time. Sets mallopt's M_MMAP_THRESHOLD (-3), M_TRIM_THRESHOLD (-1) and M_TOP_PAD (-2), in bytes; only glibc has it.
+    training time. Sets mallopt's M_MMAP_THRESHOLD (-3), M_TRIM_THRESHOLD (-1) and M_TOP_PAD (-2), in bytes; only glibc
+    has it.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     for parameter, value in ((-3, 1 << 30), (-1, 1 << 30), (-2, 64 << 20)) if mallopt else ():
@@ -57,7 +60,9 @@ def describe(places):
         return "1 virtual GPU: a process with one thread on one core"
     if distinct == workers:
         return f"{workers} virtual GPUs: processes with one thread each, on {workers} cores"
-    return f"{workers} virtual GPUs: processes with one thread each, sharing {distinct} core{'s' * (distinct > 1)} equally"
+    return (
+        f"{workers} virtual GPUs: processes with one thread each, sharing {distinct} core{'s' * (distinct > 1)} equally"
+    )
 
 
 def describe_threads(gpus):

@@ -1,4 +1,5 @@
-"""Worker processes leave Ctrl-C to the process that started them, and don't outlive it. Both tracks start theirs with this."""
+"""Worker processes leave Ctrl-C to the process that started them, and don't outlive it. Both tracks start theirs with
+this."""
 
 import contextlib
 import multiprocessing
@@ -14,7 +15,8 @@ def deaf_to_ctrl_c():
     """Processes that are started in this block never notice Ctrl-C. Their parent notices it when the block is over."""
     pressed = []
     handler = signal.signal(signal.SIGINT, lambda *_: pressed.append(True))
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # children inherit this; other threads of this process may still get the signal
+    # children inherit this; other threads of this process may still get the signal
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:

@@ -138,7 +138,8 @@ plots.training(run.log)
 # %%
 def throughput(batchsize, step_seconds):
     """Images/s of steps with `batchsize` images each, which took `step_seconds` (a list of seconds)."""
-    ### BEGIN SOLUTION throughput: return how many images there were in all steps, divided by the time that these took
+    ### BEGIN SOLUTION throughput:
+    ### return how many images there were in all steps, divided by the time that these took
     return batchsize * len(step_seconds) / sum(step_seconds)
     ### END SOLUTION
 

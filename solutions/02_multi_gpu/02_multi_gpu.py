@@ -149,7 +149,8 @@ def speed_up(single, several):
 # %%
 def efficiency(single, several, workers):
     """The part of the ideal speed-up that was reached: 1 is all of it. (Measured, it can be more.)"""
-    ### BEGIN SOLUTION efficiency: return the efficiency; `workers` is the number of workers in `several`
+    ### BEGIN SOLUTION efficiency:
+    ### return the efficiency; `workers` is the number of workers in `several`
     return several / single / workers
     ### END SOLUTION
 
@@ -274,7 +275,8 @@ profiled_runs.explained(single, double)
 # %%
 def updates(images, batchsize, workers, epochs):
     """How often the parameters are updated in `epochs` epochs; `batchsize` is that of each worker."""
-    ### BEGIN SOLUTION updates: return a whole number; in each epoch, the last update may have fewer images
+    ### BEGIN SOLUTION updates:
+    ### return a whole number; in each epoch, the last update may have fewer images
     total = batchsize * workers
     return -(-images // total) * epochs
     ### END SOLUTION
@@ -346,14 +348,8 @@ def learning_rate(update, base, workers, warmup):
 # %%
 warmup = updates(1500, 32, 8, epochs=1)
 rising = [learning_rate(update, RATE, 8, warmup) for update in range(equal_epochs)]
-plans = {
-    "8 workers, 8 x rate": Plan(256, [8 * RATE] * equal_epochs),
-    "8 workers, with warm-up": Plan(256, rising),
-}
-same_rate = {
-    "1 worker": curves["1 worker"],
-    "8 workers, same rate": curves["8 workers, equal epochs"],
-}
+plans = {"8 workers, 8 x rate": Plan(256, [8 * RATE] * equal_epochs), "8 workers, with warm-up": Plan(256, rising)}
+same_rate = {"1 worker": curves["1 worker"], "8 workers, same rate": curves["8 workers, equal epochs"]}
 plots.rates_and_errors(same_rate | big_batches.run(plans, SEEDS))
 
 # %% [markdown]

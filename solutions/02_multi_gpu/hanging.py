@@ -1,4 +1,5 @@
-"""Two ranks report their mean loss after each epoch, but never end: why? torchrun --standalone --nproc-per-node 2 hanging.py"""
+"""Two ranks report their mean loss after each epoch, but never end: why? torchrun --standalone --nproc-per-node 2
+hanging.py"""
 
 import faulthandler
 from pathlib import Path

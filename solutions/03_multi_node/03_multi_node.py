@@ -45,7 +45,8 @@ drawings.nodes(2, per_node=2)
 # %%
 def intra_rank(rank, per_node):
     """The number of a rank on its node, where every node has `per_node` ranks."""
-    ### BEGIN SOLUTION intra_rank: return the intra_rank; the first `per_node` ranks are on the first node
+    ### BEGIN SOLUTION intra_rank:
+    ### return the intra_rank; the first `per_node` ranks are on the first node
     return rank % per_node
     ### END SOLUTION
 
@@ -80,7 +81,8 @@ def total_accuracy(correct, images):
 
     correct: how many images each rank got right; images: how many it had.
     """
-    ### BEGIN SOLUTION total_accuracy: return the accuracy; `correct` and `images` are lists with a number for each rank
+    ### BEGIN SOLUTION total_accuracy:
+    ### return the accuracy; `correct` and `images` are lists with a number for each rank
     return sum(correct) / sum(images)
     ### END SOLUTION
 
@@ -265,7 +267,8 @@ def allreduce_seconds(parameters, workers, megabits):
 
     megabits: what a rank can send, in Mbit/s.
     """
-    ### BEGIN SOLUTION allreduce_seconds: return the seconds; a byte has 8 bits, and Mbit/s are a million bits a second
+    ### BEGIN SOLUTION allreduce_seconds:
+    ### return the seconds; a byte has 8 bits, and Mbit/s are a million bits a second
     sent = 2 * (workers - 1) / workers * 4 * parameters
     return 8 * sent / (megabits * 1e6)
     ### END SOLUTION

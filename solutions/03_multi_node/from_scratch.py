@@ -1,7 +1,7 @@
 """Data-parallel training from an empty file: torchrun --standalone --nproc-per-node 2 from_scratch.py
 
-torchrun starts a process for each rank. In its environment are MASTER_ADDR and MASTER_PORT (where the ranks meet), RANK, WORLD_SIZE
-and LOCAL_RANK (the rank on its node). On each rank, `main()`
+torchrun starts a process for each rank. In its environment are MASTER_ADDR and MASTER_PORT (where the ranks meet),
+RANK, WORLD_SIZE and LOCAL_RANK (the rank on its node). On each rank, `main()`
 
 - joins the process group,
 - chooses its GPU: devices.use(id) returns the device; ids count from 0 on each node,
@@ -10,7 +10,8 @@ and LOCAL_RANK (the rank on its node). On each rank, `main()`
 - trains a ConvNet() for EPOCHS epochs by SGD with the rate RATE, the gradients averaged over the ranks
   (with momentum or without, but not with Nesterov's),
 - prints the images/s of all ranks if it is rank 0,
-- leaves by destroy_group(), since dist.destroy_process_group() sometimes aborts a rank that has finished before another.
+- leaves by destroy_group(), since dist.destroy_process_group() sometimes aborts a rank that has finished before
+    another.
 """
 
 from handson.pytorch import devices

@@ -126,7 +126,8 @@ def waiting_share(begin, end):
     begin, end: when the ranks came, and when they left, in seconds: NumPy arrays with a row for each
     all-reduce and a column for each rank.
     """
-    ### BEGIN SOLUTION waiting_share: return an array with a number for each rank; divide sums over all all-reduces
+    ### BEGIN SOLUTION waiting_share:
+    ### return an array with a number for each rank; divide sums over all all-reduces
     waiting = begin.max(axis=1, keepdims=True) - begin
     return waiting.sum(axis=0) / (end - begin).sum(axis=0)
     ### END SOLUTION
@@ -147,9 +148,12 @@ for rank, share in enumerate(waiting_share(*profiled_runs.meetings(multi))):
 def overlap(compute, communication):
     """The part of the communication's time during which there is computation, too, from 0 to 1.
 
-    compute, communication: lists of spans (begin, end) in seconds, in the order of time; those of one list don't overlap each other.
+    compute, communication: lists of spans (begin, end) in seconds, in the order of time; those of one list don't
+    overlap each other.
     """
-    ### BEGIN SOLUTION overlap: for each pair of spans, add up how long both last at once; return this divided by all communication
+    ### BEGIN SOLUTION overlap:
+    ### for each pair of spans, add up how long both last at once; return this divided by all
+    ### communication
     both = sum(max(0, min(end, to) - max(begin, since)) for begin, end in compute for since, to in communication)
     return both / sum(end - begin for begin, end in communication)
     ### END SOLUTION
@@ -231,7 +235,8 @@ print("In slow_loading.py I would look at:", bottleneck)
 
 # %%
 # By which factor will a step become faster at most, if this part is gone?
-### BEGIN SOLUTION prediction_faster: write `prediction_faster = ` and your number; the table has the part's share of a step
+### BEGIN SOLUTION prediction_faster:
+### write `prediction_faster = ` and your number; the table has the part's share of a step
 prediction_faster = 2.5
 ### END SOLUTION
 print("I expect a factor of", prediction_faster)
@@ -302,7 +307,8 @@ profiled_runs.collectives(before)
 
 # %%
 # How many collectives are there in a step, the all-reduce of the gradients included?
-### BEGIN SOLUTION collectives: write `collectives = ` and the number of calls, of all names together
+### BEGIN SOLUTION collectives:
+### write `collectives = ` and the number of calls, of all names together
 collectives = 4
 ### END SOLUTION
 print(f"The ranks meet {collectives} times in a step.")

@@ -37,7 +37,10 @@ from handson.cluster import virtual_nodes
 
 if why := virtual_nodes.why_not():
     NETWORK = MESSAGES = "none"
-    print("There are no virtual nodes here, so the network can't be slowed down. Everything runs, but no method can win:", why)
+    print(
+        "There are no virtual nodes here, so the network can't be slowed down. Everything runs, but no method can win:",
+        why,
+    )
 
 # %% [markdown]
 # ## An all-reduce from scratch
@@ -54,11 +57,14 @@ if why := virtual_nodes.why_not():
 
 # %%
 def bytes_sent(algorithm, n, ranks):
-    """Bytes sent by the rank that sends most, in an all-reduce of n bytes; `algorithm` is "naive", "ring" or "doubling".
+    """Bytes sent by the rank that sends most, in an all-reduce of n bytes; `algorithm` is "naive", "ring" or
+    "doubling".
 
     ranks: a power of two.
     """
-    ### BEGIN SOLUTION bytes_sent: return the bytes, for each of the three algorithms; `ranks.bit_length() - 1` is log2 of a power of two
+    ### BEGIN SOLUTION bytes_sent:
+    ### return the bytes, for each of the three algorithms; `ranks.bit_length() - 1` is log2 of a
+    ### power of two
     if algorithm == "naive":
         return (ranks - 1) * n
     if algorithm == "ring":
@@ -119,11 +125,14 @@ communication.bytes_sent(measured, formulas)
 
 # %%
 def alpha_beta(sizes, seconds):
-    """alpha in microseconds and beta in MB/s, such that alpha + size / beta fits the first and the last message exactly.
+    """alpha in microseconds and beta in MB/s, such that alpha + size / beta fits the first and the last message
+    exactly.
 
     sizes: bytes, growing; seconds: how long a message of each size took. A MB/s is a byte per microsecond.
     """
-    ### BEGIN SOLUTION alpha_beta: return the two numbers `[alpha, beta]`; solve the two equations for the first and the last message
+    ### BEGIN SOLUTION alpha_beta:
+    ### return the two numbers `[alpha, beta]`; solve the two equations for the first and the last
+    ### message
     first, last = 1e6 * seconds[0], 1e6 * seconds[-1]  # microseconds
     beta = (sizes[-1] - sizes[0]) / (last - first)
     alpha = first - sizes[0] / beta
@@ -157,7 +166,9 @@ def ring_wins_from(alpha, beta, ranks):
 
 
 # %%
-print(f"predicted by the formula: {ring_wins_from(alpha, beta, measured['ranks']):,.0f} bytes; by you: {prediction_ring:,}")
+print(
+    f"predicted by the formula: {ring_wins_from(alpha, beta, measured['ranks']):,.0f} bytes; by you: {prediction_ring:,}"
+)
 ranks = measured["ranks"]
 model = {
     "ring": lambda n: 2 * (ranks - 1) * (alpha + n / ranks / beta) / 1e6,
@@ -194,7 +205,9 @@ communication.seconds_against_bytes(measured, model)
 
 # %%
 BUCKETS = "1-KB 300-KB 600-KB one-bucket torch-ddp"
-### BEGIN SOLUTION prediction_bucket: write `prediction_bucket = ` and the size in KB that you expect to be the fastest; 1800 is all in one bucket
+### BEGIN SOLUTION prediction_bucket:
+### write `prediction_bucket = ` and the size in KB that you expect to be the fastest; 1800 is all
+### in one bucket
 prediction_bucket = 600
 ### END SOLUTION
 print(f"I expect buckets of {prediction_bucket} KB to be the fastest.")
@@ -206,12 +219,19 @@ from handson.notebook import schedules
 def run(script, name, options, network=NETWORK, select="2:ngpus=1:mpiprocs=1:ompthreads=1", track="pytorch"):
     """Run a script on two nodes, into results/`name`; returns its results: method -> a result for each seed."""
     variables = {"SCRIPT": script, "NAME": name, "OPTIONS": options, "TRACK": track}
-    follow(submit(FOLDER, "-V", "-l", f"network={network}", "-l", f"select={select}", "-j", "oe", "run_script.sh", **variables))
+    follow(
+        submit(
+            FOLDER, "-V", "-l", f"network={network}", "-l", f"select={select}", "-j", "oe", "run_script.sh", **variables
+        )
+    )
     return communication.trainings(f"{FOLDER}/results/{name}")
 
 
-SLOWER = "none" if NETWORK == "none" else "100mbit"  # where all gradients take longer to send than backward takes to compute
-schedules.buckets(run("train_data_parallel.py", "data_parallel", f"--method {BUCKETS} --epoch 1 --batchsize 50", SLOWER))
+# where all gradients take longer to send than backward takes to compute
+SLOWER = "none" if NETWORK == "none" else "100mbit"
+schedules.buckets(
+    run("train_data_parallel.py", "data_parallel", f"--method {BUCKETS} --epoch 1 --batchsize 50", SLOWER)
+)
 
 # %% [markdown]
 # Small buckets pay alpha too often. One bucket can only leave when backward has ended, so nothing is hidden. In between is the best
@@ -222,7 +242,10 @@ schedules.buckets(run("train_data_parallel.py", "data_parallel", f"--method {BUC
 # %%
 from handson.notebook import profiled_runs
 
-hidden = [schedules.recorded(FOLDER, "train_data_parallel.py", SLOWER, method, "--epoch 1 --batchsize 50") for method in ("one-bucket", "600-KB")]
+hidden = [
+    schedules.recorded(FOLDER, "train_data_parallel.py", SLOWER, method, "--epoch 1 --batchsize 50")
+    for method in ("one-bucket", "600-KB")
+]
 profiled_runs.show(*hidden, steps=2)
 
 # %% [markdown]
@@ -253,7 +276,8 @@ def hook_bytes(method, parameters):
 
     1-bit: also 4 bytes for the scale. top-1-percent: 4 bytes for each value and 4 for its place.
     """
-    ### BEGIN SOLUTION hook_bytes: return the bytes; `parameters` is a multiple of 800, so nothing has to be rounded
+    ### BEGIN SOLUTION hook_bytes:
+    ### return the bytes; `parameters` is a multiple of 800, so nothing has to be rounded
     return {
         "plain": 4 * parameters,
         "float16": 2 * parameters,
@@ -290,7 +314,9 @@ for ranks in (1, 8, 512):
     for scale in (1, 1024):
         sent = (gradients * scale / ranks).half()
         lost = (sent == 0) & (gradients != 0)
-        print(f"{ranks:3} ranks, loss times {scale:4}: {lost.double().mean().item():6.2%} of the gradients become 0; the largest is {sent.abs().max().item():.3g}")
+        print(
+            f"{ranks:3} ranks, loss times {scale:4}: {lost.double().mean().item():6.2%} of the gradients become 0; the largest is {sent.abs().max().item():.3g}"
+        )
 
 # %% [markdown]
 # bfloat16 has the range of float32, so it needs neither; but it has only 8 bits of precision, float16 has 11.
@@ -303,13 +329,16 @@ for ranks in (1, 8, 512):
 # %%
 HALF_AND_LATE = "float16 double-buffering float16-double-buffering"
 HOOKS = "plain 1-bit 1-bit-without-feedback top-1-percent powersgd" + f" {HALF_AND_LATE}" * (TRACK == "pytorch")
-### BEGIN SOLUTION prediction_order: write `prediction_order = ` and a text with the names of `plain`, `float16`, `1-bit`, `top-1-percent` and `double-buffering`, each once
+### BEGIN SOLUTION prediction_order:
+### write `prediction_order = ` and a text with the names of `plain`, `float16`, `1-bit`,
+### `top-1-percent` and `double-buffering`, each once
 prediction_order = "1-bit top-1-percent double-buffering float16 plain"
 ### END SOLUTION
 print("I expect this order:", prediction_order)
 
 # %%
-### BEGIN SOLUTION prediction_sooner: write `prediction_sooner = ` and your number: 2 for the best method in half of plain's seconds
+### BEGIN SOLUTION prediction_sooner:
+### write `prediction_sooner = ` and your number: 2 for the best method in half of plain's seconds
 prediction_sooner = 3
 ### END SOLUTION
 print(f"I expect the best method to be there {prediction_sooner} times sooner than plain.")
@@ -352,7 +381,9 @@ communication.throughputs(of_track)
 # 0.03:
 
 # %%
-low = run("train_hooks.py", "low_rate", f"--method plain double-buffering --epoch {EPOCHS} --lr 0.03", "none", track=TRACK)
+low = run(
+    "train_hooks.py", "low_rate", f"--method plain double-buffering --epoch {EPOCHS} --lr 0.03", "none", track=TRACK
+)
 rates = {"plain": of_track["plain"], "double-buffering": of_track["double-buffering"]}
 rates |= {f"{method}, rate 0.03": runs for method, runs in low.items()}
 communication.accuracies(rates, list(rates))
@@ -374,8 +405,10 @@ communication.accuracies(rates, list(rates))
 
 # %%
 def block_bytes(parameters, steps, period, ranks):
-    """Bytes that a rank sends in `steps` steps of local SGD with an average after every `period` of them, by a ring all-reduce of float32."""
-    ### BEGIN SOLUTION block_bytes: return the bytes; a block that the training does not finish sends nothing
+    """Bytes that a rank sends in `steps` steps of local SGD with an average after every `period` of them, by a ring
+    all-reduce of float32."""
+    ### BEGIN SOLUTION block_bytes:
+    ### return the bytes; a block that the training does not finish sends nothing
     blocks = steps // period
     return blocks * 2 * (ranks - 1) / ranks * 4 * parameters
     ### END SOLUTION
@@ -383,7 +416,9 @@ def block_bytes(parameters, steps, period, ranks):
 
 # %%
 PERIODS = "local-sgd-1 local-sgd-4 local-sgd-12 local-sgd-36 block-momentum-4 block-momentum-12"
-### BEGIN SOLUTION prediction_period: write `prediction_period = ` and the largest H, from 1 to 36, whose accuracy at the end is less than 0.02 below that of H = 1
+### BEGIN SOLUTION prediction_period:
+### write `prediction_period = ` and the largest H, from 1 to 36, whose accuracy at the end is less
+### than 0.02 below that of H = 1
 prediction_period = 12
 ### END SOLUTION
 print(f"I expect that {prediction_period} steps between two averages cost less than 0.02 of accuracy.")
@@ -411,7 +446,9 @@ communication.throughputs(periods)
 # and takes the mean; `asynchronous` is yours. In the runs with a slow worker, the last one sleeps 0.2 s in each step.
 
 # %%
-### BEGIN SOLUTION prediction_staleness: write `prediction_staleness = ` and the staleness that you expect most often, with three equally fast workers
+### BEGIN SOLUTION prediction_staleness:
+### write `prediction_staleness = ` and the staleness that you expect most often, with three equally
+### fast workers
 prediction_staleness = 2
 ### END SOLUTION
 print(f"I expect most gradients to be {prediction_staleness} steps old.")
@@ -514,11 +551,14 @@ for part, difference in restarts.differences(f"{FOLDER}/results/whole", f"{FOLDE
 
 # %%
 def lost_share(interval, checkpoint, between):
-    """The share of the time that is lost, if a checkpoint is written every `interval` seconds and takes `checkpoint` seconds.
+    """The share of the time that is lost, if a checkpoint is written every `interval` seconds and takes `checkpoint`
+    seconds.
 
     between: seconds between two failures, on average; much longer than `interval`.
     """
-    ### BEGIN SOLUTION lost_share: return the share: what checkpoints take of an interval, and what failures cost of the time between them
+    ### BEGIN SOLUTION lost_share:
+    ### return the share: what checkpoints take of an interval, and what failures cost of the time
+    ### between them
     return checkpoint / interval + interval / 2 / between
     ### END SOLUTION
 
@@ -537,14 +577,18 @@ restarts.lost_shares(lost_share, checkpoint=30, betweens=(6 * 3600, 24 * 3600, 7
 # asynchronous server has three workers, on the same two nodes. In which order will these methods and `1-bit` be there?
 
 # %%
-### BEGIN SOLUTION prediction_last: write `prediction_last = ` and a text with the names of `1-bit`, `local-sgd-4`, `block-momentum-4` and `asynchronous`, each once, the first at the left
+### BEGIN SOLUTION prediction_last:
+### write `prediction_last = ` and a text with the names of `1-bit`, `local-sgd-4`,
+### `block-momentum-4` and `asynchronous`, each once, the first at the left
 prediction_last = "1-bit local-sgd-4 block-momentum-4 asynchronous"
 ### END SOLUTION
 print("I expect this order:", prediction_last)
 
 # %%
 seldom = run("train_local_sgd.py", "seldom", f"--method local-sgd-4 block-momentum-4 --seeds {SEEDS} --epoch {EPOCHS}")
-server = run("train_parameter_server.py", "server", f"--method asynchronous --seeds {SEEDS} --epoch {EPOCHS}", select=FOUR_RANKS)
+server = run(
+    "train_parameter_server.py", "server", f"--method asynchronous --seeds {SEEDS} --epoch {EPOCHS}", select=FOUR_RANKS
+)
 print("predicted orders:", prediction_order, "and", prediction_last, sep="\n  ")
 print(f"predicted: {prediction_sooner} times sooner than plain")
 communication.to_accuracy(slow | seldom | server, 0.91, fast)

@@ -35,16 +35,35 @@ from handson.notebook import communication
 
 if why := virtual_nodes.why_not():
     RATES = RATES[:1]
-    print("There are no virtual nodes here, so the network can't be slowed down. Everything runs, but bytes cost nothing:", why)
+    print(
+        "There are no virtual nodes here, so the network can't be slowed down. Everything runs, but bytes cost nothing:",
+        why,
+    )
 
 
-SELECT = {ranks: f"{nodes}:ngpus={ranks // nodes}:mpiprocs={ranks // nodes}:ompthreads=1" for ranks, nodes in ((1, 1), (2, 1), (4, 2))}
+SELECT = {
+    ranks: f"{nodes}:ngpus={ranks // nodes}:mpiprocs={ranks // nodes}:ompthreads=1"
+    for ranks, nodes in ((1, 1), (2, 1), (4, 2))
+}
 
 
 def run(script, name, options, ranks=1, network="none", track="pytorch"):
     """Run a script on 1, 2 or 4 ranks, into results/`name`; returns its results: method -> a result for each seed."""
     variables = {"SCRIPT": script, "NAME": name, "OPTIONS": options, "TRACK": track}
-    follow(submit(FOLDER, "-V", "-l", f"network={network}", "-l", f"select={SELECT[ranks]}", "-j", "oe", "run_script.sh", **variables))
+    follow(
+        submit(
+            FOLDER,
+            "-V",
+            "-l",
+            f"network={network}",
+            "-l",
+            f"select={SELECT[ranks]}",
+            "-j",
+            "oe",
+            "run_script.sh",
+            **variables,
+        )
+    )
     return communication.trainings(f"{FOLDER}/results/{name}")
 
 
@@ -83,7 +102,9 @@ from handson.notebook import memory_runs
 WIDTH, BLOCKS, TOKENS, BATCH = 128, 4, 16, 64
 network = transformer.Transformer(width=WIDTH, blocks=BLOCKS)
 parameters = sum(parameter.numel() for parameter in network.parameters())
-print(f"{BLOCKS} blocks: {BLOCKS * block_parameters(WIDTH):,} parameters; together with patches and head: {parameters:,}")
+print(
+    f"{BLOCKS} blocks: {BLOCKS * block_parameters(WIDTH):,} parameters; together with patches and head: {parameters:,}"
+)
 
 # %% [markdown]
 # Backward gives each parameter a gradient. The optimizer here is Adam, which keeps two numbers for each parameter: a mean of its gradients,
@@ -124,7 +145,10 @@ def activation_bytes(batch, tokens, width, blocks):
 
 
 # %%
-predicted = dict(zip(("parameters", "gradients", "optimizer"), state_bytes(parameters)), activations=activation_bytes(BATCH, TOKENS, WIDTH, BLOCKS))
+predicted = dict(
+    zip(("parameters", "gradients", "optimizer"), state_bytes(parameters)),
+    activations=activation_bytes(BATCH, TOKENS, WIDTH, BLOCKS),
+)
 print({part: f"{size / 2**20:.1f} MB" for part, size in predicted.items()})
 
 # %% [markdown]
@@ -158,14 +182,17 @@ except JobFailed as error:
 
 # %%
 def largest_batch(limit, network, of_an_image):
-    """The largest batch that fits a GPU with `limit` bytes, if the network takes `network` bytes, and each image `of_an_image` bytes."""
+    """The largest batch that fits a GPU with `limit` bytes, if the network takes `network` bytes, and each image
+    `of_an_image` bytes."""
     ### BEGIN SOLUTION largest_batch: return the number of images, a whole number
     return (limit - network) // of_an_image
     ### END SOLUTION
 
 
 # %%
-fits = largest_batch(LIMIT, predicted["parameters"] + predicted["optimizer"], round(1.1 * activation_bytes(1, TOKENS, WIDTH, BLOCKS)))
+fits = largest_batch(
+    LIMIT, predicted["parameters"] + predicted["optimizer"], round(1.1 * activation_bytes(1, TOKENS, WIDTH, BLOCKS))
+)
 print("largest batch:", fits)
 fitted = run("train_memory.py", "fits", f"--method plain --epoch 1 --batchsize {fits} --gpu-memory 32MB")
 memory.picture([f"{FOLDER}/results/fits/plain_0"])
@@ -191,8 +218,11 @@ memory.picture([f"{FOLDER}/results/fits/plain_0"])
 
 # %%
 def checkpointed_bytes(batch, tokens, width, blocks):
-    """The most bytes of activations at any moment, if each block keeps only its input, and one block at a time is computed again."""
-    ### BEGIN SOLUTION checkpointed_bytes: return the bytes; the inputs of all blocks are there, and what one block keeps beside its input
+    """The most bytes of activations at any moment, if each block keeps only its input, and one block at a time is
+    computed again."""
+    ### BEGIN SOLUTION checkpointed_bytes:
+    ### return the bytes; the inputs of all blocks are there, and what one block keeps beside its
+    ### input
     widths = blocks + 15
     return widths * width * 4 * tokens * batch
     ### END SOLUTION
@@ -200,15 +230,21 @@ def checkpointed_bytes(batch, tokens, width, blocks):
 
 # %%
 # How many times as long as without checkpointing will a step take?
-### BEGIN SOLUTION prediction_slower: write `prediction_slower = ` and your number; a backward takes about twice as long as a forward
+### BEGIN SOLUTION prediction_slower:
+### write `prediction_slower = ` and your number; a backward takes about twice as long as a forward
 prediction_slower = 4 / 3
 ### END SOLUTION
-print(f"I expect {prediction_slower:.2f} times the time, and {checkpointed_bytes(BATCH, TOKENS, WIDTH, BLOCKS) / 2**20:.1f} MB of activations.")
+print(
+    f"I expect {prediction_slower:.2f} times the time, and {checkpointed_bytes(BATCH, TOKENS, WIDTH, BLOCKS) / 2**20:.1f} MB of activations."
+)
 
 # %%
 SAVING = "plain accumulate-4 accumulate-8 checkpoint torch-checkpoint checkpoint-and-accumulate-4"
 saving = run("train_memory.py", "saving", f"--method {SAVING} --epoch 1 --batchsize {BATCH} --gpu-memory unlimited")
-memory_runs.bytes_and_time(saving, predicted={"plain": predicted["activations"], "checkpoint": checkpointed_bytes(BATCH, TOKENS, WIDTH, BLOCKS)})
+memory_runs.bytes_and_time(
+    saving,
+    predicted={"plain": predicted["activations"], "checkpoint": checkpointed_bytes(BATCH, TOKENS, WIDTH, BLOCKS)},
+)
 
 # %%
 slower = memory_runs.step_seconds(saving["checkpoint"][0]) / memory_runs.step_seconds(saving["plain"][0])
@@ -235,7 +271,8 @@ print("losses:", {method: round(result.log[-1]["main/loss"], 4) for method, [res
 
 # %%
 def sharded_bytes(method, parameters, ranks):
-    """Bytes of parameters, gradients and Adam's state on each of `ranks` ranks, together; `method` is "ddp", "zero" (stage 1) or "fsdp".
+    """Bytes of parameters, gradients and Adam's state on each of `ranks` ranks, together; `method` is "ddp", "zero"
+    (stage 1) or "fsdp".
 
     parameters: their number. What is there only for a moment does not count.
     """
@@ -252,7 +289,10 @@ def sharded_bytes(method, parameters, ranks):
 
 # %%
 for ranks in (1, 2, 4, 64):
-    print(f"{ranks:2} ranks, a network of 7 billion parameters:", {method: f"{sharded_bytes(method, 7e9, ranks) / 2**30:.0f} GB" for method in ("ddp", "zero", "fsdp")})
+    print(
+        f"{ranks:2} ranks, a network of 7 billion parameters:",
+        {method: f"{sharded_bytes(method, 7e9, ranks) / 2**30:.0f} GB" for method in ("ddp", "zero", "fsdp")},
+    )
 
 # %% [markdown]
 # Fill the three gaps of `pytorch/zero.py`. All parameters lie in one tensor with a row for each rank, so a shard is a row.
@@ -273,7 +313,11 @@ sharded = {ranks: run("train_sharded.py", f"sharded_{ranks}", options, ranks) fo
 
 # %%
 count = sum(parameter.numel() for parameter in transformer.Transformer(width=WIDTH, blocks=2).parameters())
-memory_runs.against_ranks(sharded, {"ddp": "ddp", "zero": "zero", "torch-zero": "zero", "fsdp": "fsdp"}, lambda method, ranks: sharded_bytes(method, count, ranks))
+memory_runs.against_ranks(
+    sharded,
+    {"ddp": "ddp", "zero": "zero", "torch-zero": "zero", "fsdp": "fsdp"},
+    lambda method, ranks: sharded_bytes(method, count, ranks),
+)
 
 # %% [markdown]
 # DDP has its buckets beside the gradients, a second time as much. Your ZeRO has all gradients in one tensor, which is the bucket, and for a
@@ -294,7 +338,8 @@ memory.picture([f"{FOLDER}/results/sharded_2/{method}_0" for method in ("ddp", "
 # %%
 from handson.pipelines import simulate
 
-naive = [["F0", "B0"], ["F0", "B0"], ["F0", "B0"]]  # for each stage its operations: forward and backward of micro-batch 0
+# for each stage its operations: forward and backward of micro-batch 0
+naive = [["F0", "B0"], ["F0", "B0"], ["F0", "B0"]]
 simulate(naive).picture("3 stages, the batch in one piece")
 
 # %% [markdown]
@@ -307,7 +352,9 @@ simulate(naive).picture("3 stages, the batch in one piece")
 
 # %%
 # The operations of stages 0, 1 and 2, in their order:
-### BEGIN SOLUTION by_hand: write `by_hand = [[...], [...], [...]]`, three lists of texts such as "F0" and "B0"; the picture shows what they do
+### BEGIN SOLUTION by_hand:
+### write `by_hand = [[...], [...], [...]]`, three lists of texts such as "F0" and "B0"; the picture
+### shows what they do
 by_hand = [
     ["F0", "F1", "F2", "B0", "F3", "B1", "B2", "B3"],
     ["F0", "F1", "B0", "F2", "B1", "F3", "B2", "B3"],
@@ -325,7 +372,8 @@ timeline.picture("by hand")
 
 # %%
 def bubble(stages, micro_batches):
-    """The share of the stages' time in which they are idle, if all stages take the same time and no stage waits longer than it must."""
+    """The share of the stages' time in which they are idle, if all stages take the same time and no stage waits longer
+    than it must."""
     ### BEGIN SOLUTION bubble: return the share, a number from 0 to 1
     return (stages - 1) / (micro_batches + stages - 1)
     ### END SOLUTION
@@ -362,7 +410,9 @@ def held_bytes(schedule, stage, stages, micro_batches, activations):
 
     activations: bytes that the stage holds for one micro-batch, from its forward to its backward.
     """
-    ### BEGIN SOLUTION held_bytes: return the bytes, from the arguments alone; stages are numbered from 0; a stage never holds more than there are micro-batches
+    ### BEGIN SOLUTION held_bytes:
+    ### return the bytes, from the arguments alone; stages are numbered from 0; a stage never holds
+    ### more than there are micro-batches
     if schedule == "gpipe":
         return micro_batches * activations
     return min(stages - stage, micro_batches) * activations
@@ -380,7 +430,8 @@ def held_bytes(schedule, stage, stages, micro_batches, activations):
 
 # %%
 # Two stages against one process:
-### BEGIN SOLUTION prediction_pipeline: write `prediction_pipeline = ` and your number: 1 means as fast as one process
+### BEGIN SOLUTION prediction_pipeline:
+### write `prediction_pipeline = ` and your number: 1 means as fast as one process
 prediction_pipeline = 1.6
 ### END SOLUTION
 print(f"I expect {prediction_pipeline} times the throughput; the bubble allows {2 * (1 - bubble(2, 8)):.2f}.")
@@ -392,7 +443,10 @@ two_stages = run("train_pipeline.py", "two_stages", "--epoch 1 --method all --ba
 # %%
 from handson.notebook import pipelined
 
-pipelined.throughputs({"one process": one_process["naive"]} | two_stages, {name: 2 * (1 - bubble(2, m)) for name, m in (("naive", 1), ("gpipe", 8), ("1f1b", 8))})
+pipelined.throughputs(
+    {"one process": one_process["naive"]} | two_stages,
+    {name: 2 * (1 - bubble(2, m)) for name, m in (("naive", 1), ("gpipe", 8), ("1f1b", 8))},
+)
 
 # %% [markdown]
 # `torch-gpipe` and `torch-1f1b` are PyTorch's, with the same operations. The script has measured when each operation began and ended, in one step. Do you find your schedules again? What is idle beyond the bubble are stages
@@ -413,8 +467,18 @@ for method, micro_batches in (("naive", 1), ("gpipe", 8), ("1f1b", 8)):
 # And the activations, on four stages? Each rank's tensors are counted now. What does your `held_bytes` predict for stage 0 with 1F1B, from what it holds with GPipe?
 
 # %%
-four_stages = run("train_pipeline.py", "four_stages", "--method gpipe 1f1b --epoch 1 --blocks 8 --batchsize 256 --gpu-memory unlimited", ranks=4)
-pipelined.activations({method: f"{FOLDER}/results/four_stages/{method}_0" for method in ("gpipe", "1f1b")}, held_bytes, stages=4, micro_batches=8)
+four_stages = run(
+    "train_pipeline.py",
+    "four_stages",
+    "--method gpipe 1f1b --epoch 1 --blocks 8 --batchsize 256 --gpu-memory unlimited",
+    ranks=4,
+)
+pipelined.activations(
+    {method: f"{FOLDER}/results/four_stages/{method}_0" for method in ("gpipe", "1f1b")},
+    held_bytes,
+    stages=4,
+    micro_batches=8,
+)
 
 # %% [markdown]
 # With 1F1B, stage s of p holds p - s micro-batches, however many there are. So a batch can be cut into many micro-batches, and the bubble becomes
@@ -466,8 +530,11 @@ products.parts(ranks=2)
 
 # %%
 def products_bytes(blocks, images, tokens, width, ranks):
-    """Bytes that a rank sends in one step, forward and backward, if `blocks` blocks are split among `ranks` ranks; images: in a batch, tokens: of an image."""
-    ### BEGIN SOLUTION products_bytes: return the bytes; a block has two split parts, its attention and its MLP, and each has an all-reduce in both directions
+    """Bytes that a rank sends in one step, forward and backward, if `blocks` blocks are split among `ranks` ranks;
+    images: in a batch, tokens: of an image."""
+    ### BEGIN SOLUTION products_bytes:
+    ### return the bytes; a block has two split parts, its attention and its MLP, and each has an
+    ### all-reduce in both directions
     all_reduces = 2 * 2 * blocks
     return all_reduces * 2 * (ranks - 1) / ranks * 4 * images * tokens * width
     ### END SOLUTION
@@ -528,7 +595,8 @@ print(f"I expect {prediction_forward} all-reduces in forward.")
 def images_bytes(parameters, model_ranks, image_ranks):
     """Bytes that a rank sends in one step for the means of the gradients, by a ring all-reduce of float32.
 
-    parameters: of the whole model, all of them divided among `model_ranks` ranks; image_ranks: how many ranks share the images.
+    parameters: of the whole model, all of them divided among `model_ranks` ranks; image_ranks: how many ranks share the
+    images.
     """
     ### BEGIN SOLUTION images_bytes: return the bytes; a rank has the gradients of its part only
     return 2 * (image_ranks - 1) / image_ranks * 4 * parameters / model_ranks
@@ -541,7 +609,11 @@ sends = {
     "tensor-inside": images_bytes(BLOCKS * block_parameters(WIDTH), 2, 2),  # between the nodes, each rank
     "data-inside": products_bytes(BLOCKS, IMAGES, TOKENS, WIDTH, 2),
 }
-print("\n".join(f"{name:14} {sent / 1e6:5.2f} MB between the nodes, from each rank in each step" for name, sent in sends.items()))
+print(
+    "\n".join(
+        f"{name:14} {sent / 1e6:5.2f} MB between the nodes, from each rank in each step" for name, sent in sends.items()
+    )
+)
 
 # %% [markdown]
 # Both ranks of a node send at the same time, over one network. From the bytes and the rate of the network follow the seconds of a step:
@@ -549,7 +621,8 @@ print("\n".join(f"{name:14} {sent / 1e6:5.2f} MB between the nodes, from each ra
 
 # %%
 def step_seconds(computing, sent, ranks, rate):
-    """Seconds of a step: first all compute, `computing` seconds; then each of the `ranks` ranks of a node sends `sent` bytes to the other node.
+    """Seconds of a step: first all compute, `computing` seconds; then each of the `ranks` ranks of a node sends `sent`
+    bytes to the other node.
 
     rate: of the node's network, in Mbit/s.
     """
@@ -567,7 +640,9 @@ inside = "model"
 ### BEGIN SOLUTION prediction_times: write `prediction_times = ` and your number, 1 for as long
 prediction_times = 4
 ### END SOLUTION
-print(f"I expect the ranks of a node to share the {inside}, and the other way to take {prediction_times} times as long.")
+print(
+    f"I expect the ranks of a node to share the {inside}, and the other way to take {prediction_times} times as long."
+)
 
 # %% [markdown]
 # Fill the gaps of `pytorch/mesh.py`; `train_mesh.py` trains with its functions and with those of `products.py`. Three jobs, at three rates:
@@ -584,14 +659,19 @@ for rate in RATES:
 # the seconds of computing from the fastest network.
 
 # %%
-steps = {name: {rate: products.seconds_of_a_step(of_rate[name][0], 2 * IMAGES) for rate, of_rate in meshes.items()} for name in sends}
+steps = {
+    name: {rate: products.seconds_of_a_step(of_rate[name][0], 2 * IMAGES) for rate, of_rate in meshes.items()}
+    for name in sends
+}
 computing = {name: of_one[RATES[0]] - step_seconds(0, sends[name], 2, RATES[0]) for name, of_one in steps.items()}
 products.steps(steps, lambda name, rate: step_seconds(computing[name], sends[name], 2, rate), RATES[0])
 
 # %%
 for name in sends:
     counted = products.node_bytes(meshes[RATES[-1]][name][0], 2 * IMAGES)
-    print(f"{name:14} predicted: {2 * sends[name] / 1e6:5.2f} MB from a node in a step; counted at its network: {counted / 1e6:5.2f} MB")
+    print(
+        f"{name:14} predicted: {2 * sends[name] / 1e6:5.2f} MB from a node in a step; counted at its network: {counted / 1e6:5.2f} MB"
+    )
 ratio = steps["data-inside"][RATES[-1]] / steps["tensor-inside"][RATES[-1]]
 print(f"predicted: {prediction_times} times as long; measured: {ratio:.1f}")
 
@@ -605,8 +685,12 @@ print(f"predicted: {prediction_times} times as long; measured: {ratio:.1f}")
 
 # %%
 def images_of_equal_bytes(blocks, tokens, width, parameters):
-    """The images of a rank in a step with which both arrangements of a 2 x 2 mesh send equally many bytes between the nodes."""
-    ### BEGIN SOLUTION images_of_equal_bytes: return the number, which need not be whole; write down what a rank sends in both arrangements, with 2 ranks for each kind: the tokens' bytes grow with the images, the gradients' do not
+    """The images of a rank in a step with which both arrangements of a 2 x 2 mesh send equally many bytes between the
+    nodes."""
+    ### BEGIN SOLUTION images_of_equal_bytes:
+    ### return the number, which need not be whole; write down what a rank sends in both
+    ### arrangements, with 2 ranks for each kind: the tokens' bytes grow with the images, the
+    ### gradients' do not
     of_gradients = 4 * parameters / 2  # a ring of 2 ranks sends all of its bytes once
     of_an_image = 2 * 2 * blocks * 4 * tokens * width
     return of_gradients / of_an_image

@@ -78,7 +78,9 @@ print(frameworks.why_not() or "TensorFlow, Lightning, Accelerate and JAX are the
 # Each script runs on one worker, then on two. Which system will lose least to its second worker?
 
 # %%
-### BEGIN SOLUTION prediction_speedup: write `prediction_speedup = ` and the highest speed-up on two workers that you expect of any system here
+### BEGIN SOLUTION prediction_speedup:
+### write `prediction_speedup = ` and the highest speed-up on two workers that you expect of any
+### system here
 prediction_speedup = 1.7
 ### END SOLUTION
 print(f"I expect a speed-up of {prediction_speedup} at best.")
@@ -131,15 +133,20 @@ compare.picture(results)
 
 # %%
 def weights_of_fit(parts):
-    """The weight of one image of each replica in the loss of a step, under `fit`; parts: how many images each replica has."""
-    ### BEGIN SOLUTION weights_of_fit: return a list with the weight of an image of each replica; the weights of all images add up to 1
+    """The weight of one image of each replica in the loss of a step, under `fit`; parts: how many images each replica
+    has."""
+    ### BEGIN SOLUTION weights_of_fit:
+    ### return a list with the weight of an image of each replica; the weights of all images add up
+    ### to 1
     return [1 / (len(parts) * images) for images in parts]
     ### END SOLUTION
 
 
 # %%
 for parts in ([32, 32], [14, 14], [8, 7], [32, 1]):
-    print(parts, [round(weight, 4) for weight in weights_of_fit(parts)], "; with equal weights", round(1 / sum(parts), 4))
+    print(
+        parts, [round(weight, 4) for weight in weights_of_fit(parts)], "; with equal weights", round(1 / sum(parts), 4)
+    )
 
 # %% [markdown]
 # Your `replica_step` divides the sum of the losses by the number of all images, so that each image counts the same.
@@ -164,8 +171,11 @@ for begin, end in operations[:5]:
 
 # %%
 def seconds_in_python(step, operations):
-    """The seconds of a step in which no operation runs; step: its length in seconds, operations: [(begin, end)] in seconds since its begin."""
-    ### BEGIN SOLUTION seconds_in_python: return the seconds of the step outside of all operations; these are sorted by their begin, and one that another calls lies inside of it
+    """The seconds of a step in which no operation runs; step: its length in seconds, operations: [(begin, end)] in
+    seconds since its begin."""
+    ### BEGIN SOLUTION seconds_in_python:
+    ### return the seconds of the step outside of all operations; these are sorted by their begin,
+    ### and one that another calls lies inside of it
     busy, end_of_all = 0.0, 0.0
     for begin, end in operations:
         busy += max(0.0, end - max(begin, end_of_all))
@@ -181,8 +191,11 @@ def seconds_in_python(step, operations):
 
 # %%
 def threads_speedup(python, kernels, threads):
-    """The speed-up of `threads` replicas in threads over one replica, at best; python, kernels: seconds of one replica's step."""
-    ### BEGIN SOLUTION threads_speedup: return the speed-up: the images of `threads` replicas, and the time that their step takes at least
+    """The speed-up of `threads` replicas in threads over one replica, at best; python, kernels: seconds of one
+    replica's step."""
+    ### BEGIN SOLUTION threads_speedup:
+    ### return the speed-up: the images of `threads` replicas, and the time that their step takes at
+    ### least
     together = max(threads * python, python + kernels)
     return threads * (python + kernels) / together
     ### END SOLUTION

@@ -34,7 +34,10 @@ from handson.cluster import virtual_nodes
 
 if why := virtual_nodes.why_not():
     NETWORK = "none"
-    print("There are no virtual nodes here, so the network can't be slowed down. Everything runs, but messages cost little:", why)
+    print(
+        "There are no virtual nodes here, so the network can't be slowed down. Everything runs, but messages cost little:",
+        why,
+    )
 
 # %% [markdown]
 # ## What cannot be divided
@@ -46,7 +49,8 @@ if why := virtual_nodes.why_not():
 # %%
 def amdahl(serial, workers):
     """The speed-up of `workers` workers over one, for the same work; `serial` is a share, 0 to 1."""
-    ### BEGIN SOLUTION amdahl: return the time of one worker, which is 1, divided by the time of `workers` workers
+    ### BEGIN SOLUTION amdahl:
+    ### return the time of one worker, which is 1, divided by the time of `workers` workers
     return 1 / (serial + (1 - serial) / workers)
     ### END SOLUTION
 
@@ -58,8 +62,11 @@ def amdahl(serial, workers):
 
 # %%
 def gustafson(serial, workers):
-    """How many times as much work `workers` workers do in the time of one; `serial` is the share of that time in which they can't divide it."""
-    ### BEGIN SOLUTION gustafson: return the time that one worker would need, divided by the time of `workers` workers, which is 1
+    """How many times as much work `workers` workers do in the time of one; `serial` is the share of that time in which
+    they can't divide it."""
+    ### BEGIN SOLUTION gustafson:
+    ### return the time that one worker would need, divided by the time of `workers` workers, which
+    ### is 1
     return serial + (1 - serial) * workers
     ### END SOLUTION
 
@@ -67,7 +74,10 @@ def gustafson(serial, workers):
 # %%
 from handson.notebook import scaling
 
-scaling.curves({"the same work, 5 % serial": lambda n: amdahl(0.05, n), "more work, 5 % serial": lambda n: gustafson(0.05, n)}, "speed-up")
+scaling.curves(
+    {"the same work, 5 % serial": lambda n: amdahl(0.05, n), "more work, 5 % serial": lambda n: gustafson(0.05, n)},
+    "speed-up",
+)
 
 # %% [markdown]
 # Data-parallel training with a fixed batch per worker is the upper curve. With a fixed *total* batch it is the lower one: 20 workers gain a factor of 10, and
@@ -78,11 +88,13 @@ scaling.curves({"the same work, 5 % serial": lambda n: amdahl(0.05, n), "more wo
 # All workers wait for the slowest one in each step. These are measured steps of one worker: your last run of task 1, or some that are made now.
 
 # %%
-from handson.scaling import runs
+from handson.scaling import measured_runs
 
 one = scaling.one_worker(EXERCISES, f"{FOLDER}/results/one")
-[[single], _, _] = runs.read([one])
-print(f"{len(single.steps)} steps of {single.name}: mean {1000 * single.step:.1f} ms, longest {1000 * max(single.steps):.1f} ms; {single.parameters:,} parameters")
+[[single], _, _] = measured_runs.read([one])
+print(
+    f"{len(single.steps)} steps of {single.name}: mean {1000 * single.step:.1f} ms, longest {1000 * max(single.steps):.1f} ms; {single.parameters:,} parameters"
+)
 
 # %% [markdown]
 # Draw one of your n steps for each of N workers, at random. The k-th shortest (k from 1 to n) is the slowest of them with the probability
@@ -91,8 +103,11 @@ print(f"{len(single.steps)} steps of {single.name}: mean {1000 * single.step:.1f
 
 # %%
 def slowest(steps, workers):
-    """The mean of the slowest of `workers` steps, each drawn at random from the list `steps` (seconds, in any order)."""
-    ### BEGIN SOLUTION slowest: return the sum of each step, the shortest first, times the probability that it is the slowest
+    """The mean of the slowest of `workers` steps, each drawn at random from the list `steps` (seconds, in any
+    order)."""
+    ### BEGIN SOLUTION slowest:
+    ### return the sum of each step, the shortest first, times the probability that it is the
+    ### slowest
     n = len(steps)
     return sum(step * ((k / n) ** workers - ((k - 1) / n) ** workers) for k, step in enumerate(sorted(steps), 1))
     ### END SOLUTION
@@ -104,7 +119,9 @@ import random
 steps = single.steps.tolist()
 for workers in (1, 4, 16, 64):
     drawn = [max(random.choices(steps, k=workers)) for _ in range(2000)]
-    print(f"{workers:3} workers: {1000 * slowest(steps, workers):7.2f} ms; drawn 2,000 times: {1000 * sum(drawn) / 2000:7.2f} ms")
+    print(
+        f"{workers:3} workers: {1000 * slowest(steps, workers):7.2f} ms; drawn 2,000 times: {1000 * sum(drawn) / 2000:7.2f} ms"
+    )
 
 # %% [markdown]
 # With 512 workers you wait for your longest measured step in nearly every step, and would wait for longer ones, had you measured them.
@@ -135,7 +152,9 @@ scaling.curves(series, "all-reduce of 100 MB [ms]", [2**power for power in range
 # %%
 def tree(size, ranks, alpha, beta):
     """Seconds of an all-reduce of `size` bytes by a tree of any number of ranks."""
-    ### BEGIN SOLUTION tree: return the seconds; 5 ranks need as many rounds as 8; `(ranks - 1).bit_length()` is log2 of `ranks`, rounded up
+    ### BEGIN SOLUTION tree:
+    ### return the seconds; 5 ranks need as many rounds as 8; `(ranks - 1).bit_length()` is log2 of
+    ### `ranks`, rounded up
     rounds = (ranks - 1).bit_length()
     return 2 * rounds * (alpha + size / beta)
     ### END SOLUTION
@@ -159,7 +178,8 @@ scaling.curves(series, "all-reduce of 1 MB at 25 Gbit/s [ms]", [2**power for pow
 # %%
 def step_time(computing, all_reduce, double_buffering):
     """Seconds of a step: `computing` of the slowest worker, `all_reduce` of the gradients."""
-    ### BEGIN SOLUTION step_time: return the seconds, with double buffering (True) or without it (False)
+    ### BEGIN SOLUTION step_time:
+    ### return the seconds, with double buffering (True) or without it (False)
     return max(computing, all_reduce) if double_buffering else computing + all_reduce
     ### END SOLUTION
 
@@ -174,11 +194,17 @@ rate = {"none": float("inf")}.get(NETWORK) or virtual_nodes.bits_per_second(NETW
 bytes_sent = 4 * single.parameters
 rest = two.step - step_time(slowest(steps, 2), ring(bytes_sent, 2, 0, rate), False)
 alpha = max(0, rest / 2)
-print(f"2 ranks: {1000 * two.step:.1f} ms a step; {1000 * rest:.1f} ms are not explained, so alpha is {1000 * alpha:.2f} ms")
+print(
+    f"2 ranks: {1000 * two.step:.1f} ms a step; {1000 * rest:.1f} ms are not explained, so alpha is {1000 * alpha:.2f} ms"
+)
 
 # %%
-print(f"Your functions say {1000 * step_time(slowest(steps, 16), ring(bytes_sent, 16, alpha, rate), False):.0f} ms for 16 workers.")
-### BEGIN SOLUTION prediction_16: write `prediction_16 = ` and the milliseconds that you expect; is all that two ranks take longer paid again in each message?
+print(
+    f"Your functions say {1000 * step_time(slowest(steps, 16), ring(bytes_sent, 16, alpha, rate), False):.0f} ms for 16 workers."
+)
+### BEGIN SOLUTION prediction_16:
+### write `prediction_16 = ` and the milliseconds that you expect; is all that two ranks take longer
+### paid again in each message?
 prediction_16 = 250
 ### END SOLUTION
 print(f"I expect {prediction_16} ms.")
@@ -195,11 +221,11 @@ print(f"16 ranks: {1000 * sixteen.step:.1f} ms a step; you expected {prediction_
 # Here two workers share a node, so their messages do not cross the network. Your run of two had them on two nodes: it is grey in the figure.
 
 # %%
-from handson.scaling import model, network, predict
+from handson.scaling import message_times, model, predict
 
 found = [single, two]
 fitted = model.fit(found)
-plan = model.Plan(None if NETWORK == "none" else network.rate(NETWORK), per_node=8)
+plan = model.Plan(None if NETWORK == "none" else message_times.rate(NETWORK), per_node=8)
 predictions = [model.predict(fitted, workers, plan) for workers in (1, 2, 4, 8, 16, 32, 64)]
 print(*predict.table(predictions, predictions[0]), sep="\n")
 predict.picture(predictions, predictions[0], [*found, sixteen])
@@ -213,8 +239,11 @@ predict.picture(predictions, predictions[0], [*found, sixteen])
 
 # %%
 def cloud_step(loading, compute, network, workers, double_buffering):
-    """Seconds of an iteration; loading, compute: seconds of the whole batch on one worker; network: seconds in which the gradients leave a node once."""
-    ### BEGIN SOLUTION cloud_step: return the seconds; what goes on at the same time does not add up: with double buffering, that is all three
+    """Seconds of an iteration; loading, compute: seconds of the whole batch on one worker; network: seconds in which
+    the gradients leave a node once."""
+    ### BEGIN SOLUTION cloud_step:
+    ### return the seconds; what goes on at the same time does not add up: with double buffering,
+    ### that is all three
     loading, compute, communication = loading / workers, compute / workers, network * 2 * (workers - 1) / workers
     if double_buffering:
         return max(loading, compute, communication)
@@ -239,9 +268,12 @@ scaling.eks(cloud_step)
 def order(budget, prices, throughputs):
     """[number of the offer, from 0; number of nodes] with the most images/s for at most `budget`.
 
-    prices: of a node, for each offer. throughputs: the images/s of 1, 2, 3, ... nodes, for each offer a list, all of the same length.
+    prices: of a node, for each offer. throughputs: the images/s of 1, 2, 3, ... nodes, for each offer a list, all of
+    the same length.
     """
-    ### BEGIN SOLUTION order: return the list of two numbers; a node more can be slower, and the whole budget need not be spent
+    ### BEGIN SOLUTION order:
+    ### return the list of two numbers; a node more can be slower, and the whole budget need not be
+    ### spent
     affordable = [
         (images, offer, nodes)
         for offer, (price, of_offer) in enumerate(zip(prices, throughputs))
@@ -258,8 +290,11 @@ BUDGET, PRICES = 1_000_000, {"25gbit": 60_000, "100gbit": 75_000}  # a node with
 COMPUTE, IMAGES, SIZE = 0.12, 32, 100e6  # seconds of a step on a GPU, images per GPU, bytes of the gradients
 offers = []
 for name in PRICES:
-    cluster = network.Cluster(network.Link(10e-6, network.rate(name)), per_node=4)
-    step = [step_time(COMPUTE, network.all_reduce(SIZE, 4 * nodes, cluster, "hierarchical"), False) for nodes in range(1, 33)]
+    cluster = message_times.Cluster(message_times.Link(10e-6, message_times.rate(name)), per_node=4)
+    step = [
+        step_time(COMPUTE, message_times.all_reduce(SIZE, 4 * nodes, cluster, "hierarchical"), False)
+        for nodes in range(1, 33)
+    ]
     offers.append([4 * nodes * IMAGES / seconds for nodes, seconds in enumerate(step, 1)])
 offer, nodes = order(BUDGET, list(PRICES.values()), offers)
 print(f"{nodes} nodes with {list(PRICES)[offer]}: {offers[offer][nodes - 1]:,.0f} images/s")

@@ -5,15 +5,50 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.bench import batch, calls, chainer, checks, class_, communication, estimates, frameworks, grading, model_parallel, nodes, overhead
-from tests.bench import predictions, profiling, same_scores, scaling
-from tests.bench import proof_jobs, proof_notebooks, proof_ranks, proof_scripts, seeds
+from tests.bench import (
+    batch,
+    calls,
+    chainer,
+    checks,
+    class_,
+    communication,
+    estimates,
+    frameworks,
+    grading,
+    model_parallel,
+    nodes,
+    overhead,
+    predictions,
+    profiling,
+    proof_jobs,
+    proof_notebooks,
+    proof_ranks,
+    proof_scripts,
+    same_scores,
+    scaling,
+    seeds,
+)
 
-PROOFS = (proof_notebooks, proof_jobs, proof_scripts, proof_ranks, seeds, calls)  # of known answers, but for the last; they take long and run only when they are named
+# of known answers, but for the last; they take long and run only when they are named
+PROOFS = (proof_notebooks, proof_jobs, proof_scripts, proof_ranks, seeds, calls)
 MODULES = (
-    scaling, predictions, overhead, batch, chainer, nodes, communication, model_parallel, frameworks, profiling, checks, grading, estimates, same_scores, class_,
+    scaling,
+    predictions,
+    overhead,
+    batch,
+    chainer,
+    nodes,
+    communication,
+    model_parallel,
+    frameworks,
+    profiling,
+    checks,
+    grading,
+    estimates,
+    same_scores,
+    class_,
     *PROOFS,
-)  # fmt: skip
+)
 BENCHES = {module.__name__.rpartition(".")[2].rstrip("_"): module.measure for module in MODULES}
 
 

@@ -1,4 +1,5 @@
-"""Answers by one call: every function that students receive, tried as the answer to every gap of a script that has its parameters' names."""
+"""Answers by one call: every function that students receive, tried as the answer to every gap of a script that has its
+parameters' names."""
 
 import time
 
@@ -16,6 +17,13 @@ def measure(folder):
                 found.append(answer)
                 print(f"  {answer.part.file}: {answer.code!r}", flush=True)
     return [
-        (f"calls that answer a gap of a script, of {tried:,}, but for the {len(FOUND)} of tests/grader/every_call.py", f"{len(found)}", "0"),
+        (
+            (
+                f"calls that answer a gap of a script, of {tried:,}, but for the {len(FOUND)} of"
+                " tests/grader/every_call.py"
+            ),
+            f"{len(found)}",
+            "0",
+        ),
         ("  minutes that took", f"{(time.perf_counter() - begin) / 60:.1f}", ""),
     ]

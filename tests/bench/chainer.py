@@ -1,4 +1,5 @@
-"""The Chainer track: two workers against two independent runs, and what double buffering and float16 gain on a slow network.
+"""The Chainer track: two workers against two independent runs, and what double buffering and float16 gain on a slow
+network.
 
 HANDSON_BENCH_NETWORK is the rate of that network (20mbit, or none for one as fast as it goes).
 """
@@ -37,33 +38,50 @@ def measure(folder):
 
 
 def workers(folder):
-    """Two workers, of ChainerMN and of MultiprocessParallelUpdater, against the limit: two runs that know nothing of each other."""
+    """Two workers, of ChainerMN and of MultiprocessParallelUpdater, against the limit: two runs that know nothing of
+    each other."""
     ratios = {"ChainerMN over MPI": [], "MultiprocessParallelUpdater": []}
     for turn in range(ROUNDS):
         at = folder / f"chainer_{turn}"
-        pair = (start("single_gpu", at / name, "-g", gpu, *EPOCH, track="chainer") for name, gpu in (("a", "0"), ("b", "1")))
+        pair = (
+            start("single_gpu", at / name, "-g", gpu, *EPOCH, track="chainer") for name, gpu in (("a", "0"), ("b", "1"))
+        )
         limit = sum(rate(run) for run in finish(*pair))
-        for name, task, launcher in ("ChainerMN over MPI", "multi_node", ["mpiexec", "-n", "2"]), ("MultiprocessParallelUpdater", "multi_gpu", []):
+        for name, task, launcher in (
+            ("ChainerMN over MPI", "multi_node", ["mpiexec", "-n", "2"]),
+            ("MultiprocessParallelUpdater", "multi_gpu", []),
+        ):
             (run,) = finish(start(task, at / task, *EPOCH, track="chainer", launcher=launcher))
             ratios[name].append(rate(run) / limit)
-    return [(f"{name}, 2 workers / 2 independent runs, training iterations", f"{statistics.median(values):.3f}", "at least 0.85")
-            for name, values in ratios.items()]  # fmt: skip
+    return [
+        (
+            f"{name}, 2 workers / 2 independent runs, training iterations",
+            f"{statistics.median(values):.3f}",
+            "at least 0.85",
+        )
+        for name, values in ratios.items()
+    ]
 
 
 def network(folder):
-    """Two nodes with a worker each, as batch jobs of the embedded PBS: blocking and double-buffered, float32 and float16."""
+    """Two nodes with a worker each, as batch jobs of the embedded PBS: blocking and double-buffered, float32 and
+    float16."""
     asked = os.environ.get("HANDSON_BENCH_NETWORK", "20mbit")
     why_not = virtual_nodes.why_not()
     speed = f"unlimited ({why_not})" if why_not else asked
     rates = {way: [] for way in WAYS}
     for turn in range(ROUNDS):
         for way in WAYS:
-            rates[way].append(rate(batch_job(folder / f"network_{turn}_{way.replace(', ', '_').replace(' ', '_')}", asked, WAYS[way])))
+            rates[way].append(
+                rate(batch_job(folder / f"network_{turn}_{way.replace(', ', '_').replace(' ', '_')}", asked, WAYS[way]))
+            )
     medians = {way: statistics.median(values) for way, values in rates.items()}
     rows = [("rate of the network between the two nodes", speed, "")]
     rows += [(f"images/s of 2 nodes with a worker each: {way}", f"{median:.1f}", "") for way, median in medians.items()]
     for dtype in ("float32", "float16"):
-        gain = statistics.median(double / single for double, single in zip(rates[f"{dtype}, double buffering"], rates[dtype]))
+        gain = statistics.median(
+            double / single for double, single in zip(rates[f"{dtype}, double buffering"], rates[dtype])
+        )
         rows.append((f"double buffering / blocking, {dtype}", f"{gain:.2f}", "above 1 on a slow network"))
     return rows
 
@@ -78,10 +96,14 @@ def batch_job(out, network_rate, options):
 #PBS -l place=scatter
 export PATH="$PBS_O_PATH"
 eval "$(handson-launcher)"
-mpiexec -n 2 -hostfile "$PBS_NODEFILE" python "{script}" -o "{out}" {' '.join(EPOCH + SMALLER + options)}
+mpiexec -n 2 -hostfile "$PBS_NODEFILE" python "{script}" -o "{out}" {" ".join(EPOCH + SMALLER + options)}
 """)
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HANDSON_PBS_HOME": str(out.parent / "pbs"),
-                                "HANDSON_SITE": str(out / "site.toml"), "HANDSON_NETWORK": network_rate}  # fmt: skip
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "HANDSON_PBS_HOME": str(out.parent / "pbs"),
+        "HANDSON_SITE": str(out / "site.toml"),
+        "HANDSON_NETWORK": network_rate,
+    }
     command = ["qsub", "-W", "block=true", "-j", "oe", "-N", "network", "job.sh"]
     done = subprocess.run(command, cwd=out, env=environment, capture_output=True, text=True, timeout=LIMIT)
     if done.returncode:

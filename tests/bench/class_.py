@@ -1,6 +1,7 @@
 """A class of 2,000 with submissions of 30 MB each: collecting, similarity and reports, and how much memory they take.
 
-The 30 MB are two notebooks with one output each; all students share their bytes (hard links), and have scripts of their own.
+The 30 MB are two notebooks with one output each; all students share their bytes (hard links), and have scripts of their
+own.
 """
 
 import json
@@ -48,9 +49,9 @@ print(json.dumps([time.perf_counter() - begin, most(), len(found), len(page)]))
 """
 REPORT = """
 from grader.instructors.gradebook import Gradebook
-from grader.instructors.reports import tell
+from grader.instructors.reports import write_reports
 with Gradebook(Path(sys.argv[1]), writing=False) as book:
-    assert tell(book, Path(sys.argv[1])) == int(sys.argv[2])
+    assert write_reports(book, Path(sys.argv[1])) == int(sys.argv[2])
 print(json.dumps([time.perf_counter() - begin, most()]))
 """
 
@@ -71,12 +72,22 @@ def measure(folder):
     yield f"seconds to report on {STUDENTS} students, with a page for each", f"{seconds:.0f}", "< 60"
     yield "  MB that it needs", f"{late:.0f}", ""
     yield "  MB of report.html", f"{(folder / 'graded/report.html').stat().st_size / 1e6:.2f}", "< 1"
-    yield "  MB of the largest page of a student", f"{max(path.stat().st_size for path in (folder / 'graded/feedback').iterdir()) / 1e6:.2f}", "< 1"
+    yield (
+        "  MB of the largest page of a student",
+        f"{max(path.stat().st_size for path in (folder / 'graded/feedback').iterdir()) / 1e6:.2f}",
+        "< 1",
+    )
 
 
 def _run(code, *arguments):
     """What some code prints as JSON, in a process of its own."""
-    done = subprocess.run([sys.executable, "-c", OF_ITSELF + code, *map(str, arguments)], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", OF_ITSELF + code, *map(str, arguments)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -103,13 +114,40 @@ def _grade(out):
     with Gradebook(out) as book, book.together():
         for number in range(STUDENTS):
             chance, one = random.Random(number), handed_in(f"student{number:04}", digest=str(number))
-            store(book, one, [_verdict(chance, unit, part, check, criterion) for unit, parts in UNITS.items() for part in parts for check in part.checks for criterion in check.criteria])
+            store(
+                book,
+                one,
+                [
+                    _verdict(chance, unit, part, check, criterion)
+                    for unit, parts in UNITS.items()
+                    for part in parts
+                    for check in part.checks
+                    for criterion in check.criteria
+                ],
+            )
 
 
 def _verdict(chance, unit, part, check, criterion):
     status = NOT_ATTEMPTED if part.track == "chainer" else chance.choice([PASSED, PASSED, FAILED])
-    message = f"after 3 steps it is {chance.random():.4f}; it should be {chance.random():.4f}, the mean over all ranks" if status == FAILED else ""
+    message = (
+        f"after 3 steps it is {chance.random():.4f}; it should be {chance.random():.4f}, the mean over all ranks"
+        if status == FAILED
+        else ""
+    )
     points = criterion.points if status == PASSED else 0
     output = "epoch 1, loss 0.5\n" * 20 if status == FAILED else ""
     hint = criterion.hint if status == FAILED else ""
-    return Verdict(unit, part.track, name_of_gap(unit, part.file, check.gap), criterion.title, status, points, criterion.points, message, hint, output, 0.5, 0.4)
+    return Verdict(
+        unit,
+        part.track,
+        name_of_gap(unit, part.file, check.gap),
+        criterion.title,
+        status,
+        points,
+        criterion.points,
+        message,
+        hint,
+        output,
+        0.5,
+        0.4,
+    )

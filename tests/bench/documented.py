@@ -1,6 +1,6 @@
 """Loops as the systems' own documentation shows them, on the course's network and images and with its optimizer:
-``python -m tests.bench.documented SYSTEM SIZE EPOCHS`` prints the images/s of one worker, without the first epoch. `frameworks` compares the
-course's scripts with them."""
+``python -m tests.bench.documented SYSTEM SIZE EPOCHS`` prints the images/s of one worker, without the first epoch.
+`frameworks` compares the course's scripts with them."""
 
 import sys
 import time
@@ -37,7 +37,10 @@ def pytorch(size, epochs, clock, accelerator=None):
     torch.set_num_threads(1)
     train_set, _ = data.load("digits")
     model, criterion = ConvNet(), torch.nn.CrossEntropyLoss()
-    optimizer, loader = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9), DataLoader(train_set, BATCHSIZE, shuffle=True)
+    optimizer, loader = (
+        torch.optim.SGD(model.parameters(), 0.05, momentum=0.9),
+        DataLoader(train_set, BATCHSIZE, shuffle=True),
+    )
     if accelerator:
         model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
     for _ in range(epochs):
@@ -59,10 +62,11 @@ def accelerate(size, epochs, clock):
 
 
 def lightning(size, epochs, clock):
+    from handson.lightning import L
+
     import torch
     from torch.utils.data import DataLoader
 
-    from handson.lightning import L
     from handson.pytorch.model import ConvNet
 
     torch.set_num_threads(1)
@@ -83,7 +87,12 @@ def lightning(size, epochs, clock):
         def on_train_batch_end(self, outputs, batch, number):
             clock.step(len(batch[1]))
 
-    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False, "logger": False}
+    quiet = {
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "enable_checkpointing": False,
+        "logger": False,
+    }
     trainer = L.Trainer(accelerator="cpu", devices=1, max_epochs=epochs, **quiet)
     trainer.fit(Training(), DataLoader(train_set, BATCHSIZE, shuffle=True))
 
@@ -100,17 +109,25 @@ def tensorflow(size, epochs, clock):
             clock.step(min(BATCHSIZE, len(train_set) - batch * BATCHSIZE))
 
     model = convnet(train_set.images.shape[1:], size)
-    model.compile(keras.optimizers.SGD(0.05, momentum=0.9), keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
-    batches = tf.data.Dataset.from_tensor_slices((train_set.images, train_set.labels)).shuffle(len(train_set)).batch(BATCHSIZE)
+    model.compile(
+        keras.optimizers.SGD(0.05, momentum=0.9),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+    )
+    batches = (
+        tf.data.Dataset.from_tensor_slices((train_set.images, train_set.labels))
+        .shuffle(len(train_set))
+        .batch(BATCHSIZE)
+    )
     model.fit(batches, epochs=epochs, verbose=0, callbacks=[Steps()])
 
 
 def jax(size, epochs, clock):
     """The loop of JAX's example mnist_classifier, a jitted update of a tree of parameters, with momentum."""
-    import numpy
-
     from handson.jax import devices, jax
     from handson.jax.model import convnet, enlarge, initial, losses
+
+    import numpy
 
     devices.use([0])
     train_set, _ = data.load_arrays("digits")
@@ -125,14 +142,20 @@ def jax(size, epochs, clock):
 
         gradients, statistics_then = jax.grad(loss, has_aux=True)(parameters)
         velocity = jax.tree.map(lambda before, gradient: 0.9 * before + gradient, velocity, gradients)
-        return jax.tree.map(lambda parameter, change: parameter - 0.05 * change, parameters, velocity), statistics_then, velocity
+        return (
+            jax.tree.map(lambda parameter, change: parameter - 0.05 * change, parameters, velocity),
+            statistics_then,
+            velocity,
+        )
 
     for epoch in range(epochs):
         order = numpy.random.RandomState(epoch).permutation(len(train_set))
         for begin in range(0, len(order), BATCHSIZE):
             batch = order[begin : begin + BATCHSIZE]
             images, labels = train_set.images[batch], train_set.labels[batch]
-            parameters, statistics, velocity = jax.block_until_ready(update(parameters, statistics, velocity, images, labels))
+            parameters, statistics, velocity = jax.block_until_ready(
+                update(parameters, statistics, velocity, images, labels)
+            )
             clock.step(len(batch))
 
 

@@ -1,8 +1,10 @@
-"""How long grading takes, predicted before it starts and measured, for classes of several kinds, on one and two engines.
+"""How long grading takes, predicted before it starts and measured, for classes of several kinds, on one and two
+engines.
 
-All predictions follow from the course's own numbers (seconds.json), as on a machine that has not graded anything; the last one from the gradings
-before. The clock depends on the other programs of a machine, so CPU seconds are compared as well: these were predicted before, too. A prediction with
-the slowdown that the grading then had shows what is left when the load is known.
+All predictions follow from the course's own numbers (seconds.json), as on a machine that has not graded anything; the
+last one from the gradings before. The clock depends on the other programs of a machine, so CPU seconds are compared as
+well: these were predicted before, too. A prediction with the slowdown that the grading then had shows what is left when
+the load is known.
 """
 
 import time
@@ -10,7 +12,7 @@ import time
 from grader.course import ready
 from grader.instructors.grade import estimate, record, remembered
 from grader.instructors.grade.grading import grade
-from grader.instructors.tour import hand_in as hand_in_tour
+from grader.instructors.grading_tour import hand_in as hand_in_tour
 from tests.grader.test_placing import Engines, Result, piece
 
 CLUSTERS = (2, 32, 512)
@@ -25,15 +27,23 @@ def measure(folder):
     for path in (folder / "jobs").rglob("*.*"):
         if path.is_file() and path.suffix != ".sh":
             path.unlink()
-    cases = (("job scripts of 30 submissions", "jobs", 2, None), ("6 submissions of two units", "one", 1, ["single_gpu", "multi_gpu"]),
-             ("20 submissions of the first unit", "first", 2, ["single_gpu"]), ("the tour's class", "tour", 2, None))  # fmt: skip
+    cases = (
+        ("job scripts of 30 submissions", "jobs", 2, None),
+        ("6 submissions of two units", "one", 1, ["single_gpu", "multi_gpu"]),
+        ("20 submissions of the first unit", "first", 2, ["single_gpu"]),
+        ("the tour's class", "tour", 2, None),
+    )
     for number, (what, name, engines, units) in enumerate(cases):
         with record.state_in(folder / f"state{number}"):
             yield from _graded(what, folder / name, folder / f"graded{number}", engines, units)
     with record.state_in(folder / f"state{len(cases) - 1}"):
         yield from _graded("the tour's class again, from its first grading", folder / "tour", folder / "again", 2, None)
     for engines in CLUSTERS:
-        yield f"ms of CPU time in which the grader gives a piece to one of {engines} engines", f"{1000 * _placing(engines):.2f}", ""
+        yield (
+            f"ms of CPU time in which the grader gives a piece to one of {engines} engines",
+            f"{1000 * _placing(engines):.2f}",
+            "",
+        )
 
 
 def _graded(what, handed_in, out, engines, units):
@@ -46,7 +56,9 @@ def _graded(what, handed_in, out, engines, units):
     def remember(took, pieces, of, start, used, spun, spin):
         heard["took"], known = time.monotonic() - heard["began"], remembered.read(spin)
         heard["slowdowns"] = remembered.slowed(spun, known), remembered.slowdown(took, known, spun, of)[0]
-        heard["predicted"] = [estimate.seconds_of(heard["jobs"], [engines], known, spun, slowdown) for slowdown in heard["slowdowns"]]
+        heard["predicted"] = [
+            estimate.seconds_of(heard["jobs"], [engines], known, spun, slowdown) for slowdown in heard["slowdowns"]
+        ]
         heard["used"] = sum(cost.engine + cost.ranks for some in took.values() for _, _, cost in some)
         estimates[1](took, pieces, of, start, used, spun, spin)
 
@@ -56,9 +68,19 @@ def _graded(what, handed_in, out, engines, units):
     finally:
         estimate.in_words, estimate.remember = estimates
     for when, slowdown, predicted in zip(("at its start", "that it had"), heard["slowdowns"], heard["predicted"]):
-        words = f"seconds to grade {what}, {len(heard['jobs'])} pieces, {engines} engines, slowdown {slowdown:.1f} {when}"
-        yield words, f"{heard['took']:.0f}", f"predicted {predicted:.0f}, {predicted / heard['took'] - 1:+.0%}; within 20 %"
-    yield "  CPU seconds of its pieces", f"{heard['used']:.0f}", f"predicted {heard['cpu']:.0f}, {heard['cpu'] / heard['used'] - 1:+.0%}"
+        words = (
+            f"seconds to grade {what}, {len(heard['jobs'])} pieces, {engines} engines, slowdown {slowdown:.1f} {when}"
+        )
+        yield (
+            words,
+            f"{heard['took']:.0f}",
+            f"predicted {predicted:.0f}, {predicted / heard['took'] - 1:+.0%}; within 20 %",
+        )
+    yield (
+        "  CPU seconds of its pieces",
+        f"{heard['used']:.0f}",
+        f"predicted {heard['cpu']:.0f}, {heard['cpu'] / heard['used'] - 1:+.0%}",
+    )
 
 
 def _placing(count, pieces=2000):
@@ -72,7 +94,12 @@ def _placing(count, pieces=2000):
     engines.wait = lambda seconds: now.__setitem__(0, now[0] + 1)
     _Later.now = now
     used = time.process_time()
-    done = sum(1 for _ in Placer(engines, iter([piece(str(number), (1, 1, 1, 2, 4)[number % 5], number % 4) for number in range(pieces)])).results())
+    done = sum(
+        1
+        for _ in Placer(
+            engines, iter([piece(str(number), (1, 1, 1, 2, 4)[number % 5], number % 4) for number in range(pieces)])
+        ).results()
+    )
     return (time.process_time() - used) / done
 
 

@@ -1,5 +1,6 @@
-"""The other systems at one and two workers, beside the PyTorch track; each against two independent runs of itself, and against the loop that its
-documentation shows. Needs `make frameworks`. HANDSON_BENCH_SIZE is the images' side in pixels, HANDSON_BENCH_TURNS how often all is measured.
+"""The other systems at one and two workers, beside the PyTorch track; each against two independent runs of itself, and
+against the loop that its documentation shows. Needs `make frameworks`. HANDSON_BENCH_SIZE is the images' side in
+pixels, HANDSON_BENCH_TURNS how often all is measured.
 """
 
 import os
@@ -28,11 +29,17 @@ TOGETHER = {  # (system, how), script, what starts it
     ("PyTorch", "DataParallel"): ("07_frameworks/pytorch/train_cifar_data_parallel.py", ()),
     ("PyTorch", "DistributedDataParallel"): ("02_multi_gpu/pytorch/train_cifar_multi_gpu.py", ()),
     ("TensorFlow", "MirroredStrategy"): ("07_frameworks/tensorflow/train_cifar_mirrored.py", ()),
-    ("TensorFlow", "MultiWorkerMirroredStrategy"): ("07_frameworks/tensorflow/train_cifar_multi_worker.py", ("mpiexec", "-n", "2", sys.executable)),
+    ("TensorFlow", "MultiWorkerMirroredStrategy"): (
+        "07_frameworks/tensorflow/train_cifar_multi_worker.py",
+        ("mpiexec", "-n", "2", sys.executable),
+    ),
     ("Lightning", "ddp"): ("07_frameworks/lightning/train_cifar_lightning.py", ()),
     ("Accelerate", "ddp"): ("07_frameworks/accelerate/train_cifar_accelerate.py", TORCHRUN),
     ("JAX", "shard_map"): ("07_frameworks/jax/train_cifar_shard_map.py", ()),
-    ("JAX", "two processes"): ("07_frameworks/jax/train_cifar_multi_process.py", ("mpiexec", "-n", "2", sys.executable)),
+    ("JAX", "two processes"): (
+        "07_frameworks/jax/train_cifar_multi_process.py",
+        ("mpiexec", "-n", "2", sys.executable),
+    ),
 }
 
 
@@ -56,11 +63,23 @@ def measure(folder):
             words = () if launcher else ("-g", "0,1")
             [two] = _run(folder / f"{key[0]}_{key[1]}_{turn}", [(script, launcher, words)])
             both.setdefault(key, []).append(systems.steady(two))
-    rows = [(f"images/s of {system}, one worker", f"{statistics.median(rates):.0f}", "") for system, rates in single.items()]
+    rows = [
+        (f"images/s of {system}, one worker", f"{statistics.median(rates):.0f}", "") for system, rates in single.items()
+    ]
     for system, rates in documented.items():
         share = statistics.median(ours / theirs for ours, theirs in zip(single[system], rates))
-        rows.append((f"images/s of {system}, of its documented loop's {statistics.median(rates):.0f}", f"{share:.2f}", f"at least {AT_LEAST}"))
-    rows += [(f"seconds of the first step of {system}", f"{statistics.median(seconds):.2f}", "") for system, seconds in first.items() if max(seconds)]
+        rows.append(
+            (
+                f"images/s of {system}, of its documented loop's {statistics.median(rates):.0f}",
+                f"{share:.2f}",
+                f"at least {AT_LEAST}",
+            )
+        )
+    rows += [
+        (f"seconds of the first step of {system}", f"{statistics.median(seconds):.2f}", "")
+        for system, seconds in first.items()
+        if max(seconds)
+    ]
     for (system, how), rates in both.items():
         rows.append((f"images/s of {system}, {how}, two workers", f"{statistics.median(rates):.0f}", ""))
         share = statistics.median(rate / limit for rate, limit in zip(rates, double[system]))
@@ -72,8 +91,17 @@ def _run(out, scripts):
     """The Results of scripts that run at the same time; scripts: (script, what starts it, its options)."""
     started = []
     for number, (script, launcher, words) in enumerate(scripts):
-        command = [*(launcher or (sys.executable,)), str(runs.ROOT / "solutions" / script), "-o", str(out / str(number)), *WORDS, *words]
-        started.append((subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL), out / str(number)))
+        command = [
+            *(launcher or (sys.executable,)),
+            str(runs.ROOT / "solutions" / script),
+            "-o",
+            str(out / str(number)),
+            *WORDS,
+            *words,
+        ]
+        started.append(
+            (subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL), out / str(number))
+        )
     return runs.finish(*started)
 
 

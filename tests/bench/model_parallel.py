@@ -1,4 +1,5 @@
-"""Networks that are split: the pipeline against its bubble, what its schedules hold, ZeRO against DistributedDataParallel, and what counting costs."""
+"""Networks that are split: the pipeline against its bubble, what its schedules hold, ZeRO against
+DistributedDataParallel, and what counting costs."""
 
 import os
 import statistics
@@ -14,7 +15,8 @@ UNIT = ROOT / "solutions/06_model_parallel/pytorch"
 TURNS = 5  # of methods whose times are compared, one after the other
 STAGES, MICRO_BATCHES = 2, 8
 MICRO_BATCH = 16  # images
-IMAGE = 4 * 64 + 4 * 3 * 64 + 8  # bytes of an image of digits: as it was loaded, as the network gets it, in three colours, and its label
+# bytes of an image of digits: as it was loaded, as the network gets it, in three colours, and its label
+IMAGE = 4 * 64 + 4 * 3 * 64 + 8
 PIPELINE = f"--width 256 --blocks 4 --batchsize {MICRO_BATCH * MICRO_BATCHES}"
 ZERO = "--width 256 --blocks 2 --batchsize 64"
 
@@ -30,35 +32,58 @@ def _pipeline(folder):
     gains, shares, whole = {"gpipe": [], "1f1b": []}, {"gpipe": [], "1f1b": []}, []
     for turn in range(TURNS):
         alone = communication.rate(_alone(folder / f"one{turn}", 0, f"--method naive --epoch 2 {PIPELINE}"))
-        with ThreadPoolExecutor(STAGES) as pool:  # what these cores do at once with the same micro-batches, where nobody waits for anybody
-            both = sum(map(communication.rate, pool.map(lambda gpu: _alone(folder / f"both{turn}{gpu}", gpu, f"--method gpipe {cut}"), range(STAGES))))
+        # what these cores do at once with the same micro-batches, where nobody waits for anybody
+        with ThreadPoolExecutor(STAGES) as pool:
+            both = sum(
+                map(
+                    communication.rate,
+                    pool.map(
+                        lambda gpu: _alone(folder / f"both{turn}{gpu}", gpu, f"--method gpipe {cut}"), range(STAGES)
+                    ),
+                )
+            )
         two = _run(folder / f"two{turn}", "train_pipeline", STAGES, f"--method gpipe 1f1b {cut}")
         whole.append(both / alone)
         for method in gains:
             gains[method].append(communication.rate(two[method]) / alone)
             shares[method].append(communication.rate(two[method]) / (both * (1 - bubble)))
-    both = f"{STAGES} processes beside each other with all layers and the same micro-batches: times one with the batch in one piece"
+    both = (
+        f"{STAGES} processes beside each other with all layers and the same micro-batches: times one with the batch in"
+        " one piece"
+    )
     rows = [(both, f"{statistics.median(whole):.2f}", "")] + [
-        (f"{method}, {STAGES} stages and {MICRO_BATCHES} micro-batches: times one process", f"{statistics.median(values):.2f}",
-         f"{statistics.median(shares[method]):.2f} of what the bubble leaves of these, at least 0.9")
+        (
+            f"{method}, {STAGES} stages and {MICRO_BATCHES} micro-batches: times one process",
+            f"{statistics.median(values):.2f}",
+            f"{statistics.median(shares[method]):.2f} of what the bubble leaves of these, at least 0.9",
+        )
         for method, values in gains.items()
-    ]  # fmt: skip
+    ]
     return [*rows, _held(folder)]
 
 
 def _held(folder):
-    """Of how many micro-batches stage 0 holds the activations with 1F1B, by bytes. What an operation needs for a moment is in all runs; the batch,
-    which is there during the whole step, does not count."""
+    """Of how many micro-batches stage 0 holds the activations with 1F1B, by bytes. What an operation needs for a moment
+    is in all runs; the batch, which is there during the whole step, does not count."""
 
     def most(method, micro_batches):
         size = f"--batchsize {MICRO_BATCH * micro_batches} --micro-batches {micro_batches}"
-        counted = _run(folder / f"{method}{micro_batches}", "train_pipeline", STAGES, f"--method {method} --epoch 1 {PIPELINE} {size} --gpu-memory unlimited")
+        counted = _run(
+            folder / f"{method}{micro_batches}",
+            "train_pipeline",
+            STAGES,
+            f"--method {method} --epoch 1 {PIPELINE} {size} --gpu-memory unlimited",
+        )
         return counted[method].memory[0]["most"]["activations"] - micro_batches * MICRO_BATCH * IMAGE
 
     one, all_of_them = most("gpipe", 1), most("gpipe", MICRO_BATCHES)
     of_one = (all_of_them - one) / (MICRO_BATCHES - 1)
     held = 1 + (most("1f1b", MICRO_BATCHES) - one) / of_one
-    return "micro-batches whose activations stage 0 holds with 1F1B, by bytes", f"{held:.2f}", f"at most {STAGES}, beside the images of the batch"
+    return (
+        "micro-batches whose activations stage 0 holds with 1F1B, by bytes",
+        f"{held:.2f}",
+        f"at most {STAGES}, beside the images of the batch",
+    )
 
 
 def _alone(out, gpu, options):
@@ -72,11 +97,17 @@ def _counting(folder):
     ratios = []
     for turn in range(TURNS):
         with_and_without = [
-            communication.rate(_run(folder / f"{turn}{name}", "train_memory", 1, f"--method plain --epoch 3 {ZERO} {words}")["plain"])
+            communication.rate(
+                _run(folder / f"{turn}{name}", "train_memory", 1, f"--method plain --epoch 3 {ZERO} {words}")["plain"]
+            )
             for name, words in (("without", ""), ("with", "--gpu-memory unlimited"))
         ]
         ratios.append(with_and_without[0] / with_and_without[1])
-    return "time of a step with all tensors counted, of that without", f"{statistics.median(ratios):.3f}", "nothing is counted unless --gpu-memory asks for it"
+    return (
+        "time of a step with all tensors counted, of that without",
+        f"{statistics.median(ratios):.3f}",
+        "nothing is counted unless --gpu-memory asks for it",
+    )
 
 
 def _zero(folder):
@@ -84,11 +115,30 @@ def _zero(folder):
     for turn in range(TURNS):
         runs = _run(folder / f"{turn}", "train_sharded", 2, f"--method ddp zero --epoch 3 {ZERO}")
         ratios.append(communication.rate(runs["ddp"]) / communication.rate(runs["zero"]))
-    rows = [("time of a step of ZeRO from scratch, of DistributedDataParallel's", f"{statistics.median(ratios):.2f}", "at most 1.15")]
+    rows = [
+        (
+            "time of a step of ZeRO from scratch, of DistributedDataParallel's",
+            f"{statistics.median(ratios):.2f}",
+            "at most 1.15",
+        )
+    ]
     for ranks in (2, 4):
-        runs = _run(folder / f"counted{ranks}", "train_sharded", ranks, f"--method ddp zero --epoch 1 {ZERO} --gpu-memory unlimited")
-        whole, *shares = (max(account["most"]["optimizer"] for account in runs[method].memory) for method in ("ddp", "zero"))
-        rows.append((f"optimizer state of a rank of {ranks}, times {ranks}, of the whole", f"{ranks * shares[0] / whole:.3f}", "0.98 to 1.02"))
+        runs = _run(
+            folder / f"counted{ranks}",
+            "train_sharded",
+            ranks,
+            f"--method ddp zero --epoch 1 {ZERO} --gpu-memory unlimited",
+        )
+        whole, *shares = (
+            max(account["most"]["optimizer"] for account in runs[method].memory) for method in ("ddp", "zero")
+        )
+        rows.append(
+            (
+                f"optimizer state of a rank of {ranks}, times {ranks}, of the whole",
+                f"{ranks * shares[0] / whole:.3f}",
+                "0.98 to 1.02",
+            )
+        )
     return rows
 
 

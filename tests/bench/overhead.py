@@ -1,4 +1,5 @@
-"""What the training script costs beyond a bare loop over the same model and images: reports, progress, data set-up; and what counting memory costs."""
+"""What the training script costs beyond a bare loop over the same model and images: reports, progress, data set-up; and
+what counting memory costs."""
 
 import contextlib
 import io
@@ -59,8 +60,14 @@ def measure(folder):
     ways = scripted, bare, counted
     for way in ways:  # the first of each loads code
         way()
-    script_seconds, bare_seconds, counted_seconds = (statistics.median(seconds) for seconds in zip(*([way() for way in ways] for _ in range(ROUNDS))))
+    script_seconds, bare_seconds, counted_seconds = (
+        statistics.median(seconds) for seconds in zip(*([way() for way in ways] for _ in range(ROUNDS)))
+    )
     return [
         ("CPU seconds of an epoch, script / bare loop", f"{script_seconds / bare_seconds:.3f}", "under 1.03"),
-        ("CPU seconds of an epoch, with --gpu-memory / without", f"{counted_seconds / script_seconds:.3f}", "off unless asked for"),
+        (
+            "CPU seconds of an epoch, with --gpu-memory / without",
+            f"{counted_seconds / script_seconds:.3f}",
+            "off unless asked for",
+        ),
     ]

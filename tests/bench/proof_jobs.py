@@ -1,8 +1,9 @@
-"""Known answers to the gaps of job scripts, submitted: a right one gets the nodes, processes, GPUs, threads and time that it should.
+"""Known answers to the gaps of job scripts, submitted: a right one gets the nodes, processes, GPUs, threads and time
+that it should.
 
-`measure` takes those in grader/units; ``python -m tests.bench.proof_jobs FILE`` takes a file in the same format whose entries also name
-their `unit`. Each job trains for an epoch of small images by the embedded qsub. Its time limit must suffice for a run as students
-submit it, which is measured here, and must not exceed the solution's.
+`measure` takes those in grader/units; ``python -m tests.bench.proof_jobs FILE`` takes a file in the same format whose
+entries also name their `unit`. Each job trains for an epoch of small images by the embedded qsub. Its time limit must
+suffice for a run as students submit it, which is measured here, and must not exceed the solution's.
 """
 
 import collections
@@ -25,7 +26,8 @@ from tests.bench.runs import LIMIT, ROOT
 SHORT = "--size 32 --epoch 1"
 GAP = "resources"
 TAKEN = ("kb of memory", "s of CPU time")
-DELIVERY = 10  # seconds from a job's end until its output must be there, unless a script asks for it to be kept or removed
+# seconds from a job's end until its output must be there, unless a script asks for it to be kept or removed
+DELIVERY = 10
 LOOK = '\ncp "$PBS_NODEFILE" nodefile\necho "$OMP_NUM_THREADS" >threads\n'  # added to a script's end
 
 
@@ -36,8 +38,16 @@ def measure(folder):
         given = wanted(unit, folder)
         for kind, answers in zip(("wrong", "right"), known(unit, None)):
             answers = [one for one in answers if one["gap"] == GAP]
-            shown = [one for one in answers if bool(difference(given, submit(unit, one["code"], folder))) == (kind == "wrong")]
-            yield f"{unit}: {kind} job scripts that get {'something else' if kind == 'wrong' else 'what they should'}", len(shown), len(answers)
+            shown = [
+                one
+                for one in answers
+                if bool(difference(given, submit(unit, one["code"], folder))) == (kind == "wrong")
+            ]
+            yield (
+                f"{unit}: {kind} job scripts that get {'something else' if kind == 'wrong' else 'what they should'}",
+                len(shown),
+                len(answers),
+            )
             yield from ((f"    not shown: {one['name']}", "", "") for one in answers if one not in shown)
 
 
@@ -63,7 +73,10 @@ def difference(right, found):
     """None where a job gets what the solution's job does, or a sentence with what it gets in its place."""
     for name, value in found.items():
         if name == "walltime" and not right["seconds"] < (value or 0) <= right["walltime"]:
-            return f"its time limit is {value} seconds; a run takes {right['seconds']:.0f}, and {right['walltime']} are meant"
+            return (
+                f"its time limit is {value} seconds; a run takes {right['seconds']:.0f}, and {right['walltime']} are"
+                " meant"
+            )
         if name in TAKEN and value[0] is not None and value[0] < right[name][1]:
             return f"it may take {value[0]} {name}; a run takes {right[name][1]}"
         if name not in ("walltime", "ran", *TAKEN) and value != right.get(name):
@@ -72,10 +85,13 @@ def difference(right, found):
 
 
 def submit(unit, code, folder, options=SHORT):
-    """What a job gets, name -> value, or, alone, what qsub or PBS says to it. code: of the gap; None for the solution's."""
+    """What a job gets, name -> value, or, alone, what qsub or PBS says to it. code: of the gap; None for the
+    solution's."""
     file = Path(scripts()[unit])
     place = Path(tempfile.mkdtemp(dir=folder, prefix=unit))
-    shutil.copytree(ROOT / "solutions" / file.parent.name, place, ignore=shutil.ignore_patterns("results"), dirs_exist_ok=True)
+    shutil.copytree(
+        ROOT / "solutions" / file.parent.name, place, ignore=shutil.ignore_patterns("results"), dirs_exist_ok=True
+    )
     (place / file.name).write_text(solved(str(file), **({} if code is None else {GAP: code})) + LOOK)
     done = _run(place, "qsub", "-v", f"OPTIONS={options} -o out", "-j", "oe", "-o", "job.out", file.name)
     if done.returncode:
@@ -111,7 +127,8 @@ def submit(unit, code, folder, options=SHORT):
 
 
 def _end(place, job):
-    """The facts that qstat shows of a job, when it has ended, can never run, is an array of jobs, or waits until somebody releases it or for a date."""
+    """The facts that qstat shows of a job, when it has ended, can never run, is an array of jobs, or waits until
+    somebody releases it or for a date."""
     end, delivery = time.monotonic() + LIMIT, None
     while time.monotonic() < end:
         shown = _run(place, "qstat", "-xf", job).stdout.replace("\n\t", "")
@@ -161,7 +178,11 @@ def main(path):
         print(json.dumps(right))
         for kind in ("mutant", "variant"):
             for one in answers.get(kind, []):
-                print(f"{kind} {one['unit']}, {one['name']}: {difference(right[one['unit']], submit(one['unit'], one['code'], folder))}", flush=True)
+                print(
+                    f"{kind} {one['unit']}, {one['name']}:"
+                    f" {difference(right[one['unit']], submit(one['unit'], one['code'], folder))}",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

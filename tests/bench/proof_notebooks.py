@@ -1,8 +1,10 @@
-"""Known answers to the notebooks' gaps: a right one returns what the solution does, and a number shows that a wrong one does not.
+"""Known answers to the notebooks' gaps: a right one returns what the solution does, and a number shows that a wrong one
+does not.
 
-`measure` takes those in grader/units; ``python -m tests.bench.proof_notebooks FILE`` takes a file in the same format whose entries also
-name their `unit`. A function gets the inputs that the notebook gives it, measured here, and thousands of random ones of their kind. A
-prediction is compared with what one can expect, and the name of a part or a count with real profiles.
+`measure` takes those in grader/units; ``python -m tests.bench.proof_notebooks FILE`` takes a file in the same format
+whose entries also name their `unit`. A function gets the inputs that the notebook gives it, measured here, and
+thousands of random ones of their kind. A prediction is compared with what one can expect, and the name of a part or a
+count with real profiles.
 """
 
 import ast
@@ -35,13 +37,44 @@ from tests.bench.runs import ROOT
 
 INPUTS = 3000
 MEASURED = (
-    "submit", "follow", "timing", "runs", "read", "profiled_runs", "one_worker", "big_batches", "compare", "plots", "drawings", "check", "contents", "doctor",
-    "communication", "schedules", "sessions", "restarts", "run", "products", "memory_runs", "pipelined", "threads", "systems",
-)  # fmt: skip
+    "submit",
+    "follow",
+    "timing",
+    "runs",
+    "read",
+    "profiled_runs",
+    "one_worker",
+    "big_batches",
+    "compare",
+    "plots",
+    "drawings",
+    "check",
+    "contents",
+    "doctor",
+    "communication",
+    "schedules",
+    "sessions",
+    "restarts",
+    "run",
+    "products",
+    "memory_runs",
+    "pipelined",
+    "threads",
+    "systems",
+)
 PROFILED = ("bottleneck", "slow_rank", "collectives")  # choices: a profile shows what is right
-BEFORE = {"bottleneck": "slow_loading.py", "prediction_faster": "slow_loading.py", "slow_rank": "uneven_work.py", "collectives": "waiting_every_step.py"}
+BEFORE = {
+    "bottleneck": "slow_loading.py",
+    "prediction_faster": "slow_loading.py",
+    "slow_rank": "uneven_work.py",
+    "collectives": "waiting_every_step.py",
+}
 WORD = re.compile(r"\b(?!\d+\b(?!-))\w+(?:-\w+)*")  # not a number in front of one
-SLOW = {"slow_loading.py": "--epoch 4 --size 128", "uneven_work.py": "--epoch 2 --size 128", "waiting_every_step.py": "--epoch 2 --size 32"}
+SLOW = {
+    "slow_loading.py": "--epoch 4 --size 128",
+    "uneven_work.py": "--epoch 2 --size 128",
+    "waiting_every_step.py": "--epoch 2 --size 32",
+}
 
 
 def measure(folder):
@@ -50,7 +83,10 @@ def measure(folder):
     inputs = real_inputs(profiles)
     for unit, file in notebooks().items():
         names = gaps_of(unit, file)
-        wrong, right = ([difference(unit, one["gap"], one["code"], inputs, profiles) for one in answers if one["gap"] in names] for answers in known(unit, None))
+        wrong, right = (
+            [difference(unit, one["gap"], one["code"], inputs, profiles) for one in answers if one["gap"] in names]
+            for answers in known(unit, None)
+        )
         rows.append((f"{unit}: right answers that do what the solution does", right.count(None), len(right)))
         rows.append((f"{unit}: wrong answers shown by a number", len(wrong) - wrong.count(None), len(wrong)))
     return rows
@@ -64,12 +100,18 @@ def gaps_of(unit, file):
 
 def notebooks():
     """unit -> its notebook."""
-    return {path.parent.name[3:]: f"notebooks/{path.stem}.ipynb" for path in sorted(ROOT.glob("solutions/*/*.py")) if path.stem == path.parent.name}
+    return {
+        path.parent.name[3:]: f"notebooks/{path.stem}.ipynb"
+        for path in sorted(ROOT.glob("solutions/*/*.py"))
+        if path.stem == path.parent.name
+    }
 
 
 def functions(unit):
     """{gap of the unit's notebook that is a function: function(chance) -> the arguments of a call, by name}"""
-    return {gap: answer.inputs for gap, answer in notebook_answers.answers(unit).items() if isinstance(answer, Function)} | of_unit(unit, "INPUTS")
+    return {
+        gap: answer.inputs for gap, answer in notebook_answers.answers(unit).items() if isinstance(answer, Function)
+    } | of_unit(unit, "INPUTS")
 
 
 def difference(unit, gap, code, inputs, profiles):
@@ -80,11 +122,19 @@ def difference(unit, gap, code, inputs, profiles):
 
 
 def differences(unit, gap, code, inputs=()):
-    """A sentence for each input, of `inputs` and of random ones, for which a function with `code` in its gap does not do what the solution does."""
+    """A sentence for each input, of `inputs` and of random ones, for which a function with `code` in its gap does not
+    do what the solution does."""
     answer = _function(unit, gap, code)
-    for given, right in [*((given, _call(_function(unit, gap, None), given)) for given in inputs), *_by_chance(unit, gap, INPUTS)]:
+    for given, right in [
+        *((given, _call(_function(unit, gap, None), given)) for given in inputs),
+        *_by_chance(unit, gap, INPUTS),
+    ]:
         found = _call(answer, given)
-        if not _same(right, found) or gap in of_unit(unit, "WHOLE") and not numpy.issubdtype(numpy.asarray(found).dtype, numpy.integer):
+        if (
+            not _same(right, found)
+            or gap in of_unit(unit, "WHOLE")
+            and not numpy.issubdtype(numpy.asarray(found).dtype, numpy.integer)
+        ):
             arguments = ", ".join(f"{name}={_short(value)}" for name, value in given.items())
             yield f"{gap}({arguments}) is {_short(found)} in place of {_short(right)}"
 
@@ -120,11 +170,13 @@ def _run(unit, gap, filled, **more):
 
 @functools.cache
 def _before(unit):
-    """gap -> (the number of its cell, the names that a notebook has above this cell), without what it measures, submits or draws, and
-    whatever needs that."""
+    """gap -> (the number of its cell, the names that a notebook has above this cell), without what it measures, submits
+    or draws, and whatever needs that."""
     [source] = ROOT.glob(f"solutions/??_{unit}/??_{unit}.py")
     names, found = {}, {}
-    for number, (cell, with_markers) in enumerate(zip(_cells(unit, {}), source.read_text().split(gaps.CELL), strict=True)):
+    for number, (cell, with_markers) in enumerate(
+        zip(_cells(unit, {}), source.read_text().split(gaps.CELL), strict=True)
+    ):
         found |= {name: (number, dict(names)) for _, name, _ in gaps.BEGIN.findall(with_markers)}
         _execute(cell, names, MEASURED)
     return found
@@ -135,7 +187,8 @@ def _cells(unit, filled):
 
 
 def _execute(cell, names, unwanted=()):
-    """Run a cell's statements, without those that mention an unwanted name; imports run always. One that fails ends nothing."""
+    """Run a cell's statements, without those that mention an unwanted name; imports run always. One that fails ends
+    nothing."""
     for statement in ast.parse(cell.partition("\n")[2]).body:
         mentioned = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
         if isinstance(statement, (ast.Import, ast.ImportFrom)) or not mentioned & set(unwanted):
@@ -155,11 +208,16 @@ def _call(function, given):
 
 
 def _same(one, other):
-    """Whether two results are the same to within rounding, also of float32: of dictionaries, lists, tuples and arrays, each part."""
+    """Whether two results are the same to within rounding, also of float32: of dictionaries, lists, tuples and arrays,
+    each part."""
     if isinstance(one, dict):
-        return isinstance(other, dict) and one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+        return (
+            isinstance(other, dict) and one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+        )
     if isinstance(one, (list, tuple, numpy.ndarray)):
-        return isinstance(other, (list, tuple, numpy.ndarray)) and len(one) == len(other) and all(map(_same, one, other))
+        return (
+            isinstance(other, (list, tuple, numpy.ndarray)) and len(one) == len(other) and all(map(_same, one, other))
+        )
     if isinstance(one, Real):
         return isinstance(other, Real) and math.isclose(one, other, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
     return one == other
@@ -185,13 +243,28 @@ def _wrong_value(unit, gap, value, profiles):
     """None where a prediction can be expected, or a part or count is what the profile shows; else a sentence."""
     if gap in of_unit(unit, "EXPECTED"):
         (low, high), whole = of_unit(unit, "EXPECTED")[gap], gap in of_unit(unit, "WHOLE")
-        fits = isinstance(value, Real) and not isinstance(value, bool) and low <= value <= high and not (whole and value % 1)
-        return None if fits else f"{gap} is {value!r}, where a {'whole ' * whole}number from {low:g} to {high:g} can be expected"
+        fits = (
+            isinstance(value, Real)
+            and not isinstance(value, bool)
+            and low <= value <= high
+            and not (whole and value % 1)
+        )
+        return (
+            None
+            if fits
+            else f"{gap} is {value!r}, where a {'whole ' * whole}number from {low:g} to {high:g} can be expected"
+        )
     if gap in of_unit(unit, "NAMED"):
         names, named = of_unit(unit, "NAMED")[gap], WORD.findall(value.lower()) if isinstance(value, str) else []
-        return None if sorted(named) == sorted(names) else f"{gap} is {value!r}, which does not name each of {', '.join(names)} once"
+        return (
+            None
+            if sorted(named) == sorted(names)
+            else f"{gap} is {value!r}, which does not name each of {', '.join(names)} once"
+        )
     if gap in of_unit(unit, "SHOWN"):
-        found, right = (_call(of_unit(unit, "SHOWN")[gap], {"value": one}) for one in (value, _value(unit, gap, None, profiles)))
+        found, right = (
+            _call(of_unit(unit, "SHOWN")[gap], {"value": one}) for one in (value, _value(unit, gap, None, profiles))
+        )
         return None if _same(found, right) else f"{gap} has {_short(found)} in place of {_short(right)}"
     right = shown_by_profile(gap, profiles)
     same = type(value) is type(right) and (value.lower() if isinstance(value, str) else value) == right
@@ -199,7 +272,8 @@ def _wrong_value(unit, gap, value, profiles):
 
 
 def shown_by_profile(gap, profiles):
-    """What a profile shows: the part of a step that is not the network's and takes longest, the rank that waits least, the collectives."""
+    """What a profile shows: the part of a step that is not the network's and takes longest, the rank that waits least,
+    the collectives."""
     from handson.profiling import analysis
     from handson.profiling.timeline import COMMUNICATION
 
@@ -211,7 +285,12 @@ def shown_by_profile(gap, profiles):
         waits = profiled_runs.waits(profiles["uneven_work.py"])
         return min(waits, key=lambda rank: sum(waits[rank].values()))
     run = profiles["waiting_every_step.py"]
-    return round(sum(calls for _, _, calls in analysis.operators(run.timelines[0], analysis.common_steps(run)[0], (COMMUNICATION,))))
+    return round(
+        sum(
+            calls
+            for _, _, calls in analysis.operators(run.timelines[0], analysis.common_steps(run)[0], (COMMUNICATION,))
+        )
+    )
 
 
 def profiled(folder):
@@ -251,7 +330,10 @@ def main(path):
         inputs = real_inputs(profiles)
         for kind in ("mutant", "variant"):
             for one in answers.get(kind, []):
-                print(f"{kind} {one['gap']}, {one['name']}: {difference(one['unit'], one['gap'], one['code'], inputs, profiles)}")
+                print(
+                    f"{kind} {one['gap']}, {one['name']}:"
+                    f" {difference(one['unit'], one['gap'], one['code'], inputs, profiles)}"
+                )
 
 
 if __name__ == "__main__":

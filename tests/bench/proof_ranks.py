@@ -1,8 +1,9 @@
-"""Known answers to the gaps of scripts that `proof_scripts` does not run, in real ranks: what they compute is compared with the solution's.
+"""Known answers to the gaps of scripts that `proof_scripts` does not run, in real ranks: what they compute is compared
+with the solution's.
 
-Its unit's instructors/proof.py says how each is run; all other gaps are filled by the solution. A right answer computes what the solution
-does. A wrong one computes something else, fails, waits for ever, sends other messages, or holds more memory.
-``python -m tests.bench.proof_ranks UNIT [GAP...]`` takes some of them.
+Its unit's instructors/proof.py says how each is run; all other gaps are filled by the solution. A right answer computes
+what the solution does. A wrong one computes something else, fails, waits for ever, sends other messages, or holds more
+memory. ``python -m tests.bench.proof_ranks UNIT [GAP...]`` takes some of them.
 """
 
 import collections
@@ -23,7 +24,17 @@ from grader.instructors.proofs import of_unit
 from handson.pipelines import simulate
 from handson.training import map_files
 from tests.bench import watched_script
-from tests.bench.proof_scripts import LIMIT, alike, difference, epochs, notes, ranks, run_in_processes, values, wrong_labels
+from tests.bench.proof_scripts import (
+    LIMIT,
+    alike,
+    difference,
+    epochs,
+    notes,
+    ranks,
+    run_in_processes,
+    values,
+    wrong_labels,
+)
 from tests.bench.runs import ROOT
 
 MESSAGES = {"messages", "sent"}  # of an all-reduce, as the course's own functions count them
@@ -45,19 +56,28 @@ def rows(folder, unit, wanted=()):
             right = {gap: of_runs[one] for gap, one in runs.items()}
             if failures := [seen["failure"] for seen in right.values() if seen["failure"]]:
                 sys.exit(f"tests.bench.proof_ranks: the solution of {file} itself does not run: {failures[0]}")
-            for wrong, answers in zip((True, False), known(unit, path.parent.name if path.parent.name in ("pytorch", "chainer") else None)):
+            for wrong, answers in zip(
+                (True, False), known(unit, path.parent.name if path.parent.name in ("pytorch", "chainer") else None)
+            ):
                 for answer in (answer for answer in answers if answer["gap"] in names):
                     gap = answer["gap"]
                     divided = not wrong and gap in of_unit(unit, "DIVIDED")
-                    problem = problem_of(right[gap], see(folder, path, runs[gap], {gap: answer["code"]}), wrong, divided)
+                    problem = problem_of(
+                        right[gap], see(folder, path, runs[gap], {gap: answer["code"]}), wrong, divided
+                    )
                     value, target = "differs" if problem else "the same", "differs" if wrong else "the same"
-                    yield f"{unit} {answer['gap']}: {answer['name']}"[:74], value, target if value == target else f"{target} <-- missed"
+                    yield (
+                        f"{unit} {answer['gap']}: {answer['name']}"[:74],
+                        value,
+                        target if value == target else f"{target} <-- missed",
+                    )
                     if problem:
                         yield f"    {problem}"[:150], "", ""
 
 
 def problem_of(right, found, wrong, divided=False):
-    """How what was seen differs from what the solution does, in words; "" if it does not. A right answer may send other messages.
+    """How what was seen differs from what the solution does, in words; "" if it does not. A right answer may send other
+    messages.
 
     divided: only what the ranks compute together has to be the same."""
     for what in ("failure", "total" if divided else "result", *["messages"] * wrong):
@@ -67,8 +87,8 @@ def problem_of(right, found, wrong, divided=False):
 
 
 def see(folder, path, runs, instead=None):
-    """What the ranks do: {"failure": "" or its last line, "result": what they compute, "total": the same with the ranks' gradients added up,
-    "messages": of each rank, name -> calls; and what they hold}.
+    """What the ranks do: {"failure": "" or its last line, "result": what they compute, "total": the same with the
+    ranks' gradients added up, "messages": of each rank, name -> calls; and what they hold}.
 
     path: of a solution; instead: {gap: code in place of the solution's}."""
     prepare(Path(folder))
@@ -78,7 +98,9 @@ def see(folder, path, runs, instead=None):
             write_scripts(Path(place), path, run, instead or {})
             for options in run.options:
                 out = Path(place, "out")
-                seen = (in_mpi if run.mpi else in_torchrun)(Path(place), run, options.format(folder=folder).split(), out)
+                seen = (in_mpi if run.mpi else in_torchrun)(
+                    Path(place), run, options.format(folder=folder).split(), out
+                )
                 for what in ("result", "total"):
                     seen[what] += results(out, lambda name: name not in MESSAGES)
                 seen["messages"] += results(out, MESSAGES.__contains__) + held(out)
@@ -92,20 +114,31 @@ def see(folder, path, runs, instead=None):
 
 
 def write_scripts(place, path, run, instead):
-    """Write the script of a Run into the folder `place`, and in its track those beside it. path, instead: as for `see`."""
+    """Write the script of a Run into the folder `place`, and in its track those beside it. path, instead: as for
+    `see`."""
     for script in path.parent.glob("*.py"):
-        if script.name == path.name or path.parent.parent != ROOT / "solutions":  # beside a unit's own scripts is its notebook
+        # beside a unit's own scripts is its notebook
+        if script.name == path.name or path.parent.parent != ROOT / "solutions":
             file = f"exercises/{script.relative_to(ROOT / 'solutions')}"
             beside = dict([run.beside[1:]]) if run.beside[:1] == (script.name,) else {}
             text = solved(file, **(instead if script.name == path.name else beside))
-            (place / script.name).write_text(text.replace(*run.replaced) if script.name == run.script and run.replaced[0] else text)
+            (place / script.name).write_text(
+                text.replace(*run.replaced) if script.name == run.script and run.replaced[0] else text
+            )
 
 
 def staleness(logs, workers):
-    """What is the same in each run of a parameter server with a slow worker: how many gradients it has used in each epoch, and whether one was
-    so stale that nobody has waited for the slow worker."""
-    times = [{int(name.split()[1]): value for name, value in row.items() if name.startswith("staleness")} for log in logs for row in log]
-    return [[sum(row.values()) for row in times], max((number for row in times for number in row), default=0) >= workers]
+    """What is the same in each run of a parameter server with a slow worker: how many gradients it has used in each
+    epoch, and whether one was so stale that nobody has waited for the slow worker."""
+    times = [
+        {int(name.split()[1]): value for name, value in row.items() if name.startswith("staleness")}
+        for log in logs
+        for row in log
+    ]
+    return [
+        [sum(row.values()) for row in times],
+        max((number for row in times for number in row), default=0) >= workers,
+    ]
 
 
 def prepare(folder):
@@ -117,7 +150,8 @@ def prepare(folder):
 
 def in_torchrun(place, run, options, out):
     """Run a script as torchrun does. The options and the result are those of `see`."""
-    nodes = [f"node{run.nodes - 1 - (run.ranks - 1 - rank) * run.nodes // run.ranks}" for rank in range(run.ranks)]  # the first has the fewest ranks
+    # the first has the fewest ranks
+    nodes = [f"node{run.nodes - 1 - (run.ranks - 1 - rank) * run.nodes // run.ranks}" for rank in range(run.ranks)]
     run_in_processes("pytorch", nodes, str(place / run.script), options, str(out))
     seen = notes(out)
     of_ranks = [noted for _, noted in ranks(seen)]
@@ -125,7 +159,14 @@ def in_torchrun(place, run, options, out):
     printed = (out / "printed").read_text()
     computed = [trained(seen, printed)] if run.script == "from_scratch.py" else [one for one in updates if one]
     lines = [_rounded(line) for line in printed.splitlines() if "mean losses" in line]
-    messages = [dict(collections.Counter(value for what, value in noted if what in ("wait", "operation", "work", "type", "bytes"))) for noted in of_ranks]
+    messages = [
+        dict(
+            collections.Counter(
+                value for what, value in noted if what in ("wait", "operation", "work", "type", "bytes")
+            )
+        )
+        for noted in of_ranks
+    ]
     messages += [begun(noted) for noted in of_ranks]
     total = [[[sum(numbers) for numbers in zip(*of_step)] for of_step in zip(*updates)]]
     return {"failure": seen["failure"], "result": computed + lines, "total": total + lines, "messages": messages}
@@ -146,13 +187,15 @@ def begun(noted):
 
 
 def trained(seen, printed):
-    """What from_scratch.py does, in whatever order its images come: see `watched_script.watch_from_scratch`. printed: by all ranks."""
+    """What from_scratch.py does, in whatever order its images come: see `watched_script.watch_from_scratch`. printed:
+    by all ranks."""
     of_ranks = [noted for _, noted in ranks(seen)]
     steps = [values(noted, "step") for noted in of_ranks]
     ends = [end["parameters"] for noted in of_ranks for end in values(noted, "end")]
     batches = [values(noted, "train") for noted in of_ranks]
     taken = sum(sum(batches, []), [])
-    at_once = len({*taken}) == sum(len(of_rank[0]) for of_rank in batches if of_rank)  # then a step does not depend on the order of images
+    # then a step does not depend on the order of images
+    at_once = len({*taken}) == sum(len(of_rank[0]) for of_rank in batches if of_rank)
     gradients = zip(*(values(noted, "gradients")[:2] for noted in of_ranks))  # later ones depend on the momentum
     means = [sum(one for one, _ in of_step) / len(of_ranks) for of_step in gradients]
     rate = len(taken) / max([1, *map(len, steps)]) / watched_script.SECONDS  # images a second, of all ranks
@@ -167,7 +210,9 @@ def trained(seen, printed):
         "mean gradients of two steps": means if at_once else [],
         "parameters after a step": [[parameters for _, parameters in of_rank[1:2]] for of_rank in steps if at_once],
         "alike at the end": all(alike(end, ends[0]) for end in ends),
-        "lines with the throughput": sum(any(math.isclose(number, rate, abs_tol=0.5) for number in line) for line in lines),
+        "lines with the throughput": sum(
+            any(math.isclose(number, rate, abs_tol=0.5) for number in line) for line in lines
+        ),
     }
 
 
@@ -175,31 +220,59 @@ def in_mpi(place, run, options, out):
     """Run a script by mpiexec, as `in_torchrun`, in a job as it were; its messages are not noted."""
     (place / "nodes").write_text("localhost\n" * run.ranks)
     job = os.environ | {"PBS_NODEFILE": str(place / "nodes")}
-    command = [str(Path(sys.executable).with_name("mpiexec")), "-n", str(run.ranks), sys.executable, run.script, *options, "-o", str(out)]
+    command = [
+        str(Path(sys.executable).with_name("mpiexec")),
+        "-n",
+        str(run.ranks),
+        sys.executable,
+        run.script,
+        *options,
+        "-o",
+        str(out),
+    ]
     try:
         done = subprocess.run(command, cwd=place, env=job, capture_output=True, text=True, timeout=LIMIT)
     except subprocess.TimeoutExpired:
         return {"failure": "it waits for ever", "result": [], "total": [], "messages": []}
-    failure = f"it fails ({(done.stderr.strip().splitlines() or ['nothing printed'])[-1]:.120})" if done.returncode else ""
-    lines = sorted(re.sub(r" [\d.]+s$", "", line) for line in done.stdout.splitlines() if run.printed and re.search(run.printed, line))
+    failure = (
+        f"it fails ({(done.stderr.strip().splitlines() or ['nothing printed'])[-1]:.120})" if done.returncode else ""
+    )
+    lines = sorted(
+        re.sub(r" [\d.]+s$", "", line)
+        for line in done.stdout.splitlines()
+        if run.printed and re.search(run.printed, line)
+    )
     return {"failure": failure, "result": lines, "total": list(lines), "messages": []}
 
 
 def results(out, wanted):
-    """What the results in a folder say, without seconds: the log of a training, the rows of a table. wanted: tells by its name whether a value
-    is."""
+    """What the results in a folder say, without seconds: the log of a training, the rows of a table. wanted: tells by
+    its name whether a value is."""
     found = []
     for path in sorted(out.glob("**/*.json")):
         content = json.loads(path.read_text())
-        log = (content.get("log") or content.get("rows") or [content.get("split", {})]) if isinstance(content, dict) else []
-        measured = {"elapsed_time", "first_step", "training_time", "seconds", *["bytes"] * ("epoch" in (log or [{}])[0])}  # of a node's interfaces, whoever sends
-        found.append([{name: value for name, value in row.items() if name not in measured and wanted(name)} for row in log])
+        log = (
+            (content.get("log") or content.get("rows") or [content.get("split", {})])
+            if isinstance(content, dict)
+            else []
+        )
+        # of a node's interfaces, whoever sends
+        measured = {
+            "elapsed_time",
+            "first_step",
+            "training_time",
+            "seconds",
+            *["bytes"] * ("epoch" in (log or [{}])[0]),
+        }
+        found.append(
+            [{name: value for name, value in row.items() if name not in measured and wanted(name)} for row in log]
+        )
     return found
 
 
 def held(out):
-    """What a right answer may do otherwise: the most that each part of a rank's memory has held where it was counted, in steps of a tenth, and how
-    long the stages of a pipeline wait, and hold what."""
+    """What a right answer may do otherwise: the most that each part of a rank's memory has held where it was counted,
+    in steps of a tenth, and how long the stages of a pipeline wait, and hold what."""
     found = []
     for path in sorted(out.glob("**/*.json")):
         content = json.loads(path.read_text())

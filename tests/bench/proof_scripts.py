@@ -1,8 +1,10 @@
-"""Known answers run in the real scripts: a right one does what the solution does, and a number shows that a wrong one does not.
+"""Known answers run in the real scripts: a right one does what the solution does, and a number shows that a wrong one
+does not.
 
-`measure` takes those in grader/units; ``python -m tests.bench.proof_scripts TRACK FILE`` takes a file in the same format
-whose entries also name their `unit`. A track is the folder of a script: pytorch, chainer, or another system. The scripts train on
-a few small images, all other gaps filled by the solution: from the start and, where they can, resumed. `watched_script` notes what they do.
+`measure` takes those in grader/units; ``python -m tests.bench.proof_scripts TRACK FILE`` takes a file in the same
+format whose entries also name their `unit`. A track is the folder of a script: pytorch, chainer, or another system. The
+scripts train on a few small images, all other gaps filled by the solution: from the start and, where they can, resumed.
+`watched_script` notes what they do.
 """
 
 import collections
@@ -40,7 +42,8 @@ PRELOADED = (  # by the process that those of the scripts are forked from
 OF_SYSTEMS = {"lightning": ("handson.lightning.reports",), "accelerate": ("handson.pytorch.accelerating",)}
 NODES = ("a", "b", "b")  # of the ranks of a multi-node run
 PARTS = ("forward", "backward", "all-reduce", "optimize")  # the ranges of the gap `mark`
-LOGGED = ("epoch", "iteration", "main/loss", "main/accuracy", "validation/main/loss", "validation/main/accuracy")  # by every script
+# by every script
+LOGGED = ("epoch", "iteration", "main/loss", "main/accuracy", "validation/main/loss", "validation/main/accuracy")
 DEALS = ("split", "scatter", "iterators", "shard")  # gaps that may deal the images out at random in more than one way
 
 
@@ -57,13 +60,18 @@ def rows(folder, track, right, wrong):
     answers = [{**answer, "right": some is right} for some in (right, wrong) for answer in some]
     for answer, difference in differences(folder, track, answers):
         value, target = "differs" if difference else "the same", "the same" if answer["right"] else "differs"
-        yield f"{answer['unit']} {answer['gap']}: {answer['name']}"[:74], value, target if value == target else f"{target} <-- missed"
+        yield (
+            f"{answer['unit']} {answer['gap']}: {answer['name']}"[:74],
+            value,
+            target if value == target else f"{target} <-- missed",
+        )
         if difference:
             yield f"    {difference}", "", ""
 
 
 def differences(folder, track, answers):
-    """Pairs (answer, how its runs differ from the solution's: words, "" where nothing differs) of those `answers` that belong to scripts."""
+    """Pairs (answer, how its runs differ from the solution's: words, "" where nothing differs) of those `answers` that
+    belong to scripts."""
     of_scripts = collections.defaultdict(list)
     for answer in answers:
         if file := file_of(answer["unit"], answer["gap"], track):
@@ -77,8 +85,11 @@ def differences(folder, track, answers):
 
 
 def file_of(unit, gap, track):
-    """The file below exercises/ of the training script that has this gap; None if none has, or there is no case for it."""
-    for path in () if track not in of_unit(unit, "CASES") else sorted(ROOT.glob(f"solutions/[0-9][0-9]_{unit}/{track}/*.py")):
+    """The file below exercises/ of the training script that has this gap; None if none has, or there is no case for
+    it."""
+    for path in (
+        () if track not in of_unit(unit, "CASES") else sorted(ROOT.glob(f"solutions/[0-9][0-9]_{unit}/{track}/*.py"))
+    ):
         if gap in gaps.answers(path.read_text()):
             return f"exercises/{path.relative_to(ROOT / 'solutions')}"
     return None
@@ -93,41 +104,75 @@ class Script:
         watched_script.write_images(folder / "data.npz", self.case.images, 5)
         watched_script.write_images(folder / "few.npz", self.case.images, 2)  # fewer than the ranks
         watched_script.write_images(folder / "more.npz", self.case.more_images, 5)
-        self.solution = self.see([({}, sorted({run for gap in gaps.answers((ROOT / file.replace("exercises", "solutions")).read_text()) for run in self.runs(gap)}))])[0]
-        if failures := [f"{run}: {notes['failure']}" for run, notes in self.solution.items() if notes["failure"] and run != "without numbers"]:
+        self.solution = self.see(
+            [
+                (
+                    {},
+                    sorted(
+                        {
+                            run
+                            for gap in gaps.answers((ROOT / file.replace("exercises", "solutions")).read_text())
+                            for run in self.runs(gap)
+                        }
+                    ),
+                )
+            ]
+        )[0]
+        if failures := [
+            f"{run}: {notes['failure']}"
+            for run, notes in self.solution.items()
+            if notes["failure"] and run != "without numbers"
+        ]:
             sys.exit(f"tests.bench.proof_scripts: the solution of {file} itself does not run {', '.join(failures)}")
 
     def options(self, run):
         """The script's options for one of the `runs`."""
-        # Rounding grows with the rate: at 0.019, a right answer differed by more than `alike` allows. Wrong answers have rates of 0.01 and 0.02.
-        always = f"-g {self.case.gpus} -b {self.case.batchsize} --size 64 --lr 0.012 --seed 3 --dataset {self.folder}/data.npz -e".split()
-        return always + {
-            "from the start": ["4", "--size", "8"] if self.file.endswith("slow_loading.py") else ["2"],  # more images than small caches hold
-            "resumed": ["3", "--resume", f"{self.folder}/{self.texts}/from the start/snapshot_epoch_1"],
-            "with 2 test images": ["1", "--dataset", f"{self.folder}/few.npz"],
-            "with another seed": ["2", "--seed", "4"],
-            "with more images": ["2", "--dataset", f"{self.folder}/more.npz"],
-            "on one node": ["1"],
-            "with a GPU named twice": ["1", "-g", "2,2"],
-            "not by torchrun": ["1"],
-            "with double buffering": ["2", "--double-buffering"],
-            "without numbers": ["1", "-g", self.case.gpus[0]],
-        }[run]
+        # Rounding grows with the rate: at 0.019, a right answer differed by more than `alike` allows. Wrong answers
+        # have rates of 0.01 and 0.02.
+        always = (
+            f"-g {self.case.gpus} -b {self.case.batchsize} --size 64 --lr 0.012 --seed 3 --dataset"
+            f" {self.folder}/data.npz -e".split()
+        )
+        return (
+            always
+            + {
+                # more images than small caches hold
+                "from the start": ["4", "--size", "8"] if self.file.endswith("slow_loading.py") else ["2"],
+                "resumed": ["3", "--resume", f"{self.folder}/{self.texts}/from the start/snapshot_epoch_1"],
+                "with 2 test images": ["1", "--dataset", f"{self.folder}/few.npz"],
+                "with another seed": ["2", "--seed", "4"],
+                "with more images": ["2", "--dataset", f"{self.folder}/more.npz"],
+                "on one node": ["1"],
+                "with a GPU named twice": ["1", "-g", "2,2"],
+                "not by torchrun": ["1"],
+                "with double buffering": ["2", "--double-buffering"],
+                "without numbers": ["1", "-g", self.case.gpus[0]],
+            }[run]
+        )
 
     def runs(self, gap):
         """The names of the runs that show what a gap does."""
-        which = {"resumed": self.unit not in ("profiling", "frameworks"), "with 2 test images": gap in ("evaluator", "validation")}
+        which = {
+            "resumed": self.unit not in ("profiling", "frameworks"),
+            "with 2 test images": gap in ("evaluator", "validation"),
+        }
         which["with another seed"] = gap in (*DEALS, "shuffle")
         which["without numbers"] = gap == "losses" and self.unit == "profiling"
         which["with more images"] = self.case.more_images and gap in (*DEALS, "shuffle", "throughput")
         if (self.unit, self.track) == ("multi_node", "pytorch"):
-            which |= {"on one node": gap == "evaluator", "with a GPU named twice": gap == "device", "not by torchrun": gap == "device"}
+            which |= {
+                "on one node": gap == "evaluator",
+                "with a GPU named twice": gap == "device",
+                "not by torchrun": gap == "device",
+            }
         which["with double buffering"] = gap == "optimizer" and (self.unit, self.track) == ("multi_node", "chainer")
         return ["from the start", *(run for run, asked in which.items() if asked)]
 
     def nodes(self, run):
         """Of the ranks of one of the `runs`."""
-        return {"multi_node": ("a", "a") if run == "on one node" else NODES, "frameworks": ("a", "b")}.get(self.unit, ("a",))
+        return {"multi_node": ("a", "a") if run == "on one node" else NODES, "frameworks": ("a", "b")}.get(
+            self.unit, ("a",)
+        )
 
     def differences(self, answers):
         """How each of the `answers` differs from the solution, in words."""
@@ -174,24 +219,34 @@ class Script:
 
 
 def run_in_processes(track, nodes, script, options, output, by_torchrun=True):
-    """Run a script as torchrun does, a rank for each of the `nodes`; a single rank is a process without a launcher. by_torchrun: with the
-    variables that only torchrun sets."""
+    """Run a script as torchrun does, a rank for each of the `nodes`; a single rank is a process without a launcher.
+    by_torchrun: with the variables that only torchrun sets."""
     if track in OF_SYSTEMS:
         frameworks.add()  # each process gets this one's path, whatever it was forked from
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([*PRELOADED, *OF_SYSTEMS.get(track, ())])
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    launcher = {"WORLD_SIZE": str(len(nodes)), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)} if len(nodes) > 1 else {}
+    launcher = (
+        {"WORLD_SIZE": str(len(nodes)), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)} if len(nodes) > 1 else {}
+    )
     ranks = []
     for rank, node in enumerate(nodes):
         environment = launcher | {"HANDSON_NODE": node} | ({"RANK": str(rank)} if launcher else {})
         if launcher and by_torchrun:
-            environment |= {"LOCAL_RANK": str(nodes[:rank].count(node)), "LOCAL_WORLD_SIZE": str(nodes.count(node)), "TORCHELASTIC_RUN_ID": "proof"}
-        ranks.append(context.Process(target=watched_script.main_of_process, args=(track, script, options, output, environment)))
+            environment |= {
+                "LOCAL_RANK": str(nodes[:rank].count(node)),
+                "LOCAL_WORLD_SIZE": str(nodes.count(node)),
+                "TORCHELASTIC_RUN_ID": "proof",
+            }
+        ranks.append(
+            context.Process(target=watched_script.main_of_process, args=(track, script, options, output, environment))
+        )
         ranks[-1].start()
     end = time.monotonic() + LIMIT
-    while any(rank.is_alive() for rank in ranks) and time.monotonic() < end and not any(rank.exitcode for rank in ranks):
+    while (
+        any(rank.is_alive() for rank in ranks) and time.monotonic() < end and not any(rank.exitcode for rank in ranks)
+    ):
         multiprocessing.connection.wait([rank.sentinel for rank in ranks if rank.is_alive()], timeout=1)
     succeeded = all(rank.exitcode == 0 for rank in ranks)
     for rank in ranks:
@@ -223,15 +278,18 @@ def run_in_mpi(jobs, file):
 
 
 def notes(output):
-    """What the run with this output folder has noted: {"failure": "" or its last line, "log": of its result, "printed": the numbers of images in its
-    lines with the throughput, rank: [[what, value], ...]}."""
+    """What the run with this output folder has noted: {"failure": "" or its last line, "log": of its result, "printed":
+    the numbers of images in its lines with the throughput, rank: [[what, value], ...]}."""
     found = collections.defaultdict(list, failure="", log=[])
     for path in sorted(output.glob("*.notes")):
         for line in path.read_text().splitlines():
             rank, *one = json.loads(line)
             found[rank].append(one)
     if (result := output / "result.json").exists():
-        found["log"] = [{name: value for name, value in epoch.items() if name != "elapsed_time"} for epoch in json.loads(result.read_text())["log"]]
+        found["log"] = [
+            {name: value for name, value in epoch.items() if name != "elapsed_time"}
+            for epoch in json.loads(result.read_text())["log"]
+        ]
     printed = (output / "printed").read_text().split("\n") if (output / "printed").exists() else []
     found["printed"] = [line.partition("(")[2].partition(" /")[0] for line in printed if line.startswith("Throughput:")]
     if not (output / "ended").exists():
@@ -260,7 +318,8 @@ def orders(notes, epoch=0):
 
 
 def changes_of_order(notes):
-    """For each rank: the places in its first epoch of the images of its second one, which do not depend on which images the rank has."""
+    """For each rank: the places in its first epoch of the images of its second one, which do not depend on which images
+    the rank has."""
     first, second = orders(notes), orders(notes, epoch=1)
     places = [{image: place for of_epoch in of_rank for place, image in enumerate(of_epoch)} for of_rank in first]
     return [[place.get(image) for of_epoch in of_rank for image in of_epoch] for place, of_rank in zip(places, second)]
@@ -275,7 +334,10 @@ def epochs(noted):
 
 def facts(gap, notes):
     """What has to be as with the solution for an answer to `gap` to be right: what -> value."""
-    found = {"failure": notes["failure"], "GPU ids": {rank: list(dict.fromkeys(values(noted, "gpu"))) for rank, noted in ranks(notes)}}
+    found = {
+        "failure": notes["failure"],
+        "GPU ids": {rank: list(dict.fromkeys(values(noted, "gpu"))) for rank, noted in ranks(notes)},
+    }
     ends = {rank: values(noted, "end") or [{}] for rank, noted in ranks(notes)}
     for what in "images", "throughput * seconds", *["all steps are in the seconds"] * (gap == "step"):
         found[what] = {rank: end[-1].get(what) for rank, end in ends.items()}
@@ -287,7 +349,8 @@ def facts(gap, notes):
     found["test images"] = {rank: sorted(sum(values(noted, "test"), [])) for rank, noted in ranks(notes)}
     found["parameters"] = {rank: end[-1].get("parameters") for rank, end in ends.items()}
     found["epochs"] = {rank: values(noted, "epoch") for rank, noted in ranks(notes)}
-    logged = ("main/loss", "main/accuracy") if gap == "replica" else LOGGED  # evaluation depends on running means, which a replica may send or not
+    # evaluation depends on running means, which a replica may send or not
+    logged = ("main/loss", "main/accuracy") if gap == "replica" else LOGGED
     found["log"] = [{name: value for name, value in epoch.items() if name in logged} for epoch in notes["log"]]
     if gap == "throughput":
         found["printed"] = notes["printed"]
@@ -297,7 +360,9 @@ def facts(gap, notes):
     if gap == "updater":
         found["batches sent to the device"] = {rank: batches_sent(noted) for rank, noted in ranks(notes)}
     if gap == "prepare":  # where gradients are scaled or accumulated, and in checkpoints, Accelerate cares for these
-        found["optimizers that Accelerate knows"] = {rank: len(values(noted, "prepared")) for rank, noted in ranks(notes)}
+        found["optimizers that Accelerate knows"] = {
+            rank: len(values(noted, "prepared")) for rank, noted in ranks(notes)
+        }
     if gap == "devices":
         found["devices"] = {rank: values(noted, "devices") for rank, noted in ranks(notes)}
     if gap == "loader":
@@ -312,23 +377,35 @@ def facts(gap, notes):
 
 
 def counts_of_steps(notes):
-    """What the gap `throughput` may count as well: the images of all steps, of which the last one takes some of another epoch."""
+    """What the gap `throughput` may count as well: the images of all steps, of which the last one takes some of another
+    epoch."""
     count = sum(len(batch) for _, noted in ranks(notes) for batch in values(noted, "train"))
-    reported = {rank: float(count) if any("images" in end for end in values(noted, "end")) else None for rank, noted in ranks(notes)}
+    reported = {
+        rank: float(count) if any("images" in end for end in values(noted, "end")) else None
+        for rank, noted in ranks(notes)
+    }
     return {"images": reported, "throughput * seconds": reported, "printed": [str(count)]}
 
 
 def shared_out(gap, notes):
-    """What ranks have in common that don't have equally many full batches: all make as many steps, and no image is left out for good."""
+    """What ranks have in common that don't have equally many full batches: all make as many steps, and no image is left
+    out for good."""
     steps = {len(values(noted, "train")) for _, noted in ranks(notes)}
-    found = {"failure": notes["failure"], "images of all ranks": len({*sum(shards(notes), [])}), "all ranks make as many steps": len(steps) == 1}
+    found = {
+        "failure": notes["failure"],
+        "images of all ranks": len({*sum(shards(notes), [])}),
+        "all ranks make as many steps": len(steps) == 1,
+    }
     counted = facts(gap, notes) if gap == "throughput" else {}
     return found | {what: counted[what] for what in ("images", "throughput * seconds") if counted}
 
 
 def steps_alone(gap, notes):
     """How far a run comes whose network has no numbers, and how many of its threads fail."""
-    return {what: {rank: len(values(noted, name)) for rank, noted in ranks(notes)} for what, name in (("steps", "operation"), ("threads that fail", "fails"))}
+    return {
+        what: {rank: len(values(noted, name)) for rank, noted in ranks(notes)}
+        for what, name in (("steps", "operation"), ("threads that fail", "fails"))
+    }
 
 
 def again(values):
@@ -362,7 +439,8 @@ def deals(gap, notes):
 
 
 def shuffles(notes):
-    """How the images of each epoch were ordered: any order is right that is another one in each epoch and fits `totals`, where ranks divide by it."""
+    """How the images of each epoch were ordered: any order is right that is another one in each epoch and fits
+    `totals`, where ranks divide by it."""
     of_ranks = {rank: epochs(noted) for rank, noted in ranks(notes)}
     found = {"images of each epoch": {rank: list(map(sorted, every)) for rank, every in of_ranks.items()}}
     found["orders"] = {rank: len({*map(tuple, every)}) for rank, every in of_ranks.items()}
@@ -375,7 +453,9 @@ def wrong_labels(notes):
     wrong = 0
     for _, noted in ranks(notes):
         images = [batch for what, batch in noted if what in ("train", "test")]
-        wrong += sum(image % 10 != label for pair in zip(images, values(noted, "labels")) for image, label in zip(*pair))
+        wrong += sum(
+            image % 10 != label for pair in zip(images, values(noted, "labels")) for image, label in zip(*pair)
+        )
     return wrong
 
 

@@ -8,7 +8,9 @@ from pathlib import Path
 from handson.training.results import read
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPTS = {(path.parts[-3][3:], path.parts[-2]): path for path in ROOT.glob("solutions/[0-9][0-9]_*/*/train_cifar_*.py")}
+SCRIPTS = {
+    (path.parts[-3][3:], path.parts[-2]): path for path in ROOT.glob("solutions/[0-9][0-9]_*/*/train_cifar_*.py")
+}
 LIMIT = 600  # seconds for one training run
 
 

@@ -1,4 +1,5 @@
-"""Throughput of several workers against the limit, as many independent runs at the same time; and the speed of what predicts more workers."""
+"""Throughput of several workers against the limit, as many independent runs at the same time; and the speed of what
+predicts more workers."""
 
 import statistics
 
@@ -15,7 +16,12 @@ def measure(folder, track="pytorch"):
     for turn in range(ROUNDS):
         at = folder / f"{track}_{turn}"
         singles += finish(start("single_gpu", at / "one", "-g", "0", track=track))
-        limits.append(finish(start("single_gpu", at / "a", "-g", "0", track=track), start("single_gpu", at / "b", "-g", "1", track=track)))
+        limits.append(
+            finish(
+                start("single_gpu", at / "a", "-g", "0", track=track),
+                start("single_gpu", at / "b", "-g", "1", track=track),
+            )
+        )
         twos += finish(start("multi_gpu", at / "two", track=track))
         fours += finish(start("multi_node", at / "four", track=track, launcher=["mpiexec", "-n", "4"]))
     limit = [sum(rate(run) for run in pair) for pair in limits]
@@ -31,7 +37,15 @@ def measure(folder, track="pytorch"):
         ("images/s of 4 workers on 2 nodes (here: 2 cores)", f"{four:.1f}", LECTURE.format("172.1")),
         ("speed-up of 2 workers", f"{two / one:.2f}", LECTURE.format("1.71")),
         ("speed-up of 4 workers on 2 nodes", f"{four / one:.2f}", LECTURE.format("3.37, on 4 GPUs")),
-        ("2 workers / 2 independent runs, training iterations", f"{median([rate(t) / l for t, l in zip(twos, limit)]):.3f}", "at least 0.90"),
-        ("2 workers / 2 independent runs, with evaluation on main", f"{median([t.throughput / l for t, l in zip(twos, whole)]):.3f}", ""),
+        (
+            "2 workers / 2 independent runs, training iterations",
+            f"{median([rate(t) / l for t, l in zip(twos, limit)]):.3f}",
+            "at least 0.90",
+        ),
+        (
+            "2 workers / 2 independent runs, with evaluation on main",
+            f"{median([t.throughput / l for t, l in zip(twos, whole)]):.3f}",
+            "",
+        ),
         *(predictions.quick(folder) if track == "pytorch" else ()),
     ]

@@ -1,5 +1,5 @@
-"""Seeds: every known answer judged under 200 seeds of its inputs; none may get another verdict by luck. And the typical mistakes in notebooks'
-functions under 2,000 seeds: none may look right, or like another one.
+"""Seeds: every known answer judged under 200 seeds of its inputs; none may get another verdict by luck. And the typical
+mistakes in notebooks' functions under 2,000 seeds: none may look right, or like another one.
 
 ``python -m tests.bench.seeds UNIT [SEEDS]`` takes those of one unit.
 """
@@ -26,12 +26,25 @@ def measure(folder, unit=None, seeds=SEEDS):
             if of_unit not in units:
                 continue
             count += 1
-            for problem, seed in unexpected(of_unit, part, check, entry, is_wrong, range(seeds), server_for(part.file)).items():
+            for problem, seed in unexpected(
+                of_unit, part, check, entry, is_wrong, range(seeds), server_for(part.file)
+            ).items():
                 wrong.append(entry)
                 print(f"  {of_unit} {part.track} {entry['gap']}, {entry['name']!r}, seed {seed}: {problem}", flush=True)
     return [
-        (f"known answers of {', '.join(units)} ({count}) that get another verdict than theirs under one of {seeds} seeds", f"{len(wrong)}", "0"),
-        (f"typical mistakes that look right, or like another one, under one of {OF_MISTAKES:,} seeds", f"{len(pairs)}", "0"),
+        (
+            (
+                f"known answers of {', '.join(units)} ({count}) that get another verdict than theirs under one of"
+                f" {seeds} seeds"
+            ),
+            f"{len(wrong)}",
+            "0",
+        ),
+        (
+            f"typical mistakes that look right, or like another one, under one of {OF_MISTAKES:,} seeds",
+            f"{len(pairs)}",
+            "0",
+        ),
         ("  minutes that took", f"{(time.perf_counter() - begin) / 60:.1f}", ""),
     ]
 

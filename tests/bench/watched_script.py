@@ -1,8 +1,9 @@
 """Runs a training script as its students do, and notes what it does. `proof_scripts` compares such notes of two runs.
 
-A note is a line of JSON, [rank, what, value], in a file for each process: which GPU it takes, which images go through the network (their
-numbers, which `write_images` puts into their first pixels), the parameters at the end, what counts as `images`. An MPI rank of the Chainer
-track runs many scripts one after another: ``mpiexec -n 3 python -m tests.bench.watched_script LIST``.
+A note is a line of JSON, [rank, what, value], in a file for each process: which GPU it takes, which images go through
+the network (their numbers, which `write_images` puts into their first pixels), the parameters at the end, what counts
+as `images`. An MPI rank of the Chainer track runs many scripts one after another: ``mpiexec -n 3 python -m
+tests.bench.watched_script LIST``.
 """
 
 import collections.abc
@@ -27,7 +28,9 @@ import numpy
 from handson.training import banner, results, virtual_gpus
 
 SCALE = 1024  # the first pixel of training image i is (i + 1) / SCALE; of test image i, half of full brightness more
-SECONDS = 0.61  # that a step of from_scratch.py takes by its clocks; with one, images a second and those of a step would be the same number
+# that a step of from_scratch.py takes by its clocks; with one, images a second and those of a step would be the same
+# number
+SECONDS = 0.61
 folder = None  # where the notes go
 track = None  # "pytorch", "chainer", or another system, which is one of PyTorch's
 model = None  # the network of this process, a weak reference
@@ -35,7 +38,8 @@ begun = None  # when its first training step has
 
 
 def write_images(path, train, test):
-    """A data set with `train` and `test` images of 8 x 8 pixels, which carry their numbers; their labels are the last digits of these."""
+    """A data set with `train` and `test` images of 8 x 8 pixels, which carry their numbers; their labels are the last
+    digits of these."""
     random = numpy.random.default_rng(0)
     arrays = {"classes": [str(label) for label in range(10)], "maximum": numpy.float32(1)}
     for part, count, first in ("train", train, 1), ("test", test, 1 + SCALE // 2):
@@ -103,7 +107,12 @@ def whole(tensor):
 
 def gradients(optimizer):
     """Two sums over the gradients that an optimizer of torch finds, those of this rank's parameters."""
-    found = [whole(parameter.grad) for group in optimizer.param_groups for parameter in group["params"] if parameter.grad is not None]
+    found = [
+        whole(parameter.grad)
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+        if parameter.grad is not None
+    ]
     return [float(sum(gradient.sum() for gradient in found)), float(sum(gradient.square().sum() for gradient in found))]
 
 
@@ -117,7 +126,15 @@ def named_ids(devices):
 def end(args, manager, evaluator, throughput, images, seconds):
     """Note what is reported: by rank 0, or by the one process of several workers."""
     all_steps = begun is None or seconds > 0.9 * (time.perf_counter() - begun)
-    reported = {"images": float(images), "throughput * seconds": float(throughput * seconds), "all steps are in the seconds": all_steps} if rank() == "0" else {}
+    reported = (
+        {
+            "images": float(images),
+            "throughput * seconds": float(throughput * seconds),
+            "all steps are in the seconds": all_steps,
+        }
+        if rank() == "0"
+        else {}
+    )
     note("end", reported | {"parameters": parameters()})
     if track != "chainer":
         note("names", sorted(manager.models["main"].state_dict()))  # a snapshot has them
@@ -130,30 +147,36 @@ def watch(of_track):
     before(virtual_gpus, "pin", lambda gpu: note("gpu", gpu))
     before(results, "finish", end)
     before(results, "report", lambda *arguments, **named: note("report", "a result"))
-    before(banner.LossTable, "add", lambda table, loss: note("epoch", {"loss": float(loss), "parameters": parameters()}))
+    before(
+        banner.LossTable, "add", lambda table, loss: note("epoch", {"loss": float(loss), "parameters": parameters()})
+    )
     before(zlib, "decompress", lambda file: note("decompress", zlib.crc32(file)))
     if track == "accelerate":
         watch_accelerate()
     if track != "chainer":
         watch_torch()
     else:
-        import chainer
-
         from handson.chainer import updaters
         from handson.chainer.model import ConvNet
 
+        import chainer
+
         watch_device()
-        before(updaters.MultiprocessParallelUpdater, "__init__", lambda *arguments, devices=(), **named: note("devices", named_ids(devices)))
+        before(
+            updaters.MultiprocessParallelUpdater,
+            "__init__",
+            lambda *arguments, devices=(), **named: note("devices", named_ids(devices)),
+        )
         before(chainer.links.Classifier, "forward", lambda classifier, images, labels: note("labels", labels.tolist()))
         before(ConvNet, "forward", lambda network, images: forward(network, images, bool(chainer.config.train)))
 
 
 def watch_device():
     """Let Chainer's device be the CPU under the id of a GPU, and note which images are sent to it."""
+    from handson.chainer import devices
+
     import chainer
     from chainer.dataset import convert
-
-    from handson.chainer import devices
 
     class Device(chainer.backend.CpuDevice):
         name, number = "@watched", 7
@@ -167,7 +190,11 @@ def watch_device():
         return Device() if named in (Device.name, Device.number) else found(named)
 
     def call(converter, batch, device):
-        return converter(batch, Device.number) if isinstance(device, Device) and not isinstance(converter, convert.Converter) else called(converter, batch, device)
+        return (
+            converter(batch, Device.number)
+            if isinstance(device, Device) and not isinstance(converter, convert.Converter)
+            else called(converter, batch, device)
+        )
 
     use, found, called = devices.use, chainer.get_device, convert._call_converter
     devices.use = lambda gpu: use(gpu) and Device()
@@ -194,29 +221,58 @@ def watch_torch():
 
     torch.compile = lambda model=None, **options: model or (lambda model: model)  # it compiles nothing that notes
     before(Block, "forward", lambda block, tokens: note("operation", "forward of a block"))
-    before(ConvNet, "forward", lambda network, images: (forward(network, images.detach(), network.training), note("operation", "forward")))
+    before(
+        ConvNet,
+        "forward",
+        lambda network, images: (forward(network, images.detach(), network.training), note("operation", "forward")),
+    )
     before(EpochBatches, "__iter__", lambda batches: note("totals", batches.totals))
     before(torch.optim.SGD, "step", lambda *arguments, **named: note("operation", "step"))
     before(torch.optim.Adam, "step", lambda optimizer, *arguments: note("update", gradients(optimizer)))
     before(torch.Tensor, "backward", lambda *arguments, **named: note("operation", "backward"))
-    before(F, "cross_entropy", lambda outputs, labels, **named: (note("operation", "loss"), note("labels", labels.numpy().tolist())))
-    before(torch.Tensor, "detach", lambda tensor: note("operation", "graph of a loss cut off") if tensor.requires_grad and tensor.dim() == 0 else None)
+    before(
+        F,
+        "cross_entropy",
+        lambda outputs, labels, **named: (note("operation", "loss"), note("labels", labels.numpy().tolist())),
+    )
+    before(
+        torch.Tensor,
+        "detach",
+        lambda tensor: (
+            note("operation", "graph of a loss cut off") if tensor.requires_grad and tensor.dim() == 0 else None
+        ),
+    )
     before(dist.Work, "wait", lambda *arguments, **named: note("work", "waited for"))
     before(dist.Work, "is_completed", lambda *arguments: note("work", "asked"))
     ranges = torch.autograd.profiler.record_function
     before(ranges, "__enter__", lambda one: note("begin", one.name))
     before(ranges, "__exit__", lambda *arguments: note("finish", ""))
-    torch.cuda.nvtx._nvtx = types.SimpleNamespace(rangePushA=lambda name: note("begin", name), rangePop=lambda: note("finish", ""))  # else it needs CUDA
+    # else it needs CUDA
+    torch.cuda.nvtx._nvtx = types.SimpleNamespace(
+        rangePushA=lambda name: note("begin", name), rangePop=lambda: note("finish", "")
+    )
     for name in ("barrier", "all_gather", "all_gather_object", "all_reduce_coalesced", "broadcast", "reduce"):
         before(dist, name, lambda *arguments, name=name, **named: note("wait", name))
     for name in ("send", "recv"):
         before(dist.ProcessGroup, name, lambda *arguments, name=name, **named: note("wait", name))
     for name, place in (("allreduce", 0), ("allgather", 1), ("_allgather_base", 1)):
-        before(dist.ProcessGroup, name, lambda group, *arguments, place=place: note("bytes", f"messages of {bytes_in(arguments[place])} bytes"))
+        before(
+            dist.ProcessGroup,
+            name,
+            lambda group, *arguments, place=place: note("bytes", f"messages of {bytes_in(arguments[place])} bytes"),
+        )
     before(dist.Store, "add", lambda *arguments: note("wait", "the store"))
     register = torch.Tensor.register_post_accumulate_grad_hook
-    torch.Tensor.register_post_accumulate_grad_hook = lambda tensor, hook: register(tensor, lambda ready: (note("gradient", "complete"), hook(ready))[1])
-    before(dist, "all_reduce", lambda tensor, *arguments, **named: note("operation", f"all-reduce of {'one' if tensor.numel() == 1 else 'many'}"))
+    torch.Tensor.register_post_accumulate_grad_hook = lambda tensor, hook: register(
+        tensor, lambda ready: (note("gradient", "complete"), hook(ready))[1]
+    )
+    before(
+        dist,
+        "all_reduce",
+        lambda tensor, *arguments, **named: note(
+            "operation", f"all-reduce of {'one' if tensor.numel() == 1 else 'many'}"
+        ),
+    )
     before(dist, "all_reduce", lambda tensor, *arguments, **named: note("type", str(tensor.dtype)))
 
 
@@ -238,8 +294,8 @@ def watch_loading():
 
 
 def watch_without_numbers():
-    """Let the network be on a device whose tensors have no numbers, so that who fetches one fails, and note each step. (A GPU's have some, for
-    which the host waits.)"""
+    """Let the network be on a device whose tensors have no numbers, so that who fetches one fails, and note each step.
+    (A GPU's have some, for which the host waits.)"""
     import torch
     import torch.distributed as dist
 
@@ -256,12 +312,12 @@ def watch_without_numbers():
 
 
 def watch_from_scratch(folder):
-    """Let also be noted what all right answers of from_scratch.py have in common: they load few images, their networks begin with the same
-    parameters, a mean gradient is that of all images, and by their clocks a step takes SECONDS."""
+    """Let also be noted what all right answers of from_scratch.py have in common: they load few images, their networks
+    begin with the same parameters, a mean gradient is that of all images, and by their clocks a step takes SECONDS."""
     import torch
     import torch.distributed as dist
 
-    from grader.probes import clocks
+    from grader.probes import student_clocks
     from handson.pytorch import workers
     from handson.pytorch.model import ConvNet
     from handson.training import data
@@ -279,38 +335,63 @@ def watch_from_scratch(folder):
     data.load_arrays = lambda name: load(images)
     before(ConvNet, "__init__", lambda *arguments, **named: torch.manual_seed(0))
     before(torch.nn.BatchNorm2d, "forward", lambda layer, images: fix_statistics(layer))
-    before(ConvNet, "forward", lambda network, images: network.training and note("step", [[*images.shape], parameters()]))
-    before(torch.optim.SGD, "step", lambda optimizer, *arguments: (steps.append(1), note("gradients", gradients(optimizer))))
-    dist.destroy_process_group = lambda *arguments: dist.barrier()  # since the real one sometimes aborts after the work is done
+    before(
+        ConvNet, "forward", lambda network, images: network.training and note("step", [[*images.shape], parameters()])
+    )
+    before(
+        torch.optim.SGD,
+        "step",
+        lambda optimizer, *arguments: (steps.append(1), note("gradients", gradients(optimizer))),
+    )
+    # since the real one sometimes aborts after the work is done
+    dist.destroy_process_group = lambda *arguments: dist.barrier()
     before(workers, "destroy_group", lambda: note("end", {"parameters": parameters()}))
     now = lambda: 1e6 + SECONDS * len(steps)
-    for owner, name, stand_in in clocks.stand_ins(now):
+    for owner, name, stand_in in student_clocks.stand_ins(now):
         clock = getattr(owner, name)
-        for_script = lambda clock=clock, stand_in=stand_in: (stand_in if sys._getframe(1).f_globals.get("__name__") == "__main__" else clock)()
+        for_script = lambda clock=clock, stand_in=stand_in: (
+            stand_in if sys._getframe(1).f_globals.get("__name__") == "__main__" else clock
+        )()
         setattr(owner, name, for_script if owner is time else stand_in)
 
 
 def note_draws(seed_dropout):
-    """Note what all right functions ``seed_dropout(seed, rank)`` have in common: how many numbers all ranks draw with two seeds, on the CPU and on
-    a GPU (for which another generator stands), and whether a seed gives the same ones again, in another process, too."""
+    """Note what all right functions ``seed_dropout(seed, rank)`` have in common: how many numbers all ranks draw with
+    two seeds, on the CPU and on a GPU (for which another generator stands), and whether a seed gives the same ones
+    again, in another process, too."""
     import torch
     import torch.distributed as dist
 
     gpu, mine = torch.Generator(), []
-    instead = {"default_generators": (gpu,), "is_available": lambda: True, "manual_seed": gpu.manual_seed, "manual_seed_all": gpu.manual_seed}
+    instead = {
+        "default_generators": (gpu,),
+        "is_available": lambda: True,
+        "manual_seed": gpu.manual_seed,
+        "manual_seed_all": gpu.manual_seed,
+    }
     with unittest.mock.patch.multiple(torch.cuda, **instead):
         for seed in (0, 1000, 0):
             seed_dropout(seed, dist.get_rank())
             mine.append([float(torch.rand((), generator=generator)) for generator in (torch.default_generator, gpu)])
     every = [None] * dist.get_world_size()
     dist.all_gather_object(every, mine)
-    for first, other, again in (zip(*([of_seed[device] for of_seed in of_rank] for of_rank in every)) for device in range(2)):
+    for first, other, again in (
+        zip(*([of_seed[device] for of_seed in of_rank] for of_rank in every)) for device in range(2)
+    ):
         note("update", [len({*first, *other}), first == again])
     if dist.get_rank() == 0:
         file = Path(seed_dropout.__code__.co_filename)
-        draw = "import torch, torch.distributed as dist; dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1); "
+        draw = (
+            "import torch, torch.distributed as dist; dist.init_process_group('gloo', store=dist.HashStore(), rank=0,"
+            " world_size=1); "
+        )
         draw += f"import {file.stem} as of_ranks; of_ranks.seed_dropout(3, 0); print(torch.rand(()))"
-        drawn = [subprocess.check_output([sys.executable, "-c", draw], cwd=file.parent, env=os.environ | {"PYTHONHASHSEED": hashed}) for hashed in "12"]
+        drawn = [
+            subprocess.check_output(
+                [sys.executable, "-c", draw], cwd=file.parent, env=os.environ | {"PYTHONHASHSEED": hashed}
+            )
+            for hashed in "12"
+        ]
         note("update", [drawn[0] == drawn[1]])
 
 
@@ -352,6 +433,7 @@ def main_of_process(track, script, options, output, environment):
 def main():
     """An MPI rank: runs all of the [script, options, output] in a file of JSON."""
     import handson.chainer  # noqa: F401  before chainer
+
     from mpi4py import MPI
 
     watch("chainer")

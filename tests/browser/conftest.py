@@ -1,4 +1,5 @@
-"""The fixtures `course` (a bundle, unpacked), `lab` (JupyterLab there), `page` (a tab of Chromium for it) and `ran` (each notebook, run to its end)."""
+"""The fixtures `course` (a bundle, unpacked), `lab` (JupyterLab there), `page` (a tab of Chromium for it) and `ran`
+(each notebook, run to its end)."""
 
 import os
 import re
@@ -8,13 +9,13 @@ import sys
 
 import pytest
 from lab import CHROMIUM, SIZE, server
-from notebooks import ROOT, run_in_kernel, run_in_lab, source_of
 from playwright.sync_api import sync_playwright
 
 from grader.course import UNITS
 from grader.instructors.bundle import TOP, bundle
-from grader.instructors.release import build
 from grader.instructors.known_answers import solved
+from grader.instructors.release import build
+from notebooks import ROOT, run_in_kernel, run_in_lab, source_of
 
 PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 NO_BROWSER = "there is no Chromium: install the package chromium"
@@ -24,7 +25,8 @@ BOTH_TRACKS = ("exercises/02_multi_gpu/", "exercises/03_multi_node/")  # of the 
 
 @pytest.fixture(scope="session")
 def course(tmp_path_factory):
-    """What a student has who filled the scripts of the PyTorch track, and some of the other, but has not mended those that notebooks profile "before"."""
+    """What a student has who filled the scripts of the PyTorch track, and some of the other, but has not mended those
+    that notebooks profile "before"."""
     folder = tmp_path_factory.mktemp("course")
     bundle(build(ROOT / "solutions", "local"), folder / "course.zip", "local")
     subprocess.run([sys.executable, "-m", "zipfile", "-e", folder / "course.zip", folder], check=True)
@@ -34,7 +36,9 @@ def course(tmp_path_factory):
         name = part.file.rsplit("/", 1)[1]
         if name in to_mend:
             (folder / "mended" / name).write_text(solved(part.file))
-        elif part.file.startswith("exercises/") and (part.track in ("pytorch", "") or part.file.startswith(BOTH_TRACKS)):
+        elif part.file.startswith("exercises/") and (
+            part.track in ("pytorch", "") or part.file.startswith(BOTH_TRACKS)
+        ):
             (folder / TOP / part.file).write_text(solved(part.file))
     return folder / TOP
 
@@ -62,9 +66,11 @@ def page(browser):
     page.close()
 
 
-@pytest.fixture(scope="module", params=[name for name in NOTEBOOKS if name < "06"])  # the remaining ones take minutes: they are run by hand
+# the remaining ones take minutes: they are run by hand
+@pytest.fixture(scope="module", params=[name for name in NOTEBOOKS if name < "06"])
 def ran(request, course, tmp_path_factory):
-    """A notebook whose gaps are filled after it has run: in the browser, or, where there is none and CI asks for none, in a kernel."""
+    """A notebook whose gaps are filled after it has run: in the browser, or, where there is none and CI asks for none,
+    in a kernel."""
     if PROGRAM is None and os.environ.get("CI") != "true":
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("HANDSON_PBS_HOME", str(tmp_path_factory.mktemp("pbs")))

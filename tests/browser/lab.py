@@ -34,9 +34,20 @@ def server(course, home):
         "JUPYTER_CONFIG_DIR": str(home / "config"),
         "JUPYTER_RUNTIME_DIR": str(home / "runtime"),
     }
-    command = [programs / "python", "-m", "jupyterlab", "--no-browser", "--allow-root", "--ServerApp.port=0", f"--ServerApp.root_dir={course}"]
+    command = [
+        programs / "python",
+        "-m",
+        "jupyterlab",
+        "--no-browser",
+        "--allow-root",
+        "--ServerApp.port=0",
+        f"--ServerApp.root_dir={course}",
+    ]
     command += [f"--IdentityProvider.token={TOKEN}", "--LabApp.expose_app_in_browser=True"]
-    with open(home / "server.log", "w") as log, subprocess.Popen(command, env=environment, cwd=course, stdout=log, stderr=log) as process:
+    with (
+        open(home / "server.log", "w") as log,
+        subprocess.Popen(command, env=environment, cwd=course, stdout=log, stderr=log) as process,
+    ):
         try:
             yield _address(process, home)
         finally:
@@ -66,9 +77,16 @@ class Notebook:
         if not page.url.startswith(address):
             page.goto(f"{address}lab?token={TOKEN}&reset")
         else:  # to load JupyterLab takes ten times as much of the processor as to open another notebook in it
-            page.evaluate("document.body.style.display = ''; for (const one of [...window.jupyterapp.shell.widgets('main')]) one.dispose()")
+            page.evaluate(
+                "document.body.style.display = ''; for (const one of [...window.jupyterapp.shell.widgets('main')])"
+                " one.dispose()"
+            )
         page.wait_for_function("window.jupyterapp?.commands.hasCommand('docmanager:open')", timeout=60_000)
-        page.evaluate("path => window.jupyterapp.restored.then(() => window.jupyterapp.commands.execute('docmanager:open', {path}))", path)
+        page.evaluate(
+            "path => window.jupyterapp.restored.then(() => window.jupyterapp.commands.execute('docmanager:open',"
+            " {path}))",
+            path,
+        )
         ready = """path => { const shown = window.jupyterapp.shell.currentWidget;
             return shown?.context?.path == path && shown.context.isReady && shown.sessionContext.isReady
                 && /\\| Idle/.test(document.querySelector('#jp-main-statusbar').innerText) }"""
@@ -80,7 +98,11 @@ class Notebook:
 
     def type(self, number, text):
         """Click into a cell and type `text` in place of what is there."""
-        editor = self.page.locator(".jp-Notebook > .jp-WindowedPanel-outer .jp-Cell").nth(number).locator(".jp-InputArea-editor .cm-content")
+        editor = (
+            self.page.locator(".jp-Notebook > .jp-WindowedPanel-outer .jp-Cell")
+            .nth(number)
+            .locator(".jp-InputArea-editor .cm-content")
+        )
         editor.scroll_into_view_if_needed()
         editor.click()
         self.page.keyboard.press("Control+A")

@@ -12,7 +12,8 @@ from grader.instructors.release import notebook
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 900  # seconds for a notebook, on a busy machine
-CHAINER = "03_multi_node"  # the notebook that runs in the Chainer track, as its last sections do in any case; all others run in the PyTorch track
+# the notebook that runs in the Chainer track, as its last sections do in any case; all others run in the PyTorch track
+CHAINER = "03_multi_node"
 
 
 @dataclass
@@ -46,7 +47,8 @@ def filled(name):
 
 
 def run_in_lab(name, course, page, lab, pictures):
-    """Type and run a notebook in a page of the browser, as a student does: a Ran. pictures: a folder for a picture of it, or None."""
+    """Type and run a notebook in a page of the browser, as a student does: a Ran. pictures: a folder for a picture of
+    it, or None."""
     opened = Notebook(page, lab, f"notebooks/{name}.ipynb")
     sources = _typed(name, course)
     for number, cell in enumerate(opened.cells()):
@@ -57,7 +59,9 @@ def run_in_lab(name, course, page, lab, pictures):
     opened.draw()
     if pictures:
         opened.picture(pictures / f"{name}.png")
-    drawn = page.locator(".jp-OutputArea-output img, .jp-OutputArea-output svg").evaluate_all("all => all.map(one => one.getBoundingClientRect().width)")
+    drawn = page.locator(".jp-OutputArea-output img, .jp-OutputArea-output svg").evaluate_all(
+        "all => all.map(one => one.getBoundingClientRect().width)"
+    )
     cells = opened.cells()
     opened.end_kernel()
     return Ran(name, sources, cells, drawn)
@@ -72,7 +76,9 @@ def run_in_kernel(name, course):
     opened = nbformat.read(path, as_version=4)
     for cell, source in zip(opened.cells, sources, strict=True):
         cell.source = source
-    nbclient.NotebookClient(opened, timeout=LIMIT, kernel_name="python3", resources={"metadata": {"path": path.parent}}, allow_errors=True).execute()
+    nbclient.NotebookClient(
+        opened, timeout=LIMIT, kernel_name="python3", resources={"metadata": {"path": path.parent}}, allow_errors=True
+    ).execute()
     return Ran(name, sources, opened.cells, None)
 
 

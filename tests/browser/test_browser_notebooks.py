@@ -1,16 +1,17 @@
-"""A student's way through each notebook, in a real browser and from what students receive. Each is run once; the tests look at what came."""
+"""A student's way through each notebook, in a real browser and from what students receive. Each is run once; the tests
+look at what came."""
 
 import re
 
 import pytest
 from lab import Notebook
-from notebooks import ROOT, filled, source_of
 
 from grader import gaps
 from grader.course import UNITS
-from grader.instructors.release import CHECK_IN_CELL, GAP_IN_CELL
 from grader.instructors.known_answers import known
+from grader.instructors.release import CHECK_IN_CELL, GAP_IN_CELL
 from handson.profiling import analysis, readers
+from notebooks import ROOT, filled, source_of
 
 PICTURES = {"00_start": 3, "01_single_gpu": 6, "02_multi_gpu": 9, "03_multi_node": 6, "04_profiling": 9}
 SAYS = {"00_start": [r"This is job \d+\."], "04_profiling": ["virtual GPU", "waits the most, for rank"]}
@@ -20,7 +21,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]
 
 def gap_cells(cells):
     """{number: the names of its gaps} of the cells that have gaps."""
-    found = {number: ["".join(names) for names in GAP_IN_CELL.findall(cell["source"])] for number, cell in enumerate(cells)}
+    found = {
+        number: ["".join(names) for names in GAP_IN_CELL.findall(cell["source"])] for number, cell in enumerate(cells)
+    }
     return {number: names for number, names in found.items() if names}
 
 
@@ -42,7 +45,9 @@ def test_a_notebook_with_its_gaps_filled_runs_without_error_and_its_check_is_all
     assert [cell["source"] for cell in ran.cells] == ran.sources, "it was typed as it stands in the solution"
     assert not ran.outputs("error")
     if ran.drawn is not None:
-        assert not re.search(f"{ROOT}/(datasets|handson|exercises)", str(ran.cells)), "jobs, too, use what the bundle has"
+        assert not re.search(f"{ROOT}/(datasets|handson|exercises)", str(ran.cells)), (
+            "jobs, too, use what the bundle has"
+        )
         assert len(ran.drawn) >= 2 and min(ran.drawn) > 100
     checks = [pages(cell) for cell in ran.cells if cell["source"].startswith(("check(", "from grader import check"))]
     assert checks
@@ -56,7 +61,10 @@ def test_it_shows_its_pictures_and_full_marks(ran):
     assert all(picture["metadata"]["image/png"]["alt"].endswith(".") for picture in shown)
     assert all(re.search(words, ran.printed) for words in SAYS.get(ran.name, ()))
     (unit,) = CHECK_IN_CELL.findall(source_of(ran.name))
-    assert "".join(results[-1]["data"]["text/plain"]) == f"{max(points(unit, track) for track in ('pytorch', 'chainer')):g}"
+    assert (
+        "".join(results[-1]["data"]["text/plain"])
+        == f"{max(points(unit, track) for track in ('pytorch', 'chainer')):g}"
+    )
 
 
 @pytest.mark.parametrize("ran", ["04_profiling"], indirect=True)
@@ -70,7 +78,10 @@ def test_profiles_show_the_bottlenecks_before_and_not_after(ran, course):
     loading = [max(rank.share("loading") for rank in analysis.shares(run)) for run in (before, after)]
     assert loading[0] > 2 * loading[1]
     before, after = runs("waiting_every_step")
-    calls = [sum(one[2] for one in analysis.operators(run.timelines[0], analysis.common_steps(run)[0], (1,))) for run in (before, after)]
+    calls = [
+        sum(one[2] for one in analysis.operators(run.timelines[0], analysis.common_steps(run)[0], (1,)))
+        for run in (before, after)
+    ]
     assert calls == [4, 1]
     assert len(shown_by(ran)) == PICTURES[ran.name]
 
@@ -93,7 +104,9 @@ def test_a_wrong_answer_is_told_what_is_wrong_with_it(page, lab, pictures):
     table.wait_for(timeout=60_000)
     table.scroll_into_view_if_needed()
     for theme in ("Dark", "Light"):
-        page.evaluate("theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme})", f"JupyterLab {theme}")
+        page.evaluate(
+            "theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme})", f"JupyterLab {theme}"
+        )
         page.locator(f"body[data-jp-theme-name='JupyterLab {theme}']").wait_for(state="attached")
         if pictures:
             page.screenshot(path=pictures / f"wrong_answer_{theme}.png")

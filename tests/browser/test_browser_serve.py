@@ -1,19 +1,20 @@
-"""An instructor's evening in a real browser: the table of students, points and comments by hand, grading again, and looking on."""
+"""An instructor's evening in a real browser: the table of students, points and comments by hand, grading again, and
+looking on."""
 
 from types import SimpleNamespace
 
 import pytest
+from waiting import wait_until
 
 from grader import exercises
 from grader.course import UNITS
 from grader.instructors.collect import digest_of
 from grader.instructors.gradebook import Gradebook
 from grader.instructors.known_answers import solved
-from grader.instructors.reports import PROGRESS, tell
+from grader.instructors.reports import PROGRESS, write_reports
 from grader.verdict import GRADER_FAULT
 from tests.grader.classes import handed_in, not_done, said, store
 from tests.grader.serving import served
-from waiting import wait_until
 
 UNIT = "single_gpu"
 SCRIPT = next(part for part in UNITS[UNIT] if part.file.endswith(".sh"))  # its check only reads
@@ -25,21 +26,28 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Grades of five students: ann is ungraded though right, ben has points that wait to be confirmed, and dan a hostile name."""
+    """Grades of five students: ann is ungraded though right, ben has points that wait to be confirmed, and dan a
+    hostile name."""
     folder = tmp_path_factory.mktemp("class")
     text = solved(SCRIPT.file)
     path = folder / "submissions/ann/1" / SCRIPT.file
     path.parent.mkdir(parents=True)
     path.write_text(text)
     with Gradebook(folder) as book:
-        store(book, handed_in("ann", digest=digest_of({SCRIPT.file: text.encode()})), [of_script(status=GRADER_FAULT, points=None)])
+        store(
+            book,
+            handed_in("ann", digest=digest_of({SCRIPT.file: text.encode()})),
+            [of_script(status=GRADER_FAULT, points=None)],
+        )
         store(book, handed_in("ben", digest="b1"), [of_script(points=0.0), not_done("throughput", unit=UNIT)])
         book.adjust("ben", UNIT, GAP, 1.0, "shown in class", "A. Roe")
-        store(book, handed_in("ben", digest="b2", late=True), [of_script(points=0.0), not_done("throughput", unit=UNIT)])
+        store(
+            book, handed_in("ben", digest="b2", late=True), [of_script(points=0.0), not_done("throughput", unit=UNIT)]
+        )
         store(book, handed_in("cleo10", digest="c"), [of_script(points=2.0)])
         store(book, handed_in(HOSTILE.replace("/", "_"), digest="d"), [of_script(points=1.0, message=HOSTILE)])
         store(book, handed_in("eva9", digest="e"), [of_script(points=1.5, message="not so")])
-        tell(book, folder)
+        write_reports(book, folder)
     assert exercises.given_out(SCRIPT.file).text != text
     return folder
 
@@ -120,17 +128,23 @@ def test_the_report_sorts_and_searches_without_a_server(browser, folder):
 def test_points_and_comments_by_hand_stand_on_the_page_and_in_the_table(at_desk, desk):
     page = at_desk("feedback/cleo10.html")
     page.set_viewport_size({"width": 1200, "height": 300})
-    edit(page, GAP, points="1,5", text=f"see the lecture {HOSTILE}", author="J. Roe").get_by_role("button", name="Set the points").click()
+    edit(page, GAP, points="1,5", text=f"see the lecture {HOSTILE}", author="J. Roe").get_by_role(
+        "button", name="Set the points"
+    ).click()
     page.get_by_text("Set to 1.5 points by hand: see the lecture").wait_for()
     assert HOSTILE in page.locator(".note").first.inner_text()
     tops = [page.locator(place).first.bounding_box() for place in (f"#{UNIT} h2", ".status")]
-    assert page.url.endswith(f"#{UNIT}") and tops[0]["y"] >= tops[1]["y"] + tops[1]["height"], "the bar does not cover the task's name"
+    assert page.url.endswith(f"#{UNIT}") and tops[0]["y"] >= tops[1]["y"] + tops[1]["height"], (
+        "the bar does not cover the task's name"
+    )
     edit(page, GAP, text="But well explained.").get_by_role("button", name="Only comment").click()
     page.get_by_text("But well explained.").wait_for()
     page.get_by_role("link", name="The class").click()
     row = page.locator("#students tbody tr", has_text="cleo10")
     assert "by hand" in row.inner_text() and "1.5" in row.inner_text()
-    wait_until(lambda: "But well explained." in (desk.folder / "feedback/cleo10.html").read_text(), "the page has the comment")
+    wait_until(
+        lambda: "But well explained." in (desk.folder / "feedback/cleo10.html").read_text(), "the page has the comment"
+    )
     assert page.problems == []
 
 

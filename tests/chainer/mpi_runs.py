@@ -1,4 +1,5 @@
 """Runs a Python source under mpiexec, for the tests of what happens on several ranks."""
+
 import json
 import os
 import subprocess
@@ -28,10 +29,27 @@ def result(value):
 def mpiexec(ranks, source, *arguments, folder=None):
     """The finished process of ``source``, which begins with START, on ``ranks`` ranks; every warning is an error."""
     scripts = sysconfig.get_path("scripts")
-    environment = dict(os.environ, PYTHONPATH=f"{ROOT}:{ROOT}/tests:{Path(__file__).parent}", OMP_NUM_THREADS="1", PATH=f"{scripts}:{os.environ['PATH']}",
-                       TEST_FOLDER=str(folder or "/nowhere"))
-    command = [f"{scripts}/mpiexec", "-n", str(ranks), sys.executable, "-W", "error", "-c", START + source, *map(str, arguments)]
-    process = subprocess.Popen(command, env=environment, cwd="/", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    environment = dict(
+        os.environ,
+        PYTHONPATH=f"{ROOT}:{ROOT}/tests:{Path(__file__).parent}",
+        OMP_NUM_THREADS="1",
+        PATH=f"{scripts}:{os.environ['PATH']}",
+        TEST_FOLDER=str(folder or "/nowhere"),
+    )
+    command = [
+        f"{scripts}/mpiexec",
+        "-n",
+        str(ranks),
+        sys.executable,
+        "-W",
+        "error",
+        "-c",
+        START + source,
+        *map(str, arguments),
+    ]
+    process = subprocess.Popen(
+        command, env=environment, cwd="/", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     try:
         out, errors = process.communicate(timeout=60)
     except subprocess.TimeoutExpired as late:

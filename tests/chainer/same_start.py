@@ -1,4 +1,5 @@
-"""One start for both tracks: the weights of PyTorch's ConvNet in Chainer's, the same batches, and training on them by PyTorch."""
+"""One start for both tracks: the weights of PyTorch's ConvNet in Chainer's, the same batches, and training on them by
+PyTorch."""
 
 import numpy
 
@@ -23,9 +24,9 @@ def torch_model(seed=0):
 def chainer_model(weights):
     """Chainer's ConvNet, in a Classifier, with the `weights` (see `numbers`) of PyTorch's."""
     import handson.chainer  # noqa: F401
-    import chainer.links as L
-
     from handson.chainer.model import ConvNet
+
+    import chainer.links as L
 
     model = L.Classifier(ConvNet(CLASSES))
     for name, array in arrays(model).items():
@@ -35,16 +36,24 @@ def chainer_model(weights):
 
 def numbers(model):
     """name -> array, a copy, of the parameters and running statistics of PyTorch's ConvNet."""
-    return {name: tensor.detach().numpy().copy() for name, tensor in model.state_dict().items() if "num_batches" not in name}
+    return {
+        name: tensor.detach().numpy().copy() for name, tensor in model.state_dict().items() if "num_batches" not in name
+    }
 
 
 def arrays(classifier, of=lambda parameter: parameter.array):
-    """PyTorch's name -> array of the parameters and running statistics of Chainer's ConvNet. `of`: takes it from a parameter."""
+    """PyTorch's name -> array of the parameters and running statistics of Chainer's ConvNet. `of`: takes it from a
+    parameter."""
     *blocks, _, linear = classifier.predictor
     found = {"6.weight": of(linear.W), "6.bias": of(linear.b)}
     for index, (convolution, normalization, _) in enumerate(blocks):
-        found |= {f"{index}.0.weight": of(convolution.W), f"{index}.1.weight": of(normalization.gamma), f"{index}.1.bias": of(normalization.beta),
-                  f"{index}.1.running_mean": normalization.avg_mean, f"{index}.1.running_var": normalization.avg_var}  # fmt: skip
+        found |= {
+            f"{index}.0.weight": of(convolution.W),
+            f"{index}.1.weight": of(normalization.gamma),
+            f"{index}.1.bias": of(normalization.beta),
+            f"{index}.1.running_mean": normalization.avg_mean,
+            f"{index}.1.running_var": normalization.avg_var,
+        }
     return found
 
 

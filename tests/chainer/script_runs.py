@@ -14,7 +14,10 @@ from waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 # "multi_gpu" -> train_cifar_multi_gpu.py, "mnist" -> train_mnist.py
-SCRIPTS = {path.stem.removeprefix("train_").removeprefix("cifar_"): path for path in sorted((ROOT / "solutions").glob("[0-9]*/chainer/*.py"))}
+SCRIPTS = {
+    path.stem.removeprefix("train_").removeprefix("cifar_"): path
+    for path in sorted((ROOT / "solutions").glob("[0-9]*/chainer/*.py"))
+}
 PATIENCE = 60  # seconds
 BIN = sysconfig.get_path("scripts")
 PYTHON = [sys.executable, "-W", "error", "-W", "default:optimizer.lr is changed"]
@@ -22,13 +25,16 @@ SIZE = 16  # pixels
 
 
 def write_data_set(path):
-    """A data set so small that an epoch takes a tenth of a second: 200 images, of bright and of dark squares, 41 for testing."""
+    """A data set so small that an epoch takes a tenth of a second: 200 images, of bright and of dark squares, 41 for
+    testing."""
     random = numpy.random.RandomState(0)
     arrays = {"classes": numpy.array(["dark", "bright"]), "maximum": numpy.uint8(255)}
     for part, samples in ("train", 200), ("test", 41):
         labels = random.randint(2, size=samples).astype("uint8")
         arrays[f"{part}_labels"] = labels
-        arrays[f"{part}_images"] = random.randint(128, size=(samples, 1, 8, 8)).astype("uint8") + 64 * labels[:, None, None, None]
+        arrays[f"{part}_images"] = (
+            random.randint(128, size=(samples, 1, 8, 8)).astype("uint8") + 64 * labels[:, None, None, None]
+        )
     numpy.savez(path, **arrays)
     return path
 
@@ -39,7 +45,11 @@ class Run:
     def __init__(self, script, *options, ranks=None, folder):
         self.mark = f"HANDSON_TEST={uuid.uuid4().hex}"
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("PBS_", "SLURM_"))}
-        environment |= {"PATH": f"{BIN}:{os.environ['PATH']}", "HANDSON_TEST": self.mark.split("=")[1], "PYTHONFAULTHANDLER": "1"}
+        environment |= {
+            "PATH": f"{BIN}:{os.environ['PATH']}",
+            "HANDSON_TEST": self.mark.split("=")[1],
+            "PYTHONFAULTHANDLER": "1",
+        }
         command = [*PYTHON, str(SCRIPTS.get(script, script))]
         if ranks is None:
             words = [*command, *options]
@@ -49,8 +59,16 @@ class Run:
                 words += [":"] * (index > 0) + ["-n", "1", *command, *own]
         else:
             words = [f"{BIN}/mpiexec", "-n", str(ranks), *command, *options]
-        self.process = subprocess.Popen(list(map(str, words)), env=environment, cwd=folder, text=True, stdin=subprocess.DEVNULL,
-                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)  # fmt: skip
+        self.process = subprocess.Popen(
+            list(map(str, words)),
+            env=environment,
+            cwd=folder,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
 
     def end(self):
         """Wait for its end, and for that of all that it started; itself, with `status`, `out` and `errors`."""
@@ -73,7 +91,9 @@ class Run:
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGABRT)  # Python prints where it stands
             out, errors = self.process.communicate(timeout=PATIENCE)
-            raise AssertionError(f"it still ran after {PATIENCE} s: {running}; it had printed:\n{out}\n{errors}") from None
+            raise AssertionError(
+                f"it still ran after {PATIENCE} s: {running}; it had printed:\n{out}\n{errors}"
+            ) from None
 
     def processes(self):
         """pid -> command line of all living processes of this run."""

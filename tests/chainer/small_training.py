@@ -1,5 +1,7 @@
 """A training that ranks run under mpiexec and a test repeats alone: the model, the batches, and their gradients."""
+
 import handson.chainer  # noqa: F401
+
 import chainer
 import chainer.functions as F
 import chainer.links as L

@@ -1,17 +1,19 @@
-"""A training whose layers ranks share under mpiexec. Without PyTorch, which test_chainer_pipeline.py compares it with: each rank would import it."""
+"""A training whose layers ranks share under mpiexec. Without PyTorch, which test_chainer_pipeline.py compares it with:
+each rank would import it."""
 
 from pathlib import Path
 from types import SimpleNamespace
 
 import handson.chainer  # noqa: F401
+from handson.chainer import stages
+
 import chainer
 import numpy
 from loading import load
 
-from handson.chainer import stages
-
 PIPELINE = Path(__file__).resolve().parents[2] / "solutions/06_model_parallel/chainer/chain_list.py"
-OPTIONS = dict(seed=0, size=8, patch=2, width=8, heads=2, blocks=3, batchsize=8)  # five layers: stages of unequal length on 2, 3 or 4 ranks
+# five layers: stages of unequal length on 2, 3 or 4 ranks
+OPTIONS = dict(seed=0, size=8, patch=2, width=8, heads=2, blocks=3, batchsize=8)
 STEPS, MICRO_BATCHES = 3, 4
 
 
@@ -22,7 +24,12 @@ def batch(step):
 
 def numbers(layers):
     """All parameters of some layers, in their order. (The names that a Sequential gives its links are not in it.)"""
-    return [number for layer in layers for _, parameter in sorted(layer.namedparams()) for number in parameter.array.ravel().tolist()]
+    return [
+        number
+        for layer in layers
+        for _, parameter in sorted(layer.namedparams())
+        for number in parameter.array.ravel().tolist()
+    ]
 
 
 def trained(comm, method):
@@ -36,6 +43,8 @@ def trained(comm, method):
         if method == "naive":
             losses.append(script.naive_step(comm, stage, images, labels))
         else:
-            losses.append(script.gpipe_step(comm, part, numpy.split(images, MICRO_BATCHES), numpy.split(labels, MICRO_BATCHES)))
+            losses.append(
+                script.gpipe_step(comm, part, numpy.split(images, MICRO_BATCHES), numpy.split(labels, MICRO_BATCHES))
+            )
         optimizer.update()
     return losses, numbers(part)

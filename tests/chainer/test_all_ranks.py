@@ -1,4 +1,5 @@
 """When one rank fails, all end, at once and with a sentence that names it."""
+
 import os
 import re
 import signal
@@ -8,6 +9,7 @@ import sysconfig
 import time
 
 import handson.chainer  # noqa: F401
+
 import pytest
 from mpi_runs import mpiexec
 from waiting import wait_until, whole
@@ -35,33 +37,45 @@ def test_a_rank_that_raises_ends_all():
 @pytest.mark.parametrize("more", ["", ", on_all_ranks=True"])
 def test_a_users_mistake_is_one_sentence(more):
     """Also where the others do not come to what is said to be on all ranks."""
-    process = ends("create_communicator('naive')\nall_ranks.COME = 0.2\nif RANK == 2:\n"
-                   f"    from handson.errors import TrackError\n    raise TrackError('no such file: x'{more})" + WAIT)
+    process = ends(
+        "create_communicator('naive')\nall_ranks.COME = 0.2\nif RANK == 2:\n"
+        f"    from handson.errors import TrackError\n    raise TrackError('no such file: x'{more})" + WAIT
+    )
     assert process.returncode == 2 and "rank 2 of 3 on " in process.stderr and ": no such file: x\n" in process.stderr
     assert "Traceback" not in process.stderr
 
 
 @pytest.mark.parametrize("how, status", [("sys.exit(3)", 3), ("sys.exit('no more')", 1), ("raise ValueError('x')", 1)])
 def test_whatever_a_rank_ends_with_within_the_block_all_end_with(how, status):
-    process = ends(f"with all_ranks.all_ranks_end_together():\n    if RANK == 1:\n        {how}\n    MPI.COMM_WORLD.Barrier()")
+    process = ends(
+        f"with all_ranks.all_ranks_end_together():\n    if RANK == 1:\n        {how}\n    MPI.COMM_WORLD.Barrier()"
+    )
     assert process.returncode == status and "rank 1 of 3 on " in process.stderr and "all ranks end" in process.stderr
 
 
 def test_a_rank_that_stops_before_the_others_is_named():
     """The usual cause: uneven shares of the data, so that one rank makes a step less."""
     process = ends("all_ranks.install(exit_limit=0.5)\nif RANK == 1:\n    sys.exit(0)" + WAIT)
-    assert process.returncode == 1 and "rank 1 of 3 on " in process.stderr and "the same number of steps" in process.stderr
+    assert (
+        process.returncode == 1 and "rank 1 of 3 on " in process.stderr and "the same number of steps" in process.stderr
+    )
 
 
 def test_a_rank_that_is_killed_ends_all():
-    process = ends("import signal\ncreate_communicator('naive')\nif RANK == 1:\n    os.kill(os.getpid(), signal.SIGKILL)" + WAIT)
+    process = ends(
+        "import signal\ncreate_communicator('naive')\nif RANK == 1:\n    os.kill(os.getpid(), signal.SIGKILL)" + WAIT
+    )
     assert process.returncode != 0 and "Traceback" not in process.stderr
-    assert re.search(r"^rank 1 on \S+ was killed by SIGKILL; all ranks end$", process.stderr, re.MULTILINE), process.stderr
+    assert re.search(r"^rank 1 on \S+ was killed by SIGKILL; all ranks end$", process.stderr, re.MULTILINE), (
+        process.stderr
+    )
 
 
 def test_ranks_that_are_late_are_waited_for():
-    process = ends("create_communicator('naive')\nwith all_ranks.all_ranks_end_together():\n"
-                   "    time.sleep(0.3 * RANK)\n    print('done')")
+    process = ends(
+        "create_communicator('naive')\nwith all_ranks.all_ranks_end_together():\n"
+        "    time.sleep(0.3 * RANK)\n    print('done')"
+    )
     assert (process.returncode, process.stderr, process.stdout.split()) == (0, "", ["done"] * 3)
 
 
@@ -95,13 +109,17 @@ def stalled(tmp_path, how, *mpiexec):
 
 def test_ranks_that_disagree_about_a_collective_end_and_say_where_each_of_them_stands(tmp_path):
     zero, one = stalled(tmp_path, "disagrees")
-    assert re.fullmatch(r"rank 0 on \S+ has finished no step for 1 s: it waits in train.py, line 14, in allgather", zero)
+    assert re.fullmatch(
+        r"rank 0 on \S+ has finished no step for 1 s: it waits in train.py, line 14, in allgather", zero
+    )
     assert re.fullmatch(r"rank 1 on \S+ has finished no step for 1 s: it waits in train.py, line 12, in bcast_obj", one)
 
 
 def test_a_rank_that_is_stopped_is_named(tmp_path):
     zero, one = stalled(tmp_path, "stops")
-    assert "line 14, in allgather" in zero and re.search(r"for 1 s: it is stopped \(`kill -CONT \d+` would let it go on\)$", one)
+    assert "line 14, in allgather" in zero and re.search(
+        r"for 1 s: it is stopped \(`kill -CONT \d+` would let it go on\)$", one
+    )
 
 
 def test_a_rank_that_ends_before_mpi_starts_ends_all_in_seconds(tmp_path):
@@ -127,7 +145,10 @@ while True:
 
 def test_ranks_do_not_outlive_mpiexecs_own_process_on_their_node(tmp_path):
     """It is the parent of their watchers. On another node, mpiexec cannot end them without it."""
-    process = subprocess.Popen([f"{sysconfig.get_path('scripts')}/mpiexec", "-n", "2", sys.executable, "-c", LOOPS, tmp_path], stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [f"{sysconfig.get_path('scripts')}/mpiexec", "-n", "2", sys.executable, "-c", LOOPS, tmp_path],
+        stderr=subprocess.DEVNULL,
+    )
     try:
         files = [tmp_path / "rank0", tmp_path / "rank1"]
         wait_until(lambda: all(map(whole, files)), "both ranks run")

@@ -11,7 +11,10 @@ from waiting import wait_until
 
 from handson.training.results import read
 
-TASKS = {path.parent.parent.name[3:]: path.parent.parent.name for path in sorted((ROOT / "solutions").glob("[0-9]*/chainer/train_cifar_*.py"))}
+TASKS = {
+    path.parent.parent.name[3:]: path.parent.parent.name
+    for path in sorted((ROOT / "solutions").glob("[0-9]*/chainer/train_cifar_*.py"))
+}
 pytestmark = pytest.mark.slow
 
 
@@ -19,7 +22,11 @@ pytestmark = pytest.mark.slow
 def jobs(tmp_path_factory):
     """task -> (its folder, number of its job), all submitted at once and finished."""
     folder = tmp_path_factory.mktemp("jobs")
-    environment = {"PATH": f"{BIN}:/usr/local/bin:/usr/bin:/bin", "HOME": str(folder), "HANDSON_PBS_HOME": str(folder / "pbs")}
+    environment = {
+        "PATH": f"{BIN}:/usr/local/bin:/usr/bin:/bin",
+        "HOME": str(folder),
+        "HANDSON_PBS_HOME": str(folder / "pbs"),
+    }
     if "HANDSON_DATA" in os.environ:
         environment["HANDSON_DATA"] = os.environ["HANDSON_DATA"]
 
@@ -29,12 +36,16 @@ def jobs(tmp_path_factory):
     submitted = {}
     for task, name in TASKS.items():
         place = shutil.copytree(ROOT / "solutions" / name, folder / name)
-        done = pbs("qsub", "-v", "TRACK=chainer,OPTIONS=-e 1 --size 32", "-j", "oe", f"run_{task}_training.sh", cwd=place)
+        done = pbs(
+            "qsub", "-v", "TRACK=chainer,OPTIONS=-e 1 --size 32", "-j", "oe", f"run_{task}_training.sh", cwd=place
+        )
         assert done.returncode == 0, done.stderr
         submitted[task] = place, done.stdout.split(".")[0]
     try:
         for _, number in submitted.values():
-            wait_until(lambda number=number: "job_state = F" in pbs("qstat", "-xf", number).stdout, f"the end of job {number}")
+            wait_until(
+                lambda number=number: "job_state = F" in pbs("qstat", "-xf", number).stdout, f"the end of job {number}"
+            )
     finally:
         pbs("qdel", "-W", "force", *(number for _, number in submitted.values()))
     return submitted

@@ -9,6 +9,8 @@ from types import SimpleNamespace
 from unittest import mock
 
 import handson.chainer  # noqa: F401
+from handson.chainer import stages, transformer
+
 import chainer
 import chainer.functions as F
 import numpy
@@ -17,7 +19,6 @@ import torch
 from mpi_runs import results
 from split_training import MICRO_BATCHES, OPTIONS, PIPELINE, STEPS, batch, numbers
 
-from handson.chainer import stages, transformer
 from handson.errors import TrackError
 from handson.pytorch import transformer as of_torch
 
@@ -53,8 +54,23 @@ def test_both_steps_train_as_the_unsplit_network(size):
 def test_the_script_writes_a_result_with_the_last_ranks_loss(tmp_path):
     scripts = sysconfig.get_path("scripts")
     options = "--method naive gpipe -e 1 -b 500 --micro-batches 4 --width 8 --heads 2 --blocks 1"
-    command = [f"{scripts}/mpiexec", "-n", "2", sys.executable, PIPELINE.with_name("train_pipeline.py"), "-o", tmp_path, *options.split()]
-    ended = subprocess.run(command, env=os.environ | {"PATH": f"{scripts}:{os.environ['PATH']}"}, capture_output=True, text=True, timeout=120)
+    command = [
+        f"{scripts}/mpiexec",
+        "-n",
+        "2",
+        sys.executable,
+        PIPELINE.with_name("train_pipeline.py"),
+        "-o",
+        tmp_path,
+        *options.split(),
+    ]
+    ended = subprocess.run(
+        command,
+        env=os.environ | {"PATH": f"{scripts}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert (ended.returncode, ended.stderr) == (0, "")
     naive, gpipe = (json.loads((tmp_path / f"{method}_0/result.json").read_text()) for method in ("naive", "gpipe"))
     assert naive["images"] == 1500 and naive["track"] == "chainer"
@@ -64,7 +80,9 @@ def test_the_script_writes_a_result_with_the_last_ranks_loss(tmp_path):
 def test_the_layers_are_those_of_the_pytorch_track():
     theirs = of_torch.Transformer(width=8, heads=2, blocks=2)
     mine = chainer.Sequential(*transformer.layers(width=8, heads=2, blocks=2))
-    parameters = {f"/{number}{name}": parameter for number, layer in enumerate(mine) for name, parameter in layer.namedparams()}
+    parameters = {
+        f"/{number}{name}": parameter for number, layer in enumerate(mine) for name, parameter in layer.namedparams()
+    }
     for name, parameter in theirs.named_parameters():
         *path, last = name.replace("mlp.", "").split(".")
         last = {"weight": "gamma", "bias": "beta"}.get(last, last) if "norm" in path[-1] else NAMES.get(last, last)
@@ -81,7 +99,11 @@ def test_the_layers_are_those_of_the_pytorch_track():
     ("size", "changes", "sentence"),
     [
         (6, {}, "6 stages cannot share 5 layers: start 5 ranks at most, or give the network more --blocks"),
-        (2, {"batchsize": 10}, "a batch of 10 images cannot be cut into 4 equal micro-batches: --micro-batches must divide --batchsize"),
+        (
+            2,
+            {"batchsize": 10},
+            "a batch of 10 images cannot be cut into 4 equal micro-batches: --micro-batches must divide --batchsize",
+        ),
     ],
 )
 def test_what_cannot_be_divided_is_one_sentence(size, changes, sentence):

@@ -4,11 +4,12 @@ import re
 import subprocess
 
 import handson.chainer  # noqa: F401
+from handson.chainer.communicators import NAMES
+
 import pytest
 from mpi_runs import results
 from script_runs import PYTHON, SCRIPTS, SIZE
 
-from handson.chainer.communicators import NAMES
 from handson.training.results import read
 
 TABLE = r"""epoch       main/loss   validation/main/loss  main/accuracy  validation/main/accuracy  elapsed_time
@@ -46,8 +47,10 @@ Using squares dataset: \S+/squares\.npz
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("task, banner, workers, ranks", [("single_gpu", SINGLE, 1, None), ("multi_gpu", MULTI_GPU, 2, None),
-                                                          ("multi_node", MULTI_NODE, 4, 4)])
+@pytest.mark.parametrize(
+    "task, banner, workers, ranks",
+    [("single_gpu", SINGLE, 1, None), ("multi_gpu", MULTI_GPU, 2, None), ("multi_node", MULTI_NODE, 4, 4)],
+)
 def test_a_script_prints_what_the_lecture_shows_and_writes_its_result(task, banner, workers, ranks, run, tmp_path):
     ended = run(task, "-e", "2", "-o", tmp_path / "out", ranks=ranks)
     assert ended.status == 0, ended.errors
@@ -55,7 +58,9 @@ def test_a_script_prints_what_the_lecture_shows_and_writes_its_result(task, bann
     assert match, ended.out
     warnings = re.findall("UserWarning: .*", ended.errors)
     [warning] = warnings or [""]
-    assert warning.startswith("UserWarning: optimizer.lr is changed to 0.01 by MultiprocessParallelUpdater for new batch size: ") == (task == "multi_gpu")
+    assert warning.startswith(
+        "UserWarning: optimizer.lr is changed to 0.01 by MultiprocessParallelUpdater for new batch size: "
+    ) == (task == "multi_gpu")
     assert warnings or not ended.errors
     result = read(tmp_path / "out")
     assert (result.unit, result.track, result.workers, result.nodes) == (task, "chainer", workers, 1)
@@ -63,7 +68,9 @@ def test_a_script_prints_what_the_lecture_shows_and_writes_its_result(task, bann
     assert (result.size, result.batchsize, result.epochs, result.images) == (SIZE, 32, 2, 400)
     assert (result.throughput, result.seconds) == (pytest.approx(float(match[2])), pytest.approx(float(match[3])))
     assert 0 < result.train_seconds < result.seconds and "chainer" in result.versions
-    assert result.parameters and len(result.steps) == -(-400 // (32 * workers)) - 2, "all but the first, and the one after an evaluation"
+    assert result.parameters and len(result.steps) == -(-400 // (32 * workers)) - 2, (
+        "all but the first, and the one after an evaluation"
+    )
     assert sum(result.steps) < result.train_seconds
     assert f"{workers} virtual GPU" in result.device and result.dataset.endswith("squares.npz")
     assert [epoch["epoch"] for epoch in result.log] == [1, 2]
@@ -77,7 +84,12 @@ def test_the_same_run_gives_the_same_result(run, tmp_path):
     for name in ("one", "two"):
         ended = run("multi_gpu", "-e", "1", "-b", "16", "--seed", "3", "-g", "1,0", "-o", tmp_path / name)
         assert ended.status == 0 and "{'main': 1, 'gpu1': 0}" in ended.out, ended.errors
-        logs.append([{name: value for name, value in epoch.items() if name != "elapsed_time"} for epoch in read(tmp_path / name).log])
+        logs.append(
+            [
+                {name: value for name, value in epoch.items() if name != "elapsed_time"}
+                for epoch in read(tmp_path / name).log
+            ]
+        )
     assert logs[0] == logs[1]
 
 
@@ -98,12 +110,17 @@ def run(*words):
 def test_every_communicator_of_the_lecture_can_be_asked_for(small_set, tmp_path):
     """With float16 and double buffering too; the output says what runs."""
     common = [SCRIPTS["multi_node"], "--dataset", small_set, "--size", SIZE, "-e", 1, "-o", tmp_path]
-    first, other = results(2, IN_ONE_PROCESS + f"""
+    first, other = results(
+        2,
+        IN_ONE_PROCESS
+        + f"""
 outs = {{name: run("--communicator", name) for name in {NAMES}}}
 outs["float16"] = run("--communicator", "pure_nccl", "--allreduce-grad-dtype", "float16")
 outs["both"] = run("--allreduce-grad-dtype", "float16", "--double-buffering")
 result(outs)
-""", *common)
+""",
+        *common,
+    )
     assert set(other.values()) == {""}, "only rank 0 prints"
     for name, out in first.items():
         asked = {"float16": "pure_nccl", "both": "hierarchical"}.get(name, name)
@@ -116,7 +133,10 @@ result(outs)
 
 def test_scripts_and_package_import_without_a_warning_and_run_nothing():
     for script in SCRIPTS.values():
-        code = f"import sys; sys.path.insert(0, {str(script.parent)!r}); import importlib.util as u; s = u.spec_from_file_location('script', {str(script)!r}); s.loader.exec_module(u.module_from_spec(s))"
+        code = (
+            f"import sys; sys.path.insert(0, {str(script.parent)!r}); import importlib.util as u; s ="
+            f" u.spec_from_file_location('script', {str(script)!r}); s.loader.exec_module(u.module_from_spec(s))"
+        )
         done = subprocess.run([*PYTHON, "-c", code], capture_output=True, text=True, timeout=60)
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 

@@ -1,10 +1,12 @@
 """Every communicator name of the lecture works, says what runs instead of it, and averages gradients rightly."""
+
 import handson.chainer  # noqa: F401
+from handson.chainer.communicators import GONE, NAMES, choose
+
 import numpy
 import pytest
 from mpi_runs import mpiexec, results
 
-from handson.chainer.communicators import GONE, NAMES, choose
 from handson.errors import TrackError
 
 pytestmark = pytest.mark.slow
@@ -27,11 +29,19 @@ def test_on_gpus_chainers_own_are_passed_on():
 def test_float16_is_mentioned_where_it_is_done_otherwise():
     assert "float16 on the wire" in choose("pure_nccl", "float16")[1]
     assert "float16" not in choose("pure_nccl", numpy.float32)[1]
-    assert choose("naive", "float16") == ("naive", "Communicator naive: gradients travel as float16, all in one message.")
+    assert choose("naive", "float16") == (
+        "naive",
+        "Communicator naive: gradients travel as float16, all in one message.",
+    )
 
 
-@pytest.mark.parametrize("name, dtype, sentence", [("fast", None, "no communicator called 'fast': choose one of hierarchical, flat"),
-                                                   ("naive", "int8", "must be float16 or float32, not 'int8'")])
+@pytest.mark.parametrize(
+    "name, dtype, sentence",
+    [
+        ("fast", None, "no communicator called 'fast': choose one of hierarchical, flat"),
+        ("naive", "int8", "must be float16 or float32, not 'int8'"),
+    ],
+)
 def test_what_does_not_exist_is_named(name, dtype, sentence):
     with pytest.raises(TrackError, match=sentence):
         choose(name, dtype)
@@ -45,21 +55,29 @@ def test_a_type_of_gradients_that_a_communicator_on_gpus_cannot_have_is_refused_
 
 
 def test_rank_0_alone_explains_and_all_names_run():
-    process = mpiexec(2, f"""
+    process = mpiexec(
+        2,
+        f"""
 for name in {NAMES}:
     communicator = create_communicator(name)
     assert communicator.name == "naive" and communicator.size == 2
-""")
+""",
+    )
     assert process.returncode == 0, process.stderr
-    assert [line.split(":")[0] for line in process.stdout.splitlines()] == [f"Communicator {name}" for name in NAMES[:-1]]
+    assert [line.split(":")[0] for line in process.stdout.splitlines()] == [
+        f"Communicator {name}" for name in NAMES[:-1]
+    ]
 
 
 def test_ranks_are_counted_by_virtual_node():
-    assert results(4, """
+    assert results(
+        4,
+        """
 os.environ["HANDSON_NODE"] = f"node{RANK // 2}"
 communicator = create_communicator("naive")
 result([communicator.intra_rank, communicator.intra_size, communicator.inter_rank, communicator.inter_size])
-""") == [[0, 2, 0, 2], [1, 2, 0, 2], [0, 2, 1, 2], [1, 2, 1, 2]]
+""",
+    ) == [[0, 2, 0, 2], [1, 2, 0, 2], [0, 2, 1, 2], [1, 2, 1, 2]]
 
 
 MEAN = """
@@ -98,8 +116,12 @@ def test_gradients_become_their_mean_and_travel_in_the_type_asked_for(ranks):
     """A third has no exact float16: that it comes back rounded, and in half as many bytes, shows how it travelled."""
     ranks_results = results(ranks, MEAN)
     for exact, _ in ranks_results:
-        for mean, byte_count, third in zip(exact, (96, 96, 48, 48), [numpy.float32(1 / 3)] * 2 + [numpy.float16(1 / 3)] * 2):
-            numpy.testing.assert_allclose(mean["a"], numpy.full((3, 5), float(third)), rtol=1e-7 if ranks != 3 else 1e-3)
+        for mean, byte_count, third in zip(
+            exact, (96, 96, 48, 48), [numpy.float32(1 / 3)] * 2 + [numpy.float16(1 / 3)] * 2
+        ):
+            numpy.testing.assert_allclose(
+                mean["a"], numpy.full((3, 5), float(third)), rtol=1e-7 if ranks != 3 else 1e-3
+            )
             numpy.testing.assert_allclose(mean["b"], [i + (ranks - 1) / 2 for i in range(7)], rtol=1e-6)
             assert mean["types"] == ["float32"] * 3 and mean["bytes"] == byte_count and mean["unused"] == [0, 0]
     # Rounded after each addition, a sum depends on its order: ranks that disagreed would drift apart.
@@ -128,7 +150,7 @@ result([train("hierarchical", None), train("pure_nccl", "float16")])
 
 
 def test_ranks_together_equal_one_process_with_their_batches():
-    (alone, _), = results(1, TRAINING)
+    ((alone, _),) = results(1, TRAINING)
     for ranks in (2, 4):
         first, *others = results(ranks, TRAINING)
         assert all(other == first for other in others)
@@ -138,14 +160,19 @@ def test_ranks_together_equal_one_process_with_their_batches():
 
 
 def test_models_that_differ_end_all_ranks_with_the_parameter():
-    process = mpiexec(3, """
+    process = mpiexec(
+        3,
+        """
 communicator = create_communicator("naive")
 optimizer = create_multi_node_optimizer(chainer.optimizers.SGD(), communicator).setup(L.Linear(10, 8 + 4 * (RANK == 2)))
 optimizer.target(numpy.ones((1, 10), "f"))
 optimizer.update(lambda: F.sum(optimizer.target(numpy.ones((1, 10), "f"))))
-""")
-    sentence = ("the ranks have different models: parameter /W is (8, 10) float32 on rank 0 and (12, 10) float32 on rank 2; "
-                "build the same model on every rank")
+""",
+    )
+    sentence = (
+        "the ranks have different models: parameter /W is (8, 10) float32 on rank 0 and (12, 10) float32 on rank 2; "
+        "build the same model on every rank"
+    )
     assert process.returncode == 2
     assert process.stderr.count("the ranks have different models") == 1 and sentence in process.stderr
     assert "Traceback" not in process.stderr

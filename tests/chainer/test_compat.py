@@ -1,4 +1,5 @@
 """Chainer imports and runs with today's NumPy, silently, and nobody else notices."""
+
 import os
 import subprocess
 import sys
@@ -10,8 +11,14 @@ ROOT = Path(__file__).resolve().parents[2]
 def run_python(source, *options):
     """Runs ``source`` in a fresh Python in which every warning is an error; returns the finished process."""
     environment = dict(os.environ, PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1")
-    return subprocess.run([sys.executable, "-W", "error", *options, "-c", source], env=environment, cwd="/",
-                          capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        [sys.executable, "-W", "error", *options, "-c", source],
+        env=environment,
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
 
 
 def assert_silent(process):
@@ -27,12 +34,16 @@ def test_chainer_is_the_real_one():
 
 
 def test_numpy_is_left_as_it_was():
-    assert_silent(run_python("import numpy; before = set(vars(numpy)), hasattr(numpy, 'float'), hasattr(numpy, 'sctypes')\n"
-                             "import handson.chainer\n"
-                             "after = set(vars(numpy)), hasattr(numpy, 'float'), hasattr(numpy, 'sctypes')\n"
-                             "new = after[0] - before[0]\n"
-                             "assert before[1:] == after[1:], after[1:]\n"
-                             "assert not new & {'float', 'sctypes', 'int', 'object'}, new"))
+    assert_silent(
+        run_python(
+            "import numpy; before = set(vars(numpy)), hasattr(numpy, 'float'), hasattr(numpy, 'sctypes')\n"
+            "import handson.chainer\n"
+            "after = set(vars(numpy)), hasattr(numpy, 'float'), hasattr(numpy, 'sctypes')\n"
+            "new = after[0] - before[0]\n"
+            "assert before[1:] == after[1:], after[1:]\n"
+            "assert not new & {'float', 'sctypes', 'int', 'object'}, new"
+        )
+    )
 
 
 def test_only_those_who_ask_get_chainer():
@@ -45,53 +56,67 @@ def test_importing_the_package_does_not_start_mpi():
 
 def test_a_failed_import_of_chainer_before_does_no_harm():
     """What happens in a notebook: first the cell without the line, then the cell with it."""
-    assert_silent(run_python("import warnings\n"
-                             "with warnings.catch_warnings():\n"
-                             "    warnings.simplefilter('ignore')\n"
-                             "    try:\n"
-                             "        import chainer\n"
-                             "    except (ImportError, AttributeError):\n"
-                             "        pass\n"
-                             "import handson.chainer\n"
-                             "import chainer, numpy\n"
-                             "chainer.functions.relu(chainer.links.Linear(2, 2)(numpy.ones((1, 2), 'f')))"))
+    assert_silent(
+        run_python(
+            "import warnings\n"
+            "with warnings.catch_warnings():\n"
+            "    warnings.simplefilter('ignore')\n"
+            "    try:\n"
+            "        import chainer\n"
+            "    except (ImportError, AttributeError):\n"
+            "        pass\n"
+            "import handson.chainer\n"
+            "import chainer, numpy\n"
+            "chainer.functions.relu(chainer.links.Linear(2, 2)(numpy.ones((1, 2), 'f')))"
+        )
+    )
 
 
 def test_a_missing_chainer_is_named_in_one_sentence():
-    process = run_python("import sys; sys.modules['chainer'] = None; del sys.modules['chainer']\n"
-                         "class Hide:\n"
-                         "    def find_spec(self, name, path=None, target=None):\n"
-                         "        if name == 'chainer':\n"
-                         "            raise ModuleNotFoundError(name, name='chainer')\n"
-                         "sys.meta_path.insert(0, Hide())\n"
-                         "import numpy\n"
-                         "try:\n"
-                         "    import handson.chainer\n"
-                         "except ImportError as error:\n"
-                         "    print(error)\n"
-                         "assert 'chainer._environment_check' not in sys.modules and not hasattr(numpy, 'sctypes')")
+    process = run_python(
+        "import sys; sys.modules['chainer'] = None; del sys.modules['chainer']\n"
+        "class Hide:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'chainer':\n"
+        "            raise ModuleNotFoundError(name, name='chainer')\n"
+        "sys.meta_path.insert(0, Hide())\n"
+        "import numpy\n"
+        "try:\n"
+        "    import handson.chainer\n"
+        "except ImportError as error:\n"
+        "    print(error)\n"
+        "assert 'chainer._environment_check' not in sys.modules and not hasattr(numpy, 'sctypes')"
+    )
     assert process.returncode == 0, process.stderr
     assert process.stdout.startswith("Chainer is not installed in this Python") and process.stdout.count("\n") == 1
 
 
 def test_resize_images_and_its_gradient_run_on_the_cpu():
-    assert_silent(run_python("import handson.chainer, chainer, numpy\n"
-                             "import chainer.functions as F\n"
-                             "x = chainer.Variable(numpy.arange(16, dtype='f').reshape(1, 1, 4, 4))\n"
-                             "y = F.resize_images(x, (7, 7))\n"
-                             "F.sum(y).backward()\n"
-                             "assert numpy.allclose(y.array[0, 0, ::2, ::2], x.array[0, 0], atol=1e-4)\n"
-                             "assert numpy.isclose(x.grad.sum(), 49)\n"
-                             "assert F.resize_images(x, (8, 8), mode='nearest').array[0, 0, 7, 7] == 15"))
+    assert_silent(
+        run_python(
+            "import handson.chainer, chainer, numpy\n"
+            "import chainer.functions as F\n"
+            "x = chainer.Variable(numpy.arange(16, dtype='f').reshape(1, 1, 4, 4))\n"
+            "y = F.resize_images(x, (7, 7))\n"
+            "F.sum(y).backward()\n"
+            "assert numpy.allclose(y.array[0, 0, ::2, ::2], x.array[0, 0], atol=1e-4)\n"
+            "assert numpy.isclose(x.grad.sum(), 49)\n"
+            "assert F.resize_images(x, (8, 8), mode='nearest').array[0, 0, 7, 7] == 15"
+        )
+    )
 
 
 def test_as_strided_and_its_gradient_run():
-    assert_silent(run_python("import handson.chainer, chainer, numpy\n"
-                             "import chainer.functions as F\n"
-                             "x = chainer.Variable(numpy.arange(4, dtype='f'))\n"
-                             "y = F.as_strided(x, (3, 2), (1, 1), 0)\n"
-                             "F.sum(y).backward()\n"
-                             "assert x.grad.tolist() == [1, 2, 2, 1]"))
+    assert_silent(
+        run_python(
+            "import handson.chainer, chainer, numpy\n"
+            "import chainer.functions as F\n"
+            "x = chainer.Variable(numpy.arange(4, dtype='f'))\n"
+            "y = F.as_strided(x, (3, 2), (1, 1), 0)\n"
+            "F.sum(y).backward()\n"
+            "assert x.grad.tolist() == [1, 2, 2, 1]"
+        )
+    )
 
 
 def test_a_trainer_runs_without_a_warning(tmp_path):

@@ -1,5 +1,7 @@
 """Double buffering on CPUs does what ChainerMN's does on GPUs, and gradients do travel while a rank computes."""
+
 import handson.chainer  # noqa: F401
+
 import chainer
 import numpy
 import pytest
@@ -26,14 +28,17 @@ pytestmark = pytest.mark.slow
 def simulate(ranks, travels):
     """The same on one rank after the other. Every update applies the mean gradients of the step before.
 
-    As in ChainerMN, the first update only hands out rank 0's parameters, and its gradients are lost; the second has none from
-    before. ``travels``: what happens to a list of the ranks' gradients that are summed.
+    As in ChainerMN, the first update only hands out rank 0's parameters, and its gradients are lost; the second has
+    none from before. ``travels``: what happens to a list of the ranks' gradients that are summed.
     """
     model = make_model(seed=0)
     optimizer = chainer.optimizers.MomentumSGD(0.1).setup(model)
     before, history = None, []
     for step in range(STEPS):
-        now = [travels(those_of_ranks) / ranks for those_of_ranks in zip(*(gradients(model, rank, step) for rank in range(ranks)))]
+        now = [
+            travels(those_of_ranks) / ranks
+            for those_of_ranks in zip(*(gradients(model, rank, step) for rank in range(ranks)))
+        ]
         if step == 0:
             now = None
         elif before is not None:
@@ -54,7 +59,9 @@ def test_it_equals_a_simulation_in_one_process(ranks):
     histories = results(ranks, TRAIN)
     assert all(history == histories[0] for history in histories), "ranks differ"
     # float16: one addition has one rounding, but with more the order counts, and that is MPI's choice.
-    for real, travels, tolerance in zip(histories[0], (sum, sum, as_float16), (1e-6, 1e-6, 1e-6 if ranks < 4 else 1e-3)):
+    for real, travels, tolerance in zip(
+        histories[0], (sum, sum, as_float16), (1e-6, 1e-6, 1e-6 if ranks < 4 else 1e-3)
+    ):
         expected = simulate(ranks, travels)
         assert expected[0] == expected[1] != expected[2]
         for step in range(STEPS):
@@ -64,7 +71,9 @@ def test_it_equals_a_simulation_in_one_process(ranks):
 
 def test_an_update_returns_while_its_gradients_still_travel():
     """Rank 1 joins the all-reduce only when rank 0 is past it; a blocking all-reduce would wait for ever."""
-    assert results(2, """
+    assert results(
+        2,
+        """
 from small_training import *
 model = make_model(seed=0)
 optimizer = create_multi_node_optimizer(chainer.optimizers.SGD(0.1), create_communicator("naive"), double_buffering=True)
@@ -75,12 +84,16 @@ if RANK == 1:
 optimizer.update(model, *batch(RANK, 1))
 (FOLDER / f"rank {RANK} is past it").touch()
 result("done")
-""") == ["done", "done"]
+""",
+    ) == ["done", "done"]
 
 
 def test_gradients_travel_without_help_of_the_computation():
-    """Between the start of an all-reduce and the wait for it nobody calls MPI but the helper; large, so that it takes several steps."""
-    assert results(2, """
+    """Between the start of an all-reduce and the wait for it nobody calls MPI but the helper; large, so that it takes
+    several steps."""
+    assert results(
+        2,
+        """
 model = L.Linear(1000, 1000)
 model.cleargrads()
 model.W.grad = numpy.full((1000, 1000), RANK, "f")
@@ -90,11 +103,15 @@ mean._thread.join(30)
 result(not mean._thread.is_alive() and mean._request == MPI.REQUEST_NULL)
 mean.wait()
 assert (model.W.grad == 0.5).all()
-""") == [True, True]
+""",
+    ) == [True, True]
 
 
 def test_evaluation_may_use_mpi_while_gradients_travel():
-    assert results(2, """
+    assert (
+        results(
+            2,
+            """
 from small_training import *
 communicator = create_communicator("naive")
 model = make_model(seed=0)
@@ -104,4 +121,7 @@ for step in range(5):
     optimizer.update(model, *batch(RANK, step))
     totals.append(communicator.allreduce_obj(RANK + step))
 result(totals)
-""") == [[1, 3, 5, 7, 9]] * 2
+""",
+        )
+        == [[1, 3, 5, 7, 9]] * 2
+    )

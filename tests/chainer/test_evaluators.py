@@ -1,12 +1,14 @@
-"""The evaluator's result does not depend on batches or ranks; what Chainer's own and scatter_dataset do is on record here."""
+"""The evaluator's result does not depend on batches or ranks; what Chainer's own and scatter_dataset do is on record
+here."""
+
 import handson.chainer  # noqa: F401
+from handson.chainer.evaluators import Evaluator
+
 import chainer
 import numpy
 import pytest
 from chainer.training import extensions
 from mpi_runs import results
-
-from handson.chainer.evaluators import Evaluator
 
 pytestmark = pytest.mark.slow
 

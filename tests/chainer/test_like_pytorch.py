@@ -1,9 +1,13 @@
-"""Chainer's track is PyTorch's, number for number: the same network, and the same training with one worker or several."""
+"""Chainer's track is PyTorch's, number for number: the same network, and the same training with one worker or
+several."""
 
 import sys
 from pathlib import Path
 
 import handson.chainer  # noqa: F401
+from handson.chainer import model as chainers
+from handson.chainer.cpu_updater import MultiprocessParallelUpdater
+
 import chainer
 import chainer.functions as F
 import chainer.links as L
@@ -15,8 +19,6 @@ from chainer.training.updaters import StandardUpdater
 from mpi_runs import results
 from same_start import BATCH, RATE, STEPS, arrays, batch, chainer_model, numbers, torch_model, train_ddp
 
-from handson.chainer import model as chainers
-from handson.chainer.cpu_updater import MultiprocessParallelUpdater
 from handson.pytorch import model as torch_models
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "pytorch"))
@@ -62,7 +64,9 @@ def test_outputs_agree_when_testing(size):
     images, labels = batch(0, 5, size)
     with chainer.using_config("train", False):
         mine(images, labels)
-    numpy.testing.assert_allclose(mine.y.array, theirs.eval()(torch.from_numpy(images)).detach().numpy(), rtol=1e-4, atol=1e-5)
+    numpy.testing.assert_allclose(
+        mine.y.array, theirs.eval()(torch.from_numpy(images)).detach().numpy(), rtol=1e-4, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("height, width", [(1, 1), (2, 3), (4, 4), (5, 7), (8, 9), (16, 16)])
@@ -122,7 +126,9 @@ def test_processes_of_one_machine_agree(workers, after_ddp):
     """The statistics are those of the main device's batches, as they are rank 0's under PyTorch."""
     model = chainer_model(numbers(torch_model()))
     optimizer = chainer.optimizers.MomentumSGD(RATE, momentum=0.9).setup(model)
-    updater = MultiprocessParallelUpdater([iterator(worker) for worker in range(workers)], optimizer, devices=list(range(workers)))
+    updater = MultiprocessParallelUpdater(
+        [iterator(worker) for worker in range(workers)], optimizer, devices=list(range(workers))
+    )
     try:
         for _ in range(STEPS):
             updater.update()
@@ -169,4 +175,6 @@ def test_the_wide_network_agrees():
         linear.W.array[...], linear.b.array[...] = layer.weight.detach(), layer.bias.detach()
     mine(images, labels)
     numpy.testing.assert_allclose(mine.y.array, theirs(torch.from_numpy(images)).detach().numpy(), rtol=1e-4, atol=1e-5)
-    assert sum(parameter.size for parameter in mine.params()) == sum(parameter.numel() for parameter in theirs.parameters())
+    assert sum(parameter.size for parameter in mine.params()) == sum(
+        parameter.numel() for parameter in theirs.parameters()
+    )

@@ -1,4 +1,5 @@
-"""What cannot work ends in one sentence, with status 2; what fails is named; nothing hangs, and nothing is left running."""
+"""What cannot work ends in one sentence, with status 2; what fails is named; nothing hangs, and nothing is left
+running."""
 
 import os
 import pickle
@@ -15,8 +16,14 @@ pytestmark = pytest.mark.slow
 
 def assert_one_sentence(ended, sentence, status=2):
     """MPICH adds what it did itself, an abort."""
-    mine = [line for line in ended.errors.splitlines() if line.strip() and "MPI_Abort" not in line and "UserWarning" not in line
-            and not line.startswith("  updater = ")]  # fmt: skip
+    mine = [
+        line
+        for line in ended.errors.splitlines()
+        if line.strip()
+        and "MPI_Abort" not in line
+        and "UserWarning" not in line
+        and not line.startswith("  updater = ")
+    ]
     assert len(mine) == 1 and re.search(sentence, mine[0]), ended.errors
     assert ended.status == status
     assert "Throughput" not in ended.out
@@ -35,28 +42,39 @@ NO_DATA_SET = "there is no data set named 'imagenet': give the path of an .npz f
 NO_GPU = "-g: there is no virtual GPU 99; this machine has virtual GPUs 0 to 7"
 
 
-@pytest.mark.parametrize("task, options, sentence", [
-    ("single_gpu", ["--dataset", "imagenet"], NO_DATA_SET),
-    ("single_gpu", ["--dataset", "/nowhere/images.npz"], "there is no file /nowhere/images.npz"),
-    ("single_gpu", ["-g", "99"], NO_GPU),
-    ("multi_gpu", ["--dataset", "imagenet"], NO_DATA_SET),
-    ("multi_gpu", ["-g", "0,99"], NO_GPU),
-    ("multi_node", ["--dataset", "imagenet"], NO_DATA_SET),
-    ("multi_node", ["-g", "0,99"], NO_GPU),
-    ("multi_node", ["-g", "0"], "-g names 1 GPU, but there are 2 ranks on a node: name one for each"),
-    ("multi_node", ["-e", "0"], "argument -e/--epoch: must be a "),
-    ("multi_node", ["--resume", "/nowhere/snapshot"], "--resume: there is no snapshot /nowhere/snapshot"),
-    ("multi_node", ["--communicator", "fast"], "there is no communicator called 'fast': choose one of hierarchical, flat, two_dimensional"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "task, options, sentence",
+    [
+        ("single_gpu", ["--dataset", "imagenet"], NO_DATA_SET),
+        ("single_gpu", ["--dataset", "/nowhere/images.npz"], "there is no file /nowhere/images.npz"),
+        ("single_gpu", ["-g", "99"], NO_GPU),
+        ("multi_gpu", ["--dataset", "imagenet"], NO_DATA_SET),
+        ("multi_gpu", ["-g", "0,99"], NO_GPU),
+        ("multi_node", ["--dataset", "imagenet"], NO_DATA_SET),
+        ("multi_node", ["-g", "0,99"], NO_GPU),
+        ("multi_node", ["-g", "0"], "-g names 1 GPU, but there are 2 ranks on a node: name one for each"),
+        ("multi_node", ["-e", "0"], "argument -e/--epoch: must be a "),
+        ("multi_node", ["--resume", "/nowhere/snapshot"], "--resume: there is no snapshot /nowhere/snapshot"),
+        (
+            "multi_node",
+            ["--communicator", "fast"],
+            "there is no communicator called 'fast': choose one of hierarchical, flat, two_dimensional",
+        ),
+    ],
+)
 def test_options_that_cannot_work(task, options, sentence, run, tmp_path):
-    assert_one_sentence(run(task, *options, "-o", tmp_path, ranks=2 if task == "multi_node" else None), re.escape(sentence))
+    assert_one_sentence(
+        run(task, *options, "-o", tmp_path, ranks=2 if task == "multi_node" else None), re.escape(sentence)
+    )
 
 
 @pytest.mark.parametrize("task, ranks", TASKS)
 def test_snapshots_of_another_kind(task, ranks, snapshots, run, tmp_path):
     other = next(snapshots[name] for name in snapshots if name != task)
     ended = run(task, "--resume", other, "-o", tmp_path, ranks=ranks)
-    assert_one_sentence(ended, rf"--resume: {other} is damaged, or no snapshot of this training; give a snapshot_epoch_N of this task")
+    assert_one_sentence(
+        ended, rf"--resume: {other} is damaged, or no snapshot of this training; give a snapshot_epoch_N of this task"
+    )
 
 
 @pytest.mark.parametrize("task, ranks", TASKS[1:])
@@ -81,26 +99,37 @@ def test_nothing_in_a_snapshot_is_executed(snapshots, run, tmp_path):
     assert b"executed" in (tmp_path / "snapshot.npz").read_bytes()
     (tmp_path / "pickle").write_bytes(pickle.dumps(Dangerous(tmp_path / "executed")))
     for name in ("snapshot.npz", "pickle"):
-        assert_one_sentence(run("single_gpu", "--resume", tmp_path / name, "-o", tmp_path / "out"), "is damaged, or no snapshot")
+        assert_one_sentence(
+            run("single_gpu", "--resume", tmp_path / name, "-o", tmp_path / "out"), "is damaged, or no snapshot"
+        )
     assert not (tmp_path / "executed").exists()
 
 
 def test_a_snapshot_cut_off(snapshots, run, tmp_path):
     (tmp_path / "half").write_bytes(snapshots["multi_node"].read_bytes()[:5000])
-    assert_one_sentence(run("multi_node", "--resume", tmp_path / "half", "-o", tmp_path, ranks=2), "half is damaged, or no snapshot")
+    assert_one_sentence(
+        run("multi_node", "--resume", tmp_path / "half", "-o", tmp_path, ranks=2), "half is damaged, or no snapshot"
+    )
 
 
 def test_a_snapshot_that_only_one_rank_cannot_read(snapshots, run, tmp_path):
     (tmp_path / "half").write_bytes(snapshots["multi_node"].read_bytes()[:5000])
-    ended = run("multi_node", *(["--resume", path, "-o", tmp_path] for path in (snapshots["multi_node"], tmp_path / "half")), ranks=2)
+    ended = run(
+        "multi_node",
+        *(["--resume", path, "-o", tmp_path] for path in (snapshots["multi_node"], tmp_path / "half")),
+        ranks=2,
+    )
     assert_one_sentence(ended, "half is damaged, or no snapshot")
 
 
-@pytest.mark.parametrize("first, second, sentence", [
-    (["-b", "8"], ["-b", "16"], "rank 0 has batchsize 8, but rank 1 has 16: give all ranks the same options"),
-    (["--double-buffering"], [], "rank 0 has double_buffering True, but rank 1 has False"),
-    ([], ["--resume", None], "rank 0 has resume None, but rank 1 has a snapshot"),
-])
+@pytest.mark.parametrize(
+    "first, second, sentence",
+    [
+        (["-b", "8"], ["-b", "16"], "rank 0 has batchsize 8, but rank 1 has 16: give all ranks the same options"),
+        (["--double-buffering"], [], "rank 0 has double_buffering True, but rank 1 has False"),
+        ([], ["--resume", None], "rank 0 has resume None, but rank 1 has a snapshot"),
+    ],
+)
 def test_ranks_with_different_options(first, second, sentence, snapshots, run, tmp_path):
     second = [snapshots["multi_node"] if word is None else word for word in second]
     ended = run("multi_node", [*first, "-o", tmp_path], [*second, "-o", tmp_path], ranks=2)
@@ -111,42 +140,85 @@ def variant(tmp_path, task, **gaps):
     """A student's version of a script: other lines in some of its gaps."""
     source = SCRIPTS[task].read_text()
     for gap, lines in gaps.items():
-        source, replaced = re.subn(rf"( +)### BEGIN SOLUTION {gap}:.*?### END SOLUTION", rf"\1{lines}", source, flags=re.DOTALL)
+        source, replaced = re.subn(
+            rf"( +)### BEGIN SOLUTION {gap}:.*?### END SOLUTION", rf"\1{lines}", source, flags=re.DOTALL
+        )
         assert replaced == 1
     (tmp_path / "student.py").write_text(source)
     return tmp_path / "student.py"
 
 
-@pytest.mark.parametrize("gap, line, sentence", [
-    ("devices", 'gpus = {"gpu0": 0, "gpu1": 1}', "devices must have one called 'main', which updates the parameters; there are"),
-    ("devices", 'gpus = {"main": 0, "gpu1": "1"}', "device 'gpu1' must have an id of 0 or more, not '1'"),
-    ("iterators", "parts = [train_set]; train_iterators = [SerialIterator(train_set, args.batchsize)]",
-     "there must be one iterator per device, but there are 1 iterators and 2 devices"),
-    ("iterators", "parts = train_set[:90], train_set[:100]; train_iterators = [SerialIterator(list(zip(*part)), 8) for part in parts]",
-     "the iterators have data sets of different lengths: 90, 100"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "gap, line, sentence",
+    [
+        (
+            "devices",
+            'gpus = {"gpu0": 0, "gpu1": 1}',
+            "devices must have one called 'main', which updates the parameters; there are",
+        ),
+        ("devices", 'gpus = {"main": 0, "gpu1": "1"}', "device 'gpu1' must have an id of 0 or more, not '1'"),
+        (
+            "iterators",
+            "parts = [train_set]; train_iterators = [SerialIterator(train_set, args.batchsize)]",
+            "there must be one iterator per device, but there are 1 iterators and 2 devices",
+        ),
+        (
+            "iterators",
+            (
+                "parts = train_set[:90], train_set[:100]; train_iterators = [SerialIterator(list(zip(*part)), 8) for"
+                " part in parts]"
+            ),
+            "the iterators have data sets of different lengths: 90, 100",
+        ),
+    ],
+)
 def test_a_students_mistakes_on_several_gpus(gap, line, sentence, run, tmp_path):
     assert_one_sentence(run(variant(tmp_path, "multi_gpu", **{gap: line}), "-o", tmp_path), re.escape(sentence))
 
 
 def test_ranks_with_different_models(run, tmp_path):
-    script = variant(tmp_path, "multi_node", iterator="classes += comm.rank; train_iterator = SerialIterator(train_set, args.batchsize)")
-    assert_one_sentence(run(script, "-o", tmp_path, ranks=2), "the ranks have different models: parameter /predictor/1/W is ")
+    script = variant(
+        tmp_path,
+        "multi_node",
+        iterator="classes += comm.rank; train_iterator = SerialIterator(train_set, args.batchsize)",
+    )
+    assert_one_sentence(
+        run(script, "-o", tmp_path, ranks=2), "the ranks have different models: parameter /predictor/1/W is "
+    )
 
 
-PLAIN = "optimizer = create_multi_node_optimizer(chainer.optimizers.MomentumSGD(args.lr), comm{}); optimizer.setup(model)"
+PLAIN = (
+    "optimizer = create_multi_node_optimizer(chainer.optimizers.MomentumSGD(args.lr), comm{}); optimizer.setup(model)"
+)
 
 
-@pytest.mark.parametrize("given, options, sentence", [
-    ("", ["--double-buffering"], "--double-buffering would have no effect: write create_multi_node_optimizer(optimizer, comm, double_buffering=args.double_buffering)"),
-    (", double_buffering=True", [], "the optimizer has double buffering, but --double-buffering was not given: write create_multi_node_optimizer("),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "given, options, sentence",
+    [
+        (
+            "",
+            ["--double-buffering"],
+            (
+                "--double-buffering would have no effect: write create_multi_node_optimizer(optimizer, comm,"
+                " double_buffering=args.double_buffering)"
+            ),
+        ),
+        (
+            ", double_buffering=True",
+            [],
+            (
+                "the optimizer has double buffering, but --double-buffering was not given: write"
+                " create_multi_node_optimizer("
+            ),
+        ),
+    ],
+)
 def test_double_buffering_that_the_script_and_its_option_disagree_about(given, options, sentence, run, tmp_path):
     script = variant(tmp_path, "multi_node", optimizer=PLAIN.format(given))
     assert_one_sentence(run(script, *options, "-o", tmp_path, ranks=2), re.escape(sentence))
 
 
-FAILS = 'train_iterator = SerialIterator(train_set, args.batchsize); comm.rank == 1 and comm.rnak'
+FAILS = "train_iterator = SerialIterator(train_set, args.batchsize); comm.rank == 1 and comm.rnak"
 
 
 def test_a_rank_that_raises_is_named_with_its_traceback(run, tmp_path):
@@ -157,13 +229,17 @@ def test_a_rank_that_raises_is_named_with_its_traceback(run, tmp_path):
 
 
 def test_a_worker_that_raises_is_named_with_its_traceback(run, tmp_path):
-    lines = ("class Bad(SerialIterator):\\n        def next(self):\\n            return self.nxet()\\n"
-             "    parts = split_dataset_n_random(train_set, 2)\\n"
-             "    train_iterators = [SerialIterator(parts[0], 8), Bad(parts[1], 8)]")  # fmt: skip
+    lines = (
+        "class Bad(SerialIterator):\\n        def next(self):\\n            return self.nxet()\\n"
+        "    parts = split_dataset_n_random(train_set, 2)\\n"
+        "    train_iterators = [SerialIterator(parts[0], 8), Bad(parts[1], 8)]"
+    )
     ended = run(variant(tmp_path, "multi_gpu", iterators=lines), "-o", tmp_path)
     assert ended.status == 1 and "Throughput" not in ended.out
     assert ended.errors.count("Traceback") == 1 and "student.py" in ended.errors
-    assert re.search(r"the worker of device 'gpu1' \(virtual GPU 1\) failed with AttributeError: .*'nxet'", ended.errors)
+    assert re.search(
+        r"the worker of device 'gpu1' \(virtual GPU 1\) failed with AttributeError: .*'nxet'", ended.errors
+    )
 
 
 def children(pid):
@@ -176,13 +252,21 @@ def test_a_killed_worker_is_named_and_all_end(start, tmp_path):
     wait_for(tmp_path / "snapshot_epoch_1", run)
     os.kill(children(run.process.pid)[1], signal.SIGKILL)
     ended = run.end()
-    assert_one_sentence(ended, r"the worker of device 'gpu2' \(virtual GPU 2\) was killed by signal 9; all workers were stopped", status=1)
+    assert_one_sentence(
+        ended,
+        r"the worker of device 'gpu2' \(virtual GPU 2\) was killed by signal 9; all workers were stopped",
+        status=1,
+    )
 
 
 def test_a_killed_rank_ends_all(start, tmp_path):
     run = start("multi_node", "-e", "1000", "-o", tmp_path, ranks=3)
     wait_for(tmp_path / "snapshot_epoch_1", run)
-    ranks = [pid for pid, command in run.processes().items() if "train_cifar" in command and "mpiexec" not in command and "hydra" not in command]
+    ranks = [
+        pid
+        for pid, command in run.processes().items()
+        if "train_cifar" in command and "mpiexec" not in command and "hydra" not in command
+    ]
     os.kill(ranks[1], signal.SIGKILL)
     ended = run.end()
     assert ended.status != 0 and "Traceback" not in ended.errors
@@ -198,5 +282,7 @@ def test_ctrl_c_ends_everything(task, ranks, start, tmp_path):
     assert ended.status != 0 and "Traceback" not in ended.errors
     assert ended.errors.count("stopped by Ctrl-C before the end, so it leaves no result\n") == 1
     if not ranks:
-        assert_one_sentence(ended, "^train_cifar_[a-z_]+.py: stopped by Ctrl-C before the end, so it leaves no result$", status=130)
+        assert_one_sentence(
+            ended, "^train_cifar_[a-z_]+.py: stopped by Ctrl-C before the end, so it leaves no result$", status=130
+        )
     assert not (tmp_path / "result.json").exists()

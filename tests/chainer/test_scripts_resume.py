@@ -5,6 +5,7 @@ import os
 import signal
 
 import handson.chainer  # noqa: F401
+
 import numpy
 import pytest
 from mpi_runs import results
@@ -43,22 +44,37 @@ def test_a_killed_run_goes_on_to_the_last_bit(task, ranks, start, run, tmp_path)
     os.kill(killed.process.pid, signal.SIGKILL)  # the main process, or mpiexec: the others end by themselves
     assert killed.end().status == -signal.SIGKILL
     assert not (tmp_path / "killed/result.json").exists()
-    resumed = run(task, "-e", "3", "-o", tmp_path / "resumed", "--resume", tmp_path / "killed/snapshot_epoch_1", ranks=ranks)
+    resumed = run(
+        task, "-e", "3", "-o", tmp_path / "resumed", "--resume", tmp_path / "killed/snapshot_epoch_1", ranks=ranks
+    )
     assert resumed.status == 0, resumed.errors
     assert "[images/sec.] (400 / " in resumed.out, "only two of the three epochs were trained here"
     assert_same_snapshot(tmp_path / "resumed/snapshot_epoch_3", tmp_path / "whole/snapshot_epoch_3")
     first, last = snapshot(tmp_path / "whole/snapshot_epoch_1")[0], snapshot(tmp_path / "whole/snapshot_epoch_3")[0]
-    assert all(not numpy.array_equal(first[name], last[name]) for name in first if name.endswith(("/W", "avg_mean", "order")))
+    assert all(
+        not numpy.array_equal(first[name], last[name]) for name in first if name.endswith(("/W", "avg_mean", "order"))
+    )
 
 
-@pytest.mark.parametrize("options", [["--double-buffering"], ["--allreduce-grad-dtype", "float16"],
-                                     ["--double-buffering", "--allreduce-grad-dtype", "float16"]])
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--double-buffering"],
+        ["--allreduce-grad-dtype", "float16"],
+        ["--double-buffering", "--allreduce-grad-dtype", "float16"],
+    ],
+)
 def test_ways_of_communicating_resume_to_the_last_bit(options, small_set, tmp_path):
     """With double buffering there are gradients in flight when a snapshot is written."""
     common = [SCRIPTS["multi_node"], "--dataset", small_set, "--size", SIZE, "-e", 2, *options]
-    results(2, IN_ONE_PROCESS + f"""
+    results(
+        2,
+        IN_ONE_PROCESS
+        + f"""
 run("-o", "{tmp_path}/whole")
 run("-o", "{tmp_path}/resumed", "--resume", "{tmp_path}/whole/snapshot_epoch_1")
 result("done")
-""", *common)
+""",
+        *common,
+    )
     assert_same_snapshot(tmp_path / "resumed/snapshot_epoch_2", tmp_path / "whole/snapshot_epoch_2")

@@ -1,4 +1,5 @@
 """MultiprocessParallelUpdater on CPUs: Chainer's semantics, and an end to every run."""
+
 import multiprocessing
 import os
 import signal
@@ -8,6 +9,9 @@ import time
 from pathlib import Path
 
 import handson.chainer  # noqa: F401
+from handson.chainer import cpu_updater, updaters
+from handson.chainer.cpu_updater import MultiprocessParallelUpdater
+
 import chainer
 import chainer.functions as F
 import chainer.links as L
@@ -17,8 +21,6 @@ from chainer import training
 from chainer.iterators import SerialIterator
 from chainer.training import extensions
 
-from handson.chainer import cpu_updater, updaters
-from handson.chainer.cpu_updater import MultiprocessParallelUpdater
 from handson.errors import TrackError, WorkerError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -120,13 +122,21 @@ def test_the_learning_rate_is_divided_with_the_lectures_warning():
     with pytest.warns(UserWarning) as record:
         updater = make_updater(4, optimizer=chainer.optimizers.MomentumSGD(0.1))
     assert [str(warning.message) for warning in record] == [
-        "optimizer.lr is changed to 0.025 by MultiprocessParallelUpdater for new batch size: the gradients of its 4 devices are added up, "
-        "not averaged, so an update must be scaled down to be that of their mean."]
+        "optimizer.lr is changed to 0.025 by MultiprocessParallelUpdater for new batch size: the gradients of its 4"
+        " devices are added up, not averaged, so an update must be scaled down to be that of their mean."
+    ]
     assert record[0].filename == __file__ and updater.get_optimizer("main").lr == 0.025
 
 
-@pytest.mark.parametrize("optimizer, factor", [(chainer.optimizers.Adam, 3), (chainer.optimizers.AdaGrad, 3),
-                                               (chainer.optimizers.RMSpropGraves, 9), (chainer.optimizers.AdaDelta, 9)])
+@pytest.mark.parametrize(
+    "optimizer, factor",
+    [
+        (chainer.optimizers.Adam, 3),
+        (chainer.optimizers.AdaGrad, 3),
+        (chainer.optimizers.RMSpropGraves, 9),
+        (chainer.optimizers.AdaDelta, 9),
+    ],
+)
 def test_optimizers_that_normalize_gradients_have_their_eps_changed_instead(optimizer, factor):
     updater = make_updater(3, optimizer=optimizer())
     assert updater.get_optimizer("main").eps == pytest.approx(optimizer().eps * factor)
@@ -152,7 +162,9 @@ def run_trainer(out, epochs, resume=None):
     trainer = training.Trainer(updater, (epochs, "iteration"), out=str(out))
     trainer.extend(extensions.Evaluator(SerialIterator(dataset, BATCH, repeat=False, shuffle=False), model))
     trainer.extend(extensions.LogReport(trigger=(1, "epoch")))
-    trainer.extend(extensions.PrintReport(["epoch", "main/loss", "validation/main/accuracy", "elapsed_time"], out=sys.stdout))
+    trainer.extend(
+        extensions.PrintReport(["epoch", "main/loss", "validation/main/accuracy", "elapsed_time"], out=sys.stdout)
+    )
     trainer.extend(extensions.snapshot(filename="snapshot"), trigger=(2, "iteration"))
     if resume:
         chainer.serializers.load_npz(resume, trainer)
@@ -172,7 +184,8 @@ def test_a_snapshot_remembers_where_each_device_was(tmp_path, capsys):
     _, first, _ = run_trainer(tmp_path, 2)
     used = {i for i in range(24) if first.times[i] == 1}
     _, second, _ = run_trainer(tmp_path / "second", 3, resume=tmp_path / "snapshot")
-    rest = {i for i in range(24) if second.times[i] == 2}  # once for training, once for the evaluation that closes the epoch
+    # once for training, once for the evaluation that closes the epoch
+    rest = {i for i in range(24) if second.times[i] == 2}
     assert len(used) == 16 and rest == set(range(24)) - used
 
 
@@ -216,14 +229,17 @@ def test_devices_draw_different_random_numbers(updater_of):
     assert len({seen.get() for _ in range(3)}) == 3
 
 
-@pytest.mark.parametrize("devices, sentence", [
-    ({"gpu0": 0, "gpu1": 1}, "devices must have one called 'main'"),
-    ({"main": 0, "gpu1": 1, "gpu2": 2}, "one iterator per device, but there are 2 iterators and 3 devices"),
-    ({"main": 0}, "one iterator per device, but there are 2 iterators and 1 devices"),
-    ({"main": 0, "gpu1": None}, "device 'gpu1' must have an id of 0 or more, not None"),
-    ({"main": 0, "gpu1": -1}, "device 'gpu1' must have an id of 0 or more, not -1"),
-    (None, "devices must be names and ids"),
-])
+@pytest.mark.parametrize(
+    "devices, sentence",
+    [
+        ({"gpu0": 0, "gpu1": 1}, "devices must have one called 'main'"),
+        ({"main": 0, "gpu1": 1, "gpu2": 2}, "one iterator per device, but there are 2 iterators and 3 devices"),
+        ({"main": 0}, "one iterator per device, but there are 2 iterators and 1 devices"),
+        ({"main": 0, "gpu1": None}, "device 'gpu1' must have an id of 0 or more, not None"),
+        ({"main": 0, "gpu1": -1}, "device 'gpu1' must have an id of 0 or more, not -1"),
+        (None, "devices must be names and ids"),
+    ],
+)
 def test_devices_that_cannot_work_are_named(devices, sentence):
     iterators = [SerialIterator(SeenDataset(8), BATCH) for _ in range(2)]
     optimizer = chainer.optimizers.SGD(0.1).setup(make_model())
@@ -232,8 +248,13 @@ def test_devices_that_cannot_work_are_named(devices, sentence):
     assert optimizer.lr == 0.1
 
 
-@pytest.mark.parametrize("other, sentence", [(SerialIterator(SeenDataset(9), BATCH), "data sets of different lengths: 8, 9"),
-                                             (SerialIterator(SeenDataset(8), 2), "different batch sizes: 4, 2")])
+@pytest.mark.parametrize(
+    "other, sentence",
+    [
+        (SerialIterator(SeenDataset(9), BATCH), "data sets of different lengths: 8, 9"),
+        (SerialIterator(SeenDataset(8), 2), "different batch sizes: 4, 2"),
+    ],
+)
 def test_iterators_must_give_all_devices_the_same_work(other, sentence):
     with pytest.raises(TrackError, match=sentence):
         make_updater(2, iterators=[SerialIterator(SeenDataset(8), BATCH), other])
@@ -256,7 +277,9 @@ def test_a_worker_that_raises_is_named_with_its_error(updater_of):
     def fail():
         raise ValueError("no such layer")
 
-    with pytest.raises(WorkerError, match=r"device 'gpu1' \(virtual GPU 1\) failed with ValueError: no such layer") as caught:
+    with pytest.raises(
+        WorkerError, match=r"device 'gpu1' \(virtual GPU 1\) failed with ValueError: no such layer"
+    ) as caught:
         updater_of(2, model=Spy(only_in_workers(fail))).update()
     assert "in fail" in caught.value.__notes__[0] and not multiprocessing.active_children()
 
@@ -275,7 +298,7 @@ def test_a_worker_killed_in_its_work_is_named(updater_of):
 def test_a_worker_killed_between_steps_is_named(updater_of):
     updater = updater_of(2)
     updater.update()
-    process, = multiprocessing.active_children()
+    (process,) = multiprocessing.active_children()
     process.kill()
     process.join()
     with pytest.raises(WorkerError, match="device 'gpu1' .* was killed by signal 9"):
@@ -339,8 +362,13 @@ def gone(pid):
 
 @pytest.mark.parametrize("state", ["waiting", "working"])
 def test_workers_end_when_main_is_killed(state, tmp_path):
-    main = subprocess.Popen([sys.executable, "-W", "ignore", "-c", MAIN_THAT_IS_KILLED, state], cwd=tmp_path, text=True,
-                            env=dict(os.environ, PYTHONPATH=str(ROOT)), stdout=subprocess.PIPE)
+    main = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", MAIN_THAT_IS_KILLED, state],
+        cwd=tmp_path,
+        text=True,
+        env=dict(os.environ, PYTHONPATH=str(ROOT)),
+        stdout=subprocess.PIPE,
+    )
     workers = [int(main.stdout.readline()) for _ in range(2)]
     main.kill()
     main.wait(10)
@@ -352,8 +380,14 @@ def test_workers_end_when_main_is_killed(state, tmp_path):
 
 
 def test_a_script_that_forgets_to_finalize_ends_all_the_same(tmp_path):
-    process = subprocess.run([sys.executable, "-W", "ignore", "-c", MAIN_THAT_IS_KILLED, "forgetful"], cwd=tmp_path, text=True,
-                             env=dict(os.environ, PYTHONPATH=str(ROOT)), timeout=20, capture_output=True)
+    process = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", MAIN_THAT_IS_KILLED, "forgetful"],
+        cwd=tmp_path,
+        text=True,
+        env=dict(os.environ, PYTHONPATH=str(ROOT)),
+        timeout=20,
+        capture_output=True,
+    )
     assert (process.returncode, process.stderr) == (0, "")
 
 

@@ -1,4 +1,5 @@
-"""Processes for tests: forked from one that has imported TensorFlow already, which takes as long as all else that they do."""
+"""Processes for tests: forked from one that has imported TensorFlow already, which takes as long as all else that they
+do."""
 
 import multiprocessing
 import os
@@ -8,17 +9,30 @@ import traceback
 from pathlib import Path
 
 from handson import frameworks
-from handson.training import meeting
+from handson.training import tensorflow_rendezvous as rendezvous
 
 LIMIT = 100  # seconds for a process, on a busy machine
 
 
 def context():
-    """Of multiprocessing. TensorFlow computes nothing before the fork: its threads would not be there in the new process."""
+    """Of multiprocessing. TensorFlow computes nothing before the fork: its threads would not be there in the new
+    process."""
     frameworks.add()  # each process gets this one's path, whatever it was forked from
     found = multiprocessing.get_context("forkserver")
-    of_systems = ["handson.tensorflow.model", "handson.tensorflow.workers", "handson.jax.reports", "handson.lightning.reports", "accelerate"]
-    of_course = ["handson.pytorch.accelerating", "handson.pytorch.extensions", "handson.training.epoch_table", "handson.training.results", "oracle"]
+    of_systems = [
+        "handson.tensorflow.model",
+        "handson.tensorflow.workers",
+        "handson.jax.reports",
+        "handson.lightning.reports",
+        "accelerate",
+    ]
+    of_course = [
+        "handson.pytorch.accelerating",
+        "handson.pytorch.extensions",
+        "handson.training.epoch_table",
+        "handson.training.results",
+        "oracle",
+    ]
     found.set_forkserver_preload(of_systems + of_course)
     return found
 
@@ -70,21 +84,26 @@ class Script:
     def __init__(self, path, folder, *words, **environment):
         self.folder = Path(folder)
         self.folder.mkdir(exist_ok=True)
-        self.process = context().Process(target=_be_script, args=(str(path), str(folder), [*map(str, words)], environment))
+        self.process = context().Process(
+            target=_be_script, args=(str(path), str(folder), [*map(str, words)], environment)
+        )
         self.process.start()
 
     def ended(self):
         self.process.join(LIMIT)
         if self.process.exitcode is None:
             self.process.kill()
-        self.status, self.out, self.errors = self.process.exitcode, *((self.folder / name).read_text() for name in ("stdout", "stderr"))
+        self.status, self.out, self.errors = (
+            self.process.exitcode,
+            *((self.folder / name).read_text() for name in ("stdout", "stderr")),
+        )
         return self
 
 
 def _be_script(path, folder, words, environment):
     os.chdir(folder)
     os.environ.update(environment)
-    meeting.LIMIT = float(environment.get("HANDSON_MEETING", meeting.LIMIT))  # read when it was imported
+    rendezvous.LIMIT = float(environment.get("HANDSON_MEETING", rendezvous.LIMIT))  # read when it was imported
     for name, number in (("stdout", 1), ("stderr", 2)):
         os.dup2(os.open(name, os.O_CREAT | os.O_WRONLY, 0o644), number)
     sys.argv, sys.path[0:0] = [path, *words], [str(Path(path).parent)]

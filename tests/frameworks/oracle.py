@@ -1,4 +1,5 @@
-"""What a training in TensorFlow is held to: the steps of one process with one big batch. Imported in forked processes, too: TensorFlow within functions."""
+"""What a training in TensorFlow is held to: the steps of one process with one big batch. Imported in forked processes,
+too: TensorFlow within functions."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +30,8 @@ def images():
 
 
 def network(normalise=False):
-    """The course's network, with the same weights each time; without batch normalisation, whose statistics are those of one replica."""
+    """The course's network, with the same weights each time; without batch normalisation, whose statistics are those of
+    one replica."""
     from handson.tensorflow import keras
     from handson.tensorflow.model import convnet
 
@@ -48,7 +50,8 @@ def weights(model):
 
 
 def by_hand(batches, weigh=lambda labels: numpy.full(len(labels), 1 / len(labels)), make=network):
-    """(the weights after steps of one process, the loss of each step), where image i of a batch has the weight weigh(labels)[i]."""
+    """(the weights after steps of one process, the loss of each step), where image i of a batch has the weight
+    weigh(labels)[i]."""
     from handson.tensorflow import tf
 
     model, sgd, found = make(), optimizer(), []
@@ -63,11 +66,16 @@ def by_hand(batches, weigh=lambda labels: numpy.full(len(labels), 1 / len(labels
 
 def cut(of_all, labels, batch, epochs=2):
     """The batches of some epochs, in the order of the images."""
-    return [(of_all[begin : begin + batch], labels[begin : begin + batch]) for _ in range(epochs) for begin in range(0, len(of_all), batch)]
+    return [
+        (of_all[begin : begin + batch], labels[begin : begin + batch])
+        for _ in range(epochs)
+        for begin in range(0, len(of_all), batch)
+    ]
 
 
 def loop(strategy, of_all, total, seed=3, epochs=2, make=network):
-    """Train with the student's functions. Returns (the weights, the numbers of the images that the replicas of this process had in each step)."""
+    """Train with the student's functions. Returns (the weights, the numbers of the images that the replicas of this
+    process had in each step)."""
     from handson.tensorflow import tf
 
     replicas, used = solution("replicas"), []
@@ -77,7 +85,9 @@ def loop(strategy, of_all, total, seed=3, epochs=2, make=network):
 
     @tf.function
     def step(of_batch, numbers, size):
-        return strategy.run(lambda one, numbers: replicas.replica_step(model, sgd, one, numbers % 10, size)[1], args=(of_batch, numbers))
+        return strategy.run(
+            lambda one, numbers: replicas.replica_step(model, sgd, one, numbers % 10, size)[1], args=(of_batch, numbers)
+        )
 
     for _ in range(epochs):
         for (of_batch, numbers), size in zip(batches, sizes):
@@ -87,9 +97,11 @@ def loop(strategy, of_all, total, seed=3, epochs=2, make=network):
 
 
 def by_torch(model, epochs, train_set, test_set, size, rate):
-    """What PyTorch makes of a ConvNet in one process: an array (epochs, 2) with the loss in training and the one on the test set after it, as means.
+    """What PyTorch makes of a ConvNet in one process: an array (epochs, 2) with the loss in training and the one on the
+    test set after it, as means.
 
-    epochs: of each, the steps; of a step, the numbers of the images of each worker. What a worker has is normalised by itself.
+    epochs: of each, the steps; of a step, the numbers of the images of each worker. What a worker has is normalised by
+    itself.
     """
     import torch
     import torch.nn.functional as F
@@ -120,5 +132,7 @@ def by_torch(model, epochs, train_set, test_set, size, rate):
             optimizer.step()
         model.eval()
         with torch.no_grad():
-            found.append((total / sum(len(part) for parts in steps for part in parts), losses(test_set).item() / len(test_set)))
+            found.append(
+                (total / sum(len(part) for parts in steps for part in parts), losses(test_set).item() / len(test_set))
+            )
     return numpy.array(found)

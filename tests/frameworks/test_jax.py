@@ -1,5 +1,5 @@
-"""JAX against the oracle: on however many devices, of one process or of several, its steps are those of the same network in PyTorch, to which the
-parts of each batch are shown one after the other."""
+"""JAX against the oracle: on however many devices, of one process or of several, its steps are those of the same
+network in PyTorch, to which the parts of each batch are shown one after the other."""
 
 import argparse
 import socket
@@ -22,7 +22,10 @@ SIZE, EPOCHS, TOTAL, RATE, TEST = 64, 2, 8, 0.01, 9
 def sets(images):
     """A training set of so many images, and a test set."""
     everything = data.load_arrays("digits")[1]
-    return [replace(everything, images=everything.images[part], labels=everything.labels[part]) for part in (slice(images), slice(images, images + TEST))]
+    return [
+        replace(everything, images=everything.images[part], labels=everything.labels[part])
+        for part in (slice(images), slice(images, images + TEST))
+    ]
 
 
 def trained(name, devices, images, *comm):
@@ -30,7 +33,9 @@ def trained(name, devices, images, *comm):
     script, logs = oracle.solution(name, FOLDER), []
     words = ["-e", str(EPOCHS), "-b", str(TOTAL // devices), "--size", str(SIZE), "--lr", str(RATE)]
     args = oracle.options(FOLDER / f"{name}.py", words)
-    script.results = argparse.Namespace(report=lambda args, throughput, images, seconds, log, evaluation: logs.extend(log))
+    script.results = argparse.Namespace(
+        report=lambda args, throughput, images, seconds, log, evaluation: logs.extend(log)
+    )
     script.train(*comm, args, *sets(images))
     return logs
 
@@ -56,9 +61,18 @@ def as_torch(parameters, statistics):
     """The ConvNet with JAX's parameters."""
     model, found = ConvNet(), []
     for block, of_block in zip(parameters["blocks"], statistics):
-        found += [block["kernel"].transpose(3, 2, 0, 1), block["scale"], block["shift"], of_block["mean"], of_block["variance"], 0]
+        found += [
+            block["kernel"].transpose(3, 2, 0, 1),
+            block["scale"],
+            block["shift"],
+            of_block["mean"],
+            of_block["variance"],
+            0,
+        ]
     found += [parameters["dense"]["kernel"].T, parameters["dense"]["bias"]]
-    model.load_state_dict({name: torch.as_tensor(numpy.asarray(one)) for name, one in zip(model.state_dict(), found, strict=True)})
+    model.load_state_dict(
+        {name: torch.as_tensor(numpy.asarray(one)) for name, one in zip(model.state_dict(), found, strict=True)}
+    )
     return model
 
 
@@ -66,7 +80,9 @@ def assert_right(log, parts, images):
     from handson.jax.model import initial
 
     orders = [numpy.random.RandomState([0, epoch]).permutation(images) for epoch in range(EPOCHS)]
-    epochs = [[numpy.split(order[begin : begin + TOTAL], parts) for begin in range(0, images, TOTAL)] for order in orders]
+    epochs = [
+        [numpy.split(order[begin : begin + TOTAL], parts) for begin in range(0, images, TOTAL)] for order in orders
+    ]
     found = numpy.array([[row["main/loss"], row["validation/main/loss"]] for row in log])
     assert found == pytest.approx(oracle.by_torch(as_torch(*initial(0)), epochs, *sets(images), SIZE, RATE), rel=1e-3)
 
@@ -91,7 +107,10 @@ def test_processes_make_the_steps_of_one_big_batch(size):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["-g", "0,1,2,3,4,5,6", "-b", "1"], "-b: batches of 1 for each of 7 devices leave 2 of 1,500 images for the last step"),
+        (
+            ["-g", "0,1,2,3,4,5,6", "-b", "1"],
+            "-b: batches of 1 for each of 7 devices leave 2 of 1,500 images for the last step",
+        ),
         (["-g", "0,8"], "-g: there is no GPU 8; JAX sees those from 0 to 7"),
         (["-g", "0,0"], "-g: JAX has one device for each GPU; name each id once"),
     ],

@@ -1,4 +1,5 @@
-"""Whichever process of a TensorFlow cluster dies: the job ends soon, a sentence names the rank, and no process stays behind."""
+"""Whichever process of a TensorFlow cluster dies: the job ends soon, a sentence names the rank, and no process stays
+behind."""
 
 import os
 import shutil
@@ -13,7 +14,13 @@ from waiting import wait_until
 pytestmark = pytest.mark.slow
 SOON = 30  # seconds, on a busy machine
 PARAMETER_SERVER, MULTI_WORKER = "train_cifar_parameter_server.py", "train_cifar_multi_worker.py"
-ROLES = [(PARAMETER_SERVER, 3, 0), (PARAMETER_SERVER, 3, 1), (PARAMETER_SERVER, 3, 2), (MULTI_WORKER, 2, 0), (MULTI_WORKER, 2, 1)]
+ROLES = [
+    (PARAMETER_SERVER, 3, 0),
+    (PARAMETER_SERVER, 3, 1),
+    (PARAMETER_SERVER, 3, 2),
+    (MULTI_WORKER, 2, 0),
+    (MULTI_WORKER, 2, 1),
+]
 NAMES = ["chief", "ps", "worker of a chief", "worker 0", "worker 1"]
 
 
@@ -21,7 +28,12 @@ NAMES = ["chief", "ps", "worker of a chief", "worker 0", "worker 1"]
 def jobs(tmp_path):
     jobs = Jobs(tmp_path, nodes=1, gpus=4)
     jobs.environment |= {name: os.environ[name] for name in ("HANDSON_FRAMEWORKS",) if name in os.environ}
-    shutil.copytree(SOLUTIONS.parent, jobs.folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("results", "*.o[0-9]*", "__pycache__"))
+    shutil.copytree(
+        SOLUTIONS.parent,
+        jobs.folder,
+        dirs_exist_ok=True,
+        ignore=shutil.ignore_patterns("results", "*.o[0-9]*", "__pycache__"),
+    )
     yield jobs
     jobs.close()
 
@@ -29,7 +41,19 @@ def jobs(tmp_path):
 def submit(jobs, name, ranks, *words):
     select = f"select=1:ngpus={ranks}:mpiprocs={ranks}:ompthreads=1"
     options = " ".join(["--size 32 -b 100 -o out", *words])
-    done = jobs("qsub", "-V", "-l", select, "-j", "oe", "-N", "job", "run_script.sh", SCRIPT=f"tensorflow/{name}", OPTIONS=options)
+    done = jobs(
+        "qsub",
+        "-V",
+        "-l",
+        select,
+        "-j",
+        "oe",
+        "-N",
+        "job",
+        "run_script.sh",
+        SCRIPT=f"tensorflow/{name}",
+        OPTIONS=options,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.split(".")[0]
 
@@ -49,11 +73,19 @@ def rank_process(jobs, name, rank):
 def test_all_processes_end_when_one_is_killed_in_the_midst_of_the_training(name, ranks, victim, jobs):
     number = submit(jobs, name, ranks, "-e 100000")
     spool = jobs.state / "jobs" / number / "spool.o"
-    wait_until(lambda: "\n1 " in spool.read_text() if spool.exists() else jobs.ended(number), lambda: f"the first epoch ends: {spool.read_text()}", 150)
+    wait_until(
+        lambda: "\n1 " in spool.read_text() if spool.exists() else jobs.ended(number),
+        lambda: f"the first epoch ends: {spool.read_text()}",
+        150,
+    )
     assert not jobs.ended(number), jobs.output(number)
     os.kill(rank_process(jobs, name, victim), signal.SIGKILL)
     job = wait_until(lambda: jobs.ended(number), "the job ends", SOON)
     output = jobs.output(number)
-    assert job["Exit_status"] != "0" and f"rank {victim} on " in output and "was killed by SIGKILL; all ranks end" in output
+    assert (
+        job["Exit_status"] != "0"
+        and f"rank {victim} on " in output
+        and "was killed by SIGKILL; all ranks end" in output
+    )
     assert "Traceback" not in output, output
     wait_until(lambda: not [words for words in jobs.processes().values() if name in words], "no process is left", SOON)

@@ -1,4 +1,5 @@
-"""The strategies of several processes against the oracle: 1, 2 and 4 workers make the steps of one process with all images of each step."""
+"""The strategies of several processes against the oracle: 1, 2 and 4 workers make the steps of one process with all
+images of each step."""
 
 import argparse
 import json
@@ -22,7 +23,8 @@ def addresses(number):
 
 
 def multi_worker(workers, index):
-    """What a worker of a MultiWorkerMirroredStrategy has trained, and what `evaluator` finds in 9 images with batches of 4 for each worker."""
+    """What a worker of a MultiWorkerMirroredStrategy has trained, and what `evaluator` finds in 9 images with batches
+    of 4 for each worker."""
     os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}})
     from handson.tensorflow import workers as of_course
 
@@ -66,22 +68,31 @@ def of_one_process(used):
 
 
 def parameter_server(number, epochs):
-    """The losses that the script reports, with a chief, a parameter server and so many workers in one process; and those that are right."""
+    """The losses that the script reports, with a chief, a parameter server and so many workers in one process; and
+    those that are right."""
     from handson.tensorflow import keras, tf
     from handson.tensorflow.model import convnet
+
     from handson.training import data
 
     cluster = {"chief": addresses(1), "ps": addresses(1), "worker": addresses(number)}
     settings = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=4)
     tasks = [("ps", 0), *(("worker", index) for index in range(number))]
-    servers = [tf.distribute.Server(cluster, job_name=role, task_index=index, protocol="grpc", config=settings) for role, index in tasks]
-    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(tf.train.ClusterSpec(cluster), task_type="chief", task_id=0, rpc_layer="grpc")
+    servers = [
+        tf.distribute.Server(cluster, job_name=role, task_index=index, protocol="grpc", config=settings)
+        for role, index in tasks
+    ]
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec(cluster), task_type="chief", task_id=0, rpc_layer="grpc"
+    )
     script = oracle.solution("train_cifar_parameter_server")
     everything = data.load_arrays("digits")[1]  # the smaller of the two sets
     words = ["-e", str(epochs), "-b", str(len(everything)), "--size", "32", "--lr", str(oracle.RATE)]
     args = oracle.options(oracle.SOLUTIONS / "train_cifar_parameter_server.py", words)
     losses = []
-    script.results = argparse.Namespace(report=lambda args, throughput, images, seconds, log, evaluation: losses.extend(row["main/loss"] for row in log))
+    script.results = argparse.Namespace(
+        report=lambda args, throughput, images, seconds, log, evaluation: losses.extend(row["main/loss"] for row in log)
+    )
     script.train(tf.distribute.ParameterServerStrategy(resolver), args, everything, everything)
     assert len(servers) == number + 1
 
@@ -94,7 +105,9 @@ def parameter_server(number, epochs):
 
 @pytest.mark.parametrize("number", [1, 2, 4])
 def test_workers_of_a_parameter_server_make_the_steps_of_one_process_where_one_waits_for_the_other(number):
-    """With all images in a batch an epoch is a step, which the chief waits for. Otherwise workers don't wait: what they then compute is not defined."""
+    """With all images in a batch an epoch is a step, which the chief waits for. Otherwise workers don't wait: what they
+    then compute is not defined."""
     [(losses, right)] = together(parameter_server, (number, 4))
-    assert losses == pytest.approx(right, rel=1e-3)  # steps amplify rounding: where threads added up in another order, the third loss differed by 2e-4
+    # steps amplify rounding: where threads added up in another order, the third loss differed by 2e-4
+    assert losses == pytest.approx(right, rel=1e-3)
     assert right[-1] < 0.9 * right[0]

@@ -1,5 +1,6 @@
-"""The notebook 07_frameworks runs from top to bottom as a student has it: each system leaves a result, they stand in one table, and Lightning and
-Accelerate compute what DistributedDataParallel does. Nobody sees what the systems print by themselves."""
+"""The notebook 07_frameworks runs from top to bottom as a student has it: each system leaves a result, they stand in
+one table, and Lightning and Accelerate compute what DistributedDataParallel does. Nobody sees what the systems print by
+themselves."""
 
 import os
 import re
@@ -20,7 +21,10 @@ from handson.training import results
 
 NOTEBOOK = "07_frameworks"
 DDP = ROOT / "solutions/03_multi_node/pytorch/train_cifar_multi_node.py"
-NOISE = re.compile(r"^[WIEF]\d{4} |warning[^s]|deprecat|tf-trt|onednn|rank_zero|💡|FutureWarning|not recommended", re.IGNORECASE | re.MULTILINE)
+NOISE = re.compile(
+    r"^[WIEF]\d{4} |warning[^s]|deprecat|tf-trt|onednn|rank_zero|💡|FutureWarning|not recommended",
+    re.IGNORECASE | re.MULTILINE,
+)
 pytestmark = pytest.mark.slow
 
 
@@ -46,7 +50,9 @@ def ran(course):
     import nbclient
 
     notebook = jupytext.reads(smaller((ROOT / f"solutions/{NOTEBOOK}/{NOTEBOOK}.py").read_text()), fmt="py:percent")
-    return nbclient.NotebookClient(notebook, timeout=500, kernel_name="python3", resources={"metadata": {"path": course / "notebooks"}}).execute()
+    return nbclient.NotebookClient(
+        notebook, timeout=500, kernel_name="python3", resources={"metadata": {"path": course / "notebooks"}}
+    ).execute()
 
 
 @pytest.fixture(scope="module")
@@ -60,21 +66,35 @@ def outputs(notebook, kind):
 
 
 def test_all_gaps_filled_earn_full_marks_and_figures_are_shown(ran):
-    table = "".join(output.data.get("text/html", "") for output in outputs(ran, "display_data") + outputs(ran, "execute_result"))
+    table = "".join(
+        output.data.get("text/html", "") for output in outputs(ran, "display_data") + outputs(ran, "execute_result")
+    )
     assert "✓ passed" in table and "✗" not in table and "– not" not in table
     shown = [output for output in outputs(ran, "execute_result") if "image/png" in output.data]
     assert len(shown) >= 2 and all(output.metadata["image/png"]["alt"].endswith(".") for output in shown)
 
 
 def test_no_noise_of_the_libraries_reaches_a_student(ran):
-    lines = [line for output in outputs(ran, "stream") for line in output.text.splitlines() if not line.startswith("Warning: ")]  # the course's own begin so
+    # the course's own begin so
+    lines = [
+        line
+        for output in outputs(ran, "stream")
+        for line in output.text.splitlines()
+        if not line.startswith("Warning: ")
+    ]
     assert [line for line in lines if NOISE.search(line)] == []
 
 
 def test_all_runs_stand_in_one_table_with_their_first_step_apart(found):
     rows = compare.table(found)
     assert len({row.conditions for row in rows}) == 1
-    wanted = {("tensorflow", "mirrored", 2), ("tensorflow", "multi_worker", 2), ("tensorflow", "single_gpu", 1), ("lightning", "lightning", 2), ("accelerate", "accelerate", 2)}
+    wanted = {
+        ("tensorflow", "mirrored", 2),
+        ("tensorflow", "multi_worker", 2),
+        ("tensorflow", "single_gpu", 1),
+        ("lightning", "lightning", 2),
+        ("accelerate", "accelerate", 2),
+    }
     assert {(row.track, row.name, row.workers) for row in rows} >= wanted
     assert all(row.speedup for row in rows if row.track == "tensorflow")
     assert all(run.log[0]["first_step"] > 0 for run in found if run.track in ("tensorflow", "lightning"))
@@ -82,10 +102,19 @@ def test_all_runs_stand_in_one_table_with_their_first_step_apart(found):
 
 
 def test_lightning_and_accelerate_compute_what_ddp_computes(found, tmp_path):
-    """The same shards, batches and steps: equal evaluations, to rounding. "main/loss" is of rank 0 in one system, of all ranks in another."""
+    """The same shards, batches and steps: equal evaluations, to rounding. "main/loss" is of rank 0 in one system, of
+    all ranks in another."""
     run = next(run for run in found if run.track == "accelerate")
     words = ["-e", run.epochs, "--size", run.size, "-b", run.batchsize, "--lr", run.lr, "-o", tmp_path]
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(DDP), *map(str, words)]
+    torchrun = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node=2",
+        str(DDP),
+        *map(str, words),
+    ]
     done = subprocess.run(torchrun, capture_output=True, text=True, timeout=500, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     ddp = results.read(tmp_path)
@@ -99,5 +128,7 @@ def test_lightning_and_accelerate_compute_what_ddp_computes(found, tmp_path):
 
 def test_without_the_second_environment_a_script_says_so_in_a_sentence(tmp_path):
     command = [sys.executable, ROOT / "solutions/07_frameworks/tensorflow/train_cifar_single_gpu.py", "-o", tmp_path]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=os.environ | {"HANDSON_FRAMEWORKS": os.devnull})
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=100, env=os.environ | {"HANDSON_FRAMEWORKS": os.devnull}
+    )
     assert done.returncode != 0 and "type `make frameworks`" in done.stderr and len(done.stderr.splitlines()) == 1

@@ -1,11 +1,12 @@
-"""TensorFlow against the oracle: however many replicas there are, k steps are those of one big batch. And where Keras's `fit` differs by definition."""
+"""TensorFlow against the oracle: however many replicas there are, k steps are those of one big batch. And where Keras's
+`fit` differs by definition."""
 
 import subprocess
 import sys
 
 import numpy
 import pytest
-from oracle import SHAPE, SIZE, by_hand, cut, images, loop, network, optimizer, weights
+from oracle import by_hand, cut, images, loop, network, optimizer, weights
 
 pytestmark = pytest.mark.slow
 
@@ -21,11 +22,13 @@ def by_fit(strategy, of_all, labels, batch):
 
 
 def test_the_network_is_that_of_the_pytorch_track(strategies):
-    """With the same weights it gives the same scores, in training and in evaluation: padding, pooling and the constants of batch normalisation."""
+    """With the same weights it gives the same scores, in training and in evaluation: padding, pooling and the constants
+    of batch normalisation."""
+    from handson.tensorflow.model import convnet
+
     import torch
 
     from handson.pytorch.model import ConvNet
-    from handson.tensorflow.model import convnet
     from handson.training.data import enlarge
 
     torch.manual_seed(0)
@@ -34,7 +37,17 @@ def test_the_network_is_that_of_the_pytorch_track(strategies):
         for block, number in zip(range(4), (1, 4, 7, 10)):
             convolution, normalisation = theirs[block][0], theirs[block][1]
             ours.layers[number].set_weights([convolution.weight.detach().numpy().transpose(2, 3, 1, 0)])
-            ours.layers[number + 1].set_weights([one.detach().numpy() for one in (normalisation.weight, normalisation.bias, normalisation.running_mean, normalisation.running_var)])
+            ours.layers[number + 1].set_weights(
+                [
+                    one.detach().numpy()
+                    for one in (
+                        normalisation.weight,
+                        normalisation.bias,
+                        normalisation.running_mean,
+                        normalisation.running_var,
+                    )
+                ]
+            )
         ours.layers[-1].set_weights([theirs[-1].weight.detach().numpy().T, theirs[-1].bias.detach().numpy()])
         images = torch.rand(6, 1, 28, 28)
         for training in (True, False):
@@ -61,7 +74,8 @@ def test_fit_under_a_mirrored_strategy_makes_the_steps_of_one_big_batch(replicas
 
 
 def test_fit_gives_images_of_a_short_batch_unequal_weights(strategies):
-    """A last batch of 3 images leaves 2 on one replica and 1 on the other: each replica counts the same. The notebook says so."""
+    """A last batch of 3 images leaves 2 on one replica and 1 on the other: each replica counts the same. The notebook
+    says so."""
 
     def weigh(labels):
         parts = [-(-len(labels) // 2), len(labels) // 2]
@@ -84,5 +98,10 @@ def test_the_students_loop_makes_the_steps_of_one_big_batch_also_where_it_is_sho
 
 
 def test_nothing_is_printed_by_the_import():
-    done = subprocess.run([sys.executable, "-c", "from handson.tensorflow import keras, tf; tf.constant(1)"], capture_output=True, text=True, timeout=500)
+    done = subprocess.run(
+        [sys.executable, "-c", "from handson.tensorflow import keras, tf; tf.constant(1)"],
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -25,7 +25,9 @@ def config(workers, index, role="worker"):
 
 def copied(folder):
     """The scripts in a folder of their own; the names of folders are in a result."""
-    return shutil.copytree(SOLUTIONS, folder / "07_frameworks/tensorflow", ignore=shutil.ignore_patterns("__pycache__", "results"))
+    return shutil.copytree(
+        SOLUTIONS, folder / "07_frameworks/tensorflow", ignore=shutil.ignore_patterns("__pycache__", "results")
+    )
 
 
 def assert_one_sentence(script, words):
@@ -63,8 +65,12 @@ def test_a_port_in_use_is_named_and_what_chooses_others(tmp_path):
     with socket.create_server(("", 0)) as other:
         (tmp_path / "nodes").write_text("localhost\n")
         port = str(other.getsockname()[1])
-        script = Script(SOLUTIONS / MULTI_WORKER, tmp_path, *WORDS, PBS_NODEFILE=str(tmp_path / "nodes"), MASTER_PORT=port)
-        assert_one_sentence(script, f"port {port} of localhost, which TF_CONFIG gives worker 0, .* MASTER_PORT chooses others")
+        script = Script(
+            SOLUTIONS / MULTI_WORKER, tmp_path, *WORDS, PBS_NODEFILE=str(tmp_path / "nodes"), MASTER_PORT=port
+        )
+        assert_one_sentence(
+            script, f"port {port} of localhost, which TF_CONFIG gives worker 0, .* MASTER_PORT chooses others"
+        )
 
 
 def test_two_workers_with_one_index_are_named(tmp_path):
@@ -95,4 +101,6 @@ def test_a_model_made_outside_of_the_scope_is_named(place, tmp_path):
     assert changed.read_text() != text
     (tmp_path / "nodes").write_text("localhost\n")
     given = {"PBS_NODEFILE": str(tmp_path / "nodes"), "MASTER_PORT": str(free_port())}
-    assert_one_sentence(Script(scripts / name, tmp_path, *WORDS, **given), "make it inside `with strategy.scope\\(\\):`")
+    assert_one_sentence(
+        Script(scripts / name, tmp_path, *WORDS, **given), "make it inside `with strategy.scope\\(\\):`"
+    )

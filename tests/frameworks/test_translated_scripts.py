@@ -1,4 +1,5 @@
-"""The scripts of Lightning and Accelerate against the oracle: 1, 2 and 4 workers make the steps of one process with all images of each step."""
+"""The scripts of Lightning and Accelerate against the oracle: 1, 2 and 4 workers make the steps of one process with all
+images of each step."""
 
 import shutil
 import socket
@@ -25,7 +26,11 @@ def few(tmp_path_factory):
     """A data set of 27 images, so that the ranks' parts are of unequal length."""
     path, everything = tmp_path_factory.mktemp("few") / "few.npz", numpy.load(data.EMBEDDED / "digits.npz")
     numbers = {"train": IMAGES, "test": TEST}
-    cut = {f"{part}_{what}": everything[f"{part}_{what}"][:number] for part, number in numbers.items() for what in ("images", "labels")}
+    cut = {
+        f"{part}_{what}": everything[f"{part}_{what}"][:number]
+        for part, number in numbers.items()
+        for what in ("images", "labels")
+    }
     numpy.savez(path, classes=everything["classes"], maximum=everything["maximum"], **cut)
     return path
 
@@ -45,12 +50,38 @@ def steps_of(workers):
 @pytest.mark.parametrize("workers", [1, 2, 4])
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.parent.name)
 def test_workers_make_the_steps_of_one_big_batch(path, workers, few, tmp_path):
-    """Started as torchrun starts them. With another scale of the loss, another sampler, or a mean of the ranks' means, the evaluations differ."""
+    """Started as torchrun starts them. With another scale of the loss, another sampler, or a mean of the ranks' means,
+    the evaluations differ."""
     with socket.create_server(("127.0.0.1", 0)) as one:
         port = one.getsockname()[1]
-    words = ["-e", EPOCHS, "-b", BATCH, "--size", SIZE, "--lr", RATE, "--dataset", few, "-o", tmp_path / "out", "-g", ",".join(map(str, range(workers)))]
-    job = {"WORLD_SIZE": workers, "LOCAL_WORLD_SIZE": workers, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "test", "GROUP_RANK": 0}
-    given = [{name: str(value) for name, value in (job | {"RANK": rank, "LOCAL_RANK": rank}).items()} for rank in range(workers)]
+    words = [
+        "-e",
+        EPOCHS,
+        "-b",
+        BATCH,
+        "--size",
+        SIZE,
+        "--lr",
+        RATE,
+        "--dataset",
+        few,
+        "-o",
+        tmp_path / "out",
+        "-g",
+        ",".join(map(str, range(workers))),
+    ]
+    job = {
+        "WORLD_SIZE": workers,
+        "LOCAL_WORLD_SIZE": workers,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+        "TORCHELASTIC_RUN_ID": "test",
+        "GROUP_RANK": 0,
+    }
+    given = [
+        {name: str(value) for name, value in (job | {"RANK": rank, "LOCAL_RANK": rank}).items()}
+        for rank in range(workers)
+    ]
     ranks = [Script(path, tmp_path / str(rank), *words, **given[rank]) for rank in range(workers)]
     for rank in ranks:
         assert rank.ended().status == 0, rank.errors

@@ -5,7 +5,7 @@ import os
 import numpy
 from mpi4py import MPI
 
-from grader.probes.chainer import flat, network
+from grader.probes.chainer_scripts import flat, network
 from grader.probes.communicator import join
 
 

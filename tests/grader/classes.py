@@ -7,11 +7,28 @@ from grader.verdict import FAILED, GRADER_FAULT, NOT_ATTEMPTED, PASSED, Verdict
 
 
 def handed_in(student="jane", number="", **fields):
-    values = {"attempt": 1, "time": 1_790_000_000.0, "late": False, "path": None, "digest": "d", "problems": (), "refused": None} | fields
+    values = {
+        "attempt": 1,
+        "time": 1_790_000_000.0,
+        "late": False,
+        "path": None,
+        "digest": "d",
+        "problems": (),
+        "refused": None,
+    } | fields
     return Submission(f"{student}_{number}" if number else student, student, number, **values)
 
 
-def said(gap="step", points=2.0, max_points=2.0, status=None, unit="multi_gpu", track="pytorch", check="equal gradients", **fields):
+def said(
+    gap="step",
+    points=2.0,
+    max_points=2.0,
+    status=None,
+    unit="multi_gpu",
+    track="pytorch",
+    check="equal gradients",
+    **fields,
+):
     status = status or (GRADER_FAULT if points is None else PASSED if points == max_points else FAILED)
     return Verdict(unit, track, gap, check, status, points, max_points, **fields)
 
@@ -27,8 +44,23 @@ def store(book, submission, verdicts):
         book.store(submission, unit, [verdict for verdict in verdicts if verdict.unit == unit], "1")
 
 
-RESULTS = {"score": float, "execution_time": float, "output": str, "output_format": {"text"}, "visibility": {"visible"}, "tests": list}
-TEST = {"score": float, "max_score": float, "name": str, "output": str, "output_format": {"text"}, "visibility": {"visible"}, "status": {"passed", "failed"}}
+RESULTS = {
+    "score": float,
+    "execution_time": float,
+    "output": str,
+    "output_format": {"text"},
+    "visibility": {"visible"},
+    "tests": list,
+}
+TEST = {
+    "score": float,
+    "max_score": float,
+    "name": str,
+    "output": str,
+    "output_format": {"text"},
+    "visibility": {"visible"},
+    "status": {"passed", "failed"},
+}
 
 
 def gradescopes(text):
@@ -37,5 +69,9 @@ def gradescopes(text):
     for fields, thing in [(RESULTS, results), *((TEST, test) for test in results["tests"])]:
         for name, value in thing.items():
             allowed = fields[name]
-            assert value in allowed if isinstance(allowed, set) else isinstance(value, (int, float) if allowed is float else allowed), name
+            assert (
+                value in allowed
+                if isinstance(allowed, set)
+                else isinstance(value, (int, float) if allowed is float else allowed)
+            ), name
     return results

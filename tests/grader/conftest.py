@@ -6,13 +6,13 @@ import shutil
 import loaded as libraries
 import pytest
 
-from grader.box.forkserver import Forked
 from grader.exercises import ROOT
 from grader.instructors.bundle import bundle
 from grader.instructors.gradebook import Gradebook
 from grader.instructors.known_answers import servers
 from grader.instructors.release import build
 from grader.probes import FOR_SCRIPTS, loaded_for
+from grader.sandbox.forkserver import Forked
 
 
 @pytest.fixture(scope="session", autouse=True)

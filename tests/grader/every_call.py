@@ -1,4 +1,5 @@
-"""Tries every function of the course's packages as the answer to every gap of a script: called with what has its parameters' names there.
+"""Tries every function of the course's packages as the answer to every gap of a script: called with what has its
+parameters' names there.
 
 `make bench ARGS=calls` tries all of them, test_no_answers.py those that scripts call.
 """
@@ -15,12 +16,16 @@ from grader.instructors.known_answers import solved
 from grader.verdict import PASSED
 
 ROOT = Path(__file__).resolve().parents[2]
-TRACKS = {folder.parent.name for folder in ROOT.glob("handson/*/model.py")}  # rooms of one library each: scripts of another track don't have it
+# rooms of one library each: scripts of another track don't have it
+TRACKS = {folder.parent.name for folder in ROOT.glob("handson/*/model.py")}
 FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 FOUND = {  # (gap, function) -> why it is there. A student who finds these has read what later scripts do
-    ("optimizer", "handson.pytorch.steps.sgd"): "scripts of later units, whose lesson is another one, make their optimizer with it",
-    ("device", "handson.pytorch.compared_methods.device"): "scripts of 05_communication choose their GPU with it",
-    ("device", "handson.chainer.compared_methods.device"): "scripts of 05_communication choose their GPU with it",
+    (
+        "optimizer",
+        "handson.pytorch.profiling_helpers.sgd",
+    ): "scripts of later units, whose lesson is another one, make their optimizer with it",
+    ("device", "handson.pytorch.pytorch_method_runs.device"): "scripts of 05_communication choose their GPU with it",
+    ("device", "handson.chainer.chainer_method_runs.device"): "scripts of 05_communication choose their GPU with it",
 }
 
 
@@ -37,14 +42,22 @@ class Answer:
     def passes(self, server):
         """Whether a student's own check passes it."""
         source = judging._source(self.check, self.part, solved(self.part.file, **{self.check.gap: self.code}))
-        found, _ = judging._apply(self.check, judging._cases(self.unit, self.check, (), 1), source, server, work.readable())
+        found, _ = judging._apply(
+            self.check, judging._cases(self.unit, self.check, (), 1), source, server, work.readable()
+        )
         return all(status == PASSED for status, _, _ in found)
 
 
 def functions():
-    """{name with its module: ([parameters without a default], {those that go by name only})} of what students receive."""
+    """{name with its module: ([parameters without a default], {those that go by name only})} of what students
+    receive."""
     found = {}
-    for path in sorted(path for package in ("handson", "grader") for path in (ROOT / package).rglob("*.py") if "instructors" not in path.parts):
+    for path in sorted(
+        path
+        for package in ("handson", "grader")
+        for path in (ROOT / package).rglob("*.py")
+        if "instructors" not in path.parts
+    ):
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, FUNCTION):
@@ -97,7 +110,11 @@ def _names(text, gap):
     lines = text.splitlines()
     begin = next(number for number, line in enumerate(lines, 1) if f"### BEGIN SOLUTION {gap}:" in line)
     found = set()
-    for function in [node for node in ast.walk(ast.parse(text)) if isinstance(node, FUNCTION) and node.lineno <= begin <= node.end_lineno]:
+    for function in [
+        node
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, FUNCTION) and node.lineno <= begin <= node.end_lineno
+    ]:
         found |= {one.arg for one in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
         stored = [node for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
         found |= {node.id for node in stored if node.lineno < begin}
@@ -105,7 +122,8 @@ def _names(text, gap):
 
 
 def _forms(code):
-    """What a call can stand in, with {} in its place: the solution returns it, assigns all of its names or the last ones, or does it."""
+    """What a call can stand in, with {} in its place: the solution returns it, assigns all of its names or the last
+    ones, or does it."""
     body = ast.parse(f"def gap():\n{textwrap.indent(code, '    ')}").body[0].body
     if isinstance(body[-1], ast.Return):
         return ["return {}"]

@@ -1,7 +1,8 @@
 """Tries every function and constant of a course's packages as the answer to the functions in notebooks.
 
-tests/grader/test_no_answers.py copies this file into an unpacked bundle and runs it there: what it imports as grader and handson is the
-bundle's. Functions are called nowhere but in a sandbox, some of them in each process. Usage: python every_function.py SEED FILE.json
+tests/grader/test_no_answers.py copies this file into an unpacked bundle and runs it there: what it imports as grader
+and handson is the bundle's. Functions are called nowhere but in a sandbox, some of them in each process. Usage: python
+every_function.py SEED FILE.json
 """
 
 import contextlib
@@ -44,8 +45,8 @@ def modules():
 
 
 def everything():
-    """(functions by name, [constants], {module: why it can't be imported}) of all modules: module-level ones, methods as functions, and
-    what stands in containers, fields, closures and defaults of these."""
+    """(functions by name, [constants], {module: why it can't be imported}) of all modules: module-level ones, methods
+    as functions, and what stands in containers, fields, closures and defaults of these."""
     functions, constants, failed, seen = {}, {}, {}, set()
 
     def visit(name, thing, depth):
@@ -106,25 +107,38 @@ def everything():
 def found(rank, ranks, calls):
     """What the packages give in the box. calls: {gap: encoded arguments of each call}.
 
-    Returns {"values": {gap: [[function, its value for each call], ...]}, "constants": [[name, value], ...], "failed": modules that can't be
-    imported, "functions": how many there are, "tried": how many take as many arguments as one of the gaps has}.
+    Returns {"values": {gap: [[function, its value for each call], ...]}, "constants": [[name, value], ...], "failed":
+    modules that can't be imported, "functions": how many there are, "tried": how many take as many arguments as one of
+    the gaps has}.
     """
-    assert Path("/etc/passwd").read_text().startswith("student:"), "only in a sandbox: all functions are called, also those that write and delete"
+    assert Path("/etc/passwd").read_text().startswith("student:"), (
+        "only in a sandbox: all functions are called, also those that write and delete"
+    )
     functions, constants, failed = everything()
     first = {gap: _decoded(of_gap[0]) for gap, of_gap in calls.items()}
     works = [(name, _forms(function, first)) for name, function in functions.items()]
     works = [(name, forms) for name, forms in works if forms]
     groups = [works[begin : begin + TOGETHER] for begin in range(0, len(works), TOGETHER)]
     values, unfinished = _tried(groups, functions, calls, FUNCTION)
-    one_by_one = [[(name, [form]) for form in forms] for name, forms in works if name in unfinished]  # what ended the process gives nothing
+    # what ended the process gives nothing
+    one_by_one = [[(name, [form]) for form in forms] for name, forms in works if name in unfinished]
     for gap, more in _tried(one_by_one, functions, calls, GAP)[0].items():
         values[gap] += more
-    constants = [[name, plain] for name, plain in ((name, _plain(value)) for name, value in constants) if plain is not None]
-    return {"values": values, "constants": constants, "failed": failed, "functions": len(functions), "tried": len(works)}
+    constants = [
+        [name, plain] for name, plain in ((name, _plain(value)) for name, value in constants) if plain is not None
+    ]
+    return {
+        "values": values,
+        "constants": constants,
+        "failed": failed,
+        "functions": len(functions),
+        "tried": len(works),
+    }
 
 
 def _forms(function, first):
-    """[(gap, way)]: the gaps whose arguments a function takes, by position or by keyword. first: {gap: arguments of its first call}."""
+    """[(gap, way)]: the gaps whose arguments a function takes, by position or by keyword. first: {gap: arguments of its
+    first call}."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -144,10 +158,11 @@ def _ways(signature, names):
 
 
 def _tried(groups, functions, calls, seconds):
-    """({gap: [[function, values], ...]}, the functions that didn't come to their end) of groups [(function's name, its forms), ...].
+    """({gap: [[function, values], ...]}, the functions that didn't come to their end) of groups [(function's name, its
+    forms), ...].
 
-    A group is tried in one process, from its end on. If a function ends the process, takes more than `seconds`, or spoils the process for
-    the next one, the others go on in a new one.
+    A group is tried in one process, from its end on. If a function ends the process, takes more than `seconds`, or
+    spoils the process for the next one, the others go on in a new one.
     """
     values, unfinished, waiting, running = {gap: [] for gap in calls}, set(), list(groups), {}
     while waiting or running:
@@ -171,7 +186,8 @@ def _tried(groups, functions, calls, seconds):
                 os.waitpid(pid, 0)
                 for gap, name, answers in (line for line in told if len(line) == 3):
                     values[gap].append([name, answers])
-                sound = [line[1] for line in told if len(line) == 2]  # of those tried: whether the next one can be tried there
+                # of those tried: whether the next one can be tried there
+                sound = [line[1] for line in told if len(line) == 2]
                 left = group[: len(group) - len(sound)]
                 if left and all(sound):
                     unfinished.add(left.pop()[0])
@@ -183,7 +199,9 @@ def _line(line, group):
     try:
         return json.loads(line)
     except ValueError:
-        raise ValueError(f"one of {', '.join(name for name, _ in group)} has written {line[:100]!r} where results are told") from None
+        raise ValueError(
+            f"one of {', '.join(name for name, _ in group)} has written {line[:100]!r} where results are told"
+        ) from None
 
 
 def _sign(calls):
@@ -191,14 +209,21 @@ def _sign(calls):
     import torch  # here, since the box has loaded it
 
     numbers = numpy.random.default_rng(0).random((3, 4))
-    computed = [numbers.mean(axis=1).tolist(), torch.from_numpy(numbers).sum().item(), sum([1, 2.5]), max(2, 3), sorted({3, 1})]
+    computed = [
+        numbers.mean(axis=1).tolist(),
+        torch.from_numpy(numbers).sum().item(),
+        sum([1, 2.5]),
+        max(2, 3),
+        sorted({3, 1}),
+    ]
     return repr([computed, len(os.listdir(COURSE)), _decoded(next(iter(calls.values()))[0])])
 
 
 def _begin(functions, group, calls):
     """Call the functions of a group in a process of its own: (where it tells what they return, the process).
 
-    It tells [gap, function, answers], and [function, whether the process is as before] when all forms of one have been tried.
+    It tells [gap, function, answers], and [function, whether the process is as before] when all forms of one have been
+    tried.
     """
     sign = _sign(calls)
     reading, writing = os.pipe()
@@ -213,15 +238,19 @@ def _begin(functions, group, calls):
             os.dup2(nothing, stream)
         signal.signal(signal.SIGALRM, _late)
         pid_here = os.getpid()
-        end, os.kill = os.kill, lambda process, number: None  # small numbers, as calls have them, are those of the processes that try the functions
-        sys.modules["mpi4py"] = None  # MPI has nothing to join here, and would end this process, a quarter of a second later
-        sys.modules["torch.distributed"].init_process_group = None  # a fifth of the time went into groups of one rank, and waiting for others
+        # small numbers, as calls have them, are those of the processes that try the functions
+        end, os.kill = os.kill, lambda process, number: None
+        # MPI has nothing to join here, and would end this process, a quarter of a second later
+        sys.modules["mpi4py"] = None
+        # a fifth of the time went into groups of one rank, and waiting for others
+        sys.modules["torch.distributed"].init_process_group = None
         for name, forms in reversed(group):
             late.clear()
             for gap, way in forms:
                 with contextlib.suppress(BaseException):
                     answers = [_called(functions[name], _decoded(call), way) for call in calls[gap]]
-                    if answers and None not in answers and os.getpid() == pid_here:  # two processes that write would mix their lines
+                    # two processes that write would mix their lines
+                    if answers and None not in answers and os.getpid() == pid_here:
                         os.write(writing, json.dumps([gap, name, answers]).encode() + b"\n")
                 signal.setitimer(signal.ITIMER_REAL, 0)
                 _end_children(end)
@@ -238,7 +267,8 @@ def _begin(functions, group, calls):
 
 
 def _end_children(end):
-    """End processes that a function has started: they would load PyTorch, only to find that nobody waits for them. end: os.kill."""
+    """End processes that a function has started: they would load PyTorch, only to find that nobody waits for them. end:
+    os.kill."""
     for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
         with contextlib.suppress(OSError):
             end(int(pid), signal.SIGKILL)
@@ -283,13 +313,15 @@ def main(seed):
     """Run `found` in a sandbox, and have the bundle's own judges say which values are right: what `found` gives, and
     {"right": [[unit, gap, the name of a function or constant], ...]}."""
     from grader import course, sandbox
-    from grader.box import Server
     from grader.checks import criteria, notebook_functions
+    from grader.sandbox import Server
 
     assert Path(course.__file__).is_relative_to(COURSE)
     gaps = {}
     for unit, parts in course.UNITS.items():
-        for check in [check for part in parts for check in part.checks if check.probe == "grader.probes.notebooks:value"]:
+        for check in [
+            check for part in parts for check in part.checks if check.probe == "grader.probes.notebooks:value"
+        ]:
             case = {"unit": unit, "seed": seed} | check.cases[0]
             gaps[f"{unit} {check.gap}"] = check.criteria[0], case | check.given(case)
     server = Server(("grader.probes.libraries", "matplotlib.pyplot"))
@@ -303,7 +335,8 @@ def main(seed):
         raise SystemExit(f"{rank.status}: {rank.message} {rank.output[-2000:]}")
     seen, right = rank.observations, []
     for gap, (criterion, case) in gaps.items():
-        first = notebook_functions.calls(case)[0].right  # a judge says in a sentence what is wrong: a millisecond, and there are 100,000
+        # a judge says in a sentence what is wrong: a millisecond, and there are 100,000
+        first = notebook_functions.calls(case)[0].right
         constant = [[name, [value] * len(case["calls"])] for name, value in seen["constants"]]
         for name, values in seen["values"][gap] + constant:
             with contextlib.suppress(Exception):  # what can't be judged is no answer

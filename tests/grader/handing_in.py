@@ -14,7 +14,8 @@ def hand_in(folder, student, unit, texts):
 
 
 def small_class(folder, unit="single_gpu"):
-    """ann has the solution, bob has done nothing, and others have a mutant each; all in the PyTorch track. Returns how many there are."""
+    """ann has the solution, bob has done nothing, and others have a mutant each; all in the PyTorch track. Returns how
+    many there are."""
     place = next(place for place, part in enumerate(UNITS[unit]) if part.track == "pytorch")
     part = UNITS[unit][place]
     hand_in(folder, "ann", unit, {place: solved(part.file)})

@@ -1,9 +1,10 @@
-"""Judges each known answer under many seeds: a verdict that depends on the seed is luck, and a mistake in the choice of cases."""
+"""Judges each known answer under many seeds: a verdict that depends on the seed is luck, and a mistake in the choice of
+cases."""
 
 from itertools import combinations, product
 from unittest import mock
 
-from grader import judging, observing
+from grader import judging, run_probes
 from grader.checks.notebook_functions import same
 from grader.course import UNITS
 from grader.instructors import hidden
@@ -24,8 +25,11 @@ def entries():
 
 
 def alike(seeds, units=UNITS):
-    """(unit, gap, a typical mistake, another one or "right") of those that have the same values in all calls under one of the seeds."""
-    functions = [(unit, gap, answer) for unit in units for gap, answer in answers(unit).items() if isinstance(answer, Function)]
+    """(unit, gap, a typical mistake, another one or "right") of those that have the same values in all calls under one
+    of the seeds."""
+    functions = [
+        (unit, gap, answer) for unit in units for gap, answer in answers(unit).items() if isinstance(answer, Function)
+    ]
     for (unit, gap, answer), seed in product(functions, seeds):
         found = [{"right": call.right} | call.mistakes for call in answer.calls(seed)]
         for one, other in combinations(found[0], 2):
@@ -34,7 +38,8 @@ def alike(seeds, units=UNITS):
 
 
 def unexpected(unit, part, check, entry, wrong, seeds, server):
-    """{what an instructor would see in place of what is known of this answer: the first seed under which that is so}."""
+    """{what an instructor would see in place of what is known of this answer: the first seed under which that is
+    so}."""
     found, seeds = {}, list(seeds)
     text = solved(part.file, **{entry["gap"]: entry["code"]})
     source = judging._source(check, part, text)
@@ -42,12 +47,15 @@ def unexpected(unit, part, check, entry, wrong, seeds, server):
     count = max(1, (TOGETHER_WHOLE if check.whole else TOGETHER) // (len(check.cases) + len(added)))
     for first in range(0, len(seeds), count):
         cases = {seed: judging._cases(unit, check, added, seed) for seed in seeds[first : first + count]}
-        with mock.patch.object(observing, "LIMITS", LIMITS):
-            seen, bad = observing.alone(check, [case for of_seed in cases.values() for case in of_seed], source[0], server, None)
-        if bad:  # it raises, or never ends: if that depends on the seed, the first one and this one have different verdicts
+        with mock.patch.object(run_probes, "LIMITS", LIMITS):
+            seen, bad = run_probes.alone(
+                check, [case for of_seed in cases.values() for case in of_seed], source[0], server, None
+            )
+        # it raises, or never ends: if that depends on the seed, the first one and this one have different verdicts
+        if bad:
             cases = {seed: cases[seed] for seed in dict.fromkeys((seeds[0], bad[0]["seed"])) if seed in cases}
         else:
-            observing.expected(check, [case for case, _, _ in seen], server)  # of all seeds at once
+            run_probes.expected(check, [case for case, _, _ in seen], server)  # of all seeds at once
         for seed, of_seed in cases.items():
             shared = None if bad else ([one for one in seen if one[0]["seed"] == seed], None)
             verdicts, odd = judging._apply(check, of_seed, source, server, None, shared)

@@ -1,5 +1,5 @@
-"""The libraries that scripts need, loaded once for all tests: a process has them and forks servers, as one does for the engines of a grader. To
-load them is half of the CPU time in which a small class is graded.
+"""The libraries that scripts need, loaded once for all tests: a process has them and forks servers, as one does for the
+engines of a grader. To load them is half of the CPU time in which a small class is graded.
 
 Usage: `python tests/grader/loaded.py FOLDER grade ...`, which is `python -m grader grade ...` with such servers.
 """
@@ -13,16 +13,17 @@ from types import SimpleNamespace
 
 import psutil
 
-from grader.box import forkserver
-from grader.instructors.grade import cluster, speed
+from grader.instructors.grade import ipp_cluster, speed
 from grader.probes import FOR_SCRIPTS
+from grader.sandbox import forkserver
 
 LIBRARIES = (*FOR_SCRIPTS, "tests.grader.misbehaving")
 
 
 @contextmanager
 def in_folder(folder):
-    """In a `with`: a process forks servers for all that can open `folder`. Of several processes of pytest, the first one here starts it."""
+    """In a `with`: a process forks servers for all that can open `folder`. Of several processes of pytest, the first
+    one here starts it."""
     with open(folder / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if (folder / LIBRARIES[-1]).exists():
@@ -45,7 +46,8 @@ def process_of(server):
 
 
 def borrow(folder, put=setattr):
-    """Let the graders of this process use the process that listens in `folder`, and not look how fast the machine is. put: as setattr."""
+    """Let the graders of this process use the process that listens in `folder`, and not look how fast the machine is.
+    put: as setattr."""
 
     @contextmanager
     def started(place, libraries):
@@ -56,7 +58,7 @@ def borrow(folder, put=setattr):
             with forkserver.started(place, libraries):
                 yield
 
-    put(cluster, "forkserver", SimpleNamespace(started=started))
+    put(ipp_cluster, "forkserver", SimpleNamespace(started=started))
     put(speed, "here", lambda *_: (1.0, None))
 
 

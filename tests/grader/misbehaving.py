@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy
 
-from grader.box import messages
+from grader.sandbox import protocol
 
 
 def behave(rank, ranks, *arguments):
@@ -52,7 +52,7 @@ def wait_alone(rank, ranks):
     import torch
     import torch.distributed
 
-    from grader.probes.pytorch import join
+    from grader.probes.pytorch_scripts import join
 
     join(rank, ranks)
     if rank == 0:
@@ -157,7 +157,7 @@ def forge(rank, ranks, answer):
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2:
             try:
-                os.write(int(name), messages.pack(answer))
+                os.write(int(name), protocol.pack(answer))
             except OSError:
                 pass
     time.sleep(600)
@@ -169,7 +169,7 @@ def forge_growing(rank, ranks):
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2:
             try:
-                os.write(int(name), messages.LENGTHS.pack(len(text), 0))
+                os.write(int(name), protocol.LENGTHS.pack(len(text), 0))
                 left = memoryview(text)
                 while left:
                     left = left[os.write(int(name), left) :]
@@ -227,7 +227,11 @@ def start_threads(rank, ranks, number):
 
 def abort_for_a_thread(rank, ranks):
     """As TensorFlow does it."""
-    os.write(2, b"F0000 00:00:00 env.cc:74] Check failed: ret == 0 (11 vs. 0)Thread tf_Compute creation via pthread_create() failed.\n")
+    os.write(
+        2,
+        b"F0000 00:00:00 env.cc:74] Check failed: ret == 0 (11 vs. 0)Thread tf_Compute creation via pthread_create()"
+        b" failed.\n",
+    )
     os.abort()
 
 
@@ -247,7 +251,7 @@ def burn_then_meet(rank, ranks, seconds):
     """The last rank computes for some seconds while the others wait for it in a collective."""
     import torch
 
-    from grader.probes.pytorch import join
+    from grader.probes.pytorch_scripts import join
 
     join(rank, ranks)
     if rank == ranks - 1:

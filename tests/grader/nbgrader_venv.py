@@ -1,4 +1,5 @@
-"""nbgrader in a virtual environment of its own, made once in the user's cache folder: for its tests, and for benchmarks."""
+"""nbgrader in a virtual environment of its own, made once in the user's cache folder: for its tests, and for
+benchmarks."""
 
 import fcntl
 import json
@@ -22,22 +23,29 @@ def commands():
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (home / "complete").exists():
             subprocess.run([sys.executable, "-m", "venv", "--clear", home], check=True, timeout=120)
-            subprocess.run([home / "bin/pip", "install", "-q", "--disable-pip-version-check", NBGRADER], check=True, timeout=600)
+            subprocess.run(
+                [home / "bin/pip", "install", "-q", "--disable-pip-version-check", NBGRADER], check=True, timeout=600
+            )
             (home / "complete").touch()
     return home / "bin"
 
 
 def environment(bin, folder):
-    """Variables with which nbgrader, whose commands are in `bin`, runs notebooks in our Python. Its kernel goes below `folder`."""
+    """Variables with which nbgrader, whose commands are in `bin`, runs notebooks in our Python. Its kernel goes below
+    `folder`."""
     kernel = folder / "jupyter/kernels/python3/kernel.json"
     kernel.parent.mkdir(parents=True)
     argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
     kernel.write_text(json.dumps({"argv": argv, "display_name": "Python 3", "language": "python"}))
     path = f"{bin}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"JUPYTER_PATH": str(folder / "jupyter"), "PATH": path}
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {
+        "JUPYTER_PATH": str(folder / "jupyter"),
+        "PATH": path,
+    }
 
 
-# The command nbgrader, again and again: for each line of words, a process forked from this one, which has imported it (3 s of CPU), is the command.
+# The command nbgrader, again and again: for each line of words, a process forked from this one, which has imported it
+# (3 s of CPU), is the command.
 COMMAND = """
 import json, os, sys
 from nbgrader.apps.nbgraderapp import main
@@ -55,7 +63,8 @@ for line in sys.stdin:
 
 @contextmanager
 def running(bin, folder, environment):
-    """In a `with`: a function that runs nbgrader, whose commands are in `bin`, with some words in `folder`. It returns a CompletedProcess."""
+    """In a `with`: a function that runs nbgrader, whose commands are in `bin`, with some words in `folder`. It returns
+    a CompletedProcess."""
     with tempfile.TemporaryDirectory() as place:
         command = [bin / "python", "-P", "-c", COMMAND, place]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -64,7 +73,9 @@ def running(bin, folder, environment):
             def run(*words):
                 print(json.dumps(words), file=process.stdin, flush=True)
                 status = int(process.stdout.readline())
-                return subprocess.CompletedProcess(words, status, Path(place, "stdout").read_text(), Path(place, "stderr").read_text())
+                return subprocess.CompletedProcess(
+                    words, status, Path(place, "stdout").read_text(), Path(place, "stderr").read_text()
+                )
 
             try:
                 yield run

@@ -1,4 +1,5 @@
-"""Answers to gaps, as functions could hide them: test_no_answers.py puts this module among those of a bundle, and must find them all."""
+"""Answers to gaps, as functions could hide them: test_no_answers.py puts this module among those of a bundle, and must
+find them all."""
 
 from functools import partial
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from grader import sandbox
-from grader.sandbox import doctor, kernel
+from grader.sandbox import kernel, layers_in_force
 
 ORDINARY = 54321  # a user without an account
 WAIT = 30  # seconds
@@ -30,7 +30,7 @@ def become(caller):
         os.setresgid(ORDINARY, ORDINARY, ORDINARY)
         os.setresuid(ORDINARY, ORDINARY, ORDINARY)
         kernel.prctl(kernel.DUMPABLE, 1)
-        doctor.layers.cache_clear()
+        layers_in_force.layers.cache_clear()
 
 
 def _make_reachable(path):
@@ -56,9 +56,11 @@ def open_folder(prefix):
 
 
 def run(function, *arguments, ranks=1, **options):
-    """What ``function(*arguments)`` returns in a sandbox, or the name of the exception that it raises, or "ended: STATUS".
+    """What ``function(*arguments)`` returns in a sandbox, or the name of the exception that it raises, or "ended:
+    STATUS".
 
-    With several ranks: a list of what ``function(rank, *arguments)`` returns. `options` as for `start`. Nothing is left running.
+    With several ranks: a list of what ``function(rank, *arguments)`` returns. `options` as for `start`. Nothing is left
+    running.
     """
     with tempfile.TemporaryDirectory(prefix="sandbox-") as folder:
         os.chmod(folder, 0o755)
@@ -74,13 +76,25 @@ def run(function, *arguments, ranks=1, **options):
 
 
 def start(
-    function, *arguments, folder, ranks=1, caller="user", readable=(), workplace=None, keep=(), before=None, prepared=False, **limits
+    function,
+    *arguments,
+    folder,
+    ranks=1,
+    caller="user",
+    readable=(),
+    workplace=None,
+    keep=(),
+    before=None,
+    prepared=False,
+    **limits,
 ):
     """Start the sandbox; returns the process outside that waits for it, and a pipe that all processes inside hold open.
 
     before: called before the sandbox is made. prepared: as a box does it, with one fork less.
     """
-    confinement = sandbox.Confinement([*sandbox.interpreter_paths(), *readable], str(workplace or folder), sandbox.Limits(**limits))
+    confinement = sandbox.Confinement(
+        [*sandbox.interpreter_paths(), *readable], str(workplace or folder), sandbox.Limits(**limits)
+    )
     reading, writing = os.pipe()
     outer = os.fork()
     if outer:
@@ -151,7 +165,8 @@ def error_of(function, *arguments):
 
 
 def daemonize():
-    """To be run in a sandbox: leaves a daemon that nothing but SIGKILL ends. It holds open what the caller of `run` reads to its end."""
+    """To be run in a sandbox: leaves a daemon that nothing but SIGKILL ends. It holds open what the caller of `run`
+    reads to its end."""
     began, begun = os.pipe()
     if os.fork() == 0:
         os.setsid()

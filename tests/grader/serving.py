@@ -14,9 +14,12 @@ STARTING, ENDING = 60, 30  # seconds; far more than it takes
 
 @contextlib.contextmanager
 def served(folder, *options):
-    """The address of live pages on the gradebook in `folder`, with the token in it. Ctrl-C ends them, and that must be clean."""
+    """The address of live pages on the gradebook in `folder`, with the token in it. Ctrl-C ends them, and that must be
+    clean."""
     command = [sys.executable, "-m", "grader", "serve", str(folder), "--port", "0", *options]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
         try:
             assert select.select([process.stdout], [], [], STARTING)[0], "it said nothing"
             line = process.stdout.readline()

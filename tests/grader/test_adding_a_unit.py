@@ -1,4 +1,5 @@
-"""docs/adding_a_unit.md, done exactly as it says in a copy of the course: two new folders are enough for a graded unit."""
+"""docs/adding_a_unit.md, done exactly as it says in a copy of the course: two new folders are enough for a graded
+unit."""
 
 import csv
 import os
@@ -15,7 +16,9 @@ from grader.gaps import answers, exercise, fill
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/adding_a_unit.md").read_text()
 PLACE = r"`(?:solutions|grader)/"  # of a file whose text follows the paragraph
-FILES = dict(re.findall(rf"({PLACE}[\w./]+)`(?:(?!\n\n|{PLACE}).)*\n\n```\w+\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
+FILES = dict(
+    re.findall(rf"({PLACE}[\w./]+)`(?:(?!\n\n|{PLACE}).)*\n\n```\w+\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+)
 FILES = {name.removeprefix("`"): text for name, text in FILES.items()}
 COMMANDS = re.findall(r"^    (\S.*)$", PAGE.partition("## 4.")[2], re.MULTILINE)
 TWO_FOLDERS = ("solutions/50_totals/", "grader/units/totals/")
@@ -29,23 +32,36 @@ class Course:
 
     def __init__(self, folder):
         self.folder = folder
-        left_out = shutil.ignore_patterns(".git", ".venv", "results", "__pycache__", ".pytest_cache", "build", "*.egg-info", "*.before-*")
+        left_out = shutil.ignore_patterns(
+            ".git", ".venv", "results", "__pycache__", ".pytest_cache", "build", "*.egg-info", "*.before-*"
+        )
         shutil.copytree(ROOT, folder, symlinks=True, ignore=left_out)
         self.programs = environment_of(folder, folder.with_name("venv"))
         path = f"{self.programs}:{os.environ['PATH']}"
-        self.environment = os.environ | {"PYTHONPATH": str(folder), "PATH": path, "HANDSON_PBS_HOME": str(folder / ".pbs"), "COLUMNS": "150"}
+        self.environment = os.environ | {
+            "PYTHONPATH": str(folder),
+            "PATH": path,
+            "HANDSON_PBS_HOME": str(folder / ".pbs"),
+            "COLUMNS": "150",
+        }
         self.environment = {name: value for name, value in self.environment.items() if not name.startswith("PYTEST_")}
 
     def run(self, command, where=".", status=0):
         """What a command prints; it is one of the page, or a list of words."""
         assert isinstance(command, list) or command in COMMANDS or "grader grade" in command
         words = command.replace("python ", f"{self.programs}/python ").split() if isinstance(command, str) else command
-        done = subprocess.run(words, cwd=self.folder / where, env=self.environment, capture_output=True, text=True, timeout=500)
+        done = subprocess.run(
+            words, cwd=self.folder / where, env=self.environment, capture_output=True, text=True, timeout=500
+        )
         assert done.returncode == status, done.stdout + done.stderr
         return done.stdout
 
     def files(self):
-        paths = (path for path in self.folder.rglob("*") if path.is_file() and not {"__pycache__", ".pbs", ".pytest_cache"} & set(path.parts))
+        paths = (
+            path
+            for path in self.folder.rglob("*")
+            if path.is_file() and not {"__pycache__", ".pbs", ".pytest_cache"} & set(path.parts)
+        )
         return {str(path.relative_to(self.folder)): path.read_bytes() for path in paths}
 
     def hand_in(self, student, source=None, code=None):
@@ -56,7 +72,9 @@ class Course:
             given = exercise(text, Path(solution).suffix)
             filled = answers(text) if student != "untouched" else {}
             (place / "exercises/50_totals" / solution).parent.mkdir(parents=True, exist_ok=True)
-            (place / "exercises/50_totals" / solution).write_text(fill(given, filled | (code if solution == source else {})))
+            (place / "exercises/50_totals" / solution).write_text(
+                fill(given, filled | (code if solution == source else {}))
+            )
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +99,11 @@ def test_the_page_has_every_file_of_the_unit():
 
 def test_nothing_but_the_units_own_files_changes(course):
     assert {name for name in course.changed if not name.startswith((*TWO_FOLDERS, *BUILT))} == set()
-    assert {"exercises/50_totals/pytorch/add_up.py", "exercises/50_totals/run_totals.sh", "notebooks/50_totals.ipynb"} <= course.changed
+    assert {
+        "exercises/50_totals/pytorch/add_up.py",
+        "exercises/50_totals/run_totals.sh",
+        "notebooks/50_totals.ipynb",
+    } <= course.changed
 
 
 def test_the_known_answers_prove_its_checks(course):
@@ -94,7 +116,9 @@ def test_a_student_gets_nothing_for_the_exercise_and_everything_for_the_solution
     assert "0 of" in course.run(check, status=1)
     for name in ("pytorch/add_up.py", "run_totals.sh"):
         text = FILES[f"solutions/50_totals/{name}"]
-        (course.folder / "exercises/50_totals" / name).write_text(fill(exercise(text, Path(name).suffix), answers(text)))
+        (course.folder / "exercises/50_totals" / name).write_text(
+            fill(exercise(text, Path(name).suffix), answers(text))
+        )
     shown = course.run(check, status=1)  # the notebook's gap is still open
     assert "the sum, on every rank" in shown and shown.count("✗") == 0
 
@@ -103,8 +127,28 @@ def test_the_tests_on_all_units_hold_with_it(course):
     """The quick ones; but this page has fewer known answers than a unit of the course needs, and no proof of them."""
     about_units = "totals or test_proof or test_teaching or test_contents or syllabus or knows_the_costs"
     asked = f"({about_units}) and not every_gap_has_known_answers and not all_known_answers_are_run and not test_adding"
-    files = ["tests/grader", "tests/test_contents.py", "tests/test_imports.py", "tests/test_teaching.py", "tests/test_jobs.py"]
-    shown = course.run([f"{course.programs}/python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "quick", "-k", asked, *files])
+    files = [
+        "tests/grader",
+        "tests/test_contents.py",
+        "tests/test_imports.py",
+        "tests/test_teaching.py",
+        "tests/test_jobs.py",
+    ]
+    shown = course.run(
+        [
+            f"{course.programs}/python",
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-m",
+            "quick",
+            "-k",
+            asked,
+            *files,
+        ]
+    )
     assert "[100%]" in shown
 
 

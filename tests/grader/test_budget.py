@@ -1,9 +1,10 @@
-"""The runs of one file have a budget together: a file can't hold an engine for long, and what is right in it passes nevertheless."""
+"""The runs of one file have a budget together: a file can't hold an engine for long, and what is right in it passes
+nevertheless."""
 
 from grader import budget
-from grader.box import Outcome, RankOutcome
 from grader.budget import Budgeted
-from grader.observing import LIMITS
+from grader.run_probes import LIMITS
+from grader.sandbox import Outcome, RankOutcome
 from grader.verdict import TIMEOUT
 
 
@@ -34,8 +35,13 @@ def test_a_file_that_waits_or_computes_at_the_limit_gets_less_and_then_nothing()
             outcomes.append(budgeted.run("probe", ranks=2, limits=LIMITS))
         seconds = sum(outcome.cpu_seconds + outcome.waited_seconds for outcome in outcomes)
         assert seconds <= budget.ALL + 2 * LIMITS.waiting_seconds
-        assert server.limits[0] == LIMITS and server.limits[-1].cpu_seconds == server.limits[-1].waiting_seconds == budget.SHORT
-        assert [(rank.status, "has already taken" in rank.message) for rank in outcomes[-1].ranks] == [(TIMEOUT, True)] * 2
+        assert (
+            server.limits[0] == LIMITS
+            and server.limits[-1].cpu_seconds == server.limits[-1].waiting_seconds == budget.SHORT
+        )
+        assert [(rank.status, "has already taken" in rank.message) for rank in outcomes[-1].ranks] == [
+            (TIMEOUT, True)
+        ] * 2
 
 
 def test_oracles_are_not_counted():

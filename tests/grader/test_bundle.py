@@ -1,4 +1,5 @@
-"""What students receive: complete, the same each time, fit for their site, and without anything that solves the tasks."""
+"""What students receive: complete, the same each time, fit for their site, and without anything that solves the
+tasks."""
 
 import ast
 import os
@@ -13,8 +14,8 @@ import pytest
 from grader import exercises, gaps
 from grader.instructors.bundle import TOP, BundleError, bundle
 from grader.instructors.grade import grading
-from grader.instructors.release import build
 from grader.instructors.known_answers import solved
+from grader.instructors.release import build
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.slow
@@ -36,7 +37,12 @@ def contents(archive):
 
 def environment(folder):
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    return os.environ | {"PYTHONPATH": str(folder), "PATH": path, "HANDSON_PBS_HOME": str(folder / "pbs"), "COLUMNS": "120"}
+    return os.environ | {
+        "PYTHONPATH": str(folder),
+        "PATH": path,
+        "HANDSON_PBS_HOME": str(folder / "pbs"),
+        "COLUMNS": "120",
+    }
 
 
 def lines(text):
@@ -47,17 +53,38 @@ def test_it_holds_no_solution_no_hidden_check_and_nothing_that_leads_to_them(arc
     found = contents(archive)
     rooms = {Path(name).parts[0] for name in found} | {"/".join(Path(name).parts[:2]) for name in found}
     assert not rooms & {"solutions", "tests", "docs/grading.md"}
-    assert not [name for name in found if "instructors" in Path(name).parts or Path(name).name.startswith(("known_", "hidden_"))]
-    assert {"exercises", "notebooks", "handson", "jobs", "datasets", "grader/units", "grader/exercises.json", "README.md", "Makefile"} <= rooms
+    assert not [
+        name for name in found if "instructors" in Path(name).parts or Path(name).name.startswith(("known_", "hidden_"))
+    ]
+    assert {
+        "exercises",
+        "notebooks",
+        "handson",
+        "jobs",
+        "datasets",
+        "grader/units",
+        "grader/exercises.json",
+        "README.md",
+        "Makefile",
+    } <= rooms
     for name, data in found.items():
         assert name in ("grader/gaps.py", "handson/cluster/job_scripts.py") or b"### BEGIN SOLUTION" not in data, name
 
 
 def test_no_gaps_solution_stands_anywhere_in_it(archive, built):
-    """But in the exercises of other tasks, which begin where earlier ones end, and in job scripts for profiling, which are given."""
-    texts = {name: "\n" + "\n".join(lines(data.decode())) + "\n" for name, data in contents(archive).items() if not name.endswith(".npz")}
+    """But in the exercises of other tasks, which begin where earlier ones end, and in job scripts for profiling, which
+    are given."""
+    texts = {
+        name: "\n" + "\n".join(lines(data.decode())) + "\n"
+        for name, data in contents(archive).items()
+        if not name.endswith(".npz")
+    }
     for file in built.exercises:
-        own = {name: text for name, text in texts.items() if not name.startswith("exercises/") or name.startswith(str(Path(file).parent))}
+        own = {
+            name: text
+            for name, text in texts.items()
+            if not name.startswith("exercises/") or name.startswith(str(Path(file).parent))
+        }
         for gap, code in gaps.answers(exercises.solution(file).read_text()).items():
             answer = lines(code)
             if len(answer) > 1 or len(answer[0]) > 60:  # shorter ones are phrases of the field, which hints have too
@@ -73,16 +100,25 @@ def test_the_same_course_gives_the_same_archive(archive, built, tmp_path):
 def test_everything_the_checks_import_is_there(unpacked):
     for path in sorted((unpacked / "grader").rglob("*.py")):
         for statement in ast.walk(ast.parse(path.read_text())):
-            if isinstance(statement, ast.ImportFrom) and (statement.module or "").startswith("grader") and statement.col_offset == 0:
+            if (
+                isinstance(statement, ast.ImportFrom)
+                and (statement.module or "").startswith("grader")
+                and statement.col_offset == 0
+            ):
                 place = unpacked / statement.module.replace(".", "/")
                 assert place.is_dir() or place.with_suffix(".py").exists(), f"{path} imports {statement.module}"
 
 
 def test_a_student_checks_work_in_it(unpacked):
     command = [sys.executable, "-m", "grader", "check", "multi_gpu", "--track", "pytorch"]
-    for file in ("exercises/02_multi_gpu/pytorch/train_cifar_multi_gpu.py", "exercises/02_multi_gpu/run_multi_gpu_training.sh"):
+    for file in (
+        "exercises/02_multi_gpu/pytorch/train_cifar_multi_gpu.py",
+        "exercises/02_multi_gpu/run_multi_gpu_training.sh",
+    ):
         (unpacked / file).write_text(solved(file))
-    done = subprocess.run(command, cwd=unpacked / "exercises", env=environment(unpacked), capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        command, cwd=unpacked / "exercises", env=environment(unpacked), capture_output=True, text=True, timeout=120
+    )
     assert done.stderr == "" and "✗" not in done.stdout, done.stdout
     (unpacked / file).write_text(solved(file).replace("mpiprocs=2", "mpiprocs=1"))
     done = subprocess.run(command, cwd=unpacked, env=environment(unpacked), capture_output=True, text=True, timeout=120)
@@ -101,12 +137,24 @@ def test_what_a_student_submits_from_it_is_graded(unpacked, tmp_path, borrowing)
     file = "exercises/02_multi_gpu/run_multi_gpu_training.sh"
     (unpacked / file).write_text(solved(file))
     command = [sys.executable, "-m", "handson", "submit", "--name", "jane"]
-    done = subprocess.run(command, cwd=unpacked / "exercises", env=environment(unpacked), capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        command,
+        cwd=unpacked / "exercises",
+        env=environment(unpacked),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
     assert "SHA256: " in done.stdout and done.stderr == ""
     (tmp_path / "class").mkdir()
     (unpacked / "jane.zip").rename(tmp_path / "class/jane.zip")
     grading.grade(tmp_path / "class", tmp_path / "out", engines=1, units=["multi_gpu"], say=lambda line: None)
-    rows = [line for line in (tmp_path / "out/grades.csv").read_text().splitlines() if "pytorch" not in line and "chainer" not in line]
+    rows = [
+        line
+        for line in (tmp_path / "out/grades.csv").read_text().splitlines()
+        if "pytorch" not in line and "chainer" not in line
+    ]
     passed = [row for row in rows if row.startswith("jane,multi_gpu,") and ",passed," in row]
     assert passed and "Missing" not in (tmp_path / "out/feedback/jane.html").read_text()
 
@@ -114,7 +162,9 @@ def test_what_a_student_submits_from_it_is_graded(unpacked, tmp_path, borrowing)
 @pytest.mark.parametrize(("package", "theirs", "ours"), [("handson", "submit", "tour"), ("grader", "check", "release")])
 def test_the_instructors_commands_are_not_in_it(unpacked, package, theirs, ours):
     command = [sys.executable, "-m", package, "--help"]
-    shown = subprocess.run(command, cwd=unpacked, env=environment(unpacked), capture_output=True, text=True, timeout=60, check=True).stdout
+    shown = subprocess.run(
+        command, cwd=unpacked, env=environment(unpacked), capture_output=True, text=True, timeout=60, check=True
+    ).stdout
     assert f" {theirs} " in shown and f" {ours} " not in shown
 
 
@@ -126,9 +176,16 @@ def test_files_that_the_data_sets_text_names_are_there(unpacked):
 def test_make_and_the_environment_are_those_of_the_course(unpacked):
     assert os.access(unpacked / "setup_environment.sh", os.X_OK)
     assert "make lab" in subprocess.run(["make", "-C", unpacked], capture_output=True, text=True, check=True).stdout
-    assert all((unpacked / name).read_text() == (ROOT / ".containerignore").read_text() for name in (".containerignore", ".dockerignore"))
+    assert all(
+        (unpacked / name).read_text() == (ROOT / ".containerignore").read_text()
+        for name in (".containerignore", ".dockerignore")
+    )
     required = (unpacked / "requirements.txt").read_text()
-    assert (ROOT / "requirements.txt").read_text().startswith(required) and "torch==" in required and "pytest" not in required
+    assert (
+        (ROOT / "requirements.txt").read_text().startswith(required)
+        and "torch==" in required
+        and "pytest" not in required
+    )
     for name in ("build-constraints.txt", "pyproject.toml", "environment.yml"):
         assert (unpacked / name).read_bytes() == (ROOT / name).read_bytes()
 
@@ -137,7 +194,10 @@ def test_another_sites_students_get_its_queue_and_modules(tmp_path):
     bundle(build(ROOT / "solutions", "reedbush"), tmp_path / "course.zip", "reedbush")
     found = contents(tmp_path / "course.zip")
     assert found["jobs/sites/CHOSEN"] == b"reedbush\n"
-    assert b"#PBS -q h-lecture\n" in found["exercises/00_start/first_job.sh"] and b"#PBS -q h-lecture\n" in found["jobs/pbs/run_doctor.sh"]
+    assert (
+        b"#PBS -q h-lecture\n" in found["exercises/00_start/first_job.sh"]
+        and b"#PBS -q h-lecture\n" in found["jobs/pbs/run_doctor.sh"]
+    )
     training = found["exercises/02_multi_gpu/run_multi_gpu_training.sh"]
     assert b"module load cuda\n" in training and b"#PBS -q (queue)\n" in training
 

@@ -13,7 +13,11 @@ def test_ranks_on_nodes_of_two_get_what_the_others_send(server):
     outcome = server.run(f"{HERE}:talk", ranks=3)
     assert [rank.message for rank in outcome.ranks] == [""] * 3
     zero, one, two = outcome.observations
-    assert [seen["ranks"] for seen in outcome.observations] == [[0, 3, 0, 2, 0, 2], [1, 3, 1, 2, 0, 2], [2, 3, 0, 1, 1, 2]]
+    assert [seen["ranks"] for seen in outcome.observations] == [
+        [0, 3, 0, 2, 0, 2],
+        [1, 3, 1, 2, 0, 2],
+        [2, 3, 0, 1, 1, 2],
+    ]
     for seen in outcome.observations:
         assert numpy.array_equal(seen["parameters"], zero["parameters"])
         assert numpy.allclose(seen["mean"], [1.0])

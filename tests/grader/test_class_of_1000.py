@@ -1,5 +1,5 @@
-"""A class of a thousand, whose engines, controller and grader are killed again and again: nobody is lost, graded twice or given other
-points, and neither the grader nor the cluster's hub grows."""
+"""A class of a thousand, whose engines, controller and grader are killed again and again: nobody is lost, graded twice
+or given other points, and neither the grader nor the cluster's hub grows."""
 
 import re
 import subprocess
@@ -25,7 +25,9 @@ pytestmark = pytest.mark.slow
 
 def job_scripts():
     """Job scripts, wrong and right ones: their checks only read."""
-    mutants = [mutant for mutant in known(UNIT, SCRIPT.track)[0] if mutant["gap"] in {check.gap for check in SCRIPT.checks}]
+    mutants = [
+        mutant for mutant in known(UNIT, SCRIPT.track)[0] if mutant["gap"] in {check.gap for check in SCRIPT.checks}
+    ]
     wrong = [solved(SCRIPT.file, **{mutant["gap"]: mutant["code"]}) for mutant in mutants]
     return [solved(SCRIPT.file), exercises.given_out(SCRIPT.file).text, *wrong]
 
@@ -44,13 +46,17 @@ def handed_in(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def undisturbed(handed_in, tmp_path_factory):
-    """The results of a class that is graded in peace, and the most memory of grader and controller early on and at the end, in bytes."""
+    """The results of a class that is graded in peace, and the most memory of grader and controller early on and at the
+    end, in bytes."""
     out = tmp_path_factory.mktemp("undisturbed") / "out"
     grader = subprocess.Popen(command(handed_in, out), cwd=ROOT, stdout=subprocess.DEVNULL)
     early, late = {}, {}
     while grader.poll() is None:
         into = early if finished(out) < STUDENTS // 10 else late
-        for name, process in {"grader": [psutil.Process(grader.pid)], "controller": below(grader, "ipyparallel.controller")}.items():
+        for name, process in {
+            "grader": [psutil.Process(grader.pid)],
+            "controller": below(grader, "ipyparallel.controller"),
+        }.items():
             try:
                 into[name] = max([into.get(name, 0), *(one.memory_info().rss for one in process)])
             except psutil.Error:
@@ -86,7 +92,11 @@ def test_no_death_loses_or_changes_a_result(undisturbed, handed_in, tmp_path):
         for share in (0.25, 0.5):
             graders.append(subprocess.Popen(command(handed_in, out), cwd=ROOT, stdout=subprocess.DEVNULL))
             killer.is_alive() or killer.start()
-            wait_until(lambda: finished(out) > share * STUDENTS or graders[-1].poll() is not None, f"{share} of the class", LIMIT)
+            wait_until(
+                lambda: finished(out) > share * STUDENTS or graders[-1].poll() is not None,
+                f"{share} of the class",
+                LIMIT,
+            )
             graders[-1].kill()
             graders[-1].wait()
         graders.append(subprocess.Popen(command(handed_in, out), cwd=ROOT, stdout=subprocess.PIPE, text=True))

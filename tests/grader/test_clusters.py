@@ -1,4 +1,5 @@
-"""Clusters of ipyparallel's own launchers: started by mpiexec with ipcluster, and as a job of PBS with `python -m grader cluster start`."""
+"""Clusters of ipyparallel's own launchers: started by mpiexec with ipcluster, and as a job of PBS with `python -m
+grader cluster start`."""
 
 import json
 import os
@@ -13,15 +14,16 @@ import ipyparallel
 import psutil
 import pytest
 import real_pbs
-from IPython.core.profiledir import ProfileDirError
 from handing_in import hand_in
+from IPython.core.profiledir import ProfileDirError
 from test_grade import ROOT, UNIT, results
 from waiting import wait_until, whole
 
 from grader import exercises
 from grader.course import UNITS
-from grader.instructors.grade import cluster as running_cluster, grading, work
-from grader.instructors.grade.cluster import ClusterError, Engines, controller_here
+from grader.instructors.grade import grading, work
+from grader.instructors.grade import ipp_cluster as running_cluster
+from grader.instructors.grade.ipp_cluster import ClusterError, Engines, controller_here
 from grader.instructors.known_answers import solved
 from grader.verdict import NOT_ATTEMPTED, NOT_FOUND, PASSED
 from handson.pbs import directives, resources
@@ -34,12 +36,19 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(params=["mpi", "pbs"])
 def cluster(request, tmp_path, loaded):
-    """A cluster of ENGINES engines that runs: its profile's name and folder, and the environment in which it is found."""
+    """A cluster of ENGINES engines that runs: its profile's name and folder, and the environment in which it is
+    found."""
     profile, home = request.param, tmp_path / "pbs"
     folder = tmp_path / f"ipython/profile_{profile}"
-    environment = {**os.environ, "IPYTHONDIR": str(tmp_path / "ipython"), "HANDSON_PBS_HOME": str(home), "HANDSON_SITE": "local"}
+    environment = {
+        **os.environ,
+        "IPYTHONDIR": str(tmp_path / "ipython"),
+        "HANDSON_PBS_HOME": str(home),
+        "HANDSON_SITE": "local",
+    }
     environment |= {"XDG_STATE_HOME": str(tmp_path / "state"), work.SHARED: str(loaded)}
-    own = f"{real_pbs.install(tmp_path / 'bin')}:" if profile == "pbs" else ""  # the job meets what a site's own PBS gives it
+    # the job meets what a site's own PBS gives it
+    own = f"{real_pbs.install(tmp_path / 'bin')}:" if profile == "pbs" else ""
     environment["PATH"] = f"{own}{os.path.dirname(sys.executable)}:/usr/bin:/bin"
 
     def ipcluster(*arguments):
@@ -62,12 +71,15 @@ def cluster(request, tmp_path, loaded):
         stopped = ipcluster("stop")
         left = wait_for_the_end_of(tmp_path)
     assert stopped.returncode == 0, stopped.stderr
-    assert profile == "mpi" or not list(tmp_path.glob("*ipengines*")) + list(tmp_path.glob("pbs_engines")), "nothing is left where it was typed"
+    assert profile == "mpi" or not list(tmp_path.glob("*ipengines*")) + list(tmp_path.glob("pbs_engines")), (
+        "nothing is left where it was typed"
+    )
     assert not left, "`ipcluster stop` ends controller, engines and job"
 
 
 def wait_for_the_engines(connection):
-    """`ipcluster` may return before its controller is there, and grading begins with the first engine; `grader cluster` waits for all."""
+    """`ipcluster` may return before its controller is there, and grading begins with the first engine; `grader cluster`
+    waits for all."""
     wait_until(lambda: whole(connection, "}"), f"the controller's file {connection}", LIMIT)
     with ipyparallel.Client(str(connection), timeout=LIMIT) as client:
         client.wait_for_engines(ENGINES, timeout=LIMIT, interactive=False)
@@ -102,14 +114,20 @@ def test_a_class_is_graded_on_engines_that_ipyparallel_started(cluster, tmp_path
     environment = environment | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, text=True, capture_output=True, timeout=LIMIT)
     assert done.returncode == 0, done.stderr
-    assert f"({ENGINES} engines)" in done.stdout and re.search(rf"^Estimate: \d+ (s|min) on {ENGINES} engines[.;]", done.stdout, re.MULTILINE)
+    assert f"({ENGINES} engines)" in done.stdout and re.search(
+        rf"^Estimate: \d+ (s|min) on {ENGINES} engines[.;]", done.stdout, re.MULTILINE
+    )
     [log] = folder.glob("log/ipcontroller*.log")
-    assert "DB backend: NoDB" in log.read_text() and "beating every 500ms" in log.read_text(), "the profile's options reach the controller"
+    assert "DB backend: NoDB" in log.read_text() and "beating every 500ms" in log.read_text(), (
+        "the profile's options reach the controller"
+    )
     found = results(tmp_path / "out")
     assert {status for _, _, status, _, _ in found["ann", UNIT]} == {PASSED, NOT_FOUND}, found["ann", UNIT]
     assert {status for _, _, status, _, _ in found["bob", UNIT]} == {NOT_ATTEMPTED, NOT_FOUND}
     if profile == "pbs":
-        assert json.loads((tmp_path / "state/handson/grading_seconds.json").read_text())["queues"]["local"] > 0.1, "what the engines' job took is remembered"
+        assert json.loads((tmp_path / "state/handson/grading_seconds.json").read_text())["queues"]["local"] > 0.1, (
+            "what the engines' job took is remembered"
+        )
         check_job_script((folder / "engines_job.sh").read_text(), environment, tmp_path)
 
 
@@ -121,17 +139,31 @@ def check_job_script(script, environment, tmp_path):
     given = directives.read(script.encode())
     assert given, script
     asked = dict(re.findall(r"^#PBS -l (\w+)=(.*)$", script, re.MULTILINE))
-    assert resources.parse_select(asked["select"]) == [{"count": 1, "ncpus": ENGINES, "mpiprocs": ENGINES, "ompthreads": 1}]
-    assert not [line for line in lines if line.startswith("#PBS") and ("," in line or "+" in line or "-J" in line or " -t " in line)]
-    shown = subprocess.run(["qstat", "-f"], cwd=tmp_path, env=environment, text=True, capture_output=True, timeout=LIMIT).stdout
+    assert resources.parse_select(asked["select"]) == [
+        {"count": 1, "ncpus": ENGINES, "mpiprocs": ENGINES, "ompthreads": 1}
+    ]
+    assert not [
+        line
+        for line in lines
+        if line.startswith("#PBS") and ("," in line or "+" in line or "-J" in line or " -t " in line)
+    ]
+    shown = subprocess.run(
+        ["qstat", "-f"], cwd=tmp_path, env=environment, text=True, capture_output=True, timeout=LIMIT
+    ).stdout
     assert "Job_Name = ipengines" in shown and "job_state = R" in shown
 
 
 def test_a_cluster_that_cannot_start_is_told_in_a_sentence_and_leaves_nothing(tmp_path):
-    environment = {**os.environ, "IPYTHONDIR": str(tmp_path / "ipython"), "HANDSON_PBS_HOME": str(tmp_path / "pbs"), "HANDSON_SITE": "local"}
+    environment = {
+        **os.environ,
+        "IPYTHONDIR": str(tmp_path / "ipython"),
+        "HANDSON_PBS_HOME": str(tmp_path / "pbs"),
+        "HANDSON_SITE": "local",
+    }
     for options, words in (
         (("-n", "9", "--site", "local"), "9 engines don't fit on 2 nodes with 2 cores"),
-        (("-n", "2", "--site", "reedbush"), "the engines' job was refused, see above"),  # this machine's PBS has not its queue
+        # this machine's PBS has not its queue
+        (("-n", "2", "--site", "reedbush"), "the engines' job was refused, see above"),
     ):
         command = [sys.executable, "-m", "grader", "cluster", "start", *options]
         done = subprocess.run(command, cwd=ROOT, env=environment, text=True, capture_output=True, timeout=LIMIT)
@@ -140,14 +172,35 @@ def test_a_cluster_that_cannot_start_is_told_in_a_sentence_and_leaves_nothing(tm
 
 
 def test_without_a_cluster_the_grader_says_how_to_start_one(tmp_path):
-    command = [sys.executable, "-m", "grader", "grade", "handed_in", "--out", "out", "--unit", UNIT, "--cluster-file", "nowhere.json"]
+    command = [
+        sys.executable,
+        "-m",
+        "grader",
+        "grade",
+        "handed_in",
+        "--out",
+        "out",
+        "--unit",
+        UNIT,
+        "--cluster-file",
+        "nowhere.json",
+    ]
     hand_in(tmp_path / "handed_in", "ann", UNIT, {0: "x"})
-    done = subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True, capture_output=True, timeout=LIMIT)
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        text=True,
+        capture_output=True,
+        timeout=LIMIT,
+    )
     assert done.returncode != 0 and "ipcluster start" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_a_cluster_whose_files_are_not_there_yet_is_waited_for(monkeypatch):
-    answers = iter([ProfileDirError("Profile directory not found"), json.JSONDecodeError("Expecting value", "", 0), "a client"])
+    answers = iter(
+        [ProfileDirError("Profile directory not found"), json.JSONDecodeError("Expecting value", "", 0), "a client"]
+    )
 
     def client(**options):
         answer = next(answers)
@@ -160,7 +213,7 @@ def test_a_cluster_whose_files_are_not_there_yet_is_waited_for(monkeypatch):
 
 
 def test_a_controller_on_this_host_that_loses_a_process_counts_as_lost(monkeypatch):
-    monkeypatch.setattr("grader.instructors.grade.cluster.LOOK", 0.0)
+    monkeypatch.setattr("grader.instructors.grade.ipp_cluster.LOOK", 0.0)
     with subprocess.Popen(["bash", "-c", "sleep 60 & sleep 60 & wait; wait"]) as started:
         process = psutil.Process(started.pid)
         end = time.monotonic() + LIMIT
@@ -179,9 +232,11 @@ def test_a_controller_on_this_host_that_loses_a_process_counts_as_lost(monkeypat
 @pytest.mark.parametrize("victim", ["controller", "queue"])
 def test_a_controller_on_another_host_that_is_silent_counts_as_lost(tmp_path, monkeypatch, victim):
     """All of its processes stop, as when its host is cut off; or only the queue ends that takes work to the engines."""
-    monkeypatch.setattr("grader.instructors.grade.cluster.ASK", 0.1)
-    monkeypatch.setattr("grader.instructors.grade.cluster.SILENCE", 3.0)
-    cluster = ipyparallel.Cluster(n=0, profile_dir=str(tmp_path / "profile"), cluster_id="", controller_args=HEARTBEATS, shutdown_atexit=False)
+    monkeypatch.setattr("grader.instructors.grade.ipp_cluster.ASK", 0.1)
+    monkeypatch.setattr("grader.instructors.grade.ipp_cluster.SILENCE", 3.0)
+    cluster = ipyparallel.Cluster(
+        n=0, profile_dir=str(tmp_path / "profile"), cluster_id="", controller_args=HEARTBEATS, shutdown_atexit=False
+    )
     cluster.start_controller_sync()
     controller = psutil.Process(cluster.controller.pid)
     try:
@@ -209,30 +264,41 @@ def test_a_controller_on_another_host_that_is_silent_counts_as_lost(tmp_path, mo
 
 
 @pytest.mark.parametrize("victim", ["controller", "engines"])
-def test_a_controller_or_engines_that_die_are_told_in_a_sentence_and_what_is_graded_is_kept(tmp_path, monkeypatch, loaded, victim):
-    """Of a cluster that runs already: the grader does not start another one. The engines die as with `qdel`: all at once. If the
-    controller is on another host, only its silence shows that it has ended."""
+def test_a_controller_or_engines_that_die_are_told_in_a_sentence_and_what_is_graded_is_kept(
+    tmp_path, monkeypatch, loaded, victim
+):
+    """Of a cluster that runs already: the grader does not start another one. The engines die as with `qdel`: all at
+    once. If the controller is on another host, only its silence shows that it has ended."""
     found = controller_here
     monkeypatch.setenv(work.SHARED, str(loaded))
-    monkeypatch.setattr("grader.instructors.grade.cluster.controller_here", lambda *where: None)
-    monkeypatch.setattr("grader.instructors.grade.cluster.ASK", 0.2)
-    monkeypatch.setattr("grader.instructors.grade.cluster.SILENCE", 5.0)
+    monkeypatch.setattr("grader.instructors.grade.ipp_cluster.controller_here", lambda *where: None)
+    monkeypatch.setattr("grader.instructors.grade.ipp_cluster.ASK", 0.2)
+    monkeypatch.setattr("grader.instructors.grade.ipp_cluster.SILENCE", 5.0)
     students, handed_in, out, said, killed = 6, tmp_path / "handed_in", tmp_path / "out", [], []
     for number in range(students):
         hand_in(handed_in, f"student{number}", UNIT, {0: solved(UNITS[UNIT][0].file)})
 
     def grade(cluster, say):
-        with ipyparallel.Cluster(n=1, profile_dir=str(tmp_path / cluster), cluster_id="", controller_args=HEARTBEATS) as client:
+        with ipyparallel.Cluster(
+            n=1, profile_dir=str(tmp_path / cluster), cluster_id="", controller_args=HEARTBEATS
+        ) as client:
             first = client[:].apply_sync(os.getpid)[0] if victim == "engines" else client.cluster.controller.pid
             assert found(None, client.cluster.cluster_file).pid == client.cluster.controller.pid
-            grading.grade(handed_in, out, cluster_file=client.cluster.cluster_file, units=[UNIT], say=lambda line: say(line, first))
+            grading.grade(
+                handed_in,
+                out,
+                cluster_file=client.cluster.cluster_file,
+                units=[UNIT],
+                say=lambda line: say(line, first),
+            )
 
     def kill(line, first):
         said.append(line)
         if "units graded" in line and not killed:
             killed.append(time.monotonic())
             process = psutil.Process(first)
-            for process in [*process.children(recursive=True), process]:  # those that carry the results, too: not one more comes
+            # those that carry the results, too: not one more comes
+            for process in [*process.children(recursive=True), process]:
                 process.kill()
 
     gone = "has lost a process, or has not answered for 5 seconds; .*`ipcluster start`.* goes on"

@@ -1,4 +1,5 @@
-"""Collecting: whose submission it is, which attempt counts, what is missing; and nothing that is handed in does any harm."""
+"""Collecting: whose submission it is, which attempt counts, what is missing; and nothing that is handed in does any
+harm."""
 
 import dataclasses
 import gzip
@@ -21,7 +22,11 @@ from grader.instructors import archives
 from grader.instructors.collect import LARGE, CollectError, collect, digest_of, file_name, newest
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPT, OTHER, NOTEBOOK = "exercises/02_multi_gpu/pytorch/train.py", "exercises/01_single_gpu/run.sh", "notebooks/02_multi_gpu.ipynb"
+SCRIPT, OTHER, NOTEBOOK = (
+    "exercises/02_multi_gpu/pytorch/train.py",
+    "exercises/01_single_gpu/run.sh",
+    "notebooks/02_multi_gpu.ipynb",
+)
 EXPECTED = [SCRIPT, OTHER, NOTEBOOK]
 GOOD = {name: f"# {name}\n".encode() for name in EXPECTED}
 
@@ -74,7 +79,11 @@ def only(room):
 
 
 def unpacked(submission):
-    return {str(path.relative_to(submission.path)): path.read_bytes() for path in submission.path.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(submission.path)): path.read_bytes()
+        for path in submission.path.rglob("*")
+        if path.is_file()
+    }
 
 
 PACKED = {".zip": zipped, ".tar": lambda files: tarred(files, "w"), ".tar.gz": tarred, ".tgz": tarred}
@@ -98,7 +107,13 @@ def test_a_folder_or_archive_is_read_with_or_without_a_folder_around_it(room, su
     "entry, student, name, number, late",
     [
         ("Jane Doe_12345_assignsubmission_file_homework.zip", "Jane Doe_12345", "Jane Doe", "12345", False),
-        ("Jane_van Doe_12345_assignsubmission_file_my_home_work.zip", "Jane_van Doe_12345", "Jane_van Doe", "12345", False),
+        (
+            "Jane_van Doe_12345_assignsubmission_file_my_home_work.zip",
+            "Jane_van Doe_12345",
+            "Jane_van Doe",
+            "12345",
+            False,
+        ),
         ("doejane_12345_67890_homework.zip", "doejane_12345", "doejane", "12345", False),
         ("doejane_LATE_12345_67890_home_work-1.zip", "doejane_12345", "doejane", "12345", True),
         ("anon_aB3xZ_67890_homework.zip", "anon_aB3xZ", "anon_aB3xZ", "", False),
@@ -129,15 +144,19 @@ def test_a_folder_of_moodle_holds_the_files_or_an_archive(room, folder, packed):
 
 def test_of_several_attempts_the_newest_counts_and_all_are_kept(room):
     (room / "doejane_LATE_5_200_homework-1.zip").write_bytes(zipped({SCRIPT: b"new"}))
-    (room / "doejane_5_100_homework.zip").write_bytes(zipped({SCRIPT: b"old"}))  # written later: Canvas's numbers say the order
+    # written later: Canvas's numbers say the order
+    (room / "doejane_5_100_homework.zip").write_bytes(zipped({SCRIPT: b"old"}))
     write(room / "max", {SCRIPT: b"as a folder"})
     (room / "max.zip").write_bytes(zipped({SCRIPT: b"as an archive"}))
     for path in (room / "max.zip", room / "max" / SCRIPT):
         os.utime(path, (1000, 1000) if path.suffix == ".zip" else (2000, 2000))
     attempts = collected(room)
     assert [(one.student, one.attempt, one.late, unpacked(one)[SCRIPT]) for one in attempts] == [
-        ("doejane_5", 1, False, b"old"), ("doejane_5", 2, True, b"new"), ("max", 1, False, b"as an archive"), ("max", 2, False, b"as a folder"),
-    ]  # fmt: skip
+        ("doejane_5", 1, False, b"old"),
+        ("doejane_5", 2, True, b"new"),
+        ("max", 1, False, b"as an archive"),
+        ("max", 2, False, b"as a folder"),
+    ]
     assert [one.attempt for one in newest(reversed(attempts))] == [2, 2]
 
 
@@ -154,10 +173,17 @@ def test_students_of_one_name_are_told_apart_by_their_number(room):
 
 
 def test_a_number_that_several_names_have_is_refused_for_all_of_them(room):
-    for name in ("Jane Doe_5_assignsubmission_file_", "Max Roe_5_assignsubmission_file_", "Zoe_6_assignsubmission_file_"):
+    for name in (
+        "Jane Doe_5_assignsubmission_file_",
+        "Max Roe_5_assignsubmission_file_",
+        "Zoe_6_assignsubmission_file_",
+    ):
         write(room / name, GOOD)
     jane, maximal, zoe = collected(room)
-    assert "has the number 5, as Max Roe_5 has" in jane.refused and "has the number 5, as Jane Doe_5 has" in maximal.refused
+    assert (
+        "has the number 5, as Max Roe_5 has" in jane.refused
+        and "has the number 5, as Jane Doe_5 has" in maximal.refused
+    )
     assert zoe.refused is None and (jane.path, maximal.path) == (None, None)
 
 
@@ -172,8 +198,15 @@ def test_a_name_that_could_come_from_two_platforms_is_refused_and_takes_nobodys_
 
 def test_a_full_disk_is_said_with_what_to_do(room, monkeypatch):
     write(room / "jane", GOOD)
-    monkeypatch.setattr(Path, "write_bytes", lambda path, data: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-    with pytest.raises(CollectError, match=r"work/jane/1/.* can't be written \(No space left on device\): make room, then run the same command again"):
+    monkeypatch.setattr(
+        Path, "write_bytes", lambda path, data: (_ for _ in ()).throw(OSError(28, "No space left on device"))
+    )
+    with pytest.raises(
+        CollectError,
+        match=(
+            r"work/jane/1/.* can't be written \(No space left on device\): make room, then run the same command again"
+        ),
+    ):
         collected(room)
 
 
@@ -181,7 +214,9 @@ def test_files_that_nobody_asked_for_are_told_and_those_of_other_tasks_are_not_m
     write(room / "jane", {SCRIPT: b"1", "notebooks/99_my_own.ipynb": b"2", "data.bin": b"3"})
     problems = only(room).problems
     assert len(problems) == 1 and "99_my_own.ipynb" in problems[0] and "data.bin" not in problems[0]
-    assert OTHER not in problems[0] and NOTEBOOK not in problems[0], "which files are missing depends on the tasks and the track that count"
+    assert OTHER not in problems[0] and NOTEBOOK not in problems[0], (
+        "which files are missing depends on the tasks and the track that count"
+    )
 
 
 def test_exercises_that_are_not_graded_are_no_surprise(room):
@@ -191,10 +226,15 @@ def test_exercises_that_are_not_graded_are_no_surprise(room):
 
 
 def test_what_comes_with_the_course_is_ignored(room):
-    rest = {f"{name}/x.py": b"x" for name in (".git", ".venv", "handson", "results", "__pycache__", "notebooks/.ipynb_checkpoints")}
+    rest = {
+        f"{name}/x.py": b"x"
+        for name in (".git", ".venv", "handson", "results", "__pycache__", "notebooks/.ipynb_checkpoints")
+    }
     write(room / "jane", GOOD | rest)
     (room / "jane/.venv/python").symlink_to("/usr/bin/python3")
-    (room / "max.tar.gz").write_bytes(tarred(GOOD | rest, members=[member(".venv/python", tarfile.SYMTYPE, "/usr/bin/python3")]))
+    (room / "max.tar.gz").write_bytes(
+        tarred(GOOD | rest, members=[member(".venv/python", tarfile.SYMTYPE, "/usr/bin/python3")])
+    )
     for submission in collected(room):
         assert (submission.refused, submission.problems) == (None, ()) and unpacked(submission) == GOOD
 
@@ -261,7 +301,12 @@ def lying_zip():
 
 def header(name=b"x", size=b"%011o" % 0, kind=b"0"):
     block = bytearray(512)
-    block[:100], block[100:108], block[124:136], block[156:157] = name.ljust(100, b"\0"), b"0000644\0", size.ljust(12, b"\0"), kind
+    block[:100], block[100:108], block[124:136], block[156:157] = (
+        name.ljust(100, b"\0"),
+        b"0000644\0",
+        size.ljust(12, b"\0"),
+        kind,
+    )
     block[257:265], block[148:156] = b"ustar\x0000", b" " * 8
     block[148:156] = b"%06o\0 " % sum(block)
     return bytes(block)
@@ -280,9 +325,21 @@ HOSTILE = {
     "absolute path, zip": ("x.zip", lambda: zipped(GOOD | {"/etc/cron.d/evil": b"x"}), "leads out"),
     "absolute path, tar": ("x.tgz", lambda: tarred(GOOD | {"/etc/cron.d/evil": b"x"}), "leads out"),
     "absolute path of Windows": ("x.zip", lambda: zipped(GOOD | {"C:\\evil.py": b"x"}), "leads out"),
-    "symbolic link, zip": ("x.zip", lambda: zipped({zip_entry(SCRIPT, stat.S_IFLNK | 0o777): b"/etc/passwd"}), "a link"),
-    "symbolic link, tar": ("x.tgz", lambda: tarred(GOOD, members=[member("exercises/a.py", tarfile.SYMTYPE, "/etc/passwd")]), "a link"),
-    "symbolic link to a folder": ("x.tgz", lambda: tarred({}, members=[member("exercises", tarfile.SYMTYPE, "/etc")]), "a link"),
+    "symbolic link, zip": (
+        "x.zip",
+        lambda: zipped({zip_entry(SCRIPT, stat.S_IFLNK | 0o777): b"/etc/passwd"}),
+        "a link",
+    ),
+    "symbolic link, tar": (
+        "x.tgz",
+        lambda: tarred(GOOD, members=[member("exercises/a.py", tarfile.SYMTYPE, "/etc/passwd")]),
+        "a link",
+    ),
+    "symbolic link to a folder": (
+        "x.tgz",
+        lambda: tarred({}, members=[member("exercises", tarfile.SYMTYPE, "/etc")]),
+        "a link",
+    ),
     "hard link": ("x.tgz", lambda: tarred(GOOD, members=[member("a.py", tarfile.LNKTYPE, "/etc/passwd")]), "a link"),
     "device, zip": ("x.zip", lambda: zipped({zip_entry(SCRIPT, stat.S_IFCHR): b""}), "device"),
     "device, tar": ("x.tar", lambda: tarred(GOOD, "w", [member(SCRIPT + "c", tarfile.CHRTYPE)]), "device"),
@@ -291,14 +348,30 @@ HOSTILE = {
     "zip bomb": ("x.zip", lambda: zipped({"exercises/zeros": bytes(30_000_000)}), "unpacks to"),
     "tar bomb": ("x.tgz", lambda: tarred({"exercises/zeros": bytes(30_000_000)}), "unpacks to"),
     "a bomb in front": ("x.tgz", lambda: gzip.compress(bytes(30_000_000)) + tarred(GOOD), ""),
-    "100,000 files, zip": ("x.zip", lambda: zipped({str(number): b"" for number in range(100_000)}), "more than 10,000 files"),
-    "100,000 files, tar": ("x.tgz", lambda: gzip.compress(b"".join(header(b"%d" % number) for number in range(100_000)), 1), "more than 10,000 files"),
+    "100,000 files, zip": (
+        "x.zip",
+        lambda: zipped({str(number): b"" for number in range(100_000)}),
+        "more than 10,000 files",
+    ),
+    "100,000 files, tar": (
+        "x.tgz",
+        lambda: gzip.compress(b"".join(header(b"%d" % number) for number in range(100_000)), 1),
+        "more than 10,000 files",
+    ),
     "not UTF-8, zip": ("x.zip", not_utf8_zip, "not UTF-8"),
     "not UTF-8, tar": ("x.tar", lambda: header(b"exercises/\xff\xfe.py") + bytes(1024), "not UTF-8"),
     "clash by case": ("x.zip", lambda: zipped(GOOD | {SCRIPT.upper(): b"x"}), "two files of one name"),
-    "the same name twice": ("x.tar", lambda: tarred(GOOD, "w", [member(SCRIPT, tarfile.REGTYPE)]), "two files of one name"),
+    "the same name twice": (
+        "x.tar",
+        lambda: tarred(GOOD, "w", [member(SCRIPT, tarfile.REGTYPE)]),
+        "two files of one name",
+    ),
     "an archive in an archive": ("x.zip", lambda: zipped({"homework.zip": zipped(GOOD)}), "none of the files"),
-    "several submissions in one": ("x.zip", lambda: zipped({f"{top}/{SCRIPT}": b"x" for top in "ab"}), "several submissions"),
+    "several submissions in one": (
+        "x.zip",
+        lambda: zipped({f"{top}/{SCRIPT}": b"x" for top in "ab"}),
+        "several submissions",
+    ),
     "nothing asked for": ("x.zip", lambda: zipped({"essay.docx": b"x"}), "none of the files"),
     "empty zip": ("x.zip", lambda: zipped({}), "none of the files"),
     "empty tar": ("x.tar", lambda: tarred({}, "w"), "none of the files"),
@@ -308,14 +381,26 @@ HOSTILE = {
     "cut off, zip": ("x.zip", lambda: zipped(GOOD)[:-30], DAMAGED),
     "cut off, tar": ("x.tar", lambda: tarred({SCRIPT: b"x" * 5000}, "w")[:2000], "can't be read"),
     "cut off, gz": ("x.tar.gz", lambda: tarred({SCRIPT: os.urandom(5000)})[:2000], "can't be read"),
-    "damaged, zip": ("x.zip", lambda: zipped({SCRIPT: b"abc" * 100}).replace(zlib.compress(b"abc" * 100)[2:-4], b"\0" * 8), "can't be read"),
+    "damaged, zip": (
+        "x.zip",
+        lambda: zipped({SCRIPT: b"abc" * 100}).replace(zlib.compress(b"abc" * 100)[2:-4], b"\0" * 8),
+        "can't be read",
+    ),
     "encrypted": ("x.zip", encrypted, "encrypted"),
-    "an unusual compression": ("x.zip", lambda: zipped({zip_entry(SCRIPT, compress_type=zipfile.ZIP_LZMA): b"x"}), "unusual"),
+    "an unusual compression": (
+        "x.zip",
+        lambda: zipped({zip_entry(SCRIPT, compress_type=zipfile.ZIP_LZMA): b"x"}),
+        "unusual",
+    ),
     "a zip called .tar.gz": ("x.tar.gz", lambda: zipped(GOOD), "can't be read"),
     "a tar called .zip": ("x.zip", lambda: tarred(GOOD), "can't be read"),
     "a tar.gz called .tar": ("x.tar", lambda: tarred(GOOD), DAMAGED),
     "a 7z": ("x.7z", lambda: b"7z\xbc\xaf\x27\x1c", "is a 7z archive, which can't be read: pack the folder as .zip"),
-    "a RAR": ("x.rar", lambda: b"Rar!\x1a\x07\x01\x00", "is a RAR archive, which can't be read: pack the folder as .zip"),
+    "a RAR": (
+        "x.rar",
+        lambda: b"Rar!\x1a\x07\x01\x00",
+        "is a RAR archive, which can't be read: pack the folder as .zip",
+    ),
     "a RAR called .zip": ("x.zip", lambda: b"Rar!\x1a\x07\x01\x00", "is a RAR archive"),
     "an xz": ("x.tar.xz", lambda: b"\xfd7zXZ\x00", "is a xz archive"),
     "a lone notebook": ("x.ipynb", lambda: b"{}", "neither a folder nor an archive"),
@@ -328,10 +413,12 @@ HOSTILE = {
     "a name with a line break": ("x.zip", lambda: zipped({"../a\nb\x1b[31m": b"x"}), "leads out"),
     "a name of 60,000 letters": ("x.zip", lambda: zipped({"../" + "x" * 60_000: b"x"}), "leads out"),
     "everything too large": ("x.zip", lambda: zipped({SCRIPT: b"#" * 1_000_001}), "too large"),
-}  # fmt: skip
+}
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, marks=pytest.mark.slow if "100,000" in case else ()) for case in HOSTILE])
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=pytest.mark.slow if "100,000" in case else ()) for case in HOSTILE]
+)
 def test_hostile_archives_are_refused_in_a_sentence_and_the_others_go_on(room, case):
     name, make, reason = HOSTILE[case]
     (room / name).write_bytes(make())
@@ -339,7 +426,9 @@ def test_hostile_archives_are_refused_in_a_sentence_and_the_others_go_on(room, c
     before = time.process_time()
     bad, good = collected(room)
     assert time.process_time() - before < 20
-    assert bad.refused.startswith(name) and reason in bad.refused and bad.refused.endswith(".") and len(bad.refused) < 300
+    assert (
+        bad.refused.startswith(name) and reason in bad.refused and bad.refused.endswith(".") and len(bad.refused) < 300
+    )
     assert bad.refused.isprintable() and (bad.path, bad.digest, bad.attempt) == (None, "", 1)
     assert good.refused is None and unpacked(good) == GOOD
     assert sorted(path.name for path in (room.parent / "work").iterdir()) == ["zoe"], "nothing else is written"
@@ -353,7 +442,9 @@ def test_damage_of_any_kind_is_a_reason_and_nothing_else(tmp_path, suffix):
         data = bytearray(whole)
         for _ in range(chance.randrange(1, 6)):
             start = chance.randrange(len(data))
-            data[start : start + chance.choice([0, 1, 4])] = chance.choice([b"", chance.randbytes(4), b"\0\0\0\0", b"\xff\xff\xff\xff"])
+            data[start : start + chance.choice([0, 1, 4])] = chance.choice(
+                [b"", chance.randbytes(4), b"\0\0\0\0", b"\xff\xff\xff\xff"]
+            )
         path = tmp_path / f"x{suffix}"
         path.write_bytes(data)
         try:
@@ -406,10 +497,18 @@ def clashing(folder):
 
 @pytest.mark.parametrize(
     "make, reason",
-    [(linked(SCRIPT), "a link"), (linked("elsewhere"), "a link"), (linked_folder, "a link"), (pipe, "a pipe"), (not_utf8, "not UTF-8"),
-     (crowded, "more than 100 files"), (clashing, "two files of one name"), (lambda folder: folder.mkdir(), "none of the files")],
+    [
+        (linked(SCRIPT), "a link"),
+        (linked("elsewhere"), "a link"),
+        (linked_folder, "a link"),
+        (pipe, "a pipe"),
+        (not_utf8, "not UTF-8"),
+        (crowded, "more than 100 files"),
+        (clashing, "two files of one name"),
+        (lambda folder: folder.mkdir(), "none of the files"),
+    ],
     ids=["link", "other link", "link to the solutions", "pipe", "not UTF-8", "101 files", "clash by case", "empty"],
-)  # fmt: skip
+)
 def test_hostile_folders_are_refused_in_a_sentence_and_the_others_go_on(room, monkeypatch, make, reason):
     monkeypatch.setattr(archives, "ENTRIES", 100)
     make(room / "x")
@@ -427,26 +526,66 @@ def test_a_link_in_place_of_a_submission_is_refused(room):
 
 def test_a_file_that_may_not_be_read_is_refused(room, monkeypatch):
     write(room / "x", GOOD)
-    monkeypatch.setattr(archives, "start_of", lambda path, limit: (_ for _ in ()).throw(PermissionError(13, "Permission denied")))
+    monkeypatch.setattr(
+        archives, "start_of", lambda path, limit: (_ for _ in ()).throw(PermissionError(13, "Permission denied"))
+    )
     assert "can't be read (Permission denied)" in only(room).refused
 
 
 def test_strange_names_of_students_stay_apart_and_are_safe_to_show(room):
-    names = ["a\x01b", "a\x02b", "a\u202eb", "a\\b", "a\nb", "a b", "..b", "-rf", "=cmd()", "<b>x", "Æ" * 100, "con", "x.", "x "]
+    names = [
+        "a\x01b",
+        "a\x02b",
+        "a\u202eb",
+        "a\\b",
+        "a\nb",
+        "a b",
+        "..b",
+        "-rf",
+        "=cmd()",
+        "<b>x",
+        "Æ" * 100,
+        "con",
+        "x.",
+        "x ",
+    ]
     for name in names:
         write(room / name, {SCRIPT: name.encode()})
     with open(os.fsencode(room) + b"/a\xff.zip", "wb") as file:
         file.write(zipped({SCRIPT: b"not UTF-8"}))
     submissions = collected(room)
     readable = [one for one in submissions if one.refused is None]
-    assert len({one.student for one in submissions}) == len(names)  # "..b" is hidden, the one that is not UTF-8 comes in its stead
+    # "..b" is hidden, the one that is not UTF-8 comes in its stead
+    assert len({one.student for one in submissions}) == len(names)
     assert len({unpacked(one)[SCRIPT] for one in readable}) == len(names)
     for one in submissions:
         assert one.student.isprintable() and one.student.encode()
 
 
-@pytest.mark.parametrize("student", ["", ".", "..", "../x", "/etc/passwd", "a/b", "a\\b", "x\0y", "-rf", ".hidden", "x.", "a" * 300, "日" * 90, "x ",
-                                     "a_b-0123456789ab", "<script>", "con:", "*", "\n"])  # fmt: skip
+@pytest.mark.parametrize(
+    "student",
+    [
+        "",
+        ".",
+        "..",
+        "../x",
+        "/etc/passwd",
+        "a/b",
+        "a\\b",
+        "x\0y",
+        "-rf",
+        ".hidden",
+        "x.",
+        "a" * 300,
+        "日" * 90,
+        "x ",
+        "a_b-0123456789ab",
+        "<script>",
+        "con:",
+        "*",
+        "\n",
+    ],
+)
 def test_file_names_are_safe_and_told_apart(student):
     name = file_name(student)
     assert len(name.encode()) <= 215 and "/" not in name and "\0" not in name and name not in ("", ".", "..")
@@ -481,7 +620,9 @@ def test_files_that_nobody_handed_in_are_no_students_and_said(room):
     (room / "doejane_12345_67890_essay.txt").write_text("x")
     said = []
     found = collect(room, room.parent / "work", EXPECTED, said.append)
-    assert [one.student for one in found] == ["doejane_12345", "jane"], "what a student uploaded is refused, not left out"
+    assert [one.student for one in found] == ["doejane_12345", "jane"], (
+        "what a student uploaded is refused, not left out"
+    )
     assert said == [f"{name}: left out, it is neither a folder nor an archive." for name in ("README", "notes.txt")]
 
 
@@ -495,7 +636,10 @@ def test_a_submission_in_place_of_the_class_is_refused(room, inside):
 def test_a_large_notebook_is_kept_without_its_outputs_(room, tmp_path):
     """A class of 2,000 with 30 MB each would take 60 GB, and engines would be sent all of it."""
     name = "notebooks/00_start.ipynb"
-    cells = [{"cell_type": "markdown", "source": "words"}, {"cell_type": "code", "source": ["return 1\n", "# mine"], "outputs": ["x" * LARGE]}]
+    cells = [
+        {"cell_type": "markdown", "source": "words"},
+        {"cell_type": "code", "source": ["return 1\n", "# mine"], "outputs": ["x" * LARGE]},
+    ]
     data = json.dumps({"nbformat": 4, "cells": cells}).encode()
     write(room / "jane", {name: data})
     write(room / "max", {name: data[:-1]})  # damaged: students are told so when it is read

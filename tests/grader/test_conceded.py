@@ -1,5 +1,6 @@
-"""What a submission gains without the work. docs/grading.md lists it ("What the grader can't detect"); here each item is tried, with the hidden
-cases. If a test fails because a submission gains less than it did, the guide can promise more."""
+"""What a submission gains without the work. docs/grading.md lists it ("What the grader can't detect"); here each item
+is tried, with the hidden cases. If a test fails because a submission gains less than it did, the guide can promise
+more."""
 
 import functools
 import itertools
@@ -23,7 +24,11 @@ ROOT = Path(__file__).resolve().parents[2]
 SUBMISSIONS = tomllib.loads(Path(__file__).with_name("conceded.toml").read_text())["submission"]
 SECTION = (ROOT / "docs/grading.md").read_text().partition("## What the grader can't detect")[2]
 NOTE = "a person should look at it"
-FIT, SEARCH, PRINTED = "Who fits a formula to them has the formula", "a digest, which a short search finds", "Code can print the inputs of hidden cases"
+FIT, SEARCH, PRINTED = (
+    "Who fits a formula to them has the formula",
+    "a digest, which a short search finds",
+    "Code can print the inputs of hidden cases",
+)
 SAYS = {submission["says"] for submission in SUBMISSIONS} | {FIT, SEARCH, PRINTED}
 
 
@@ -44,11 +49,14 @@ def server_for():
 @pytest.fixture(scope="module")
 def of_wrong_answer(server_for):
     """The points of a wrong answer, which is given as JSON; many submissions are compared with the same one."""
-    return functools.cache(lambda name, gap, check, answer: points(judged(server_for, name, gap, check, json.loads(answer))))
+    return functools.cache(
+        lambda name, gap, check, answer: points(judged(server_for, name, gap, check, json.loads(answer)))
+    )
 
 
 def judged(server_for, name, gap, check, answer, beside=None):
-    """The verdicts of a gap's check on its code, or on [given, instead] lines of the solved file. beside: as in conceded.toml."""
+    """The verdicts of a gap's check on its code, or on [given, instead] lines of the solved file. beside: as in
+    conceded.toml."""
     unit, part = place(name)
     text = solved(part.file, **(beside or {}), **({gap: answer.strip("\n")} if isinstance(answer, str) else {}))
     for given, instead in () if isinstance(answer, str) else answer:
@@ -86,7 +94,13 @@ def test_a_formula_that_is_fitted_to_the_recorded_calls_is_one(server_for):
     given, right = [decoded(given) for given, _, _ in calls], [value for _, value, _ in calls]
     terms = [[1, one["serial"], one["workers"], one["serial"] * one["workers"]] for one in given]
     a, b, c, d = numpy.linalg.lstsq(numpy.array(terms), numpy.array(right))[0].tolist()
-    found = judged(server_for, "08_scaling.ipynb", "gustafson", None, f"return {a} + {b} * serial + {c} * workers + {d} * serial * workers")
+    found = judged(
+        server_for,
+        "08_scaling.ipynb",
+        "gustafson",
+        None,
+        f"return {a} + {b} * serial + {c} * workers + {d} * serial * workers",
+    )
     assert points(found) == 2, found
 
 
@@ -95,7 +109,12 @@ def test_a_formula_that_is_fitted_to_the_recorded_calls_is_one(server_for):
 @pytest.mark.parametrize("gap", ["bottleneck", "slow_rank", "collectives"])
 def test_a_digest_is_searched_in_a_moment(server_for, gap):
     entry = json.loads((FOLDER / "profiling/recorded.json").read_text())[gap]
-    words = set("".join(letter if letter in string.ascii_letters else " " for letter in (ROOT / place("04_profiling.ipynb")[1].file).read_text()).split())
+    words = set(
+        "".join(
+            letter if letter in string.ascii_letters else " "
+            for letter in (ROOT / place("04_profiling.ipynb")[1].file).read_text()
+        ).split()
+    )
     answer = next(one for one in itertools.chain(range(1000), words) if digest(gap, one) == entry["right"])
     assert points(judged(server_for, "04_profiling.ipynb", gap, None, f"{gap} = {answer!r}")) == 1
 
@@ -105,7 +124,10 @@ def test_a_digest_is_searched_in_a_moment(server_for, gap):
 def test_the_inputs_of_hidden_cases_are_printed(server_for):
     unit, part = place("pytorch/train_cifar_multi_gpu.py")
     last = hidden.cases()[unit, "pytorch", "throughput"][-1]  # the output that the feedback shows is of the last case
-    code = "print('the case', comm.size, args.epoch, first_epoch)\nimages = len(train_set) * (args.epoch - first_epoch)\nthroughput = images / seconds"
+    code = (
+        "print('the case', comm.size, args.epoch, first_epoch)\nimages = len(train_set) * (args.epoch -"
+        " first_epoch)\nthroughput = images / seconds"
+    )
     found = judged(server_for, part.file.removeprefix("exercises/"), "throughput", None, code)
     assert points(found) == 2
     assert "the case {ranks} {epochs} {first_epoch}\n".format(**last) in found[0].output

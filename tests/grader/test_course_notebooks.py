@@ -22,7 +22,8 @@ def environment(tmp_path_factory):
 
 @pytest.fixture
 def few(monkeypatch, tmp_path):
-    """Trainings have a third of the images: they are as many, with as many ranks and at least two steps, and end sooner."""
+    """Trainings have a third of the images: they are as many, with as many ranks and at least two steps, and end
+    sooner."""
     few_images(tmp_path / "data")
     monkeypatch.setenv("HANDSON_DATA", str(tmp_path / "data"))
 
@@ -33,7 +34,9 @@ def execute(script, course, **options):
     import nbclient
 
     notebook = jupytext.reads(smaller(script), fmt="py:percent")
-    client = nbclient.NotebookClient(notebook, timeout=500, kernel_name="python3", resources={"metadata": {"path": course / "notebooks"}}, **options)
+    client = nbclient.NotebookClient(
+        notebook, timeout=500, kernel_name="python3", resources={"metadata": {"path": course / "notebooks"}}, **options
+    )
     return client.execute()
 
 
@@ -47,7 +50,9 @@ def test_a_gap_still_to_be_filled_is_named_by_its_cell(course):
     assert {"PUT YOUR CODE: workers", "PUT YOUR CODE: prediction"} == {error.evalue for error in errors}
 
 
-@pytest.mark.parametrize(("filled", "sentence"), [((), "qsub refused"), (("run_single_gpu_training.sh",), "ended with status")])
+@pytest.mark.parametrize(
+    ("filled", "sentence"), [((), "qsub refused"), (("run_single_gpu_training.sh",), "ended with status")]
+)
 def test_a_job_with_gaps_still_to_be_filled_says_so_in_a_sentence(course, tmp_path, filled, sentence):
     shutil.copytree(ROOT / "exercises/01_single_gpu", tmp_path / "exercises/01_single_gpu")
     for name in filled:
@@ -65,17 +70,46 @@ def test_the_notebook_on_communication_runs_what_chainermn_has_in_its_track(cour
     cells = (ROOT / "solutions/05_communication/05_communication.py").read_text().split("# %%")
     needed = ('TRACK = "', "why_not()", "def run(", "HALF_AND_LATE = ", "if TRACK ==", "\nlow = run(")
     imports = "\nfrom handson.cluster.follow import follow, submit\nfrom handson.notebook import communication\n"
-    chosen = "# %%".join(["", imports, *(cell.partition("\nSLOWER = ")[0] for cell in cells if any(words in cell for words in needed))])
-    notebook = execute(chosen.replace('TRACK = "pytorch"', 'TRACK = "chainer"').replace("SEEDS, EPOCHS = 2, 6", "SEEDS, EPOCHS = 1, 1"), course)
+    chosen = "# %%".join(
+        ["", imports, *(cell.partition("\nSLOWER = ")[0] for cell in cells if any(words in cell for words in needed))]
+    )
+    notebook = execute(
+        chosen.replace('TRACK = "pytorch"', 'TRACK = "chainer"').replace(
+            "SEEDS, EPOCHS = 2, 6", "SEEDS, EPOCHS = 1, 1"
+        ),
+        course,
+    )
     assert len([result for result in outputs(notebook, "execute_result") if "image/png" in result["data"]]) == 2
     ran = [read(path) for path in (course / "exercises/05_communication/results").glob("*/*/result.json")]
     assert {one.track for one in ran} == {"chainer"}
-    assert sorted(one.communicator for one in ran) == sorted(["plain", "float16", "double-buffering", "float16-double-buffering", "plain", "double-buffering"])
+    assert sorted(one.communicator for one in ran) == sorted(
+        ["plain", "float16", "double-buffering", "float16-double-buffering", "plain", "double-buffering"]
+    )
 
 
 def test_the_notebook_on_scaling_predicts_16_workers_and_runs_them(course):
-    fields = dict(script="train_cifar_single_gpu", track="pytorch", workers=1, nodes=1, device="1 virtual GPU", dataset="digits", size=64, batchsize=32, epochs=1, seed=0)
-    slowed = Result(unit="single_gpu", profiled=True, images=320, seconds=90.0, train_seconds=90.0, steps=[9.0] * 10, parameters=72_000, **fields)
+    fields = dict(
+        script="train_cifar_single_gpu",
+        track="pytorch",
+        workers=1,
+        nodes=1,
+        device="1 virtual GPU",
+        dataset="digits",
+        size=64,
+        batchsize=32,
+        epochs=1,
+        seed=0,
+    )
+    slowed = Result(
+        unit="single_gpu",
+        profiled=True,
+        images=320,
+        seconds=90.0,
+        train_seconds=90.0,
+        steps=[9.0] * 10,
+        parameters=72_000,
+        **fields,
+    )
     write(slowed, course / "exercises/01_single_gpu/results/profiled")  # what profiling slows down is no measurement
     cells = (ROOT / "solutions/08_scaling/08_scaling.py").read_text().partition("# %%\nfrom grader import check")[0]
     notebook = execute(cells, course)
@@ -106,7 +140,8 @@ def test_the_notebook_on_model_parallelism_runs_to_its_end(course, few):
     for setting, less in FEW_RANKS.items():
         assert setting in script, setting
         script = script.replace(setting, less)
-    chosen = [cell for cell in script.split("# %%") if "--heads 3" not in cell and "import check" not in cell]  # both have tests of their own
+    # both have tests of their own
+    chosen = [cell for cell in script.split("# %%") if "--heads 3" not in cell and "import check" not in cell]
     notebook = execute("# %%".join(chosen), course)
     pictures = [result for result in outputs(notebook, "execute_result") if "image/png" in result["data"]]
     assert len(pictures) == 16 and all(picture.metadata["image/png"]["alt"].endswith(".") for picture in pictures)
@@ -116,4 +151,6 @@ def test_the_notebook_on_model_parallelism_runs_to_its_end(course, few):
     for name, ranks, count in (("saving", 1, 4), ("sharded_2", 2, 4), ("two_stages", 2, 3), ("chainer", 2, 2)):
         runs = [read(path) for path in results.glob(f"{name}/*/result.json")]
         losses = [run.log[-1]["main/loss"] for run in runs]
-        assert [run.workers for run in runs] == [ranks] * count and losses == pytest.approx([losses[0]] * count, rel=1e-3), name
+        assert [run.workers for run in runs] == [ranks] * count and losses == pytest.approx(
+            [losses[0]] * count, rel=1e-3
+        ), name

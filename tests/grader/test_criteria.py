@@ -9,8 +9,8 @@ from grader.checks import criteria, training
 from grader.units.communication import cntk, hooks
 from grader.units.frameworks import replicas, translated
 from grader.units.model_parallel import pipeline
-from grader.units.multi_node import by_hand
-from grader.units.profiling import pytorch as uneven_work
+from grader.units.multi_node import from_scratch
+from grader.units.profiling import profiling_pytorch as uneven_work
 
 
 @pytest.mark.parametrize(
@@ -24,12 +24,12 @@ from grader.units.profiling import pytorch as uneven_work
     ids=["few digits", "as many as it needs", "equal", "no number"],
 )
 def test_two_numbers_are_shown_with_the_digits_that_tell_them_apart(one, other, shown):
-    assert criteria.apart(one, other) == shown
+    assert criteria.distinct_digits(one, other) == shown
 
 
 def test_of_two_lists_the_numbers_that_differ_most_choose_the_digits():
-    assert criteria.digits_apart([[1.0, 2.00001], [1.0, 2.0]], [1.0, 2.0]) == 6
-    assert criteria.digits_apart([[3.0, 2.0]], [3.0, 2.0]) == 4
+    assert criteria.digits_that_differ([[1.0, 2.00001], [1.0, 2.0]], [1.0, 2.0]) == 6
+    assert criteria.digits_that_differ([[3.0, 2.0]], [3.0, 2.0]) == 4
 
 
 def a_little_more(number):
@@ -38,7 +38,9 @@ def a_little_more(number):
 
 def loss_of_pipeline():
     right = {"gradients": {"right": numpy.ones(2)}, "loss": 0.2869}
-    return pipeline.as_the_whole_batch([{"gradients": numpy.ones(2), "loss": a_little_more(0.2869)}], {"stages": 1}, [right])
+    return pipeline.as_the_whole_batch(
+        [{"gradients": numpy.ones(2), "loss": a_little_more(0.2869)}], {"stages": 1}, [right]
+    )
 
 
 def loss_of_the_second_step():
@@ -83,7 +85,7 @@ def test_a_hundred_thousand_steps_are_judged_in_a_moment():
     ("judge", "case", "says"),
     [
         (cntk.once_each, {"samples": 2, "max_samples": 2}, "none of the source's"),
-        (by_hand.every_image_once, {"images": 2, "EPOCHS": 1}, "not data.load's training images"),
+        (from_scratch.every_image_once, {"images": 2, "EPOCHS": 1}, "not data.load's training images"),
     ],
     ids=["train_cntk.py", "from_scratch.py"],
 )

@@ -44,7 +44,11 @@ def test_a_gap_less_and_what_verify_says_until_its_known_answers_are_deleted(cou
     course.apply("A gap less")
     course.type(RELEASE)
     said = course.verified(status=1)
-    assert re.search(r"known_shared.toml has known answers \(\d+\) to prediction, which has no check: correct the name, or remove them\n1 of these", said)
+    assert re.search(
+        r"known_shared.toml has known answers \(\d+\) to prediction, which has no check: correct the name, or remove"
+        r" them\n1 of these",
+        said,
+    )
     path = course.folder / "grader/units/start/instructors/known_shared.toml"
     entries = re.split(r"(?=^\[\[)", path.read_text(), flags=re.MULTILINE)
     path.write_text("".join(entry for entry in entries if 'gap = "prediction"' not in entry))

@@ -11,7 +11,8 @@ from handson.files import COURSE
 SCRIPTS = {unit for unit, parts in UNITS.items() if any(part.file.endswith(".py") for part in parts)}
 JOBS = {unit for unit, parts in UNITS.items() if any(part.file.endswith(".sh") for part in parts)}
 ALL = set(UNITS)
-MODULES, CONTENT = functools.cache(digest._modules), functools.cache(digest._content)  # they stay the same from test to test
+# they stay the same from test to test
+MODULES, CONTENT = functools.cache(digest._modules), functools.cache(digest._content)
 
 
 @pytest.fixture(scope="module")
@@ -37,22 +38,22 @@ def test_the_same_course_has_the_same_digests(before):
         ("grader/judging.py", ALL),
         ("grader/verdict.py", ALL),
         ("grader/gaps.py", ALL),
-        ("grader/box/watch.py", ALL),
-        ("grader/box/rank.py", ALL),
+        ("grader/sandbox/watch_ranks.py", ALL),
+        ("grader/sandbox/rank.py", ALL),
         ("grader/sandbox/limits.py", ALL),
         ("grader/sandbox/seccomp.py", ALL),
         ("grader/instructors/grade/work.py", ALL),
         ("grader/checks/criteria.py", ALL),
-        ("grader/probes/pytorch.py", SCRIPTS),
+        ("grader/probes/pytorch_scripts.py", SCRIPTS),
         ("handson/pytorch/extensions.py", SCRIPTS),
         ("handson/training/results.py", SCRIPTS),
         ("handson/training/data.py", SCRIPTS),
-        ("grader/checks/job_scripts.py", JOBS),
+        ("grader/checks/run_job_scripts.py", JOBS),
         ("handson/pbs/resources.py", JOBS),
-        ("grader/units/multi_gpu/pytorch.py", {"multi_gpu"}),
+        ("grader/units/multi_gpu/multi_gpu_pytorch.py", {"multi_gpu"}),
         ("grader/units/multi_gpu/instructors/hidden_pytorch.toml", {"multi_gpu"}),
-        ("grader/units/multi_node/probes/pytorch.py", {"multi_node"}),
-        ("grader/units/multi_node/oracles/chainer.py", {"multi_node"}),
+        ("grader/units/multi_node/probes/probe_multi_node_pytorch.py", {"multi_node"}),
+        ("grader/units/multi_node/oracles/oracle_multi_node_chainer.py", {"multi_node"}),
         ("solutions/02_multi_gpu/pytorch/train_cifar_multi_gpu.py", {"multi_gpu"}),
         ("frameworks.txt", {"frameworks"}),
     ],
@@ -84,7 +85,14 @@ def test_a_change_of_anything_else_does_not(file, before, monkeypatch):
     assert changed_by(file, before, monkeypatch) == set()
 
 
-@pytest.mark.parametrize(("file", "unit"), [("grader/units/single_gpu/pytorch.py", "multi_gpu"), ("grader/checks/job_scripts.py", "profiling"), ("grader/probes/pytorch.py", "start")])
+@pytest.mark.parametrize(
+    ("file", "unit"),
+    [
+        ("grader/units/single_gpu/single_gpu_pytorch.py", "multi_gpu"),
+        ("grader/checks/run_job_scripts.py", "profiling"),
+        ("grader/probes/pytorch_scripts.py", "start"),
+    ],
+)
 def test_a_unit_does_not_depend_on_what_only_others_use(file, unit, before, monkeypatch):
     assert unit not in changed_by(file, before, monkeypatch)
 

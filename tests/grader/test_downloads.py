@@ -1,6 +1,8 @@
-"""What a class handed in as a learning platform gives it out: one zip, files without folders, names that changed on the way.
+"""What a class handed in as a learning platform gives it out: one zip, files without folders, names that changed on the
+way.
 
-Names and layouts are those of Moodle's mod/assign/classes/downloader.php (4.1 to 5.1) and Canvas's lib/content_zipper.rb.
+Names and layouts are those of Moodle's mod/assign/classes/downloader.php (4.1 to 5.1) and Canvas's
+lib/content_zipper.rb.
 """
 
 import io
@@ -29,7 +31,8 @@ def zipped(files, times=None):
 
 @pytest.fixture
 def collected(tmp_path):
-    """A function: what is collected from a class's zip with these files, as {student: (files, Submission)}, and what was said."""
+    """A function: what is collected from a class's zip with these files, as {student: (files, Submission)}, and what
+    was said."""
 
     def collected(files, times=None, **known):
         (tmp_path / "class.zip").write_bytes(zipped(files, times))
@@ -41,7 +44,11 @@ def collected(tmp_path):
 
 
 def unpacked(submission):
-    return {str(path.relative_to(submission.path)): path.read_bytes() for path in submission.path.rglob("*.*")} if submission.path else {}
+    return (
+        {str(path.relative_to(submission.path)): path.read_bytes() for path in submission.path.rglob("*.*")}
+        if submission.path
+        else {}
+    )
 
 
 @pytest.mark.parametrize(
@@ -52,7 +59,10 @@ def unpacked(submission):
         {f"{MOODLE}/{name}": content for name, content in GOOD.items()},
         {f"{MOODLE}_homework.zip": zipped(GOOD)},
         {f"submissions/{MOODLE}/homework.zip": zipped(GOOD), "__MACOSX/submissions/._x": b""},
-        {f"{MOODLE}/homework.zip": zipped(GOOD), "Jane Doe_12345_assignsubmission_onlinetext/onlinetext.html": b"hello"},
+        {
+            f"{MOODLE}/homework.zip": zipped(GOOD),
+            "Jane Doe_12345_assignsubmission_onlinetext/onlinetext.html": b"hello",
+        },
     ],
     ids=["folders", "folders before 4.1", "unpacked", "flat", "packed once more", "with an online text"],
 )
@@ -65,16 +75,26 @@ def test_moodles_zip_is_read_as_it_is(collected, files):
 def test_files_that_a_platform_gives_out_side_by_side_are_one_submission(collected, before):
     found, _ = collected({f"{before}{name.split('/')[-1]}": GOOD[name] for name in (JOB, NOTEBOOK)})
     [(files, one)] = found.values()
-    assert files == {name: GOOD[name] for name in (JOB, NOTEBOOK)} and one.late == ("LATE" in before) and one.number == "12345"
+    assert (
+        files == {name: GOOD[name] for name in (JOB, NOTEBOOK)}
+        and one.late == ("LATE" in before)
+        and one.number == "12345"
+    )
 
 
 def test_group_work_and_anonymous_work_are_submissions_of_their_own(collected):
-    found, _ = collected({
-        "Group A_77_assignsubmission_file/a.zip": zipped(GOOD),
-        "Participant_5_assignsubmission_file/a.zip": zipped(GOOD),
-        "Default group_assignsubmission_file/a.zip": zipped(GOOD),
-    })  # fmt: skip
-    assert [(one.student, one.number) for _, one in found.values()] == [("Default group", ""), ("Group A_77", "77"), ("Participant_5", "5")]
+    found, _ = collected(
+        {
+            "Group A_77_assignsubmission_file/a.zip": zipped(GOOD),
+            "Participant_5_assignsubmission_file/a.zip": zipped(GOOD),
+            "Default group_assignsubmission_file/a.zip": zipped(GOOD),
+        }
+    )
+    assert [(one.student, one.number) for _, one in found.values()] == [
+        ("Default group", ""),
+        ("Group A_77", "77"),
+        ("Participant_5", "5"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -100,22 +120,34 @@ def test_a_file_is_recognised_whatever_became_of_its_name_where_there_is_no_doub
 
 def test_the_file_itself_counts_then_its_last_copy_and_what_was_read_is_said(collected):
     copies = {"notebooks/02_multi_gpu-Copy1.ipynb": b"1", "notebooks/02_multi_gpu-Copy2.ipynb": b"2"}
-    found, _ = collected({f"{MOODLE}/{name}": content for name, content in (copies | {JOB: b"x"}).items()} | {
-        f"Max Roe_2_assignsubmission_file/{name}": content for name, content in (copies | {NOTEBOOK: b"0"}).items()})  # fmt: skip
+    found, _ = collected(
+        {f"{MOODLE}/{name}": content for name, content in (copies | {JOB: b"x"}).items()}
+        | {f"Max Roe_2_assignsubmission_file/{name}": content for name, content in (copies | {NOTEBOOK: b"0"}).items()}
+    )
     assert found["Jane Doe_12345"][0][NOTEBOOK] == b"2" and found["Max Roe_2"][0][NOTEBOOK] == b"0"
-    assert f"Read in place of a file of the right name: notebooks/02_multi_gpu-Copy2.ipynb as {NOTEBOOK}." in found["Jane Doe_12345"][1].problems
+    assert (
+        f"Read in place of a file of the right name: notebooks/02_multi_gpu-Copy2.ipynb as {NOTEBOOK}."
+        in found["Jane Doe_12345"][1].problems
+    )
     assert any("Copy1" in problem and "not looked at" in problem for problem in found["Max Roe_2"][1].problems)
 
 
 def test_of_two_files_that_could_be_meant_none_is_guessed(collected):
-    found, _ = collected({f"{MOODLE}/{name}": b"x" for name in (JOB, "old/02_multi_gpu.ipynb", "new/02_multi_gpu.ipynb")})
+    found, _ = collected(
+        {f"{MOODLE}/{name}": b"x" for name in (JOB, "old/02_multi_gpu.ipynb", "new/02_multi_gpu.ipynb")}
+    )
     [(files, one)] = found.values()
     assert set(files) == {JOB} and any(f"{NOTEBOOK} is there several times" in problem for problem in one.problems)
 
 
 def test_an_archive_in_another_format_inside_of_moodles_zip_is_refused_with_its_name(collected):
-    found, _ = collected({f"{MOODLE}/homework.rar": b"Rar!\x1a\x07\x01\x00", "Max Roe_2_assignsubmission_file/a.zip": zipped(GOOD)})
-    assert found["Jane Doe_12345"][1].refused == "homework.rar is a RAR archive, which can't be read: pack the folder as .zip."
+    found, _ = collected(
+        {f"{MOODLE}/homework.rar": b"Rar!\x1a\x07\x01\x00", "Max Roe_2_assignsubmission_file/a.zip": zipped(GOOD)}
+    )
+    assert (
+        found["Jane Doe_12345"][1].refused
+        == "homework.rar is a RAR archive, which can't be read: pack the folder as .zip."
+    )
     assert found["Max Roe_2"][0] == GOOD
 
 
@@ -123,7 +155,13 @@ def test_a_bomb_in_moodles_zip_is_refused_and_the_others_go_on(collected):
     bomb = io.BytesIO()
     with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(SCRIPT, bytes(30_000_000))
-    found, _ = collected({f"{MOODLE}/a.zip": bomb.getvalue(), f"Max Roe_2_assignsubmission_file/{SCRIPT}": b"x", "Zoe_3_assignsubmission_file/../../x.py": b"x"})
+    found, _ = collected(
+        {
+            f"{MOODLE}/a.zip": bomb.getvalue(),
+            f"Max Roe_2_assignsubmission_file/{SCRIPT}": b"x",
+            "Zoe_3_assignsubmission_file/../../x.py": b"x",
+        }
+    )
     assert "unpacks to more than" in found["Jane Doe_12345"][1].refused and "leads out" in found["Zoe_3"][1].refused
     assert found["Max Roe_2"][0] == {SCRIPT: b"x"}
 
@@ -147,7 +185,9 @@ def of_two(jane, other):
 
 def test_times_that_never_go_back_are_those_of_the_download(collected):
     found, said = collected(*of_two((2026, 11, 20, 18, 0, 0), (2026, 11, 10, 9, 0, 0)))
-    assert [one.handed_in for _, one in found.values()] == [None, None] and any("only those of its download" in line for line in said)
+    assert [one.handed_in for _, one in found.values()] == [None, None] and any(
+        "only those of its download" in line for line in said
+    )
 
 
 def test_other_times_are_those_of_handing_in_and_said(collected):
@@ -155,19 +195,28 @@ def test_other_times_are_those_of_handing_in_and_said(collected):
 
     found, said = collected(*of_two((2026, 11, 10, 9, 0, 0), (2026, 11, 20, 18, 0, 0)), zone=ZoneInfo("Europe/Berlin"))
     assert {name: one.handed_in for name, (_, one) in found.items()} == {
-        "Jane Doe_12345": "2026-11-10T08:00:00+00:00", "Abe Low_1": "2026-11-20T17:00:00+00:00"}  # fmt: skip
+        "Jane Doe_12345": "2026-11-10T08:00:00+00:00",
+        "Abe Low_1": "2026-11-20T17:00:00+00:00",
+    }
     assert any("by the times in the zip" in line and "Europe/Berlin" in line for line in said)
 
 
 def test_a_time_that_the_platform_lists_counts_before_that_of_the_zip(collected):
     listed = [Listed("Jane Doe_12345", "Jane Doe", "12345", "", "2026-11-21T10:00:00+00:00")]
     found, _ = collected(*of_two((2026, 11, 10, 9, 0, 0), (2026, 11, 20, 18, 0, 0)), listed=listed)
-    assert {name: one.handed_in for name, (_, one) in found.items()} == {"Jane Doe_12345": "2026-11-21T10:00:00+00:00", "Abe Low_1": None}
+    assert {name: one.handed_in for name, (_, one) in found.items()} == {
+        "Jane Doe_12345": "2026-11-21T10:00:00+00:00",
+        "Abe Low_1": None,
+    }
 
 
 @pytest.mark.parametrize(
     "name, student, said",
-    [("jane doe", "Jane Doe_12345", "taken for Jane Doe_12345"), ("Jane Do", "Jane Do", "did you mean Jane Doe_12345?"), ("Zoe", "Zoe", "")],
+    [
+        ("jane doe", "Jane Doe_12345", "taken for Jane Doe_12345"),
+        ("Jane Do", "Jane Do", "did you mean Jane Doe_12345?"),
+        ("Zoe", "Zoe", ""),
+    ],
 )
 def test_a_name_without_its_number_finds_its_student_or_suggests_one(collected, name, student, said):
     found, lines = collected({f"{MOODLE}/a.zip": zipped({JOB: b"1"}), f"{name}.zip": zipped({JOB: b"2"})})
@@ -191,8 +240,14 @@ def test_names_that_differ_in_capitals_alone_stay_apart_and_are_said(collected):
 def test_of_names_that_differ_in_capitals_only_the_known_one_is_the_known_students(collected, student, number):
     listed = [Listed(student, "jane", number, "", None)]
     found, lines = collected({"jane.zip": zipped({JOB: b"1"}), "Jane.zip": zipped({JOB: b"2"})}, listed=listed)
-    assert {name: (files[JOB], one.attempt) for name, (files, one) in found.items()} == {"Jane": (b"2", 1), student: (b"1", 1)}
-    assert f"Jane: a student of its own, as jane is handed in, too; if this is {student}, give both the same name." in lines
+    assert {name: (files[JOB], one.attempt) for name, (files, one) in found.items()} == {
+        "Jane": (b"2", 1),
+        student: (b"1", 1),
+    }
+    assert (
+        f"Jane: a student of its own, as jane is handed in, too; if this is {student}, give both the same name."
+        in lines
+    )
 
 
 def test_of_two_names_in_other_capitals_than_the_known_one_neither_is_the_known_students(collected):
@@ -203,7 +258,9 @@ def test_of_two_names_in_other_capitals_than_the_known_one_neither_is_the_known_
 
 @pytest.mark.parametrize("before", [f"{MOODLE}/", f"{MOODLE}_"])
 def test_what_was_handed_in_beside_an_archive_belongs_to_it(collected, before):
-    found, _ = collected({f"{before}homework.zip": zipped({JOB: b"1", SCRIPT: b"2"}), f"{before}02_multi_gpu.ipynb": b"3"})
+    found, _ = collected(
+        {f"{before}homework.zip": zipped({JOB: b"1", SCRIPT: b"2"}), f"{before}02_multi_gpu.ipynb": b"3"}
+    )
     [(files, one)] = found.values()
     assert files == {JOB: b"1", SCRIPT: b"2", NOTEBOOK: b"3"} and one.attempt == 1
 
@@ -215,17 +272,28 @@ def test_times_are_found_by_the_number_where_the_name_is_written_otherwise(colle
 
 
 def test_a_group_is_as_late_as_its_last_member_whatever_its_number(collected):
-    listed = [Listed(f"{name}_{number}", name, number, group, time) for name, number, group, time in (
-        ("Jane", "1", "Group A", "2026-11-20T10:00:00+00:00"), ("Max", "2", "Group A", "2026-11-21T10:00:00+00:00"),
-        ("Zoe", "77", "", "2026-11-25T10:00:00+00:00"))]  # fmt: skip
+    listed = [
+        Listed(f"{name}_{number}", name, number, group, time)
+        for name, number, group, time in (
+            ("Jane", "1", "Group A", "2026-11-20T10:00:00+00:00"),
+            ("Max", "2", "Group A", "2026-11-21T10:00:00+00:00"),
+            ("Zoe", "77", "", "2026-11-25T10:00:00+00:00"),
+        )
+    ]
     found, _ = collected({"Group A_77_assignsubmission_file/a.zip": zipped(GOOD)}, listed=listed)
     assert found["Group A_77"][1].handed_in == "2026-11-21T10:00:00+00:00"
 
 
 def test_groups_whose_names_are_nearly_the_same_have_times_of_their_own(collected):
     times = {"Alpha": "2026-11-20T10:00:00+00:00", "alpha": "2026-11-21T10:00:00+00:00"}
-    listed = [Listed(f"{group}_{number}", group, str(number), group, time) for number, (group, time) in enumerate(times.items())]
-    found, _ = collected({f"{group}_7{number}_assignsubmission_file/a.zip": zipped(GOOD) for number, group in enumerate(times)}, listed=listed)
+    listed = [
+        Listed(f"{group}_{number}", group, str(number), group, time)
+        for number, (group, time) in enumerate(times.items())
+    ]
+    found, _ = collected(
+        {f"{group}_7{number}_assignsubmission_file/a.zip": zipped(GOOD) for number, group in enumerate(times)},
+        listed=listed,
+    )
     assert {one.name: one.handed_in for _, one in found.values()} == times
 
 

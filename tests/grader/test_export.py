@@ -9,19 +9,20 @@ from classes import handed_in, said, store
 from grader.instructors import worksheet
 from grader.instructors.export import ExportError, export
 from grader.instructors.gradebook import Gradebook
-from grader.instructors.reports import tell
+from grader.instructors.reports import write_reports
 
 
 def graded(folder, *submissions):
     with Gradebook(folder) as book:
         for one in submissions:
             store(book, one, [said("a", message=f"a message for {one.name}")])
-        tell(book, folder)
+        write_reports(book, folder)
     return folder
 
 
 def taken_by_moodle(path, participants):
-    """{number: {name of a feedback file: its text}}: what Moodle finds in a zip (is_valid_filename_for_import, 3.1 to 5.1)."""
+    """{number: {name of a feedback file: its text}}: what Moodle finds in a zip (is_valid_filename_for_import, 3.1 to
+    5.1)."""
     found = {}
     with zipfile.ZipFile(path) as pack:
         for name in pack.namelist():
@@ -58,7 +59,8 @@ def test_moodle_finds_each_students_feedback(tmp_path):
 
 def test_each_member_of_a_group_gets_its_feedback(tmp_path):
     (tmp_path / worksheet.NAME).write_text(
-        "Identifier,Full name,Group,Grade,Last modified (grade)\nParticipant 11,Jane,Group A,,-\nParticipant 12,Max,Group A,,-\nParticipant 77,Zoe,,,-\n"
+        "Identifier,Full name,Group,Grade,Last modified (grade)\nParticipant 11,Jane,Group A,,-\nParticipant"
+        " 12,Max,Group A,,-\nParticipant 77,Zoe,,,-\n"
     )
     found = taken_by_moodle(export(graded(tmp_path, handed_in("Group A", "77")), "moodle"), {"11", "12", "77"})
     assert set(found) == {"11", "12"}, "77 is the group's number, which happens to be a student's, too"
@@ -70,7 +72,9 @@ def test_canvas_finds_each_students_feedback_in_a_file_that_opens_under_the_stud
         (tmp_path / "handed in" / name).write_bytes(b"")
     graded(tmp_path / "out", handed_in("doejane", "11"), handed_in("roemax", "12"))
     lines = []
-    found = taken_by_canvas(export(tmp_path / "out", "canvas", tmp_path / "handed in", lines.append), {"11", "12"}, {"501", "502"})
+    found = taken_by_canvas(
+        export(tmp_path / "out", "canvas", tmp_path / "handed in", lines.append), {"11", "12"}, {"501", "502"}
+    )
     with zipfile.ZipFile(io.BytesIO(found.pop("11"))) as pack:
         assert b"a message for doejane" in pack.read("feedback.html")
     assert found == {} and lines[0] == "Left out, to be given back by hand: roemax_12."
@@ -80,7 +84,7 @@ def test_grades_that_are_not_final_are_counted(tmp_path):
     with Gradebook(tmp_path) as book:
         store(book, handed_in("Jane", "11"), [said("a", None)])
         store(book, handed_in("Max", "12"), [said("a")])
-        tell(book, tmp_path)
+        write_reports(book, tmp_path)
     lines = []
     export(tmp_path, "moodle", say=lines.append)
     assert lines[0].startswith("1 grade is not final yet")

@@ -8,8 +8,8 @@ import psutil
 import pytest
 from waiting import wait_until
 
-from grader.box import forkserver
-from grader.box.forkserver import Forked
+from grader.sandbox import forkserver
+from grader.sandbox.forkserver import Forked
 
 LIBRARIES = ("grader.probes.cases",)
 
@@ -24,14 +24,18 @@ def servers(tmp_path):
 
 
 def works(server):
-    (rank,) = server.run("grader.probes.cases:each", [[["builtins:print", [], {"case": number}] for number in (1, 2)]]).ranks
+    (rank,) = server.run(
+        "grader.probes.cases:run_all", [[["builtins:print", [], {"case": number}] for number in (1, 2)]]
+    ).ranks
     return rank.status is None and rank.output == "0 1 {'case': 1}\n0 1 {'case': 2}\n"
 
 
 def of_shared():
     """The process that shares, and what it has forked."""
     running = psutil.process_iter(["ppid", "cmdline"])  # which has None for a process that ends meanwhile
-    (process,) = [one for one in running if one.info["ppid"] == os.getpid() and (one.info["cmdline"] or [])[-1:] == [*LIBRARIES]]
+    (process,) = [
+        one for one in running if one.info["ppid"] == os.getpid() and (one.info["cmdline"] or [])[-1:] == [*LIBRARIES]
+    ]
     return process, process.children()
 
 

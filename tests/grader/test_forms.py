@@ -1,26 +1,43 @@
-"""Observations are compared with the form that they should have, and a property counts only beside what proves that work was done."""
+"""Observations are compared with the form that they should have, and a property counts only beside what proves that
+work was done."""
 
 import numpy
 import pytest
 
 from grader import judging
-from grader.box import Outcome, RankOutcome
 from grader.checks import criteria
 from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array, Counts, fits
 from grader.course import UNITS
+from grader.sandbox import Outcome, RankOutcome
 from grader.verdict import FAILED, PASSED
 
-CHECKS = [pytest.param(check, id=f"{unit}-{part.track}-{check.gap}") for unit, parts in UNITS.items() for part in parts for check in part.checks]
+CHECKS = [
+    pytest.param(check, id=f"{unit}-{part.track}-{check.gap}")
+    for unit, parts in UNITS.items()
+    for part in parts
+    for check in part.checks
+]
 
 
 @pytest.mark.parametrize(
     ("thing", "form"),
     [
-        (3, int), (3, float), (2.5, float), (True, bool), ("a", str), (None, object), ([], [int]), ([1, 2], [int]), ([1, "a"], (int, str)),
-        ({"a": [1.0]}, {"a": (float,)}), ({"a": 1, "b": 2}, Counts(int)), (numpy.zeros((2, 3)), Array()), (numpy.zeros((2, 3)), Array((2, None))),
+        (3, int),
+        (3, float),
+        (2.5, float),
+        (True, bool),
+        ("a", str),
+        (None, object),
+        ([], [int]),
+        ([1, 2], [int]),
+        ([1, "a"], (int, str)),
+        ({"a": [1.0]}, {"a": (float,)}),
+        ({"a": 1, "b": 2}, Counts(int)),
+        (numpy.zeros((2, 3)), Array()),
+        (numpy.zeros((2, 3)), Array((2, None))),
     ],
-)  # fmt: skip
+)
 def test_what_has_the_form_fits(thing, form):
     assert fits(thing, form)
 
@@ -28,11 +45,23 @@ def test_what_has_the_form_fits(thing, form):
 @pytest.mark.parametrize(
     ("thing", "form"),
     [
-        (2.5, int), (True, int), (True, float), ("3", float), (None, float), ([1.5], [int]), ([], (int,)), ([1, 2, 3], (int, int)), (1, [int]),
-        ({}, {"a": int}), ({"a": 1, "b": 1}, {"a": int}), ({"a": "1"}, Counts(int)), ([0.0], Array()), (numpy.zeros(3), Array((2,))),
+        (2.5, int),
+        (True, int),
+        (True, float),
+        ("3", float),
+        (None, float),
+        ([1.5], [int]),
+        ([], (int,)),
+        ([1, 2, 3], (int, int)),
+        (1, [int]),
+        ({}, {"a": int}),
+        ({"a": 1, "b": 1}, {"a": int}),
+        ({"a": "1"}, Counts(int)),
+        ([0.0], Array()),
+        (numpy.zeros(3), Array((2,))),
         (numpy.zeros((3, 0)), Array((3,))),
     ],
-)  # fmt: skip
+)
 def test_what_has_another_form_does_not(thing, form):
     assert not fits(thing, form)
 
@@ -41,7 +70,9 @@ def applied(seen, *judged, observed=None):
     """(status, message) of each criterion for what two ranks gave in one case."""
     check = Check("gap", "module:probe", ({"count": 2},), judged, observed=observed)
     outcome = Outcome([RankOutcome(None, one) for one in seen])
-    found, odd = judging._apply(check, check.cases, ({"file": "a.py"}, None, ""), None, None, ([(check.cases[0], seen, outcome)], None))
+    found, odd = judging._apply(
+        check, check.cases, ({"file": "a.py"}, None, ""), None, None, ([(check.cases[0], seen, outcome)], None)
+    )
     return [(status, message) for status, message, _ in found], odd
 
 
@@ -75,8 +106,12 @@ def test_a_property_that_does_not_count_names_the_criterion_that_failed_by_itsel
 
 
 def test_ranks_whose_numbers_are_nan_are_named_and_not_compared_with_each_other():
-    assert criteria.equal_on_all_ranks([[1.0], [numpy.nan], [numpy.inf]], "parameters").startswith("parameters of ranks 1, 2 are infinite or NaN")
-    assert criteria.equal_on_all_ranks([[numpy.nan], [numpy.nan]], "parameters").startswith("parameters of ranks 0, 1 are infinite or NaN")
+    assert criteria.equal_on_all_ranks([[1.0], [numpy.nan], [numpy.inf]], "parameters").startswith(
+        "parameters of ranks 1, 2 are infinite or NaN"
+    )
+    assert criteria.equal_on_all_ranks([[numpy.nan], [numpy.nan]], "parameters").startswith(
+        "parameters of ranks 0, 1 are infinite or NaN"
+    )
 
 
 @pytest.mark.parametrize("check", CHECKS)

@@ -11,7 +11,10 @@ FILES = [
     for topic in ("01_single_gpu", "02_multi_gpu", "03_multi_node")
     for track in ("pytorch", "chainer")
 ] + ["exercises/02_multi_gpu/run_multi_gpu_training.sh", "exercises/03_multi_node/run_multi_node_training.sh"]
-FILES += [f"exercises/04_profiling/pytorch/{name}.py" for name in ("train_steps", "slow_loading", "uneven_work", "waiting_every_step")]
+FILES += [
+    f"exercises/04_profiling/pytorch/{name}.py"
+    for name in ("train_steps", "slow_loading", "uneven_work", "waiting_every_step")
+]
 
 SOLUTION = """\
 first = 1
@@ -70,14 +73,25 @@ def test_gaps_as_they_were_given_out_are_empty(file):
         lambda text: text.rstrip("\n"),
         lambda text: text + "\x00\udcff",
     ],
-    ids=["byte order mark", "Windows line ends", "old Mac line ends", "tabs", "blanks at line ends", "empty lines", "no last line end", "odd bytes"],
+    ids=[
+        "byte order mark",
+        "Windows line ends",
+        "old Mac line ends",
+        "tabs",
+        "blanks at line ends",
+        "empty lines",
+        "no last line end",
+        "odd bytes",
+    ],
 )
 def test_how_an_editor_saves_a_file_makes_no_difference(change):
     text = gaps.normal(change(solved(FILE)).encode(errors="surrogateescape"))
     assert text.startswith('"""Train a network')
     for name, answer in gaps.answers(exercises.solution(FILE).read_text()).items():
         code = found(text, name, exercises.given_out(FILE))
-        assert [line.rstrip() for line in code.splitlines() if line.strip()] == [line for line in answer.splitlines() if line.strip()]
+        assert [line.rstrip() for line in code.splitlines() if line.strip()] == [
+            line for line in answer.splitlines() if line.strip()
+        ]
 
 
 def test_an_answer_may_be_written_below_the_hint_or_in_its_place():
@@ -87,7 +101,10 @@ def test_an_answer_may_be_written_below_the_hint_or_in_its_place():
 
 
 def test_an_answer_beside_the_line_that_raises_is_an_answer():
-    beside = SMALL.text.replace('    raise NotImplementedError("PUT YOUR CODE: two")', '    raise NotImplementedError("PUT YOUR CODE: two")\n    b = 7')
+    beside = SMALL.text.replace(
+        '    raise NotImplementedError("PUT YOUR CODE: two")',
+        '    raise NotImplementedError("PUT YOUR CODE: two")\n    b = 7',
+    )
     assert found(beside).endswith('raise NotImplementedError("PUT YOUR CODE: two")\nb = 7')
 
 
@@ -96,7 +113,11 @@ def test_comments_and_pass_are_no_answer(nothing):
     assert found(filled(two=nothing)) == ""
 
 
-@pytest.mark.parametrize("something", ["b =", "b = (", "raise ValueError", "return", "x" * 5 + "\n  y", "b = '\x00'", "-" * 100_000 + "1"], ids=range(7))
+@pytest.mark.parametrize(
+    "something",
+    ["b =", "b = (", "raise ValueError", "return", "x" * 5 + "\n  y", "b = '\x00'", "-" * 100_000 + "1"],
+    ids=range(7),
+)
 def test_what_is_no_python_yet_is_an_answer(something):
     assert found(filled(two=something)) == something
 
@@ -108,7 +129,11 @@ def test_an_answer_may_hold_lines_that_are_given_elsewhere():
 
 
 def test_code_added_elsewhere_does_not_move_a_gap():
-    text = "import os\n\ndef helper():\n    return 1\n\n" + filled().replace("third = 3\n", "third = 3\nextra = 1\nextra = 2\n") + "print(1)\n"
+    text = (
+        "import os\n\ndef helper():\n    return 1\n\n"
+        + filled().replace("third = 3\n", "third = 3\nextra = 1\nextra = 2\n")
+        + "print(1)\n"
+    )
     assert found(text, "one") == "a = first"
     assert found(text) == "b = fourth\nif b:\n    b += 1"
 
@@ -129,7 +154,11 @@ def test_a_given_line_beside_a_gap_that_was_edited_counts_as_part_of_the_answer(
 
 
 def test_given_lines_that_are_repeated_do_not_hide_an_answer():
-    text = filled().replace("second = 2\n", "second = 2\nsecond = 2\n").replace("    fifth = 5\n", "    fifth = 5\n    fifth = 5\n")
+    text = (
+        filled()
+        .replace("second = 2\n", "second = 2\nsecond = 2\n")
+        .replace("    fifth = 5\n", "    fifth = 5\n    fifth = 5\n")
+    )
     assert found(text, "one").startswith("a = first")
     assert found(text).startswith("b = fourth")
 
@@ -161,12 +190,17 @@ def test_python_is_readable(code):
     assert gaps.unreadable(code) is None
 
 
-@pytest.mark.parametrize(("code", "line"), [("a = 1\nb = (\n", 2), ("a = 1\n  b\n", 2), ("\x00", 1), ("(" * 10_000, 1), ("-" * 200_000 + "1", 1)])
+@pytest.mark.parametrize(
+    ("code", "line"),
+    [("a = 1\nb = (\n", 2), ("a = 1\n  b\n", 2), ("\x00", 1), ("(" * 10_000, 1), ("-" * 200_000 + "1", 1)],
+)
 def test_what_is_no_python_is_named_with_its_line(code, line):
     assert gaps.unreadable(code)[0] == line
 
 
-@pytest.mark.parametrize("code", ["x = " + "-" * 200_000 + "1", "x = 1" + " + 1" * 200_000], ids=["the parser's stack", "the tree's depth"])
+@pytest.mark.parametrize(
+    "code", ["x = " + "-" * 200_000 + "1", "x = 1" + " + 1" * 200_000], ids=["the parser's stack", "the tree's depth"]
+)
 def test_code_that_is_nested_too_deeply_is_told_to_be(code):
     assert gaps.unreadable(code) == (1, "this code is nested too deeply to be read")
 
@@ -200,23 +234,34 @@ def test_emptied_each_gap_raises_on_the_same_lines_also_one_with_working_code():
     assert line == '    raise NotImplementedError("PUT YOUR CODE: mend")' and number == given.gap("mend").end - 1
 
 
-@pytest.mark.parametrize("change", [
-    lambda text: text,
-    lambda text: text.replace("  # for the others", ""),
-    lambda text: text.replace("range(3)", "range( 3 )").replace("\n\n", "\n"),
-    lambda text: text.replace("    # PUT YOUR CODE: do it once\n", "    # I think it is the waiting\n"),
-    lambda text: text.replace("first = 1", "first = 2"),
-], ids=["as given", "a comment less", "other layout", "another comment", "a change elsewhere"])  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text,
+        lambda text: text.replace("  # for the others", ""),
+        lambda text: text.replace("range(3)", "range( 3 )").replace("\n\n", "\n"),
+        lambda text: text.replace("    # PUT YOUR CODE: do it once\n", "    # I think it is the waiting\n"),
+        lambda text: text.replace("first = 1", "first = 2"),
+    ],
+    ids=["as given", "a comment less", "other layout", "another comment", "a change elsewhere"],
+)
 def test_code_that_was_given_to_be_mended_is_no_answer(change):
     assert mended(change) == ""
 
 
-@pytest.mark.parametrize(("change", "code"), [
-    (lambda text: text.replace("        wait()\n", ""), "# PUT YOUR CODE: do it once\nfor step in range(3):\n    total = work()\n    wait()  # for the others"),
-    (lambda text: text[: text.index("    # PUT")] + "    return total\n", "pass"),
-    (lambda text: text.replace("range(3)", "range(3"), None),
-    (lambda text: gaps.fill(gaps.exercise(MENDED, ".py"), gaps.answers(MENDED)), "total = work()"),
-], ids=["a line deleted", "all deleted", "syntax error", "mended"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (
+            lambda text: text.replace("        wait()\n", ""),
+            "# PUT YOUR CODE: do it once\nfor step in range(3):\n    total = work()\n    wait()  # for the others",
+        ),
+        (lambda text: text[: text.index("    # PUT")] + "    return total\n", "pass"),
+        (lambda text: text.replace("range(3)", "range(3"), None),
+        (lambda text: gaps.fill(gaps.exercise(MENDED, ".py"), gaps.answers(MENDED)), "total = work()"),
+    ],
+    ids=["a line deleted", "all deleted", "syntax error", "mended"],
+)
 def test_code_that_was_given_and_changed_is_an_answer(change, code):
     assert mended(change) == code if code else mended(change).endswith("wait()")
 
@@ -226,8 +271,14 @@ def test_code_that_was_given_and_changed_is_an_answer(change, code):
     [
         ("iterators", "numpy.random.seed(args.seed)\nparts = []"),
         ("iterators", "parts = []\nnumpy.random.seed(args.seed)"),
-        ("iterators", "test_iterator = SerialIterator(test_set, args.batchsize, repeat=False, shuffle=False)\nparts = []"),
-        ("iterators", "parts = []\ntest_iterator = SerialIterator(test_set, args.batchsize, repeat=False, shuffle=False)"),
+        (
+            "iterators",
+            "test_iterator = SerialIterator(test_set, args.batchsize, repeat=False, shuffle=False)\nparts = []",
+        ),
+        (
+            "iterators",
+            "parts = []\ntest_iterator = SerialIterator(test_set, args.batchsize, repeat=False, shuffle=False)",
+        ),
         ("updater", "convert = Enlarge(args.size)\nupdater = 1"),
     ],
 )

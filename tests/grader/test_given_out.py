@@ -9,7 +9,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_the_first_notebook_lists_all_of_them():
     assert "contents.show()" in (ROOT / "notebooks/00_start.ipynb").read_text()
-    assert [name for name, title in contents.titles(ROOT / "notebooks") if title] == sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
+    assert [name for name, title in contents.titles(ROOT / "notebooks") if title] == sorted(
+        path.stem for path in (ROOT / "notebooks").glob("*.ipynb")
+    )
 
 
 def test_hints_say_what_cannot_be_guessed_from_the_script():

@@ -32,19 +32,23 @@ def graded(tmp_path_factory):
     """A class graded without a disturbance: where, what was printed, and how many students it has."""
     folder = tmp_path_factory.mktemp("class")
     students = small_class(folder / "handed_in")
-    done = subprocess.run(command(folder / "handed_in", folder / "out"), cwd=ROOT, text=True, capture_output=True, timeout=LIMIT)
+    done = subprocess.run(
+        command(folder / "handed_in", folder / "out"), cwd=ROOT, text=True, capture_output=True, timeout=LIMIT
+    )
     assert done.returncode == 0, done.stderr
     return folder, done.stdout, students
 
 
 def command(submissions, out, *options, loaded=None):
-    """loaded: the folder of the tests' process that has libraries loaded, where it does not matter that the grader loads its own."""
+    """loaded: the folder of the tests' process that has libraries loaded, where it does not matter that the grader
+    loads its own."""
     grader = ["-m", "grader"] if loaded is None else ["tests/grader/loaded.py", str(loaded)]
     return [sys.executable, *grader, "grade", str(submissions), "--out", str(out), "--unit", UNIT, *options]
 
 
 def beside(graded, folder):
-    """A folder for the grades of the same class, with the secret that the inputs follow from: what is graded there gets the same results."""
+    """A folder for the grades of the same class, with the secret that the inputs follow from: what is graded there gets
+    the same results."""
     out = folder / "out"
     out.mkdir()
     shutil.copy(graded[0] / "out" / seeds.NAME, out)
@@ -54,7 +58,10 @@ def beside(graded, folder):
 def results(out):
     """What counts now, without times: (student, unit) -> what every check said."""
     with Gradebook(out, writing=False) as book:
-        return {key: [(v.gap, v.check, v.status, v.points, v.message) for v in verdicts] for key, verdicts in book.results().items()}
+        return {
+            key: [(v.gap, v.check, v.status, v.points, v.message) for v in verdicts]
+            for key, verdicts in book.results().items()
+        }
 
 
 def finished(out):
@@ -89,14 +96,20 @@ def test_solutions_get_everything_untouched_exercises_nothing_and_mutants_what_t
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_how_many_how_fast_and_how_long_still_is_told_in_a_terminal_and_elsewhere(monkeypatch, capsys, tmp_path, terminal):
+def test_how_many_how_fast_and_how_long_still_is_told_in_a_terminal_and_elsewhere(
+    monkeypatch, capsys, tmp_path, terminal
+):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
     said = []
     with grading._progress(4, grading.estimate.Left([], 9.0, grading.remembered.read()), tmp_path, said.append) as tick:
         for student in "abcd":
             tick((student, UNIT), 2)
     shown = capsys.readouterr().err
-    pattern = r"4/4 \[[\d:]+<00:00, .*(unit/s|s/unit), 2 engines" if terminal else r"4 of 4 units graded, .*(unit/s|s/unit), 00:00 left \(2 engines\)"
+    pattern = (
+        r"4/4 \[[\d:]+<00:00, .*(unit/s|s/unit), 2 engines"
+        if terminal
+        else r"4 of 4 units graded, .*(unit/s|s/unit), 00:00 left \(2 engines\)"
+    )
     assert re.search(pattern, shown if terminal else said[-1])
     assert terminal == (not said) == bool(shown)
 
@@ -109,7 +122,9 @@ def test_what_is_graded_is_not_graded_again_unless_it_changes(graded, tmp_path, 
     grading.grade(tmp_path / "handed_in", out, units=[UNIT], say=said.append)
     assert f" 0 of {graded[2]} units to grade." in said[0]
     script = tmp_path / "handed_in/bob/exercises/01_single_gpu/pytorch/train_cifar_single_gpu.py"
-    script.write_text((tmp_path / "handed_in/ann/exercises/01_single_gpu/pytorch/train_cifar_single_gpu.py").read_text())
+    script.write_text(
+        (tmp_path / "handed_in/ann/exercises/01_single_gpu/pytorch/train_cifar_single_gpu.py").read_text()
+    )
     said.clear()
     grading.grade(tmp_path / "handed_in", out, engines=1, units=[UNIT], say=said.append)
     assert f" 1 of {graded[2]} units to grade." in said[0]
@@ -127,8 +142,12 @@ def test_what_is_graded_is_not_graded_again_unless_it_changes(graded, tmp_path, 
         ("ipyparallel.controller", -1, signal.SIGKILL),  # one of its queues
     ],
 )
-def test_an_engine_that_is_killed_or_stopped_or_a_killed_controller_or_queue_changes_no_result(graded, loaded, tmp_path, victim, place, number):
-    grader = subprocess.Popen(command(graded[0] / "handed_in", beside(graded, tmp_path), loaded=loaded), cwd=ROOT, stdout=subprocess.DEVNULL)
+def test_an_engine_that_is_killed_or_stopped_or_a_killed_controller_or_queue_changes_no_result(
+    graded, loaded, tmp_path, victim, place, number
+):
+    grader = subprocess.Popen(
+        command(graded[0] / "handed_in", beside(graded, tmp_path), loaded=loaded), cwd=ROOT, stdout=subprocess.DEVNULL
+    )
     wait_until(lambda: finished(tmp_path / "out") or grader.poll() is not None, "a result", LIMIT)
     if processes := below(grader, victim):
         processes[place].send_signal(number)
@@ -137,11 +156,14 @@ def test_an_engine_that_is_killed_or_stopped_or_a_killed_controller_or_queue_cha
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_a_grader_that_is_ended_leaves_no_process_and_goes_on_where_it_stopped(graded, loaded, tmp_path, monkeypatch, number):
+def test_a_grader_that_is_ended_leaves_no_process_and_goes_on_where_it_stopped(
+    graded, loaded, tmp_path, monkeypatch, number
+):
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
-    slowly = command(graded[0] / "handed_in", beside(graded, tmp_path), "--engines", "1")  # so that it is ended before it has graded all
+    # so that it is ended before it has graded all
+    slowly = command(graded[0] / "handed_in", beside(graded, tmp_path), "--engines", "1")
     grader = subprocess.Popen(slowly, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     wait_until(lambda: finished(tmp_path / "out") or grader.poll() is not None, "a result", LIMIT)
     family = below(grader, "")
@@ -153,21 +175,33 @@ def test_a_grader_that_is_ended_leaves_no_process_and_goes_on_where_it_stopped(g
     wait_until(lambda: not [one for one in family if linux.runs(one.pid)], "no process is left")
     before = finished(tmp_path / "out")
     assert not list(temporary.glob("handson-cluster-*")), "the folder with the keys"
-    again = subprocess.run(command(graded[0] / "handed_in", tmp_path / "out", loaded=loaded), cwd=ROOT, text=True, capture_output=True, timeout=LIMIT)
+    again = subprocess.run(
+        command(graded[0] / "handed_in", tmp_path / "out", loaded=loaded),
+        cwd=ROOT,
+        text=True,
+        capture_output=True,
+        timeout=LIMIT,
+    )
     assert again.returncode == 0 and f" {graded[2] - before} of {graded[2]} units to grade." in again.stdout
     assert results(tmp_path / "out") == results(graded[0] / "out")
     assert finished(tmp_path / "out") == graded[2], "none was graded twice"
     assert not list(temporary.glob("handson-*")), "nothing of either is left"
 
 
-def test_a_full_disk_ends_with_what_to_do_and_never_with_a_report_of_what_is_not_graded(graded, tmp_path, monkeypatch, borrowing):
+def test_a_full_disk_ends_with_what_to_do_and_never_with_a_report_of_what_is_not_graded(
+    graded, tmp_path, monkeypatch, borrowing
+):
     """The disk is full from the beginning, or when the first results are stored."""
 
     def full(*arguments, **options):
         raise OSError(28, "No space left on device")
 
     small_class(tmp_path / "handed_in")
-    for place in ("grader.instructors.reports.files.written_aside", "grader.instructors.grade.cluster.temporary_folder", "pathlib.Path.write_bytes"):
+    for place in (
+        "grader.instructors.reports.report_files.written_aside",
+        "grader.instructors.grade.ipp_cluster.temporary_folder",
+        "pathlib.Path.write_bytes",
+    ):
         with monkeypatch.context() as patch:
             patch.setattr(place, full)
             with pytest.raises(OneSentence, match="No space left on device.*make room") as error:
@@ -177,7 +211,10 @@ def test_a_full_disk_ends_with_what_to_do_and_never_with_a_report_of_what_is_not
 
 def test_what_stops_the_grading_is_told_even_if_no_report_can_be_written(graded, tmp_path, monkeypatch):
     def store(*arguments):
-        monkeypatch.setattr("grader.instructors.reports.files.written_aside", lambda *arguments, **options: (_ for _ in ()).throw(OSError(28, "No space")))
+        monkeypatch.setattr(
+            "grader.instructors.reports.report_files.written_aside",
+            lambda *arguments, **options: (_ for _ in ()).throw(OSError(28, "No space")),
+        )
         raise GradebookError("gradebook.sqlite can't be written (disk full): make room, and run the same command again")
 
     monkeypatch.setattr(grading, "_grade", store)
@@ -187,7 +224,9 @@ def test_what_stops_the_grading_is_told_even_if_no_report_can_be_written(graded,
 
 def test_a_second_grader_on_the_same_folder_is_refused_politely(graded):
     with Gradebook(graded[0] / "out"):
-        refused = subprocess.run(command(graded[0] / "handed_in", graded[0] / "out"), cwd=ROOT, text=True, capture_output=True, timeout=LIMIT)
+        refused = subprocess.run(
+            command(graded[0] / "handed_in", graded[0] / "out"), cwd=ROOT, text=True, capture_output=True, timeout=LIMIT
+        )
     assert refused.returncode != 0 and "Traceback" not in refused.stderr and str(os.getpid()) in refused.stderr
 
 
@@ -198,7 +237,9 @@ def test_without_a_sandbox_nothing_is_graded_unless_the_code_is_trusted(graded, 
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(("submissions", "out"), [("class", "class/out"), ("class", "class"), ("out/submissions", "out")])
+@pytest.mark.parametrize(
+    ("submissions", "out"), [("class", "class/out"), ("class", "class"), ("out/submissions", "out")]
+)
 def test_grades_may_not_be_written_among_the_submissions(tmp_path, submissions, out):
     (tmp_path / submissions / "jane").mkdir(parents=True)
     before = sorted(tmp_path.rglob("*"))

@@ -17,7 +17,7 @@ import pytest
 from grader import verdict
 from grader.instructors.collect import Submission
 from grader.instructors.gradebook import SCHEMA, Gradebook, GradebookError
-from grader.instructors.reports import tell
+from grader.instructors.reports import write_reports
 from grader.instructors.rules import NONE, to_grade
 from grader.instructors.scores import scores
 from grader.verdict import GRADER_FAULT, PASSED, Verdict
@@ -53,7 +53,9 @@ def graded(book, *submissions, unit="multi_gpu", version="7", **fields):
 def test_everything_is_missing_at_first_and_nothing_when_it_is_graded(book):
     jane, maximal = handed_in(), handed_in("max", digest="d2")
     book.record([jane, maximal])
-    assert book.what_is_missing(pairs([jane, maximal]), VERSIONS) == [(one, unit) for one in (jane, maximal) for unit in VERSIONS]
+    assert book.what_is_missing(pairs([jane, maximal]), VERSIONS) == [
+        (one, unit) for one in (jane, maximal) for unit in VERSIONS
+    ]
     for one, unit in book.what_is_missing(pairs([jane, maximal]), VERSIONS):
         book.store(one, unit, [said(unit)], VERSIONS[unit])
     assert book.what_is_missing(pairs([jane, maximal]), VERSIONS) == []
@@ -62,10 +64,14 @@ def test_everything_is_missing_at_first_and_nothing_when_it_is_graded(book):
 
 @pytest.mark.parametrize(
     "versions, resources, digest, missing",
-    [(VERSIONS, "2 cores", "d1", []), ({**VERSIONS, "multi_gpu": "8"}, "2 cores", "d1", ["multi_gpu"]),
-     (VERSIONS, "gpu", "d1", ["single_gpu", "multi_gpu"]), (VERSIONS, "2 cores", "d2", ["single_gpu", "multi_gpu"])],
+    [
+        (VERSIONS, "2 cores", "d1", []),
+        ({**VERSIONS, "multi_gpu": "8"}, "2 cores", "d1", ["multi_gpu"]),
+        (VERSIONS, "gpu", "d1", ["single_gpu", "multi_gpu"]),
+        (VERSIONS, "2 cores", "d2", ["single_gpu", "multi_gpu"]),
+    ],
     ids=["nothing", "a check", "resources", "the submission"],
-)  # fmt: skip
+)
 def test_what_changed_is_graded_again(book, versions, resources, digest, missing):
     book.record([handed_in()])
     for unit, version in VERSIONS.items():
@@ -125,10 +131,20 @@ def test_the_last_result_counts_and_all_are_history(book):
 
 
 @pytest.mark.parametrize(
-    "bad", [said(points=math.nan), said(points=math.inf), said(points=-0.5), said(points=3.5), said(points=None), said(unit="other"),
-            said(status="fine"), said(status=GRADER_FAULT, points=0.0), replace(said(), max_points=math.inf)],
+    "bad",
+    [
+        said(points=math.nan),
+        said(points=math.inf),
+        said(points=-0.5),
+        said(points=3.5),
+        said(points=None),
+        said(unit="other"),
+        said(status="fine"),
+        said(status=GRADER_FAULT, points=0.0),
+        replace(said(), max_points=math.inf),
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_impossible_verdicts_are_not_stored(book, bad):
     graded(book, handed_in(), points=1.0)
     with pytest.raises(ValueError):
@@ -181,14 +197,29 @@ def test_the_whole_grade_can_be_set_up_to_the_points_of_all_units(book):
 
 @pytest.mark.parametrize(
     "change, sentence",
-    [({"student": "joan"}, "no student 'joan'"), ({"student": "\udcff"}, "no student"), ({"unit": "multi"}, "result in 'multi': it is one of multi_gpu"),
-     ({"gap": "setp"}, "no gap 'setp': it is one of step"), ({"points": -1.0}, "-1 points"), ({"points": math.nan}, "nan points"),
-     ({"points": 3.5}, "3.5 points can't be given: multi_gpu, step has from 0 to 3$"), ({"points": 3.5, "gap": ""}, "multi_gpu has from 0 to 3$"),
-     ({"reason": " "}, "a reason"), ({"author": ""}, "an author")],
-)  # fmt: skip
+    [
+        ({"student": "joan"}, "no student 'joan'"),
+        ({"student": "\udcff"}, "no student"),
+        ({"unit": "multi"}, "result in 'multi': it is one of multi_gpu"),
+        ({"gap": "setp"}, "no gap 'setp': it is one of step"),
+        ({"points": -1.0}, "-1 points"),
+        ({"points": math.nan}, "nan points"),
+        ({"points": 3.5}, "3.5 points can't be given: multi_gpu, step has from 0 to 3$"),
+        ({"points": 3.5, "gap": ""}, "multi_gpu has from 0 to 3$"),
+        ({"reason": " "}, "a reason"),
+        ({"author": ""}, "an author"),
+    ],
+)
 def test_wrong_adjustments_are_refused(book, change, sentence):
     graded(book, handed_in())
-    fields = {"student": "jane", "unit": "multi_gpu", "gap": "step", "points": 1.0, "reason": "why", "author": "who"} | change
+    fields = {
+        "student": "jane",
+        "unit": "multi_gpu",
+        "gap": "step",
+        "points": 1.0,
+        "reason": "why",
+        "author": "who",
+    } | change
     with pytest.raises(GradebookError, match=sentence):
         book.adjust(**fields)
     assert book.adjustments() == {}
@@ -210,7 +241,10 @@ def test_a_refused_submission_gets_points_for_a_whole_unit_as_others_could(book)
 def test_history_can_not_be_changed(book, table, statement):
     graded(book, handed_in())
     book.adjust("jane", "multi_gpu", "step", 1.0, "why", "who")
-    with sqlite3.connect(book.folder / "gradebook.sqlite") as database, pytest.raises(sqlite3.DatabaseError, match="history is kept"):
+    with (
+        sqlite3.connect(book.folder / "gradebook.sqlite") as database,
+        pytest.raises(sqlite3.DatabaseError, match="history is kept"),
+    ):
         database.execute(statement.format(table))
 
 
@@ -245,14 +279,19 @@ def test_what_can_not_be_a_gradebook_is_said(tmp_path):
 def test_a_lost_gradebook_is_not_begun_anew_beside_its_grades(tmp_path, left):
     with Gradebook(tmp_path) as book:
         graded(book, handed_in())
-        tell(book, tmp_path)
+        write_reports(book, tmp_path)
     (tmp_path / "gradebook.sqlite").unlink()
     if left is not None:
         (tmp_path / "gradebook.sqlite").write_bytes(left)
     before = (tmp_path / "grades.csv").read_bytes()
-    with pytest.raises(GradebookError, match=f"is {'gone' if left is None else 'empty'}, but grades.csv was made of it: put a copy of it back"):
+    with pytest.raises(
+        GradebookError,
+        match=f"is {'gone' if left is None else 'empty'}, but grades.csv was made of it: put a copy of it back",
+    ):
         Gradebook(tmp_path)
-    assert (tmp_path / "grades.csv").read_bytes() == before and (tmp_path / "gradebook.sqlite").exists() == (left is not None)
+    assert (tmp_path / "grades.csv").read_bytes() == before and (tmp_path / "gradebook.sqlite").exists() == (
+        left is not None
+    )
     (tmp_path / "grades.csv").unlink()
     Gradebook(tmp_path).close()
 
@@ -268,7 +307,13 @@ def test_a_damaged_page_or_row_is_a_sentence(tmp_path, writing):
         path.write_bytes(whole[:begin] + b"\xff" * 4096 + whole[begin + 4096 :])
         with Gradebook(tmp_path, writing) as book:
             try:
-                book.submissions(), book.results(), book.adjustments(), book.what_is_missing(pairs([handed_in()]), VERSIONS), book.history("s1")
+                (
+                    book.submissions(),
+                    book.results(),
+                    book.adjustments(),
+                    book.what_is_missing(pairs([handed_in()]), VERSIONS),
+                    book.history("s1"),
+                )
             except GradebookError as error:
                 pages += "is damaged (" in str(error) and str(error).endswith("put a copy of it back")
     assert pages > 10
@@ -311,8 +356,14 @@ def of_version_1(path):
         database.executescript(VERSION_1 + "PRAGMA user_version = 1")
         columns = "student, name, number, attempt, time, late, digest, problems, refused, recorded"
         for digest, recorded in (("d1", 10.0), ("d2", 30.0)):
-            database.execute(f"INSERT INTO submissions ({columns}) VALUES ('jane', 'jane', '', 1, 1.0, 0, ?, '[]', NULL, ?)", (digest, recorded))
-        database.execute("INSERT INTO adjustments (student, unit, gap, points, reason, author, time) VALUES ('jane', 'multi_gpu', '', 1.0, 'why', 'who', 20.0)")
+            database.execute(
+                f"INSERT INTO submissions ({columns}) VALUES ('jane', 'jane', '', 1, 1.0, 0, ?, '[]', NULL, ?)",
+                (digest, recorded),
+            )
+        database.execute(
+            "INSERT INTO adjustments (student, unit, gap, points, reason, author, time) VALUES ('jane', 'multi_gpu',"
+            " '', 1.0, 'why', 'who', 20.0)"
+        )
 
 
 @pytest.mark.parametrize("writing", [True, False])
@@ -320,13 +371,20 @@ def test_a_gradebook_of_version_1_is_upgraded_and_loses_nothing(tmp_path, writin
     of_version_1(tmp_path / "gradebook.sqlite")
     for _ in range(2):
         with Gradebook(tmp_path, writing) as book:
-            assert [(one.digest, one.attempt, one.handed_in) for one in book.attempts()] == [("d1", 1, None), ("d2", 2, None)]
+            assert [(one.digest, one.attempt, one.handed_in) for one in book.attempts()] == [
+                ("d1", 1, None),
+                ("d2", 2, None),
+            ]
             [adjustment] = book.adjustments().values()
-            assert (adjustment["points"], adjustment["digest"]) == (1.0, "d1"), "it was made for what counted at that time"
+            assert (adjustment["points"], adjustment["digest"]) == (1.0, "d1"), (
+                "it was made for what counted at that time"
+            )
     with Gradebook(tmp_path) as book:
         graded(book, handed_in(digest="d3"))
         book.adjust("jane", "multi_gpu", "step", 1.0, "why", "who")
-        assert book.submissions()[0].digest == "d3" and book.adjustments()["jane", "multi_gpu", "step"]["digest"] == "d3"
+        assert (
+            book.submissions()[0].digest == "d3" and book.adjustments()["jane", "multi_gpu", "step"]["digest"] == "d3"
+        )
         book.comment("jane", "multi_gpu", "", "well done", "who", "d3")
         with pytest.raises(sqlite3.Error, match="history is kept"):
             book._database.execute("DELETE FROM comments")
@@ -350,17 +408,28 @@ def test_the_same_files_are_one_attempt_also_if_their_time_is_known_later(book):
     assert (attempt.attempt, attempt.handed_in) == (1, "2026-11-20T17:00:00+00:00")
     book.record([replace(handed_in(), handed_in="2026-11-22T17:00:00+00:00")])
     book.record([replace(handed_in(digest="d2"), handed_in="2026-11-21T17:00:00+00:00")])
-    assert [(one.digest, one.attempt, one.handed_in[8:10]) for one in book.attempts()] == [("d1", 1, "20"), ("d1", 2, "22"), ("d2", 3, "21")]
+    assert [(one.digest, one.attempt, one.handed_in[8:10]) for one in book.attempts()] == [
+        ("d1", 1, "20"),
+        ("d1", 2, "22"),
+        ("d2", 3, "21"),
+    ]
 
 
-OPENER = "import sys\nfrom grader.instructors.gradebook import Gradebook\nbook = Gradebook(sys.argv[1])\nprint('open', flush=True)\nsys.stdin.read()"
+OPENER = (
+    "import sys\nfrom grader.instructors.gradebook import Gradebook\nbook = Gradebook(sys.argv[1])\nprint('open',"
+    " flush=True)\nsys.stdin.read()"
+)
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, None])
 def test_a_second_grader_is_refused_until_the_first_ends_however_it_ends(tmp_path, end):
-    first = subprocess.Popen([sys.executable, "-c", OPENER, tmp_path], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    first = subprocess.Popen(
+        [sys.executable, "-c", OPENER, tmp_path], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     assert first.stdout.readline() == "open\n"
-    with pytest.raises(GradebookError, match=f"in use by a grader, process {first.pid} on {os.uname().nodename}: let it finish"):
+    with pytest.raises(
+        GradebookError, match=f"in use by a grader, process {first.pid} on {os.uname().nodename}: let it finish"
+    ):
         Gradebook(tmp_path)
     first.send_signal(end) if end else first.stdin.close()
     first.wait(timeout=60)
@@ -369,8 +438,12 @@ def test_a_second_grader_is_refused_until_the_first_ends_however_it_ends(tmp_pat
 
 
 def test_children_of_a_dead_grader_do_not_keep_its_lock(tmp_path):
-    forker = OPENER.replace("sys.stdin.read()", "import os\nif os.fork():\n    os.kill(os.getpid(), 9)\nsys.stdin.read()")
-    process = subprocess.Popen([sys.executable, "-c", forker, tmp_path], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    forker = OPENER.replace(
+        "sys.stdin.read()", "import os\nif os.fork():\n    os.kill(os.getpid(), 9)\nsys.stdin.read()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", forker, tmp_path], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     process.wait(timeout=60)
     Gradebook(tmp_path).close()
     process.stdin.close()
@@ -399,9 +472,12 @@ for turn in itertools.count(1):
 def test_a_gradebook_survives_kill_9_at_any_moment(tmp_path):
     chance = random.Random(1)
     for _ in range(12):
-        process = subprocess.Popen([sys.executable, "-c", STORER, tmp_path, Path(__file__).parent], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [sys.executable, "-c", STORER, tmp_path, Path(__file__).parent], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        )
         assert process.stdout.readline() == "open\n"
-        for _ in range(chance.choice([0, 20, 40, chance.randrange(60)])):  # before and after a class is written down, or in between
+        # before and after a class is written down, or in between
+        for _ in range(chance.choice([0, 20, 40, chance.randrange(60)])):
             process.stdout.readline()
         process.kill()
         told = process.stdout.read().splitlines()

@@ -1,6 +1,7 @@
 """The autograder for Gradescope: its zip, and what it makes of a submission in folders as Gradescope lays them out.
 
-After "Autograder Specifications" and "Submission Metadata" in Gradescope's documentation (gradescope/autograder_samples, docs).
+After "Autograder Specifications" and "Submission Metadata" in Gradescope's documentation
+(gradescope/autograder_samples, docs).
 """
 
 import json
@@ -18,7 +19,10 @@ from grader.instructors.gradescope import GradescopeError, pack
 from grader.instructors.known_answers import solved
 
 JOB = "exercises/02_multi_gpu/run_multi_gpu_training.sh"
-METADATA = {"created_at": "2026-11-20T09:30:00.365935-08:00", "users": [{"name": "Jane Doe", "id": 1, "email": "jane@example.org"}]}
+METADATA = {
+    "created_at": "2026-11-20T09:30:00.365935-08:00",
+    "users": [{"name": "Jane Doe", "id": 1, "email": "jane@example.org"}],
+}
 
 
 @pytest.fixture(scope="module")
@@ -41,11 +45,17 @@ def autograder(tmp_path_factory):
 
 @pytest.mark.slow
 def test_the_zip_has_what_gradescope_looks_for_at_its_root(autograder):
-    assert os.access(autograder / "run_autograder", os.X_OK) and (autograder / "source/setup.sh").read_text().startswith("#!/usr/bin/env bash\n")
+    assert os.access(autograder / "run_autograder", os.X_OK) and (
+        autograder / "source/setup.sh"
+    ).read_text().startswith("#!/usr/bin/env bash\n")
     for script in (autograder / "run_autograder", autograder / "source/setup.sh"):
         subprocess.run(["bash", "-n", script], check=True)
     course = autograder / "source/course"
-    assert os.access(course / "setup_environment.sh", os.X_OK) and (course / "solutions/02_multi_gpu").is_dir() and (course / "datasets/digits.npz").is_file()
+    assert (
+        os.access(course / "setup_environment.sh", os.X_OK)
+        and (course / "solutions/02_multi_gpu").is_dir()
+        and (course / "datasets/digits.npz").is_file()
+    )
     assert not (course / "tests").exists() and "pytest" not in (course / "requirements.txt").read_text()
     assert not [path for path in course.rglob("*") if path.name in ("results", "__pycache__", ".git")]
     assert (autograder.parent / "autograder.zip").stat().st_size < 5_000_000
@@ -56,12 +66,17 @@ def test_a_submission_is_graded_in_gradescopes_folders(autograder):
     path = autograder / "submission" / JOB
     path.parent.mkdir(parents=True)
     path.write_text(solved(JOB))
-    environment = os.environ | {"PYTHONPATH": str(autograder / "source/course")}  # as if setup.sh had installed the course
-    done = subprocess.run([autograder / "run_autograder"], cwd=autograder, env=environment, capture_output=True, text=True, timeout=500)
+    # as if setup.sh had installed the course
+    environment = os.environ | {"PYTHONPATH": str(autograder / "source/course")}
+    done = subprocess.run(
+        [autograder / "run_autograder"], cwd=autograder, env=environment, capture_output=True, text=True, timeout=500
+    )
     assert done.returncode == 0, done.stderr
     results = gradescopes((autograder / "results/results.json").read_text())
     passed = [test for test in results["tests"] if test.get("status") == "passed"]
-    assert passed and results["score"] == sum(test["score"] for test in results["tests"]) == sum(test["max_score"] for test in passed)
+    assert passed and results["score"] == sum(test["score"] for test in results["tests"]) == sum(
+        test["max_score"] for test in passed
+    )
 
 
 def graded(folder, monkeypatch, files, strong=True, metadata=None):
@@ -76,7 +91,9 @@ def graded(folder, monkeypatch, files, strong=True, metadata=None):
     def grade(submissions, out, engines, trusted, say):
         given.update(names=[path.name for path in submissions.iterdir()], trusted=trusted)
         (out / "results").mkdir(parents=True)
-        (out / "results/x.json").write_text(json.dumps({"output": "x.zip holds none of the files asked for", "tests": []}))
+        (out / "results/x.json").write_text(
+            json.dumps({"output": "x.zip holds none of the files asked for", "tests": []})
+        )
 
     monkeypatch.setattr(gradescope, "grade", grade)
     monkeypatch.setattr(gradescope.sandbox, "strong", lambda: strong)
@@ -89,7 +106,9 @@ def test_name_and_time_are_those_of_the_metadata(tmp_path, monkeypatch):
     assert given["names"] == ["Jane Doe.20261120T173000Z.000000000000"]
 
 
-@pytest.mark.parametrize("metadata", [None, "{", "[]", '{"created_at": 1}', '{"created_at": "2026-11-20T09:30:00Z", "users": []}'])
+@pytest.mark.parametrize(
+    "metadata", [None, "{", "[]", '{"created_at": 1}', '{"created_at": "2026-11-20T09:30:00Z", "users": []}']
+)
 def test_without_metadata_it_is_graded_nevertheless(tmp_path, monkeypatch, metadata):
     _, given = graded(tmp_path, monkeypatch, {"x.py": ""}, metadata=metadata)
     assert given["names"][0].startswith("student.20")

@@ -1,5 +1,5 @@
-"""Whatever a submission does, its score is not above that of its answer, nothing of it is left, it has read and written nothing that it
-should not, and the next one is graded as if it had never been."""
+"""Whatever a submission does, its score is not above that of its answer, nothing of it is left, it has read and written
+nothing that it should not, and the next one is graded as if it had never been."""
 
 import json
 import os
@@ -17,13 +17,12 @@ import pytest
 import sandbox_runs
 from waiting import wait_until
 
-from grader import exercises, judging, observing
-from grader.box import Server
+from grader import exercises, judging, run_probes
 from grader.course import UNITS
 from grader.instructors.grade import work
 from grader.instructors.known_answers import solved
 from grader.probes import FOR_SCRIPTS
-from grader.sandbox import Limits
+from grader.sandbox import Limits, Server
 from grader.verdict import GRADER_FAULT, TIMEOUT
 
 pytestmark = [pytest.mark.slow, sandbox_runs.needs_strong]
@@ -31,7 +30,8 @@ pytestmark = [pytest.mark.slow, sandbox_runs.needs_strong]
 ROOT = Path(__file__).resolve().parents[2]
 SUBMISSIONS = tomllib.loads(Path(__file__).with_name("hostile.toml").read_text())["submission"]
 LIMITS = Limits(cpu_seconds=2, wall_seconds=20, memory_bytes=512 << 20, processes=48)
-NEVER_ENDS, ENDS = 1, 10  # seconds of CPU for what no time would be enough for, and for what ends by itself, whole runs among them
+# seconds of CPU for what no time would be enough for, and for what ends by itself, whole runs among them
+NEVER_ENDS, ENDS = 1, 10
 PLACES = {  # gap: (unit, the end of its file's name)
     "optimizer": ("single_gpu", "pytorch/train_cifar_single_gpu.py"),
     "run": ("single_gpu", "pytorch/train_cifar_single_gpu.py"),
@@ -45,16 +45,24 @@ PLACES = {  # gap: (unit, the end of its file's name)
 NEIGHBOURS = {"optimizer": "shuffle", "step": "replica"}  # a right gap that comes after it in the same ranks
 RIGHT = {
     "optimizer": "optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)",
-    "step": "optimizer.zero_grad()\noutputs = replica(images)\nloss = F.cross_entropy(outputs, labels, reduction='sum') * comm.size / total\n"
-    "loss.backward()\noptimizer.step()",
+    "step": (
+        "optimizer.zero_grad()\noutputs = replica(images)\nloss = F.cross_entropy(outputs, labels, reduction='sum') *"
+        " comm.size / total\nloss.backward()\noptimizer.step()"
+    ),
 }
 WRONG = {
     "optimizer": "optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)",
-    "step": "optimizer.zero_grad()\noutputs = model(images)\nloss = F.cross_entropy(outputs, labels)\nloss.backward()\noptimizer.step()",
+    "step": (
+        "optimizer.zero_grad()\noutputs = model(images)\nloss = F.cross_entropy(outputs,"
+        " labels)\nloss.backward()\noptimizer.step()"
+    ),
     "split": "shard, lengths = train_set, [len(train_set)] * comm.size",
     "throughput": "images = throughput = 1",
     "limit": "return 0",
-    "loader": "train_loader = DataLoader(train_set, args.batchsize, sampler=sampler, collate_fn=lambda batch: default_collate([(decode(file), label) for file, label in batch]))",
+    "loader": (
+        "train_loader = DataLoader(train_set, args.batchsize, sampler=sampler, collate_fn=lambda batch:"
+        " default_collate([(decode(file), label) for file, label in batch]))"
+    ),
     "losses": "losses.append(sum(comm.allgather(loss.item())) / comm.size)\ndist.barrier()",
 }
 
@@ -64,13 +72,28 @@ class World:
 
     def __init__(self, folder):
         self.folder, self.token = folder, secrets.token_hex(8)
-        names = ("gradebook.sqlite", ".ssh/id_ed25519", "security/ipcontroller-engine.json", "another/exercises/train.py")
+        names = (
+            "gradebook.sqlite",
+            ".ssh/id_ed25519",
+            "security/ipcontroller-engine.json",
+            "another/exercises/train.py",
+        )
         self.secrets = [folder / name for name in names]
         for path in self.secrets:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(f"CANARY-{self.token}-{path.name}")
-        self.canaries = [*map(str, self.secrets), f"/proc/{os.getpid()}/environ", str(ROOT / "solutions"), str(ROOT / "grader/units/multi_gpu/instructors")]
-        self.leaks = [self.token, "LEAKED", "BEGIN SOLUTION", (ROOT / "grader/units/multi_gpu/instructors/hidden_pytorch.toml").read_text().splitlines()[0]]
+        self.canaries = [
+            *map(str, self.secrets),
+            f"/proc/{os.getpid()}/environ",
+            str(ROOT / "solutions"),
+            str(ROOT / "grader/units/multi_gpu/instructors"),
+        ]
+        self.leaks = [
+            self.token,
+            "LEAKED",
+            "BEGIN SOLUTION",
+            (ROOT / "grader/units/multi_gpu/instructors/hidden_pytorch.toml").read_text().splitlines()[0],
+        ]
         self.outside = [folder, ROOT, ROOT / "grader", Path.home(), Path("/tmp"), Path("/var/tmp"), Path("/dev/shm")]
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.server = Server(FOR_SCRIPTS)
@@ -79,7 +102,11 @@ class World:
         answers = RIGHT if submission.get("right") else WRONG
         gap = filled(submission.get("gap", "optimizer"))
         code = submission["code"].strip("\n")
-        for name, value in {"canaries": self.canaries, "outside": list(map(str, self.outside)), "port": self.listener.getsockname()[1]}.items():
+        for name, value in {
+            "canaries": self.canaries,
+            "outside": list(map(str, self.outside)),
+            "port": self.listener.getsockname()[1],
+        }.items():
             code = code.replace(f"{{{name}}}", str(value))
         return code.replace("ANSWER", answers[gap]) if "\nANSWER\n" in code else f"{code}\n{answers[gap]}"
 
@@ -89,15 +116,23 @@ class World:
         text = solved(part.file, **{filled(gap): code})
         checks = {check.gap: check for check in part.checks}
         only = replace(part, checks=tuple(checks[name] for name in (gap, NEIGHBOURS.get(gap)) if name))
-        with mock.patch.object(observing, "LIMITS", replace(LIMITS, cpu_seconds=cpu_seconds or LIMITS.cpu_seconds)):
+        with mock.patch.object(run_probes, "LIMITS", replace(LIMITS, cpu_seconds=cpu_seconds or LIMITS.cpu_seconds)):
             found = list(judging.judge(unit, (only,), lambda file: text, self.server, readable=work.readable(), seed=7))
-        assert all(verdict.points == verdict.max_points for verdict in found if verdict.gap != gap), "it costs another gap points"
+        assert all(verdict.points == verdict.max_points for verdict in found if verdict.gap != gap), (
+            "it costs another gap points"
+        )
         return [verdict for verdict in found if verdict.gap == gap]
 
 
 def seconds(submission):
     """Of CPU, where others than those of LIMITS are better: a whole run takes more than 2 on a busy machine."""
-    return NEVER_ENDS if submission.get("status") == TIMEOUT else ENDS if submission.get("gap") in ("loader", "losses") else None
+    return (
+        NEVER_ENDS
+        if submission.get("status") == TIMEOUT
+        else ENDS
+        if submission.get("gap") in ("loader", "losses")
+        else None
+    )
 
 
 def filled(gap):
@@ -115,10 +150,12 @@ def world(tmp_path_factory):
         folder = tmp_path_factory.mktemp("world")
         world = World(folder)
         patch.setenv("TOKEN", f"CANARY-{world.token}-environment")
-        patch.setattr(observing, "LIMITS", LIMITS)
+        patch.setattr(run_probes, "LIMITS", LIMITS)
         patch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("workplaces")))
         world.server.start()
-        world.honest = {gap: world.verdicts(gap, f"# CANARY-{world.token}-earlier\n{WRONG[filled(gap)]}") for gap in PLACES}
+        world.honest = {
+            gap: world.verdicts(gap, f"# CANARY-{world.token}-earlier\n{WRONG[filled(gap)]}") for gap in PLACES
+        }
         yield world
         world.server.stop()
         world.listener.close()
@@ -159,20 +196,34 @@ WHOLE = {
     "nested as deep as can be": (SCRIPT, lambda right: right + b"x = " + b"-" * 50_000 + b"1\n"),
     "attributes of attributes": (SCRIPT, lambda right: right + b"x = a" + b".a" * 25_000 + b"\n"),
     "a line that is slow to read": (SCRIPT, lambda right: right + b"x = f'" + b"{1}" * 17_000 + b"'\n"),
-    "exits when it is imported": (SCRIPT, lambda right: right.replace(b"import torch\n", b"import torch\nimport os\nx = os._exit(0)\n", 1)),
+    "exits when it is imported": (
+        SCRIPT,
+        lambda right: right.replace(b"import torch\n", b"import torch\nimport os\nx = os._exit(0)\n", 1),
+    ),
     "empty lines before mpiexec": (JOB, lambda right: right + b"\n" * 2900 + b"mpiexec"),
     "a number with ten thousand digits": (JOB, lambda right: right + b"mpiexec -n " + b"9" * 10_000 + b"\n"),
-    "a select with ten thousand chunks": (JOB, lambda right: b"#!/bin/bash\n#PBS -l select=" + b"1+" * 10_000 + b"1\n" + right),
+    "a select with ten thousand chunks": (
+        JOB,
+        lambda right: b"#!/bin/bash\n#PBS -l select=" + b"1+" * 10_000 + b"1\n" + right,
+    ),
     "cells of empty lines": (NOTEBOOK, lambda right: cells("\n" * 90_000)),
-    "cells nested as deep as can be": (NOTEBOOK, lambda right: cells("def f():\n    return a" + ".b" * 280, "x = " + "+".join("1" * 900))),
+    "cells nested as deep as can be": (
+        NOTEBOOK,
+        lambda right: cells("def f():\n    return a" + ".b" * 280, "x = " + "+".join("1" * 900)),
+    ),
     "a hundred thousand cells": (NOTEBOOK, lambda right: cells(*["x = 1"] * 100_000)),
     "JSON nested as deep as can be": (NOTEBOOK, lambda right: b"[" * 100_000 + b"]" * 100_000),
-    "JSON that is no notebook": (NOTEBOOK, lambda right: b'{"nbformat": 4, "cells": [1, {"cell_type": "code", "source": [1, {}]}]}'),
+    "JSON that is no notebook": (
+        NOTEBOOK,
+        lambda right: b'{"nbformat": 4, "cells": [1, {"cell_type": "code", "source": [1, {}]}]}',
+    ),
 }
 
 
 def cells(*sources):
-    return json.dumps({"nbformat": 4, "cells": [{"cell_type": "code", "source": source} for source in sources]}).encode()
+    return json.dumps(
+        {"nbformat": 4, "cells": [{"cell_type": "code", "source": source} for source in sources]}
+    ).encode()
 
 
 @pytest.mark.parametrize("name", WHOLE)
@@ -180,15 +231,30 @@ def test_a_file_that_is_hard_to_read_is_judged_in_time(world, name):
     file, change = WHOLE[name]
     [part] = [part for part in UNITS["single_gpu"] if part.file == file]
     data, begin = change(solved(file).encode()), time.process_time()
-    found = list(judging.judge("single_gpu", (part,), lambda file: exercises.handed_in(file, data), world.server, readable=work.readable(), seed=7))
+    found = list(
+        judging.judge(
+            "single_gpu",
+            (part,),
+            lambda file: exercises.handed_in(file, data),
+            world.server,
+            readable=work.readable(),
+            seed=7,
+        )
+    )
     assert GRADER_FAULT not in {verdict.status for verdict in found}, found
     assert time.process_time() - begin < 20
     assert score(found) <= sum(verdict.max_points for verdict in found) and len(str(found)) < 100_000
 
 
 def test_code_that_names_what_is_outside_of_its_gap_is_pointed_out(world):
-    code = "from grader.box import messages\npack = messages.pack\nmessages.pack = lambda thing: pack({'observations': [{'samples': [], 'lengths': []}]})\n"
-    assert all("a person should look at it" in verdict.message for verdict in world.verdicts("split", f"{code}{WRONG['split']}"))
+    code = (
+        "from grader.sandbox import messages\npack = messages.pack\nmessages.pack = lambda thing: pack({'observations':"
+        " [{'samples': [], 'lengths': []}]})\n"
+    )
+    assert all(
+        "a person should look at it" in verdict.message
+        for verdict in world.verdicts("split", f"{code}{WRONG['split']}")
+    )
     assert not any("a person" in verdict.message for verdict in world.verdicts("split", WRONG["split"]))
 
 

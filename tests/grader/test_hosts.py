@@ -15,7 +15,7 @@ from waiting import PATIENCE, wait_until, whole
 from grader import sandbox
 from grader.course import UNITS
 from grader.instructors.grade import work
-from grader.instructors.grade.cluster import Engines
+from grader.instructors.grade.ipp_cluster import Engines
 from grader.instructors.grade.placing import Placer
 from grader.instructors.known_answers import known, solved
 from grader.verdict import DEADLOCK, PASSED
@@ -32,7 +32,9 @@ def cluster(tmp_path):
 
     def start(*arguments, **environment):
         command = [sys.executable, "-m", *arguments, f"--profile-dir={tmp_path}"]
-        processes.append(subprocess.Popen(command, cwd=ROOT, env={**os.environ, **environment}, stderr=subprocess.DEVNULL))
+        processes.append(
+            subprocess.Popen(command, cwd=ROOT, env={**os.environ, **environment}, stderr=subprocess.DEVNULL)
+        )
 
     start("ipyparallel.controller", "--ip=127.0.0.1", "--IPController.db_class=NoDB", "--HeartMonitor.period=500")
     try:
@@ -58,12 +60,22 @@ def cluster(tmp_path):
 
 def graded(engines):
     """{student: verdicts} of a solution and of a deadlock, on checks of RANKS ranks."""
-    unit, (place, part) = "multi_gpu", next((place, part) for place, part in enumerate(UNITS["multi_gpu"]) if part.track == "pytorch")
+    unit, (place, part) = (
+        "multi_gpu",
+        next((place, part) for place, part in enumerate(UNITS["multi_gpu"]) if part.track == "pytorch"),
+    )
     mutant = next(one for one in known(unit, "pytorch")[0] if one.get("status") == DEADLOCK)
-    gaps = tuple({check.gap for check in part.checks if any(case.get("ranks") for case in check.cases)} & {mutant["gap"], "split"})
-    texts = {"bob": solved(part.file, **{mutant["gap"]: mutant["code"]}), "ann": solved(part.file)}  # the deadlock first: it takes seconds
+    gaps = tuple(
+        {check.gap for check in part.checks if any(case.get("ranks") for case in check.cases)}
+        & {mutant["gap"], "split"}
+    )
+    # the deadlock first: it takes seconds
+    texts = {"bob": solved(part.file, **{mutant["gap"]: mutant["code"]}), "ann": solved(part.file)}
     pieces = [work.Piece(student, "", unit, place, gaps, RANKS, text.encode()) for student, text in texts.items()]
-    return {piece.student: [(one.gap, one.status, one.message) for one in found] for piece, found in Placer(engines, pieces).results()}
+    return {
+        piece.student: [(one.gap, one.status, one.message) for one in found]
+        for piece, found in Placer(engines, pieces).results()
+    }
 
 
 def test_a_check_of_more_ranks_than_each_host_has_engines_runs_on_one_host_and_again_when_its_engine_is_killed(cluster):
@@ -76,7 +88,9 @@ def test_a_check_of_more_ranks_than_each_host_has_engines_runs_on_one_host_and_a
 
     engines.submit = note
     undisturbed = graded(engines)
-    assert sorted(engines.host(engine) for engine in submitted) == ["node1", "node2"], "one check on each, at the same time"
+    assert sorted(engines.host(engine) for engine in submitted) == ["node1", "node2"], (
+        "one check on each, at the same time"
+    )
     assert {status for _, status, _ in undisturbed["ann"]} == {PASSED}
     assert DEADLOCK in {status for _, status, _ in undisturbed["bob"]}
     submitted.clear()
@@ -88,7 +102,8 @@ def test_a_check_of_more_ranks_than_each_host_has_engines_runs_on_one_host_and_a
 
 
 def kill_one(engines):
-    """Kill the first engine on which all ranks run. They run for a moment only, for which wait_until would look too seldom."""
+    """Kill the first engine on which all ranks run. They run for a moment only, for which wait_until would look too
+    seldom."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         for process in engines:

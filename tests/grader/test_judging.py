@@ -5,13 +5,24 @@ from types import SimpleNamespace
 
 import pytest
 
-from grader import exercises, observing
+from grader import exercises, run_probes
 from grader.checks.check import Check, Criterion
 from grader.course import UNITS, name_of_gap
-from grader.judging import judge
 from grader.instructors import hidden
 from grader.instructors.known_answers import solved
-from grader.verdict import DEADLOCK, ERROR, FAILED, GRADER_FAULT, KILLED, NOT_ATTEMPTED, NOT_FOUND, OUT_OF_MEMORY, PASSED, TIMEOUT
+from grader.judging import judge
+from grader.verdict import (
+    DEADLOCK,
+    ERROR,
+    FAILED,
+    GRADER_FAULT,
+    KILLED,
+    NOT_ATTEMPTED,
+    NOT_FOUND,
+    OUT_OF_MEMORY,
+    PASSED,
+    TIMEOUT,
+)
 
 SINGLE = next(part for part in UNITS["single_gpu"] if part.track == "pytorch")
 SEVERAL = next(part for part in UNITS["multi_gpu"] if part.track == "pytorch")
@@ -40,8 +51,13 @@ def test_one_gap_that_is_still_empty_hides_only_the_run_of_the_whole(verdicts):
     text = solved(SINGLE.file).replace("        batches.set_epoch(epoch)\n", "        pass\n")
     found = verdicts(text)
     assert statuses(found) == {
-        "device": PASSED, "optimizer": PASSED, "shuffle": NOT_ATTEMPTED, "step": PASSED, "train_cifar_single_gpu.py:throughput": PASSED, "run": NOT_ATTEMPTED,
-    }  # fmt: skip
+        "device": PASSED,
+        "optimizer": PASSED,
+        "shuffle": NOT_ATTEMPTED,
+        "step": PASSED,
+        "train_cifar_single_gpu.py:throughput": PASSED,
+        "run": NOT_ATTEMPTED,
+    }
     assert found["run"].message == "fill the other gaps first: shuffle"
 
 
@@ -49,7 +65,9 @@ def test_a_gap_that_is_judged_by_the_run_of_its_whole_script_is_no_other_gap(ver
     """The scripts of the unit on profiling have one gap each."""
     part = next(part for part in UNITS["profiling"] if part.file.endswith("uneven_work.py"))
     found = verdicts(exercises.given_out(part.file).text, part=part)
-    assert {(verdict.status, verdict.message) for verdict in found.values()} == {(NOT_ATTEMPTED, "this gap is still to be filled")}
+    assert {(verdict.status, verdict.message) for verdict in found.values()} == {
+        (NOT_ATTEMPTED, "this gap is still to be filled")
+    }
 
 
 def test_a_syntax_error_elsewhere_is_told_with_its_line_and_costs_nothing(verdicts):
@@ -57,7 +75,10 @@ def test_a_syntax_error_elsewhere_is_told_with_its_line_and_costs_nothing(verdic
     line = 1 + text.splitlines().index("    start = time.perf_counter(")
     found = verdicts(text, "optimizer", "run")
     assert found["optimizer"].status == PASSED
-    assert f"line {line} of train_cifar_single_gpu.py can't be read as Python ('(' was never closed)" in found["optimizer"].message
+    assert (
+        f"line {line} of train_cifar_single_gpu.py can't be read as Python ('(' was never closed)"
+        in found["optimizer"].message
+    )
     assert (found["run"].status, f"line {line}" in found["run"].message) == (ERROR, True)
 
 
@@ -73,7 +94,10 @@ def test_a_syntax_error_in_a_gap_is_the_gaps_and_told_with_its_line(verdicts):
 
 @pytest.mark.parametrize(
     ("code", "words"),
-    [("x = " + "-" * 20_000 + "1", "this code is nested too deeply to be read"), ("x = " + "(" * 5000 + ")" * 5000, "too many nested parentheses")],
+    [
+        ("x = " + "-" * 20_000 + "1", "this code is nested too deeply to be read"),
+        ("x = " + "(" * 5000 + ")" * 5000, "too many nested parentheses"),
+    ],
     ids=["deeper than the parser's stack", "brackets"],
 )
 def test_a_gap_that_is_nested_too_deeply_is_told_to_be_and_not_shown(verdicts, code, words):
@@ -84,23 +108,35 @@ def test_a_gap_that_is_nested_too_deeply_is_told_to_be_and_not_shown(verdicts, c
 def test_an_import_that_fails_is_told_and_costs_nothing_where_it_is_not_needed(verdicts):
     found = verdicts(solved(SINGLE.file).replace("import time\n", "import time\nimport no_such_module\n"), "optimizer")
     assert found["optimizer"].status == PASSED
-    assert "line 4 of train_cifar_single_gpu.py fails: ModuleNotFoundError: No module named 'no_such_module'" in found["optimizer"].output
+    assert (
+        "line 4 of train_cifar_single_gpu.py fails: ModuleNotFoundError: No module named 'no_such_module'"
+        in found["optimizer"].output
+    )
 
 
 def test_a_function_of_the_students_own_may_be_used_in_a_gap(verdicts):
     text = solved(SINGLE.file, optimizer="optimizer = make_optimizer(model, args)")
-    text = text.replace("def train(", "def make_optimizer(model, args):\n    return torch.optim.SGD(model.parameters(), args.lr, 0.9)\n\n\ndef train(")
+    text = text.replace(
+        "def train(",
+        "def make_optimizer(model, args):\n    return torch.optim.SGD(model.parameters(), args.lr, 0.9)\n\n\ndef"
+        " train(",
+    )
     assert statuses(verdicts(text, "optimizer", "run")) == {"optimizer": PASSED, "run": PASSED}
 
 
 def test_another_name_than_asked_for_is_told(verdicts):
     found = verdicts(solved(SINGLE.file).replace("optimizer = torch", "my_optimizer = torch"), "optimizer")
-    assert (found["optimizer"].status, found["optimizer"].message) == (FAILED, "after your code there is no `optimizer`")
+    assert (found["optimizer"].status, found["optimizer"].message) == (
+        FAILED,
+        "after your code there is no `optimizer`",
+    )
 
 
 def test_the_line_that_raises_must_go(verdicts):
     given = exercises.given_out(SINGLE.file)
-    text = given.text.replace('PUT YOUR CODE: device")\n', 'PUT YOUR CODE: device")\n    device = devices.use(args.gpu[0])\n')
+    text = given.text.replace(
+        'PUT YOUR CODE: device")\n', 'PUT YOUR CODE: device")\n    device = devices.use(args.gpu[0])\n'
+    )
     found = verdicts(text, "device")
     assert (found["device"].status, found["device"].message) == (
         FAILED,
@@ -108,7 +144,11 @@ def test_the_line_that_raises_must_go(verdicts):
     )
 
 
-@pytest.mark.parametrize("text", [None, "", "print('something else')\n" * 40, "x = 1\n" * 200_000], ids=["no file", "empty", "another", "too long"])
+@pytest.mark.parametrize(
+    "text",
+    [None, "", "print('something else')\n" * 40, "x = 1\n" * 200_000],
+    ids=["no file", "empty", "another", "too long"],
+)
 def test_without_a_file_or_a_place_nothing_is_found(verdicts, text):
     found = verdicts(text, "device", "step")
     assert set(statuses(found).values()) == {NOT_FOUND}
@@ -126,19 +166,36 @@ def test_a_criterion_that_fails_with_another_one_alone_gives_no_hint(server):
 @pytest.mark.parametrize(
     ("code", "status", "words"),
     [
-        pytest.param("outputs = replica(images)\nloss = outputs.sum()\nif comm.rank == 0:\n    loss.backward()", DEADLOCK, "rank 0 waits in the all-reduce of", marks=pytest.mark.slow),
+        pytest.param(
+            "outputs = replica(images)\nloss = outputs.sum()\nif comm.rank == 0:\n    loss.backward()",
+            DEADLOCK,
+            "rank 0 waits in the all-reduce of",
+            marks=pytest.mark.slow,
+        ),
         pytest.param("while True:\n    pass", TIMEOUT, "does a loop never end?", marks=pytest.mark.slow),
         ("import os\nos._exit(0)", KILLED, "its process ended itself with exit status 0"),
         ("import os\nos.kill(os.getpid(), 11)", KILLED, "Segmentation fault"),
-        pytest.param("loss = [bytearray(1 << 26) for _ in range(100)]", OUT_OF_MEMORY, "it wants more memory than the 512 MiB", marks=pytest.mark.slow),
+        pytest.param(
+            "loss = [bytearray(1 << 26) for _ in range(100)]",
+            OUT_OF_MEMORY,
+            "it wants more memory than the 512 MiB",
+            marks=pytest.mark.slow,
+        ),
         ("raise SystemExit(3)", ERROR, "SystemExit: 3"),
-        ("outputs = replica(images)\nif comm.rank == 1:\n    outputs.no_such_thing\nloss = outputs.mean()\nloss.backward()", ERROR, "rank 1: AttributeError"),
+        (
+            (
+                "outputs = replica(images)\nif comm.rank == 1:\n    outputs.no_such_thing\nloss ="
+                " outputs.mean()\nloss.backward()"
+            ),
+            ERROR,
+            "rank 1: AttributeError",
+        ),
     ],
     ids=["backward on one rank", "loop", "exit", "crash", "memory", "SystemExit", "error on one rank"],
 )
 def test_what_stops_a_gap_is_named_with_rank_and_line(verdicts, monkeypatch, code, status, words):
-    limits = replace(observing.LIMITS, memory_bytes=512 << 20)
-    monkeypatch.setattr(observing, "LIMITS", replace(limits, cpu_seconds=2) if status == TIMEOUT else limits)
+    limits = replace(run_probes.LIMITS, memory_bytes=512 << 20)
+    monkeypatch.setattr(run_probes, "LIMITS", replace(limits, cpu_seconds=2) if status == TIMEOUT else limits)
     text = solved(SEVERAL.file, step=code)
     (verdict,) = verdicts(text, "step", part=SEVERAL).values()
     assert (verdict.status, verdict.points) == (status, 0)
@@ -149,7 +206,12 @@ def test_what_stops_a_gap_is_named_with_rank_and_line(verdicts, monkeypatch, cod
 
 @pytest.mark.parametrize(
     ("code", "runs"),
-    [("replica(images)\ncomm.allgather(1)\nno_such_name", 1), pytest.param("if comm.rank == 1:\n    no_such_name\nreplica(images).mean().backward()", 3, marks=pytest.mark.slow)],
+    [
+        ("replica(images)\ncomm.allgather(1)\nno_such_name", 1),
+        pytest.param(
+            "if comm.rank == 1:\n    no_such_name\nreplica(images).mean().backward()", 3, marks=pytest.mark.slow
+        ),
+    ],
     ids=["on all ranks", "on one rank"],
 )
 def test_a_gap_that_fails_leaves_the_other_gaps_in_the_ranks_that_they_share(server, verdicts, monkeypatch, code, runs):
@@ -157,8 +219,10 @@ def test_a_gap_that_fails_leaves_the_other_gaps_in_the_ranks_that_they_share(ser
     together, alone, run = [], [], server.run
 
     def watched(function, arguments, *others):
-        together.extend(["a run"] * function.endswith(":independent"))
-        alone.extend(source["gap"] for _, sources, _ in arguments[0] for source in sources if function.endswith(":each"))
+        together.extend(["a run"] * function.endswith(":run_isolated"))
+        alone.extend(
+            source["gap"] for _, sources, _ in arguments[0] for source in sources if function.endswith(":run_all")
+        )
         return run(function, arguments, *others)
 
     monkeypatch.setattr(server, "run", watched)
@@ -169,7 +233,12 @@ def test_a_gap_that_fails_leaves_the_other_gaps_in_the_ranks_that_they_share(ser
 
 @pytest.mark.slow
 def test_a_collective_that_one_rank_calls_is_a_deadlock_of_that_rank(verdicts):
-    text = solved(SEVERAL.file, split="lengths = comm.allgather(len(train_set)) if comm.rank else [len(train_set)] * comm.size\nshard = train_set")
+    text = solved(
+        SEVERAL.file,
+        split=(
+            "lengths = comm.allgather(len(train_set)) if comm.rank else [len(train_set)] * comm.size\nshard = train_set"
+        ),
+    )
     (verdict,) = verdicts(text, "split", part=SEVERAL).values()
     assert verdict.status == DEADLOCK
     assert "ranks 1, 2 wait in all_gather_object, but rank 0 never came there (line" in verdict.message
@@ -183,7 +252,10 @@ def test_what_was_printed_comes_with_the_verdict_rank_by_rank(verdicts):
 
 def test_a_crash_in_a_case_of_the_grading_hides_nothing_of_the_students_own_cases(server):
     check = next(check for check in SINGLE.checks if check.gap == "throughput")
-    code = "images = len(train_set)\nthroughput = images / seconds\nif args.batchsize > 60:\n    raise ValueError('too large')"
+    code = (
+        "images = len(train_set)\nthroughput = images / seconds\nif args.batchsize > 60:\n    raise ValueError('too"
+        " large')"
+    )
     text = solved(SINGLE.file, throughput=code)
     images, rate = judge("single_gpu", (replace(SINGLE, checks=(check,)),), lambda file: text, server, hidden.cases())
     assert (images.status, "this run made 3" in images.message) == (FAILED, True)
@@ -192,18 +264,21 @@ def test_a_crash_in_a_case_of_the_grading_hides_nothing_of_the_students_own_case
 
 
 def test_an_oracle_that_fails_is_the_graders_fault_and_no_zero(server):
-    check = replace(next(check for check in SINGLE.checks if check.gap == "step"), oracle="grader.oracles.pytorch:no_such_oracle")
+    check = replace(
+        next(check for check in SINGLE.checks if check.gap == "step"),
+        oracle="grader.oracles.pytorch_oracles:no_such_oracle",
+    )
     found = list(judge("single_gpu", (replace(SINGLE, checks=(check,)),), lambda file: solved(SINGLE.file), server))
     assert {(verdict.status, verdict.points) for verdict in found} == {(GRADER_FAULT, None)}
 
 
 @pytest.mark.parametrize(("extra", "cut"), [(0, False), (1, True)])
 def test_only_what_is_too_long_is_cut(extra, cut):
-    text = "x" * (observing.LONGEST_TEXT + extra)
-    bounded = observing.bounded_text(text)
-    assert bounded == (text[: observing.LONGEST_TEXT] + " [... 1 characters cut ...]" if cut else text)
-    numbers = {"batches": [[1]] * (observing.LONGEST_LIST + extra)}
-    assert observing._bounded(numbers) == {"batches": [[1]] * observing.LONGEST_LIST}
+    text = "x" * (run_probes.LONGEST_TEXT + extra)
+    bounded = run_probes.bounded_text(text)
+    assert bounded == (text[: run_probes.LONGEST_TEXT] + " [... 1 characters cut ...]" if cut else text)
+    numbers = {"batches": [[1]] * (run_probes.LONGEST_LIST + extra)}
+    assert run_probes._bounded(numbers) == {"batches": [[1]] * run_probes.LONGEST_LIST}
 
 
 @pytest.mark.parametrize("unit", UNITS)
@@ -214,18 +289,23 @@ def test_no_two_gaps_of_a_unit_have_the_same_name_in_one_track(unit):
 
 
 def test_right_values_that_a_check_needs_now_are_not_dropped_for_newer_ones(monkeypatch):
-    monkeypatch.setattr(observing, "KNOWN", 2)
-    monkeypatch.setattr(observing, "_known", {})
+    monkeypatch.setattr(run_probes, "KNOWN", 2)
+    monkeypatch.setattr(run_probes, "_known", {})
 
     class Oracles:
         def run(self, function, arguments, ranks):
             of_ranks = [arguments[0][rank::ranks] for rank in range(ranks)]
-            return SimpleNamespace(ranks=[SimpleNamespace(status=None, observations=[case["seed"] for _, _, case in works]) for works in of_ranks])
+            return SimpleNamespace(
+                ranks=[
+                    SimpleNamespace(status=None, observations=[case["seed"] for _, _, case in works])
+                    for works in of_ranks
+                ]
+            )
 
-    check, cases = SimpleNamespace(oracle="an oracle"), [{"seed": seed} for seed in range(observing.MANY + 3)]
-    assert observing.expected(check, cases[:1], Oracles()) == [0]
-    assert observing.expected(check, cases, Oracles()) == list(range(observing.MANY + 3))
-    assert observing.expected(check, cases[::-1], Oracles()) == list(range(observing.MANY + 3))[::-1]
+    check, cases = SimpleNamespace(oracle="an oracle"), [{"seed": seed} for seed in range(run_probes.MANY + 3)]
+    assert run_probes.expected(check, cases[:1], Oracles()) == [0]
+    assert run_probes.expected(check, cases, Oracles()) == list(range(run_probes.MANY + 3))
+    assert run_probes.expected(check, cases[::-1], Oracles()) == list(range(run_probes.MANY + 3))[::-1]
 
 
 def _without_inputs(seen, case, expected):
@@ -235,7 +315,12 @@ def _without_inputs(seen, case, expected):
 @pytest.mark.parametrize("code", ["result = 1", "raise KeyError('milliseconds')"])
 def test_a_probe_that_asks_for_what_its_case_lacks_is_the_graders_fault(server, code):
     """And not the student's, whatever the student wrote."""
-    part = replace(SINGLE, checks=(Check("optimizer", "tests.grader.misbehaving:asks", ({},), (Criterion("it", 1, _without_inputs, ""),)),))
+    part = replace(
+        SINGLE,
+        checks=(
+            Check("optimizer", "tests.grader.misbehaving:asks", ({},), (Criterion("it", 1, _without_inputs, ""),)),
+        ),
+    )
     [found] = judge("single_gpu", (part,), lambda file: solved(SINGLE.file, optimizer=code), server)
     assert (found.status, found.points) == (GRADER_FAULT, None)
     assert "a case of the check has no 'milliseconds'" in found.message
@@ -249,24 +334,31 @@ def test_inputs_that_cannot_be_made_are_the_graders_fault_and_cost_no_other_gap(
     assert [check.gap for check in checks] == ["device", "optimizer"]
     found = judge("single_gpu", (replace(SINGLE, checks=checks),), lambda file: solved(SINGLE.file), server)
     assert {verdict.gap: (verdict.status, verdict.message) for verdict in found} == {
-        "device": (PASSED, ""), "optimizer": (GRADER_FAULT, "not graded: the check can't make its inputs (KeyError: 'milliseconds')"),
-    }  # fmt: skip
+        "device": (PASSED, ""),
+        "optimizer": (GRADER_FAULT, "not graded: the check can't make its inputs (KeyError: 'milliseconds')"),
+    }
 
 
 def test_a_student_who_claims_that_a_case_lacks_something_is_judged(verdicts):
     """The solution shows that the case does not."""
-    found = verdicts(solved(SINGLE.file, optimizer="from grader.box.rank import Lacking\nraise Lacking('inputs')"), "optimizer")["optimizer"]
+    found = verdicts(
+        solved(SINGLE.file, optimizer="from grader.sandbox.rank import Lacking\nraise MissingInCase('inputs')"),
+        "optimizer",
+    )["optimizer"]
     assert (found.status, found.points) == (ERROR, 0)
 
 
 def test_cases_that_fail_only_together_hide_no_other_cases():
-    """Such as on a machine that is too busy: each is then run alone, and so are those for another number of ranks, and those that students don't have."""
+    """Such as on a machine that is too busy: each is then run alone, and so are those for another number of ranks, and
+    those that students don't have."""
 
     class Busy:
         def run(self, target, arguments, ranks=1, limits=None, readable=None):
             count = len(arguments[0])
-            return observing.Outcome([observing.RankOutcome(ERROR if count > 1 else None, [0] * count) for _ in range(ranks)])
+            return run_probes.Outcome(
+                [run_probes.RankOutcome(ERROR if count > 1 else None, [0] * count) for _ in range(ranks)]
+            )
 
     cases = [{"ranks": ranks, "number": number} for number, ranks in enumerate((2, 2, 1, 1, 3))]
-    seen, bad = observing.alone(Check("gap", "probe", tuple(cases[:3]), ()), cases, {}, Busy(), None)
+    seen, bad = run_probes.alone(Check("gap", "probe", tuple(cases[:3]), ()), cases, {}, Busy(), None)
     assert bad is None and [case["number"] for case, _, _ in seen] == [0, 1, 2, 3, 4]

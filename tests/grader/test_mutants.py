@@ -1,4 +1,5 @@
-"""Every plausible wrong answer is caught by the criterion meant for it, with its message; right ones written otherwise pass."""
+"""Every plausible wrong answer is caught by the criterion meant for it, with its message; right ones written otherwise
+pass."""
 
 import functools
 from collections import Counter
@@ -13,7 +14,9 @@ from grader.instructors import known_answers as known
 from grader.verdict import NOT_ATTEMPTED, PASSED
 
 LEAST = 5, 4  # known answers that each gap has: wrong ones, right ones
-PARTS = [pytest.param(unit, part, id=f"{unit}-{part.track or part.file}") for unit, parts in UNITS.items() for part in parts]
+PARTS = [
+    pytest.param(unit, part, id=f"{unit}-{part.track or part.file}") for unit, parts in UNITS.items() for part in parts
+]
 
 
 def cases(kind):
@@ -28,7 +31,8 @@ def cases(kind):
 
 @pytest.fixture(scope="module")
 def in_bulk(server_for):
-    """A function: what all mutants (0) or variants (1) of a file get that run together; see known_answers.mutants_in_bulk."""
+    """A function: what all mutants (0) or variants (1) of a file get that run together; see
+    known_answers.mutants_in_bulk."""
 
     @functools.cache
     def of_file(unit, file, kind):
@@ -40,7 +44,8 @@ def in_bulk(server_for):
 
 @pytest.fixture(scope="module")
 def in_its_layer(server_for):
-    """A function: the verdicts on a variant, which stands in a file with variants of the other gaps, whose verdicts are kept."""
+    """A function: the verdicts on a variant, which stands in a file with variants of the other gaps, whose verdicts are
+    kept."""
 
     @functools.cache
     def of_layer(unit, file, number):
@@ -49,7 +54,11 @@ def in_its_layer(server_for):
 
     def of_variant(unit, part, variant):
         number = next(number for number, layer in enumerate(known.layers(unit, part)) if variant in layer)
-        return [verdict for verdict in of_layer(unit, part.file, number) if verdict.gap == name_of_gap(unit, part.file, variant["gap"])]
+        return [
+            verdict
+            for verdict in of_layer(unit, part.file, number)
+            if verdict.gap == name_of_gap(unit, part.file, variant["gap"])
+        ]
 
     return of_variant
 
@@ -75,10 +84,15 @@ def test_a_right_answer_written_otherwise_gets_full_marks(unit, part, variant, i
 
 @pytest.mark.parametrize(
     ("unit", "part"),
-    [pytest.param(*one.values, id=one.id, marks=pytest.mark.slow if one.values[1].file.endswith(".py") else ()) for one in PARTS],
+    [
+        pytest.param(*one.values, id=one.id, marks=pytest.mark.slow if one.values[1].file.endswith(".py") else ())
+        for one in PARTS
+    ],
 )
 def test_the_solution_gets_full_marks(unit, part, server_for):
-    for verdict in known.verdicts(unit, part, known.solved(part.file), server_for(part.file), cases=hidden.cases(), site=known.SITE):
+    for verdict in known.verdicts(
+        unit, part, known.solved(part.file), server_for(part.file), cases=hidden.cases(), site=known.SITE
+    ):
         assert verdict.status == PASSED, verdict
 
 
@@ -102,7 +116,11 @@ def test_every_gap_has_known_answers_of_either_kind(unit, part):
 @pytest.mark.parametrize(("unit", "part"), PARTS)
 def test_no_two_known_answers_of_a_gap_have_one_name(unit, part):
     """What they get is kept by their names."""
-    names = [(kind, entry["gap"], entry["name"]) for kind, entries in enumerate(known.of_part(unit, part)) for entry in entries]
+    names = [
+        (kind, entry["gap"], entry["name"])
+        for kind, entries in enumerate(known.of_part(unit, part))
+        for entry in entries
+    ]
     assert [name for name, count in Counter(names).items() if count > 1] == []
 
 
@@ -116,6 +134,9 @@ SEEDS = range(known.SEED + 1, known.SEED + 4)  # under the first one, the tests 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("unit", "part", "check", "entry", "wrong"), [pytest.param(*one, id=f"{one[0]}-{one[3]['name']}") for one in list(entries())[::SAMPLE]])
+@pytest.mark.parametrize(
+    ("unit", "part", "check", "entry", "wrong"),
+    [pytest.param(*one, id=f"{one[0]}-{one[3]['name']}") for one in list(entries())[::SAMPLE]],
+)
 def test_a_verdict_does_not_depend_on_the_seed(unit, part, check, entry, wrong, server_for):
     assert unexpected(unit, part, check, entry, wrong, SEEDS, server_for(part.file)) == {}

@@ -1,4 +1,5 @@
-"""nbgrader itself, at version 0.9.6, takes the built notebooks: it validates them, autogrades them, and gives partial credit.
+"""nbgrader itself, at version 0.9.6, takes the built notebooks: it validates them, autogrades them, and gives partial
+credit.
 
 It lives in an environment of its own (nbgrader_venv); the notebooks run in ours.
 """
@@ -12,12 +13,12 @@ import pytest
 
 from grader import gaps
 from grader.course import most_points as points
-from grader.instructors.release import CHECK_IN_CELL, notebook
 from grader.instructors.known_answers import solved
+from grader.instructors.release import CHECK_IN_CELL, notebook
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB = "exercises/02_multi_gpu/run_multi_gpu_training.sh"
-OWN = '''# %%
+OWN = """# %%
 # How many?
 ### BEGIN SOLUTION count: a number
 count = 3
@@ -27,8 +28,10 @@ count = 3
 from grader import check
 
 check("multi_gpu")
-'''
-BUILT = {path.stem: path.read_text() for path in sorted((ROOT / "solutions").glob("*/*.py")) if path.stem == path.parent.name} | {"07_own": OWN}
+"""
+BUILT = {
+    path.stem: path.read_text() for path in sorted((ROOT / "solutions").glob("*/*.py")) if path.stem == path.parent.name
+} | {"07_own": OWN}
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -41,14 +44,18 @@ def nbgrader():
 
 @pytest.fixture(scope="module")
 def course(nbgrader, tmp_path_factory):
-    """An nbgrader course whose assignment "notebooks" has every notebook, and one of our own; run(*words) runs nbgrader in it.
+    """An nbgrader course whose assignment "notebooks" has every notebook, and one of our own; run(*words) runs nbgrader
+    in it.
 
     alice has filled the gaps of the first notebook and of our own, and multi_gpu's job script; bob has filled nothing.
     """
     home = tmp_path_factory.mktemp("nbgrader")
     environment = nbgrader_venv.environment(nbgrader, home) | {"HANDSON_PBS_HOME": str(home / "pbs")}
     folder = home / "course"
-    write(folder / "nbgrader_config.py", 'c = get_config()\nc.CourseDirectory.course_id = "course"\nc.ExecutePreprocessor.timeout = 300\n')
+    write(
+        folder / "nbgrader_config.py",
+        'c = get_config()\nc.CourseDirectory.course_id = "course"\nc.ExecutePreprocessor.timeout = 300\n',
+    )
 
     for name, source in BUILT.items():
         write(folder / f"source/notebooks/{name}.ipynb", notebook(source))
@@ -58,7 +65,8 @@ def course(nbgrader, tmp_path_factory):
             script = gaps.fill(given, gaps.answers(BUILT[name])) if student == "alice" else given.text
             write(folder / f"submitted/{student}/notebooks/{name}.ipynb", notebook(script))
             write(folder / f"autograded/{student}/ours/{name}.ipynb", notebook(script))  # to validate
-        shutil.copytree(ROOT / "exercises", folder / f"autograded/{student}/exercises")  # beside where notebooks will be run
+        # beside where notebooks will be run
+        shutil.copytree(ROOT / "exercises", folder / f"autograded/{student}/exercises")
     (folder / "autograded/alice" / JOB).write_text(solved(JOB))
     with nbgrader_venv.running(nbgrader, folder, environment) as run:
         done = run("generate_assignment", "notebooks", "--create")
@@ -87,7 +95,10 @@ def test_autograde_gives_the_points_of_the_checks(course):
     for words in (("autograde", "notebooks"), ("export",)):
         done = run(*words)
         assert done.returncode == 0, done.stderr
-    scores = {row["student_id"]: (float(row["score"]), float(row["max_score"])) for row in csv.DictReader(open(folder / "grades.csv"))}
+    scores = {
+        row["student_id"]: (float(row["score"]), float(row["max_score"]))
+        for row in csv.DictReader(open(folder / "grades.csv"))
+    }
     most = sum(points(unit) for source in BUILT.values() for unit in CHECK_IN_CELL.findall(source))
     of_first = sum(map(points, CHECK_IN_CELL.findall(BUILT["00_start"])))
     assert scores == {"alice": (of_first + 3.5, most), "bob": (0, most)}

@@ -1,8 +1,9 @@
-"""What students receive holds no working answer: every function and constant of its packages is tried, and every line of code compared.
+"""What students receive holds no working answer: every function and constant of its packages is tried, and every line
+of code compared.
 
-Functions in notebooks are tried with the bundle's own checks. Choices must not stand in the clear. For scripts, code is compared, and functions
-are tried with what has their parameters' names before the gap: here those of two and more arguments that scripts call, and all by
-`make bench ARGS=calls`. Predictions have no right answer.
+Functions in notebooks are tried with the bundle's own checks. Choices must not stand in the clear. For scripts, code is
+compared, and functions are tried with what has their parameters' names before the gap: here those of two and more
+arguments that scripts call, and all by `make bench ARGS=calls`. Predictions have no right answer.
 """
 
 import ast
@@ -17,14 +18,14 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from sandbox_runs import needs_strong
-
 from every_call import FOUND, called_by_scripts, functions
 from every_call import answers as answers_by_calls
+from sandbox_runs import needs_strong
+
 from grader import exercises, gaps
 from grader.course import UNITS
-from grader.instructors.bundle import TOP
 from grader.instructors import notebook_answers
+from grader.instructors.bundle import TOP
 from grader.instructors.notebook_answers import Choice
 from grader.probes import needs_frameworks
 
@@ -63,16 +64,26 @@ def test_no_function_or_constant_answers_a_gap_of_a_notebook(given, tmp_path):
     shutil.copy(HERE / "every_function.py", course)
     shutil.copy(HERE / "planted.py", course / "handson")
     command = [sys.executable, "-P", "every_function.py", "1", tmp_path / "found.json"]
-    done = subprocess.run(command, cwd=course, env=os.environ | {"PYTHONPATH": str(course)}, capture_output=True, text=True, timeout=500)
+    done = subprocess.run(
+        command, cwd=course, env=os.environ | {"PYTHONPATH": str(course)}, capture_output=True, text=True, timeout=500
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "found.json").read_text())
-    without_frameworks = {name: why for name, why in found["failed"].items() if not why.startswith("NoFrameworks")}  # another environment has them
+    # another environment has them
+    without_frameworks = {name: why for name, why in found["failed"].items() if not why.startswith("NoFrameworks")}
     assert without_frameworks == {} and found["tried"] > 1000 and len(found["constants"]) > 1000
-    assert {tuple(one) for one in found["right"]} == {(unit, gap, f"handson.planted.{name}") for unit, gap, name in PLANTED}
+    assert {tuple(one) for one in found["right"]} == {
+        (unit, gap, f"handson.planted.{name}") for unit, gap, name in PLANTED
+    }
 
 
 def choices():
-    return [pytest.param(unit, gap, one.right, id=gap) for unit in UNITS for gap, one in notebook_answers.answers(unit).items() if isinstance(one, Choice)]
+    return [
+        pytest.param(unit, gap, one.right, id=gap)
+        for unit in UNITS
+        for gap, one in notebook_answers.answers(unit).items()
+        if isinstance(one, Choice)
+    ]
 
 
 @pytest.mark.parametrize(("unit", "gap", "right"), choices())
@@ -81,12 +92,22 @@ def test_no_choice_stands_in_the_clear(given, unit, gap, right):
     folder = given / "grader/units" / unit
     entry = json.loads((folder / "recorded.json").read_text())[gap]
     assert entry.keys() == {"right", "mistakes", "otherwise"}
-    assert all(len(digest) == 64 for digest in (entry["right"], *entry["mistakes"])) and entry["right"] not in entry["mistakes"]
+    assert (
+        all(len(digest) == 64 for digest in (entry["right"], *entry["mistakes"]))
+        and entry["right"] not in entry["mistakes"]
+    )
     trees = [ast.parse(path.read_text()) for path in folder.glob("*.py")]
-    calls = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant)]
+    calls = [
+        node
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant)
+    ]
     (call,) = [node for node in calls if node.args[0].value == gap]
     constants = [node.value for node in ast.walk(call) if isinstance(node, ast.Constant)]
-    assert right not in constants and not (isinstance(right, str) and any(right in str(text).split() for text in constants))
+    assert right not in constants and not (
+        isinstance(right, str) and any(right in str(text).split() for text in constants)
+    )
 
 
 def test_no_exercise_carries_what_students_write_in_another():
@@ -108,8 +129,10 @@ def test_no_code_in_it_is_that_of_a_solution(given, tmp_path):
     code = answers("exercises/04_profiling/pytorch/slow_loading.py")["loader"]
     assert code.count("decoded") == 2 and code.count("train_loader") == 1
     hidden = code.replace("decoded", "kept").replace("train_loader", "batches_of_it")
-    (tmp_path / "course/handson/planted.py").write_text(f"def work():\n    first = 1\n{textwrap.indent(hidden, '    ')}\n    return first\n")
-    every_training_has_it = ("optimizer", "grader/units/profiling/oracles/pytorch.py")
+    (tmp_path / "course/handson/planted.py").write_text(
+        f"def work():\n    first = 1\n{textwrap.indent(hidden, '    ')}\n    return first\n"
+    )
+    every_training_has_it = ("optimizer", "grader/units/profiling/oracles/oracle_profiling_pytorch.py")
     assert same_code(tmp_path / "course") == {("loader", "handson/planted.py"), every_training_has_it}
 
 
@@ -118,7 +141,8 @@ def answers(file):
 
 
 def same_code(folder):
-    """{(gap, file)} of files below `folder` in which a gap's statements are, or what their last one returns or assigns."""
+    """{(gap, file)} of files below `folder` in which a gap's statements are, or what their last one returns or
+    assigns."""
     wanted = {}
     for part in [part for parts in UNITS.values() for part in parts if not part.file.endswith(".sh")]:
         for gap, code in answers(part.file).items():
@@ -148,7 +172,11 @@ def _tree(path):
     if path.suffix == ".py":
         return ast.parse(path.read_text())
     cells = [cell["source"] for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
-    return ast.parse("\n".join(line for cell in cells for line in "".join(cell).splitlines() if not line.lstrip().startswith(("!", "%"))))
+    return ast.parse(
+        "\n".join(
+            line for cell in cells for line in "".join(cell).splitlines() if not line.lstrip().startswith(("!", "%"))
+        )
+    )
 
 
 def _pieces(tree, longest):
@@ -159,13 +187,21 @@ def _pieces(tree, longest):
         for field in ("body", "orelse", "finalbody"):
             block = getattr(node, field, None)
             if isinstance(block, list):
-                yield from (block[begin : begin + count] for count in range(1, longest + 1) for begin in range(len(block) - count + 1))
+                yield from (
+                    block[begin : begin + count]
+                    for count in range(1, longest + 1)
+                    for begin in range(len(block) - count + 1)
+                )
 
 
 def _normal(nodes):
     """What nodes are, whatever the names in them: (kinds, size, text)."""
     names = {}
-    text = re.sub(r"(Name\(id|arg\(arg)='(\w+)'", lambda found: f"{found[1]}={names.setdefault(found[2], len(names))}", "\n".join(map(ast.dump, nodes)))
+    text = re.sub(
+        r"(Name\(id|arg\(arg)='(\w+)'",
+        lambda found: f"{found[1]}={names.setdefault(found[2], len(names))}",
+        "\n".join(map(ast.dump, nodes)),
+    )
     return _kinds(nodes), _size(nodes), text
 
 
@@ -178,7 +214,8 @@ def _size(nodes):
 
 
 def _sizes(tree):
-    """{node: how many nodes it and those below it are} of a tree, without what only says whether a name is read or assigned."""
+    """{node: how many nodes it and those below it are} of a tree, without what only says whether a name is read or
+    assigned."""
     found = {}
 
     def of(node):

@@ -1,4 +1,5 @@
-"""The gaps of notebooks are judged alike by new inputs, as instructors grade, and by recorded ones, as students check."""
+"""The gaps of notebooks are judged alike by new inputs, as instructors grade, and by recorded ones, as students
+check."""
 
 import json
 import re
@@ -7,17 +8,17 @@ import shutil
 import numpy
 import pytest
 
-from grader.box import Server
 from grader.checks import notebook_functions
 from grader.course import UNITS
 from grader.gaps import GapError
 from grader.instructors.grade import work
+from grader.instructors.known_answers import known, solved
 from grader.instructors.notebook_answers import Choice, Function, answers, recorded_files
 from grader.instructors.release import release
 from grader.judging import judge
-from grader.instructors.known_answers import known, solved
 from grader.probes import FOR_NOTEBOOKS
 from grader.probes.notebooks import decoded, encoded
+from grader.sandbox import Server
 from grader.verdict import FAILED, PASSED
 from handson.files import COURSE
 
@@ -27,7 +28,11 @@ NEVER_RIGHT = [  # formulas that agree with the right one in some calls
     ("single_gpu", "throughput", lambda batchsize, step_seconds: batchsize / numpy.median(step_seconds)),
     ("multi_gpu", "speed_up", lambda single, several: max(1, several / single)),
     ("multi_gpu", "efficiency", lambda single, several, workers: min(1, several / single / workers)),
-    ("multi_gpu", "waiting", lambda arrivals: abs(arrivals[:, 0] - arrivals[:, 1]).mean() * (arrivals.mean(axis=0) < arrivals.mean())),
+    (
+        "multi_gpu",
+        "waiting",
+        lambda arrivals: abs(arrivals[:, 0] - arrivals[:, 1]).mean() * (arrivals.mean(axis=0) < arrivals.mean()),
+    ),
     ("multi_gpu", "updates", lambda images, batchsize, workers, epochs: round(images / (batchsize * workers)) * epochs),
     ("multi_gpu", "learning_rate", lambda update, base, workers, warmup: base * workers ** min(1, update / warmup)),
     ("multi_node", "intra_rank", lambda rank, per_node: abs(rank - per_node)),
@@ -39,13 +44,22 @@ CHECKS = {(unit, check.gap): check for unit, parts in UNITS.items() for part in 
 
 
 def gaps(kind):
-    return [pytest.param(unit, gap, id=f"{unit}-{gap}") for unit in ANSWERS for gap, answer in ANSWERS[unit].items() if isinstance(answer, kind)]
+    return [
+        pytest.param(unit, gap, id=f"{unit}-{gap}")
+        for unit in ANSWERS
+        for gap, answer in ANSWERS[unit].items()
+        if isinstance(answer, kind)
+    ]
 
 
 @pytest.fixture(scope="module")
 def given_out(tmp_path_factory):
     """The units as students have them, without folders called instructors."""
-    return shutil.copytree(notebook_functions.FOLDER, tmp_path_factory.mktemp("given_out") / "units", ignore=shutil.ignore_patterns("instructors"))
+    return shutil.copytree(
+        notebook_functions.FOLDER,
+        tmp_path_factory.mktemp("given_out") / "units",
+        ignore=shutil.ignore_patterns("instructors"),
+    )
 
 
 @pytest.fixture(params=["new", "recorded"])
@@ -61,7 +75,10 @@ def said(unit, gap, seed, function):
     case = {"unit": unit, "seed": seed} | check.cases[0]
     given = [decoded(call) for call in check.given(case)["calls"]]
     values = [function(**one) for one in given]
-    seen = {"values": [numpy.asarray(value, "float64") for value in values], "whole": not any(isinstance(value, float) for value in values)}
+    seen = {
+        "values": [numpy.asarray(value, "float64") for value in values],
+        "whole": not any(isinstance(value, float) for value in values),
+    }
     return check.criteria[0].judge([seen], case, None)
 
 
@@ -75,20 +92,29 @@ def test_right_answers_and_each_typical_mistake_are_recognised(inputs, unit, gap
 
 
 def readings(given):
-    """Ways of reading a call's lists and dictionaries in which some of what is in them is lost: pairs (way, the arguments that are left). What
-    belongs together, as two lists with a number for each rank do, is lost together."""
+    """Ways of reading a call's lists and dictionaries in which some of what is in them is lost: pairs (way, the
+    arguments that are left). What belongs together, as two lists with a number for each rank do, is lost together."""
     for name, value in given.items():
         if isinstance(value, dict):
             kept = list(value.items())
-            found = {"the first": kept[1:], "the last": kept[:-1], "equal values": {repr(item[1]): item for item in kept}.values()}
+            found = {
+                "the first": kept[1:],
+                "the last": kept[:-1],
+                "equal values": {repr(item[1]): item for item in kept}.values(),
+            }
             yield from ((f"{way} of {name}", given | {name: dict(items)}) for way, items in found.items())
         elif isinstance(value, (list, tuple)):
-            together = [other for other in given if isinstance(given[other], (list, tuple)) and len(given[other]) == len(value)]
+            together = [
+                other for other in given if isinstance(given[other], (list, tuple)) and len(given[other]) == len(value)
+            ]
             found = {"the first": range(1, len(value)), "the last": range(len(value) - 1)}
             found["zeros"] = [number for number, one in enumerate(value) if one != 0]
             found["equal values"] = sorted({repr(one): number for number, one in enumerate(value)}.values())
             for way, numbers in found.items():
-                yield f"{way} of {name}", given | {other: [given[other][number] for number in numbers] for other in together}
+                yield (
+                    f"{way} of {name}",
+                    given | {other: [given[other][number] for number in numbers] for other in together},
+                )
 
 
 def differs(answer, given, call):
@@ -125,7 +151,11 @@ def test_other_answers_are_shown_beside_what_is_due(inputs, unit, gap):
 
 def test_two_numbers_that_look_alike_are_shown_with_more_digits(inputs):
     right = ANSWERS["multi_gpu"]["speed_up"].right
-    found, due = said("multi_gpu", "speed_up", 0, lambda **given: right(**given) * (1 + 1e-5)).partition("it gives ")[2].split("; it should be ")
+    found, due = (
+        said("multi_gpu", "speed_up", 0, lambda **given: right(**given) * (1 + 1e-5))
+        .partition("it gives ")[2]
+        .split("; it should be ")
+    )
     assert found != due
 
 
@@ -136,7 +166,9 @@ def test_a_number_of_float32_is_right_and_one_in_100000_off_is_not(inputs, unit,
     assert said(unit, gap, 0, lambda **given: numpy.asarray(right(**given)) * (1 + 1e-5))
 
 
-@pytest.mark.parametrize(("unit", "gap"), [("single_gpu", "throughput"), ("multi_gpu", "speed_up"), ("multi_node", "total_accuracy")])
+@pytest.mark.parametrize(
+    ("unit", "gap"), [("single_gpu", "throughput"), ("multi_gpu", "speed_up"), ("multi_node", "total_accuracy")]
+)
 def test_rounded_numbers_are_recognised(inputs, unit, gap):
     assert said(unit, gap, 0, lambda **given: round(ANSWERS[unit][gap].right(**given), 2)) == ROUNDED
 
@@ -144,7 +176,9 @@ def test_rounded_numbers_are_recognised(inputs, unit, gap):
 def test_a_float_is_no_number_of_times_to_repeat_a_list(inputs):
     right = ANSWERS["multi_gpu"]["updates"].right
     assert said("multi_gpu", "updates", 0, right) is None
-    assert "a list can't be repeated 12.0 times" in said("multi_gpu", "updates", 0, lambda **given: float(right(**given)))
+    assert "a list can't be repeated 12.0 times" in said(
+        "multi_gpu", "updates", 0, lambda **given: float(right(**given))
+    )
 
 
 @pytest.mark.parametrize("count", [0, 1, 5, 7])
@@ -152,7 +186,10 @@ def test_a_value_for_each_call_is_asked_for(inputs, count):
     check = CHECKS["start", "workers"]
     case = {"unit": "start", "seed": 1} | check.cases[0]
     values = [numpy.array(call.right) for call in notebook_functions.calls(case)] * 2
-    assert check.criteria[0].judge([{"values": values[:count], "whole": True}], case, None) == f"it was called 6 times, and {count} values were returned"
+    assert (
+        check.criteria[0].judge([{"values": values[:count], "whole": True}], case, None)
+        == f"it was called 6 times, and {count} values were returned"
+    )
 
 
 @pytest.mark.parametrize(("unit", "gap"), gaps(Choice))
@@ -208,7 +245,9 @@ def test_records_follow_from_the_answers_and_stay_small():
     files = recorded_files()
     assert files == recorded_files()
     for name, text in files.items():
-        assert (notebook_functions.FOLDER.parents[1] / name).read_text() == text, f"run `python -m grader release`: {name}"
+        assert (notebook_functions.FOLDER.parents[1] / name).read_text() == text, (
+            f"run `python -m grader release`: {name}"
+        )
         for entry in json.loads(text).values():
             assert "right" in entry or len(entry["calls"]) >= 40
     assert sum(map(len, files.values())) < 55_000 * len(files), "students receive them"

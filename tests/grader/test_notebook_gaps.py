@@ -2,10 +2,10 @@
 
 import pytest
 
-from grader.box import Server
 from grader.course import UNITS
-from grader.judging import judge
 from grader.instructors.known_answers import solved
+from grader.judging import judge
+from grader.sandbox import Server
 from grader.verdict import FAILED, PASSED
 
 FILE = "notebooks/02_multi_gpu.ipynb"
@@ -35,10 +35,18 @@ def test_a_gap_may_use_what_another_cell_imports_and_defines(server):
     assert statuses(text, server, "updates") == [(PASSED, "")]
 
 
-@pytest.mark.parametrize("own", ["TOTAL = 32 * len(RANKS)", "TOTAL = 0\nfor rank in RANKS:\n    TOTAL += 32", "TOTAL = sum(of_rank(rank) for rank in RANKS)"])
+@pytest.mark.parametrize(
+    "own",
+    [
+        "TOTAL = 32 * len(RANKS)",
+        "TOTAL = 0\nfor rank in RANKS:\n    TOTAL += 32",
+        "TOTAL = sum(of_rank(rank) for rank in RANKS)",
+    ],
+)
 def test_a_gap_may_use_values_of_the_cells_above_it(server, own):
     helper = "# %%\ndef of_rank(rank):\n    return 32\n\n# %%\nRANKS = []\nRANKS.append(0)\nRANKS += [1]\n"
-    code = "assert (SEEDS, TOTAL) == (4, 64)\nreturn -(-images // (batchsize * workers)) * epochs"  # SEEDS: of a given cell
+    # SEEDS: of a given cell
+    code = "assert (SEEDS, TOTAL) == (4, 64)\nreturn -(-images // (batchsize * workers)) * epochs"
     assert statuses(f"{helper}\n# %%\n{own}\n{solved(FILE, updates=code)}", server, "updates") == [(PASSED, "")]
 
 
@@ -55,15 +63,21 @@ def test_an_argument_is_not_taken_from_another_cell(server):
     assert (verdict.status, verdict.output) == (PASSED, "")
 
 
-@pytest.mark.parametrize(("gap", "code"), [
-    ("bottleneck", "shares = analysis.shares(before)[0]\nbottleneck = max(analysis.PARTS[1:], key=shares.share)"),
-    ("prediction_faster", "prediction_faster = 1 / (1 - analysis.shares(before)[0].share('loading'))"),
-    ("slow_rank", "slow_rank = who_waits(profiled_runs.waits(before))[1]"),
-    ("slow_rank", "slow_rank = who_waits(waited)[1]"),
-    ("collectives", "collectives = round(calls)"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("gap", "code"),
+    [
+        ("bottleneck", "shares = analysis.shares(before)[0]\nbottleneck = max(analysis.PARTS[1:], key=shares.share)"),
+        ("prediction_faster", "prediction_faster = 1 / (1 - analysis.shares(before)[0].share('loading'))"),
+        ("slow_rank", "slow_rank = who_waits(profiled_runs.waits(before))[1]"),
+        ("slow_rank", "slow_rank = who_waits(waited)[1]"),
+        ("collectives", "collectives = round(calls)"),
+    ],
+)
 def test_a_gap_may_use_the_profile_above_it(server, gap, code):
-    own = "from handson.profiling import analysis\n\nwaited = profiled_runs.waits(before)\noperators = analysis.operators(before.timelines[0], "
+    own = (
+        "from handson.profiling import analysis\n\nwaited = profiled_runs.waits(before)\noperators ="
+        " analysis.operators(before.timelines[0], "
+    )
     own += "analysis.common_steps(before)[0], (1,))\ncalls = 0\nfor _, _, times in operators:\n    calls += times\n"
     text = solved("notebooks/04_profiling.ipynb", **{gap: code}).replace("# %%\n# ", f"# %%\n{own}\n# %%\n# ")
     assert statuses(text, server, gap, unit="profiling") == [(PASSED, "")]
@@ -72,41 +86,65 @@ def test_a_gap_may_use_the_profile_above_it(server, gap, code):
 def test_a_measured_value_is_named_and_not_measured_again(server):
     code = "return len(curves) * epochs"
     assert "no `curves` here" in statuses(solved(FILE, updates=code), server, "updates")[0][1]
-    assert "use the function's arguments (images, batchsize, workers, epochs)" in statuses(solved(FILE, updates=code), server, "updates")[0][1]
-    assert "write the answer itself" in statuses(solved(FILE, prediction_error="prediction_error = curves"), server, "prediction_error")[0][1]
+    assert (
+        "use the function's arguments (images, batchsize, workers, epochs)"
+        in statuses(solved(FILE, updates=code), server, "updates")[0][1]
+    )
+    assert (
+        "write the answer itself"
+        in statuses(solved(FILE, prediction_error="prediction_error = curves"), server, "prediction_error")[0][1]
+    )
 
 
 def test_a_prediction_may_be_computed_from_what_is_measured_above_it(server):
-    measured = "# %%\nfrom handson.scaling import network\n\nseconds = network.measured()\nshare = seconds[0] / seconds[1]\n"
+    measured = (
+        "# %%\nfrom handson.scaling import network\n\nseconds = network.measured()\nshare = seconds[0] / seconds[1]\n"
+    )
     text = measured + solved(FILE, prediction_error="prediction_error = 100 * share")
     assert statuses(text, server, "prediction_error") == [(PASSED, "")]
     below = solved(FILE, prediction_error="prediction_error = 100 * share") + "\n" + measured
     assert "there is no `share` here" in statuses(below, server, "prediction_error")[0][1]
 
 
-@pytest.mark.parametrize(("code", "words"), [
-    ("return np.sum(several) / single", "`np` is not known here: is `import numpy as np` missing?"),
-    ("return math.fsum([several]) / single", "is `import math` missing?"), ("return several / singel", "there is no name `singel` in the notebook: is it misspelt?"),
-    ("return max([]) / single", "for single = "), ("return (several / single", "SyntaxError: '(' was never closed, in `return (several / single`"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("return np.sum(several) / single", "`np` is not known here: is `import numpy as np` missing?"),
+        ("return math.fsum([several]) / single", "is `import math` missing?"),
+        ("return several / singel", "there is no name `singel` in the notebook: is it misspelt?"),
+        ("return max([]) / single", "for single = "),
+        ("return (several / single", "SyntaxError: '(' was never closed, in `return (several / single`"),
+    ],
+)
 def test_what_python_can_not_run_is_named_with_what_helps(server, code, words):
     ((_, message),) = statuses(solved(FILE, speed_up=code), server, "speed_up")
     assert words in message and "student:" not in message
 
 
-@pytest.mark.parametrize(("code", "words"), [
-    ("prediction_error == 25", "`==` compares, and `=` assigns"), ("def prediction_error():\n    return 25", "a function or a class: assign the number"),
-    ("prediction_error = 12,5", "write a point, 12.5"), ("prediction_error = '25'", "a number has no quotes"),
-    ("prediction_error = !cat results.txt", "a check runs no shell commands"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("prediction_error == 25", "`==` compares, and `=` assigns"),
+        ("def prediction_error():\n    return 25", "a function or a class: assign the number"),
+        ("prediction_error = 12,5", "write a point, 12.5"),
+        ("prediction_error = '25'", "a number has no quotes"),
+        ("prediction_error = !cat results.txt", "a check runs no shell commands"),
+    ],
+)
 def test_a_prediction_that_is_not_a_number_is_told_what_it_is(server, code, words):
     ((status, message),) = statuses(solved(FILE, prediction_error=code), server, "prediction_error")
     assert status == FAILED and words in message
 
 
-@pytest.mark.parametrize(("value", "status"), [("0", PASSED), ("0.0", PASSED), ("0.25", FAILED), ("1", PASSED), ("100", PASSED), ("101", FAILED)])
+@pytest.mark.parametrize(
+    ("value", "status"),
+    [("0", PASSED), ("0.0", PASSED), ("0.25", FAILED), ("1", PASSED), ("100", PASSED), ("101", FAILED)],
+)
 def test_a_part_of_1_is_no_percentage_and_0_is_one(server, value, status):
-    assert statuses(solved(FILE, prediction_error=f"prediction_error = {value}"), server, "prediction_error")[0][0] == status
+    assert (
+        statuses(solved(FILE, prediction_error=f"prediction_error = {value}"), server, "prediction_error")[0][0]
+        == status
+    )
 
 
 def test_what_a_gap_does_not_need_is_not_loaded(server):
@@ -115,36 +153,68 @@ def test_what_a_gap_does_not_need_is_not_loaded(server):
     assert statuses(text + solved(FILE, speed_up=code), server, "speed_up") == [(PASSED, "")]
 
 
-@pytest.mark.parametrize(("code", "right"), [("arrivals -= arrivals.max(axis=1)[:, None]\nreturn -arrivals.mean(axis=0)", False),
-                                             ("arrivals = arrivals - arrivals.max(axis=1)[:, None]\nreturn -arrivals.mean(axis=0)", True)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("code", "right"),
+    [
+        ("arrivals -= arrivals.max(axis=1)[:, None]\nreturn -arrivals.mean(axis=0)", False),
+        ("arrivals = arrivals - arrivals.max(axis=1)[:, None]\nreturn -arrivals.mean(axis=0)", True),
+    ],
+)
 def test_a_function_leaves_its_arguments_as_they_are(server, code, right):
     ((status, message),) = statuses(solved(FILE, waiting=code), server, "waiting")
     assert (status == PASSED) == right and ("your code changes `arrivals` itself" in message) != right
 
 
 def test_a_kind_of_number_that_equals_everything_does_not_hide_a_change(server):
-    code = "class Same(type(batchsize)):\n    __eq__ = lambda self, other: True\n    __hash__ = None\n\nfound = batchsize * len(step_seconds) / sum(step_seconds)\n"
-    text = solved("notebooks/01_single_gpu.ipynb", throughput=code + "step_seconds[:] = map(Same, step_seconds)\nreturn found")
+    code = (
+        "class Same(type(batchsize)):\n    __eq__ = lambda self, other: True\n    __hash__ = None\n\nfound = batchsize"
+        " * len(step_seconds) / sum(step_seconds)\n"
+    )
+    text = solved(
+        "notebooks/01_single_gpu.ipynb", throughput=code + "step_seconds[:] = map(Same, step_seconds)\nreturn found"
+    )
     ((status, message),) = statuses(text, server, "throughput", unit="single_gpu")
     assert status == FAILED and "your code changes `step_seconds` itself" in message
 
 
 @pytest.mark.parametrize("change", ["step_seconds.sort()", "step_seconds[:] = list(numpy.array(step_seconds))"])
 def test_an_argument_with_the_same_numbers_in_it_is_unchanged(server, change):
-    text = solved("notebooks/01_single_gpu.ipynb", throughput=f"import numpy\n{change}\nreturn batchsize * len(step_seconds) / sum(step_seconds)")
+    text = solved(
+        "notebooks/01_single_gpu.ipynb",
+        throughput=f"import numpy\n{change}\nreturn batchsize * len(step_seconds) / sum(step_seconds)",
+    )
     assert statuses(text, server, "throughput", unit="single_gpu") == [(PASSED, "")]
 
 
 SECONDS = "network.ring(4 * parameters, workers, network.Cluster(network.Link(0, megabits * 1e6 / 8)))"
 
 
-@pytest.mark.parametrize(("own", "code", "words"), [
-    ("", f"from handson.scaling import network\nreturn {SECONDS}", "your code needs `handson.scaling`, which has the course's own formulas"),
-    ("", f"import handson.scaling.network as network\nreturn {SECONDS}", "your code needs `handson.scaling.network`"),
-    ("", f"network = __import__('handson.scaling.network').scaling.network\nreturn {SECONDS}", "from the function's arguments (parameters, workers, megabits)"),
-    ("from handson.scaling import network", f"return {SECONDS}", "your code needs `handson.scaling`"),
-    (f"def mine(parameters, workers, megabits):\n    from handson.scaling import network\n    return {SECONDS}", "return mine(parameters, workers, megabits)", "needs `handson.scaling`"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("own", "code", "words"),
+    [
+        (
+            "",
+            f"from handson.scaling import network\nreturn {SECONDS}",
+            "your code needs `handson.scaling`, which has the course's own formulas",
+        ),
+        (
+            "",
+            f"import handson.scaling.message_times as network\nreturn {SECONDS}",
+            "your code needs `handson.scaling.message_times`",
+        ),
+        (
+            "",
+            f"network = __import__('handson.scaling.message_times').scaling.network\nreturn {SECONDS}",
+            "from the function's arguments (parameters, workers, megabits)",
+        ),
+        ("from handson.scaling import network", f"return {SECONDS}", "your code needs `handson.scaling`"),
+        (
+            f"def mine(parameters, workers, megabits):\n    from handson.scaling import network\n    return {SECONDS}",
+            "return mine(parameters, workers, megabits)",
+            "needs `handson.scaling`",
+        ),
+    ],
+)
 def test_a_function_does_not_get_its_answer_from_the_courses_package(server, own, code, words):
     text = f"# %%\n{own}\n\n{solved('notebooks/03_multi_node.ipynb', allreduce_seconds=code)}"
     ((status, message),) = statuses(text, server, "allreduce_seconds", unit="multi_node")
@@ -152,22 +222,47 @@ def test_a_function_does_not_get_its_answer_from_the_courses_package(server, own
 
 
 def test_a_module_that_may_be_used_lets_no_other_one_in(server):
-    code = "from handson import pipelines, scaling\n\nreturn (micro_batches if schedule == 'gpipe' else min(stages - stage, micro_batches)) * activations"
-    for imported, words in ((code, "your code needs `handson.scaling`, which has the course's own formulas"), (code.replace(", scaling", ""), "")):
-        ((_, message),) = statuses(solved("notebooks/06_model_parallel.ipynb", held_bytes=imported), server, "held_bytes", unit="model_parallel")
+    code = (
+        "from handson import pipelines, scaling\n\nreturn (micro_batches if schedule == 'gpipe' else min(stages -"
+        " stage, micro_batches)) * activations"
+    )
+    for imported, words in (
+        (code, "your code needs `handson.scaling`, which has the course's own formulas"),
+        (code.replace(", scaling", ""), ""),
+    ):
+        ((_, message),) = statuses(
+            solved("notebooks/06_model_parallel.ipynb", held_bytes=imported),
+            server,
+            "held_bytes",
+            unit="model_parallel",
+        )
         assert message.startswith(words) and bool(message) == bool(words)
 
 
-@pytest.mark.parametrize(("code", "words"), [
-    ("return [several / single]", "it gives the list ["), ("yield several / single\nreturn 2", "but the generator of a function with `yield`"),
-    ("async def later():\n    pass\n\nreturn later()", "but the coroutine of a function with"), ("return object()", "no number, but object"),
-    ("return [object()]", "no number, but list"),
-    ("return None", "your code returns None for single = "), ("if single > 1e9:\n    return 1", "returns None for single = "), ("return 'much'", "'much'"), ("return [0] * 20_000", "20,000 numbers"), ("return {1, 2}", "no number"), ("return {0: several / single}", "a dictionary: leave out the keys"),
-    ("return {0: several / single}.values()", "dict_values: make a list of it"), ("return (one for one in [2])", "generator: make a list of it"),
-    ("return zip([1], [2])", "zip: make a list of it"), ("yield several / single", "your code yields its values"), ("return [[1], [1, 2]]", "rows that have different lengths"),
-    ("return [{'speed_up': 2}]", "list of dictionaries"), ("return [str(several / single)]", "your code gives texts, such as '"),
-    ("return f'{several / single}'", "a number has no quotes"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("return [several / single]", "it gives the list ["),
+        ("yield several / single\nreturn 2", "but the generator of a function with `yield`"),
+        ("async def later():\n    pass\n\nreturn later()", "but the coroutine of a function with"),
+        ("return object()", "no number, but object"),
+        ("return [object()]", "no number, but list"),
+        ("return None", "your code returns None for single = "),
+        ("if single > 1e9:\n    return 1", "returns None for single = "),
+        ("return 'much'", "'much'"),
+        ("return [0] * 20_000", "20,000 numbers"),
+        ("return {1, 2}", "no number"),
+        ("return {0: several / single}", "a dictionary: leave out the keys"),
+        ("return {0: several / single}.values()", "dict_values: make a list of it"),
+        ("return (one for one in [2])", "generator: make a list of it"),
+        ("return zip([1], [2])", "zip: make a list of it"),
+        ("yield several / single", "your code yields its values"),
+        ("return [[1], [1, 2]]", "rows that have different lengths"),
+        ("return [{'speed_up': 2}]", "list of dictionaries"),
+        ("return [str(several / single)]", "your code gives texts, such as '"),
+        ("return f'{several / single}'", "a number has no quotes"),
+    ],
+)
 def test_an_answer_that_is_no_number_is_named(server, code, words):
     ((status, message),) = statuses(solved(FILE, speed_up=code), server, "speed_up")
     assert status == FAILED and words in message and "0x" not in message

@@ -37,17 +37,24 @@ print(prediction)
 )
 SPEED_UP = 'def speed_up(one, several):\n    """How many times as fast."""\n    return 2'
 PREDICT = "# What do you expect?\nprediction = 2\nprint(prediction)"
-UNFILLED = '# What do you expect?\n# PUT YOUR CODE: a number as `prediction`\nraise NotImplementedError("PUT YOUR CODE: predict")\nprint(prediction)'
+UNFILLED = (
+    '# What do you expect?\n# PUT YOUR CODE: a number as `prediction`\nraise NotImplementedError("PUT YOUR CODE:'
+    ' predict")\nprint(prediction)'
+)
 
 
 def notebook(*sources):
-    return json.dumps({"nbformat": 4, "cells": [{"cell_type": "code", "source": source} for source in sources]}).encode()
+    return json.dumps(
+        {"nbformat": 4, "cells": [{"cell_type": "code", "source": source} for source in sources]}
+    ).encode()
 
 
 def found(data, executed=()):
     """The code in each gap; None where the gap is not found."""
     whole = text(data, GIVEN, executed)
-    return [None if f"{LOST} {name}\n" in whole else gaps.find(GIVEN, name, whole).code for name in ("speed_up", "predict")]
+    return [
+        None if f"{LOST} {name}\n" in whole else gaps.find(GIVEN, name, whole).code for name in ("speed_up", "predict")
+    ]
 
 
 FILLED = ["return 2", "prediction = 2"]
@@ -69,9 +76,21 @@ FILLED = ["return 2", "prediction = 2"]
         ([UNFILLED], [None, ""]),
         ([], [None, None]),
     ],
-    ids=["as given", "moved", "broken cells", "copied, the last counts", "an untouched copy", "windows", "tabs", "given lines deleted",
-         "syntax error", "deleted", "untouched", "all deleted"],
-)  # fmt: skip
+    ids=[
+        "as given",
+        "moved",
+        "broken cells",
+        "copied, the last counts",
+        "an untouched copy",
+        "windows",
+        "tabs",
+        "given lines deleted",
+        "syntax error",
+        "deleted",
+        "untouched",
+        "all deleted",
+    ],
+)
 def test_gaps_are_found_in_what_was_saved(cells, expected):
     assert found(notebook(*cells)) == expected
 
@@ -91,7 +110,9 @@ def test_a_line_is_ipythons_own_only_where_a_statement_begins(code):
     source = SPEED_UP.replace("return 2", code.replace("\n", "\n    "))
     data = notebook(f"%matplotlib inline\n{source}\n!ls 'it's (\nnumpy?", PREDICT)
     speed_up, predict = found(data)
-    assert [line.strip() for line in code.split("\n")] == [line.strip() for line in speed_up.split("\n")][: code.count("\n") + 1]
+    assert [line.strip() for line in code.split("\n")] == [line.strip() for line in speed_up.split("\n")][
+        : code.count("\n") + 1
+    ]
     assert predict == "prediction = 2"
     compile(text(data, GIVEN), "notebook", "exec")
 
@@ -103,7 +124,9 @@ def test_a_statement_that_is_timed_is_an_answer(line):
     assert without_magics("%timeit x = 1\n%time -n 3 x = 1\n") == "# %timeit x = 1\n# %time -n 3 x = 1\n"
 
 
-@pytest.mark.parametrize("begin", ['"' * 100_000, "'''", "(" * 100_000, "\\" * 100_000, '\\"' * 50_000, "''''" * 30_000, "!\n" * 60_000])
+@pytest.mark.parametrize(
+    "begin", ['"' * 100_000, "'''", "(" * 100_000, "\\" * 100_000, '\\"' * 50_000, "''''" * 30_000, "!\n" * 60_000]
+)
 def test_what_never_ends_is_read_in_no_time(begin):
     before = time.process_time()
     assert len(without_magics(begin)) >= len(begin)
@@ -113,13 +136,19 @@ def test_what_never_ends_is_read_in_no_time(begin):
 @pytest.mark.parametrize("end", ["\u2028", "\x0c", "\x85", "\x1c", "\v"])
 def test_what_ends_a_line_elsewhere_ends_none_in_a_text(end):
     code = f'text = "a{end}b"\nreturn len(text)'
-    assert found(notebook(SPEED_UP.replace("return 2", code.replace("\n", "\n    ")), PREDICT)) == [code, "prediction = 2"]
+    assert found(notebook(SPEED_UP.replace("return 2", code.replace("\n", "\n    ")), PREDICT)) == [
+        code,
+        "prediction = 2",
+    ]
     filled = gaps.fill(GIVEN, {"speed_up": code, "predict": "prediction = 2"})
     assert gaps.find(GIVEN, "speed_up", filled).code == code
 
 
 def test_what_was_run_counts_more_than_what_was_saved_and_the_last_run_most():
-    assert found(notebook(SPEED_UP, PREDICT), [PREDICT.replace("2", "7"), "1 + 1", PREDICT.replace("2", "3")]) == ["return 2", "prediction = 3"]
+    assert found(notebook(SPEED_UP, PREDICT), [PREDICT.replace("2", "7"), "1 + 1", PREDICT.replace("2", "3")]) == [
+        "return 2",
+        "prediction = 3",
+    ]
     assert found(None, [PREDICT]) == [None, "prediction = 2"]
     assert found(notebook(SPEED_UP, UNFILLED), [PREDICT, UNFILLED]) == FILLED
 

@@ -1,4 +1,5 @@
-"""A gap of a script runs in its place: with the names that are there, at its line, and without the other gaps' mistakes."""
+"""A gap of a script runs in its place: with the names that are there, at its line, and without the other gaps'
+mistakes."""
 
 import sys
 import traceback
@@ -6,8 +7,8 @@ import traceback
 import pytest
 
 from grader import gaps
-from grader.box.rank import Wrong
-from grader.probes.script import Enough, Script
+from grader.probes.script import Script, StopScript
+from grader.sandbox.rank import StudentMistake
 
 SOLUTION = '''"""A script."""
 
@@ -30,7 +31,11 @@ def train(args, numbers):
     return mean
 '''
 EXERCISE = gaps.exercise(SOLUTION, ".py")
-STAND_INS = {"scale": ("scale", lambda: 10), "total": ("total", lambda numbers, scale: 0), "mean": ("mean", lambda: None)}
+STAND_INS = {
+    "scale": ("scale", lambda: 10),
+    "total": ("total", lambda numbers, scale: 0),
+    "mean": ("mean", lambda: None),
+}
 
 
 def script(gap, code, above="", **others):
@@ -40,7 +45,11 @@ def script(gap, code, above="", **others):
     source = {"file": "script.py", "text": text, "code": fragments[gap].code, "line": fragments[gap].line, "gap": gap}
     given = {name: [one.code, one.line] for name, one in fragments.items() if name != gap and one.code}
     hint = next(one.hint for one in EXERCISE.gaps if one.name == gap)
-    return Script(source | {"hint": hint, "given": gaps.emptied(EXERCISE), "lines": gaps.lines_of(EXERCISE, text), "others": given}, STAND_INS)
+    return Script(
+        source
+        | {"hint": hint, "given": gaps.emptied(EXERCISE), "lines": gaps.lines_of(EXERCISE, text), "others": given},
+        STAND_INS,
+    )
 
 
 def seen(gap, code, name=None, steps=2, **others):
@@ -67,7 +76,7 @@ def test_the_script_ends_where_the_probe_has_seen_enough():
 
     def see(names):
         found.append(names.step)
-        raise Enough
+        raise StopScript
 
     script("total", "total = 1").run(see, 5, [1])
     assert found == [0]
@@ -90,7 +99,7 @@ def test_an_error_has_the_line_of_the_students_file_also_between_the_gaps():
 
 @pytest.mark.parametrize("code", ["total = 1\nreturn total", "break", "continue"])
 def test_leaving_the_place_is_reported(code):
-    with pytest.raises(Wrong, match="leaves its place before its last line"):
+    with pytest.raises(StudentMistake, match="leaves its place before its last line"):
         seen("total", code)
 
 
@@ -100,46 +109,57 @@ def test_a_gap_that_only_a_return_follows_may_return():
 
 @pytest.mark.parametrize("code", ["args = scale = 3", "scale, args = 1, [args]"])
 def test_a_value_that_the_script_still_needs_must_stay(code):
-    with pytest.raises(Wrong, match="your code gives `args` another value"):
+    with pytest.raises(StudentMistake, match="your code gives `args` another value"):
         seen("scale", code)
 
 
-@pytest.mark.parametrize("code", ["numbers = sorted(numbers)\nscale = 1", "args = args + 0\nscale = 1", "step = scale = 1"])
+@pytest.mark.parametrize(
+    "code", ["numbers = sorted(numbers)\nscale = 1", "args = args + 0\nscale = 1", "step = scale = 1"]
+)
 def test_what_is_like_the_value_before_and_what_nothing_needs_may_change(code):
     assert seen("scale", code) == [1]
 
 
 def test_the_line_that_raises_must_go():
-    with pytest.raises(Wrong, match="is still there: remove it"):
+    with pytest.raises(StudentMistake, match="is still there: remove it"):
         seen("mean", 'mean = 1\nraise NotImplementedError("PUT YOUR CODE: mean")')
 
 
 def test_a_missing_name_is_named():
-    with pytest.raises(Wrong, match="after your code there is no `total`"):
+    with pytest.raises(StudentMistake, match="after your code there is no `total`"):
         script("total", "sum_of_all = 1").run(lambda names: names.total, 1, [1])
 
 
 def test_the_cause_of_an_error_is_named_where_its_own_words_do_not():
-    with pytest.raises(Wrong, match="`numbers` is None on this rank: only rank 0 has the data"):
+    with pytest.raises(StudentMistake, match="`numbers` is None on this rank: only rank 0 has the data"):
         script("total", "total = len(numbers)").run(lambda names: None, 1, None)
 
 
 @pytest.mark.parametrize(
     ("code", "name"),
-    [("mean = None\nscale = [numbers]\nscale = 1 + mean", "mean"), ("scale = [numbers,\n    len(\n        args)]", "args"), ("def f(of):\n    return len(of)\nscale = f(args)", "args")],
+    [
+        ("mean = None\nscale = [numbers]\nscale = 1 + mean", "mean"),
+        ("scale = [numbers,\n    len(\n        args)]", "args"),
+        ("def f(of):\n    return len(of)\nscale = f(args)", "args"),
+    ],
 )
 def test_only_a_name_of_the_expression_that_failed_is_blamed_for_being_none(code, name):
-    with pytest.raises(Wrong, match=f"`{name}` is None"):
+    with pytest.raises(StudentMistake, match=f"`{name}` is None"):
         script("scale", code).run(lambda names: None, None, None)
 
 
 def test_a_name_that_the_gap_makes_local_is_named_where_lines_above_use_it():
-    with pytest.raises(Wrong, match="this gap assigns or imports `range`, so that `range` has no value in the lines of `train` above"):
+    with pytest.raises(
+        StudentMistake,
+        match="this gap assigns or imports `range`, so that `range` has no value in the lines of `train` above",
+    ):
         script("mean", "mean = 1\nrange = None").run(lambda names: None, 1, [1])
 
 
 def test_another_standard_output_of_the_students_file_costs_nothing(monkeypatch):
     monkeypatch.setattr(sys, "stdout", sys.stdout)
     found = []
-    script("total", "total = sys.stdout.isatty()", "import sys\nsys.stdout = None\n").run(lambda names: found.append(names.total), 1, [1])
+    script("total", "total = sys.stdout.isatty()", "import sys\nsys.stdout = None\n").run(
+        lambda names: found.append(names.total), 1, [1]
+    )
     assert found == [sys.__stdout__.isatty()]

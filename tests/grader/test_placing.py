@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from grader.instructors.grade import cluster, placing, work
+from grader.instructors.grade import ipp_cluster, placing, work
 from grader.instructors.grade.placing import ControllerLost, EnginesLost, Placer
 from grader.verdict import GRADER_FAULT
 
@@ -106,32 +106,42 @@ def test_a_piece_of_several_ranks_takes_as_many_engines():
     placer = Placer(engines, [piece("wide", 3), piece("wide2", 3), piece("slim", 1)])
     placer._take()
     placer._place()
-    assert [student for _, student in engines.log] == ["wide", "slim"], "one engine was left for the short piece, none for the wide"
+    assert [student for _, student in engines.log] == ["wide", "slim"], (
+        "one engine was left for the short piece, none for the wide"
+    )
     assert sorted(engine for _, _, taken, _ in placer.running.values() for engine in taken) == [0, 1, 2, 3]
 
 
 def test_what_needs_no_libraries_goes_first_as_long_as_nothing_is_known_and_then_the_longest():
     engines = Engines(1)
-    script, job_script, notebook = (piece(name, 1, part) for part, name in ((0, "script"), (2, "job script"), (3, "notebook")))
+    script, job_script, notebook = (
+        piece(name, 1, part) for part, name in ((0, "script"), (2, "job script"), (3, "notebook"))
+    )
     done(Placer(engines, [script, notebook, job_script]))
     assert [student for _, student in engines.log] == ["notebook", "job script", "script"]
     engines.log.clear()
-    done(Placer(engines, [notebook, script, job_script], seconds={notebook.kind: 0.1, script.kind: 3.0, job_script.kind: 0.01}))
+    done(
+        Placer(
+            engines,
+            [notebook, script, job_script],
+            seconds={notebook.kind: 0.1, script.kind: 3.0, job_script.kind: 0.01},
+        )
+    )
     assert [student for _, student in engines.log] == ["script", "notebook", "job script"]
 
 
 def test_engines_of_ours_have_a_core_each_where_there_are_as_many(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {4, 5, 6})
     client = SimpleNamespace(ids=[0, 1, 2])
-    ours = cluster.Engines(client, 3, cluster="of ours")
+    ours = ipp_cluster.Engines(client, 3, cluster="of ours")
     assert [ours.cores([engine]) for engine in (0, 1, 2)] == [(4,), (5,), (6,)]
     assert sorted(ours.cores([2, 0])) == [4, 6]
     client.ids = [0, 2, 3]
     assert ours.cores([3]) == (5,), "that of the one that was lost"
     client.ids = [0, 2, 3, 7, 8]
     assert sorted(ours.cores([7, 8])) == [4, 5], "more engines than cores share them"
-    assert cluster.Engines(client, 2, cluster="of ours").cores([0]) == (), "the kernel has a choice"
-    assert cluster.Engines(client, 3).cores([0]) == (), "of others, who know better"
+    assert ipp_cluster.Engines(client, 2, cluster="of ours").cores([0]) == (), "the kernel has a choice"
+    assert ipp_cluster.Engines(client, 3).cores([0]) == (), "of others, who know better"
 
 
 @pytest.mark.parametrize(
@@ -156,7 +166,10 @@ def test_engines_of_ours_have_a_core_each_where_there_are_as_many(monkeypatch):
 )
 def test_a_piece_takes_engines_of_one_host(hosts, busy, ranks, takes):
     free = [engine for engine in range(len(hosts)) if str(engine) not in busy]
-    assert placing.chosen(ranks, free, {engine: None if host == "?" else host for engine, host in enumerate(hosts)}) == takes
+    assert (
+        placing.chosen(ranks, free, {engine: None if host == "?" else host for engine, host in enumerate(hosts)})
+        == takes
+    )
 
 
 @pytest.mark.parametrize("trusted", [False, True])

@@ -43,6 +43,11 @@ def test_a_wrong_answer_differs_from_the_solution_and_a_right_one_does_not(tmp_p
     [path] = proof_ranks.ROOT.glob("solutions/*/pytorch/all_reduce.py")
     runs = (RUNS["communication"]["pytorch/all_reduce.py"]._replace(options=("--largest 64",)),)
     right = proof_ranks.see(tmp_path, path, runs)
-    assert not right["failure"] and [row["algorithm"] for row in right["result"][0]] == ["naive", "ring", "doubling", "gloo"]
+    assert not right["failure"] and [row["algorithm"] for row in right["result"][0]] == [
+        "naive",
+        "ring",
+        "doubling",
+        "gloo",
+    ]
     assert not proof_ranks.problem_of(right, proof_ranks.see(tmp_path, path, runs, {"naive": RIGHT}), wrong=False)
     assert proof_ranks.problem_of(right, proof_ranks.see(tmp_path, path, runs, {"naive": WRONG}), wrong=True)

@@ -1,4 +1,5 @@
-"""What tests.bench.proof_scripts makes of the notes of a run: it must see what makes an answer wrong, and nothing else. And no gap is without a proof."""
+"""What tests.bench.proof_scripts makes of the notes of a run: it must see what makes an answer wrong, and nothing else.
+And no gap is without a proof."""
 
 from grader import exercises, gaps
 from grader.course import UNITS
@@ -18,7 +19,12 @@ def proved(unit, file, gap):
 
 
 def test_all_known_answers_are_run_by_a_proof():
-    every = [(unit, part.file, gap.name) for unit, parts in UNITS.items() for part in parts for gap in exercises.given_out(part.file).gaps]
+    every = [
+        (unit, part.file, gap.name)
+        for unit, parts in UNITS.items()
+        for part in parts
+        for gap in exercises.given_out(part.file).gaps
+    ]
     assert [one for one in every if not proved(*one)] == []
 
 
@@ -58,7 +64,10 @@ def test_lengths_that_are_not_those_of_the_shards_are_seen():
 
 
 def test_epochs_may_have_any_orders_but_not_the_same_one():
-    right, other, wrong = (facts("shuffle", run(rank0=trained_on(*batches))) for batches in ([[0, 2], [1], [2, 1], [0]], [[1, 2], [0], [1, 0], [2]], [[2, 1], [0]] * 2))
+    right, other, wrong = (
+        facts("shuffle", run(rank0=trained_on(*batches)))
+        for batches in ([[0, 2], [1], [2, 1], [0]], [[1, 2], [0], [1, 0], [2]], [[2, 1], [0]] * 2)
+    )
     assert alike(other, right)
     assert not alike(wrong, right)
 
@@ -70,9 +79,22 @@ def test_waits_count_between_the_steps_of_an_epoch_and_not_at_its_end():
 
 
 def test_an_operation_belongs_to_each_range_that_has_the_name_of_a_part():
-    notes = [["begin", "step"], ["begin", "forward"], ["operation", "loss"], ["finish", "forward"], ["operation", "backward"], ["finish", "step"]]
+    notes = [
+        ["begin", "step"],
+        ["begin", "forward"],
+        ["operation", "loss"],
+        ["finish", "forward"],
+        ["operation", "backward"],
+        ["finish", "step"],
+    ]
     assert ranges(notes) == {"loss in forward": 1, "backward in none": 1, "left open": 0}
-    within = [["begin", "forward"], ["begin", "backward"], ["operation", "backward"], ["finish", "backward"], ["finish", "forward"]]
+    within = [
+        ["begin", "forward"],
+        ["begin", "backward"],
+        ["operation", "backward"],
+        ["finish", "backward"],
+        ["finish", "forward"],
+    ]
     assert ranges(within) == {"backward in backward": 1, "backward in forward": 1, "left open": 0}
 
 
@@ -82,18 +104,26 @@ def test_a_range_that_nobody_closes_is_seen():
 
 
 def test_spellings_of_a_part_are_the_same_part():
-    assert ranges([["begin", "AllReduce"], ["operation", "all-reduce of many"]])["all-reduce of many in all-reduce"] == 1
+    assert (
+        ranges([["begin", "AllReduce"], ["operation", "all-reduce of many"]])["all-reduce of many in all-reduce"] == 1
+    )
 
 
 def test_images_that_are_scaled_a_second_time_are_seen():
-    once, again = (facts("loader", run(rank0=[["scaled", [1, 2]], ["scaled", [one]]]))["images scaled again"]["rank 0"] for one in (3, 1))
+    once, again = (
+        facts("loader", run(rank0=[["scaled", [1, 2]], ["scaled", [one]]]))["images scaled again"]["rank 0"]
+        for one in (3, 1)
+    )
     assert (once, again) == (0, 1)
 
 
 def test_images_of_all_steps_may_be_counted_and_no_other_number():
     def counted(images):
         batches = [["train", [0, 1]], ["train", [2, 0]]]  # an epoch of three images, and the first of the next
-        return run(rank0=[*batches, ["end", {"images": images, "throughput * seconds": images, "parameters": []}]], rank1=[*batches, ["end", {"parameters": []}]])
+        return run(
+            rank0=[*batches, ["end", {"images": images, "throughput * seconds": images, "parameters": []}]],
+            rank1=[*batches, ["end", {"parameters": []}]],
+        )
 
     for images, right in (8.0, True), (6.0, False), (4.0, False):
         found, as_right = facts("throughput", counted(images) | {"printed": []}), counts_of_steps(counted(images))
@@ -109,7 +139,10 @@ def test_an_image_that_is_left_out_for_good_and_ranks_with_more_steps_are_seen()
 
 def test_a_step_that_needs_a_number_is_the_last_one_where_there_are_none():
     step = ["operation", "step"]
-    to_the_end, fetched, in_a_thread = (steps_alone("losses", run(rank0=noted)) for noted in ([step, step], [step], [step, ["fails", "no number"], step]))
+    to_the_end, fetched, in_a_thread = (
+        steps_alone("losses", run(rank0=noted))
+        for noted in ([step, step], [step], [step, ["fails", "no number"], step])
+    )
     assert len({str(one) for one in (to_the_end, fetched, in_a_thread)}) == 3
 
 

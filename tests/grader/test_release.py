@@ -34,13 +34,18 @@ def test_the_exercises_are_a_fresh_release_of_the_solutions():
 def test_release_is_deterministic_and_keeps_modes(tmp_path):
     for name in ("once", "twice", "twice"):  # over an older release too
         release(ROOT / "solutions", tmp_path / name, say=lambda line: None)
-    files = {folder: sorted(path.relative_to(tmp_path / folder) for path in (tmp_path / folder).rglob("*")) for folder in ("once", "twice")}
+    files = {
+        folder: sorted(path.relative_to(tmp_path / folder) for path in (tmp_path / folder).rglob("*"))
+        for folder in ("once", "twice")
+    }
     assert files["once"] == files["twice"]
     for path in files["once"]:
         if (tmp_path / "once" / path).is_file():
             assert (tmp_path / "once" / path).read_bytes() == (tmp_path / "twice" / path).read_bytes()
     assert (tmp_path / "once/exercises/02_multi_gpu/run_multi_gpu_training.sh").stat().st_mode & 0o111
-    assert not (tmp_path / "once/exercises/02_multi_gpu/run_multi_gpu_training.sh").is_symlink(), "students edit a copy of their own"
+    assert not (tmp_path / "once/exercises/02_multi_gpu/run_multi_gpu_training.sh").is_symlink(), (
+        "students edit a copy of their own"
+    )
 
 
 def test_a_gap_shows_its_hint_and_raises_its_name():
@@ -54,15 +59,25 @@ def test_a_gap_shows_its_hint_and_raises_its_name():
 
 
 def test_code_that_is_given_to_be_mended_runs_and_is_no_part_of_the_solution():
-    source = SOURCE.replace("    ### END", "    ### GIVEN result = 0\n    ### GIVEN for image in range(images):\n    ### GIVEN     result += 1 / seconds\n    ### END")
+    source = SOURCE.replace(
+        "    ### END",
+        "    ### GIVEN result = 0\n    ### GIVEN for image in range(images):\n    ### GIVEN     result += 1 / seconds\n"
+        "    ### END",
+    )
     text, namespace = exercise(source, ".py").text, {}
-    assert "images / seconds" not in text and "raise" not in text and "    # PUT YOUR CODE: images a second, as `result`\n    result = 0\n" in text
+    assert (
+        "images / seconds" not in text
+        and "raise" not in text
+        and "    # PUT YOUR CODE: images a second, as `result`\n    result = 0\n" in text
+    )
     exec(text, namespace)
     assert namespace["speed"](6, 2) == 3
     assert answers(source) == {"speed": "result = images / seconds"}
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "exercises").rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "exercises").rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT))
+)
 def test_every_exercise_is_python_without_a_trace_of_the_solution(path):
     text = path.read_text()
     ast.parse(text)
@@ -82,10 +97,18 @@ def test_a_job_script_asks_for_its_resources(path):
         ("### BEGIN SOLUTION a: hint\n", 1, "never ended"),
         ("x\n### END SOLUTION\n", 2, "without a BEGIN"),
         ("### BEGIN SOLUTION a: hint\n### BEGIN SOLUTION b: hint\n### END SOLUTION\n", 2, "inside the one of line 1"),
-        ("### BEGIN SOLUTION a: hint\n### END SOLUTION\nx\n### BEGIN SOLUTION a: hint\n### END SOLUTION\n", 4, "called a already"),
-        ("### BEGIN SOLUTION a: hint\n### END SOLUTION\n\n### BEGIN SOLUTION b: hint\n### END SOLUTION\n", 4, "touches the gap a"),
+        (
+            "### BEGIN SOLUTION a: hint\n### END SOLUTION\nx\n### BEGIN SOLUTION a: hint\n### END SOLUTION\n",
+            4,
+            "called a already",
+        ),
+        (
+            "### BEGIN SOLUTION a: hint\n### END SOLUTION\n\n### BEGIN SOLUTION b: hint\n### END SOLUTION\n",
+            4,
+            "touches the gap a",
+        ),
         ("### BEGIN SOLUTION\nx\n### END SOLUTION\n", 1, "no marker"),
-        ("### BEGIN SOLUTION a:\nx\n### END SOLUTION\n", 1, "no marker"),
+        ("### BEGIN SOLUTION a:\nx\n### END SOLUTION\n", 1, "has no hint"),
         ("## BEGIN SOLUTION a: hint\n", 1, "no marker"),
         ("### BEGIN SOLUTON a: hint\n", 1, "no marker"),
         ("### Begin Solution a: hint\n", 1, "no marker"),
@@ -107,19 +130,31 @@ def release_of(tmp_path, file, text):
 
 
 def test_a_gap_without_a_check_is_refused_with_its_line(tmp_path):
-    with pytest.raises(GapError, match=r"02_multi_gpu/own.py, line 2: the gap speed has no check; add one to grader/units, for exercises/"):
+    with pytest.raises(
+        GapError,
+        match=r"02_multi_gpu/own.py, line 2: the gap speed has no check; add one to grader/units, for exercises/",
+    ):
         release_of(tmp_path, "02_multi_gpu/own.py", SOURCE)
 
 
 def test_a_check_without_its_gap_is_refused(tmp_path):
     name = "02_multi_gpu/run_multi_gpu_training.sh"
-    unmarked = "".join(line for line in (ROOT / "solutions" / name).read_text().splitlines(keepends=True) if not line.startswith("### "))
+    unmarked = "".join(
+        line
+        for line in (ROOT / "solutions" / name).read_text().splitlines(keepends=True)
+        if not line.startswith("### ")
+    )
     with pytest.raises(GapError, match=r"run_multi_gpu_training.sh has no gap \w+, but grader/units has a check of it"):
         release_of(tmp_path, name, unmarked)
 
 
 def test_a_directive_that_cannot_be_read_is_refused_with_its_file(tmp_path):
-    with pytest.raises(GapError, match="solutions/02_multi_gpu/run_own_profile.sh has a directive error: -l select='1: close its quotation marks"):
+    with pytest.raises(
+        GapError,
+        match=(
+            "solutions/02_multi_gpu/run_own_profile.sh has a directive error: -l select='1: close its quotation marks"
+        ),
+    ):
         release_of(tmp_path, "02_multi_gpu/run_own_profile.sh", "#!/bin/bash\n#PBS -l select='1\n")
 
 
@@ -132,7 +167,9 @@ def test_a_gap_that_is_all_of_its_cell_is_refused_since_it_could_not_be_found_ag
     release_of(tmp_path, "07_own/07_own.py", f'{cell}print(a)\n\n# %% [markdown]\n# text\n\n# %%\ncheck("own")\n')
     gap, words, checks = json.loads((tmp_path / "notebooks/07_own.ipynb").read_text())["cells"]
     common = {"schema_version": 3, "task": False}
-    assert gap["metadata"] == {"nbgrader": common | {"grade": False, "solution": True, "locked": False, "grade_id": "a"}}
+    assert gap["metadata"] == {
+        "nbgrader": common | {"grade": False, "solution": True, "locked": False, "grade_id": "a"}
+    }
     assert words["metadata"] == {}
     graded = {"grade": True, "solution": False, "locked": True, "grade_id": "check-own", "points": 1.5}
     assert checks["metadata"] == {"nbgrader": common | graded, "editable": False, "deletable": False}
@@ -140,7 +177,9 @@ def test_a_gap_that_is_all_of_its_cell_is_refused_since_it_could_not_be_found_ag
 
 def test_two_files_of_a_task_may_not_have_gaps_of_one_name(tmp_path, monkeypatch):
     check = Check("a", lambda text, case: text, (), (Criterion("it", 1, lambda *seen: None, "hint"),))
-    monkeypatch.setitem(UNITS, "own", tuple(Part(f"exercises/07_own/{name}.py", "", (check,)) for name in ("one", "two")))
+    monkeypatch.setitem(
+        UNITS, "own", tuple(Part(f"exercises/07_own/{name}.py", "", (check,)) for name in ("one", "two"))
+    )
     gap = "### BEGIN SOLUTION a: hint\na = 1\n### END SOLUTION\n"
     release_of(tmp_path, "07_own/one.py", gap)
     with pytest.raises(GapError, match="two.py, line 2: there is a gap called a in exercises/07_own/one.py already"):
@@ -149,7 +188,10 @@ def test_two_files_of_a_task_may_not_have_gaps_of_one_name(tmp_path, monkeypatch
 
 def test_a_unit_is_worth_one_track_and_what_both_share():
     parts = UNITS["multi_gpu"]
-    worth = {track: sum(c.points for part in parts if part.track == track for check in part.checks for c in check.criteria) for track in ("pytorch", "chainer", "")}
+    worth = {
+        track: sum(c.points for part in parts if part.track == track for check in part.checks for c in check.criteria)
+        for track in ("pytorch", "chainer", "")
+    }
     assert points("multi_gpu") == worth[""] + max(worth["pytorch"], worth["chainer"])
 
 
@@ -157,7 +199,9 @@ def test_job_scripts_are_fitted_to_a_site_and_the_choice_is_noted(tmp_path):
     (tmp_path / "jobs/sites").mkdir(parents=True)
     said = []
     release(ROOT / "solutions", tmp_path, say=said.append, site="reedbush")
-    assert (tmp_path / "jobs/sites/CHOSEN").read_text() == "reedbush\n" and "The site is now reedbush: checks and grading" in said[-1]
+    assert (
+        tmp_path / "jobs/sites/CHOSEN"
+    ).read_text() == "reedbush\n" and "The site is now reedbush: checks and grading" in said[-1]
     assert said[-1].endswith("python -m handson site use reedbush --solutions")
     assert "#PBS -q h-lecture\n" in (tmp_path / "exercises/00_start/first_job.sh").read_text()
     text = (tmp_path / "exercises/02_multi_gpu/run_multi_gpu_training.sh").read_text()
@@ -165,7 +209,15 @@ def test_job_scripts_are_fitted_to_a_site_and_the_choice_is_noted(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("option", [["--site", "nosuch"], ["--bundle", "/dev/null/course.zip"], ["--bundle", "course.tar.gz"], ["--bundle", "nowhere/course.zip"]])
+@pytest.mark.parametrize(
+    "option",
+    [
+        ["--site", "nosuch"],
+        ["--bundle", "/dev/null/course.zip"],
+        ["--bundle", "course.tar.gz"],
+        ["--bundle", "nowhere/course.zip"],
+    ],
+)
 def test_a_wrong_option_is_refused_in_a_sentence(option, tmp_path):
     command = [sys.executable, "-m", "grader", "release", "--course", str(tmp_path), *option]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
@@ -198,8 +250,17 @@ def test_a_release_loses_nothing_that_it_did_not_write(tmp_path):
         (exercises / name).write_text(text)
     release(solutions, tmp_path, say=said.append)
     [kept] = tmp_path.glob("exercises.before-*")
-    assert {str(path.relative_to(kept)): path.read_text() for path in kept.rglob("*") if path.is_file()} == {name: mine[name] for name in ("a.py", "own/notes.txt")}
-    assert sorted(str(path.relative_to(exercises)) for path in exercises.rglob("*")) == [".released", "a.py", "results", "results/loss.txt", "same.py", "train.o12"]
+    assert {str(path.relative_to(kept)): path.read_text() for path in kept.rglob("*") if path.is_file()} == {
+        name: mine[name] for name in ("a.py", "own/notes.txt")
+    }
+    assert sorted(str(path.relative_to(exercises)) for path in exercises.rglob("*")) == [
+        ".released",
+        "a.py",
+        "results",
+        "results/loss.txt",
+        "same.py",
+        "train.o12",
+    ]
     assert (exercises / "a.py").read_text() == "pass\n" and any(str(kept) in line for line in said)
 
 
@@ -228,11 +289,17 @@ def test_without_a_record_of_the_last_release_everything_is_kept(tmp_path, recor
 
 def test_nobody_has_changed_what_a_clone_has(tmp_path):
     """A clone has the exercises of the site local, and no record of their release."""
-    shutil.copytree(ROOT / "solutions/02_multi_gpu", tmp_path / "solutions/02_multi_gpu", ignore=shutil.ignore_patterns("results", "__pycache__"))
+    shutil.copytree(
+        ROOT / "solutions/02_multi_gpu",
+        tmp_path / "solutions/02_multi_gpu",
+        ignore=shutil.ignore_patterns("results", "__pycache__"),
+    )
     release(tmp_path / "solutions", tmp_path, say=lambda line: None, site="local")
     for room in ("exercises", "notebooks"):
         (tmp_path / room / ".released").unlink()
-    profile, mine = (tmp_path / "exercises/02_multi_gpu" / name for name in ("run_multi_gpu_profile.sh", "run_multi_gpu_training.sh"))
+    profile, mine = (
+        tmp_path / "exercises/02_multi_gpu" / name for name in ("run_multi_gpu_profile.sh", "run_multi_gpu_training.sh")
+    )
     before = profile.read_text()
     mine.write_text("mine\n")
     release(tmp_path / "solutions", tmp_path, say=lambda line: None, site="reedbush")
@@ -262,7 +329,10 @@ def test_a_notebooks_head_has_points_and_deadline_where_the_course_has_rules(tmp
         release(solutions, course, check=True)
     release(solutions, course, say=lambda line: None)
     first = "".join(json.loads(notebook.read_text())["cells"][0]["source"])
-    assert first.startswith("# Start here\n\n**7 points. Due Friday, 20 November 2026, 24:00 (Europe/Berlin).** The check counts in points of its own")
+    assert first.startswith(
+        "# Start here\n\n**7 points. Due Friday, 20 November 2026, 24:00 (Europe/Berlin).** The check counts in points"
+        " of its own"
+    )
     assert "\n\nIn this course you train one network" in first
     (course / "course.toml").write_text("site = 'reedbush'")
     assert release(solutions, course, say=lambda line: None).site == "reedbush"

@@ -41,7 +41,11 @@ def attempts(book, *hours_and_points, student="jane", unit="multi_gpu"):
     """Store attempts, given as (hours after the deadline, points)."""
     for number, (hours, points) in enumerate(hours_and_points, start=1):
         time = None if hours is None else (DUE + timedelta(hours=hours)).isoformat()
-        store(book, handed_in(student, attempt=number, digest=f"{student}{number}", handed_in=time), [said("step", points, 10.0, unit=unit)])
+        store(
+            book,
+            handed_in(student, attempt=number, digest=f"{student}{number}", handed_in=time),
+            [said("step", points, 10.0, unit=unit)],
+        )
 
 
 def credit(book, course, student="jane"):
@@ -87,17 +91,32 @@ def test_without_rules_all_points_are_those_of_the_checks():
         ("pass = 100000", f"pass = 100000, but the highest grade is {total_of(Rules()):g}"),
         ("site = 'nowhere'", "site = 'nowhere', but the sites are local"),
         ("language = 'English'", "language = 'English', but it must be a language such as en or de"),
-        ("zone = 'Europe/Berln'", "zone = 'Europe/Berln', but it must be a time zone such as Europe/Berlin; did you mean 'Europe/Berlin'?"),
+        (
+            "zone = 'Europe/Berln'",
+            "zone = 'Europe/Berln', but it must be a time zone such as Europe/Berlin; did you mean 'Europe/Berlin'?",
+        ),
         ("zone = '../../etc/passwd'", "but it must be a time zone"),
         ("zone = 1", "zone = 1, but it must be a time zone"),
-        ("[units.multi_gpu]\ndue = 2026-11-20", 'due = 2026-11-20, but in which time zone? Add a line such as zone = "Europe/Berlin" at the top'),
+        (
+            "[units.multi_gpu]\ndue = 2026-11-20",
+            'due = 2026-11-20, but in which time zone? Add a line such as zone = "Europe/Berlin" at the top',
+        ),
         (BERLIN + "[units.multi_gpu]\ndue = '2026-11-20'", "due = '2026-11-20', but it must be a date"),
         (BERLIN + "[units.multi_gpu]\ndue = 18:00:00", "but it must be a date"),
         (BERLIN + "[units.multi_gpu]\ndue = 2026-03-29T02:30:00", "clocks in Europe/Berlin skip this hour"),
-        (BERLIN + "[units.multi_gpu]\nstart = 2026-11-21\ndue = 2026-11-20", "is before start, Saturday, 21 November 2026, 00:00 (Europe/Berlin)"),
+        (
+            BERLIN + "[units.multi_gpu]\nstart = 2026-11-21\ndue = 2026-11-20",
+            "is before start, Saturday, 21 November 2026, 00:00 (Europe/Berlin)",
+        ),
         (BERLIN + "[units.multi_gpu]\nper_day = 120", "per_day = 120, but it must be a number, from 0 to 100"),
-        (BERLIN + "[students.jane.extensions]\nmulti_gpu = 2026-11-20", "there is an extension for multi_gpu, which has no deadline"),
-        (BERLIN + "[units.multi_gpu]\ndue = 2026-11-20\n[students.jane.extensions]\nmulti_gpu = 2026-11-19", "is not after its deadline"),
+        (
+            BERLIN + "[students.jane.extensions]\nmulti_gpu = 2026-11-20",
+            "there is an extension for multi_gpu, which has no deadline",
+        ),
+        (
+            BERLIN + "[units.multi_gpu]\ndue = 2026-11-20\n[students.jane.extensions]\nmulti_gpu = 2026-11-19",
+            "is not after its deadline",
+        ),
         ("[units.start]\npoints = 1\ngaps = {workers = 0, prediction = 0}", "points = 1, but all of its gaps have 0"),
         ("[groups]\na = 'jane'", "[groups]: a = 'jane', but it must be a list of students"),
         ("[groups]\na = ['jane', 'max']\nb = ['max']", "[groups]: 'max' is in a and in b"),
@@ -107,7 +126,9 @@ def test_without_rules_all_points_are_those_of_the_checks():
 def test_what_is_wrong_in_the_file_is_one_sentence(read, text, sentence):
     with pytest.raises(RulesError) as error:
         read(text)
-    assert sentence in str(error.value) and "course.toml is not right" in str(error.value) and "\n" not in str(error.value)
+    assert (
+        sentence in str(error.value) and "course.toml is not right" in str(error.value) and "\n" not in str(error.value)
+    )
 
 
 def test_a_file_that_can_not_be_read_is_one_sentence(tmp_path):
@@ -119,26 +140,40 @@ def test_a_file_that_can_not_be_read_is_one_sentence(tmp_path):
 def test_a_course_for_another_site_than_the_chosen_one_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(rules, "FILE", tmp_path / "course.toml")
     (tmp_path / "course.toml").write_text("site = 'reedbush'")
-    with pytest.raises(RulesError, match="course.toml names the site reedbush, but the chosen one is local: run `python -m grader release`"):
+    with pytest.raises(
+        RulesError,
+        match="course.toml names the site reedbush, but the chosen one is local: run `python -m grader release`",
+    ):
         rules.at_its_site()
     monkeypatch.setattr(rules.sites, "chosen", lambda: "reedbush")
     assert rules.at_its_site().site == "reedbush"
 
 
 def test_times_are_in_the_courses_zone_and_a_date_lasts_to_its_end(read):
-    course = read(BERLIN + "[units.multi_gpu]\ndue = 2026-07-01\n[units.multi_node]\nstart = 2026-07-01\ndue = 2026-12-01T18:00:00\n[units.profiling]\ndue = 2026-12-01T18:00:00-05:00")
-    assert course.due("multi_gpu") == datetime(2026, 7, 1, 22, tzinfo=UTC) and course.of("multi_node").start == datetime(2026, 6, 30, 22, tzinfo=UTC)
-    assert course.due("multi_node") == datetime(2026, 12, 1, 17, tzinfo=UTC) and course.due("profiling") == datetime(2026, 12, 1, 23, tzinfo=UTC)
+    course = read(
+        BERLIN + "[units.multi_gpu]\ndue = 2026-07-01\n[units.multi_node]\nstart = 2026-07-01\ndue ="
+        " 2026-12-01T18:00:00\n[units.profiling]\ndue = 2026-12-01T18:00:00-05:00"
+    )
+    assert course.due("multi_gpu") == datetime(2026, 7, 1, 22, tzinfo=UTC) and course.of(
+        "multi_node"
+    ).start == datetime(2026, 6, 30, 22, tzinfo=UTC)
+    assert course.due("multi_node") == datetime(2026, 12, 1, 17, tzinfo=UTC) and course.due("profiling") == datetime(
+        2026, 12, 1, 23, tzinfo=UTC
+    )
     assert rules.shown(course.due("multi_gpu"), course.zone) == "Wednesday, 1 July 2026, 24:00 (Europe/Berlin)"
     assert rules.shown(course.due("multi_node"), course.zone) == "Tuesday, 1 December 2026, 18:00 (Europe/Berlin)"
 
 
 def test_of_an_hour_that_clocks_show_twice_the_later_one_is_meant(read):
-    assert read(BERLIN + "[units.multi_gpu]\ndue = 2026-10-25T02:30:00").due("multi_gpu") == datetime(2026, 10, 25, 1, 30, tzinfo=UTC)
+    assert read(BERLIN + "[units.multi_gpu]\ndue = 2026-10-25T02:30:00").due("multi_gpu") == datetime(
+        2026, 10, 25, 1, 30, tzinfo=UTC
+    )
 
 
 def test_what_holds_for_all_units_holds_for_one_unless_it_says_otherwise(read):
-    course = read(BERLIN + "[late]\nper_day = 10\ngrace = 15\ndays = 3\n[units.multi_gpu]\nper_day = 50\ndue = 2026-11-20\n")
+    course = read(
+        BERLIN + "[late]\nper_day = 10\ngrace = 15\ndays = 3\n[units.multi_gpu]\nper_day = 50\ndue = 2026-11-20\n"
+    )
     assert (course.of("multi_gpu").per_day, course.of("single_gpu").per_day, course.late_days) == (50, 10, 3)
     assert course.of("multi_gpu").grace == course.of("single_gpu").grace == timedelta(minutes=15)
 
@@ -150,7 +185,10 @@ def test_what_holds_for_all_units_holds_for_one_unless_it_says_otherwise(read):
 def test_a_name_finds_its_student_where_one_of_them_has_no_number(book, name, number):
     store(book, handed_in("jane", number, handed_in=(DUE + timedelta(days=1)).isoformat()), [said("step", 10.0, 10.0)])
     course = replace(of_unit(), students={name: StudentRules(extensions={"multi_gpu": DUE + timedelta(days=2)})})
-    assert credit(book, course, "jane_7" if number else "jane") == 10.0 and rules.in_gradebook(course, book.attempts()).unknown == ()
+    assert (
+        credit(book, course, "jane_7" if number else "jane") == 10.0
+        and rules.in_gradebook(course, book.attempts()).unknown == ()
+    )
 
 
 def test_unknown_students_are_named_with_who_could_be_meant(book):
@@ -168,7 +206,9 @@ def test_unknown_students_are_named_with_who_could_be_meant(book):
 def test_a_member_of_a_group_who_may_be_misspelled_is_named(book):
     attempts(book, (0, 10.0))
     course = Rules(groups={"one": ("jnae", "somebody else")})
-    assert rules.in_gradebook(course, book.attempts()).unknown == ("course.toml names 'jnae', who has handed in nothing; did you mean 'jane'?",)
+    assert rules.in_gradebook(course, book.attempts()).unknown == (
+        "course.toml names 'jnae', who has handed in nothing; did you mean 'jane'?",
+    )
 
 
 def test_two_names_of_one_student_are_refused(book):
@@ -192,7 +232,9 @@ def test_points_of_gaps_and_units_are_those_of_the_course(book):
 def test_a_gap_that_is_switched_off_is_shown_and_costs_nothing_even_ungraded(book):
     store(book, handed_in(), [said("a", 2.0), said("b", None)])
     [score] = scores(book, rules=Rules(units={"multi_gpu": UnitRules(gaps={"b": 0})}))
-    assert (score.grade, score.max_grade, score.complete) == (2.0, 2.0, True) and [gap.name for gap in score.units[0].gaps] == ["a", "b"]
+    assert (score.grade, score.max_grade, score.complete) == (2.0, 2.0, True) and [
+        gap.name for gap in score.units[0].gaps
+    ] == ["a", "b"]
 
 
 def test_a_unit_that_is_switched_off_is_not_waited_for(book):
@@ -202,7 +244,9 @@ def test_a_unit_that_is_switched_off_is_not_waited_for(book):
     assert [score.complete for score in scores(book, rules=Rules(units={"start": UnitRules(points=0)}))] == [True, True]
 
 
-@pytest.mark.parametrize("points, grade, passed", [(4.0, 40.0, False), (4.999999, 50.0, True), (5.0, 50.0, True), (10.0, 100.0, True)])
+@pytest.mark.parametrize(
+    "points, grade, passed", [(4.0, 40.0, False), (4.999999, 50.0, True), (5.0, 50.0, True), (10.0, 100.0, True)]
+)
 def test_the_grade_is_on_the_scale_and_passes_as_it_is_shown(book, points, grade, passed):
     attempts(book, (0, points))
     [score] = scores(book, rules=Rules(scale=100, passing=50))
@@ -219,7 +263,7 @@ def test_a_grade_that_is_not_final_neither_passes_nor_fails(book):
 
 
 @pytest.mark.parametrize(
-    "hours, days", [(-100, 0), (0, 0), (0.5, 0), (0.51, 1), (24, 1), (24.1, 2), (240, 10), (None, 0)],
+    "hours, days", [(-100, 0), (0, 0), (0.5, 0), (0.51, 1), (24, 1), (24.1, 2), (240, 10), (None, 0)]
 )
 def test_each_day_begun_after_the_grace_counts_from_the_deadline(book, hours, days):
     attempts(book, (hours, 10.0))
@@ -237,12 +281,13 @@ def test_an_extension_is_its_students_alone(book):
     for student in ("jane", "max"):
         attempts(book, (20, 10.0), student=student)
     course = of_unit(students={"jane": StudentRules(extensions={"multi_gpu": DUE + timedelta(days=1)})})
-    assert [(score.credit, score.units[0].extended) for score in scores(book, rules=course)] == [(10.0, True), (9.0, False)]
+    assert [(score.credit, score.units[0].extended) for score in scores(book, rules=course)] == [
+        (10.0, True),
+        (9.0, False),
+    ]
 
 
-@pytest.mark.parametrize(
-    "counts, expected", [(LAST, 9.0), (BEST, 9.0), (LAST_IN_TIME, 4.0)],
-)
+@pytest.mark.parametrize("counts, expected", [(LAST, 9.0), (BEST, 9.0), (LAST_IN_TIME, 4.0)])
 def test_a_late_attempt_that_gives_more_counts_where_the_course_allows_it(book, counts, expected):
     attempts(book, (-50, 8.0), (-1, 4.0), (1, 10.0))
     [score] = scores(book, rules=of_unit(counts))
@@ -259,14 +304,24 @@ def test_a_late_attempt_never_takes_what_was_handed_in_on_time(book, counts, exp
 
 def test_the_same_files_handed_in_again_later_are_not_later(book):
     store(book, handed_in(digest="d", handed_in=(DUE + timedelta(hours=1)).isoformat()), [said("step", 10.0, 10.0)])
-    store(book, handed_in(digest="d", attempt=2, handed_in=(DUE + timedelta(days=5)).isoformat()), [said("step", 10.0, 10.0)])
+    store(
+        book,
+        handed_in(digest="d", attempt=2, handed_in=(DUE + timedelta(days=5)).isoformat()),
+        [said("step", 10.0, 10.0)],
+    )
     [score] = scores(book, rules=of_unit())
     assert (score.credit, len(score.attempts)) == (9.0, 2)
 
 
 def test_a_late_attempt_that_can_not_be_read_leaves_the_one_in_time_and_the_student_reads_it(book):
     attempts(book, (-1, 5.0))
-    book.record([handed_in(digest="", attempt=2, refused="jane.zip is encrypted.", handed_in=(DUE + timedelta(hours=2)).isoformat())])
+    book.record(
+        [
+            handed_in(
+                digest="", attempt=2, refused="jane.zip is encrypted.", handed_in=(DUE + timedelta(hours=2)).isoformat()
+            )
+        ]
+    )
     [score] = scores(book, rules=of_unit())
     assert (score.credit, score.complete, score.submission.refused) == (5.0, True, None)
     assert grade(score)[0] == "Attempt 2 could not be read, so an earlier one counts: jane.zip is encrypted."
@@ -296,9 +351,17 @@ def test_free_days_are_spent_where_they_give_most(book):
     late = {"start": 31, "multi_gpu": 30, "single_gpu": 10}  # hours: two, two and one day
     time = {unit: DUE - timedelta(hours=hours) for unit, hours in late.items()}
     course = Rules(late_days=3, units={unit: UnitRules(due=time[unit], per_day=10) for unit in late})
-    store(book, handed_in(handed_in=DUE.isoformat()), [said("a", 10.0, 10.0, unit="start"), said("a", 20.0, 20.0), said("a", 40.0, 40.0, unit="single_gpu")])
+    store(
+        book,
+        handed_in(handed_in=DUE.isoformat()),
+        [said("a", 10.0, 10.0, unit="start"), said("a", 20.0, 20.0), said("a", 40.0, 40.0, unit="single_gpu")],
+    )
     [score] = scores(book, rules=course)
-    assert {unit.name: (unit.free_days, unit.days_late) for unit in score.units} == {"start": (0, 2), "multi_gpu": (2, 2), "single_gpu": (1, 1)}
+    assert {unit.name: (unit.free_days, unit.days_late) for unit in score.units} == {
+        "start": (0, 2),
+        "multi_gpu": (2, 2),
+        "single_gpu": (1, 1),
+    }
     assert score.credit == 8 + 20 + 40
     assert scores(book, rules=replace(course, students={"jane": StudentRules(late_days=0)}))[0].credit == 8 + 16 + 36
 
@@ -307,9 +370,17 @@ def test_a_free_day_counts_in_all_units_of_a_deadline(book):
     units = {unit: UnitRules(due=DUE, per_day=10) for unit in ("start", "single_gpu", "multi_gpu")}
     course = Rules(late_days=1, units=units | {"multi_gpu": UnitRules(due=DUE + timedelta(hours=1), per_day=10)})
     late = (DUE + timedelta(hours=2)).isoformat()
-    store(book, handed_in(handed_in=late), [said("a", 10.0, 10.0, unit="start"), said("a", 20.0, 20.0), said("a", 20.0, 20.0, unit="single_gpu")])
+    store(
+        book,
+        handed_in(handed_in=late),
+        [said("a", 10.0, 10.0, unit="start"), said("a", 20.0, 20.0), said("a", 20.0, 20.0, unit="single_gpu")],
+    )
     [score] = scores(book, rules=course)
-    assert {unit.name: unit.credit for unit in score.units} == {"start": 10, "single_gpu": 20, "multi_gpu": 18} and score.free_days == 1
+    assert {unit.name: unit.credit for unit in score.units} == {
+        "start": 10,
+        "single_gpu": 20,
+        "multi_gpu": 18,
+    } and score.free_days == 1
     assert "1 of your 1 free late day is used." in grade(score)
 
 
@@ -333,7 +404,11 @@ def test_each_member_of_a_group_gets_what_one_of_them_handed_in(book):
     attempts(book, (-1, 1.0), student="max")
     of_class = scores(book, rules=of_unit(groups={"alpha": ("ann", "bob", "Cy Roe_12")}))
     assert [(score.student, score.credit, score.group) for score in of_class] == [
-        ("Cy Roe_12", 9.0, "alpha"), ("ann", 9.0, "alpha"), ("bob", 9.0, "alpha"), ("max", 1.0, "")]  # fmt: skip
+        ("Cy Roe_12", 9.0, "alpha"),
+        ("ann", 9.0, "alpha"),
+        ("bob", 9.0, "alpha"),
+        ("max", 1.0, ""),
+    ]
     assert [score.units[0].attempt.name for score in of_class[:3]] == ["bob"] * 3 and len(of_class[0].attempts) == 2
     assert (of_class[0].submission.name, of_class[0].submission.number) == ("Cy Roe", "12")
     assert grade(of_class[1])[0] == "Group alpha; handed in by bob."
@@ -341,12 +416,16 @@ def test_each_member_of_a_group_gets_what_one_of_them_handed_in(book):
 
 def test_what_is_handed_in_under_a_groups_name_is_its_members(book):
     attempts(book, (-5, 4.0), student="Group A")
-    assert [(score.student, score.credit) for score in scores(book, rules=of_unit(groups={"Group A": ("ann", "bob")}))] == [("ann", 4.0), ("bob", 4.0)]
+    assert [
+        (score.student, score.credit) for score in scores(book, rules=of_unit(groups={"Group A": ("ann", "bob")}))
+    ] == [("ann", 4.0), ("bob", 4.0)]
 
 
 def test_an_extension_of_a_member_is_not_the_groups(book):
     attempts(book, (5, 10.0), student="ann")
-    course = of_unit(groups={"a": ("ann", "bob")}, students={"bob": StudentRules(extensions={"multi_gpu": DUE + timedelta(days=1)})})
+    course = of_unit(
+        groups={"a": ("ann", "bob")}, students={"bob": StudentRules(extensions={"multi_gpu": DUE + timedelta(days=1)})}
+    )
     assert [score.credit for score in scores(book, rules=course)] == [9.0, 10.0]
 
 
@@ -367,12 +446,15 @@ def any_rules(seed, ways=(LAST, BEST, LAST_IN_TIME)):
         )
         for unit in THREE
     }
-    return Rules(units=units, counts=chance.choice(ways), late_days=chance.choice([0, 0, 1, 4]), scale=chance.choice([None, 100]))
+    return Rules(
+        units=units, counts=chance.choice(ways), late_days=chance.choice([0, 0, 1, 4]), scale=chance.choice([None, 100])
+    )
 
 
 @pytest.fixture(scope="module")
 def crowd(tmp_path_factory):
-    """Pairs of students, with the same three attempts at any times; the second of each has a fourth one, after all deadlines."""
+    """Pairs of students, with the same three attempts at any times; the second of each has a fourth one, after all
+    deadlines."""
     chance = random.Random(0)
     with Gradebook(tmp_path_factory.mktemp("crowd")) as book, book.together():
         for pair in range(10):
@@ -380,8 +462,20 @@ def crowd(tmp_path_factory):
             points = [[float(chance.randint(0, 10)) for _ in THREE] for _ in late]
             for student, number_of in ((f"{pair}a", 3), (f"{pair}b", 4)):
                 for number in range(number_of):
-                    one = handed_in(student, attempt=number + 1, digest=f"{student}{number}", handed_in=(DUE + timedelta(hours=late[number])).isoformat())
-                    store(book, one, [said("step", worth, 10.0, unit=unit) for unit, worth in zip(THREE, points[number], strict=True)])
+                    one = handed_in(
+                        student,
+                        attempt=number + 1,
+                        digest=f"{student}{number}",
+                        handed_in=(DUE + timedelta(hours=late[number])).isoformat(),
+                    )
+                    store(
+                        book,
+                        one,
+                        [
+                            said("step", worth, 10.0, unit=unit)
+                            for unit, worth in zip(THREE, points[number], strict=True)
+                        ],
+                    )
         yield book
 
 
@@ -400,9 +494,16 @@ def test_a_late_attempt_more_costs_nobody_anything(crowd, seed):
 def test_free_days_cost_nobody_anything_and_more_time_nobody_whose_best_attempt_counts(crowd, seed):
     course = any_rules(seed, (LAST, BEST))
     by_days = [[score.credit for score in scores(crowd, rules=replace(course, late_days=days))] for days in (0, 1, 4)]
-    assert all(fewer <= more + 1e-9 for one, other in zip(by_days, by_days[1:], strict=False) for fewer, more in zip(one, other, strict=True))
+    assert all(
+        fewer <= more + 1e-9
+        for one, other in zip(by_days, by_days[1:], strict=False)
+        for fewer, more in zip(one, other, strict=True)
+    )
     best = replace(course, counts=BEST, late_days=0)
-    later = replace(best, units={name: replace(unit, due=unit.due and unit.due + timedelta(days=2)) for name, unit in best.units.items()})
+    later = replace(
+        best,
+        units={name: replace(unit, due=unit.due and unit.due + timedelta(days=2)) for name, unit in best.units.items()},
+    )
     for one, other in zip(scores(crowd, rules=best), scores(crowd, rules=later), strict=True):
         assert one.credit <= other.credit + 1e-9
 
@@ -425,11 +526,13 @@ def test_a_notebooks_head_says_points_deadline_and_what_lateness_costs(read):
         BERLIN + "counts = 'last'\nattempts = 5\n[late]\nper_day = 10\nmost = 50\ngrace = 30\ndays = 3\n"
         "[units.multi_gpu]\npoints = 20\ndue = 2026-11-20T18:00:00\ngaps = {step = 0}\n[units.start]\npoints = 0\n"
     )
-    assert head(course, "multi_gpu") == (
-        f"**20 points. Due Friday, 20 November 2026, 18:00 (Europe/Berlin).** The check counts in points of its own, up to {most_points('multi_gpu'):g}. "
-        "To try, without points: `step`. 30 minutes later is still in time. What is later loses 10 % of its points for each day that has begun, at most "
-        "50 %. In the whole course, you may be 3 days late without a loss. You may hand in 5 times; later attempts do not count. Your last attempt in time counts, "
-        "or a late one that gives more."
+    assert (
+        head(course, "multi_gpu")
+        == "**20 points. Due Friday, 20 November 2026, 18:00 (Europe/Berlin).** The check counts in points of its own,"
+        f" up to {most_points('multi_gpu'):g}. To try, without points: `step`. 30 minutes later is still in time."
+        " What is later loses 10 % of its points for each day that has begun, at most 50 %. In the whole course,"
+        " you may be 3 days late without a loss. You may hand in 5 times; later attempts do not count. Your last"
+        " attempt in time counts, or a late one that gives more."
     )
     assert head(course, "start") == "**Without points.**"
     assert head(course, "single_gpu").startswith(f"**{most_points('single_gpu'):g} points.** You may hand in 5 times")
@@ -439,15 +542,29 @@ def test_the_example_in_docs_is_right_and_shows_every_key(read):
     example = (ROOT / "docs/course.toml").read_text()
     course = read(example)
     keys = {*rules.KEYS, *rules.OF_LATE, *rules.OF_UNIT, *rules.OF_STUDENT}
-    assert keys <= set(re.findall(r"^\[?(\w+)", example, re.MULTILINE)) | set(tomllib.loads(example)["units"]["multi_gpu"])
-    assert course.groups == {"Group A": ("Jane Doe_12345", "Max Roe_12346")} and course.free_days("Jane Doe_12345") == 5 and course.free_days("Max Roe_12346") == 3
+    assert keys <= set(re.findall(r"^\[?(\w+)", example, re.MULTILINE)) | set(
+        tomllib.loads(example)["units"]["multi_gpu"]
+    )
+    assert (
+        course.groups == {"Group A": ("Jane Doe_12345", "Max Roe_12346")}
+        and course.free_days("Jane Doe_12345") == 5
+        and course.free_days("Max Roe_12346") == 3
+    )
     assert rules.points_of(course, "start") == 0 and rules.points_of(course, "multi_gpu") == pytest.approx(40)
-    assert "From Monday, 12 October 2026, 00:00 (Europe/Berlin). Due Sunday, 25 October 2026, 24:00" in head(course, "single_gpu")
+    assert "From Monday, 12 October 2026, 00:00 (Europe/Berlin). Due Sunday, 25 October 2026, 24:00" in head(
+        course, "single_gpu"
+    )
 
 
 def test_feedback_says_how_points_became_a_grade(book):
     attempts(book, (-1, 5.0), (30, 10.0))
-    course = of_unit(late_days=1, scale=100, passing=50, bonus=2, students={"jane": StudentRules(extensions={"multi_gpu": DUE + timedelta(hours=1)})})
+    course = of_unit(
+        late_days=1,
+        scale=100,
+        passing=50,
+        bonus=2,
+        students={"jane": StudentRules(extensions={"multi_gpu": DUE + timedelta(hours=1)})},
+    )
     book.adjust("jane", "bonus", "", 0.5, "helped others", "Dr. Roe")
     assert grade(scores(book, rules=course)[0]) == [
         "multi_gpu: your deadline was extended to Friday, 20 November 2026, 18:00 (UTC).",

@@ -1,4 +1,5 @@
-"""A score doesn't depend on how busy the machine is: the same twenty submissions get the same on an idle and on a loaded one.
+"""A score doesn't depend on how busy the machine is: the same twenty submissions get the same on an idle and on a
+loaded one.
 
 `make bench ARGS=same_scores` grades them twenty times on each; the suite once, to be quick.
 """
@@ -16,11 +17,11 @@ import sandbox_runs
 from loaded import LIBRARIES
 from test_hostile import RIGHT, SUBMISSIONS, WRONG
 
-from grader import judging, observing
-from grader.box.forkserver import Forked
+from grader import judging, run_probes
 from grader.course import UNITS
 from grader.instructors.grade import work
 from grader.instructors.known_answers import known, solved
+from grader.sandbox.forkserver import Forked
 
 pytestmark = [pytest.mark.slow, sandbox_runs.needs_strong]
 
@@ -43,13 +44,21 @@ MUTANTS = [
     ("multi_gpu", "", "a jump"),
 ]
 HOSTILE = {
-    "optimizer": ["endless loop", "memory flood", "os._exit", "fork bomb", "a busy thread beside a wrong answer", "warnings"],
+    "optimizer": [
+        "endless loop",
+        "memory flood",
+        "os._exit",
+        "fork bomb",
+        "a busy thread beside a wrong answer",
+        "warnings",
+    ],
     "step": ["deadlock in a collective", "one rank leaves"],
 }
 
 
 def submissions():
-    """(unit, track, the gap whose checks are run, what it is filled with: {gap: code}): scripts of both tracks, and notebooks."""
+    """(unit, track, the gap whose checks are run, what it is filled with: {gap: code}): scripts of both tracks, and
+    notebooks."""
     found = [(*solution, {}) for solution in SOLUTIONS]
     for unit, track, name in MUTANTS:
         mutant = next(mutant for mutant in known(unit, track)[0] if mutant["name"] == name)
@@ -100,7 +109,7 @@ def load():
 def less_cpu_time():
     """A third of what there is for a class: stricter, and what never ends takes less long."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(observing, "LIMITS", replace(observing.LIMITS, cpu_seconds=2))
+        patch.setattr(run_probes, "LIMITS", replace(run_probes.LIMITS, cpu_seconds=2))
         yield
 
 

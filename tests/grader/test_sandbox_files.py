@@ -37,12 +37,16 @@ def read(path):
         return len(file.read(100))
 
 
-@pytest.mark.parametrize("path", ["/etc/shadow", "/etc/hostname", f"{ROOM}/README.md", os.path.expanduser("~/.bashrc"), "/proc/1/environ"])
+@pytest.mark.parametrize(
+    "path", ["/etc/shadow", "/etc/hostname", f"{ROOM}/README.md", os.path.expanduser("~/.bashrc"), "/proc/1/environ"]
+)
 def test_files_of_the_machine_are_not_there(path, caller):
     assert run(read, path, caller=caller) in ("FileNotFoundError", "PermissionError")
 
 
-@pytest.mark.parametrize("path", ["/home", "/var/lib", "/sys", "/run", f"{ROOM}/solutions", f"{ROOM}/grader", os.path.expanduser("~/.ssh")])
+@pytest.mark.parametrize(
+    "path", ["/home", "/var/lib", "/sys", "/run", f"{ROOM}/solutions", f"{ROOM}/grader", os.path.expanduser("~/.ssh")]
+)
 def test_folders_of_the_machine_are_not_there(path, caller):
     assert run(os.listdir, path, caller=caller) in ("FileNotFoundError", "PermissionError", [])
 

@@ -13,7 +13,7 @@ import sandbox_runs
 from sandbox_runs import CALLERS, bomb, daemonize, error_of, run
 
 from grader import sandbox
-from grader.sandbox import cgroups, confine, doctor, kernel, landlock, namespaces, seccomp
+from grader.sandbox import cgroups, confine, kernel, landlock, layers_in_force, namespaces, seccomp
 from handson import linux
 
 MIB = 1 << 20
@@ -22,9 +22,9 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def layers_anew():
-    doctor.layers.cache_clear()
+    layers_in_force.layers.cache_clear()
     yield
-    doctor.layers.cache_clear()
+    layers_in_force.layers.cache_clear()
 
 
 def refusing(number):
@@ -41,7 +41,7 @@ def in_a_process(function, caller="user"):
     if child == 0:
         try:
             sandbox_runs.become(caller)
-            doctor.layers.cache_clear()
+            layers_in_force.layers.cache_clear()
             sandbox_runs.tell(writing, function())
         except BaseException as error:
             sandbox_runs.tell(writing, repr(error))
@@ -54,7 +54,7 @@ def in_a_process(function, caller="user"):
 
 def told():
     """What is in force, whether it is enough, and the sentence that says what is missing."""
-    return [sorted(doctor.in_force()), sandbox.strong(), sandbox.missing()]
+    return [sorted(layers_in_force.in_force()), sandbox.strong(), sandbox.missing()]
 
 
 def test_every_layer_is_listed_with_what_it_guards():
@@ -67,14 +67,14 @@ def test_limits_are_always_in_force(monkeypatch, layers_anew):
     monkeypatch.setattr(kernel, "unshare", refusing(errno.EPERM))
     monkeypatch.setattr(kernel, "call", refusing(errno.ENOSYS))
     monkeypatch.setattr(kernel, "ARCHITECTURE", None)
-    assert doctor.in_force() - {doctor.USERS} <= {doctor.LIMITS, doctor.CGROUPS}
+    assert layers_in_force.in_force() - {layers_in_force.USERS} <= {layers_in_force.LIMITS, layers_in_force.CGROUPS}
     assert not sandbox.strong() and sandbox.missing()
 
 
 def test_a_container_that_refuses_namespaces_is_told_how_to_start(monkeypatch, layers_anew):
     monkeypatch.setattr(kernel, "unshare", refusing(errno.EPERM))
     in_force, strong, sentence = told()
-    assert not strong and doctor.NETWORK not in in_force and doctor.PROCESSES not in in_force
+    assert not strong and layers_in_force.NETWORK not in in_force and layers_in_force.PROCESSES not in in_force
     assert "--cap-add SYS_ADMIN" in sentence and sentence.endswith(".") and "\n" not in sentence
 
 
@@ -97,27 +97,30 @@ def test_a_kernel_that_really_allows_no_namespaces_is_found_out():
         return told()
 
     in_force, strong, sentence = in_a_process(forbidden)
-    assert not strong and doctor.USERS not in in_force and doctor.FILES not in in_force
+    assert not strong and layers_in_force.USERS not in in_force and layers_in_force.FILES not in in_force
     assert "user.max_user_namespaces=10000" in sentence
 
 
 def test_a_kernel_without_landlock_is_told_apart_from_one_with_it_switched_off(monkeypatch, layers_anew):
     monkeypatch.setattr(landlock, "abi", refusing(errno.EOPNOTSUPP))
     assert any("lsm=landlock" in layer.why_not for layer in sandbox.layers())
-    doctor.layers.cache_clear()
+    layers_in_force.layers.cache_clear()
     monkeypatch.setattr(landlock, "abi", refusing(errno.ENOSYS))
     assert any("Linux 5.13" in layer.why_not for layer in sandbox.layers())
 
 
 def test_an_architecture_without_a_filter_is_named(monkeypatch, layers_anew):
     monkeypatch.setattr(kernel, "ARCHITECTURE", None)
-    assert any(layer.name == doctor.SECCOMP and "architecture" in layer.why_not for layer in sandbox.layers())
+    assert any(layer.name == layers_in_force.SECCOMP and "architecture" in layer.why_not for layer in sandbox.layers())
 
 
 @pytest.mark.parametrize("architecture", seccomp.ARCHITECTURES)
 def test_every_filter_jumps_within_itself_and_ends_in_a_decision(architecture):
     program = seccomp.filter_for(architecture)
-    steps = [(int.from_bytes(program[at : at + 2], sys.byteorder), program[at + 2], program[at + 3]) for at in range(0, len(program), 8)]
+    steps = [
+        (int.from_bytes(program[at : at + 2], sys.byteorder), program[at + 2], program[at + 3])
+        for at in range(0, len(program), 8)
+    ]
     assert len(steps) <= 4096 and steps[-1][0] == seccomp.RETURN
     for at, (code, if_true, if_false) in enumerate(steps):
         if code in (seccomp.EQUAL, seccomp.AT_LEAST, seccomp.ANY_OF):
@@ -128,11 +131,13 @@ def test_the_doctor_prints_a_table_and_a_sentence():
     ran = subprocess.run([sys.executable, "-m", "grader", "doctor"], capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0 and ran.stderr == ""
     lines = ran.stdout.splitlines()
-    assert lines[0].startswith(doctor.USERS) and lines[-1].endswith(".")
-    assert sum("in force" in line or "missing" in line for line in lines) >= len(doctor.GUARDS)
+    assert lines[0].startswith(layers_in_force.USERS) and lines[-1].endswith(".")
+    assert sum("in force" in line or "missing" in line for line in lines) >= len(layers_in_force.GUARDS)
 
 
-@pytest.mark.skipif(doctor.CGROUPS not in doctor.in_force(), reason="no control groups may be made here")
+@pytest.mark.skipif(
+    layers_in_force.CGROUPS not in layers_in_force.in_force(), reason="no control groups may be made here"
+)
 def test_processes_share_one_bound_on_memory():
     """Each stays below the limit, both together do not."""
 
@@ -155,10 +160,15 @@ def test_processes_share_one_bound_on_memory():
         return lambda: sandbox.bound_together(sandbox.Limits(memory_bytes=memory, tmp_bytes=MIB))
 
     assert run(take_twice, caller=CALLERS[0], before=bounded(600 * MIB)) == 0
-    assert run(take_twice, caller=CALLERS[0], before=bounded(300 * MIB)) in (-signal.SIGKILL, f"ended: {-signal.SIGKILL}")
+    assert run(take_twice, caller=CALLERS[0], before=bounded(300 * MIB)) in (
+        -signal.SIGKILL,
+        f"ended: {-signal.SIGKILL}",
+    )
 
 
-@pytest.mark.skipif(doctor.CGROUPS not in doctor.in_force(), reason="no control groups may be made here")
+@pytest.mark.skipif(
+    layers_in_force.CGROUPS not in layers_in_force.in_force(), reason="no control groups may be made here"
+)
 def test_groups_that_are_over_are_removed():
     def name():
         with open("/proc/self/cgroup") as file:
@@ -183,7 +193,7 @@ def only_weak_layers():
     """Done in the process that enters: as if this machine refused all namespaces."""
 
     def refuse():
-        weak = doctor.in_force() & {doctor.LANDLOCK, doctor.SECCOMP, doctor.LIMITS}
+        weak = layers_in_force.in_force() & {layers_in_force.LANDLOCK, layers_in_force.SECCOMP, layers_in_force.LIMITS}
         confine.in_force = lambda: weak
 
     return refuse
@@ -193,7 +203,7 @@ def only_weak_layers():
 @pytest.mark.parametrize("caller", CALLERS)
 def test_without_landlock_the_tree_of_mounts_still_hides_files(caller):
     def remove_landlock():
-        rest = doctor.in_force() - {doctor.LANDLOCK}
+        rest = layers_in_force.in_force() - {layers_in_force.LANDLOCK}
         confine.in_force = lambda: rest
         landlock.abi = refusing(errno.EOPNOTSUPP)
 
@@ -203,11 +213,15 @@ def test_without_landlock_the_tree_of_mounts_still_hides_files(caller):
         return [os.listdir("/"), os.listdir("/etc"), written, others, error_of(os.kill, 1, signal.SIGKILL)]
 
     root, etc, written, others, _ = run(look, caller=caller, before=remove_landlock)
-    assert not {".old", ".own", "home", "var", "sys", "run"} & set(root) and not {"shadow", "hostname", "ssh"} & set(etc)
+    assert not {".old", ".own", "home", "var", "sys", "run"} & set(root) and not {"shadow", "hostname", "ssh"} & set(
+        etc
+    )
     assert set(written) <= {errno.EROFS, errno.EACCES} and set(others) <= {errno.EACCES, errno.ENOENT, errno.EPERM}
 
 
-needs_landlock = pytest.mark.skipif(doctor.LANDLOCK not in doctor.in_force(), reason="this kernel offers no Landlock")
+needs_landlock = pytest.mark.skipif(
+    layers_in_force.LANDLOCK not in layers_in_force.in_force(), reason="this kernel offers no Landlock"
+)
 
 
 @needs_landlock
@@ -241,7 +255,10 @@ def test_without_namespaces_landlock_hides_files(caller, only_weak_layers):
     (workplace / "link").symlink_to("/etc/shadow")
 
     def look():
-        seen = [error_of(open, path) for path in ("/etc/shadow", __file__, "link", f"/proc/{os.getppid()}/environ", "/etc/hostname")]
+        seen = [
+            error_of(open, path)
+            for path in ("/etc/shadow", __file__, "link", f"/proc/{os.getppid()}/environ", "/etc/hostname")
+        ]
         written = [error_of(open, path, "w") for path in ("/tmp/new", "/dev/shm/new", f"{sys.prefix}/new")]
         with open("in.txt") as file, open("out.txt", "w") as out:
             out.write(file.read())

@@ -1,4 +1,5 @@
-"""What a student's code can do to other processes, to the network and to the machine, and that nothing of it is left."""
+"""What a student's code can do to other processes, to the network and to the machine, and that nothing of it is
+left."""
 
 import ctypes
 import errno
@@ -92,7 +93,8 @@ def test_a_rank_neither_kills_itself_nor_its_parent_nor_sets_limits_so_that_the_
         ]
         read_end, _ = os.pipe()
         timer, anything = struct.pack("qii48x", 0, signal.SIGKILL, 0), ctypes.create_string_buffer(8)
-        errors += [  # signals that the kernel sends later: when a file can be read, a timer has run down, a child has ended
+        # signals that the kernel sends later: when a file can be read, a timer has run down, a child has ended
+        errors += [
             error_of(fcntl.fcntl, read_end, 10, signal.SIGKILL),
             error_of_call("syscall", 222 if x86 else 107, 0, timer, anything),
             error_of_call("syscall", 56 if x86 else 220, signal.SIGKILL, 0, 0, 0, 0),
@@ -204,7 +206,12 @@ def test_no_core_is_dumped(caller):
         if child == 0:
             os.abort()
         _, status = os.wait()
-        return [os.WTERMSIG(status), os.WCOREDUMP(status), os.listdir("."), list(resource.getrlimit(resource.RLIMIT_CORE))]
+        return [
+            os.WTERMSIG(status),
+            os.WCOREDUMP(status),
+            os.listdir("."),
+            list(resource.getrlimit(resource.RLIMIT_CORE)),
+        ]
 
     assert run(crash, caller=caller) == [signal.SIGABRT, False, [], [0, 0]]
 
@@ -237,7 +244,10 @@ def connect_to(address):
 
 def test_loopback_works_within_the_sandbox(caller):
     def talk():
-        with socket.create_server(("localhost", 0)) as listener, socket.create_connection(listener.getsockname()) as one:
+        with (
+            socket.create_server(("localhost", 0)) as listener,
+            socket.create_connection(listener.getsockname()) as one,
+        ):
             other, _ = listener.accept()
             with other:
                 one.sendall(b"hello")
@@ -263,7 +273,9 @@ def test_no_mounts_and_namespaces_can_be_made(caller):
             error_of_call("umount2", b"/usr", kernel.DETACH),
             error_of_call("setns", 0, 0),
             error_of_call("chroot", b"/tmp"),
-            error_of_call("syscall", 56, kernel.NEW_USERS | signal.SIGCHLD, 0, 0, 0, 0) if kernel.ARCHITECTURE == "x86-64" else errno.EPERM,
+            error_of_call("syscall", 56, kernel.NEW_USERS | signal.SIGCHLD, 0, 0, 0, 0)
+            if kernel.ARCHITECTURE == "x86-64"
+            else errno.EPERM,
         ]
 
     assert run(attack, caller=caller) == [errno.EPERM] * 7
@@ -271,8 +283,21 @@ def test_no_mounts_and_namespaces_can_be_made(caller):
 
 @pytest.mark.skipif(kernel.ARCHITECTURE != "x86-64", reason="the numbers are those of x86-64")
 def test_rare_system_calls_are_refused(caller):
-    calls = {"bpf": 321, "perf_event_open": 298, "io_uring_setup": 425, "userfaultfd": 323, "keyctl": 250, "add_key": 248}
-    calls |= {"kexec_load": 246, "process_vm_readv": 310, "personality": 135, "settimeofday": 164, "getpid of x32": 0x40000000 + 39}
+    calls = {
+        "bpf": 321,
+        "perf_event_open": 298,
+        "io_uring_setup": 425,
+        "userfaultfd": 323,
+        "keyctl": 250,
+        "add_key": 248,
+    }
+    calls |= {
+        "kexec_load": 246,
+        "process_vm_readv": 310,
+        "personality": 135,
+        "settimeofday": 164,
+        "getpid of x32": 0x40000000 + 39,
+    }
 
     def attack():
         return {name: error_of_call("syscall", number, 0, 0, 0, 0, 0) for name, number in calls.items()}
@@ -286,7 +311,7 @@ def test_a_system_call_of_32_bit_programs_ends_the_process(caller):
 
     def attack():
         code = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
-        code.write(b"\xb8\x14\0\0\0" b"\xcd\x80" b"\xc3")  # mov eax, 20 (getpid); int 0x80; ret
+        code.write(b"\xb8\x14\0\0\0\xcd\x80\xc3")  # mov eax, 20 (getpid); int 0x80; ret
         return ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(code)))()
 
     assert run(attack, caller=caller) in (f"ended: {-signal.SIGSYS}", f"ended: {-signal.SIGSEGV}")
@@ -297,7 +322,9 @@ def test_programs_give_no_rights(caller):
         with open("/proc/self/status") as file:
             fields = dict(line.split(":\t") for line in file.read().splitlines() if ":\t" in line)
         su = subprocess.run(["/usr/bin/su", "-c", "true"], stdin=subprocess.DEVNULL, capture_output=True, timeout=10)
-        mount = subprocess.run(["/usr/bin/mount", "-t", "tmpfs", "x", "/tmp"], stdin=subprocess.DEVNULL, capture_output=True, timeout=10)
+        mount = subprocess.run(
+            ["/usr/bin/mount", "-t", "tmpfs", "x", "/tmp"], stdin=subprocess.DEVNULL, capture_output=True, timeout=10
+        )
         capabilities = int(fields["CapEff"], 16) | int(fields["CapPrm"], 16)
         return [fields["NoNewPrivs"], capabilities, os.getuid() != 0, su.returncode != 0, mount.returncode != 0]
 

@@ -34,7 +34,11 @@ def test_a_secret_that_can_not_be_read_is_named(tmp_path):
 def test_the_same_files_get_the_same_inputs_and_all_others_get_other_ones():
     made = seeds.of(b"secret", "jane", "digest")
     assert made == seeds.of(b"secret", "jane", "digest")
-    others = [seeds.of(b"other", "jane", "digest"), seeds.of(b"secret", "john", "digest"), seeds.of(b"secret", "jane", "another")]
+    others = [
+        seeds.of(b"other", "jane", "digest"),
+        seeds.of(b"secret", "john", "digest"),
+        seeds.of(b"secret", "jane", "another"),
+    ]
     assert len({own for own, _ in [made, *others]}) == 4
 
 
@@ -46,12 +50,16 @@ def test_a_class_shares_a_few_sets_of_inputs_where_oracles_work():
 
 def test_the_pieces_of_a_submission_have_its_seeds():
     submission = Submission("jane", "Jane", "", 1, 0.0, False, Path("/nowhere"), "digest", (), None)
-    assert {piece.seeds for piece in work.pieces(submission, "single_gpu", b"secret")} == {seeds.of(b"secret", "jane", "digest")}
+    assert {piece.seeds for piece in work.pieces(submission, "single_gpu", b"secret")} == {
+        seeds.of(b"secret", "jane", "digest")
+    }
 
 
 def test_all_files_of_a_unit_are_checked_with_the_seeds_that_were_asked_for(monkeypatch):
     asked = []
-    monkeypatch.setattr(judging, "_cases", lambda unit, check, hidden, seed: asked.append((bool(check.oracle), seed)) or [])
+    monkeypatch.setattr(
+        judging, "_cases", lambda unit, check, hidden, seed: asked.append((bool(check.oracle), seed)) or []
+    )
     for part in UNITS["multi_gpu"]:
         judging._prepared("multi_gpu", part, known_answers.solved, None, seed=1, shared=2)
     assert set(asked) == {(True, 2), (False, 1)}

@@ -14,8 +14,8 @@ import pytest
 from jupyter_client.manager import start_new_kernel
 
 from grader import display, exercises, gaps, self_check
-from grader.course import UNITS, Part
 from grader.checks.check import Check, Criterion
+from grader.course import UNITS, Part
 from grader.instructors.known_answers import solved
 from grader.probes import FOR_NOTEBOOKS, FOR_SCRIPTS
 from grader.verdict import FAILED, GRADER_FAULT, NOT_ATTEMPTED, PASSED, STATUSES, Verdict
@@ -53,7 +53,12 @@ def run(kernel, code, meanwhile=lambda text: None):
             continue
         content = message["content"]
         data = content.get("data", {})
-        text = content.get("text") or data.get("text/html") or data.get("text/plain") or "\n".join(content.get("traceback", ()))
+        text = (
+            content.get("text")
+            or data.get("text/html")
+            or data.get("text/plain")
+            or "\n".join(content.get("traceback", ()))
+        )
         if text and message["msg_type"] != "execute_input":
             found.append(text)
             meanwhile(text)
@@ -68,7 +73,10 @@ def test_a_notebook_shows_the_gap_being_checked_then_the_table_and_keeps_torch_o
     assert any("Checking multi_gpu: split" in text for text in found) and "Checked in" in found[-1]
     table = run(kernel, "checked")[-1]
     assert "<table>" in table and "✓ passed" in table and "this gap is still to be filled" in table
-    assert run(kernel, "checked.points, checked.max_points == sum(v.max_points for v in checked.verdicts)")[-1] == "(3.5, True)"
+    assert (
+        run(kernel, "checked.points, checked.max_points == sum(v.max_points for v in checked.verdicts)")[-1]
+        == "(3.5, True)"
+    )
     assert run(kernel, "import sys; 'torch' in sys.modules")[-1] == "False"
 
 
@@ -105,14 +113,25 @@ def test_an_unknown_task_is_answered_with_the_list_in_a_sentence(kernel):
 
 
 def command(*arguments, cwd):
-    return subprocess.run([sys.executable, "-m", "grader", "check", *arguments], cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        [sys.executable, "-m", "grader", "check", *arguments],
+        cwd=cwd,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
 
 
 @pytest.mark.slow
 def test_the_terminal_shows_the_same_and_its_status_says_whether_all_is_right(course):
     done = command("multi_gpu", cwd=course / "exercises/02_multi_gpu")
     assert done.returncode == 1 and done.stderr == ""
-    assert done.stdout.startswith("multi_gpu, pytorch track: 3.5 of ") and "– not attempted" in done.stdout and "✓ passed" in done.stdout
+    assert (
+        done.stdout.startswith("multi_gpu, pytorch track: 3.5 of ")
+        and "– not attempted" in done.stdout
+        and "✓ passed" in done.stdout
+    )
     done = command("multigpu", cwd=course)
     assert (done.returncode, done.stdout) == (2, "") and done.stderr.count("\n") == 1
 
@@ -135,9 +154,12 @@ def test_ctrl_c_in_a_terminal_ends_a_check_that_would_go_on(course):
     os.close(terminal)
 
 
-# With tasks of our own ------------------------------------------------------------------------------------------------------------
+# With tasks of our own
+# ------------------------------------------------------------------------------------------------------------
 
-GIVEN = gaps.exercise("# %%\n# How many?\n### BEGIN SOLUTION count: a number\ncount = 3\n### END SOLUTION\nprint(count)\n", ".py")
+GIVEN = gaps.exercise(
+    "# %%\n# How many?\n### BEGIN SOLUTION count: a number\ncount = 3\n### END SOLUTION\nprint(count)\n", ".py"
+)
 NOTEBOOK = "notebooks/07_own.ipynb"
 
 
@@ -161,7 +183,9 @@ def own_task(monkeypatch, tmp_path):
 
 def test_what_was_run_last_counts_then_what_was_saved(own_task, tmp_path):
     assert self_check.check("own").verdicts[0].status == "not found"
-    (tmp_path / NOTEBOOK).write_text('{"nbformat": 4, "cells": [{"cell_type": "code", "source": "# How many?\\ncount = 3\\nprint(count)"}]}')
+    (tmp_path / NOTEBOOK).write_text(
+        '{"nbformat": 4, "cells": [{"cell_type": "code", "source": "# How many?\\ncount = 3\\nprint(count)"}]}'
+    )
     assert self_check.check("own").points == 2
     own_task += ["# How many?\ncount = 4\nprint(count)"]
     assert self_check.check("own").points == 0
@@ -180,7 +204,11 @@ def verdict(gap, status, points=0.0, message="", track="", **more):
 
 
 def test_whatever_a_students_code_says_is_escaped_and_code_is_marked():
-    page = display.html(self_check.Checked("own", (verdict("gap", FAILED, message="`a<b>` & <script>", output="<script>alert(1)</script>"),), 1.0))
+    page = display.html(
+        self_check.Checked(
+            "own", (verdict("gap", FAILED, message="`a<b>` & <script>", output="<script>alert(1)</script>"),), 1.0
+        )
+    )
     assert "<code>a&lt;b&gt;</code> &amp; &lt;script&gt;" in page and "<script" not in page
     assert "Hint: the hint" in page and 'scope="col"' in page and "✗ failed" in page
 
@@ -193,7 +221,11 @@ def test_whoever_is_stuck_gets_a_hint_whatever_the_reason(status):
 
 
 def test_alike_results_of_a_gap_share_a_row_with_one_hint():
-    open_, passed, failed = verdict("a", NOT_ATTEMPTED, message="to do"), verdict("b", PASSED, 2), verdict("b", FAILED, message="no")
+    open_, passed, failed = (
+        verdict("a", NOT_ATTEMPTED, message="to do"),
+        verdict("b", PASSED, 2),
+        verdict("b", FAILED, message="no"),
+    )
     checked = self_check.Checked("own", (open_, open_, passed, passed, failed), 1.0)
     lines = display.text(checked).splitlines()
     assert lines[0] == "own: 4 of 10 points" and len([line for line in lines if " of " in line]) == 4
@@ -206,7 +238,11 @@ def test_what_could_not_be_graded_is_no_zero():
 
 
 def test_of_two_tracks_the_one_attempted_is_shown(own_task, monkeypatch):
-    found = [verdict("a", NOT_ATTEMPTED, track="pytorch"), verdict("a", FAILED, track="chainer"), verdict("n", PASSED, 2)]
+    found = [
+        verdict("a", NOT_ATTEMPTED, track="pytorch"),
+        verdict("a", FAILED, track="chainer"),
+        verdict("n", PASSED, 2),
+    ]
     monkeypatch.setattr(self_check, "judge", lambda *arguments, **options: iter(found))
     checked = self_check.check("own")
     assert [verdict.track for verdict in checked.verdicts] == ["chainer", ""]

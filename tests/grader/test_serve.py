@@ -1,4 +1,5 @@
-"""Live pages: only who has the token comes in, only their own forms change anything, and nothing that was typed in is lost."""
+"""Live pages: only who has the token comes in, only their own forms change anything, and nothing that was typed in is
+lost."""
 
 import http.client
 import json
@@ -14,7 +15,7 @@ from classes import handed_in, said, store
 from serving import ROOT, served
 from waiting import wait_until
 
-from grader.instructors import by_hand, reports
+from grader.instructors import adjustments, reports
 from grader.instructors.collect import digest_of, file_name
 from grader.instructors.grade import grading
 from grader.instructors.gradebook import Gradebook, InUse, Stale
@@ -56,7 +57,9 @@ class Browser:
     def form(self, student, unit, gap):
         """The hidden fields of the form for a gap."""
         page = self.ask(f"/feedback/{urllib.parse.quote(student)}.html").text
-        forms = [dict(re.findall(r'type="hidden" name="(\w+)" value="(.*?)"', form)) for form in page.split("<form")[1:]]
+        forms = [
+            dict(re.findall(r'type="hidden" name="(\w+)" value="(.*?)"', form)) for form in page.split("<form")[1:]
+        ]
         forms = [{name: unescape(value) for name, value in form.items()} for form in forms]
         return next(form for form in forms if (form.get("unit"), form.get("gap")) == (unit, gap))
 
@@ -87,7 +90,9 @@ def test_the_token_is_asked_for_once_and_leaves_the_address(address):
     entered = browser.ask(f"/?{browser.at.query}")
     assert (entered.status, entered.headers["Location"]) == (302, "/")
     [cookie] = [one for one in entered.headers.get_all("Set-Cookie") if "xsrf" not in one]
-    assert "HttpOnly" in cookie and "SameSite=Strict" in cookie and browser.at.query.removeprefix("token=") not in cookie
+    assert (
+        "HttpOnly" in cookie and "SameSite=Strict" in cookie and browser.at.query.removeprefix("token=") not in cookie
+    )
     assert "multi gpu" in browser.ask("/").text and browser.ask("/nowhere").status == 404
 
 
@@ -116,25 +121,48 @@ def test_pages_run_no_script_but_their_own_and_send_nothing_elsewhere(browser):
     for path in ("/", f"/feedback/{urllib.parse.quote(file_name(STUDENT))}.html"):
         page = browser.ask(path)
         [policy] = re.findall(r'http-equiv="Content-Security-Policy" content="(.*?)"', page.text)
-        assert "default-src 'none'" in policy and "connect-src 'self'" in policy and "form-action 'self'" in policy and "unsafe-eval" not in policy
+        assert (
+            "default-src 'none'" in policy
+            and "connect-src 'self'" in policy
+            and "form-action 'self'" in policy
+            and "unsafe-eval" not in policy
+        )
         assert "script-src 'sha256-" in policy and "<b> O'Neill" not in page.text
-        assert page.headers["Content-Security-Policy"] == "frame-ancestors 'none'" and page.headers["Cache-Control"] == "no-store"
+        assert (
+            page.headers["Content-Security-Policy"] == "frame-ancestors 'none'"
+            and page.headers["Cache-Control"] == "no-store"
+        )
 
 
 @pytest.mark.slow
 def test_points_and_comments_are_stored_and_the_reports_written(browser, address):
     name = file_name(STUDENT)
-    form = browser.form(name, "multi_gpu", "step") | {"action": "set", "points": "1,5", "text": "right, in <another> way", "author": "J. Roe"}
+    form = browser.form(name, "multi_gpu", "step") | {
+        "action": "set",
+        "points": "1,5",
+        "text": "right, in <another> way",
+        "author": "J. Roe",
+    }
     done = browser.ask("/adjust", form)
     assert done.status == 303 and done.headers["Location"].startswith("/feedback/")
     page = browser.ask(done.headers["Location"].split("#")[0])
-    assert "Set to 1.5 points by hand: right, in &lt;another&gt; way (J. Roe" in page.text and 'value="J. Roe"' in page.text
-    form = browser.form(name, "multi_gpu", "device") | {"action": "comment", "text": "Short & good.", "author": "J. Roe"}
+    assert (
+        "Set to 1.5 points by hand: right, in &lt;another&gt; way (J. Roe" in page.text
+        and 'value="J. Roe"' in page.text
+    )
+    form = browser.form(name, "multi_gpu", "device") | {
+        "action": "comment",
+        "text": "Short & good.",
+        "author": "J. Roe",
+    }
     assert browser.ask("/adjust", form).status == 303
     written = address.folder / f"feedback/{name}.html"
     wait_until(lambda: written.exists() and "Short &amp; good." in written.read_text(), "the page has the comment")
     assert "right, in &lt;another&gt; way" in written.read_text() and "<form" not in written.read_text()
-    assert "J. Roe on multi_gpu, device: Short & good." in json.loads((address.folder / f"results/{name}.json").read_text())["output"]
+    assert (
+        "J. Roe on multi_gpu, device: Short & good."
+        in json.loads((address.folder / f"results/{name}.json").read_text())["output"]
+    )
     form = browser.form(name, "multi_gpu", "step") | {"action": "back", "author": "J. Roe"}
     assert browser.ask("/adjust", form).status == 303
     assert "by hand:" not in browser.ask(f"/feedback/{urllib.parse.quote(name)}.html").text
@@ -159,10 +187,22 @@ def test_what_cannot_be_stored_is_said_and_stays_in_the_form(browser, fields, se
 
 
 def test_who_changes_a_stale_page_sees_both_values_and_decides(browser, address):
-    stale = browser.form("max", "multi_gpu", "step") | {"action": "set", "points": "1.5", "text": "mine", "author": "M. Mine"}
+    stale = browser.form("max", "multi_gpu", "step") | {
+        "action": "set",
+        "points": "1.5",
+        "text": "mine",
+        "author": "M. Mine",
+    }
     other = Browser(address.url)
     other.ask(f"/?{other.at.query}")
-    assert other.ask("/adjust", other.form("max", "multi_gpu", "step") | {"action": "set", "points": "2", "text": "theirs", "author": "T. Theirs"}).status == 303
+    assert (
+        other.ask(
+            "/adjust",
+            other.form("max", "multi_gpu", "step")
+            | {"action": "set", "points": "2", "text": "theirs", "author": "T. Theirs"},
+        ).status
+        == 303
+    )
     page = browser.ask("/adjust", stale)
     assert page.status == 409 and "Set to 2 points by hand: theirs (T. Theirs" in page.text
     assert 'value="1.5"' in page.text and 'value="mine"' in page.text
@@ -172,7 +212,9 @@ def test_who_changes_a_stale_page_sees_both_values_and_decides(browser, address)
     assert browser.ask("/adjust", stale | {"version": again["version"]}).status == 303
     with Gradebook(address.folder, writing=False) as book:
         assert book.adjustments()["max", "multi_gpu", "step"]["points"] == 1.5
-        assert [row["points"] for row in book.history("max") if row["table"] == "adjustments"] == [2, 1.5], "both are kept"
+        assert [row["points"] for row in book.history("max") if row["table"] == "adjustments"] == [2, 1.5], (
+            "both are kept"
+        )
 
 
 def test_a_result_that_arrived_meanwhile_makes_a_page_stale(browser, address):
@@ -188,8 +230,15 @@ def test_grades_are_changed_while_a_grader_runs(browser, address):
         (address.folder / PROGRESS).write_text('{"done": 3, "units": 8}')
         now = browser.ask("/progress").text
         assert '"done": 3, "units": 8' in now and '"grader": "process ' in now
-        form = browser.form("max", "multi_gpu", "step") | {"action": "set", "points": "0.25", "text": "meanwhile", "author": "J. Roe"}
-        assert "No grader is running" not in browser.ask("/feedback/max.html").text.partition("<script")[0], "before a script has asked"
+        form = browser.form("max", "multi_gpu", "step") | {
+            "action": "set",
+            "points": "0.25",
+            "text": "meanwhile",
+            "author": "J. Roe",
+        }
+        assert "No grader is running" not in browser.ask("/feedback/max.html").text.partition("<script")[0], (
+            "before a script has asked"
+        )
         assert browser.ask("/adjust", form).status == 303
         busy = browser.ask("/regrade", {"_xsrf": form["_xsrf"], "student": "max"})
         assert busy.status == 409 and "A grader is running" in busy.text and '<a href="/">The class</a>' in busy.text
@@ -202,14 +251,21 @@ def test_a_student_who_cannot_be_graded_again_is_told_why(browser):
     form = browser.form("max", "multi_gpu", "step")
     assert browser.ask("/regrade", {"_xsrf": form["_xsrf"], "student": "nobody"}).status == 404
     assert browser.ask("/regrade", {"_xsrf": form["_xsrf"], "student": "max"}).status == 303
-    assert "is not in" in wait_until(lambda: '"grader": null' in (text := browser.ask("/progress").text) and text, "the grader has ended")
+    assert "is not in" in wait_until(
+        lambda: '"grader": null' in (text := browser.ask("/progress").text) and text, "the grader has ended"
+    )
 
 
 @pytest.mark.slow
 def test_a_port_in_use_and_a_folder_without_grades_are_one_sentence(address, tmp_path):
     port = str(urllib.parse.urlsplit(address.url).port)
-    for words, sentence in ([str(address.folder), "--port", port], f"port {port} is in use"), ([str(tmp_path)], "has no gradebook.sqlite"):
-        done = subprocess.run([sys.executable, "-m", "grader", "serve", *words], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    for words, sentence in (
+        ([str(address.folder), "--port", port], f"port {port} is in use"),
+        ([str(tmp_path)], "has no gradebook.sqlite"),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "grader", "serve", *words], cwd=ROOT, capture_output=True, text=True, timeout=60
+        )
         assert (done.returncode, done.stderr.count("\n"), done.stdout) == (2, 1, "") and sentence in done.stderr
 
 
@@ -218,7 +274,13 @@ def test_points_are_set_beside_a_grader_that_runs(tmp_path):
     class_in(tmp_path)
     with Gradebook(tmp_path) as grader:
         words = ["--student", "max", "--unit", "multi_gpu", "--points", "2", "--reason", "why", "--author", "who"]
-        done = subprocess.run([sys.executable, "-m", "grader", "adjust", str(tmp_path), *words], cwd=ROOT, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            [sys.executable, "-m", "grader", "adjust", str(tmp_path), *words],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
         assert done.returncode == 0, done.stderr
         assert grader.adjustments()["max", "multi_gpu", ""]["points"] == 2
     assert "Set to 2 points by hand: why" in (tmp_path / "feedback/max.html").read_text()
@@ -227,14 +289,19 @@ def test_points_are_set_beside_a_grader_that_runs(tmp_path):
 @pytest.mark.slow
 def test_who_writes_reports_waits_for_others_and_begins_with_what_they_stored(tmp_path, monkeypatch):
     class_in(tmp_path)
-    words = f"from grader.instructors import reports; from pathlib import Path; locked = reports.locked(Path({str(tmp_path)!r}), reports.LOCK); print('has it', flush=True); input()"
-    with subprocess.Popen([sys.executable, "-c", words], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+    words = (
+        "from grader.instructors import reports; from pathlib import Path; locked ="
+        f" reports.locked(Path({str(tmp_path)!r}), reports.LOCK); print('has it', flush=True); input()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", words], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
         assert other.stdout.readline() == "has it\n"
         monkeypatch.setattr(reports, "PATIENCE", 0.1)
         with pytest.raises(InUse):
-            by_hand.write_reports(tmp_path)
+            adjustments.write_reports(tmp_path)
         other.communicate("\n")
-    by_hand.write_reports(tmp_path)
+    adjustments.write_reports(tmp_path)
     assert (tmp_path / "report.html").exists()
 
 
@@ -243,15 +310,33 @@ def test_a_version_is_another_one_after_each_change_that_concerns_it(tmp_path):
     with Gradebook(tmp_path) as book:
 
         def versions():
-            of = [book.version("max", "multi_gpu", gap) for gap in ("step", "")] + [book.version("max", ""), book.version("max"), book.version(STUDENT)]
+            of = [book.version("max", "multi_gpu", gap) for gap in ("step", "")] + [
+                book.version("max", ""),
+                book.version("max"),
+                book.version(STUDENT),
+            ]
             return [*of, book.version()]
 
         before = versions()
         book.adjust("max", "multi_gpu", "step", 1.0, "why", "who")
-        assert [one == other for one, other in zip(before, versions(), strict=True)] == [False, True, True, False, True, False]
+        assert [one == other for one, other in zip(before, versions(), strict=True)] == [
+            False,
+            True,
+            True,
+            False,
+            True,
+            False,
+        ]
         before = versions()
         book.store(handed_in("max", digest="2"), "multi_gpu", [said("step", 2.0)], "2")
-        assert [one == other for one, other in zip(before, versions(), strict=True)] == [False, False, False, False, True, False]
+        assert [one == other for one, other in zip(before, versions(), strict=True)] == [
+            False,
+            False,
+            False,
+            False,
+            True,
+            False,
+        ]
 
 
 def test_what_was_seen_is_changed_and_nothing_else(tmp_path):
@@ -259,9 +344,9 @@ def test_what_was_seen_is_changed_and_nothing_else(tmp_path):
     with Gradebook(tmp_path, writing=False) as book:
         seen = book.version("max", "multi_gpu", "step")
     quiet = {"say": lambda line: None, "version": seen, "write": lambda *_: None}
-    by_hand.comment(tmp_path, "max", "multi_gpu", "step", "first", "who", **quiet)
+    adjustments.comment(tmp_path, "max", "multi_gpu", "step", "first", "who", **quiet)
     with pytest.raises(Stale, match="max, multi_gpu, step: this has changed meanwhile"):
-        by_hand.adjust(tmp_path, "max", "multi_gpu", "step", 1.0, "second", "who", **quiet)
+        adjustments.adjust(tmp_path, "max", "multi_gpu", "step", 1.0, "second", "who", **quiet)
 
 
 @pytest.mark.slow

@@ -1,4 +1,5 @@
-"""Of an optimizer's updates the judge says what is wrong with them: the rate, the momentum, or what else was done with the gradients."""
+"""Of an optimizer's updates the judge says what is wrong with them: the rate, the momentum, or what else was done with
+the gradients."""
 
 import numpy
 import pytest
@@ -53,7 +54,9 @@ def test_a_mistake_is_named(rule, sentence):
 RANKS = RANDOM.normal(size=(4, 4, 50))  # of two nodes with two ranks each, in four updates
 LATE = numpy.stack([START, START, *sgd.trace(START, RANKS.mean(axis=0)[1:-1], lr=LR)])
 AT_ONCE = numpy.stack([START, *sgd.trace(START, RANKS.mean(axis=0)[1:], lr=LR)])
-OF_NODES = [numpy.stack([START, *sgd.trace(START, RANKS[first : first + 2].mean(axis=0)[1:], lr=LR)]) for first in (0, 0, 2, 2)]
+OF_NODES = [
+    numpy.stack([START, *sgd.trace(START, RANKS[first : first + 2].mean(axis=0)[1:], lr=LR)]) for first in (0, 0, 2, 2)
+]
 
 
 @pytest.mark.parametrize(
@@ -71,7 +74,9 @@ OF_NODES = [numpy.stack([START, *sgd.trace(START, RANKS[first : first + 2].mean(
 )
 def test_what_ranks_do_together_is_named(found, late, sentence):
     case = {"lr": LR, "ranks_per_node": 2, "double_buffering": late}
-    said = sgd.updates("Chainer", late)([{"parameters": one} for one in found], case, {"start": START, "gradients": RANKS})
+    said = sgd.updates("Chainer", late)(
+        [{"parameters": one} for one in found], case, {"start": START, "gradients": RANKS}
+    )
     assert said is None if sentence is None else sentence in said
 
 

@@ -45,13 +45,34 @@ ODD = """    # my own way
 
 def filled(code, speed="    result = len(images) / seconds\n"):
     return GIVEN.replace('    raise NotImplementedError("PUT YOUR CODE: step")\n', code).replace(
-        '    raise NotImplementedError("PUT YOUR CODE: speed")\n', speed)  # fmt: skip
+        '    raise NotImplementedError("PUT YOUR CODE: speed")\n', speed
+    )
 
 
 def odd_of_their_own(number):
     """An answer that is unlike any other's, and unlike the solution."""
     chance = random.Random(number)
-    words = ["model", "images", "labels", "+", "*", "(", ")", "[", "]", "1", "2", "if", "else", "for", "in", "not", "optimizer", "len", "sum"]
+    words = [
+        "model",
+        "images",
+        "labels",
+        "+",
+        "*",
+        "(",
+        ")",
+        "[",
+        "]",
+        "1",
+        "2",
+        "if",
+        "else",
+        "for",
+        "in",
+        "not",
+        "optimizer",
+        "len",
+        "sum",
+    ]
     return "".join("    " + " ".join(chance.choices(words, k=9)) + "\n" for _ in range(9))
 
 
@@ -70,7 +91,9 @@ def test_a_copy_is_found_among_others():
 @pytest.mark.parametrize(
     "disguise",
     [
-        lambda code: code.replace("collected", "all_of_it").replace("index", "k").replace("piece", "p").replace("joined", "Z"),
+        lambda code: (
+            code.replace("collected", "all_of_it").replace("index", "k").replace("piece", "p").replace("joined", "Z")
+        ),
         lambda code: code.replace("my own way", "something else") + "    # and more\n\n\n",
         lambda code: code.replace("\n", "  # hm\n").replace(" * ", "*"),
         lambda code: code.replace("    ", "\t"),
@@ -105,7 +128,10 @@ def test_copies_are_one_group_however_much_of_the_class_they_are(copies):
 
 def test_who_shares_something_else_makes_another_group():
     other = odd_of_their_own(99)
-    assert sorted(map(sorted, found(OTHERS | {"a": filled(ODD), "b": filled(ODD + other), "c": filled(other)}))) == [["a", "b"], ["b", "c"]]
+    assert sorted(map(sorted, found(OTHERS | {"a": filled(ODD), "b": filled(ODD + other), "c": filled(other)}))) == [
+        ["a", "b"],
+        ["b", "c"],
+    ]
 
 
 def test_copies_that_were_changed_here_and_there_stay_one_group():
@@ -120,7 +146,8 @@ def test_who_shares_the_most_comes_first():
 
 
 def test_a_copy_of_everything_comes_first_where_single_answers_are_alike_in_much_of_the_class():
-    """Each student takes answers from a small pool, so that many are alike in some; one hands in nearly all that another has."""
+    """Each student takes answers from a small pool, so that many are alike in some; one hands in nearly all that
+    another has."""
     chance, pool = random.Random(1), [odd_of_their_own(number) for number in range(100, 130)]
     mixed = {f"s{number}": chance.sample(pool, 8) for number in range(24)}
     mixed["copy"] = [*mixed["s0"][:7], odd_of_their_own(99)[:100]]
@@ -146,8 +173,22 @@ def test_shares_and_lines_tell_what_is_alike():
     assert filled(ODD).splitlines()[number - 1].strip() == "joined = torch.cat(collected)"
 
 
-@pytest.mark.parametrize("text", ["", "# a comment", "\0" * 1000, '"' * 1001, "'''\n" * 999, "(" * 100_000, "x " * 500_000, "\\\n" * 1000, "é𝔘 " * 999, "0" * 500_000],
-                         ids=range(10))  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "# a comment",
+        "\0" * 1000,
+        '"' * 1001,
+        "'''\n" * 999,
+        "(" * 100_000,
+        "x " * 500_000,
+        "\\\n" * 1000,
+        "é𝔘 " * 999,
+        "0" * 500_000,
+    ],
+    ids=range(10),
+)
 def test_no_text_is_too_strange_or_too_long(text):
     before = time.process_time()
     found({"a": text, "b": text[::-1], "c": filled(ODD)})
@@ -155,7 +196,10 @@ def test_no_text_is_too_strange_or_too_long(text):
 
 
 def test_a_large_class_is_compared_in_seconds():
-    students = {f"s{number:04}": filled(odd_of_their_own(number)) for number in range(1000)} | {"jane": filled(ODD), "max": filled(ODD)}
+    students = {f"s{number:04}": filled(odd_of_their_own(number)) for number in range(1000)} | {
+        "jane": filled(ODD),
+        "max": filled(ODD),
+    }
     before = time.process_time()
     assert found(students) == [{"jane", "max"}]
     assert time.process_time() - before < 20
@@ -163,7 +207,9 @@ def test_a_large_class_is_compared_in_seconds():
 
 def test_the_page_shows_both_sides_and_takes_nobodys_code_for_its_own():
     code = ODD.replace("my own way", "</pre><script>alert(1)</script>").replace("1.0", "'<img src=x>'")
-    page = pages.similarity(groups([("<b>a", {FILE: filled(code)}), ("b", {FILE: filled(code)})], {FILE: GIVEN}, {FILE: SOLVED}))
+    page = pages.similarity(
+        groups([("<b>a", {FILE: filled(code)}), ("b", {FILE: filled(code)})], {FILE: GIVEN}, {FILE: SOLVED})
+    )
     assert "<script" not in page and "<img" not in page and "<b>a" not in page
     assert page.count("&lt;img src=x&gt;") == 2 and page.count("&lt;b&gt;a") == 3 and "100 %" in page
     assert "No two submissions" in pages.similarity([])
@@ -178,7 +224,9 @@ def submissions(tmp_path):
             to.parent.mkdir(parents=True, exist_ok=True)
             text = path.read_text()
             if student != "zoe":
-                text = text.replace('    raise NotImplementedError("PUT YOUR CODE: device")\n', ODD.replace("piece", student))
+                text = text.replace(
+                    '    raise NotImplementedError("PUT YOUR CODE: device")\n', ODD.replace("piece", student)
+                )
             to.write_text(text)
     return tmp_path / "class"
 
@@ -186,8 +234,12 @@ def submissions(tmp_path):
 def test_collected_submissions_are_compared_with_the_courses_own_exercises(submissions, tmp_path):
     name = "exercises/02_multi_gpu/pytorch/train_cifar_multi_gpu.py"
     [group] = similarity.of_submissions(collect(submissions, tmp_path / "work", [name]))
-    assert [side.student for side in group.sides] == ["jane", "max"] and group.files == (name,) and group.gaps == ((name, "device"),)
-    assert "device <span class=\"soft\">in exercises/02_multi_gpu" in pages.similarity([group])
+    assert (
+        [side.student for side in group.sides] == ["jane", "max"]
+        and group.files == (name,)
+        and group.gaps == ((name, "device"),)
+    )
+    assert 'device <span class="soft">in exercises/02_multi_gpu' in pages.similarity([group])
 
 
 def test_what_is_not_compared_is_named_and_times_do_not_matter(tmp_path):
@@ -195,16 +247,23 @@ def test_what_is_not_compared_is_named_and_times_do_not_matter(tmp_path):
         pack.writestr("Jane_11_assignsubmission_file_/work.rar", b"Rar!")
         pack.writestr("Max_12_assignsubmission_file_/notebooks/00_start.ipynb", "no JSON")
     said, left_out = [], []
-    similarity.of_submissions(collect(tmp_path / "class.zip", tmp_path / "work", ["notebooks/00_start.ipynb"], said.append, with_times=False), left_out.append)
+    similarity.of_submissions(
+        collect(tmp_path / "class.zip", tmp_path / "work", ["notebooks/00_start.ipynb"], said.append, with_times=False),
+        left_out.append,
+    )
     assert said == [] and len(left_out) == 2
-    assert left_out[0].startswith("Jane_11: not compared, work.rar") and left_out[1].startswith("Max_12: notebooks/00_start.ipynb is not compared, ")
+    assert left_out[0].startswith("Jane_11: not compared, work.rar") and left_out[1].startswith(
+        "Max_12: notebooks/00_start.ipynb is not compared, "
+    )
     page = pages.similarity([], left_out)
     assert all(str(escape(sentence)) in page for sentence in left_out)
 
 
 def test_the_page_shows_line_numbers_of_scripts_and_gaps_under_their_names():
     side = similarity.Side("a", 10, 10, (("exercises/x.py", 71, "own", True), ("notebooks/y.ipynb", 72, "own", True)))
-    page = pages.similarity([similarity.Group((side, side), ("notebooks/y.ipynb",), (("notebooks/y.ipynb", "time_step"),))])
+    page = pages.similarity(
+        [similarity.Group((side, side), ("notebooks/y.ipynb",), (("notebooks/y.ipynb", "time_step"),))]
+    )
     assert "<i>71</i>" in page and "<i>72" not in page, "a notebook has no line 72"
     assert "time_step" in page
 
@@ -214,7 +273,11 @@ def test_similarity_is_a_command(submissions, tmp_path):
     words = [sys.executable, "-m", "grader", "similarity", str(submissions), "--out", str(tmp_path / "page.html")]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert ": jane, max\n1 group: see" in done.stdout and "(device in exercises/02_multi_gpu/" in done.stdout and "zoe" not in done.stdout
+    assert (
+        ": jane, max\n1 group: see" in done.stdout
+        and "(device in exercises/02_multi_gpu/" in done.stdout
+        and "zoe" not in done.stdout
+    )
     assert "joined" in (tmp_path / "page.html").read_text()
     words[4] = str(tmp_path / "nowhere")
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120)

@@ -28,7 +28,9 @@ def room(tmp_path, monkeypatch):
 
 @pytest.fixture
 def owner():
-    with subprocess.Popen([sys.executable, "-c", OWNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", OWNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         yield process, process.stdout.readline().strip()
         process.stdin.close()
 

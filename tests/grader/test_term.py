@@ -11,31 +11,43 @@ from grader.course import UNITS
 from grader.instructors.collect import collect
 from grader.instructors.grade import grading
 from grader.instructors.gradebook import Gradebook
-from grader.instructors.reports import tell
+from grader.instructors.reports import write_reports
 from grader.instructors.rules import RulesError
 from grader.verdict import PASSED, Verdict
 
 UNIT = "single_gpu"
 FILE = next(part.file for part in UNITS[UNIT] if part.file.endswith(".sh"))
 DUE = datetime(2026, 11, 20, 17, tzinfo=UTC)
-TERM = f'zone = "Europe/Berlin"\nscale = 100\n[late]\nper_day = 10\n[units.{UNIT}]\ndue = 2026-11-20T18:00:00\n[units.start]\npoints = 0\n[groups]\nalpha = ["ann_1", "bob"]\n'
+TERM = (
+    f'zone = "Europe/Berlin"\nscale = 100\n[late]\nper_day = 10\n[units.{UNIT}]\ndue ='
+    ' 2026-11-20T18:00:00\n[units.start]\npoints = 0\n[groups]\nalpha = ["ann_1", "bob"]\n'
+)
 
 
 @pytest.fixture
 def term(tmp_path, monkeypatch):
-    """A function that grades a class by a course.toml; each attempt gets the points that its file has in it. Returns what was graded."""
+    """A function that grades a class by a course.toml; each attempt gets the points that its file has in it. Returns
+    what was graded."""
     monkeypatch.setattr("grader.instructors.rules.FILE", tmp_path / "course.toml")
     monkeypatch.setattr(grading.sandbox, "strong", lambda: True)
     monkeypatch.setattr(grading.digest, "of_unit", lambda unit: "1")
 
     def collected(*words):
         for one in collect(*words):
-            yield replace(one, handed_in=(DUE + timedelta(hours=float((one.path / FILE).read_text().split()[0]))).isoformat())
+            yield replace(
+                one, handed_in=(DUE + timedelta(hours=float((one.path / FILE).read_text().split()[0]))).isoformat()
+            )
 
     def graded(book, missing, versions, *rest):
         for submission, unit in () if grade.interrupted else missing:
             points = float((submission.path / FILE).read_text().split()[1])
-            book.store(submission, unit, [Verdict(unit, "", "request", "right", PASSED, points, 10.0)], versions[unit], "sandbox")
+            book.store(
+                submission,
+                unit,
+                [Verdict(unit, "", "request", "right", PASSED, points, 10.0)],
+                versions[unit],
+                "sandbox",
+            )
             done.append((submission.student, submission.attempt, unit))
 
     def grade(text, **options):
@@ -59,7 +71,9 @@ def hand_in(folder, student, attempt, hours, points):
 
 
 def grades(folder):
-    return {row["Full name"]: row["Grade"] for row in csv.DictReader((folder / "out/moodle.csv").read_text().splitlines())}
+    return {
+        row["Full name"]: row["Grade"] for row in csv.DictReader((folder / "out/moodle.csv").read_text().splitlines())
+    }
 
 
 def test_the_attempts_that_may_count_are_graded_once_and_rules_change_without_a_new_grading(term, tmp_path):
@@ -70,20 +84,26 @@ def test_the_attempts_that_may_count_are_graded_once_and_rules_change_without_a_
     assert term(TERM) == last_in_time_and_late, "start has no points, and the first attempt in time was replaced"
     assert grades(tmp_path) == {"ann": "80", "bob": "80", "max": "90"}
     assert term(TERM) == []
-    assert term(TERM.replace("per_day = 10", "per_day = 50")) == [] and grades(tmp_path) == {"ann": "60", "bob": "60", "max": "50"}
+    assert term(TERM.replace("per_day = 10", "per_day = 50")) == [] and grades(tmp_path) == {
+        "ann": "60",
+        "bob": "60",
+        "max": "50",
+    }
     with Gradebook(tmp_path / "out", writing=False) as book:
-        (tmp_path / "course.toml").write_text(TERM + '[students.max.extensions]\nsingle_gpu = 2026-11-21\n')
-        tell(book, tmp_path / "out")
+        (tmp_path / "course.toml").write_text(TERM + "[students.max.extensions]\nsingle_gpu = 2026-11-21\n")
+        write_reports(book, tmp_path / "out")
     assert grades(tmp_path)["max"] == "100"
     assert term('counts = "best"\n' + TERM) == [("ann_1", 1, UNIT)], "only what has not been graded yet"
     assert grades(tmp_path) == {"ann": "90", "bob": "90", "max": "90"}
     assert "Attempt 2 counts" not in (tmp_path / "out/feedback/ann_1.html").read_text()
-    assert term("") == [("ann_1", 3, "start"), ("max_2", 1, "start")], "without rules the last attempt counts, in all units"
+    assert term("") == [("ann_1", 3, "start"), ("max_2", 1, "start")], (
+        "without rules the last attempt counts, in all units"
+    )
 
 
 def test_names_that_nobody_has_are_reported_and_a_wrong_file_loses_nothing(term, tmp_path):
     hand_in(tmp_path, "ann_1", 1, -1, 5)
-    term('[students.anm]\nlate_days = 1\n')
+    term("[students.anm]\nlate_days = 1\n")
     assert "course.toml names 'anm', who has handed in nothing; did you mean 'ann'?" in term.said
     before = (tmp_path / "out/grades.csv").read_bytes()
     with pytest.raises(RulesError, match="did you mean 'late_days'"):
@@ -99,7 +119,9 @@ def test_who_is_graded_again_is_graded_in_the_units_of_the_class_alone(term, tmp
     term(TERM)
     term.done.clear()
     grading.again("max_2", tmp_path / "out", say=term.said.append)
-    assert term.done == [("max_2", 1, UNIT)] and grades(tmp_path) == {"ann": "90", "bob": "90", "max": "80"}, "a result in another unit would leave all unfinished"
+    assert term.done == [("max_2", 1, UNIT)] and grades(tmp_path) == {"ann": "90", "bob": "90", "max": "80"}, (
+        "a result in another unit would leave all unfinished"
+    )
     with pytest.raises(grading.GradeError, match="nothing to grade in start: course.toml gives no points for it"):
         grading.again("max_2", tmp_path / "out", ["start"])
     term.done.clear()
@@ -115,9 +137,14 @@ def test_an_attempt_that_may_count_and_was_left_ungraded_in_an_earlier_download_
     (tmp_path / "handed_in/ann_1_10_work.zip").rename(tmp_path / "first.zip")
     hand_in(tmp_path, "ann_1", 11, 30, 10)
     term.said.clear()
-    assert term(TERM) == [("ann_1", 1, UNIT)] and grades(tmp_path)["ann"] == "", "the second one is the first in this download"
+    assert term(TERM) == [("ann_1", 1, UNIT)] and grades(tmp_path)["ann"] == "", (
+        "the second one is the first in this download"
+    )
     [sentence] = [line for line in term.said if line.startswith("Not graded yet")]
-    assert f"handed_in: ann_1, attempt 1 ({UNIT}). They may count: grade the earlier download that has them" in sentence and sentence.endswith("then this one again.")
+    assert (
+        f"handed_in: ann_1, attempt 1 ({UNIT}). They may count: grade the earlier download that has them" in sentence
+        and sentence.endswith("then this one again.")
+    )
     (tmp_path / "first.zip").rename(tmp_path / "handed_in/ann_1_10_work.zip")
     term.said.clear()
     assert term(TERM) == [("ann_1", 1, UNIT)] and grades(tmp_path)["ann"] == "90"

@@ -35,8 +35,13 @@ def test_a_mistake_is_named(images, throughput, sentence):
 
 def test_images_of_a_split_are_the_cause_only_where_the_data_set_is_split():
     case = {"lengths": [3000], "epochs": 3, "first_epoch": 1, "batchsize": 30, "test_images": 9}
-    assert training.images_of_all([{"images": 0.0, "whole": True}], case, None) == "images = 0, but 6000 went through the network"
-    assert "the split leaves out" in training.images_of_all([{"images": 6002.0, "whole": True}], case | {"images": 3001}, None)
+    assert (
+        training.images_of_all([{"images": 0.0, "whole": True}], case, None)
+        == "images = 0, but 6000 went through the network"
+    )
+    assert "the split leaves out" in training.images_of_all(
+        [{"images": 6002.0, "whole": True}], case | {"images": 3001}, None
+    )
 
 
 def test_images_that_result_json_does_not_take_are_named():

@@ -1,4 +1,5 @@
-"""`python -m grader verify` finds what is wrong with checks, and names it; that nothing is wrong with the course's is in test_mutants.py."""
+"""`python -m grader verify` finds what is wrong with checks, and names it; that nothing is wrong with the course's is
+in test_mutants.py."""
 
 from dataclasses import replace
 
@@ -21,14 +22,23 @@ def problems(unit, part, server_for):
 
 def test_a_gap_of_a_notebook_without_an_answer_is_named(server_for, monkeypatch):
     lost = "no_such_answer"
-    checks = tuple(replace(check, cases=tuple(case | {"gap": lost} for case in check.cases)) if check.given else check for check in NOTEBOOK.checks)
+    checks = tuple(
+        replace(check, cases=tuple(case | {"gap": lost} for case in check.cases)) if check.given else check
+        for check in NOTEBOOK.checks
+    )
     found = problems("start", replace(NOTEBOOK, checks=checks), server_for)
     assert found and all("notebooks/00_start.ipynb: the solution of " in sentence for sentence in found)
     assert any(f"can't make its inputs (KeyError: '{lost}')" in sentence for sentence in found)
 
 
 def test_a_mistake_that_is_not_caught_and_a_right_answer_that_is_not_accepted_are_named(server_for, monkeypatch):
-    mutant = {"gap": "resources", "name": "nothing wrong", "criterion": "the queue", "message": "x", "code": known_answers.gaps.answers(JOB_TEXT)["resources"]}
+    mutant = {
+        "gap": "resources",
+        "name": "nothing wrong",
+        "criterion": "the queue",
+        "message": "x",
+        "code": known_answers.gaps.answers(JOB_TEXT)["resources"],
+    }
     variant = {"gap": "resources", "name": "no queue", "code": mutant["code"].replace("#PBS -q lecture\n", "")}
     monkeypatch.setattr(known_answers, "known", lambda unit, track: ([mutant], [variant]))
     wrong, refused = problems("multi_gpu", JOB, server_for)
@@ -53,20 +63,47 @@ def test_the_chosen_site_decides_on_solutions_and_not_on_known_mistakes(server_f
 
 def test_what_a_unit_lacks_is_named_with_the_file_where_it_belongs(monkeypatch):
     check = Check("resources", lambda text, case: text, (), (Criterion("the colour", 1, lambda *seen: None, ""),))
-    monkeypatch.setattr(known_answers, "known", lambda unit, track: ([{"gap": "resourses", "name": "typo", "criterion": "x"}, {"gap": "resources", "name": "n", "criterion": "the couleur"}], []))
+    monkeypatch.setattr(
+        known_answers,
+        "known",
+        lambda unit, track: (
+            [
+                {"gap": "resourses", "name": "typo", "criterion": "x"},
+                {"gap": "resources", "name": "n", "criterion": "the couleur"},
+            ],
+            [],
+        ),
+    )
     monkeypatch.setattr(verify.hidden, "cases", lambda: {("own", "", "resource"): ({},)})
     found = list(verify.lacking("own", (Part("exercises/07_own/run.sh", "", (check,)),)))
     assert found == [
-        "grader/units/own/instructors/known_shared.toml has known answers (1) to resourses, which has no check: correct the name, or remove them",
-        'own: a known mistake in resources names the criterion "the couleur", which the check of resources does not have',
-        'own, exercises/07_own/run.sh: no known mistake proves "the colour" of resources: add a [[mutant]] to grader/units/own/instructors/known_shared.toml',
-        "grader/units/own/instructors/hidden_shared.toml has cases for resource, which has no check: correct the name, or remove them",
+        (
+            "grader/units/own/instructors/known_shared.toml has known answers (1) to resourses, which has no check:"
+            " correct the name, or remove them"
+        ),
+        (
+            'own: a known mistake in resources names the criterion "the couleur", which the check of resources does not'
+            " have"
+        ),
+        (
+            'own, exercises/07_own/run.sh: no known mistake proves "the colour" of resources: add a [[mutant]] to'
+            " grader/units/own/instructors/known_shared.toml"
+        ),
+        (
+            "grader/units/own/instructors/hidden_shared.toml has cases for resource, which has no check: correct the"
+            " name, or remove them"
+        ),
     ]
 
 
 def test_tracks_with_different_points_are_named():
-    parts = [Part(f"exercises/07_own/{track}/a.py", track, (function("a", "it", "", points=points),)) for track, points in (("pytorch", 1), ("chainer", 2))]
-    assert "own: the tracks have different points (pytorch 1, chainer 2): make them equal" in verify.lacking("own", parts)
+    parts = [
+        Part(f"exercises/07_own/{track}/a.py", track, (function("a", "it", "", points=points),))
+        for track, points in (("pytorch", 1), ("chainer", 2))
+    ]
+    assert "own: the tracks have different points (pytorch 1, chainer 2): make them equal" in verify.lacking(
+        "own", parts
+    )
 
 
 def test_an_unknown_unit_is_refused():
@@ -82,7 +119,10 @@ def test_the_command_reports_exercises_that_are_not_released_and_ends_with_1(mon
     monkeypatch.setattr(verify, "UNITS", {"own": ()})
     said = []
     assert verify.verify(say=said.append) is False
-    assert said[1:] == ["exercises is not what the solutions give: run `python -m grader release`", "1 of these sentences: put right what they name, then verify again."]
+    assert said[1:] == [
+        "exercises is not what the solutions give: run `python -m grader release`",
+        "1 of these sentences: put right what they name, then verify again.",
+    ]
 
 
 def test_the_command_reads_the_file_of_the_course_and_compares_its_site(monkeypatch, tmp_path):

@@ -1,6 +1,7 @@
 """Moodle's grading worksheet goes round: what Moodle gives out is read, filled in, and read back by Moodle's own rules.
 
-Columns are those of mod/assign/gradingtable.php, the rules those of mod/assign/feedback/offline/importgradeslib.php and locallib.php (4.1).
+Columns are those of mod/assign/gradingtable.php, the rules those of mod/assign/feedback/offline/importgradeslib.php and
+locallib.php (4.1).
 """
 
 import csv
@@ -16,15 +17,46 @@ from grader.instructors import worksheet
 from grader.instructors.export import export
 from grader.instructors.grade.grading import grade
 from grader.instructors.gradebook import Gradebook
-from grader.instructors.reports import tables, tell
+from grader.instructors.reports import score_tables, write_reports
 from grader.instructors.worksheet import WorksheetError
 from handson.errors import OneSentence
 
-HEAD = ["Identifier", "Full name", "Email address", "Status", "Grade", "Maximum grade", "Grade can be changed", "Last modified (submission)",
-        "Last modified (grade)", "Feedback comments"]  # fmt: skip
-JANE = ["Participant 11", "Jane Doe", "jane@example.org", "Submitted for grading", "", "100.00", "Yes", "Friday, 20 November 2026, 5:59 PM", "-", ""]
-MAX = ["Participant 12", "Max Roe", "max@example.org", "Submitted for grading", "7.00", "100.00", "Yes", "Sunday, 25 October 2026, 2:30 AM",
-       "Monday, 2 November 2026, 9:00 AM", "old"]  # fmt: skip
+HEAD = [
+    "Identifier",
+    "Full name",
+    "Email address",
+    "Status",
+    "Grade",
+    "Maximum grade",
+    "Grade can be changed",
+    "Last modified (submission)",
+    "Last modified (grade)",
+    "Feedback comments",
+]
+JANE = [
+    "Participant 11",
+    "Jane Doe",
+    "jane@example.org",
+    "Submitted for grading",
+    "",
+    "100.00",
+    "Yes",
+    "Friday, 20 November 2026, 5:59 PM",
+    "-",
+    "",
+]
+MAX = [
+    "Participant 12",
+    "Max Roe",
+    "max@example.org",
+    "Submitted for grading",
+    "7.00",
+    "100.00",
+    "Yes",
+    "Sunday, 25 October 2026, 2:30 AM",
+    "Monday, 2 November 2026, 9:00 AM",
+    "old",
+]
 ZOE = ["Participant 13", "Zoe", "zoe@example.org", "No submission", "", "100.00", "Yes", "-", "-", ""]
 
 
@@ -36,7 +68,8 @@ def write(path, *rows, head=HEAD, encoding="utf-8-sig"):
 
 
 def imported(text, grades):
-    """What Moodle makes of a worksheet: {number: (grade, comments)}, beginning from its own `grades`, {number: the grade or None}."""
+    """What Moodle makes of a worksheet: {number: (grade, comments)}, beginning from its own `grades`, {number: the
+    grade or None}."""
     head, *rows = csv.reader(io.StringIO(text))
     columns = {name: head.index(name) for name in ("Identifier", "Grade", "Last modified (grade)")}
     comments = head.index("Feedback comments")
@@ -50,12 +83,22 @@ def imported(text, grades):
 
 def test_who_handed_in_when_is_read_with_the_zone_of_the_course(tmp_path):
     jane, maximal, zoe = worksheet.read(write(tmp_path / "w.csv", JANE, MAX, ZOE)).listed(ZoneInfo("Europe/Berlin"))
-    assert (jane.student, jane.name, jane.number, jane.handed_in) == ("Jane Doe_11", "Jane Doe", "11", "2026-11-20T16:59:00+00:00")
-    assert maximal.handed_in == "2026-10-25T00:30:00+00:00", "of an hour that clocks show twice, the one that is better for the student"
+    assert (jane.student, jane.name, jane.number, jane.handed_in) == (
+        "Jane Doe_11",
+        "Jane Doe",
+        "11",
+        "2026-11-20T16:59:00+00:00",
+    )
+    assert maximal.handed_in == "2026-10-25T00:30:00+00:00", (
+        "of an hour that clocks show twice, the one that is better for the student"
+    )
     assert zoe.handed_in is None
 
 
-@pytest.mark.parametrize("text", ["Friday, 20 November 2026, 5:59\u202fPM", "Friday, November 20, 2026, 5:59 PM", "Friday, 20 November 2026, 17:59"])
+@pytest.mark.parametrize(
+    "text",
+    ["Friday, 20 November 2026, 5:59\u202fPM", "Friday, November 20, 2026, 5:59 PM", "Friday, 20 November 2026, 17:59"],
+)
 def test_dates_are_read_in_the_forms_of_moodles_english_languages(tmp_path, text):
     [jane] = worksheet.read(write(tmp_path / "w.csv", [*JANE[:7], text, *JANE[8:]])).listed(ZoneInfo("UTC"))
     assert jane.handed_in == "2026-11-20T17:59:00+00:00"
@@ -75,11 +118,18 @@ def test_moodle_reads_its_own_worksheet_back_with_grades_and_comments(tmp_path):
     with Gradebook(tmp_path) as book:
         store(book, handed_in("Jane Doe", "11"), [said("a", 1.25, message="x"), said("b", 2.0)])
         store(book, handed_in("Max Roe", "12"), [said("a", None)])
-        tell(book, tmp_path)
+        write_reports(book, tmp_path)
     text = (tmp_path / "moodle.csv").read_text()
-    assert imported(text, {"11": None, "12": 7.0, "13": None}) == {"11": (3.25, "multi_gpu 3.25/4"), "12": (7.0, "old")}, "ungraded is left alone"
+    assert imported(text, {"11": None, "12": 7.0, "13": None}) == {
+        "11": (3.25, "multi_gpu 3.25/4"),
+        "12": (7.0, "old"),
+    }, "ungraded is left alone"
     rows = list(csv.DictReader(io.StringIO(text)))
-    assert list(rows[0]) == HEAD and [row["Last modified (grade)"] for row in rows] == ["-", MAX[8], "-"] and rows[0]["Email address"] == "jane@example.org"
+    assert (
+        list(rows[0]) == HEAD
+        and [row["Last modified (grade)"] for row in rows] == ["-", MAX[8], "-"]
+        and rows[0]["Email address"] == "jane@example.org"
+    )
 
 
 def test_each_member_of_a_group_gets_the_groups_grade(tmp_path):
@@ -88,14 +138,22 @@ def test_each_member_of_a_group_gets_the_groups_grade(tmp_path):
     write(tmp_path / worksheet.NAME, *rows, head=head)
     with Gradebook(tmp_path) as book:
         store(book, handed_in("Group A", "13"), [said("a", 2.0)])  # 13: the group's number, which is no student's
-        tell(book, tmp_path)
-    assert {number: grade for number, (grade, _) in imported((tmp_path / "moodle.csv").read_text(), dict.fromkeys(("11", "12", "13"))).items()} == {
-        "11": 2.0, "12": 2.0}  # fmt: skip
+        write_reports(book, tmp_path)
+    assert {
+        number: grade
+        for number, (grade, _) in imported(
+            (tmp_path / "moodle.csv").read_text(), dict.fromkeys(("11", "12", "13"))
+        ).items()
+    } == {"11": 2.0, "12": 2.0}
 
 
 def of_groups(path, *groups):
     """A worksheet in which JANE and MAX are in these groups."""
-    return write(path, *([*row[:4], group, *row[4:]] for row, group in zip((JANE, MAX), groups)), head=[*HEAD[:4], "Group", *HEAD[4:]])
+    return write(
+        path,
+        *([*row[:4], group, *row[4:]] for row, group in zip((JANE, MAX), groups)),
+        head=[*HEAD[:4], "Group", *HEAD[4:]],
+    )
 
 
 @pytest.mark.parametrize("groups", [("Alpha", "alpha"), ("Betá", "Ｂetá"), ("Group A", "Group  A")])
@@ -104,7 +162,7 @@ def test_groups_whose_names_are_nearly_the_same_have_their_own_grades_times_and_
     with Gradebook(tmp_path) as book:
         for group, number, points in zip(groups, ("77", "78"), (2.0, 1.0)):
             store(book, handed_in(group, number), [said("a", points, message=f"for {group}.")])
-        tell(book, tmp_path)
+        write_reports(book, tmp_path)
     found = imported((tmp_path / "moodle.csv").read_text(), dict.fromkeys(("11", "12")))
     assert {number: grade for number, (grade, _) in found.items()} == {"11": 2.0, "12": 1.0}
     with zipfile.ZipFile(export(tmp_path, "moodle", say=str)) as pack:
@@ -118,33 +176,64 @@ def test_a_group_of_which_nobody_can_say_whose_submission_it_is_stops_the_gradin
     with zipfile.ZipFile(tmp_path / "class.zip", "w") as pack:
         pack.writestr("Team Rhein_77_assignsubmission_file_/work.rar", b"Rar!")  # Moodle writes underscores as spaces
     sheet = of_groups(tmp_path / "w.csv", "Team Rhein", "Team_Rhein")
-    with pytest.raises(OneSentence, match="Team Rhein_77 could be of the group 'Team Rhein' or 'Team_Rhein': give each group in Moodle a name of its own"):
+    with pytest.raises(
+        OneSentence,
+        match=(
+            "Team Rhein_77 could be of the group 'Team Rhein' or 'Team_Rhein': give each group in Moodle a name of"
+            " its own"
+        ),
+    ):
         grade(tmp_path / "class.zip", tmp_path / "out", trusted=True, say=str, sheet=sheet)
     assert not (tmp_path / "out").exists()
     with zipfile.ZipFile(tmp_path / "class.zip", "w") as pack:
         for number in (77, 78):
             pack.writestr(f"Alpha_{number}_assignsubmission_file_/work.rar", b"Rar!")
     with pytest.raises(OneSentence, match="Alpha_77 and Alpha_78 could both be of the group 'alpha'"):
-        grade(tmp_path / "class.zip", tmp_path / "out", trusted=True, say=str, sheet=of_groups(tmp_path / "w.csv", "alpha", "Beta"))
+        grade(
+            tmp_path / "class.zip",
+            tmp_path / "out",
+            trusted=True,
+            say=str,
+            sheet=of_groups(tmp_path / "w.csv", "alpha", "Beta"),
+        )
 
 
 def test_who_has_submitted_and_is_not_in_the_zip_is_named(tmp_path):
     late = ["Participant 14", "Ann", "a@example.org", "Submitted for grading - 2 hours late", *JANE[4:]]
     sheet = worksheet.read(write(tmp_path / "w.csv", JANE, MAX, ZOE, late))
-    assert sheet.missing([handed_in("Max Roe", "12", refused="x")], {}) == ["Ann_14", "Jane Doe_11"], "Zoe has submitted nothing"
-    assert sheet.nothing([handed_in("Max Roe", "12", refused="x")], {}) == ["Zoe_13"], "and nothing else is expected of her"
-    assert sheet.missing([handed_in("Rhine")], {"Rhine": ("Jane Doe_11", "Max Roe_12"), "Elbe": ("Ann_14",)}) == ["Ann_14"]
+    assert sheet.missing([handed_in("Max Roe", "12", refused="x")], {}) == ["Ann_14", "Jane Doe_11"], (
+        "Zoe has submitted nothing"
+    )
+    assert sheet.nothing([handed_in("Max Roe", "12", refused="x")], {}) == ["Zoe_13"], (
+        "and nothing else is expected of her"
+    )
+    assert sheet.missing([handed_in("Rhine")], {"Rhine": ("Jane Doe_11", "Max Roe_12"), "Elbe": ("Ann_14",)}) == [
+        "Ann_14"
+    ]
     assert sheet.missing([handed_in("Max Roe", "12")], {"Rhine": ("Jane Doe", "Max Roe_12")}) == ["Ann_14"]
     head = [*HEAD[:4], "Group", *HEAD[4:]]
-    sheet = worksheet.read(write(tmp_path / "w.csv", *([*row[:4], group, *row[4:]] for row, group in ((JANE, "Group_A"), (MAX, "Group_A"), (late, "B"))), head=head))
+    sheet = worksheet.read(
+        write(
+            tmp_path / "w.csv",
+            *([*row[:4], group, *row[4:]] for row, group in ((JANE, "Group_A"), (MAX, "Group_A"), (late, "B"))),
+            head=head,
+        )
+    )
     assert sheet.missing([handed_in("Group A", "14")], {}) == ["Ann_14"], "14 is the number of a group there"
 
 
 def test_a_download_that_was_cut_off_is_noticed(tmp_path):
     with zipfile.ZipFile(tmp_path / "class.zip", "w") as pack:
-        pack.writestr("Max Roe_12_assignsubmission_file_/work.rar", b"Rar!")  # can't be read, so nothing has to be graded here
+        # can't be read, so nothing has to be graded here
+        pack.writestr("Max Roe_12_assignsubmission_file_/work.rar", b"Rar!")
     told = []
-    grade(tmp_path / "class.zip", tmp_path / "out", trusted=True, say=told.append, sheet=write(tmp_path / "w.csv", JANE, MAX, ZOE))
+    grade(
+        tmp_path / "class.zip",
+        tmp_path / "out",
+        trusted=True,
+        say=told.append,
+        sheet=write(tmp_path / "w.csv", JANE, MAX, ZOE),
+    )
     [sentence] = [line for line in told if line.startswith("Submitted according to Moodle's worksheet, but not in ")]
     assert sentence.endswith("class.zip: Jane Doe_11. Download the submissions again.")
     report = (tmp_path / "out/report.html").read_text()
@@ -160,7 +249,10 @@ def test_of_a_worksheet_that_was_kept_only_the_names_count_and_not_the_times(tmp
     with Gradebook(tmp_path / "out") as book:
         known = {one.student: one.handed_in is not None for one in book.attempts()}
     assert known == {"Jane Doe_11": True, "Max Roe_12": False}
-    assert "Jane Doe" in (tmp_path / "out/moodle.csv").read_text() and "Max Roe" in (tmp_path / "out/moodle.csv").read_text()
+    assert (
+        "Jane Doe" in (tmp_path / "out/moodle.csv").read_text()
+        and "Max Roe" in (tmp_path / "out/moodle.csv").read_text()
+    )
 
 
 def test_a_maximum_of_moodles_that_is_too_low_is_said(tmp_path):
@@ -168,10 +260,12 @@ def test_a_maximum_of_moodles_that_is_too_low_is_said(tmp_path):
     write(tmp_path / worksheet.NAME, MAX, low)
     with Gradebook(tmp_path) as book:
         store(book, handed_in("Jane Doe", "11"), [said("a", 2.0), said("b", 2.0)])
-        tell(book, tmp_path)
+        write_reports(book, tmp_path)
     lines = []
     export(tmp_path, "moodle", say=lines.append)
-    assert lines[0].startswith("Moodle's maximum grade is 3, and it ignores higher ones; here the highest is 4: change it in Moodle")
+    assert lines[0].startswith(
+        "Moodle's maximum grade is 3, and it ignores higher ones; here the highest is 4: change it in Moodle"
+    )
     assert "maximum grade is 3" in (tmp_path / "report.html").read_text()
     write(tmp_path / worksheet.NAME, MAX, JANE)
     assert worksheet.kept(tmp_path).too_low(100.0) is None and worksheet.kept(tmp_path).too_low(100.5)
@@ -184,7 +278,7 @@ def test_what_the_grader_does_not_fill_in_goes_back_to_moodle_unchanged(tmp_path
     rows = [[*row[:4], text, *row[4:]] for row, text in zip([JANE, MAX, ZOE] * 2, strange, strict=False)]
     rows = [[f"Participant {number}", *row[1:]] for number, row in enumerate(rows, start=11)]
     sheet = worksheet.read(write(tmp_path / "w.csv", *rows, head=head))
-    assert list(csv.reader(io.StringIO(tables.moodle([], sheet)))) == [head, *rows]
+    assert list(csv.reader(io.StringIO(score_tables.moodle([], sheet)))) == [head, *rows]
 
 
 def test_anonymous_participants_have_a_number_and_no_name(tmp_path):
@@ -197,8 +291,14 @@ def test_anonymous_participants_have_a_number_and_no_name(tmp_path):
     "make, reason",
     [
         (lambda path: path, "can't be read (No such file or directory): name the grading worksheet"),
-        (lambda path: write(path, JANE, head=["Kennung", *HEAD[1:]]), "has no column 'Identifier': .* with Moodle in English"),
-        (lambda path: write(path, [*JANE[:7], "Freitag, 20. November 2026, 17:59", *JANE[8:]]), "of Participant 11 is 'Freitag, .*', which is no date"),
+        (
+            lambda path: write(path, JANE, head=["Kennung", *HEAD[1:]]),
+            "has no column 'Identifier': .* with Moodle in English",
+        ),
+        (
+            lambda path: write(path, [*JANE[:7], "Freitag, 20. November 2026, 17:59", *JANE[8:]]),
+            "of Participant 11 is 'Freitag, .*', which is no date",
+        ),
         (lambda path: write(path, JANE, JANE), "has Participant 11 twice"),
         (lambda path: write(path, [*JANE[:1], "Zoë", *JANE[2:]], encoding="utf-16"), "is no CSV in UTF-8"),
         (lambda path: path.write_bytes(b""), "has no column 'Identifier'"),
@@ -211,11 +311,15 @@ def test_a_file_that_is_no_worksheet_is_refused_in_a_sentence(tmp_path, make, re
         worksheet.read(tmp_path / "w.csv").listed(ZoneInfo("UTC"))
 
 
-@pytest.mark.parametrize("submissions, sheet", [("empty", None), ("one", None), ("class", "missing.csv"), ("class", "bad.csv")])
+@pytest.mark.parametrize(
+    "submissions, sheet", [("empty", None), ("one", None), ("class", "missing.csv"), ("class", "bad.csv")]
+)
 def test_what_is_refused_leaves_nothing(tmp_path, submissions, sheet):
     for place in ("empty", "one/notebooks", "class/jane/notebooks"):
         (tmp_path / place).mkdir(parents=True)
-    (tmp_path / "bad.csv").write_text("Identifier,Grade,Last modified (grade),Last modified (submission)\nParticipant 1,,-,morgen\n")
+    (tmp_path / "bad.csv").write_text(
+        "Identifier,Grade,Last modified (grade),Last modified (submission)\nParticipant 1,,-,morgen\n"
+    )
     with pytest.raises(OneSentence):
         grade(tmp_path / submissions, tmp_path / "out", trusted=True, sheet=sheet and tmp_path / sheet)
     assert not (tmp_path / "out").exists()

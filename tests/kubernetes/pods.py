@@ -1,9 +1,11 @@
-"""Runs pods as their manifests say, on this machine: each in a virtual node with its host name, as user 1000, with its mounts and variables.
+"""Runs pods as their manifests say, on this machine: each in a virtual node with its host name, as user 1000, with its
+mounts and variables.
 
-It does what Kubernetes does with an indexed Job, a Deployment and their Services, and Kubeflow's MPI operator with an MPIJob, as far as these
-manifests use it: the names of pods, of hosts and of Services, $(NAME) in arguments, Secrets, ConfigMaps, claims, empty folders, the operator's keys
-and host file. bubblewrap makes the root of a pod: this machine's programs, read-only, and the course at the place where the image has it. Like the
-filter of system calls that Kubernetes calls RuntimeDefault, it lets a pod make no user namespaces, unless the manifest says Unconfined.
+It does what Kubernetes does with an indexed Job, a Deployment and their Services, and Kubeflow's MPI operator with an
+MPIJob, as far as these manifests use it: the names of pods, of hosts and of Services, $(NAME) in arguments, Secrets,
+ConfigMaps, claims, empty folders, the operator's keys and host file. bubblewrap makes the root of a pod: this machine's
+programs, read-only, and the course at the place where the image has it. Like the filter of system calls that Kubernetes
+calls RuntimeDefault, it lets a pod make no user namespaces, unless the manifest says Unconfined.
 """
 
 import contextlib
@@ -33,7 +35,8 @@ ANSWER = 60  # seconds for another pod to answer: the entrypoint's LIMIT
 
 @dataclass
 class Pod:
-    """host: its name; names: by which other pods know it. spec: of its template. environment: what the cluster adds. files: {name of a volume: {file: text}}."""
+    """host: its name; names: by which other pods know it. spec: of its template. environment: what the cluster adds.
+    files: {name of a volume: {file: text}}."""
 
     host: str
     names: tuple
@@ -43,7 +46,8 @@ class Pod:
 
 
 def need():
-    """Skip the test where a program is missing, or this machine can have no virtual nodes; in CI, a missing program is a failure."""
+    """Skip the test where a program is missing, or this machine can have no virtual nodes; in CI, a missing program is
+    a failure."""
     programs.need("kubectl", "bwrap", "sshd", "ssh")
     if reason := virtual_nodes.why_not():
         pytest.skip(reason)
@@ -54,7 +58,10 @@ def of_job(job, files):
     name, template = job["metadata"]["name"], job["spec"]["template"]
     assert job["spec"]["completionMode"] == "Indexed" and template["spec"]["subdomain"] == name
     hosts = [f"{name}-{index}" for index in range(job["spec"]["completions"])]
-    return [Pod(host, (f"{host}.{name}",), template["spec"], {"JOB_COMPLETION_INDEX": str(index)}, files) for index, host in enumerate(hosts)]
+    return [
+        Pod(host, (f"{host}.{name}",), template["spec"], {"JOB_COMPLETION_INDEX": str(index)}, files)
+        for index, host in enumerate(hosts)
+    ]
 
 
 def of_deployment(deployment, files, service=None):
@@ -87,20 +94,36 @@ def of_mpijob(job, namespace, files, keys):
 
 @contextlib.contextmanager
 def running(pods, claim, folder):
-    """Start the pods, and end them with the block: {host: a Popen whose stdout is the pod's log}. claim: the folder of the shared volume."""
+    """Start the pods, and end them with the block: {host: a Popen whose stdout is the pod's log}. claim: the folder of
+    the shared volume."""
     nodes = {pod.host: {"cores": []} for pod in pods}
     holder = virtual_nodes.start(nodes, "none", folder)
-    hosts = (folder / "hosts").read_text() + "".join(f"{nodes[pod.host]['address']} {name}\n" for pod in pods for name in pod.names)
+    hosts = (folder / "hosts").read_text() + "".join(
+        f"{nodes[pod.host]['address']} {name}\n" for pod in pods for name in pod.names
+    )
     (folder / "hosts_of_pods").write_text(hosts)
-    (folder / "passwd").write_text("root:x:0:0::/root:/bin/bash\nsshd:x:100:65534::/run/sshd:/usr/sbin/nologin\nhandson:x:1000:1000::/home/handson:/bin/bash\n")
+    (folder / "passwd").write_text(
+        "root:x:0:0::/root:/bin/bash\nsshd:x:100:65534::/run/sshd:/usr/sbin/nologin\nhandson:x:1000:1000::/home/handson:/bin/bash\n"
+    )
     started = {}
     try:
         for pod in pods:
-            command = virtual_nodes.inside(holder.inside, "/", *virtual_nodes.on(nodes[pod.host]["pid"], *_box(pod, claim, folder)))
-            started[pod.host] = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+            command = virtual_nodes.inside(
+                holder.inside, "/", *virtual_nodes.on(nodes[pod.host]["pid"], *_box(pod, claim, folder))
             )
-            started[pod.host].pod, started[pod.host].holder, started[pod.host].port = pod, holder.inside, f"port{len(started) - 1}"
+            started[pod.host] = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
+            )
+            started[pod.host].pod, started[pod.host].holder, started[pod.host].port = (
+                pod,
+                holder.inside,
+                f"port{len(started) - 1}",
+            )
         yield started
     finally:
         holder.stdin.close()
@@ -112,12 +135,31 @@ def running(pods, claim, folder):
 def execute(process, *command):
     """Run a command in a pod's container, as `kubectl exec` does: (status, what it printed)."""
     numbers = [_numbers(child.pid) for child in psutil.Process(process.pid).children(recursive=True)]
-    _, outside, _ = min((of for of in numbers if len(of) == 3 and of[2] > 1), key=lambda of: of[2])  # the entrypoint: 1 is bubblewrap
-    enter = ["nsenter", f"--target={outside}", "--user", "--preserve-credentials", "--mount", "--pid", "--net", "--uts", "--ipc"]
+    # the entrypoint: 1 is bubblewrap
+    _, outside, _ = min((of for of in numbers if len(of) == 3 and of[2] > 1), key=lambda of: of[2])
+    enter = [
+        "nsenter",
+        f"--target={outside}",
+        "--user",
+        "--preserve-credentials",
+        "--mount",
+        "--pid",
+        "--net",
+        "--uts",
+        "--ipc",
+    ]
     [container] = process.pod.spec["containers"]
-    within = ["env", "--ignore-environment", f"--chdir={container['workingDir']}", *(f"{name}={value}" for name, value in _variables(process.pod).items())]
+    within = [
+        "env",
+        "--ignore-environment",
+        f"--chdir={container['workingDir']}",
+        *(f"{name}={value}" for name, value in _variables(process.pod).items()),
+    ]
     done = subprocess.run(
-        virtual_nodes.inside(process.holder, "/", *enter, "--", *within, *map(str, command)), capture_output=True, text=True, timeout=LIMIT
+        virtual_nodes.inside(process.holder, "/", *enter, "--", *within, *map(str, command)),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
     )
     return done.returncode, done.stdout + done.stderr
 
@@ -136,15 +178,34 @@ def kill(process):
 
 def fall_silent(process):
     """Cut a pod off from the others: nothing comes from it any more, and no connection to it is closed."""
-    subprocess.run(virtual_nodes.inside(process.holder, "/", "ip", "link", "set", process.port, "nomaster"), check=True, timeout=LIMIT)
+    subprocess.run(
+        virtual_nodes.inside(process.holder, "/", "ip", "link", "set", process.port, "nomaster"),
+        check=True,
+        timeout=LIMIT,
+    )
 
 
 def _box(pod, claim, folder):
     """The command that runs a pod's container."""
     spec, [container] = pod.spec, pod.spec["containers"]
     user = spec["securityContext"]
-    assert user["runAsNonRoot"] and not container["securityContext"]["allowPrivilegeEscalation"] and container["securityContext"]["readOnlyRootFilesystem"]
-    words = [BWRAP, "--die-with-parent", "--unshare-user", "--unshare-pid", "--unshare-ipc", "--clearenv", "--uid", str(user["runAsUser"]), "--gid", str(user["runAsGroup"])]
+    assert (
+        user["runAsNonRoot"]
+        and not container["securityContext"]["allowPrivilegeEscalation"]
+        and container["securityContext"]["readOnlyRootFilesystem"]
+    )
+    words = [
+        BWRAP,
+        "--die-with-parent",
+        "--unshare-user",
+        "--unshare-pid",
+        "--unshare-ipc",
+        "--clearenv",
+        "--uid",
+        str(user["runAsUser"]),
+        "--gid",
+        str(user["runAsGroup"]),
+    ]
     words += ["--disable-userns"] if user["seccompProfile"]["type"] == "RuntimeDefault" else []
     for name in sorted(os.listdir("/")):
         if os.path.islink(f"/{name}"):
@@ -153,7 +214,18 @@ def _box(pod, claim, folder):
             words += ["--ro-bind", f"/{name}", f"/{name}"] if name != "opt" else []
     for name in sorted(set(os.listdir("/etc")) - {"passwd", "hosts", "mpi"}):
         words += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
-    words += ["--ro-bind", folder / "passwd", "/etc/passwd", "--ro-bind", folder / "hosts_of_pods", "/etc/hosts", "--proc", "/proc", "--dev", "/dev"]
+    words += [
+        "--ro-bind",
+        folder / "passwd",
+        "/etc/passwd",
+        "--ro-bind",
+        folder / "hosts_of_pods",
+        "/etc/hosts",
+        "--proc",
+        "/proc",
+        "--dev",
+        "/dev",
+    ]
     words += ["--ro-bind", "/sys", "/sys", "--dir", "/home/handson"]
     for path, source in mounts(pod, claim, folder):
         words += ["--tmpfs", path] if source is None else ["--bind" if source == claim else "--ro-bind", source, path]
@@ -163,12 +235,20 @@ def _box(pod, claim, folder):
         words += ["--ro-bind", sys.base_prefix, sys.base_prefix]
     for name, value in _variables(pod).items():
         words += ["--setenv", name, value]
-    return [str(word) for word in [*words, "--chdir", container["workingDir"], f"{IMAGE}/containers/entrypoint", *arguments(pod)]]
+    return [
+        str(word)
+        for word in [*words, "--chdir", container["workingDir"], f"{IMAGE}/containers/entrypoint", *arguments(pod)]
+    ]
 
 
 def _variables(pod):
     """All variables of a pod's container."""
-    return {"PATH": PATH, "VIRTUAL_ENV": f"{IMAGE}/.venv", "KUBERNETES_SERVICE_HOST": "10.96.0.1", "LIMIT": ANSWER} | environment(pod)
+    return {
+        "PATH": PATH,
+        "VIRTUAL_ENV": f"{IMAGE}/.venv",
+        "KUBERNETES_SERVICE_HOST": "10.96.0.1",
+        "LIMIT": ANSWER,
+    } | environment(pod)
 
 
 def environment(pod):
@@ -189,7 +269,13 @@ def mounts(pod, claim, folder):
     found = []
     for mount in pod.spec["containers"][0]["volumeMounts"]:
         volume = volumes[mount["name"]]
-        source = None if "emptyDir" in volume else claim if "persistentVolumeClaim" in volume else _written(pod, volume, folder)
+        source = (
+            None
+            if "emptyDir" in volume
+            else claim
+            if "persistentVolumeClaim" in volume
+            else _written(pod, volume, folder)
+        )
         found.append((mount["mountPath"], source))
     return found
 

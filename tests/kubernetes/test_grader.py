@@ -1,4 +1,5 @@
-"""The grader in pods, executed: the rendered controller, and its engines in two pods, grade a submission that is on the controller's claim."""
+"""The grader in pods, executed: the rendered controller, and its engines in two pods, grade a submission that is on the
+controller's claim."""
 
 import copy
 import subprocess
@@ -12,7 +13,7 @@ from grader.course import UNITS
 from grader.instructors.gradebook import Gradebook
 from grader.instructors.known_answers import solved
 from grader.verdict import NOT_FOUND, PASSED
-from handson.cluster.kubernetes import jobs
+from handson.cluster.kubernetes import cluster_jobs
 from handson.files import COURSE
 
 pytestmark = pytest.mark.slow
@@ -21,13 +22,22 @@ UNIT = "single_gpu"
 
 @pytest.fixture
 def made(tmp_path):
-    """The rendered pods of the controller and of the engines, with the keys that `apply --grader` makes; the folder `claim` is there."""
+    """The rendered pods of the controller and of the engines, with the keys that `apply --grader` makes; the folder
+    `claim` is there."""
     pods.need()
-    done = subprocess.run(["kubectl", "kustomize", COURSE / "jobs/kubernetes/overlays/kind/grader"], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        ["kubectl", "kustomize", COURSE / "jobs/kubernetes/overlays/kind/grader"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
     objects = {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(done.stdout)}
-    files = {"keys": jobs.connection_files()}
+    files = {"keys": cluster_jobs.connection_files()}
     (tmp_path / "claim").mkdir()
-    return pods.of_deployment(objects["Deployment", "controller"], files, "controller"), pods.of_deployment(objects["Deployment", "engines"], files)
+    return pods.of_deployment(objects["Deployment", "controller"], files, "controller"), pods.of_deployment(
+        objects["Deployment", "engines"], files
+    )
 
 
 def hand_in(claim):
@@ -43,7 +53,20 @@ def grade(controller, engines):
         engines -= "registration::finished registering engine" in line
         if not engines:
             break
-    return pods.execute(controller, "python", "-m", "grader", "grade", "submissions", "--out", "graded", "--profile", "default", "--unit", UNIT)
+    return pods.execute(
+        controller,
+        "python",
+        "-m",
+        "grader",
+        "grade",
+        "submissions",
+        "--out",
+        "graded",
+        "--profile",
+        "default",
+        "--unit",
+        UNIT,
+    )
 
 
 @pytest.mark.timeout(1000)
@@ -58,7 +81,9 @@ def test_engines_in_two_pods_grade_what_is_on_the_claim_of_the_controller(made, 
     assert {verdict.status for verdict in verdicts} == {PASSED, NOT_FOUND} and len(verdicts) > 5
     [key] = {part for part in engines[0].files["keys"]["ipcontroller-engine.json"].split('"') if len(part) == 64}
     logs = "".join(one.communicate()[0] or "" for one in started.values() if not one.stdout.closed)
-    assert key not in said + logs and not [path for path in (tmp_path / "claim").rglob("*") if path.is_file() and key.encode() in path.read_bytes()]
+    assert key not in said + logs and not [
+        path for path in (tmp_path / "claim").rglob("*") if path.is_file() and key.encode() in path.read_bytes()
+    ]
 
 
 def test_where_a_pod_cannot_confine_students_the_doctor_says_so_and_nothing_is_graded(made, tmp_path):
@@ -74,5 +99,13 @@ def test_where_a_pod_cannot_confine_students_the_doctor_says_so_and_nothing_is_g
         status, said = grade(started["controller"], 1)
     assert well.splitlines()[-1].startswith("Files, network and processes of a student's code are kept apart")
     sentence = badly.splitlines()[-1]
-    assert "can't be confined here: namespaces are refused" in sentence and "seccompProfile: Unconfined" in sentence and "engines.yaml" in sentence
-    assert status == 1 and "the engines of profile default can't be used: on engines-2, a student's code can't be confined here: namespaces are refused" in said, said
+    assert (
+        "can't be confined here: namespaces are refused" in sentence
+        and "seccompProfile: Unconfined" in sentence
+        and "engines.yaml" in sentence
+    )
+    assert (
+        status == 1
+        and "the engines of profile default can't be used: on engines-2, a student's code can't be confined here: namespaces are refused"
+        in said
+    ), said

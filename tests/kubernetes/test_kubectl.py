@@ -1,4 +1,5 @@
-"""Submitting to a cluster, following a job, and what is said when something is wrong; with a stand-in for kubectl and its cluster."""
+"""Submitting to a cluster, following a job, and what is said when something is wrong; with a stand-in for kubectl and
+its cluster."""
 
 import json
 import re
@@ -14,7 +15,7 @@ from typer.testing import CliRunner
 from handson import kubernetes as commands
 from handson.cluster import site as sites
 from handson.cluster.follow import JobFailed, follow
-from handson.cluster.kubernetes import jobs, state
+from handson.cluster.kubernetes import cluster_jobs, state
 from handson.cluster.kubernetes.kubectl import Kubectl, KubernetesError
 
 SITE = sites.read("kind")
@@ -35,7 +36,14 @@ class Cluster:
         return json.loads(self.path.read_text())
 
     def verbs(self):
-        return [next(word for word in call["words"] if not word.startswith("-") and word not in ("kind-handson", "handson", "handson-grader")) for call in self.read()["calls"]]
+        return [
+            next(
+                word
+                for word in call["words"]
+                if not word.startswith("-") and word not in ("kind-handson", "handson", "handson-grader")
+            )
+            for call in self.read()["calls"]
+        ]
 
 
 @pytest.fixture
@@ -43,7 +51,7 @@ def cluster(tmp_path, monkeypatch):
     programs.need("kubectl")
     program = tmp_path / "bin/kubectl"
     program.parent.mkdir()
-    program.write_text(f"#!/bin/sh\nexec {sys.executable} {Path(__file__).with_name('fake_kubectl.py')} \"$@\"\n")
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} {Path(__file__).with_name("fake_kubectl.py")} "$@"\n')
     program.chmod(0o755)
     monkeypatch.setenv("KUBECTL", shutil.which("kubectl"))
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
@@ -55,15 +63,25 @@ def cluster(tmp_path, monkeypatch):
 
 
 def job(kind="Job", **conditions):
-    return {"kind": kind, "metadata": {"name": "torchrun", "labels": {"app.kubernetes.io/part-of": "handson"}},
-            "status": {"conditions": [{"type": name, "status": "True", "message": text} for name, text in conditions.items()]}}  # fmt: skip
+    return {
+        "kind": kind,
+        "metadata": {"name": "torchrun", "labels": {"app.kubernetes.io/part-of": "handson"}},
+        "status": {
+            "conditions": [{"type": name, "status": "True", "message": text} for name, text in conditions.items()]
+        },
+    }
 
 
 def pod(name, phase="Running", waiting=None, ended=None, unscheduled=None, **status):
     container = {"state": {"waiting": waiting} if waiting else {"terminated": ended} if ended else {"running": {}}}
     conditions = [{"type": "PodScheduled", "status": "False", "message": unscheduled}] if unscheduled else []
     spec = {"containers": [{"image": "registry.example/handson:7"}]}
-    made = {"phase": phase, "conditions": conditions, **({} if unscheduled else {"containerStatuses": [container]}), **status}
+    made = {
+        "phase": phase,
+        "conditions": conditions,
+        **({} if unscheduled else {"containerStatuses": [container]}),
+        **status,
+    }
     return {"metadata": {"name": name}, "spec": spec, "status": made}
 
 
@@ -72,52 +90,68 @@ def pod(name, phase="Running", waiting=None, ended=None, unscheduled=None, **sta
 
 @pytest.mark.slow
 def test_a_script_goes_to_the_cluster_with_its_options_and_nothing_that_is_there_is_deleted(cluster, tmp_path):
-    assert jobs.submit(Kubectl(SITE), "torchrun", tmp_path / "script.py", ["--epoch=1"]) == "kind/torchrun"
+    assert cluster_jobs.submit(Kubectl(SITE), "torchrun", tmp_path / "script.py", ["--epoch=1"]) == "kind/torchrun"
     made = cluster.read()["objects"]
     assert made["configmap/script"]["data"]["train_cifar_multi_node.py"] == SCRIPT
-    assert made["job/torchrun"]["spec"]["template"]["spec"]["containers"][0]["args"][-1] == "--epoch=1" and "service/torchrun" in made
+    assert (
+        made["job/torchrun"]["spec"]["template"]["spec"]["containers"][0]["args"][-1] == "--epoch=1"
+        and "service/torchrun" in made
+    )
     assert "delete" not in cluster.verbs()
-    assert all("kind-handson" in call["words"] for call in cluster.read()["calls"]), "the context is the site's, whichever is the current one"
+    assert all("kind-handson" in call["words"] for call in cluster.read()["calls"]), (
+        "the context is the site's, whichever is the current one"
+    )
 
 
 def test_what_is_refused_has_changed_nothing(cluster, tmp_path):
     cluster.write(objects={"job/torchrun": job(), "secret/ssh-keys": {}})
-    with pytest.raises(KubernetesError, match="the name is taken .* python -m handson kubernetes delete torchrun --site kind"):
-        jobs.submit(Kubectl(SITE), "torchrun", tmp_path / "script.py")
+    with pytest.raises(
+        KubernetesError, match="the name is taken .* python -m handson kubernetes delete torchrun --site kind"
+    ):
+        cluster_jobs.submit(Kubectl(SITE), "torchrun", tmp_path / "script.py")
     assert cluster.read()["objects"].keys() == {"job/torchrun", "secret/ssh-keys"}
 
 
 def test_mpi_needs_keys_and_says_which_command_makes_them(cluster, tmp_path):
     cluster.write(objects={})
     with pytest.raises(KubernetesError, match="ssh-keys is missing: python -m handson kubernetes keys --site kind"):
-        jobs.submit(Kubectl(SITE), "mpi", tmp_path / "script.py")
+        cluster_jobs.submit(Kubectl(SITE), "mpi", tmp_path / "script.py")
 
 
 def test_keys_are_made_once_and_shown_nowhere(cluster, tmp_path, capfd):
     cluster.write(objects={})
     said = []
-    jobs.keys(Kubectl(SITE), said.append)
+    cluster_jobs.keys(Kubectl(SITE), said.append)
     [made] = [call["words"] for call in cluster.read()["calls"] if "generic" in call["words"]]
     files = [word.partition("=")[2].partition("=")[2] for word in made if word.startswith("--from-file")]
-    assert len(files) == 2 and not any(Path(file).exists() for file in files) and said == ["the Secret ssh-keys was made"]
+    assert (
+        len(files) == 2 and not any(Path(file).exists() for file in files) and said == ["the Secret ssh-keys was made"]
+    )
     cluster.write(objects={"secret/ssh-keys": {}})
-    jobs.keys(Kubectl(SITE), said.append)
+    cluster_jobs.keys(Kubectl(SITE), said.append)
     assert "kept" in said[-1] and len([call for call in cluster.read()["calls"] if "generic" in call["words"]]) == 1
     assert "PRIVATE KEY" not in "".join(capfd.readouterr()) + "".join(said)
 
 
 def test_the_grader_gets_keys_of_its_own_in_its_own_namespace(cluster):
-    jobs.apply(Kubectl(SITE), "grader", lambda said: None)
+    cluster_jobs.apply(Kubectl(SITE), "grader", lambda said: None)
     secret = cluster.read()["objects"]["secret/ipyparallel-keys"]
     engine, client = (json.loads(secret["stringData"][f"ipcontroller-{who}.json"]) for who in ("engine", "client"))
     assert engine["key"] == client["key"] and len(engine["key"]) == 64
-    ports = [port for one in (engine, client) for name, port in one.items() if isinstance(port, int) and name != "registration"]
+    ports = [
+        port
+        for one in (engine, client)
+        for name, port in one.items()
+        if isinstance(port, int) and name != "registration"
+    ]
     assert len(set(ports)) == len(ports) and all(9010 < port <= 9030 for port in ports)
     assert "handson-grader" in cluster.read()["calls"][-1]["words"]
 
 
 def test_without_a_context_of_the_site_the_current_one_needs_a_yes(cluster, tmp_path, monkeypatch):
-    monkeypatch.setattr(jobs.sites, "read", lambda name: SITE._replace(kubernetes=SITE.kubernetes._replace(context=None)))
+    monkeypatch.setattr(
+        cluster_jobs.sites, "read", lambda name: SITE._replace(kubernetes=SITE.kubernetes._replace(context=None))
+    )
     refused = CliRunner().invoke(commands.app, ["delete", "torchrun", "--site", "kind"], input="n\n")
     assert refused.exit_code == 1 and "names no context. Use the current one, somebody-elses?" in refused.output
     assert cluster.verbs() == ["config"]
@@ -126,9 +160,9 @@ def test_without_a_context_of_the_site_the_current_one_needs_a_yes(cluster, tmp_
 def test_only_what_the_course_has_made_is_deleted(cluster):
     cluster.write(objects={"job/mpi": {"metadata": {"name": "mpi"}}})
     with pytest.raises(KubernetesError, match="was not made by the course, so it stays"):
-        jobs.delete(Kubectl(SITE), "mpi")
+        cluster_jobs.delete(Kubectl(SITE), "mpi")
     cluster.write(objects={"job/mpi": job()})
-    jobs.delete(Kubectl(SITE), "mpi", lambda said: None)
+    cluster_jobs.delete(Kubectl(SITE), "mpi", lambda said: None)
     [call] = [call["words"] for call in cluster.read()["calls"] if "delete" in call["words"]]
     assert "app.kubernetes.io/part-of=handson,handson-training=mpi" in call
 
@@ -136,43 +170,85 @@ def test_only_what_the_course_has_made_is_deleted(cluster):
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        ("Unable to connect to the server: dial tcp 192.0.2.7:443: i/o timeout", "the cluster does not answer .* cluster-info"),
-        ("Unable to connect to the server: net/http: TLS handshake timeout", "the cluster does not answer .* cluster-info"),
-        ("error: You must be logged in to the server (Unauthorized)", "the cluster does not know you, or not any more .* aws eks update-kubeconfig"),
-        ("Unable to connect to the server: getting credentials: exec: executable aws not found", "the cluster does not know you, or not any more"),
-        ('Error from server (Forbidden): error when creating "STDIN": jobs.batch is forbidden: User "student" cannot create resource "jobs" in API group "batch" in the '
-         'namespace "handson"', "you may not do this .* auth can-i --list -n handson"),
-        ('Error from server (Forbidden): error when creating "STDIN": jobs.batch "torchrun" is forbidden: exceeded quota: small, requested: count/jobs.batch=1, '
-         "used: count/jobs.batch=2, limited: count/jobs.batch=2", "may not use as much .* describe quota -n handson"),
-        ('error: resource mapping not found for name: "mpijob" namespace: "handson" from "STDIN": no matches for kind "MPIJob" in version "kubeflow.org/v2beta1"\n'
-         "ensure CRDs are installed first", "does not know this kind of job .* torchrun or mpi"),
-        ('error: the server doesn\'t have a resource type "mpijob"', "does not know this kind of job .* torchrun or mpi"),
-        ('Error from server (NotFound): error when creating "STDIN": namespaces "handson" not found', "namespace is not there .* kubernetes apply --site kind"),
+        (
+            "Unable to connect to the server: dial tcp 192.0.2.7:443: i/o timeout",
+            "the cluster does not answer .* cluster-info",
+        ),
+        (
+            "Unable to connect to the server: net/http: TLS handshake timeout",
+            "the cluster does not answer .* cluster-info",
+        ),
+        (
+            "error: You must be logged in to the server (Unauthorized)",
+            "the cluster does not know you, or not any more .* aws eks update-kubeconfig",
+        ),
+        (
+            "Unable to connect to the server: getting credentials: exec: executable aws not found",
+            "the cluster does not know you, or not any more",
+        ),
+        (
+            (
+                'Error from server (Forbidden): error when creating "STDIN": jobs.batch is forbidden: User "student"'
+                ' cannot create resource "jobs" in API group "batch" in the namespace "handson"'
+            ),
+            "you may not do this .* auth can-i --list -n handson",
+        ),
+        (
+            (
+                'Error from server (Forbidden): error when creating "STDIN": jobs.batch "torchrun" is forbidden:'
+                " exceeded quota: small, requested: count/jobs.batch=1, used: count/jobs.batch=2, limited:"
+                " count/jobs.batch=2"
+            ),
+            "may not use as much .* describe quota -n handson",
+        ),
+        (
+            (
+                'error: resource mapping not found for name: "mpijob" namespace: "handson" from "STDIN": no matches for'
+                ' kind "MPIJob" in version "kubeflow.org/v2beta1"\nensure CRDs are installed first'
+            ),
+            "does not know this kind of job .* torchrun or mpi",
+        ),
+        (
+            'error: the server doesn\'t have a resource type "mpijob"',
+            "does not know this kind of job .* torchrun or mpi",
+        ),
+        (
+            'Error from server (NotFound): error when creating "STDIN": namespaces "handson" not found',
+            "namespace is not there .* kubernetes apply --site kind",
+        ),
         ("something new", "kubectl failed .something new.: try the same by hand"),
-    ],  # fmt: skip
+    ],
 )
 def test_what_kubectl_refuses_is_told_with_the_next_command(cluster, tmp_path, said, words):
     cluster.write(refuse={"create": said})
     with pytest.raises(KubernetesError, match=words):
-        jobs.submit(Kubectl(SITE), "torchrun", tmp_path / "script.py")
+        cluster_jobs.submit(Kubectl(SITE), "torchrun", tmp_path / "script.py")
 
 
 @pytest.mark.parametrize(
     ("config", "words"),
     [
         (None, "kubectl has no such context .* get-contexts"),
-        ({"contexts": [{"name": "another", "context": {"cluster": "c", "user": "u"}}]}, "kubectl has no such context .* get-contexts"),
-        ({"clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}], "contexts": [{"name": "kind-handson", "context": {"cluster": "c", "user": "u"}}]},
-         "the cluster does not answer .* cluster-info"),
+        (
+            {"contexts": [{"name": "another", "context": {"cluster": "c", "user": "u"}}]},
+            "kubectl has no such context .* get-contexts",
+        ),
+        (
+            {
+                "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+                "contexts": [{"name": "kind-handson", "context": {"cluster": "c", "user": "u"}}],
+            },
+            "the cluster does not answer .* cluster-info",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_a_real_kubectl_says_without_a_cluster_is_understood(tmp_path, monkeypatch, config, words):
     programs.need("kubectl")
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
     if config:
         (tmp_path / "config").write_text(json.dumps({"apiVersion": "v1", "kind": "Config"} | config))
     with pytest.raises(KubernetesError, match=words):
-        jobs.submit(Kubectl(SITE), "mpi")
+        cluster_jobs.submit(Kubectl(SITE), "mpi")
 
 
 def test_without_kubectl_that_is_said(monkeypatch):
@@ -186,37 +262,100 @@ def test_without_kubectl_that_is_said(monkeypatch):
 
 def unscheduled(message):
     """A pod that the scheduler finds no node for, in its words."""
-    return pod("torchrun-0", "Pending", unscheduled=f"0/2 nodes are available: {message} preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.")
+    return pod(
+        "torchrun-0",
+        "Pending",
+        unscheduled=(
+            f"0/2 nodes are available: {message} preemption: 0/2 nodes are available: 2 Preemption is not helpful for"
+            " scheduling."
+        ),
+    )
 
 
 def warning(reason, message, name="torchrun-0"):
     return {"reason": reason, "message": message, "involvedObject": {"name": name}}
 
 
-CREATING = {"reason": "ContainerCreating"}  # all that a pod itself shows while a volume of its is missing; the reason is in an event
+# all that a pod itself shows while a volume of its is missing; the reason is in an event
+CREATING = {"reason": "ContainerCreating"}
 
 
 @pytest.mark.parametrize(
     ("one", "events", "words"),
     [
-        (pod("torchrun-0", "Pending", {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "registry.example/handson:7"'}), [],
-         "torchrun-0: its node cannot pull the image registry.example/handson:7; push it there, or correct `image`"),
-        (pod("torchrun-0", "Pending", {"reason": "ErrImageNeverPull", "message": 'Container image "x" is not present with pull policy of Never'}), [], "cannot pull the image"),
-        (unscheduled("2 Insufficient nvidia.com/gpu."), [], "no node has enough nvidia.com/gpu left, or offers it at all; kubectl describe nodes; .*device plugin.*gpu_resource"),
+        (
+            pod(
+                "torchrun-0",
+                "Pending",
+                {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "registry.example/handson:7"'},
+            ),
+            [],
+            "torchrun-0: its node cannot pull the image registry.example/handson:7; push it there, or correct `image`",
+        ),
+        (
+            pod(
+                "torchrun-0",
+                "Pending",
+                {
+                    "reason": "ErrImageNeverPull",
+                    "message": 'Container image "x" is not present with pull policy of Never',
+                },
+            ),
+            [],
+            "cannot pull the image",
+        ),
+        (
+            unscheduled("2 Insufficient nvidia.com/gpu."),
+            [],
+            (
+                "no node has enough nvidia.com/gpu left, or offers it at all; kubectl describe nodes; .*device"
+                " plugin.*gpu_resource"
+            ),
+        ),
         (unscheduled("2 Insufficient cpu."), [], "no node has enough cpu left; ask for less"),
-        (unscheduled("pod has unbound immediate PersistentVolumeClaims."), [], "the claim `course` has no volume; kubectl describe pvc course -n handson"),
-        (unscheduled('persistentvolumeclaim "course" not found.'), [], "the claim course is missing; python -m handson kubernetes apply --site kind"),
-        (unscheduled("2 node(s) had untolerated taint {nvidia.com/gpu: present}."), [], "no node is open for such pods; look at their taints: kubectl describe nodes"),
-        (pod("torchrun-0", "Pending", CREATING), [warning("FailedMount", 'MountVolume.SetUp failed for volume "keys" : secret "ssh-keys" not found')],
-         "the Secret ssh-keys is missing; python -m handson kubernetes keys --site kind"),
-        (pod("torchrun-0", "Pending", CREATING), [warning("FailedMount", 'MountVolume.SetUp failed for volume "handson-course" : mount failed: exit status 32')],
-         "a volume cannot be mounted; kubectl describe pod torchrun-0 -n handson"),
-        (pod("torchrun-0", "Pending", CREATING), [warning("FailedCreatePodSandBox", "Failed to create pod sandbox: no room")], "torchrun-0: FailedCreatePodSandBox Failed"),
-        (pod("torchrun-0", "Pending", CREATING), [warning("FailedMount", 'secret "ssh-keys" not found', "mpi-0")], "torchrun-0: it is being started"),
+        (
+            unscheduled("pod has unbound immediate PersistentVolumeClaims."),
+            [],
+            "the claim `course` has no volume; kubectl describe pvc course -n handson",
+        ),
+        (
+            unscheduled('persistentvolumeclaim "course" not found.'),
+            [],
+            "the claim course is missing; python -m handson kubernetes apply --site kind",
+        ),
+        (
+            unscheduled("2 node(s) had untolerated taint {nvidia.com/gpu: present}."),
+            [],
+            "no node is open for such pods; look at their taints: kubectl describe nodes",
+        ),
+        (
+            pod("torchrun-0", "Pending", CREATING),
+            [warning("FailedMount", 'MountVolume.SetUp failed for volume "keys" : secret "ssh-keys" not found')],
+            "the Secret ssh-keys is missing; python -m handson kubernetes keys --site kind",
+        ),
+        (
+            pod("torchrun-0", "Pending", CREATING),
+            [
+                warning(
+                    "FailedMount", 'MountVolume.SetUp failed for volume "handson-course" : mount failed: exit status 32'
+                )
+            ],
+            "a volume cannot be mounted; kubectl describe pod torchrun-0 -n handson",
+        ),
+        (
+            pod("torchrun-0", "Pending", CREATING),
+            [warning("FailedCreatePodSandBox", "Failed to create pod sandbox: no room")],
+            "torchrun-0: FailedCreatePodSandBox Failed",
+        ),
+        (
+            pod("torchrun-0", "Pending", CREATING),
+            [warning("FailedMount", 'secret "ssh-keys" not found', "mpi-0")],
+            "torchrun-0: it is being started",
+        ),
         (pod("torchrun-1", "Pending"), [], "torchrun-1: it is being started"),
         (pod("torchrun-1", "Running"), [], "^$"),
     ],
-)  # fmt: skip
+)
 def test_a_pod_that_waits_says_why_and_what_to_do(one, events, words):
     assert re.search(words, state.waiting([one], events, SITE.kubernetes, "kind"))
 
@@ -225,30 +364,73 @@ def test_a_pod_that_waits_says_why_and_what_to_do(one, events, words):
 @pytest.mark.parametrize(
     ("message", "words"),
     [
-        ('Error creating: pods "torchrun-0-x7k2p" is forbidden: exceeded quota: small, requested: requests.cpu=2, used: requests.cpu=3, limited: requests.cpu=4',
-         "the namespace may not use as much; kubectl describe quota -n handson"),
-        ('Error creating: pods "torchrun-0-x7k2p" is forbidden: violates PodSecurity "restricted:latest": seccompProfile (pod or container "train" must set ...)',
-         "the namespace refuses such pods; kubectl get events -n handson"),
+        (
+            (
+                'Error creating: pods "torchrun-0-x7k2p" is forbidden: exceeded quota: small, requested:'
+                " requests.cpu=2, used: requests.cpu=3, limited: requests.cpu=4"
+            ),
+            "the namespace may not use as much; kubectl describe quota -n handson",
+        ),
+        (
+            (
+                'Error creating: pods "torchrun-0-x7k2p" is forbidden: violates PodSecurity "restricted:latest":'
+                ' seccompProfile (pod or container "train" must set ...)'
+            ),
+            "the namespace refuses such pods; kubectl get events -n handson",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_job_whose_pods_are_refused_says_why(cluster, message, words):
-    cluster.write(objects={"job/torchrun": job()}, events=[warning("FailedCreate", 'secret "x" not found', "torchrun2"), warning("FailedCreate", message, "torchrun")])
-    assert jobs.look("kind/torchrun")[0] == state.waiting([], [warning("FailedCreate", message)], SITE.kubernetes, "kind")
-    assert re.search(words, jobs.look("kind/torchrun")[0])
+    cluster.write(
+        objects={"job/torchrun": job()},
+        events=[
+            warning("FailedCreate", 'secret "x" not found', "torchrun2"),
+            warning("FailedCreate", message, "torchrun"),
+        ],
+    )
+    assert cluster_jobs.look("kind/torchrun")[0] == state.waiting(
+        [], [warning("FailedCreate", message)], SITE.kubernetes, "kind"
+    )
+    assert re.search(words, cluster_jobs.look("kind/torchrun")[0])
 
 
 @pytest.mark.parametrize(
     ("one", "words"),
     [
-        (pod("torchrun-1", "Failed", ended={"exitCode": 137, "reason": "OOMKilled"}), "in pod torchrun-1 with status 137; it was out of memory: .* AGAIN$"),
-        (pod("torchrun-1", "Failed", ended={"exitCode": 137, "reason": "Error"}), "with status 137; it was killed: AGAIN$"),
-        (pod("torchrun-1", "Failed", ended={"exitCode": 1, "reason": "Error"}), "with status 1; its log: kubectl logs torchrun-1"),
-        (pod("torchrun-1", "Failed", reason="Evicted", message="The node was low on resource: memory. "), "lost pod torchrun-1: Evicted .The node was low on resource: memory.; AGAIN$"),
-        (pod("torchrun-1", "Failed", conditions=[{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}]),
-         "lost pod torchrun-1: EvictionByEvictionAPI .Eviction API: evicting.; AGAIN$"),
+        (
+            pod("torchrun-1", "Failed", ended={"exitCode": 137, "reason": "OOMKilled"}),
+            "in pod torchrun-1 with status 137; it was out of memory: .* AGAIN$",
+        ),
+        (
+            pod("torchrun-1", "Failed", ended={"exitCode": 137, "reason": "Error"}),
+            "with status 137; it was killed: AGAIN$",
+        ),
+        (
+            pod("torchrun-1", "Failed", ended={"exitCode": 1, "reason": "Error"}),
+            "with status 1; its log: kubectl logs torchrun-1",
+        ),
+        (
+            pod("torchrun-1", "Failed", reason="Evicted", message="The node was low on resource: memory. "),
+            "lost pod torchrun-1: Evicted .The node was low on resource: memory.; AGAIN$",
+        ),
+        (
+            pod(
+                "torchrun-1",
+                "Failed",
+                conditions=[
+                    {
+                        "type": "DisruptionTarget",
+                        "status": "True",
+                        "reason": "EvictionByEvictionAPI",
+                        "message": "Eviction API: evicting",
+                    }
+                ],
+            ),
+            "lost pod torchrun-1: EvictionByEvictionAPI .Eviction API: evicting.; AGAIN$",
+        ),
         (pod("torchrun-1", "Running"), "failed: Job was active longer than specified deadline; AGAIN$"),
     ],
-)  # fmt: skip
+)
 def test_a_job_that_failed_names_the_pod_that_failed_first(one, words):
     later = pod("torchrun-0", "Failed", ended={"exitCode": 1, "reason": "Error", "finishedAt": "2026-01-01T00:00:09Z"})
     if "terminated" in one["status"]["containerStatuses"][0]["state"]:
@@ -260,13 +442,20 @@ def test_a_job_that_failed_names_the_pod_that_failed_first(one, words):
 @pytest.mark.timeout(60)
 @pytest.mark.slow
 def test_follow_shows_the_log_of_a_job_and_how_it_ended(cluster):
-    cluster.write(objects={"job/torchrun": job(Complete="")}, pods=[pod("torchrun-0", "Succeeded")], log="Throughput: 9.0 [images/sec.] (9 / 1)\n")
+    cluster.write(
+        objects={"job/torchrun": job(Complete="")},
+        pods=[pod("torchrun-0", "Succeeded")],
+        log="Throughput: 9.0 [images/sec.] (9 / 1)\n",
+    )
     said = []
     follow("kind/torchrun", say=said.append)
     assert said == ["Throughput: 9.0 [images/sec.] (9 / 1)"]
     typed = CliRunner().invoke(commands.app, ["follow", "torchrun", "--site", "kind"])
     assert typed.exit_code == 0 and typed.output.splitlines() == said
-    cluster.write(objects={"job/torchrun": job(Failed="BackoffLimitExceeded")}, pods=[pod("torchrun-1", "Failed", ended={"exitCode": 137, "reason": "Error"})])
+    cluster.write(
+        objects={"job/torchrun": job(Failed="BackoffLimitExceeded")},
+        pods=[pod("torchrun-1", "Failed", ended={"exitCode": 137, "reason": "Error"})],
+    )
     with pytest.raises(JobFailed, match="job kind/torchrun ended in pod torchrun-1 with status 137; it was killed"):
         follow("kind/torchrun", say=said.append)
     with pytest.raises(JobFailed, match="Kubernetes knows no job kind/mpi, .*kubectl get jobs"):
@@ -277,9 +466,11 @@ def test_follow_shows_the_log_of_a_job_and_how_it_ended(cluster):
 
 
 def test_manifests_that_are_sent_are_those_of_the_overlay(cluster, tmp_path):
-    made = jobs.manifests(SITE, "mpijob", tmp_path / "script.py", ["--epoch=1"], tmp_path)
+    made = cluster_jobs.manifests(SITE, "mpijob", tmp_path / "script.py", ["--epoch=1"], tmp_path)
     [job] = [one for one in made if one["kind"] == "MPIJob"]
     roles = job["spec"]["mpiReplicaSpecs"]
     assert roles["Launcher"]["template"]["spec"]["containers"][0]["args"][-1] == "--epoch=1"
     assert roles["Worker"]["template"]["spec"]["containers"][0]["args"] == ["worker"]
-    assert yaml.safe_dump(jobs.manifests(SITE, "mpijob", tmp_path / "script.py", ["--epoch=1"], tmp_path)) == yaml.safe_dump(made)
+    assert yaml.safe_dump(
+        cluster_jobs.manifests(SITE, "mpijob", tmp_path / "script.py", ["--epoch=1"], tmp_path)
+    ) == yaml.safe_dump(made)

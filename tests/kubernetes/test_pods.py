@@ -8,13 +8,15 @@ import pytest
 from environments import QUICK_START
 
 from handson.cluster import site as sites
-from handson.cluster.kubernetes import jobs, state
+from handson.cluster.kubernetes import cluster_jobs, state
 from handson.files import COURSE
 from handson.training.results import read
 
 pytestmark = pytest.mark.slow
 THROUGHPUT = re.compile(r"^Throughput: [\d.]+ \[images/sec.\] \(1500 / [\d.]+\)$", re.MULTILINE)
-SEEN = 60  # seconds for the rest to end, on a busy machine; usually one or two, since they wait for a connection to close, not for a time to pass
+# seconds for the rest to end, on a busy machine; usually one or two, since they wait for a connection to close, not for
+# a time to pass
+SEEN = 60
 OPTIONS = ("--epoch=1", "--size=32")
 
 
@@ -34,8 +36,8 @@ def started(tmp_path, keys):
     def start(part, track, arguments=(), options=(), **environment):
         script = COURSE / f"solutions/03_multi_node/{track}/train_cifar_multi_node.py"
         (tmp_path / "made").mkdir()
-        made = jobs.manifests(sites.read("kind"), part, script, [*OPTIONS, *options], tmp_path / "made")
-        [job] = [one for one in made if one["kind"].lower() == jobs.KINDS[part]]
+        made = cluster_jobs.manifests(sites.read("kind"), part, script, [*OPTIONS, *options], tmp_path / "made")
+        [job] = [one for one in made if one["kind"].lower() == cluster_jobs.KINDS[part]]
         [sent] = [one for one in made if one["kind"] == "ConfigMap"]
         files = {"script": sent["data"], "keys": {"ssh-privatekey": keys[0], "ssh-publickey": keys[1]}}
         (tmp_path / "claim").mkdir()
@@ -51,7 +53,12 @@ def started(tmp_path, keys):
 @pytest.mark.timeout(1000)
 @pytest.mark.parametrize(
     ("part", "track", "first"),
-    [("torchrun", "pytorch", "torchrun-0"), ("mpi", "chainer", "mpi-0"), ("mpijob", "pytorch", "mpijob-launcher"), ("mpijob", "chainer", "mpijob-launcher")],
+    [
+        ("torchrun", "pytorch", "torchrun-0"),
+        ("mpi", "chainer", "mpi-0"),
+        ("mpijob", "pytorch", "mpijob-launcher"),
+        ("mpijob", "chainer", "mpijob-launcher"),
+    ],
 )
 def test_four_ranks_in_two_pods_train_as_a_job_of_pbs_does(started, tmp_path, keys, part, track, first):
     with started(part, track) as processes:
@@ -61,7 +68,9 @@ def test_four_ranks_in_two_pods_train_as_a_job_of_pbs_does(started, tmp_path, ke
     result = read(path)
     assert (result.workers, result.nodes, result.track, result.images) == (4, 2, track, 1500)
     private = keys[0].splitlines()[2]
-    assert private not in log and not [path for path in (tmp_path / "claim").rglob("*") if path.is_file() and private.encode() in path.read_bytes()]
+    assert private not in log and not [
+        path for path in (tmp_path / "claim").rglob("*") if path.is_file() and private.encode() in path.read_bytes()
+    ]
 
 
 @pytest.mark.timeout(1000)
@@ -73,7 +82,8 @@ def test_four_ranks_in_two_pods_train_as_a_job_of_pbs_does(started, tmp_path, ke
     ],
 )
 def test_a_lost_pod_of_torchrun_ends_the_training_with_a_sentence(started, befall, options, sentence):
-    """A killed pod is noticed by its connections, and a silent one by the steps that do not end. Pods that mpiexec reaches: the next test."""
+    """A killed pod is noticed by its connections, and a silent one by the steps that do not end. Pods that mpiexec
+    reaches: the next test."""
     first, other = "torchrun-0", "torchrun-1"
     with started("torchrun", "pytorch", options=options) as processes:
         for line in processes[first].stdout:
@@ -91,7 +101,8 @@ def test_a_lost_pod_of_torchrun_ends_the_training_with_a_sentence(started, befal
 
 @pytest.mark.timeout(1000)
 @pytest.mark.parametrize(
-    ("befall", "reason"), [(pods.fall_silent, "mpi-1.mpi: .* not responding"), (pods.kill, "mpi-1.mpi: the connection to it broke")]
+    ("befall", "reason"),
+    [(pods.fall_silent, "mpi-1.mpi: .* not responding"), (pods.kill, "mpi-1.mpi: the connection to it broke")],
 )
 def test_a_lost_pod_of_mpiexec_is_named_in_a_sentence(started, befall, reason):
     with started("mpi", "pytorch", ["mpi", "sh", "-c", "hostname; exec sleep 600"], SILENCE="4") as processes:
@@ -101,7 +112,9 @@ def test_a_lost_pod_of_mpiexec_is_named_in_a_sentence(started, befall, reason):
         befall(processes["mpi-1"])
         status, log = pods.ended(processes["mpi-0"], SEEN)
         pods.kill(processes["mpi-1"])
-    assert status == 1 and re.search(rf"^entrypoint: a pod is lost \({reason}\): .*submit the job again$", log, re.MULTILINE), log
+    assert status == 1 and re.search(
+        rf"^entrypoint: a pod is lost \({reason}\): .*submit the job again$", log, re.MULTILINE
+    ), log
 
 
 def _shown(name, status, when):

@@ -1,4 +1,5 @@
-"""The doctor: every rung holds on a sound machine, and each kind of breakage is told at its own rung, with what to do."""
+"""The doctor: every rung holds on a sound machine, and each kind of breakage is told at its own rung, with what to
+do."""
 
 import json
 import os
@@ -56,7 +57,14 @@ def broken(rung, *arguments):
 def test_on_a_sound_machine_every_rung_holds():
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PBS_", "HANDSON_"))}
     environment["PATH"] = f"{BIN}:{os.environ['PATH']}"
-    done = subprocess.run([sys.executable, "-m", "handson", "doctor"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=500)
+    done = subprocess.run(
+        [sys.executable, "-m", "handson", "doctor"],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     marks = [line.split()[0] for line in done.stdout.splitlines()[:-1]]
     assert len(marks) == len(doctor.HERE) and set(marks) <= {"ok", "note"}
@@ -82,7 +90,11 @@ def test_it_stops_at_the_broken_rung_with_status_1(monkeypatch):
         raise doctor.Broken("it is not so", "make it so")
 
     said = []
-    monkeypatch.setattr(doctor, "HERE", (("first", lambda: "fine"), ("second", fails), ("third", lambda: pytest.fail("not to be tried"))))
+    monkeypatch.setattr(
+        doctor,
+        "HERE",
+        (("first", lambda: "fine"), ("second", fails), ("third", lambda: pytest.fail("not to be tried"))),
+    )
     assert doctor.doctor(said.append) == 1
     assert said[0] == "ok      first: fine" and said[1] == "BROKEN  second: it is not so" and "make it so" in said[2]
 
@@ -104,7 +116,9 @@ def test_another_python_first_on_path(stub):
 
 
 def test_packages_that_cannot_be_imported(stub, monkeypatch):
-    monkeypatch.setattr(sys, "executable", str(stub("lonely", "echo \"ModuleNotFoundError: No module named 'torch'\" >&2; exit 1")))
+    monkeypatch.setattr(
+        sys, "executable", str(stub("lonely", "echo \"ModuleNotFoundError: No module named 'torch'\" >&2; exit 1"))
+    )
     what, cure = broken(doctor.packages)
     assert "No module named 'torch'" in what and cure == "make environment"
 
@@ -143,7 +157,11 @@ def test_ranks_that_believe_to_be_alone(stub):
 @pytest.mark.parametrize(
     ("script", "says", "do"),
     [
-        ("echo 'proxy: unable to get host address for laptop' >&2; exit 1", "unable to get host address for laptop", "/etc/hosts"),
+        (
+            "echo 'proxy: unable to get host address for laptop' >&2; exit 1",
+            "unable to get host address for laptop",
+            "/etc/hosts",
+        ),
         ("echo 'something: error 5' >&2; exit 1", "something: error 5", "by hand"),
         ("echo rank 0 2", "does not start two ranks", "by hand"),
     ],
@@ -189,10 +207,17 @@ def test_a_batch_system_that_does_not_answer(stub, monkeypatch):
 
 
 def test_the_summary_says_what_there_is_without_loading_torch():
-    program = "import sys; from handson.cluster.doctor import summary; summary(); sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PBS_", "HANDSON_", "CUDA_"))}
+    program = (
+        "import sys; from handson.cluster.doctor import summary; summary(); sys.exit('torch' in sys.modules or 'numpy'"
+        " in sys.modules)"
+    )
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PBS_", "HANDSON_", "CUDA_"))
+    }
     environment |= {"HANDSON_SITE": "local", "PATH": "/usr/bin:/bin", "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=20)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=20
+    )
     assert done.returncode == 0, done.stderr
     cores, gpus, batch, nodes = done.stdout.splitlines()
     assert cores.split() == ["cores", str(len(os.sched_getaffinity(0)))]
@@ -242,7 +267,11 @@ def test_a_host_that_does_not_answer(agent, monkeypatch):
 def test_an_environment_that_other_nodes_cannot_see(agent):
     agent(f'[ "$1" = n2 ] && {{ echo "sh: 1: {sys.executable}: not found" >&2; exit 127; }}; exec sh -c "$2"')
     what, cure = broken(doctor.environment, HOSTS)
-    assert what.startswith("n2 cannot use this environment") and "not found" in what and "file system that all nodes share" in cure
+    assert (
+        what.startswith("n2 cannot use this environment")
+        and "not found" in what
+        and "file system that all nodes share" in cure
+    )
 
 
 PBSDSH = """({script}) >>job_output 2>&1; status=$?
@@ -254,13 +283,28 @@ def test_a_real_pbsdsh_hands_back_neither_status_nor_output(agent, tmp_path, mon
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(doctor, "DELAY", 0.1)
     agent(PBSDSH.format(script='exec sh -c "$2"'))
-    assert doctor.reach(HOSTS) == "a command runs on each of them" and doctor._on("n2", "echo", "there") == (0, "there\n", "")
+    assert doctor.reach(HOSTS) == "a command runs on each of them" and doctor._on("n2", "echo", "there") == (
+        0,
+        "there\n",
+        "",
+    )
     assert "can be reached from n1, n2" in doctor.ports(HOSTS)
     agent(PBSDSH.format(script='[ "$1" = n2 ] && exit 3; exec sh -c "$2"'))
-    assert broken(doctor.reach, HOSTS)[0].startswith("sh cannot run a command on n2") or "on n2" in broken(doctor.reach, HOSTS)[0]
-    agent(PBSDSH.format(script=f'[ "$1" = n2 ] && set -- "$1" "$(echo "$2" | sed s:{tmp_path}:/nowhere:g)"; exec sh -c "$2"'))
+    assert (
+        broken(doctor.reach, HOSTS)[0].startswith("sh cannot run a command on n2")
+        or "on n2" in broken(doctor.reach, HOSTS)[0]
+    )
+    agent(
+        PBSDSH.format(
+            script=f'[ "$1" = n2 ] && set -- "$1" "$(echo "$2" | sed s:{tmp_path}:/nowhere:g)"; exec sh -c "$2"'
+        )
+    )
     what, cure = broken(doctor.environment, HOSTS)
-    assert what.startswith("n2 cannot use") and f"it left no answer in the folder {tmp_path}" in what and "all nodes share" in cure
+    assert (
+        what.startswith("n2 cannot use")
+        and f"it left no answer in the folder {tmp_path}" in what
+        and "all nodes share" in cure
+    )
     agent(PBSDSH.format(script='echo "$2" | grep -q create_connection && exit 1; exec sh -c "$2"'))
     assert "cannot connect to port" in broken(doctor.ports, HOSTS)[0]
     assert not list(tmp_path.glob(".doctor-*")), "nothing stays behind"

@@ -1,4 +1,5 @@
-"""The ways to other nodes that a site may have: ssh, over a real sshd; and Open MPI's mpiexec, through the launcher's agent."""
+"""The ways to other nodes that a site may have: ssh, over a real sshd; and Open MPI's mpiexec, through the launcher's
+agent."""
 
 import json
 import os
@@ -10,7 +11,7 @@ import real_pbs
 from node_jobs import Jobs
 
 from handson.cluster import doctor, virtual_nodes
-from handson.instructors import tour
+from handson.instructors import training_tour
 from handson.pbs import command
 
 SSHD = "/usr/sbin/sshd"
@@ -21,7 +22,9 @@ pytestmark = pytest.mark.slow
 def need(program):
     """Skip a test whose program is missing; where programs are installed for the tests (.ci/run), it fails."""
     if not program or not os.path.exists(program):
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)("the program of this test is not installed here: see .ci/run")
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(
+            "the program of this test is not installed here: see .ci/run"
+        )
 
 
 # ssh ---------------------------------------------------------------------------------
@@ -54,7 +57,10 @@ def test_where_there_is_no_batch_system_the_other_nodes_are_reached_by_ssh(tmp_p
         os.makedirs("/run/sshd", exist_ok=True)  # sshd wants it of root
     programs = tmp_path / "bin"
     programs.mkdir()
-    options = f"-p 2222 -i {tmp_path}/work/key -o IdentitiesOnly=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
+    options = (
+        f"-p 2222 -i {tmp_path}/work/key -o IdentitiesOnly=yes -o StrictHostKeyChecking=no -o"
+        " UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
+    )
     (programs / "ssh").write_text(f'#!/bin/sh\nexec /usr/bin/ssh -F none {options} "$@"\n')
     (programs / "ssh").chmod(0o755)
     jobs = Jobs(tmp_path, gpus=1, path=[programs])
@@ -95,7 +101,9 @@ def test_the_same_job_script_starts_with_the_mpiexec_of_open_mpi(tmp_path, whose
     finally:
         jobs.close()
     nodes = ["node1", "node1", "node2", "node2"] if virtual_nodes.why_not() is None else [os.uname().nodename] * 4
-    assert [f"Open MPI {rank} of 4 {node} chainer" for rank, node in enumerate(nodes)] == json.loads(out.splitlines()[-1])
+    assert [f"Open MPI {rank} of 4 {node} chainer" for rank, node in enumerate(nodes)] == json.loads(
+        out.splitlines()[-1]
+    )
 
 
 # The tour ------------------------------------------------------------------------------
@@ -125,7 +133,8 @@ if world.rank == 0:
 
 
 def test_the_tour_runs_by_the_sites_own_pbs(tmp_path, monkeypatch):
-    """Jobs are submitted, followed and compared with what a real PBS prints, and ranks reach the other node by its pbsdsh."""
+    """Jobs are submitted, followed and compared with what a real PBS prints, and ranks reach the other node by its
+    pbsdsh."""
     solutions = tmp_path / "solutions"
     (solutions / "07_ranks/pytorch").mkdir(parents=True)
     (solutions / "07_ranks/run_ranks_training.sh").write_text(TRAINING)
@@ -133,11 +142,11 @@ def test_the_tour_runs_by_the_sites_own_pbs(tmp_path, monkeypatch):
     jobs = Jobs(tmp_path, path=[real_pbs.install(tmp_path / "bin")])
     for name, value in jobs.environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(tour, "SOLUTIONS", solutions)
+    monkeypatch.setattr(training_tour, "SOLUTIONS", solutions)
     assert command.batch_system()[0] == "pbs"
     said = []
     try:
-        tour.tour(tmp_path / "the tour", ["pytorch"], "-e 1 -g 0,1", said.append)
+        training_tour.tour(tmp_path / "the tour", ["pytorch"], "-e 1 -g 0,1", said.append)
     finally:
         jobs.close()
     nodes = "node1 node1 node2 node2" if virtual_nodes.why_not() is None else " ".join([os.uname().nodename] * 4)

@@ -1,4 +1,5 @@
-"""The network command: the model it fits, what it measures in a job, and what it says where there is nothing to measure."""
+"""The network command: the model it fits, what it measures in a job, and what it says where there is nothing to
+measure."""
 
 import random
 import re
@@ -9,7 +10,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from handson.cluster import network, virtual_nodes
-from handson.scaling.runs import measured_network
+from handson.scaling.measured_runs import measured_network
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +37,9 @@ def test_a_ring_sends_each_byte_nearly_twice():
     assert [network.all_reduce_volume(ranks) for ranks in (2, 4, 1000)] == pytest.approx([1, 1.5, 1.998])
 
 
-@pytest.mark.parametrize("command", [[sys.executable], ["mpiexec", "-n", "1", sys.executable]], ids=["alone", "mpiexec -n 1"])
+@pytest.mark.parametrize(
+    "command", [[sys.executable], ["mpiexec", "-n", "1", sys.executable]], ids=["alone", "mpiexec -n 1"]
+)
 def test_one_rank_has_no_network_to_measure(jobs, command):
     done = jobs(*command, "-m", "handson", "network")
     assert done.returncode == 2 and done.stdout == ""
@@ -47,7 +50,8 @@ def test_one_rank_has_no_network_to_measure(jobs, command):
 def test_a_job_sees_the_rate_of_its_network(jobs):
     jobs.site.write_text(jobs.site.read_text() + 'network = "50mbit"\n')
     out = jobs.run(
-        'mpiexec -n 2 -hostfile "$PBS_NODEFILE" python -m handson network --largest 1 -o figures/seen.png', select="2:mpiprocs=1"
+        'mpiexec -n 2 -hostfile "$PBS_NODEFILE" python -m handson network --largest 1 -o figures/seen.png',
+        select="2:mpiprocs=1",
     )
     assert "2 ranks on node1 (1), node2 (1); each node's network is limited to 50mbit" in out
     rates = [float(rate) for rate in re.findall(r"beta ([0-9.]+) Mbit/s", out)]
@@ -63,7 +67,7 @@ def test_a_job_sees_the_rate_of_its_network(jobs):
 
 
 def test_ranks_of_one_node_are_told_that_it_is_no_network(jobs):
-    out = jobs.run('mpiexec -n 2 python -m handson network --largest 0.02', select="1:mpiprocs=2")
+    out = jobs.run("mpiexec -n 2 python -m handson network --largest 0.02", select="1:mpiprocs=2")
     assert "2 ranks on node1 (2); on one node they use its memory, not a network" in out
 
 
@@ -75,5 +79,8 @@ def test_ranks_that_take_too_long_end_with_a_sentence():
 
 def test_a_figure_that_cannot_be_written_ends_all_ranks_with_one_sentence(jobs):
     (jobs.folder / "file").touch()
-    out = jobs.run('mpiexec -n 2 python -m handson network --largest 0.001 -o file/figure.png; echo "status $?"', select="1:mpiprocs=2")
+    out = jobs.run(
+        'mpiexec -n 2 python -m handson network --largest 0.001 -o file/figure.png; echo "status $?"',
+        select="1:mpiprocs=2",
+    )
     assert out.count("cannot be written") == 1 and out.splitlines()[-1] == "status 2" and "Traceback" not in out, out

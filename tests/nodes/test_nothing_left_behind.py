@@ -16,10 +16,14 @@ from handson import linux
 from handson.cluster import virtual_nodes
 from handson.training import leftovers
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(virtual_nodes.why_not() is not None, reason=f"{virtual_nodes.why_not()}")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(virtual_nodes.why_not() is not None, reason=f"{virtual_nodes.why_not()}"),
+]
 SOON = 30  # seconds, on a busy machine: the kernel frees namespaces when it finds the time
 
-# A job that holds on to what it can: ranks on both nodes, a daemon on the other node, files in its TMPDIR and in shared memory.
+# A job that holds on to what it can: ranks on both nodes, a daemon on the other node, files in its TMPDIR and in shared
+# memory.
 CLINGING = """
 echo "$TMPDIR" >tmpdir
 echo something | tee "$TMPDIR/file" /dev/shm/handson_test_$PBS_JOBCOOKIE >/dev/null
@@ -56,12 +60,18 @@ def begin(jobs, submit):
         jobs.file(f"up.{rank}")
     jobs.tmpdir = Path(jobs.file("tmpdir").strip())
     processes = jobs.processes()
-    [jobs.unshare] = [pid for pid, words in processes.items() if words.startswith("unshare") and "virtual_nodes" in words]
+    [jobs.unshare] = [
+        pid for pid, words in processes.items() if words.startswith("unshare") and "virtual_nodes" in words
+    ]
     [jobs.holder] = children(jobs.unshare)
-    jobs.first_processes = [pid for pid in children(jobs.holder) if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"sleep\0infinity")]
+    jobs.first_processes = [
+        pid for pid in children(jobs.holder) if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"sleep\0infinity")
+    ]
     jobs.runner = int(Path(f"/proc/{jobs.unshare}/stat").read_text().rpartition(")")[2].split()[1])
     jobs.mpiexec = next(pid for pid, words in processes.items() if "mpiexec -n 4" in words)
-    jobs.namespaces = set().union(*(namespaces(pid) for pid in [jobs.holder, *jobs.first_processes])) - namespaces("self")
+    jobs.namespaces = set().union(*(namespaces(pid) for pid in [jobs.holder, *jobs.first_processes])) - namespaces(
+        "self"
+    )
     jobs.holders = holders(jobs.namespaces)
     assert len(jobs.first_processes) == 2 and len(jobs.namespaces) == 5 + 2 * 2, "5 of the job, and 2 of each node"
 
@@ -76,12 +86,16 @@ def nothing_is_left(jobs):
     assert not {name for name in set(os.listdir("/dev/shm")) - jobs.shared_memory if name.startswith("handson_test")}
 
 
-@pytest.mark.parametrize(("select", "runs"), [("2:ngpus=2:mpiprocs=2", 12), ("1:ngpus=2:mpiprocs=4", 13)], ids=["two nodes", "one node"])
+@pytest.mark.parametrize(
+    ("select", "runs"), [("2:ngpus=2:mpiprocs=2", 12), ("1:ngpus=2:mpiprocs=4", 13)], ids=["two nodes", "one node"]
+)
 def test_when_ranks_were_killed_fifty_times(jobs, select, runs):
     """The shared memory of ranks on the machine's own node goes when the next training starts."""
     rooms, seen = [Path("/dev/shm"), Path(tempfile.gettempdir()), jobs.temporary], set()
     there = {path for room in rooms for path in room.iterdir()}
-    number = jobs.submit(FAILING.replace("RUNS", str(runs)).replace("LIBRARY", f"{sys.prefix}/lib/libmpi.so.12"), select=select)
+    number = jobs.submit(
+        FAILING.replace("RUNS", str(runs)).replace("LIBRARY", f"{sys.prefix}/lib/libmpi.so.12"), select=select
+    )
 
     def ended():
         seen.update(holders(living_namespaces(jobs.processes()) - namespaces("self")))
@@ -91,15 +105,20 @@ def test_when_ranks_were_killed_fifty_times(jobs, select, runs):
         leftovers.remove()
         used = {name for pid in linux.pids_of_user() for name in leftovers._mapped(pid)}
         shared = {path for path in rooms[0].glob("mpich_shm_*") if path.name not in used}
-        others = min(leftovers._starts_of_mpiexec(), default=time.time())  # while another mpiexec runs, its file can't be told from ours
-        return (shared | {path for room in rooms[1:] for path in room.glob("hydra_*") if path.stat().st_mtime < others}) - there
+        # while another mpiexec runs, its file can't be told from ours
+        others = min(leftovers._starts_of_mpiexec(), default=time.time())
+        return (
+            shared | {path for room in rooms[1:] for path in room.glob("hydra_*") if path.stat().st_mtime < others}
+        ) - there
 
     assert wait_until(ended, "the job ends")["Exit_status"] == "0"
     assert jobs.output(number).count("BAD TERMINATION") == runs, jobs.output(number)
     wait_until(lambda: not jobs.processes(), f"no process is left, but: {jobs.processes()}", SOON)
     wait_until(lambda: not left(), "nothing is left in the folders", leftovers.YOUNG + SOON)
     assert bool(seen) == select.startswith("2"), "only several nodes need namespaces"
-    assert not seen & {(pid, linux.start_time(pid)) for pid in linux.every_pid()} and list(jobs.temporary.iterdir()) == []
+    assert (
+        not seen & {(pid, linux.start_time(pid)) for pid in linux.every_pid()} and list(jobs.temporary.iterdir()) == []
+    )
 
 
 def mounts(pid):
@@ -122,7 +141,8 @@ def test_when_it_is_deleted(running):
 
 
 def test_a_deleted_job_that_ends_at_once_is_not_waited_for(jobs):
-    """The script is asked to end, the nodes it runs on are not; and they are no reason to wait for the time it could have taken."""
+    """The script is asked to end, the nodes it runs on are not; and they are no reason to wait for the time it could
+    have taken."""
     jobs.site.write_text(jobs.site.read_text().replace("kill_delay = 1", "kill_delay = 600"))
     number = jobs.submit('trap "exit 7" TERM\ntouch up\nwhile sleep 0.05; do :; done\n')
     jobs.file("up")
@@ -149,13 +169,17 @@ def test_when_a_node_dies_the_job_is_told_which(running, node):
     os.kill(running.first_processes[node], signal.SIGKILL)
     job = running.finish(running.number)
     sentence = f"its virtual node node{node + 1} was killed"
-    assert job["comment"].endswith(f" and failed; {sentence}") and f"=>> PBS: job killed: {sentence}\n" in running.output(running.number)
+    assert job["comment"].endswith(
+        f" and failed; {sentence}"
+    ) and f"=>> PBS: job killed: {sentence}\n" in running.output(running.number)
     nothing_is_left(running)
 
 
 def test_when_mpiexec_is_killed_its_ranks_end_and_the_job_goes_on(running):
     os.kill(running.mpiexec, signal.SIGKILL)
-    wait_until(lambda: not [words for words in running.processes().values() if "up.$PMI_RANK" in words], "the ranks end", SOON)
+    wait_until(
+        lambda: not [words for words in running.processes().values() if "up.$PMI_RANK" in words], "the ranks end", SOON
+    )
     (running.folder / "end").touch()
     assert running.finish(running.number)["Exit_status"] == "0"
     nothing_is_left(running)
@@ -176,7 +200,14 @@ def test_when_the_terminal_it_was_submitted_from_is_closed_it_goes_on(jobs):
 
     def submit():
         words = "qsub -j oe -N job -l select=2:ngpus=2:mpiprocs=2 -l place=scatter job.sh; sleep 1000"
-        terminal = subprocess.Popen(["bash", "-c", words], cwd=jobs.folder, env=jobs.environment, start_new_session=True, stdout=subprocess.PIPE, text=True)
+        terminal = subprocess.Popen(
+            ["bash", "-c", words],
+            cwd=jobs.folder,
+            env=jobs.environment,
+            start_new_session=True,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         number = terminal.stdout.readline().split(".")[0]
         for rank in range(4):
             jobs.file(f"up.{rank}")

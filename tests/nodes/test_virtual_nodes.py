@@ -118,7 +118,12 @@ def ranks_of(job, how):
 @needs_namespaces
 def test_the_script_runs_on_the_first_node_and_pbsdsh_on_all(job):
     assert (job / "first_node").read_text() == "node1\n"
-    assert [(job / f"task.{number}").read_text() for number in (2, 3, 4, 5)] == ["node1\n", "node1\n", "node2\n", "node2\n"]
+    assert [(job / f"task.{number}").read_text() for number in (2, 3, 4, 5)] == [
+        "node1\n",
+        "node1\n",
+        "node2\n",
+        "node2\n",
+    ]
 
 
 @needs_namespaces
@@ -138,7 +143,8 @@ def test_nodes_have_host_names_and_addresses_of_their_own(job, how):
 @needs_namespaces
 @pytest.mark.parametrize("how", RANKS)
 def test_an_all_reduce_goes_through_the_network_at_its_rate(job, how):
-    """The ranks of two nodes have to send BYTES from node to node, whichever way they take; memory would carry them in a millisecond."""
+    """The ranks of two nodes have to send BYTES from node to node, whichever way they take; memory would carry them in
+    a millisecond."""
     shortest = BYTES * 8 / RATE
     for rank in ranks_of(job, how):
         assert rank["bytes"] > 0.95 * BYTES, "eth0 has counted them"
@@ -154,7 +160,9 @@ def test_the_rate_is_that_of_the_request(job):
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core")
 def test_two_workers_on_two_nodes_use_two_cores(jobs):
     program = "import os; os.write(1, b'%d\\n' % sorted(os.sched_getaffinity(0))[0])"
-    out = jobs.run(f'mpiexec -n 2 -hostfile "$PBS_NODEFILE" python -c "{program}"', select="2:ngpus=1:mpiprocs=1:ompthreads=1")
+    out = jobs.run(
+        f'mpiexec -n 2 -hostfile "$PBS_NODEFILE" python -c "{program}"', select="2:ngpus=1:mpiprocs=1:ompthreads=1"
+    )
     assert len(set(out.split())) == 2
 
 
@@ -175,7 +183,10 @@ def test_what_is_no_rate_is_refused_at_once(jobs):
         assert done.returncode != 0 and "network" in done.stderr.lower() and "Traceback" not in done.stderr
     jobs.site.write_text(jobs.site.read_text() + 'network = "0mbit"\n')
     done = jobs("qsub", "-l", "select=2", "--", "true")
-    assert done.returncode == 2 and "the rate of a network is none, or a number with mbit or gbit such as 100mbit, not '0mbit'" in done.stderr
+    assert (
+        done.returncode == 2
+        and "the rate of a network is none, or a number with mbit or gbit such as 100mbit, not '0mbit'" in done.stderr
+    )
 
 
 @needs_namespaces
@@ -215,7 +226,12 @@ def bring_up(tmp_path):
 
 
 def on_node(holder, node, *command):
-    return subprocess.run(virtual_nodes.inside(holder.inside, "/", *virtual_nodes.on(node["pid"], *command)), capture_output=True, text=True, timeout=20).stdout
+    return subprocess.run(
+        virtual_nodes.inside(holder.inside, "/", *virtual_nodes.on(node["pid"], *command)),
+        capture_output=True,
+        text=True,
+        timeout=20,
+    ).stdout
 
 
 @needs_namespaces
@@ -234,7 +250,9 @@ def test_nodes_know_each_other_by_name_whatever_the_machine_calls_them(bring_up)
 
 
 def test_the_machines_own_names_stay_but_do_not_hide_the_nodes():
-    lines = virtual_nodes.hosts_file({"node1": "10.78.0.1"}, "127.0.1.1 here\n192.168.0.7 node1 node1.lab # old\n").splitlines()
+    lines = virtual_nodes.hosts_file(
+        {"node1": "10.78.0.1"}, "127.0.1.1 here\n192.168.0.7 node1 node1.lab # old\n"
+    ).splitlines()
     assert "127.0.1.1 here" in lines and "10.78.0.1 node1" in lines
     assert not [line for line in lines if "192.168.0.7" in line]
 
@@ -251,9 +269,16 @@ def test_why_nodes_ended_is_read_in_a_program_with_more_than_1024_open_files():
 
 
 def test_a_runner_that_is_killed_while_its_nodes_come_up_leaves_none(tmp_path):
-    program = "import sys, pathlib; from handson.cluster import virtual_nodes as v; v.start({'node1': {}, 'node2': {}}, 'none', pathlib.Path(sys.argv[1]))"
+    program = (
+        "import sys, pathlib; from handson.cluster import virtual_nodes as v; v.start({'node1': {}, 'node2': {}},"
+        " 'none', pathlib.Path(sys.argv[1]))"
+    )
     for delay in (0, 0.02, 0.04, 0.08, 0.12):
-        runner = subprocess.Popen([sys.executable, "-c", program + "; print('up', flush=True); input()", tmp_path], stdin=subprocess.PIPE, cwd=ROOT)
+        runner = subprocess.Popen(
+            [sys.executable, "-c", program + "; print('up', flush=True); input()", tmp_path],
+            stdin=subprocess.PIPE,
+            cwd=ROOT,
+        )
         wait_until(lambda: children(runner.pid) or runner.poll() is not None, "it has begun")
         time.sleep(delay)  # the moment matters, and there is no condition for it
         runner.kill()
@@ -309,7 +334,9 @@ def test_without_namespaces_a_job_says_why_and_its_ranks_are_the_same(tmp_path):
     (jobs.folder / "ranks.py").write_text(PLAIN)
     sentence, host, *ranks = jobs.run(REFUSED).splitlines()
     jobs.close()
-    assert sentence.startswith("handson: virtual nodes need ") and sentence.endswith("; the nodes of this job are groups of plain processes")
+    assert sentence.startswith("handson: virtual nodes need ") and sentence.endswith(
+        "; the nodes of this job are groups of plain processes"
+    )
     assert "sysctl" in sentence or "Operation not permitted" in sentence
     assert host == os.uname().nodename
     assert ranks == ["0 0 node1 2", "1 1 node1 2", "2 0 node2 2", "3 1 node2 2"]
@@ -318,19 +345,29 @@ def test_without_namespaces_a_job_says_why_and_its_ranks_are_the_same(tmp_path):
 @needs_namespaces
 def test_a_kernel_that_refuses_namespaces_is_told_from_its_setting():
     """Really refused: in a user namespace that may have none below it, by a process without the right to do without."""
-    code = "import sys; sys.path.append(sys.argv[1]); from handson.cluster import virtual_nodes; print(virtual_nodes.why_not())"
-    shell = f"echo 0 >/proc/sys/user/max_user_namespaces; exec setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin {sys.executable} -c '{code}' {ROOT}"
+    code = (
+        "import sys; sys.path.append(sys.argv[1]); from handson.cluster import virtual_nodes;"
+        " print(virtual_nodes.why_not())"
+    )
+    shell = (
+        "echo 0 >/proc/sys/user/max_user_namespaces; exec setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin"
+        f" {sys.executable} -c '{code}' {ROOT}"
+    )
     done = subprocess.run(["unshare", "--map-root-user", "sh", "-c", shell], capture_output=True, text=True, timeout=20)
     assert "user namespaces" in done.stdout and "`sysctl user.max_user_namespaces=10000`" in done.stdout, done
 
 
 def test_missing_tools_are_named_with_their_package(monkeypatch):
     which = shutil.which
-    monkeypatch.setattr(virtual_nodes.shutil, "which", lambda name, path=None: None if name == "tc" else which(name, path=path))
+    monkeypatch.setattr(
+        virtual_nodes.shutil, "which", lambda name, path=None: None if name == "tc" else which(name, path=path)
+    )
     assert virtual_nodes.why_not() == "virtual nodes need tc, which this machine lacks: install iproute2"
 
 
-@pytest.mark.parametrize(("program", "why"), [("exit 0", "without a word"), ("echo no bridges here >&2; exit 1", "no bridges here")])
+@pytest.mark.parametrize(
+    ("program", "why"), [("exit 0", "without a word"), ("echo no bridges here >&2; exit 1", "no bridges here")]
+)
 def test_a_holder_that_fails_is_an_error_with_its_words(tmp_path, monkeypatch, program, why):
     (tmp_path / "unshare").write_text(f"#!/bin/sh\n{program}\n")
     (tmp_path / "unshare").chmod(0o755)

@@ -11,7 +11,10 @@ def bin_directory(tmp_path_factory):
     """Entry points as pip writes them."""
     folder = tmp_path_factory.mktemp("bin")
     for name in COMMANDS:
-        program = f"#!{sys.executable}\nimport sys\nsys.path.append({str(ROOT)!r})\nfrom handson.pbs.{name} import main\nsys.exit(main())\n"
+        program = (
+            f"#!{sys.executable}\nimport sys\nsys.path.append({str(ROOT)!r})\nfrom handson.pbs.{name} import"
+            " main\nsys.exit(main())\n"
+        )
         (folder / name).write_text(program)
         (folder / name).chmod(0o755)
     return folder

@@ -52,7 +52,13 @@ class PBS:
     def __call__(self, *command, stdin="", **environment):
         """Run a command; returns what subprocess.run returns, as text."""
         return subprocess.run(
-            command, input=stdin, capture_output=True, text=True, cwd=self.directory, env=self.environment | environment, timeout=PATIENCE
+            command,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            cwd=self.directory,
+            env=self.environment | environment,
+            timeout=PATIENCE,
         )
 
     def script(self, text, name="a.sh"):
@@ -62,7 +68,9 @@ class PBS:
     def submit(self, *arguments, **environment):
         """qsub; returns the id without the server's name."""
         done = self("qsub", *arguments, **environment)
-        assert done.returncode == 0 and re.fullmatch("(hint: this job will wait for ever, .*\n)?", done.stderr), done.stderr
+        assert done.returncode == 0 and re.fullmatch("(hint: this job will wait for ever, .*\n)?", done.stderr), (
+            done.stderr
+        )
         match = re.fullmatch(rf"(\d+(\[\])?)\.{SERVER}\n", done.stdout)
         assert match, done.stdout
         return match[1]
@@ -71,12 +79,16 @@ class PBS:
         """``qstat -xf`` of one job as a dict."""
         done = self("qstat", "-xf", job_id)
         assert done.returncode == 0, done.stderr
-        return dict(line.strip().split(" = ", 1) for line in done.stdout.replace("\n\t", "").splitlines() if " = " in line)
+        return dict(
+            line.strip().split(" = ", 1) for line in done.stdout.replace("\n\t", "").splitlines() if " = " in line
+        )
 
     def state(self, job_id):
         """The job's state, read from the database itself: looking must not be what keeps the queue going."""
         try:
-            with contextlib.closing(sqlite3.connect(f"file:{self.home}/jobs.sqlite?mode=ro", uri=True, timeout=PATIENCE)) as db:
+            with contextlib.closing(
+                sqlite3.connect(f"file:{self.home}/jobs.sqlite?mode=ro", uri=True, timeout=PATIENCE)
+            ) as db:
                 row = db.execute("SELECT state FROM jobs WHERE id = ?", [job_id]).fetchone()
         except sqlite3.OperationalError:
             return None  # not there yet
@@ -103,7 +115,9 @@ class PBS:
     def login_path(self):
         """The PATH that the user's login shell sets."""
         shell = pwd.getpwuid(os.geteuid()).pw_shell
-        return subprocess.check_output([shell, "-l", "-c", "echo $PATH"], env={"HOME": str(self.user_home)}, text=True, timeout=PATIENCE).strip()
+        return subprocess.check_output(
+            [shell, "-l", "-c", "echo $PATH"], env={"HOME": str(self.user_home)}, text=True, timeout=PATIENCE
+        ).strip()
 
     def scheduler_lives(self):
         if not (self.home / "scheduler.lock").exists():
@@ -130,7 +144,10 @@ class PBS:
 
     def process(self, text):
         """The pid of the one process whose command line contains `text`."""
-        return wait_until(lambda: next((pid for pid, command in self.processes().items() if text in command), None), f"a process with {text}")
+        return wait_until(
+            lambda: next((pid for pid, command in self.processes().items() if text in command), None),
+            f"a process with {text}",
+        )
 
     def close(self):
         """Delete everything, and see that nothing is left running."""

@@ -13,9 +13,10 @@ import pytest
 from pbs_harness import PATIENCE, ROOT, SERVER
 from waiting import wait_until
 
-from handson.pbs import ending, runner, scheduler, store
+from handson.pbs import delivery, runner, scheduler, store
 
-# A job with all that is hard to kill: a daemon in a session of its own, one that was forked twice, one that ignores TERM.
+# A job with all that is hard to kill: a daemon in a session of its own, one that was forked twice, one that ignores
+# TERM.
 TREE = """
 setsid sleep 1001 &
 (setsid sh -c 'sleep 1002 & exit' &)
@@ -41,7 +42,9 @@ def number(pbs):
 
 
 def left_over(pbs):
-    return subprocess.run(["pgrep", "-u", str(os.getuid()), "-fa", rf"^sleep {number(pbs)}[0-9]$"], capture_output=True, text=True).stdout
+    return subprocess.run(
+        ["pgrep", "-u", str(os.getuid()), "-fa", rf"^sleep {number(pbs)}[0-9]$"], capture_output=True, text=True
+    ).stdout
 
 
 def kill(pid):
@@ -74,13 +77,18 @@ def test_while_others_have_the_cores_a_job_may_run_ten_times_its_walltime(busy_u
     monkeypatch.setattr(runner.linux, "stat", lambda process: [b"S"])
     monkeypatch.setattr(runner, "_members", lambda job: [shell.pid] if shell.poll() is None else [])
     monkeypatch.setattr(runner, "_kill_delay", lambda: 0)
-    monkeypatch.setattr(runner.processes, "reap", lambda ended: ended.update({shell.pid: 9} if shell.poll() is not None else {}))
+    monkeypatch.setattr(
+        runner.processes, "reap", lambda ended: ended.update({shell.pid: 9} if shell.poll() is not None else {})
+    )
     monkeypatch.setattr(runner.ending, "spool_files", lambda job: [(tmp_path / "stderr", "", "")])
     job = {"id": "1", "stime": 1000, "asked": {"walltime": 2, "listing": {}}}
     assert runner.watch(job, shell.pid, clock, None)["exit_status"] == -29
     said = (tmp_path / "stderr").read_text().splitlines()
     assert said[-1] == f"=>> PBS: job killed: walltime {max(3, ended)} exceeded limit 2"
-    assert said[:-1] == [f"=>> PBS: walltime 2 is over; the job goes on, as {100 * os.cpu_count()} processes of others want the cores of this machine"] * (busy_until > 0)
+    assert said[:-1] == [
+        f"=>> PBS: walltime 2 is over; the job goes on, as {100 * os.cpu_count()} processes of others want the cores of"
+        " this machine"
+    ] * (busy_until > 0)
 
 
 def test_deleting_ends_the_whole_tree(pbs):
@@ -97,7 +105,14 @@ def test_the_end_of_the_script_ends_what_it_left_behind(pbs):
 
 
 def test_jobs_go_on_when_the_scheduler_is_killed(pbs):
-    job_id = begin(pbs, "-l", "select=2:ngpus=2", "-l", "place=scatter", text='touch "$HOME/begun.$PBS_JOBID"; until [ -e go ]; do sleep 0.05; done\n')
+    job_id = begin(
+        pbs,
+        "-l",
+        "select=2:ngpus=2",
+        "-l",
+        "place=scatter",
+        text='touch "$HOME/begun.$PBS_JOBID"; until [ -e go ]; do sleep 0.05; done\n',
+    )
     waiting = pbs.submit("a.sh")
     kill(pbs.process("handson.pbs.scheduler"))
     wait_until(lambda: not pbs.scheduler_lives(), "the scheduler is dead")
@@ -108,9 +123,16 @@ def test_jobs_go_on_when_the_scheduler_is_killed(pbs):
 
 def test_what_a_job_submits_outlives_that_job(pbs):
     """Even when the job's qsub is what starts the scheduler, which then is a descendant of the job."""
-    pbs.script("touch inner; until [ -e outer.ended ]; do sleep 0.05; done; grep Cpus_allowed_list /proc/$PPID/status\n", "inner.sh")
-    text = 'touch "$HOME/begun.$PBS_JOBID"; until [ -e go ]; do sleep 0.05; done\ncd "$PBS_O_WORKDIR"; PATH="$PBS_O_PATH"; qsub -j oe inner.sh\n'
-    text += "for i in $(seq 100); do [ -e ~/inner ] && break; sleep 0.05; done\n"  # both run now, if there are two cores
+    pbs.script(
+        "touch inner; until [ -e outer.ended ]; do sleep 0.05; done; grep Cpus_allowed_list /proc/$PPID/status\n",
+        "inner.sh",
+    )
+    text = (
+        'touch "$HOME/begun.$PBS_JOBID"; until [ -e go ]; do sleep 0.05; done\ncd "$PBS_O_WORKDIR"; PATH="$PBS_O_PATH";'
+        " qsub -j oe inner.sh\n"
+    )
+    # both run now, if there are two cores
+    text += "for i in $(seq 100); do [ -e ~/inner ] && break; sleep 0.05; done\n"
     job_id = begin(pbs, "-l", "select=1:ngpus=1", text=text)
     kill(pbs.process("handson.pbs.scheduler"))
     wait_until(lambda: not pbs.scheduler_lives(), "the scheduler is dead")
@@ -120,7 +142,9 @@ def test_what_a_job_submits_outlives_that_job(pbs):
     wait_until(lambda: pbs.state("1") == "F", "the inner job has ended")
     assert pbs.full("1")["Exit_status"] == "0"
     ours = Path("/proc/self/status").read_text()
-    assert (pbs.directory / "inner.sh.o1").read_text().strip() in ours, "the new scheduler is not pinned to the cores of the job"
+    assert (pbs.directory / "inner.sh.o1").read_text().strip() in ours, (
+        "the new scheduler is not pinned to the cores of the job"
+    )
 
 
 def test_a_command_starts_the_scheduler_again(pbs):
@@ -156,7 +180,8 @@ def test_qsub_killed_before_the_job_is_stored_leaves_nothing(pbs):
 
 @pytest.mark.parametrize("also_the_scheduler", [False, True], ids=["runner", "runner and scheduler"])
 def test_a_job_whose_runner_is_killed_fails_with_the_reason(pbs, also_the_scheduler):
-    text = TREE if not also_the_scheduler else TREE.replace("env -i ", "")  # with both gone, only what carries the job's name is found
+    # with both gone, only what carries the job's name is found
+    text = TREE if not also_the_scheduler else TREE.replace("env -i ", "")
     job_id = begin(pbs, text=text)
     waiting = pbs.submit("-l", "select=2:ngpus=2", pbs.script("echo next\n", "next.sh"))
     if also_the_scheduler:
@@ -165,7 +190,9 @@ def test_a_job_whose_runner_is_killed_fails_with_the_reason(pbs, also_the_schedu
     if also_the_scheduler:
         pbs("qstat")
     job = pbs.finish(job_id)
-    assert job["comment"].endswith(" and failed; the process that ran it was killed, and so was what was left of the job")
+    assert job["comment"].endswith(
+        " and failed; the process that ran it was killed, and so was what was left of the job"
+    )
     assert job["Exit_status"] == "-2"
     assert not left_over(pbs)
     assert (pbs.directory / "a.sh.o0").exists(), "its output so far is delivered"
@@ -193,7 +220,7 @@ def test_that_a_job_has_started_is_stored_before_its_script_begins(pbs, monkeypa
         runner.start(job, directory)
     last = seen[-1]  # the login shell, which says the PATH, comes before
     assert last["started"] and Path(last["tmpdir"]).is_dir()
-    ending.remove_files(last)
+    delivery.remove_files(last)
     pbs("qdel", "-W", "force", job_id)
 
 
@@ -210,7 +237,9 @@ def test_an_end_that_was_found_out_but_not_recorded_is_recorded_later(pbs):
     kill(pbs.process("handson.pbs.scheduler"))
     with database_locked(pbs):  # so that the runner cannot record it
         kill(shell)
-        wait_until(lambda: b"exit_status" in (pbs.home / "jobs" / job_id / "outcome").read_bytes(), "the runner knows the end")
+        wait_until(
+            lambda: b"exit_status" in (pbs.home / "jobs" / job_id / "outcome").read_bytes(), "the runner knows the end"
+        )
         kill(runner)
     pbs("qstat")
     assert pbs.finish(job_id)["Exit_status"] == "137"
@@ -264,8 +293,15 @@ def test_a_job_that_brings_the_machine_down_again_and_again_is_held(pbs):
 
 def test_two_people_submitting_at_once_lose_no_job(pbs):
     loop = "for i in 1 2 3 4 5 6 7 8 9 10; do qsub -- /bin/true || exit 1; done"
-    both = [subprocess.Popen(["bash", "-c", loop], cwd=pbs.directory, env=pbs.environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    printed = sorted(int(line.split(".")[0]) for process in both for line in process.communicate(timeout=PATIENCE)[0].split())
+    both = [
+        subprocess.Popen(
+            ["bash", "-c", loop], cwd=pbs.directory, env=pbs.environment, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
+    printed = sorted(
+        int(line.split(".")[0]) for process in both for line in process.communicate(timeout=PATIENCE)[0].split()
+    )
     assert printed == list(range(20))
     wait_until(lambda: all(pbs.state(str(seq)) == "F" for seq in range(20)), "all 20 jobs have run")
     assert all("and finished" in line for line in pbs("qstat", "-xs").stdout.splitlines() if line.startswith("   J"))
@@ -278,7 +314,12 @@ def test_two_people_submitting_at_once_lose_no_job(pbs):
 def small_disk(pbs):
     """The state directory on a disk of 1 MB; where this may not be mounted, one that can't take files beyond 200 kB."""
     pbs.home.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=0700", "none", pbs.home], capture_output=True).returncode == 0
+    mounted = (
+        subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=1m,mode=0700", "none", pbs.home], capture_output=True
+        ).returncode
+        == 0
+    )
     yield mounted
     if mounted:
         pbs.close()
@@ -299,10 +340,15 @@ def test_on_a_full_disk_qsub_refuses_and_stores_nothing(pbs, small_disk):
         fill(pbs)
         done = pbs("qsub", "-h", "a.sh")
     else:
-        limited = f"import os, resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (150_000,) * 2); os.execvp('qsub', ['qsub', '-h', 'a.sh'])"
+        limited = (
+            "import os, resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (150_000,) * 2); os.execvp('qsub',"
+            " ['qsub', '-h', 'a.sh'])"
+        )
         done = pbs(sys.executable, "-c", limited)
     assert (done.stdout, done.returncode) == ("", 1)
-    assert re.fullmatch(rf"qsub: the job database in {pbs.home} cannot be used \(.*disk.*full\): nothing was changed\n", done.stderr)
+    assert re.fullmatch(
+        rf"qsub: the job database in {pbs.home} cannot be used \(.*disk.*full\): nothing was changed\n", done.stderr
+    )
     with contextlib.suppress(FileNotFoundError):
         (pbs.home / "filler").unlink()
     assert pbs.submit("-h", "a.sh") == "1"
@@ -324,11 +370,14 @@ def test_a_job_that_ends_on_a_full_disk_is_recorded(pbs, small_disk):
 def test_the_end_of_a_job_is_noted_even_if_there_is_no_room_for_it(pbs, small_disk):
     job_id = begin(pbs, text='touch "$HOME/begun.$PBS_JOBID"; until [ -e go ]; do sleep 0.05; done; exit 9\n')
     kill(pbs.process("handson.pbs.scheduler"))
-    with database_locked(pbs):  # what sets aside the room in a database is SQLite's affair; here it takes nothing at all
+    # what sets aside the room in a database is SQLite's affair; here it takes nothing at all
+    with database_locked(pbs):
         if small_disk:
             fill(pbs)
         (pbs.user_home / "go").touch()
-        wait_until(lambda: b"exit_status" in (pbs.home / "jobs" / job_id / "outcome").read_bytes(), "the runner notes the end")
+        wait_until(
+            lambda: b"exit_status" in (pbs.home / "jobs" / job_id / "outcome").read_bytes(), "the runner notes the end"
+        )
         kill(pbs.process("handson.pbs.runner"))
         with contextlib.suppress(FileNotFoundError):
             (pbs.home / "filler").unlink()
@@ -348,7 +397,9 @@ def database_locked(pbs):
 def test_output_that_does_not_fit_where_it_belongs_is_kept_and_the_comment_says_so(pbs, tmp_path):
     target = tmp_path / "full"
     target.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", target], capture_output=True).returncode == 0
+    mounted = (
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", target], capture_output=True).returncode == 0
+    )
     where = target if mounted else Path("/proc")  # another file system that takes no files
     try:
         pbs.finish(pbs.submit("-j", "oe", "-o", f"{where}/out", pbs.script("head -c 300000 /dev/zero\n")))
@@ -356,7 +407,10 @@ def test_output_that_does_not_fit_where_it_belongs_is_kept_and_the_comment_says_
         if mounted:
             left = os.listdir(target)
             subprocess.run(["umount", target], check=True)
-    assert re.search(rf" and finished; its output could not be written to {where}/out \(.*\) and is kept in ", pbs.full("0")["comment"])
+    assert re.search(
+        rf" and finished; its output could not be written to {where}/out \(.*\) and is kept in ",
+        pbs.full("0")["comment"],
+    )
     assert (pbs.home / "undelivered" / f"0.{SERVER}.OU").stat().st_size == 300_000
     if mounted:
         assert left == [], "nothing half-written is left"
@@ -371,7 +425,9 @@ def test_a_damaged_database_is_put_aside_and_what_can_be_read_goes_on(pbs):
     size = (pbs.home / "jobs.sqlite").stat().st_size
     (pbs.home / "jobs.sqlite").write_bytes(b"no database any more" * (size // 20))
     told = r"qstat: the job database was damaged and is kept as (\S+); 1 of its jobs could be read and go on: .*\n"
-    match = wait_until(lambda: re.fullmatch(told, pbs("qstat").stderr), "it is told, also when the scheduler has seen it first")
+    match = wait_until(
+        lambda: re.fullmatch(told, pbs("qstat").stderr), "it is told, also when the scheduler has seen it first"
+    )
     assert Path(match[1]).read_bytes().startswith(b"no database any more")
     assert pbs.full(job_id)["job_state"] == "R", "the job that runs is known from its own directory"
     assert pbs.submit("-h", "a.sh") == "2", "no number is given twice"
@@ -414,6 +470,7 @@ def test_a_state_directory_of_somebody_else_is_refused(pbs):
 def test_a_state_directory_that_cannot_be_made_is_named(pbs):
     (pbs.directory / "file").touch()
     done = pbs("qsub", pbs.script("echo\n"), HANDSON_PBS_HOME=f"{pbs.directory}/file/state")
-    assert done.stderr.startswith(f"qsub: {pbs.directory}/file/state cannot hold the jobs (Not a directory): ") and done.returncode == 1
-
-
+    assert (
+        done.stderr.startswith(f"qsub: {pbs.directory}/file/state cannot hold the jobs (Not a directory): ")
+        and done.returncode == 1
+    )

@@ -1,6 +1,7 @@
 """What the embedded commands answer, row by row as a real PBS did: OpenPBS 23.06.06 on two hosts, asked on 2026-11-22.
 
-No process is started: the commands run here, and `started` marks jobs as running. A line ``hint: ...`` is ours and comes last.
+No process is started: the commands run here, and `started` marks jobs as running. A line ``hint: ...`` is ours and
+comes last.
 """
 
 import io
@@ -14,10 +15,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from handson.pbs import command, machine, options, qdel, qsub, scheduler, store
+from handson.pbs import command, command_options, machine, qdel, qsub, scheduler, store
 
 SERVER = "pbshead"
-MODULES = {"qmove": "not_here", "qrerun": "not_here", "qmgr": "not_here"}
+MODULES = {"qmove": "unsupported", "qrerun": "unsupported", "qmgr": "unsupported"}
 SITE = """
 queue = ["workq", "lecture"]
 group = "gt00"
@@ -55,7 +56,11 @@ def ask(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(command, "step_aside", lambda name: None)
     monkeypatch.setattr(machine, "server_name", lambda: SERVER)
     monkeypatch.setattr(scheduler, "ensure", lambda: None)
-    monkeypatch.setattr(qsub.pwd, "getpwuid", lambda uid: SimpleNamespace(pw_name="student", pw_dir="/home/student", pw_shell="/bin/bash"))
+    monkeypatch.setattr(
+        qsub.pwd,
+        "getpwuid",
+        lambda uid: SimpleNamespace(pw_name="student", pw_dir="/home/student", pw_shell="/bin/bash"),
+    )
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     for name, text in SCRIPTS.items():
@@ -91,7 +96,7 @@ def ended(name, **changes):
         store.put(db, job | {"state": "F", "obittime": 1795307970, "exit_status": 0} | changes)
 
 
-USAGE = {name: f"{text}\n" for name, text in {"qsub": options.USAGE, "qdel": qdel.USAGE}.items()}
+USAGE = {name: f"{text}\n" for name, text in {"qsub": command_options.USAGE, "qdel": qdel.USAGE}.items()}
 
 
 def same(answer, expected, status):
@@ -104,11 +109,33 @@ def same(answer, expected, status):
 # qsub: what is refused --------------------------------------------------------------
 
 WITH_USAGE = [
-    "-N 'has space' a.sh", "-N '' a.sh", "-N a/b a.sh", "-N 'ä' a.sh", "-j xx a.sh", "-j o a.sh", "-J 5-1 a.sh", "-J 0-4:0 a.sh", "-J x a.sh",
-    "-J 1 a.sh", "-p 2000 a.sh", "-p abc a.sh", "-r maybe a.sh", "-a 99 a.sh", "-m q a.sh", "-k xx a.sh", "-c zz a.sh", "-S nothing a.sh",
-    "-R x a.sh", "-W depend=foo:1 a.sh", "-W depend=afterok a.sh", "-W depend=afterok: a.sh", "-W depend=afterok:abc a.sh", "-W block a.sh",
-    "-W group_list= a.sh", "-W stagein=x a.sh",
-]  # fmt: skip
+    "-N 'has space' a.sh",
+    "-N '' a.sh",
+    "-N a/b a.sh",
+    "-N 'ä' a.sh",
+    "-j xx a.sh",
+    "-j o a.sh",
+    "-J 5-1 a.sh",
+    "-J 0-4:0 a.sh",
+    "-J x a.sh",
+    "-J 1 a.sh",
+    "-p 2000 a.sh",
+    "-p abc a.sh",
+    "-r maybe a.sh",
+    "-a 99 a.sh",
+    "-m q a.sh",
+    "-k xx a.sh",
+    "-c zz a.sh",
+    "-S nothing a.sh",
+    "-R x a.sh",
+    "-W depend=foo:1 a.sh",
+    "-W depend=afterok a.sh",
+    "-W depend=afterok: a.sh",
+    "-W depend=afterok:abc a.sh",
+    "-W block a.sh",
+    "-W group_list= a.sh",
+    "-W stagein=x a.sh",
+]
 VALUE = "Illegal attribute or resource value"
 NOT_WITH = '"-lresource=" cannot be used with "select" or "place", resource is:'
 REFUSED = [
@@ -132,18 +159,24 @@ REFUSED = [
     ("-u root a.sh", "Bad UID for job execution", 175),
     ("-l ncpus=2 -l select=1 a.sh", f"{NOT_WITH} ncpus", 5),
     ("-l walltime=10 -l select=1,mem=100mb a.sh", f"{NOT_WITH} mem", 5),
-    ("-l select=1:ncpus=1:ncpus=2 a.sh", "duplicated resource within a section of a select specification, resource is: ncpus", 12),
+    (
+        "-l select=1:ncpus=1:ncpus=2 a.sh",
+        "duplicated resource within a section of a select specification, resource is: ncpus",
+        12,
+    ),
     ("-l select=2:foo=1 a.sh", "Unknown resource: foo", 187),
     ("-l foo=1 a.sh", "Unknown resource Resource_List.foo", 187),
     ("-l select=0 a.sh", VALUE, 166),
     ("-l select=2:mpiprocs=two a.sh", f"{VALUE} select.mpiprocs", 166),
     ("-l select=1:ncpus=-1 a.sh", f"{VALUE} select.ncpus", 166),
     ("-l select=1:mem=1xb a.sh", f"{VALUE} select.mem", 166),
-    *((f"-l {text} a.sh", f"{VALUE} Resource_List.select", 166)
-      for text in ("select", "select=", "select=1+", "select=1:ncpus=", "'select=1: ncpus=1'", "select=1::ncpus=1")),
+    *(
+        (f"-l {text} a.sh", f"{VALUE} Resource_List.select", 166)
+        for text in ("select", "select=", "select=1+", "select=1:ncpus=", "'select=1: ncpus=1'", "select=1::ncpus=1")
+    ),
     *((f"-l {text} a.sh", f"{VALUE} Resource_List.place", 166) for text in ("place=foo", "place=pack:scatter")),
     *((f"-l walltime={text} a.sh", f"{VALUE} Resource_List.walltime", 166) for text in ("abc", "1:2:3:4", "-5", "1h")),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("words", "says", "status"), REFUSED)
@@ -158,7 +191,13 @@ def test_a_wrong_value_of_an_option_is_refused_with_the_usage(ask, words):
 
 
 @pytest.mark.parametrize(
-    ("words", "says"), [("-Z a.sh", "qsub: invalid option -- 'Z'\n"), ("-l", "qsub: option requires an argument -- 'l'\n"), ("a.sh extra", ""), ("--", "")]
+    ("words", "says"),
+    [
+        ("-Z a.sh", "qsub: invalid option -- 'Z'\n"),
+        ("-l", "qsub: option requires an argument -- 'l'\n"),
+        ("a.sh extra", ""),
+        ("--", ""),
+    ],
 )
 def test_a_wrong_command_line_is_answered_with_the_usage(ask, words, says):
     assert same(ask(f"qsub {words}"), says + USAGE["qsub"], 2)
@@ -173,21 +212,61 @@ def test_a_script_that_may_not_be_read(ask, monkeypatch):
 
 
 def test_a_queue_of_a_server_that_cannot_be_found(ask):
-    assert same(ask("qsub -q lecture@nosuch a.sh"), "Unknown Host.\nqsub: cannot connect to server pbshead (errno=15008)\n", 160)
+    assert same(
+        ask("qsub -q lecture@nosuch a.sh"), "Unknown Host.\nqsub: cannot connect to server pbshead (errno=15008)\n", 160
+    )
 
 
 # qsub: what is accepted ---------------------------------------------------------------
 
 ACCEPTED = [
-    "a.sh", "-j oe a.sh", "-joe a.sh", "-l walltime=00:00:00 a.sh", "-l select=3:ngpus=2 -l place=scatter a.sh", "-l select=1:ncpus=64 a.sh",
-    "-N 1abc a.sh", "-N averyveryverylongjobnameindeedmorethan15 a.sh", "-W depend=afterok:999999 a.sh", "-l nodes=2:ppn=2 a.sh",
-    "-o /nosuchdir/x a.sh", "-v A=1,B=2 a.sh", "-V a.sh", "-a 2512312359 a.sh", "-h a.sh", "-a 202001010000 a.sh", "-S /no/such a.sh",
-    "-l select=2:ncpus=1:mpiprocs=2,walltime=00:01:00 a.sh", "-- /bin/echo hello", "-- nosuchprogram", "-l select=1+1 a.sh",
-    "-l select=2:ngpus=2:mpiprocs=2:ompthreads=1 a.sh", "-W umask=999 a.sh", "-l walltime= a.sh", "-l select=1 -l place=scatter:excl a.sh",
-    "-l ngpus=1 a.sh", "-l select=1,select=2 a.sh", "-q '' a.sh", "-q @pbshead a.sh", "-A acc a.sh", "-o out.txt -j oe a.sh",
-    "-W group_list=gt00 a.sh", """-v 'A="x,y",B=2' a.sh""", """-v "A='x,y',B=2" a.sh""", "-v 'A=x y' a.sh", "-v 1A=3 a.sh", "-v '' a.sh",
-    "-C '#XX' gap.sh", "late.sh", "empty.sh", "''", "-", "", "-N fromstdin -", "-f a.sh", "-e e.txt -o o.txt a.sh",
-]  # fmt: skip
+    "a.sh",
+    "-j oe a.sh",
+    "-joe a.sh",
+    "-l walltime=00:00:00 a.sh",
+    "-l select=3:ngpus=2 -l place=scatter a.sh",
+    "-l select=1:ncpus=64 a.sh",
+    "-N 1abc a.sh",
+    "-N averyveryverylongjobnameindeedmorethan15 a.sh",
+    "-W depend=afterok:999999 a.sh",
+    "-l nodes=2:ppn=2 a.sh",
+    "-o /nosuchdir/x a.sh",
+    "-v A=1,B=2 a.sh",
+    "-V a.sh",
+    "-a 2512312359 a.sh",
+    "-h a.sh",
+    "-a 202001010000 a.sh",
+    "-S /no/such a.sh",
+    "-l select=2:ncpus=1:mpiprocs=2,walltime=00:01:00 a.sh",
+    "-- /bin/echo hello",
+    "-- nosuchprogram",
+    "-l select=1+1 a.sh",
+    "-l select=2:ngpus=2:mpiprocs=2:ompthreads=1 a.sh",
+    "-W umask=999 a.sh",
+    "-l walltime= a.sh",
+    "-l select=1 -l place=scatter:excl a.sh",
+    "-l ngpus=1 a.sh",
+    "-l select=1,select=2 a.sh",
+    "-q '' a.sh",
+    "-q @pbshead a.sh",
+    "-A acc a.sh",
+    "-o out.txt -j oe a.sh",
+    "-W group_list=gt00 a.sh",
+    """-v 'A="x,y",B=2' a.sh""",
+    """-v "A='x,y',B=2" a.sh""",
+    "-v 'A=x y' a.sh",
+    "-v 1A=3 a.sh",
+    "-v '' a.sh",
+    "-C '#XX' gap.sh",
+    "late.sh",
+    "empty.sh",
+    "''",
+    "-",
+    "",
+    "-N fromstdin -",
+    "-f a.sh",
+    "-e e.txt -o o.txt a.sh",
+]
 
 
 @pytest.mark.parametrize("words", ACCEPTED)
@@ -212,8 +291,14 @@ def test_our_own_notes_go_to_stderr(ask):
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
-        ("-v 'OPTIONS=-g 0,1' a.sh", """a comma separates variables; if it belongs to a value, quote that: -v "OPTIONS='-g 0,1'\""""),
-        ("-v OPTIONS=--epoch 2 a.sh", "these would be several scripts: 2, a.sh; quote a value that has spaces, as in -v \"OPTIONS=--epoch 2\""),
+        (
+            "-v 'OPTIONS=-g 0,1' a.sh",
+            """a comma separates variables; if it belongs to a value, quote that: -v "OPTIONS='-g 0,1'\"""",
+        ),
+        (
+            "-v OPTIONS=--epoch 2 a.sh",
+            'these would be several scripts: 2, a.sh; quote a value that has spaces, as in -v "OPTIONS=--epoch 2"',
+        ),
         ("-v TRAKC a.sh", "'TRAKC' is not a variable of this shell; give it a value: -v NAME=value"),
         ("-l gpu_memory=300 a.sh", "a number with kb, mb, gb or tb, as in -l gpu_memory=300mb, or unlimited"),
         ("-l network=fast a.sh", "a number with mbit or gbit, as in -l network=100mbit, or none"),
@@ -233,15 +318,19 @@ def test_the_hint_about_a_comma_is_a_command_that_works(ask):
 
 def test_a_script_of_another_folder_is_found_for_the_student(ask):
     _, err, _ = ask("qsub run_single_gpu_training.sh")
-    assert re.search(rf"^hint: this folder is {re.escape(os.getcwd())}; the script is in .*/exercises/01_single_gpu$", err, re.MULTILINE)
+    assert re.search(
+        rf"^hint: this folder is {re.escape(os.getcwd())}; the script is in .*/exercises/01_single_gpu$",
+        err,
+        re.MULTILINE,
+    )
 
 
 def test_a_job_that_no_node_can_ever_run_is_announced_as_such(ask):
     out, err, status = ask("qsub -l select=2:ncpus=36 a.sh")
     assert (out, status) == (f"0.{SERVER}\n", 0)
-    assert err == (
-        "hint: this job will wait for ever, as it asks for more than there is"
-        " (Insufficient amount of resource: ncpus (R: 72 A: 8 T: 8)): 2 nodes with ncpus=4 and ngpus=2 each; `qdel 0` deletes it\n"
+    assert (
+        err == "hint: this job will wait for ever, as it asks for more than there is (Insufficient amount of resource:"
+        " ncpus (R: 72 A: 8 T: 8)): 2 nodes with ncpus=4 and ngpus=2 each; `qdel 0` deletes it\n"
     )
 
 
@@ -250,7 +339,10 @@ def test_a_forgotten_track_is_noticed(ask, tmp_path):
         (tmp_path / "work" / track).mkdir()
         (tmp_path / "work" / track / "train.py").write_text(text)
     (tmp_path / "work/train.sh").write_text('python "${TRACK:-pytorch}/train.py"\n')
-    note = "hint: this job runs pytorch/train.py, which still has gaps; for the other track, submit it with -v TRACK=chainer\n"
+    note = (
+        "hint: this job runs pytorch/train.py, which still has gaps; for the other track, submit it with -v"
+        " TRACK=chainer\n"
+    )
     assert ask("qsub train.sh") == (f"0.{SERVER}\n", note, 0)
     assert ask("qsub -v TRACK=chainer train.sh") == (f"1.{SERVER}\n", "", 0)
 
@@ -259,7 +351,10 @@ def test_a_site_has_a_longest_walltime(ask, tmp_path):
     (tmp_path / "site.toml").write_text('walltime = "00:10:00"\n' + SITE)
     _, err, status = ask("qsub -l walltime=00:10:01 a.sh")
     assert status == 188
-    assert err == "qsub: Job violates queue and/or server resource limits\nhint: this queue's longest walltime is 00:10:00\n"
+    assert (
+        err
+        == "qsub: Job violates queue and/or server resource limits\nhint: this queue's longest walltime is 00:10:00\n"
+    )
     assert ask("qsub a.sh")[2] == 0
     assert "    Resource_List.walltime = 00:10:00\n" in ask("qstat -f 0")[0], "a job that asks for none gets it"
     assert "    resources_max.walltime = 00:10:00\n" in ask("qstat -Qf lecture")[0]
@@ -288,12 +383,21 @@ LINE = "0.pbshead       student  lecture  run1         1390   1   1    --    -- 
 RUNNING = [
     ("qstat 0", PLAIN + "0.pbshead         run1             student           00:00:00 R lecture         \n"),
     ("qstat -t 0", PLAIN + "0.pbshead         run1             student           00:00:00 R lecture         \n"),
-    ("qstat -p 0", PLAIN.replace("Time Use", " % done ") + "0.pbshead         run1             student                --  R lecture         \n"),
+    (
+        "qstat -p 0",
+        PLAIN.replace("Time Use", " % done ")
+        + "0.pbshead         run1             student                --  R lecture         \n",
+    ),
     *((f"qstat {flags}", f"{ALL}{LINE}\n") for flags in ("-a 0", "-H 0", "-r", "-u student", "-G 0")),
     ("qstat -n 0", f"{ALL}{LINE}\n   node1/0\n"),
     ("qstat -n1 0", f"{ALL}{LINE} node1/0\n"),
     ("qstat -s 0", f"{ALL}{LINE}\n   Job run at Sun Nov 22 at 00:39 on (node1:ngpus=2:ncpus=1)\n"),
-    ("qstat -wa 0", WIDE + "0.pbshead                      student         lecture         run1                1390    1     1    --    --  R 00:00\n"),
+    (
+        "qstat -wa 0",
+        WIDE
+        + "0.pbshead                      student         lecture         run1                1390    1     1    --   "
+        " --  R 00:00\n",
+    ),
     ("qstat -i", ""),
     ("qstat -u nosuchuser", ""),
 ]
@@ -330,7 +434,13 @@ def test_qstat_names_what_it_does_not_know_behind_what_it_shows(running):
 
 
 def test_qstat_f_breaks_lines_at_80_columns_behind_commas_where_there_are_some(running, monkeypatch):
-    names = {"PATH": "/opt/pbs/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/home/student", "LOGNAME": "student", "SHELL": "/bin/bash"}
+    names = {
+        "PATH": "/opt/pbs/bin:/usr/bin:/bin",
+        "LANG": "C.UTF-8",
+        "HOME": "/home/student",
+        "LOGNAME": "student",
+        "SHELL": "/bin/bash",
+    }
     for name, value in names.items():
         monkeypatch.setenv(name, value)
     running("qsub -l select=100:ncpus=1 a.sh")
@@ -393,13 +503,19 @@ def test_jobs_that_ended(ask):
     ask("qsub a.sh")
     ended("0")
     assert ask("qdel 0") == ("", "qdel: Job has finished 0.pbshead\n", 35)
-    assert ask("qstat 0") == ("", "qstat: 0.pbshead Job has finished, use -x or -H to obtain historical job information\n", 35)
+    assert ask("qstat 0") == (
+        "",
+        "qstat: 0.pbshead Job has finished, use -x or -H to obtain historical job information\n",
+        35,
+    )
     assert ask("qstat -x 0")[0].endswith(" F workq           \n")
 
 
 def test_names_that_are_too_long_for_the_table_are_cut(ask):
     ask("qsub -h -N averyveryverylongname a.sh")
-    assert ask("qstat")[0] == PLAIN + "0.pbshead         averyveryverylo* student                  0 H workq           \n"
+    assert (
+        ask("qstat")[0] == PLAIN + "0.pbshead         averyveryverylo* student                  0 H workq           \n"
+    )
 
 
 QUEUES = """\
@@ -450,9 +566,16 @@ node2           free                 0     0      0    24gb/24gb     4/4     0/0
 
 @pytest.mark.parametrize(
     ("line", "answer"),
-    [("qstat -Q", QUEUES), ("qstat -q", LIMITS), ("qstat -B", SERVERS), ("qstat -Qf lecture", FULL_QUEUE), ("pbsnodes -aS", NODES),
-     ("pbsnodes -aSj", NODES_JOBS), ("pbsnodes -l", "")],
-)  # fmt: skip
+    [
+        ("qstat -Q", QUEUES),
+        ("qstat -q", LIMITS),
+        ("qstat -B", SERVERS),
+        ("qstat -Qf lecture", FULL_QUEUE),
+        ("pbsnodes -aS", NODES),
+        ("pbsnodes -aSj", NODES_JOBS),
+        ("pbsnodes -l", ""),
+    ],
+)
 def test_queues_server_and_nodes(ask, line, answer):
     assert ask(line) == (answer, "", 0)
 
@@ -472,7 +595,9 @@ def test_every_course_folder_has_a_queue_of_its_own(ask, tmp_path, monkeypatch):
     for folder, number in (("one/handson", 0), ("one/handson", 1), ("other/handson", 0)):
         monkeypatch.setattr(store, "COURSE", tmp_path / folder)
         assert ask("qsub -h a.sh") == (f"{number}.{SERVER}\n", "", 0)
-    assert [line[:6] for line in ask("qstat")[0].splitlines()[2:]] == ["0.pbsh"], "the other folder's jobs are not in sight"
+    assert [line[:6] for line in ask("qstat")[0].splitlines()[2:]] == ["0.pbsh"], (
+        "the other folder's jobs are not in sight"
+    )
 
 
 def test_a_site_is_seen_as_soon_as_it_is_chosen_and_stays_that_of_unfinished_jobs(ask, tmp_path, monkeypatch):
@@ -508,14 +633,22 @@ def test_commands_on_jobs_name_those_that_there_are_none_of(ask, name):
     assert ask(f"{name} 7 8") == ("", f"{name}: Unknown Job Id 7.pbshead\n{name}: Unknown Job Id 8.pbshead\n", 153)
     out, err, status = ask(name)
     assert (out, status) == ("", 2) and err.startswith(f"usage: {name} ")
-    assert ask("qstat -x")[0] == "" and not (store.home(create=False) / "jobs.sqlite").exists(), "looking creates nothing"
+    assert ask("qstat -x")[0] == "" and not (store.home(create=False) / "jobs.sqlite").exists(), (
+        "looking creates nothing"
+    )
 
 
 def test_a_waiting_job_can_be_changed(ask):
     ask("qsub -h -N before -l select=1:ncpus=1,walltime=10 a.sh")
     assert ask("qalter -N after -l walltime=20 -j oe -W umask=022 0") == ("", "", 0)
     listed = ask("qstat -f 0")[0]
-    for line in ("Job_Name = after", "Join_Path = oe", "Resource_List.walltime = 00:00:20", "Resource_List.select = 1:ncpus=1", "umask = 022"):
+    for line in (
+        "Job_Name = after",
+        "Join_Path = oe",
+        "Resource_List.walltime = 00:00:20",
+        "Resource_List.select = 1:ncpus=1",
+        "umask = 022",
+    ):
         assert f"    {line}\n" in listed
     assert ask("qalter -l select=0 0") == ("", f"qalter: {VALUE}\n", 166)
     assert ask("qalter -h n 0") == ("", "", 0)
@@ -535,9 +668,22 @@ def test_a_signal_needs_a_running_job_and_a_name(running):
 
 @pytest.mark.parametrize(
     ("conditions", "chosen"),
-    [("", "012"), ("-N two", "1"), ("-s H", "2"), ("-s QR", "01"), ("-u nobody", ""), ("-u student", "012"), ("-l ncpus.gt.1", "1"),
-     ("-l walltime.ge.60", "0"), ("-q lecture", "1"), ("-p .gt.0", "2"), ("-h u", "2"), ("-x -s F", "3"), ("-t c.gt.202001010000", "012")],
-)  # fmt: skip
+    [
+        ("", "012"),
+        ("-N two", "1"),
+        ("-s H", "2"),
+        ("-s QR", "01"),
+        ("-u nobody", ""),
+        ("-u student", "012"),
+        ("-l ncpus.gt.1", "1"),
+        ("-l walltime.ge.60", "0"),
+        ("-q lecture", "1"),
+        ("-p .gt.0", "2"),
+        ("-h u", "2"),
+        ("-x -s F", "3"),
+        ("-t c.gt.202001010000", "012"),
+    ],
+)
 def test_qselect_prints_the_jobs_that_meet_all_conditions(ask, conditions, chosen):
     ask("qsub -l walltime=00:01:00 a.sh")
     ask("qsub -N two -q lecture -l select=2:ncpus=1 a.sh")
@@ -554,7 +700,11 @@ def test_commands_that_are_not_there_say_what_the_real_ones_do(ask, name):
 
 
 def test_every_command_tells_the_release_that_it_answers_like(ask):
-    assert ask("qstat --version") == ask("qalter --version") == (f"pbs_version = embedded PBS of the hands-on course, in the manner of {command.RELEASE}\n", "", 0)
+    assert (
+        ask("qstat --version")
+        == ask("qalter --version")
+        == (f"pbs_version = embedded PBS of the hands-on course, in the manner of {command.RELEASE}\n", "", 0)
+    )
 
 
 # Dependencies: better on purpose ------------------------------------------------------
@@ -567,4 +717,6 @@ def test_a_job_that_depends_on_a_failed_one_ends_instead_of_waiting(ask):
     ask("qsub -W depend=afterok:0 a.sh")
     started()
     out, _, _ = ask("qstat -xf 1")
-    assert "    job_state = F\n" in out and "Job deleted as result of dependency on job 0.pbshead" in out.replace("\n\t", "")
+    assert "    job_state = F\n" in out and "Job deleted as result of dependency on job 0.pbshead" in out.replace(
+        "\n\t", ""
+    )

@@ -22,12 +22,16 @@ def begun(pbs, job_id):
 
 
 def test_variables_reach_the_job(pbs):
-    output, _ = pbs.run('echo "$A,$B,$C,$TRACK"', "-v", 'A=1,B="x,y",C', "-v", 'TRACK=chainer,A=1,B="x,y",C', C="from outside")
+    output, _ = pbs.run(
+        'echo "$A,$B,$C,$TRACK"', "-v", 'A=1,B="x,y",C', "-v", 'TRACK=chainer,A=1,B="x,y",C', C="from outside"
+    )
     assert output == "1,x,y,from outside,chainer\n"
 
 
 def test_V_brings_the_whole_environment(pbs):
-    output, _ = pbs.run('echo "$SECRET $CUDA_VISIBLE_DEVICES"; echo "$PATH"', "-V", SECRET="a\nb", CUDA_VISIBLE_DEVICES="3")
+    output, _ = pbs.run(
+        'echo "$SECRET $CUDA_VISIBLE_DEVICES"; echo "$PATH"', "-V", SECRET="a\nb", CUDA_VISIBLE_DEVICES="3"
+    )
     assert output == f"a\nb 3\n{pbs.environment['PATH']}\n"
 
 
@@ -53,7 +57,9 @@ def test_a_missing_interpreter_is_named_in_the_output(pbs):
 def test_a_job_with_a_missing_home_fails_with_the_reason(pbs):
     job = pbs.finish(pbs.submit(pbs.script("echo\n"), HOME=str(pbs.directory / "nowhere")))
     assert job["Exit_status"] == "-1"
-    assert job["comment"].endswith(f" and failed; it could not be started: {pbs.directory}/nowhere No such file or directory")
+    assert job["comment"].endswith(
+        f" and failed; it could not be started: {pbs.directory}/nowhere No such file or directory"
+    )
 
 
 def test_the_exit_status_is_the_scripts(pbs):
@@ -93,7 +99,10 @@ def test_k_keeps_the_output_at_home_and_R_removes_it_after_success(pbs):
 def test_output_that_cannot_be_delivered_is_kept_and_the_comment_says_where(pbs):
     pbs.finish(pbs.submit("-j", "oe", "-o", "nowhere/out", pbs.script("echo out\n")))
     kept = pbs.home / "undelivered" / f"0.{SERVER}.OU"
-    reason = f"its output could not be written to {pbs.directory}/nowhere/out (No such file or directory) and is kept in {kept}"
+    reason = (
+        f"its output could not be written to {pbs.directory}/nowhere/out (No such file or directory) and is kept in"
+        f" {kept}"
+    )
     assert pbs.full("0")["comment"].endswith(f" and finished; {reason}")
     assert kept.read_text() == "out\n"
 
@@ -114,7 +123,13 @@ def test_files_that_a_job_writes_are_private_unless_umask_says_otherwise(pbs):
 
 
 def test_k_oed_writes_the_output_where_it_belongs_while_the_job_runs(pbs):
-    job_id = pbs.submit("-k", "oed", "-j", "oe", pbs.script("echo live\ntouch $HOME/begun.$PBS_JOBID\nuntil [ -e $HOME/end ]; do sleep 0.05; done\n"))
+    job_id = pbs.submit(
+        "-k",
+        "oed",
+        "-j",
+        "oe",
+        pbs.script("echo live\ntouch $HOME/begun.$PBS_JOBID\nuntil [ -e $HOME/end ]; do sleep 0.05; done\n"),
+    )
     begun(pbs, job_id)
     output = Path(pbs.full(job_id)["Output_Path"].partition(":")[2])
     assert output == pbs.directory / "a.sh.o0" and output.read_text() == "live\n"
@@ -152,7 +167,9 @@ def test_block_waits_and_gives_the_exit_status(pbs):
 
 def test_block_on_a_job_that_is_deleted_before_it_runs(pbs):
     pbs.script("echo\n")
-    waiting = subprocess.Popen(["qsub", "-h", "-W", "block=true", "a.sh"], cwd=pbs.directory, env=pbs.environment, stdout=subprocess.PIPE)
+    waiting = subprocess.Popen(
+        ["qsub", "-h", "-W", "block=true", "a.sh"], cwd=pbs.directory, env=pbs.environment, stdout=subprocess.PIPE
+    )
     wait_until(lambda: pbs.state("0"), "the job is there")
     assert waiting.poll() is None
     pbs("qdel", "0")
@@ -161,13 +178,26 @@ def test_block_on_a_job_that_is_deleted_before_it_runs(pbs):
 
 
 def test_an_array_runs_its_sub_jobs(pbs):
-    pbs.submit("-J", "1-5:2", "-j", "oe", "-o", "out.^array_index^", "-N", "many", pbs.script("echo $PBS_ARRAY_INDEX $PBS_JOBID $PBS_ARRAY_ID\n"))
+    pbs.submit(
+        "-J",
+        "1-5:2",
+        "-j",
+        "oe",
+        "-o",
+        "out.^array_index^",
+        "-N",
+        "many",
+        pbs.script("echo $PBS_ARRAY_INDEX $PBS_JOBID $PBS_ARRAY_ID\n"),
+    )
     array = pbs.finish("0[]")
     for index in (1, 3, 5):
         assert (pbs.directory / f"out.{index}").read_text() == f"{index} 0[{index}].{SERVER} 0[].{SERVER}\n"
     assert (array["array_indices_submitted"], array["Exit_status"]) == ("1-5:2", "0")
     listed = pbs("qstat", "-xt").stdout
-    assert [line.split()[0] for line in listed.splitlines()[2:]] == [f"0[].{SERVER}", *(f"0[{i}].{SERVER}" for i in (1, 3, 5))]
+    assert [line.split()[0] for line in listed.splitlines()[2:]] == [
+        f"0[].{SERVER}",
+        *(f"0[{i}].{SERVER}" for i in (1, 3, 5)),
+    ]
 
 
 def test_the_output_of_sub_jobs_is_numbered(pbs):
@@ -234,7 +264,9 @@ def test_force_does_not_wait_for_a_job_that_ignores_term(pbs):
 
 def test_a_job_may_clean_up_when_it_is_deleted(pbs):
     pbs.site.write_text(pbs.site.read_text().replace("0.3", "30"))
-    job_id = pbs.submit("-j", "oe", pbs.script("trap 'echo saved; exit 3' TERM\ntouch $HOME/begun.$PBS_JOBID\nsleep 100 & wait\n"))
+    job_id = pbs.submit(
+        "-j", "oe", pbs.script("trap 'echo saved; exit 3' TERM\ntouch $HOME/begun.$PBS_JOBID\nsleep 100 & wait\n")
+    )
     begun(pbs, job_id)
     pbs("qdel", job_id)
     assert pbs.finish(job_id)["Exit_status"] == "3"
@@ -266,16 +298,31 @@ captured=$(pbsdsh -n 0 -- echo to the output of the job); echo "captured: $captu
         *("node2", "pbsdsh: task 0x00000000 exit status 4", "0"),
         *("pbsdsh: task 0x00000002 exit status 1", "pbsdsh: task 0x00000003 exit status 1", "0"),
         *("copy 2", "copy 3", "copy 4"),
-        *("pbsdsh: spawned task 0x00000000 on logical node 0 event 2", "pbsdsh: spawned task 0x00000001 on logical node 0 event 3"),
-        *("pbsdsh: waiting on 2 spawned and 0 obits", "pbsdsh: waiting on 1 spawned and 1 obits", "pbsdsh: waiting on 0 spawned and 2 obits"),
-        *("pbsdsh: task 0x00000000 exit status 0", "pbsdsh: waiting on 0 spawned and 1 obits", "pbsdsh: task 0x00000001 exit status 0"),
+        *(
+            "pbsdsh: spawned task 0x00000000 on logical node 0 event 2",
+            "pbsdsh: spawned task 0x00000001 on logical node 0 event 3",
+        ),
+        *(
+            "pbsdsh: waiting on 2 spawned and 0 obits",
+            "pbsdsh: waiting on 1 spawned and 1 obits",
+            "pbsdsh: waiting on 0 spawned and 2 obits",
+        ),
+        *(
+            "pbsdsh: task 0x00000000 exit status 0",
+            "pbsdsh: waiting on 0 spawned and 1 obits",
+            "pbsdsh: task 0x00000001 exit status 0",
+        ),
         *("pbsdsh: host node9 is not one of the job's: node1 node2", "1"),
         *("to the output of the job", "captured: "),
     ]
 
 
 def test_a_signal_reaches_a_running_job(pbs):
-    job_id = pbs.submit("-j", "oe", pbs.script("trap 'echo got it; exit 0' USR1\ntouch $HOME/begun.$PBS_JOBID\nwhile :; do sleep 0.05; done\n"))
+    job_id = pbs.submit(
+        "-j",
+        "oe",
+        pbs.script("trap 'echo got it; exit 0' USR1\ntouch $HOME/begun.$PBS_JOBID\nwhile :; do sleep 0.05; done\n"),
+    )
     begun(pbs, job_id)
     assert pbs("qsig", "-s", "USR1", job_id).returncode == 0
     pbs.finish(job_id)
@@ -313,7 +360,11 @@ def test_z_prints_no_id(pbs):
         (["."], "qsub: script not a file\n", 1),
         (["bad name.sh"], "qsub: cannot form a valid job name from the script name\n", 1),
         (["-J", "0-10000", "a.sh"], "qsub: Array job exceeds server or queue size limit\n", 3),
-        (["-I"], "qsub: -I: an interactive job is not possible here; submit a script, or run the command in a terminal\n", 1),
+        (
+            ["-I"],
+            "qsub: -I: an interactive job is not possible here; submit a script, or run the command in a terminal\n",
+            1,
+        ),
     ],
 )
 def test_what_else_is_refused(pbs, arguments, sentence, status):
@@ -344,7 +395,9 @@ def test_another_site_is_not_mixed_into_the_queue(pbs):
     assert done.returncode == 2 and done.stderr.startswith(f"qsub: jobs of the site {pbs.site} are unfinished: ")
     pbs("qdel", "0")
     assert pbs("qsub", "-h", "-q", "small", "a.sh", HANDSON_SITE=str(other)).stdout == f"1.{SERVER}\n"
-    assert pbs("qsub", "-h", "a.sh", HANDSON_SITE="").stdout == f"2.{SERVER}\n", "without HANDSON_SITE it is the one in force"
+    assert pbs("qsub", "-h", "a.sh", HANDSON_SITE="").stdout == f"2.{SERVER}\n", (
+        "without HANDSON_SITE it is the one in force"
+    )
     assert pbs.full("2")["queue"] == "big"
 
 
@@ -380,7 +433,7 @@ def test_qstat_chooses_and_shows_in_many_ways(pbs):
 
     assert listed() == listed("-u", user) == listed("lecture") == listed(f"@{SERVER}") == [first, second]
     assert (listed("-r"), listed("-i"), listed("-u", "nobody"), listed(second)) == ([first], [second], [], [second])
-    assert f"\n   node1/0+node2/0\n" in pbs("qstat", "-n").stdout
+    assert "\n   node1/0+node2/0\n" in pbs("qstat", "-n").stdout
     assert pbs("qstat", "-Q").stdout.splitlines()[2].split()[:8] == ["lecture", "0", "2", "yes", "yes", "1", "1", "0"]
     assert pbs("qstat", "nosuch").returncode == 170
     jobs = json.loads(pbs("qstat", "-f", "-F", "json").stdout)["Jobs"]
@@ -389,7 +442,11 @@ def test_qstat_chooses_and_shows_in_many_ways(pbs):
     name, _, *numbers = table[3].split()
     assert [name, *numbers] == ["node1", "1", "1", "0", "8gb/8gb", "1/2", "0/0", "0/2", first]
     node = pbs("pbsnodes", "node2").stdout
-    assert node.startswith("node2\n     Mom = ") and f"     jobs = {first}.{SERVER}/0\n" in node and "     resources_assigned.ngpus = 2\n" in node
+    assert (
+        node.startswith("node2\n     Mom = ")
+        and f"     jobs = {first}.{SERVER}/0\n" in node
+        and "     resources_assigned.ngpus = 2\n" in node
+    )
     assert pbs("pbsnodes", "node9").returncode == 1
     pbs("qdel", first, second)
 
@@ -409,7 +466,10 @@ def test_the_state_directory_is_private(pbs):
 def age(pbs, job_id, seconds):
     """Let a job have ended earlier than it has."""
     with contextlib.closing(sqlite3.connect(pbs.home / "jobs.sqlite", timeout=PATIENCE)) as db, db:
-        db.execute("UPDATE jobs SET data = json_set(data, '$.obittime', json_extract(data, '$.obittime') - ?) WHERE id = ?", [seconds, job_id])
+        db.execute(
+            "UPDATE jobs SET data = json_set(data, '$.obittime', json_extract(data, '$.obittime') - ?) WHERE id = ?",
+            [seconds, job_id],
+        )
 
 
 def test_jobs_that_ended_two_weeks_ago_are_forgotten(pbs):
@@ -435,13 +495,18 @@ def test_python_can_follow_a_job(pbs, monkeypatch):
     for name, value in pbs.environment.items():
         monkeypatch.setenv(name, value)
     from handson.pbs import jobs
-    from handson.pbs.errors import PBSError
+    from handson.pbs.pbs_errors import PBSError
 
-    job_id = pbs.submit("-j", "oe", pbs.script("echo live; until [ -e $HOME/go ]; do sleep 0.05; done; echo end; exit 2\n"))
+    job_id = pbs.submit(
+        "-j", "oe", pbs.script("echo live; until [ -e $HOME/go ]; do sleep 0.05; done; echo end; exit 2\n")
+    )
     wait_until(lambda: jobs.job(job_id)["state"] == "R", "the job runs")
     running = jobs.job(f"{job_id}.{SERVER}")
     assert running["exit_status"] is None and running["comment"].startswith("Job run at ")
-    wait_until(lambda: Path(running["output_path"]).exists() and Path(running["output_path"]).read_text() == "live\n", "its output, live")
+    wait_until(
+        lambda: Path(running["output_path"]).exists() and Path(running["output_path"]).read_text() == "live\n",
+        "its output, live",
+    )
     with pytest.raises(PBSError, match="has not ended after 0.1 seconds"):
         jobs.wait(job_id, timeout=0.1)
     with open(running["output_path"]) as follower:
@@ -456,7 +521,10 @@ def test_python_can_follow_a_job(pbs, monkeypatch):
 
 def test_the_batch_commands_import_nothing_slow():
     modules = "qsub qstat qdel qrls pbsnodes pbsdsh scheduler runner jobs attributes"
-    code = f"import sys; sys.path.append({str(ROOT)!r})\nfor name in {modules.split()!r}: __import__('handson.pbs.' + name)\n"
+    code = (
+        f"import sys; sys.path.append({str(ROOT)!r})\nfor name in {modules.split()!r}: __import__('handson.pbs.' +"
+        " name)\n"
+    )
     code += "print(*sorted({name.split('.')[0] for name in sys.modules} - set(sys.stdlib_module_names)))"
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, timeout=PATIENCE)
     assert (done.stdout, done.stderr) == ("__main__ handson\n", "")
@@ -497,6 +565,8 @@ def test_a_stored_job_is_announced_even_if_the_queue_cannot_be_started(pbs):
     )
     done = pbs(sys.executable, "-c", code, "--", "/bin/echo", "hello")
     assert (done.stdout, done.returncode) == (f"0.{SERVER}\n", 0)
-    assert done.stderr.startswith("qsub: the job is stored, but the queue could not be started (Resource temporarily unavailable): ")
+    assert done.stderr.startswith(
+        "qsub: the job is stored, but the queue could not be started (Resource temporarily unavailable): "
+    )
     pbs("qstat")
     pbs.finish("0")

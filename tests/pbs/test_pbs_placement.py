@@ -6,13 +6,14 @@ import sqlite3
 import pytest
 
 from handson.cluster import site
-from handson.pbs import depend, ending, machine, pbsnodes, placement, resources, scheduler, store
+from handson.pbs import delivery, depend, machine, pbsnodes, placement, resources, scheduler, store
 
 
 def nodes(count=2, gpus=2, ncpus=2, cores=(0, 1), mem=8 << 20):
     width = max(gpus, ncpus)
     return tuple(
-        machine.Node(f"node{k + 1}", ncpus, gpus, mem, tuple(cores[(k * width + i) % len(cores)] for i in range(width))) for k in range(count)
+        machine.Node(f"node{k + 1}", ncpus, gpus, mem, tuple(cores[(k * width + i) % len(cores)] for i in range(width)))
+        for k in range(count)
     )
 
 
@@ -43,13 +44,18 @@ def test_scattered_chunks_get_a_node_each():
 
 def test_free_chunks_fill_the_first_node_first():
     assert [part[:2] for part in where(place(ask("2:ngpus=1"), nodes(cores=EIGHT)))] == [("node1", 2)]
-    assert [part[:2] for part in where(place(ask("3:ngpus=1:ncpus=0"), nodes(cores=EIGHT)))] == [("node1", 2), ("node2", 1)]
+    assert [part[:2] for part in where(place(ask("3:ngpus=1:ncpus=0"), nodes(cores=EIGHT)))] == [
+        ("node1", 2),
+        ("node2", 1),
+    ]
 
 
 def test_a_node_says_what_it_has_and_what_of_it_is_taken():
     job = {"id": 7, "server": "here", "allocation": place(ask("1:ngpus=1:mem=1gb"), nodes(cores=EIGHT))}
     shown = pbsnodes.attributes(nodes(cores=EIGHT)[0], [job])
-    assert [shown[f"resources_{kind}.{name}"] for kind in ("available", "assigned") for name in ("ngpus", "ncpus", "mem")] == [2, 2, "8388608kb", 1, 1, "1048576kb"]
+    assert [
+        shown[f"resources_{kind}.{name}"] for kind in ("available", "assigned") for name in ("ngpus", "ncpus", "mem")
+    ] == [2, 2, "8388608kb", 1, 1, "1048576kb"]
     assert (shown["state"], shown["jobs"]) == ("free", "7.here/0")
 
 
@@ -169,7 +175,16 @@ class Queue:
 
     def submit(self, wanted, **values):
         seq = next(self.numbers)
-        job = {"id": str(seq), "seq": seq, "index": None, "state": "Q", "asked": wanted, "hold": "n", "depend": [], "not_before": 0}
+        job = {
+            "id": str(seq),
+            "seq": seq,
+            "index": None,
+            "state": "Q",
+            "asked": wanted,
+            "hold": "n",
+            "depend": [],
+            "not_before": 0,
+        }
         job |= {"array": None, "server": "here", "run_count": 0} | values
         store.put(self.db, job, b"")
         return job["id"]
@@ -242,7 +257,16 @@ def test_a_held_job_does_not_start(queue):
     assert queue.pass_over()[0] == []
 
 
-@pytest.mark.parametrize("kind, code, starts", [("afterok", 0, True), ("afterok", 1, False), ("afternotok", 0, False), ("afternotok", 1, True), ("afterany", 7, True)])
+@pytest.mark.parametrize(
+    "kind, code, starts",
+    [
+        ("afterok", 0, True),
+        ("afterok", 1, False),
+        ("afternotok", 0, False),
+        ("afternotok", 1, True),
+        ("afterany", 7, True),
+    ],
+)
 def test_what_an_end_means_to_the_jobs_that_wait_for_it(queue, kind, code, starts):
     first = queue.submit(ask())
     second = queue.submit(ask(), state="H", depend=[[kind, [first]]])
@@ -282,7 +306,9 @@ def test_before_makes_the_other_job_wait(queue):
 
 
 def submit_array(queue, count, limit=None, state="Q"):
-    array = queue.submit(ask("1:ngpus=1"), array={"first": 0, "last": count - 1, "step": 1, "limit": limit}, state=state)
+    array = queue.submit(
+        ask("1:ngpus=1"), array={"first": 0, "last": count - 1, "step": 1, "limit": limit}, state=state
+    )
     for index in range(count):
         job = queue.job(array)
         store.put(queue.db, job | {"id": f"{array}[{index}]", "index": index, "array": None, "state": "Q"})
@@ -314,9 +340,9 @@ def test_an_array_ends_with_its_last_sub_job(queue):
     array = submit_array(queue, 2)
     queue.pass_over()
     queue.end(f"{array}[0]", 0)
-    ending.end_array(queue.db, queue.job(f"{array}[0]"))
+    delivery.end_array(queue.db, queue.job(f"{array}[0]"))
     assert queue.job(f"{array}[]")["state"] == "B"
     queue.end(f"{array}[1]", 3)
-    ending.end_array(queue.db, queue.job(f"{array}[1]"))
+    delivery.end_array(queue.db, queue.job(f"{array}[1]"))
     assert (queue.job(f"{array}[]")["state"], queue.job(f"{array}[]")["exit_status"]) == ("F", 1)
     assert queue.job(f"{array}[]")["comment"].endswith(" and failed")

@@ -1,4 +1,5 @@
-"""What jobs met under a real PBS (OpenPBS 23.06): their environment, output and end. test_pbs_answers.py has what the commands answer."""
+"""What jobs met under a real PBS (OpenPBS 23.06): their environment, output and end. test_pbs_answers.py has what the
+commands answer."""
 
 import os
 import re
@@ -12,7 +13,9 @@ A = "#!/bin/bash\necho hello\n"
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("arguments, stdin", [([], "echo hello\n"), (["--", "/bin/echo", "hello"], "")], ids=["stdin", "command"])
+@pytest.mark.parametrize(
+    "arguments, stdin", [([], "echo hello\n"), (["--", "/bin/echo", "hello"], "")], ids=["stdin", "command"]
+)
 def test_a_script_on_stdin_or_a_command_is_a_job_called_STDIN(pbs, arguments, stdin):
     done = pbs("qsub", *arguments, stdin=stdin)
     assert (done.stdout, done.returncode) == (f"0.{SERVER}\n", 0)
@@ -39,7 +42,9 @@ def test_more_than_the_machine_has_stays_queued_and_says_why(pbs, arguments, com
 def test_output_files_are_private_and_named_after_the_job(pbs):
     pbs.finish(pbs.submit("-N", "named", pbs.script("echo out; echo err >&2\n")))
     pbs.finish(pbs.submit(pbs.script("echo out; echo err >&2\n", "joined.sh"), "-j", "oe"))
-    files = {name: (pbs.directory / name).read_text() for name in os.listdir(pbs.directory) if re.search(r"\.[oe]\d+$", name)}
+    files = {
+        name: (pbs.directory / name).read_text() for name in os.listdir(pbs.directory) if re.search(r"\.[oe]\d+$", name)
+    }
     assert files == {"named.o0": "out\n", "named.e0": "err\n", "joined.sh.o1": "out\nerr\n"}
     assert {mode(pbs.directory / name) for name in files} == {0o600}
 
@@ -65,7 +70,10 @@ def test_a_running_job_that_is_deleted_leaves_its_output_so_far(pbs):
 
 
 def test_qstat_xf_has_the_lines_a_reader_looks_for(pbs):
-    pbs.script("#!/bin/bash\n#PBS -l select=2:ngpus=2:mpiprocs=2:ompthreads=1\n#PBS -l place=scatter\n#PBS -N multi_node\n", "run.sh")
+    pbs.script(
+        "#!/bin/bash\n#PBS -l select=2:ngpus=2:mpiprocs=2:ompthreads=1\n#PBS -l place=scatter\n#PBS -N multi_node\n",
+        "run.sh",
+    )
     pbs.finish(pbs.submit("-l", "walltime=00:05:00", "-j", "oe", "run.sh"))
     job = pbs.full("0")
     now = re.compile(r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}")
@@ -73,7 +81,9 @@ def test_qstat_xf_has_the_lines_a_reader_looks_for(pbs):
     assert job["Job_Owner"].endswith(f"@{SERVER}")
     assert re.fullmatch(r"00:00:\d\d", job["resources_used.walltime"])
     nodes = "(node1:ngpus=2:ncpus=1)+(node2:ngpus=2:ncpus=1)"
-    assert re.fullmatch(rf"Job run at \w{{3}} \w{{3}} \d\d at \d\d:\d\d on {re.escape(nodes)} and finished", job["comment"])
+    assert re.fullmatch(
+        rf"Job run at \w{{3}} \w{{3}} \d\d at \d\d:\d\d on {re.escape(nodes)} and finished", job["comment"]
+    )
     expected = {
         "Job_Name": "multi_node",
         "job_state": "F",
@@ -139,7 +149,7 @@ def test_inside_a_job_the_environment_is_that_of_pbs(pbs):
 
 
 def test_pbsdsh_runs_once_for_each_line_of_the_node_file(pbs):
-    text = 'PATH="$PBS_O_PATH"\npbsdsh -- /bin/sh -c \'echo $HANDSON_NODE $PBS_NODENUM $PBS_TASKNUM\''
+    text = "PATH=\"$PBS_O_PATH\"\npbsdsh -- /bin/sh -c 'echo $HANDSON_NODE $PBS_NODENUM $PBS_TASKNUM'"
     output, _ = pbs.run(text, "-l", "select=2:ngpus=2:mpiprocs=2", "-l", "place=scatter")
     tasks = sorted(line.split() for line in output.splitlines())
     assert [task[:2] for task in tasks] == [["node1", "0"]] * 2 + [["node2", "1"]] * 2

@@ -5,9 +5,9 @@ import time
 import pytest
 
 from handson.cluster import site
-from handson.pbs import depend, directives, machine, options, resources
+from handson.pbs import command_options, depend, directives, machine, resources
 from handson.pbs.command import job_name
-from handson.pbs.errors import PBSError
+from handson.pbs.pbs_errors import PBSError
 
 # Directives ------------------------------------------------------------------
 
@@ -37,7 +37,11 @@ def test_directives_count_up_to_the_first_executable_line(script, words):
 
 
 def test_the_number_of_a_directives_line_is_known():
-    assert directives.numbered(b":\n#PBS -N a\n\n#PBS\n#PBS -q b\necho\n#PBS -N late\n") == {1: "-N a", 3: "", 4: "-q b"}
+    assert directives.numbered(b":\n#PBS -N a\n\n#PBS\n#PBS -q b\necho\n#PBS -N late\n") == {
+        1: "-N a",
+        3: "",
+        4: "-q b",
+    }
 
 
 def test_another_prefix_makes_other_lines_directives():
@@ -46,8 +50,15 @@ def test_another_prefix_makes_other_lines_directives():
 
 
 def test_requests_are_the_options_for_queue_resources_and_group_with_an_argument_each():
-    script = b"#PBS -q lecture\n#PBS -N name\n#PBS -l (nodes  and so on: select=...)\n#PBS -W 'group_list=gt00'\n#PBS -j oe\necho\n#PBS -q late\n"
-    assert directives.requests(script) == [["-q", "lecture"], ["-l", "(nodes and so on: select=...)"], ["-W", "group_list=gt00"]]
+    script = (
+        b"#PBS -q lecture\n#PBS -N name\n#PBS -l (nodes  and so on: select=...)\n#PBS -W 'group_list=gt00'\n#PBS -j"
+        b" oe\necho\n#PBS -q late\n"
+    )
+    assert directives.requests(script) == [
+        ["-q", "lecture"],
+        ["-l", "(nodes and so on: select=...)"],
+        ["-W", "group_list=gt00"],
+    ]
 
 
 def test_a_directive_with_an_open_quote_is_an_error():
@@ -63,41 +74,68 @@ def test_a_script_in_another_encoding_is_read():
 
 
 def test_options_may_stand_before_and_behind_the_script():
-    assert options.split(["-joe", "a.sh", "-N", "x"]) == ([("j", "oe"), ("N", "x")], ["a.sh"], None)
-    assert options.split(["-Vh", "-N", "x", "--", "cmd", "-N", "y"]) == ([("V", ""), ("h", ""), ("N", "x")], [], ["cmd", "-N", "y"])
+    assert command_options.split(["-joe", "a.sh", "-N", "x"]) == ([("j", "oe"), ("N", "x")], ["a.sh"], None)
+    assert command_options.split(["-Vh", "-N", "x", "--", "cmd", "-N", "y"]) == (
+        [("V", ""), ("h", ""), ("N", "x")],
+        [],
+        ["cmd", "-N", "y"],
+    )
 
 
 def test_an_option_without_its_value_is_an_error():
     with pytest.raises(PBSError, match="option requires an argument -- 'N'"):
-        options.split(["-N"])
+        command_options.split(["-N"])
 
 
-@pytest.mark.parametrize("one", ["W umask=hello", "W run_count=hello", "W umask=\u0660\u0662\u0662", "p \u0665", "a \uff11\uff12\uff10\uff10", "J 1-\u0665", "c c=\u0665"])
+@pytest.mark.parametrize(
+    "one",
+    [
+        "W umask=hello",
+        "W run_count=hello",
+        "W umask=\u0660\u0662\u0662",
+        "p \u0665",
+        "a \uff11\uff12\uff10\uff10",
+        "J 1-\u0665",
+        "c c=\u0665",
+    ],
+)
 def test_numbers_have_ascii_digits_alone(one):
     letter, value = one.split(" ", 1)
     with pytest.raises(PBSError, match="llegal"):
-        options.Options().add([(letter, value)])
+        command_options.Options().add([(letter, value)])
 
 
-@pytest.mark.parametrize("asked", ["walltime=\u0661\u0660:00", "walltime=\uff16\uff10\uff10", "walltime=10\u00a0", "select=\uff12", "select=1:ncpus=\u0661", "select=1:mem=1\u212ab"])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "walltime=\u0661\u0660:00",
+        "walltime=\uff16\uff10\uff10",
+        "walltime=10\u00a0",
+        "select=\uff12",
+        "select=1:ncpus=\u0661",
+        "select=1:mem=1\u212ab",
+    ],
+)
 def test_requests_in_other_digits_are_refused(asked):
-    given = options.Options()
+    given = command_options.Options()
     given.add([("l", asked)])
     with pytest.raises(PBSError, match="Illegal attribute or resource value"):
         resources.parse(given.resources)
 
 
 def test_the_command_line_goes_before_the_script_resource_by_resource():
-    asked = options.Options()
+    asked = command_options.Options()
     asked.add([("N", "line"), ("l", "walltime=1"), ("W", "group_list=a")])
-    asked.add([("N", "script"), ("q", "lecture"), ("l", "select=2:ncpus=1,walltime=9"), ("W", "group_list=b,umask=022")])
+    asked.add(
+        [("N", "script"), ("q", "lecture"), ("l", "select=2:ncpus=1,walltime=9"), ("W", "group_list=b,umask=022")]
+    )
     assert asked.values == {"N": "line", "q": "lecture"}
     assert asked.resources == {"walltime": "1", "select": "2:ncpus=1"}
     assert asked.attributes == {"group_list": "a", "umask": "022"}
 
 
 def test_what_the_command_line_overrides_is_not_even_looked_at():
-    asked = options.Options()
+    asked = command_options.Options()
     asked.add([("N", "good")])
     asked.add([("N", "not good")])
     assert asked.values["N"] == "good"
@@ -105,30 +143,53 @@ def test_what_the_command_line_overrides_is_not_even_looked_at():
 
 @pytest.mark.parametrize(
     "letter, text",
-    [("j", "on"), ("k", "x"), ("r", "maybe"), ("p", "1025"), ("p", "high"), ("m", "z"), ("J", "3"), ("J", "2-1"), ("J", "1-1"), ("J", "0-9:0"),
-     ("a", "tomorrow"), ("a", "9999"), ("N", ""), ("N", "a/b"), ("N", ".a"), ("N", "a\nb"), ("l", "="), ("o", ""), ("S", ""),
-     ("W", "depend=later:5"), ("W", "depend=afterok"), ("W", "depend=afterok:x"), ("W", "nonsense"), ("R", "x")],
-)  # fmt: skip
+    [
+        ("j", "on"),
+        ("k", "x"),
+        ("r", "maybe"),
+        ("p", "1025"),
+        ("p", "high"),
+        ("m", "z"),
+        ("J", "3"),
+        ("J", "2-1"),
+        ("J", "1-1"),
+        ("J", "0-9:0"),
+        ("a", "tomorrow"),
+        ("a", "9999"),
+        ("N", ""),
+        ("N", "a/b"),
+        ("N", ".a"),
+        ("N", "a\nb"),
+        ("l", "="),
+        ("o", ""),
+        ("S", ""),
+        ("W", "depend=later:5"),
+        ("W", "depend=afterok"),
+        ("W", "depend=afterok:x"),
+        ("W", "nonsense"),
+        ("R", "x"),
+    ],
+)
 def test_a_wrong_value_names_its_option(letter, text):
     with pytest.raises(PBSError) as refusal:
-        options.Options().add([(letter, text)])
+        command_options.Options().add([(letter, text)])
     assert (str(refusal.value), refusal.value.status, refusal.value.usage) == (f"illegal -{letter} value", 2, True)
 
 
 def test_an_unknown_attribute_is_named():
     with pytest.raises(PBSError) as refusal:
-        options.Options().add([("W", "nonsense=1")])
+        command_options.Options().add([("W", "nonsense=1")])
     assert (refusal.value.hint, refusal.value.status) == ("-W knows no attribute nonsense", 154)
 
 
 def test_interactive_jobs_are_refused():
     for letter in "IX":
         with pytest.raises(PBSError, match=f"^-{letter}: .* is not possible here"):
-            options.Options().add([(letter, "")])
+            command_options.Options().add([(letter, "")])
 
 
 def test_attributes_of_W_keep_their_commas():
-    asked = options.Options()
+    asked = command_options.Options()
     asked.add([("W", "depend=afterok:1:2,afterany:3.server,group_list=gt00,own,block=true")])
     assert asked.attributes == {
         "depend": [["afterok", ["1", "2"]], ["afterany", ["3"]]],
@@ -138,28 +199,37 @@ def test_attributes_of_W_keep_their_commas():
 
 
 def test_a_comma_within_quotes_belongs_to_the_value_of_a_resource():
-    asked = options.Options()
+    asked = command_options.Options()
     asked.add([("l", "software='a,b',walltime=60")])
     assert asked.resources == {"software": "a,b", "walltime": "60"}
 
 
 def test_options_without_meaning_here_are_noted():
-    asked = options.Options()
+    asked = command_options.Options()
     asked.add([("m", "abe"), ("M", "me@here"), ("p", "5"), ("W", "sandbox=PRIVATE"), ("N", "x")])
     assert asked.noted() == ["-m", "-M", "-p", "-W sandbox"]
 
 
 def test_variables_are_split_at_commas_outside_quotes():
     here = {"SET": "from here", "EMPTY": ""}
-    assert options.variable_list('A=1,B="x,y",SET,C=,EMPTY', here) == {"A": "1", "B": "x,y", "SET": "from here", "C": "", "EMPTY": ""}
-    assert options.variable_list(r"A=x\,y,B='a\b',C=a=b", here) == {"A": "x,y", "B": r"a\b", "C": "a=b"}
+    assert command_options.variable_list('A=1,B="x,y",SET,C=,EMPTY', here) == {
+        "A": "1",
+        "B": "x,y",
+        "SET": "from here",
+        "C": "",
+        "EMPTY": "",
+    }
+    assert command_options.variable_list(r"A=x\,y,B='a\b',C=a=b", here) == {"A": "x,y", "B": r"a\b", "C": "a=b"}
     for wrong in ("UNSET", 'A="open', "=1"):
         with pytest.raises(PBSError, match="cannot send environment with the job"):
-            options.variable_list(wrong, here)
+            command_options.variable_list(wrong, here)
 
 
 def test_everything_leaves_out_what_belongs_to_the_surrounding_job():
-    assert options.everything({"A": "1", "PBS_JOBID": "5", "HANDSON_NODES": "x", "HANDSON_DATA": "y"}) == {"A": "1", "HANDSON_DATA": "y"}
+    assert command_options.everything({"A": "1", "PBS_JOBID": "5", "HANDSON_NODES": "x", "HANDSON_DATA": "y"}) == {
+        "A": "1",
+        "HANDSON_DATA": "y",
+    }
 
 
 @pytest.mark.parametrize(
@@ -176,7 +246,7 @@ def test_everything_leaves_out_what_belongs_to_the_surrounding_job():
     ],
 )
 def test_output_paths_may_name_a_host(text, path, foreign):
-    assert options.output_path(text, "/work", {"here"}) == (path, foreign)
+    assert command_options.output_path(text, "/work", {"here"}) == (path, foreign)
 
 
 def at(text):
@@ -198,12 +268,12 @@ def at(text):
     ],
 )
 def test_what_a_date_leaves_out_is_the_next_time_that_fits(text, moment):
-    assert options.parse_date(text, now=at("2026-11-20 12:00:00")) == at(moment)
+    assert command_options.parse_date(text, now=at("2026-11-20 12:00:00")) == at(moment)
 
 
 def test_array_ranges():
-    assert options.parse_array("0-2") == {"first": 0, "last": 2, "step": 1, "limit": None}
-    assert options.parse_array("1-9:2%3") == {"first": 1, "last": 9, "step": 2, "limit": 3}
+    assert command_options.parse_array("0-2") == {"first": 0, "last": 2, "step": 1, "limit": None}
+    assert command_options.parse_array("1-9:2%3") == {"first": 1, "last": 9, "step": 2, "limit": 3}
 
 
 def test_dependencies():
@@ -211,7 +281,16 @@ def test_dependencies():
 
 
 @pytest.mark.parametrize(
-    "text, name", [("5", "5"), ("5.here", "5"), ("05", "5"), ("28[]", "28[]"), ("28[1].here", "28[1]"), ("5.here.domain", "5"), ("5@here", "5")]
+    "text, name",
+    [
+        ("5", "5"),
+        ("5.here", "5"),
+        ("05", "5"),
+        ("28[]", "28[]"),
+        ("28[1].here", "28[1]"),
+        ("5.here.domain", "5"),
+        ("5@here", "5"),
+    ],
 )
 def test_job_identifiers(text, name):
     assert job_name(text, "here") == name
@@ -227,7 +306,14 @@ def test_an_identifier_of_another_server_is_refused():
 
 def test_times_and_sizes():
     assert [resources.parse_time(text) for text in ("90", "01:30", "01:00:00", "5.9")] == [90, 90, 3600, 5]
-    assert [resources.parse_size(text) for text in ("4gb", "512MB", "1024", "1", "10kw", "7k")] == [4 << 20, 512 << 10, 1, 1, 80, 7]
+    assert [resources.parse_size(text) for text in ("4gb", "512MB", "1024", "1", "10kw", "7k")] == [
+        4 << 20,
+        512 << 10,
+        1,
+        1,
+        80,
+        7,
+    ]
     for wrong in ("", "abc", "-1", "1:2:3:4", "1:", "1e3"):
         with pytest.raises(ValueError):
             resources.parse_time(wrong)
@@ -247,7 +333,11 @@ def test_a_chunk_has_one_cpu_unless_it_says_otherwise():
 @pytest.mark.parametrize(
     "asked, sentence, status",
     [
-        ({"select": "1:ncpus=1:ncpus=2"}, "duplicated resource within a section of a select specification, resource is: ncpus", 12),
+        (
+            {"select": "1:ncpus=1:ncpus=2"},
+            "duplicated resource within a section of a select specification, resource is: ncpus",
+            12,
+        ),
         ({"select": "1:walltime=5"}, 'Resource invalid in "select" specification: walltime', 4),
         ({"select": "1:ncpus=-1"}, "Illegal attribute or resource value select.ncpus", 166),
         ({"select": "1:ncpus"}, "Illegal attribute or resource value Resource_List.select", 166),
@@ -277,12 +367,21 @@ def test_a_job_that_asks_for_nothing_gets_one_cpu():
 def test_the_old_syntax_is_translated():
     wanted = resources.parse({"nodes": "2:ppn=2", "walltime": "60"})
     assert wanted["listing"] == {
-        "mpiprocs": "4", "ncpus": "4", "nodect": "2", "nodes": "2:ppn=2", "place": "scatter", "select": "2:ncpus=2:mpiprocs=2",
+        "mpiprocs": "4",
+        "ncpus": "4",
+        "nodect": "2",
+        "nodes": "2:ppn=2",
+        "place": "scatter",
+        "select": "2:ncpus=2:mpiprocs=2",
         "walltime": "00:01:00",
-    }  # fmt: skip
+    }
     assert resources.parse({"nodes": "node2:ppn=2#excl"})["listing"]["place"] == "scatter:excl"
-    assert resources.parse({"nodes": "node2:ppn=2"})["chunks"] == [{"count": 1, "host": "node2", "ncpus": 2, "mpiprocs": 2}]
-    assert resources.parse({"ncpus": "2", "ngpus": "1", "mem": "1gb"})["chunks"] == [{"count": 1, "ncpus": 2, "ngpus": 1, "mem": 1 << 20}]
+    assert resources.parse({"nodes": "node2:ppn=2"})["chunks"] == [
+        {"count": 1, "host": "node2", "ncpus": 2, "mpiprocs": 2}
+    ]
+    assert resources.parse({"ncpus": "2", "ngpus": "1", "mem": "1gb"})["chunks"] == [
+        {"count": 1, "ncpus": 2, "ngpus": 1, "mem": 1 << 20}
+    ]
 
 
 # Site files ------------------------------------------------------------------
@@ -302,7 +401,17 @@ def test_virtual_gpus_are_dealt_out_over_the_cores(tmp_path, monkeypatch):
     assert [node.cores for node in machine.nodes(site.load(str(tmp_path / "site.toml")))] == [(3, 5), (9, 3)]
 
 
-@pytest.mark.parametrize("text", ["[machine]\nnodes = 0", "[machine]\ngpus = 'two'", "queue = []", "kill_delay = -1", "[machine", "[machine]\nmem = 'much'"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[machine]\nnodes = 0",
+        "[machine]\ngpus = 'two'",
+        "queue = []",
+        "kill_delay = -1",
+        "[machine",
+        "[machine]\nmem = 'much'",
+    ],
+)
 def test_a_wrong_site_file_is_named_with_the_reason(tmp_path, text):
     (tmp_path / "site.toml").write_text(text)
     with pytest.raises(site.SiteError, match=r"site\.toml is not right \(.+\)") as refusal:

@@ -33,7 +33,9 @@ def test_what_cannot_be_executed_is_no_command(pbs, tmp_path):
     executable(tmp_path / "real" / "qsub", REAL).chmod(0o644)
     (tmp_path / "folder" / "qsub").mkdir(parents=True)
     executable(tmp_path / "broken" / "qsub", "#!/no/such/interpreter\n")
-    path = ":".join([pbs.environment["PATH"], *(str(tmp_path / name) for name in ("real", "folder", "broken", "nosuch"))])
+    path = ":".join(
+        [pbs.environment["PATH"], *(str(tmp_path / name) for name in ("real", "folder", "broken", "nosuch"))]
+    )
     assert pbs("qsub", "-h", pbs.script("echo\n"), PATH=path).stdout == f"0.{SERVER}\n"
 
 
@@ -41,7 +43,10 @@ def test_other_copies_of_ours_are_passed_over(pbs, tmp_path):
     (tmp_path / "link").mkdir()
     (tmp_path / "link" / "qsub").symlink_to(pbs.bin / "qsub")
     executable(tmp_path / "copy" / "qsub", (pbs.bin / "qsub").read_text())
-    executable(tmp_path / "pip" / "qsub", "#!/bin/sh\n'''exec' /other/venv/bin/python \"$0\" \"$@\"\n' '''\nfrom handson.pbs.qsub import main\n")
+    executable(
+        tmp_path / "pip" / "qsub",
+        "#!/bin/sh\n'''exec' /other/venv/bin/python \"$0\" \"$@\"\n' '''\nfrom handson.pbs.qsub import main\n",
+    )
     path = ":".join([str(pbs.bin), *(str(tmp_path / name) for name in ("pip", "link", "copy")), "/usr/bin:/bin"])
     assert pbs("qsub", "-h", pbs.script("echo\n"), PATH=path).stdout == f"0.{SERVER}\n"
 
@@ -64,8 +69,13 @@ def test_an_old_mark_does_not_hide_the_real_command(pbs, tmp_path):
 
 def test_nothing_is_imported_before_stepping_aside(pbs, tmp_path):
     executable(tmp_path / "real" / "qsub", REAL)
-    code = f"import sys; sys.argv[0] = 'qsub'; sys.path.append({str(pbs.bin)!r}); import handson.pbs.qsub\nprint('sqlite3' in sys.modules, 'json' in sys.modules)"
+    code = (
+        f"import sys; sys.argv[0] = 'qsub'; sys.path.append({str(pbs.bin)!r}); import handson.pbs.qsub\nprint('sqlite3'"
+        " in sys.modules, 'json' in sys.modules)"
+    )
     from pbs_harness import ROOT
 
-    done = subprocess.run([sys.executable, "-S", "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE
+    )
     assert (done.stdout, done.stderr) == ("False False\n", "")

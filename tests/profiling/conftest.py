@@ -1,4 +1,5 @@
-"""These tests are about profiles made without a GPU, on machines that have one too. Processes that tests start inherit this."""
+"""These tests are about profiles made without a GPU, on machines that have one too. Processes that tests start inherit
+this."""
 
 import os
 

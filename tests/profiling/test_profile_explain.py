@@ -19,7 +19,8 @@ def one_worker(compute=60.0, gap=5.0):
 
 
 def workers(slower=0.0, late=0.0, transfer=0.0, more=0.0, gap=5.0):
-    """Two of them: `conv` takes `slower` ms longer, rank 1 loads `late`, the all-reduce `transfer`, another operator `more`; ms."""
+    """Two of them: `conv` takes `slower` ms longer, rank 1 loads `late`, the all-reduce `transfer`, another operator
+    `more`; ms."""
     ranks = []
     for rank in (0, 1):
         events = []
@@ -27,22 +28,29 @@ def workers(slower=0.0, late=0.0, transfer=0.0, more=0.0, gap=5.0):
             at = 200 * number
             ready = at + late * rank + 60 + slower + more
             end = at + late + 60 + slower + more + transfer
-            events += [made.step(number, at, end + gap), ("compute", at + late * rank, at + late * rank + 60 + slower, "conv")]
+            events += [
+                made.step(number, at, end + gap),
+                ("compute", at + late * rank, at + late * rank + 60 + slower, "conv"),
+            ]
             events += [("compute", ready - more, ready, "flatten"), ("communication", ready, end)]
             events += [("loading", at, at + late)] if rank and late else []
         ranks.append(made.timeline(rank, events, size=2, host="a"))
     return made.run(*ranks, name="two")
 
 
-@pytest.mark.parametrize(("planted", "causes"), [
-    (dict(), dict()),
-    (dict(transfer=20), dict(communication=20)),
-    (dict(slower=15), dict(contention=15)),
-    (dict(more=10), dict(overhead=10)),
-    (dict(gap=12), dict(overhead=7)),
-    (dict(late=30), dict(imbalance=15, overhead=15)),  # of the mean rank: rank 0 waits 30, rank 1 loads 30 more than one worker does
-    (dict(transfer=10, slower=5, more=3, gap=6), dict(communication=10, contention=5, overhead=4)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("planted", "causes"),
+    [
+        (dict(), dict()),
+        (dict(transfer=20), dict(communication=20)),
+        (dict(slower=15), dict(contention=15)),
+        (dict(more=10), dict(overhead=10)),
+        (dict(gap=12), dict(overhead=7)),
+        # of the mean rank: rank 0 waits 30, rank 1 loads 30 more than one worker does
+        (dict(late=30), dict(imbalance=15, overhead=15)),
+        (dict(transfer=10, slower=5, more=3, gap=6), dict(communication=10, contention=5, overhead=4)),
+    ],
+)
 def test_each_cause_gets_what_was_planted(planted, causes):
     explanation = explain.split(one_worker(), workers(**planted))
     step = 1000 * explanation.steps[1]
@@ -54,15 +62,21 @@ def test_each_cause_gets_what_was_planted(planted, causes):
 
 def test_more_calls_of_an_operator_are_overhead_and_longer_ones_contention():
     def run(*calls, size):
-        events = [made.step(1, 0, sum(calls)), *(("compute", sum(calls[:n]), sum(calls[: n + 1]), "copy") for n in range(len(calls)))]
+        events = [
+            made.step(1, 0, sum(calls)),
+            *(("compute", sum(calls[:n]), sum(calls[: n + 1]), "copy") for n in range(len(calls))),
+        ]
         return made.run(*(made.timeline(rank, events, size=size) for rank in range(size)))
 
     explanation = explain.split(run(10, size=1), run(15, 15, size=2))
-    assert explanation.causes == pytest.approx({"communication": 0, "imbalance": 0, "contention": 5 / 30, "overhead": 15 / 30})
+    assert explanation.causes == pytest.approx(
+        {"communication": 0, "imbalance": 0, "contention": 5 / 30, "overhead": 15 / 30}
+    )
 
 
 def test_what_no_cause_explains_is_said_and_given_to_none():
     """Copies that computation hides with two workers, and not with one: the step is shorter, but no operator is."""
+
     def gpus(size, copy_begin, end):
         events = [made.step(1, 0, end), ("compute", 0, 30, "conv"), ("copy", copy_begin, copy_begin + 30, "to GPU")]
         return made.run(*(made.timeline(rank, events, size=size, on_gpu=True) for rank in range(size)))
@@ -74,7 +88,21 @@ def test_what_no_cause_explains_is_said_and_given_to_none():
 
 
 def result(workers, seconds, **changes):
-    facts = dict(unit="multi_gpu", script="train_cifar_multi_gpu", track="pytorch", profiled=True, nodes=1, device="d", dataset="digits", size=256, batchsize=32, epochs=1, seed=0, images=1500, seconds=seconds)
+    facts = dict(
+        unit="multi_gpu",
+        script="train_cifar_multi_gpu",
+        track="pytorch",
+        profiled=True,
+        nodes=1,
+        device="d",
+        dataset="digits",
+        size=256,
+        batchsize=32,
+        epochs=1,
+        seed=0,
+        images=1500,
+        seconds=seconds,
+    )
     return Result(workers=workers, train_seconds=seconds, **facts | changes)
 
 
@@ -83,12 +111,18 @@ def test_the_loss_that_throughput_shows_is_said_beside_it():
     one.result, two.result = result(1, 10.0), result(2, 6.5)
     explanation = explain.split(one, two)
     assert explanation.measured == pytest.approx(1 - 10 / 13) and explanation.loss == pytest.approx(0.25)
-    assert explain.text(explanation)[-1] == ("By the throughput of the whole runs, it takes 213.33 ms with 1 worker and 277.33 ms with 2: "
-                                             "23.1 % is lost, 1.9 points from what is explained.")  # fmt: skip
+    assert explain.text(explanation)[-1] == (
+        "By the throughput of the whole runs, it takes 213.33 ms with 1 worker and 277.33 ms with 2: "
+        "23.1 % is lost, 1.9 points from what is explained."
+    )
 
 
 def test_efficiency_that_is_gained_is_called_so():
-    assert explain._lost(-0.443) == "44.3 % is gained" and explain._lost(0.231) == "23.1 % is lost" and explain._lost(-0.0001) == "0.0 % is lost"
+    assert (
+        explain._lost(-0.443) == "44.3 % is gained"
+        and explain._lost(0.231) == "23.1 % is lost"
+        and explain._lost(-0.0001) == "0.0 % is lost"
+    )
 
 
 def test_recorded_steps_that_are_not_like_the_others_are_noticed():

@@ -1,4 +1,5 @@
-"""What `timeline` and `explain` leave: the figure with all runs at one scale, and a Chrome trace with everything in it."""
+"""What `timeline` and `explain` leave: the figure with all runs at one scale, and a Chrome trace with everything in
+it."""
 
 import json
 import os
@@ -16,7 +17,11 @@ def steps(rank, length, host="a", **options):
     events = []
     for number in range(5):
         at = length * number
-        events += [made.step(number, at, at + length), ("loading", at, at + 2), ("compute", at + 2, at + 0.7 * length - 4 * rank)]
+        events += [
+            made.step(number, at, at + length),
+            ("loading", at, at + 2),
+            ("compute", at + 2, at + 0.7 * length - 4 * rank),
+        ]
         events += [("communication", at + 0.7 * length - 4 * rank, at + 0.9 * length)]
     return made.timeline(rank, events, host=host, **options)
 
@@ -30,7 +35,12 @@ def test_timelines_stand_one_above_the_other_at_one_scale(runs):
     one, two = figure.timeline(runs, steps=2).axes
     assert one.get_xlim() == two.get_xlim() and one.get_xlim()[1] == pytest.approx(160, rel=0.01)
     assert one.get_xlabel() == two.get_xlabel() == "time [ms]"
-    assert [label.get_text() for label in two.get_yticklabels()] == ["rank 0 device", "rank 0 comm.", "rank 1 device", "rank 1 comm."]
+    assert [label.get_text() for label in two.get_yticklabels()] == [
+        "rank 0 device",
+        "rank 0 comm.",
+        "rank 1 device",
+        "rank 1 comm.",
+    ]
     assert two.get_title(loc="left").startswith("two: ")
     assert max(path.get_extents().x1 for bars in one.collections for path in bars.get_paths()) < 101
 
@@ -53,7 +63,12 @@ def test_parts_can_be_told_apart_in_black_and_white(runs):
     for patch in legend.get_patches():
         red, green, blue, _ = patch.get_facecolor()
         looks.append((round(0.3 * red + 0.6 * green + 0.1 * blue, 1), patch.get_hatch()))
-    assert {text.get_text() for text in legend.get_texts()} == {"computation", "data loading", "communication", "waiting for other ranks"}
+    assert {text.get_text() for text in legend.get_texts()} == {
+        "computation",
+        "data loading",
+        "communication",
+        "waiting for other ranks",
+    }
     assert len(set(looks)) == 4
 
 
@@ -62,7 +77,9 @@ def test_the_use_of_devices_is_drawn_below(runs):
     device = {"name": "core 0", "utilisation": [97.0, 50.0, 0.0], "memory": [2**20 * 7] * 3, "energy": None}
     runs[0].usage = {"begin": begin, "interval": 1.0, "devices": [device, device | {"name": "core 1"}]}
     *_, busy, memory = figure.timeline(runs).axes
-    assert busy.lines[0].get_xydata().tolist() == [[1, 97], [2, 50], [3, 0]] and memory.lines[0].get_ydata().tolist() == [7, 7, 7]
+    assert busy.lines[0].get_xydata().tolist() == [[1, 97], [2, 50], [3, 0]] and memory.lines[
+        0
+    ].get_ydata().tolist() == [7, 7, 7]
     assert (busy.get_ylabel(), memory.get_ylabel()) == ("utilisation [%]", "memory [MB]")
     assert "core 1" in [text.get_text() for text in busy.get_legend().get_texts()]
 
@@ -88,13 +105,24 @@ def test_a_chrome_trace_of_all_runs_has_every_event_once(runs, tmp_path, monkeyp
 
 
 def test_no_event_of_an_exported_thread_overlaps_another_in_part(tmp_path):
-    """As a call of the optimizer does in which a step ends, and kernels of a CUDA graph do; Perfetto drops such events."""
-    events = [made.step(1, 0, 10), made.step(2, 10, 20), ("compute", 8, 12), ("compute", 9, 11), ("compute", 11, 15), ("compute", 11, 13), ("compute", 15, 16)]
+    """As a call of the optimizer does in which a step ends, and kernels of a CUDA graph do; Perfetto drops such
+    events."""
+    events = [
+        made.step(1, 0, 10),
+        made.step(2, 10, 20),
+        ("compute", 8, 12),
+        ("compute", 9, 11),
+        ("compute", 11, 15),
+        ("compute", 11, 13),
+        ("compute", 15, 16),
+    ]
     perfetto.write([made.run(made.timeline(0, events))], tmp_path / "all.json")
     threads, written = {}, json.loads((tmp_path / "all.json").read_text())["traceEvents"]
     for event in (event for event in written if event["ph"] == "X"):
         threads.setdefault(event["tid"], []).append((event["ts"], event["ts"] + event["dur"]))
-    assert sorted(threads.values()) == sorted([[(0, 10000), (10000, 20000)], [(8000, 12000), (9000, 11000), (15000, 16000)], [(11000, 15000), (11000, 13000)]])
+    assert sorted(threads.values()) == sorted(
+        [[(0, 10000), (10000, 20000)], [(8000, 12000), (9000, 11000), (15000, 16000)], [(11000, 15000), (11000, 13000)]]
+    )
     names = {event["tid"]: event["args"]["name"] for event in written if event["name"] == "thread_name"}
     assert set(names) == set(threads) and set(names.values()) == {"steps", "thread 0", "thread 0, row 2"}
 
@@ -114,12 +142,16 @@ def test_the_bars_of_an_explanation_add_up(runs):
 
 
 def command(*words, cwd):
-    return subprocess.run([sys.executable, "-m", "handson", *map(str, words)], cwd=cwd, capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        [sys.executable, "-m", "handson", *map(str, words)], cwd=cwd, capture_output=True, text=True, timeout=60
+    )
 
 
 def trace(path, rank, compute):
     events = [("user_annotation", f"ProfilerStep#{n}", 1000 * n, 1000) for n in range(3)]
-    events += [("cpu_op", "aten::mm", 1000 * n, compute) for n in range(3)] + [("user_annotation", "gloo:all_reduce", 1000 * n + compute, 950 - compute) for n in range(3)]
+    events += [("cpu_op", "aten::mm", 1000 * n, compute) for n in range(3)] + [
+        ("user_annotation", "gloo:all_reduce", 1000 * n + compute, 950 - compute) for n in range(3)
+    ]
     return made.chrome_trace(path, events, distributedInfo={"rank": rank, "world_size": 2}, host_name="a")
 
 
@@ -138,11 +170,16 @@ def test_the_command_tells_draws_and_exports(tmp_path):
 def test_reading_and_telling_need_no_torch(tmp_path):
     trace(tmp_path / "rank0.json", 0, 900)
     trace(tmp_path / "rank1.json", 1, 500)
-    code = "import sys; from handson.profiling import readers, report, explain, watch, figure; report.text(readers.load([sys.argv[1]])[0]); sys.exit('torch' in sys.modules)"
+    code = (
+        "import sys; from handson.profiling import readers, report, explain, watch, figure;"
+        " report.text(readers.load([sys.argv[1]])[0]); sys.exit('torch' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code, tmp_path], timeout=60).returncode == 0
 
 
-@pytest.mark.parametrize("words", [["timeline", "missing"], ["explain", "missing", "missing"], ["watch", "-o", "/proc/nowhere/x"]])
+@pytest.mark.parametrize(
+    "words", [["timeline", "missing"], ["explain", "missing", "missing"], ["watch", "-o", "/proc/nowhere/x"]]
+)
 def test_a_mistake_is_one_sentence(tmp_path, words):
     done = command(*words, cwd=tmp_path)
     assert done.returncode == 2 and done.stderr.startswith(f"handson {words[0]}: ") and done.stderr.count("\n") == 1

@@ -33,14 +33,24 @@ def test_a_profile_is_taken_with_the_resources_of_the_training(script):
 @pytest.mark.slow
 def test_a_job_leaves_profile_and_result_in_one_folder(tmp_path):
     shutil.copytree(made.ROOT / "solutions/02_multi_gpu", tmp_path / "02_multi_gpu")
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "HANDSON_PBS_HOME": str(tmp_path / "pbs")}
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "HANDSON_PBS_HOME": str(tmp_path / "pbs"),
+    }
     variables = "TRACK=chainer,PROFILE=--skip 3 --steps 4,OPTIONS=--epoch 1 --size 16"
     command = ["qsub", "-W", "block=true", "-j", "oe", "-v", variables, "run_multi_gpu_profile.sh"]
-    done = subprocess.run(command, cwd=tmp_path / "02_multi_gpu", env=environment, capture_output=True, text=True, timeout=500)
+    done = subprocess.run(
+        command, cwd=tmp_path / "02_multi_gpu", env=environment, capture_output=True, text=True, timeout=500
+    )
     [out] = (tmp_path / "02_multi_gpu").glob("multi_gpu_profile.o*")
     assert done.returncode == 0, done.stderr + out.read_text()
     assert "Recorded 4 steps" in out.read_text() and "Throughput: " in out.read_text()
     [folder] = (tmp_path / "02_multi_gpu/results").iterdir()
     assert re.fullmatch(r"multi_gpu_chainer_profile_\d+", folder.name)
     [run] = readers.load([folder])
-    assert len(run.timelines) == 2 and run.result == results.read(folder) and run.result.unit == "multi_gpu" and run.result.profiled
+    assert (
+        len(run.timelines) == 2
+        and run.result == results.read(folder)
+        and run.result.unit == "multi_gpu"
+        and run.result.profiled
+    )

@@ -1,4 +1,5 @@
-"""Reading profiles: what is in real files and in databases of the documented schemas comes out; anything else is refused in a sentence."""
+"""Reading profiles: what is in real files and in databases of the documented schemas comes out; anything else is
+refused in a sentence."""
 
 import gzip
 import json
@@ -19,7 +20,9 @@ def test_a_real_export_of_nsys_has_its_events():
     assert timeline.pid == 945961 and timeline.on_gpu and timeline.tool == "nsys"
     assert "add_one(const float *, float *, int)" in timeline.names and "cudaLaunchKernel" in timeline.names
     first = timeline.kind.tolist().index(COMPUTE)
-    assert timeline.begin[first] == 1785620044423518993 + 339316740 and timeline.end[first] - timeline.begin[first] == 1440
+    assert (
+        timeline.begin[first] == 1785620044423518993 + 339316740 and timeline.end[first] - timeline.begin[first] == 1440
+    )
     assert timeline.lanes[timeline.lane[first]] == "GPU 0, stream 13"
 
 
@@ -34,7 +37,9 @@ def test_a_real_trace_of_one_gpu_has_its_events():
 @real
 def test_real_traces_of_two_ranks_are_one_run():
     [run] = readers.load([made.REAL / f"nccl128_rank{rank}.json.gz" for rank in (1, 0)])
-    assert [timeline.rank for timeline in run.timelines] == [0, 1] and {timeline.size for timeline in run.timelines} == {128}
+    assert [timeline.rank for timeline in run.timelines] == [0, 1] and {
+        timeline.size for timeline in run.timelines
+    } == {128}
     zero, one = run.timelines
     assert (zero.count(COMPUTE), zero.count(COMMUNICATION), zero.count(COPY)) == (1154 - 10, 10, 50)
     assert (one.count(COMPUTE), one.count(COMMUNICATION)) == (1104 - 10, 10)
@@ -44,15 +49,25 @@ def test_real_traces_of_two_ranks_are_one_run():
 
 def test_a_trace_of_a_core_has_operators_as_computation(tmp_path):
     events = [
-        ("cpu_op", "aten::mm", 10, 30), ("user_annotation", "gloo:all_reduce", 20.5, 40), ("cpu_op", "c10d::allreduce_", 15, 2),
-        ("user_annotation", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 1, 5), ("user_annotation", "ProfilerStep#4", 0, 100),
-        ("user_annotation", "Optimizer.step#SGD.step", 90, 9), ("Trace", "PyTorch Profiler (0)", 0, 100),
-    ]  # fmt: skip
+        ("cpu_op", "aten::mm", 10, 30),
+        ("user_annotation", "gloo:all_reduce", 20.5, 40),
+        ("cpu_op", "c10d::allreduce_", 15, 2),
+        ("user_annotation", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 1, 5),
+        ("user_annotation", "ProfilerStep#4", 0, 100),
+        ("user_annotation", "Optimizer.step#SGD.step", 90, 9),
+        ("Trace", "PyTorch Profiler (0)", 0, 100),
+    ]
     facts = {"distributedInfo": {"rank": 3, "world_size": 4}, "host_name": "node2", "baseTimeNanoseconds": 10**18}
     [timeline] = readers.read(made.chrome_trace(tmp_path / "a.json", events, **facts))
     assert (timeline.rank, timeline.size, timeline.host, timeline.on_gpu) == (3, 4, "node2", False)
     assert {kind: timeline.count(kind) for kind in (COMPUTE, COMMUNICATION, LOADING, HOST, RANGE, STEP)} == {
-        COMPUTE: 1, COMMUNICATION: 1, LOADING: 1, HOST: 1, RANGE: 1, STEP: 1}  # fmt: skip
+        COMPUTE: 1,
+        COMMUNICATION: 1,
+        LOADING: 1,
+        HOST: 1,
+        RANGE: 1,
+        STEP: 1,
+    }
     assert timeline.steps().tolist() == [[4, 10**18, 10**18 + 100_000]]
     at = timeline.kind.tolist().index(COMMUNICATION)
     assert (timeline.begin[at], timeline.end[at]) == (10**18 + 20_500, 10**18 + 60_500)
@@ -60,27 +75,60 @@ def test_a_trace_of_a_core_has_operators_as_computation(tmp_path):
 
 def gpu_trace(path, steps, kernels):
     """A trace of host steps (number, begin, length) and of kernels: (launched at, begins at, length), all in µs."""
-    events = [{"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{n}", "pid": 7, "tid": 7, "ts": begin, "dur": length} for n, begin, length in steps]
+    events = [
+        {
+            "ph": "X",
+            "cat": "user_annotation",
+            "name": f"ProfilerStep#{n}",
+            "pid": 7,
+            "tid": 7,
+            "ts": begin,
+            "dur": length,
+        }
+        for n, begin, length in steps
+    ]
     for correlation, (launch, begin, length) in enumerate(kernels, start=1):
         args = {"correlation": correlation}
-        events.append({"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 7, "tid": 9, "ts": launch, "dur": 1, "args": args})
-        events.append({"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": begin, "dur": length, "args": args})
+        events.append(
+            {
+                "ph": "X",
+                "cat": "cuda_runtime",
+                "name": "cudaLaunchKernel",
+                "pid": 7,
+                "tid": 9,
+                "ts": launch,
+                "dur": 1,
+                "args": args,
+            }
+        )
+        events.append(
+            {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": begin, "dur": length, "args": args}
+        )
     path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
     return path
 
 
 def test_a_step_of_a_gpu_lasts_until_the_gpu_has_done_what_was_launched_in_it(tmp_path):
-    """The host, at 10 µs a step, runs ahead of a GPU that takes 30; the third step waits for the GPU and has a tail of its own."""
+    """The host, at 10 µs a step, runs ahead of a GPU that takes 30; the third step waits for the GPU and has a tail of
+    its own."""
     steps = [(1, 0, 10), (2, 10, 10), (3, 20, 100)]
     kernels = [(2, 4, 30), (12, 34, 15), (14, 49, 15), (22, 64, 30)]
     [timeline] = readers.read(gpu_trace(tmp_path / "a.json", steps, kernels))
-    assert (timeline.steps() - [0, timeline.begin[0], timeline.begin[0]]).tolist() == [[1, 0, 34_000], [2, 34_000, 64_000], [3, 64_000, 120_000]]
+    assert (timeline.steps() - [0, timeline.begin[0], timeline.begin[0]]).tolist() == [
+        [1, 0, 34_000],
+        [2, 34_000, 64_000],
+        [3, 64_000, 120_000],
+    ]
     assert (timeline.begin[1:] >= timeline.begin[:-1]).all(), "events stay in order"
 
 
 def test_kernels_that_nobody_is_seen_to_launch_move_no_step(tmp_path):
     path = gpu_trace(tmp_path / "a.json", [(1, 0, 10)], [(2, 4, 30)])
-    path.write_text(path.read_text().replace('"cudaLaunchKernel"', '"cudaLaunchKernel", "skip": 0').replace('"cuda_runtime"', '"other"'))
+    path.write_text(
+        path.read_text()
+        .replace('"cudaLaunchKernel"', '"cudaLaunchKernel", "skip": 0')
+        .replace('"cuda_runtime"', '"other"')
+    )
     [timeline] = readers.read(path)
     assert timeline.steps()[0, 2] - timeline.steps()[0, 1] == 10_000
 
@@ -94,7 +142,9 @@ def test_facts_after_the_events_are_read_too_and_events_cannot_pose_as_facts(tmp
 
 
 def test_a_step_with_an_evaluation_is_none(tmp_path):
-    events = [("user_annotation", f"ProfilerStep#{n}", 100 * n, 100) for n in (1, 2, 3)] + [("user_annotation", "evaluation", 210, 20)]
+    events = [("user_annotation", f"ProfilerStep#{n}", 100 * n, 100) for n in (1, 2, 3)] + [
+        ("user_annotation", "evaluation", 210, 20)
+    ]
     [timeline] = readers.read(made.chrome_trace(tmp_path / "a.json", events))
     assert timeline.steps()[:, 0].tolist() == [1, 3]
 
@@ -102,8 +152,19 @@ def test_a_step_with_an_evaluation_is_none(tmp_path):
 def test_an_nvprof_database_is_read(tmp_path):
     [timeline] = readers.read(made.nvprof(tmp_path / "process4242.nvprof"))
     assert (timeline.pid, timeline.tool, timeline.rank) == (4242, "nvprof", None)
-    assert (timeline.count(COMPUTE), timeline.count(COMMUNICATION), timeline.count(COPY), timeline.count(HOST)) == (1, 1, 1, 3)
-    assert {"volta_sgemm", "ncclAllReduceRingLLKernel_sum_f32", "Memcpy HtoD", "cudaMemcpyAsync", "cudaLaunchKernel"} <= set(timeline.names)
+    assert (timeline.count(COMPUTE), timeline.count(COMMUNICATION), timeline.count(COPY), timeline.count(HOST)) == (
+        1,
+        1,
+        1,
+        3,
+    )
+    assert {
+        "volta_sgemm",
+        "ncclAllReduceRingLLKernel_sum_f32",
+        "Memcpy HtoD",
+        "cudaMemcpyAsync",
+        "cudaLaunchKernel",
+    } <= set(timeline.names)
     assert timeline.steps().tolist() == [[9, 300, 9000]]
 
 
@@ -116,9 +177,17 @@ def test_serialised_kernels_of_nvprof_are_read_from_their_table(tmp_path):
 
 
 def test_kernels_of_two_processes_in_one_nvprof_file_go_to_who_launched_them(tmp_path):
-    functions = ("_id_ INTEGER, cbid INTEGER, start INTEGER, end INTEGER, processId INTEGER, threadId INTEGER, correlationId INTEGER",
-                 [(1, 41, 400, 450, 1, 1, 10), (2, 211, 460, 470, 1, 1, 11), (3, 211, 480, 490, 2, 1, 12)])  # fmt: skip
-    by_pid = {timeline.pid: timeline for timeline in readers.read(made.nvprof(tmp_path / "a.nvprof", CUPTI_ACTIVITY_KIND_RUNTIME=functions))}
+    functions = (
+        (
+            "_id_ INTEGER, cbid INTEGER, start INTEGER, end INTEGER, processId INTEGER, threadId INTEGER, correlationId"
+            " INTEGER"
+        ),
+        [(1, 41, 400, 450, 1, 1, 10), (2, 211, 460, 470, 1, 1, 11), (3, 211, 480, 490, 2, 1, 12)],
+    )
+    by_pid = {
+        timeline.pid: timeline
+        for timeline in readers.read(made.nvprof(tmp_path / "a.nvprof", CUPTI_ACTIVITY_KIND_RUNTIME=functions))
+    }
     assert by_pid[1].count(COMPUTE) == 1 and by_pid[1].count(COMMUNICATION) == 0
     assert by_pid[2].count(COMPUTE) == 0 and by_pid[2].count(COMMUNICATION) == 1
 
@@ -134,14 +203,18 @@ def test_an_nvprof_file_without_kernels_or_markers_is_read(tmp_path):
 
 def test_the_processes_in_an_nsys_file_are_the_ranks_that_their_marks_say(tmp_path):
     [run] = readers.load([made.nsys(tmp_path / "a.sqlite", pids=(300, 100))])
-    assert [(one.rank, one.size, one.pid, one.host) for one in run.timelines] == [(0, 2, 300, "node0"), (1, 2, 100, "node1")]
+    assert [(one.rank, one.size, one.pid, one.host) for one in run.timelines] == [
+        (0, 2, 300, "node0"),
+        (1, 2, 100, "node1"),
+    ]
     assert [(one.count(COMPUTE), one.count(COMMUNICATION), one.count(HOST)) for one in run.timelines] == [(1, 1, 1)] * 2
     assert run.timelines[0].steps().tolist() == [[3, 10**18 + 900, 10**18 + 4000]]
 
 
 @pytest.mark.parametrize("make", [made.nvprof, made.nsys])
 def test_a_step_of_a_host_that_runs_ahead_lasts_until_the_gpu_has_done_what_was_launched_in_it(tmp_path, make):
-    """The last kernel of the first process ends at 8,000 (nvprof) and at 1,500 (nsys); here the step of its host ends earlier."""
+    """The last kernel of the first process ends at 8,000 (nvprof) and at 1,500 (nsys); here the step of its host ends
+    earlier."""
     path = make(tmp_path / "a.sqlite")
     with made.sqlite3.connect(path) as connection:
         if make is made.nvprof:
@@ -165,7 +238,11 @@ def test_folders_are_runs_and_so_are_files_of_one_folder(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         for rank in (0, 1):
-            made.chrome_trace(tmp_path / name / f"rank{rank}.json", [("cpu_op", "aten::mm", 1, 1)], distributedInfo={"rank": rank, "world_size": 2})
+            made.chrome_trace(
+                tmp_path / name / f"rank{rank}.json",
+                [("cpu_op", "aten::mm", 1, 1)],
+                distributedInfo={"rank": rank, "world_size": 2},
+            )
     runs = readers.load([tmp_path / "b", tmp_path / "a/rank0.json", tmp_path / "a/rank1.json"])
     assert [(run.name, len(run.timelines)) for run in runs] == [("b", 2), ("a", 2)]
 
@@ -178,7 +255,11 @@ def test_two_profiles_of_one_rank_are_refused(tmp_path):
 
 def test_profiles_left_by_a_run_with_more_ranks_are_noticed(tmp_path):
     for rank, size in (0, 2), (1, 2), (2, 4):
-        made.chrome_trace(tmp_path / f"rank{rank}.json", [("cpu_op", "aten::mm", 1, 1)], distributedInfo={"rank": rank, "world_size": size})
+        made.chrome_trace(
+            tmp_path / f"rank{rank}.json",
+            [("cpu_op", "aten::mm", 1, 1)],
+            distributedInfo={"rank": rank, "world_size": size},
+        )
     refused("of runs with 2 and 4 ranks", tmp_path)
 
 
@@ -226,13 +307,22 @@ def test_a_database_of_something_else_is_refused(tmp_path):
 
 
 def test_a_database_of_a_version_with_other_columns_is_refused(tmp_path):
-    changed = "begin INTEGER, end INTEGER, deviceId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER, demangledName INTEGER"
-    refused("version of the profiler that this cannot read .*start", made.nsys(tmp_path / "a.sqlite", CUPTI_ACTIVITY_KIND_KERNEL=(changed, [])))
+    changed = (
+        "begin INTEGER, end INTEGER, deviceId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER,"
+        " demangledName INTEGER"
+    )
+    refused(
+        "version of the profiler that this cannot read .*start",
+        made.nsys(tmp_path / "a.sqlite", CUPTI_ACTIVITY_KIND_KERNEL=(changed, [])),
+    )
 
 
 def test_a_database_with_values_of_other_types_is_refused(tmp_path):
     columns = "start, end, deviceId, streamId, correlationId, globalPid, demangledName, shortName"
-    refused("values that no profiler writes", made.nsys(tmp_path / "a.sqlite", CUPTI_ACTIVITY_KIND_KERNEL=(columns, [("x", "y", 0, 7, 1, 1 << 24, 1, 1)])))
+    refused(
+        "values that no profiler writes",
+        made.nsys(tmp_path / "a.sqlite", CUPTI_ACTIVITY_KIND_KERNEL=(columns, [("x", "y", 0, 7, 1, 1 << 24, 1, 1)])),
+    )
 
 
 @pytest.mark.parametrize("content", ["hello", "\x7fELF", "<html></html>"])
@@ -241,8 +331,18 @@ def test_a_foreign_file_is_refused(tmp_path, content):
     refused("no profile of nvprof, nsys or torch.profiler", tmp_path / "a.json")
 
 
-@pytest.mark.parametrize("content", ['{"a": 1}', "[]", '{"traceEvents": []}', "[1, 2]", '{"traceEvents": [{"ph": "X"}]}', '{"traceEvents": {"a": 1}}',
-                                     '{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "a", "pid": 1, "tid": 1, "ts": "soon"}]}'])  # fmt: skip
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"a": 1}',
+        "[]",
+        '{"traceEvents": []}',
+        "[1, 2]",
+        '{"traceEvents": [{"ph": "X"}]}',
+        '{"traceEvents": {"a": 1}}',
+        '{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "a", "pid": 1, "tid": 1, "ts": "soon"}]}',
+    ],
+)
 def test_json_of_something_else_is_refused(tmp_path, content):
     (tmp_path / "a.json").write_text(content)
     refused("has no events|no trace of torch.profiler", tmp_path / "a.json")

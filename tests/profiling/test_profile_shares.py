@@ -14,16 +14,30 @@ def two_ranks():
     zero, one = [], []
     for number in (1, 2):
         at = 100 * number
-        zero += [made.step(number, at, at + 100), ("loading", at, at + 30), ("compute", at + 30, at + 80), ("communication", at + 70, at + 95)]
-        one += [made.step(number, at, at + 100), ("loading", at, at + 5), ("compute", at + 5, at + 55), ("communication", at + 45, at + 95)]
+        zero += [
+            made.step(number, at, at + 100),
+            ("loading", at, at + 30),
+            ("compute", at + 30, at + 80),
+            ("communication", at + 70, at + 95),
+        ]
+        one += [
+            made.step(number, at, at + 100),
+            ("loading", at, at + 5),
+            ("compute", at + 5, at + 55),
+            ("communication", at + 45, at + 95),
+        ]
     return made.run(made.timeline(0, zero, host="a"), made.timeline(1, one, host="a"))
 
 
 def test_the_parts_of_a_step_are_those_computed_by_hand():
     zero, one = analysis.shares(two_ranks())
     assert (zero.steps, zero.step) == (2, pytest.approx(0.1))
-    assert zero.parts == pytest.approx(dict(compute=0.05, loading=0.03, copy=0, communication=0.015, waiting=0, host=0.005))
-    assert one.parts == pytest.approx(dict(compute=0.05, loading=0.005, copy=0, communication=0.025, waiting=0.015, host=0.005))
+    assert zero.parts == pytest.approx(
+        dict(compute=0.05, loading=0.03, copy=0, communication=0.015, waiting=0, host=0.005)
+    )
+    assert one.parts == pytest.approx(
+        dict(compute=0.05, loading=0.005, copy=0, communication=0.025, waiting=0.015, host=0.005)
+    )
     assert (zero.communication, one.communication) == (pytest.approx(0.025), pytest.approx(0.05))
     assert (zero.overlap, one.overlap) == (pytest.approx(0.4), pytest.approx(0.2))
     assert (zero.busy, one.busy) == (pytest.approx(0.8), pytest.approx(0.55))
@@ -67,7 +81,12 @@ def test_waiting_is_not_the_verdict_where_every_rank_loses_more_otherwise():
 
 
 def test_a_rank_with_twice_the_work_is_named_with_computation():
-    ranks = [made.timeline(rank, [made.step(1, 0, 100), ("compute", 0, 90 - 45 * rank), ("communication", 90 - 45 * rank, 95)]) for rank in (0, 1)]
+    ranks = [
+        made.timeline(
+            rank, [made.step(1, 0, 100), ("compute", 0, 90 - 45 * rank), ("communication", 90 - 45 * rank, 95)]
+        )
+        for rank in (0, 1)
+    ]
     assert analysis.verdict(made.run(*ranks)).sentence == "rank 1 waits 45 % of each step for rank 0: computation"
 
 
@@ -96,12 +115,22 @@ def test_ranks_that_wait_in_turns_are_not_called_slow():
     assert "wait for each other in turns" in finding.sentence and finding.slow_rank is None
 
 
-@pytest.mark.parametrize(("event", "words", "kind"), [
-    (("loading", 0, 40), "40 % of each step is data loading", "loading"),
-    (("communication", 60, 100, "gloo:all_reduce"), "40 % of each step is communication that computation does not hide, most of it in gloo:all_reduce (1 a step)", "communication"),
-    (("range", 0, 100), "40 % of each step is time between operators", "host"),
-    (("compute", 0, 100), "100 % of each step is computation: no other part takes 10 %", "compute"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("event", "words", "kind"),
+    [
+        (("loading", 0, 40), "40 % of each step is data loading", "loading"),
+        (
+            ("communication", 60, 100, "gloo:all_reduce"),
+            (
+                "40 % of each step is communication that computation does not hide, most of it in gloo:all_reduce (1 a"
+                " step)"
+            ),
+            "communication",
+        ),
+        (("range", 0, 100), "40 % of each step is time between operators", "host"),
+        (("compute", 0, 100), "100 % of each step is computation: no other part takes 10 %", "compute"),
+    ],
+)
 def test_the_verdict_on_one_rank_names_the_largest_loss(event, words, kind):
     compute = ("compute", 40, 100) if event[0] != "communication" else ("compute", 0, 60)
     finding = analysis.verdict(made.run(made.timeline(0, [made.step(1, 0, 100), compute, event])))
@@ -110,10 +139,21 @@ def test_the_verdict_on_one_rank_names_the_largest_loss(event, words, kind):
 
 def test_a_synchronisation_in_every_step_of_a_gpu_is_named():
     events = [made.step(n, 100 * n, 100 * n + 100) for n in (1, 2)]
-    events += [(kind, 100 * n + begin, 100 * n + end, name) for n in (1, 2)
-               for kind, begin, end, name in (("compute", 0, 50, "gemm"), ("host", 10, 50, "cudaDeviceSynchronize"), ("host", 50, 90, "aten::mm"))]  # fmt: skip
+    events += [
+        (kind, 100 * n + begin, 100 * n + end, name)
+        for n in (1, 2)
+        for kind, begin, end, name in (
+            ("compute", 0, 50, "gemm"),
+            ("host", 10, 50, "cudaDeviceSynchronize"),
+            ("host", 50, 90, "aten::mm"),
+        )
+    ]
     finding = analysis.verdict(made.run(made.timeline(0, events, on_gpu=True)))
-    assert finding.sentence == "50 % of each step is time between operators in which the GPU idles, and cudaDeviceSynchronize is called 1 times"
+    assert (
+        finding.sentence
+        == "50 % of each step is time between operators in which the GPU idles, and cudaDeviceSynchronize is called 1"
+        " times"
+    )
 
 
 def test_what_a_core_computes_to_load_a_batch_is_loading():
@@ -125,15 +165,27 @@ def test_what_a_core_computes_to_load_a_batch_is_loading():
 def test_loading_costs_a_gpu_only_what_it_does_not_hide():
     events = [made.step(1, 0, 100), ("loading", 0, 60), ("compute", 20, 90), ("copy", 85, 95)]
     [rank] = analysis.shares(made.run(made.timeline(0, events, on_gpu=True)))
-    assert rank.parts == pytest.approx(dict(compute=0.07, loading=0.02, copy=0.005, communication=0, waiting=0, host=0.005))
+    assert rank.parts == pytest.approx(
+        dict(compute=0.07, loading=0.02, copy=0.005, communication=0, waiting=0, host=0.005)
+    )
 
 
 def test_the_times_of_operators_are_without_those_they_call():
-    events = [("compute", 0, 10, "outer"), ("compute", 1, 4, "inner"), ("compute", 2, 3, "innermost"), ("compute", 5, 9, "inner"), ("compute", 10, 12, "next")]
+    events = [
+        ("compute", 0, 10, "outer"),
+        ("compute", 1, 4, "inner"),
+        ("compute", 2, 3, "innermost"),
+        ("compute", 5, 9, "inner"),
+        ("compute", 10, 12, "next"),
+    ]
     timeline = made.timeline(0, [made.step(1, 0, 20), *events])
     rows = analysis.operators(timeline, timeline.steps())
     assert {name: (pytest.approx(1000 * seconds), calls) for name, seconds, calls in rows} == {
-        "outer": (3, 1), "inner": (6, 2), "innermost": (1, 1), "next": (2, 1)}  # fmt: skip
+        "outer": (3, 1),
+        "inner": (6, 2),
+        "innermost": (1, 1),
+        "next": (2, 1),
+    }
     assert [name for name, _, _ in rows][0] == "inner"
 
 
@@ -144,7 +196,11 @@ def test_own_times_of_nested_events_add_up_to_the_whole():
     def nest(begin, end, depth):
         begins.append(begin)
         ends.append(end)
-        cuts = sorted(random.choice(numpy.arange(begin + 1, end), 2 * random.integers(0, 4), replace=False)) if depth and end - begin > 20 else []
+        cuts = (
+            sorted(random.choice(numpy.arange(begin + 1, end), 2 * random.integers(0, 4), replace=False))
+            if depth and end - begin > 20
+            else []
+        )
         for inner, outer in zip(cuts[::2], cuts[1::2]):
             nest(inner, outer, depth - 1)
 

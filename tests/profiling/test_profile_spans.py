@@ -21,6 +21,11 @@ def test_sets_are_those_of_single_moments(seed):
     one, other = some(), some()
     a, b = spans.union(*one), spans.union(*other)
     mine, theirs = moments(zip(*one)), moments(zip(*other))
-    for made, expected in (a, mine), (spans.both(a, b), mine & theirs), (spans.without(a, b), mine - theirs), (spans.either(a, b), mine | theirs):
+    for made, expected in (
+        (a, mine),
+        (spans.both(a, b), mine & theirs),
+        (spans.without(a, b), mine - theirs),
+        (spans.either(a, b), mine | theirs),
+    ):
         assert moments(made) == expected and spans.length(made) == len(expected)
         assert (made[1:, 0] > made[:-1, 1]).all() or made is not a  # sorted and apart

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from handson.profiling import recording, requests, tools
+from handson.profiling import profile_job_resources, recording, tools
 from handson.profiling.recorders.base import Recorder
 from handson.profiling.recorders.gpu_marks import GpuMarks
 
 
 @pytest.fixture
 def put_on_path(tmp_path, monkeypatch):
-    """put_on_path("nvprof") puts a program of that name on PATH, which prints its words and becomes those after its options."""
+    """put_on_path("nvprof") puts a program of that name on PATH, which prints its words and becomes those after its
+    options."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
@@ -27,14 +28,17 @@ def put_on_path(tmp_path, monkeypatch):
     return put
 
 
-@pytest.mark.parametrize(("on_path", "gpu", "tool", "why"), [
-    (["nvprof", "nsys"], (7, 0), "nvprof", "as the GPU has compute capability 7.0"),
-    (["nvprof", "nsys"], (8, 0), "nsys", "nvprof records those below 8.0 only"),
-    (["nsys"], (7, 5), "nsys", "nvprof is not on PATH"),
-    (["nvprof"], (9, 0), "torch", "there is no nsys on PATH"),
-    ([], (9, 0), "torch", "there is no nsys on PATH"),
-    (["nvprof", "nsys"], None, "torch", "needs no GPU, and there is none"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("on_path", "gpu", "tool", "why"),
+    [
+        (["nvprof", "nsys"], (7, 0), "nvprof", "as the GPU has compute capability 7.0"),
+        (["nvprof", "nsys"], (8, 0), "nsys", "nvprof records those below 8.0 only"),
+        (["nsys"], (7, 5), "nsys", "nvprof is not on PATH"),
+        (["nvprof"], (9, 0), "torch", "there is no nsys on PATH"),
+        ([], (9, 0), "torch", "there is no nsys on PATH"),
+        (["nvprof", "nsys"], None, "torch", "needs no GPU, and there is none"),
+    ],
+)
 def test_the_best_tool_that_works_is_chosen(put_on_path, on_path, gpu, tool, why):
     put_on_path(*on_path)
     chosen, words = tools.choose("auto", gpu)
@@ -48,13 +52,42 @@ def test_nvprof_is_refused_for_a_gpu_that_it_does_not_record(put_on_path):
     assert tools.choose("nvprof", (6, 1)) == ("nvprof", "as was asked for")
 
 
-@pytest.mark.parametrize(("tool", "words"), [
-    ("nvprof", ["--profile-child-processes", "--profile-from-start off", "-o {out}/process%p.nvprof python train.py -e 1"]),
-    ("nsys", ["profile ", "--export=sqlite", "--capture-range=cudaProfilerApi", "--capture-range-end=stop", "-o {out}/process_%h_%p python train.py -e 1"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("tool", "words"),
+    [
+        (
+            "nvprof",
+            ["--profile-child-processes", "--profile-from-start off", "-o {out}/process%p.nvprof python train.py -e 1"],
+        ),
+        (
+            "nsys",
+            [
+                "profile ",
+                "--export=sqlite",
+                "--capture-range=cudaProfilerApi",
+                "--capture-range-end=stop",
+                "-o {out}/process_%h_%p python train.py -e 1",
+            ],
+        ),
+    ],
+)
 def test_the_command_runs_under_the_tool_with_a_file_for_each_process(put_on_path, tmp_path, tool, words):
     put_on_path(tool, "python")
-    command = [sys.executable, "-m", "handson", "profile", "--tool", tool, "-o", tmp_path / "out", "--", "python", "train.py", "-e", "1"]
+    command = [
+        sys.executable,
+        "-m",
+        "handson",
+        "profile",
+        "--tool",
+        tool,
+        "-o",
+        tmp_path / "out",
+        "--",
+        "python",
+        "train.py",
+        "-e",
+        "1",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and f"bin/{tool} " in done.stdout
     for word in words:
@@ -120,22 +153,41 @@ def test_a_process_tells_nvprof_and_nsys_who_it_is_and_where_its_steps_are(monke
     assert [said[0], *said[2:]] == ["start", "names", "step 3", "pop", "step 4", "pop", "no names", "stop"]
 
 
-@pytest.mark.parametrize(("lines", "training", "says"), [
-    ("node1\n", "#PBS -q lecture\n#PBS -l select=2:ngpus=2:mpiprocs=2\n",
-     "run_multi_node_profile.sh has no #PBS lines for resources, so this job got 1 process, and run_multi_node_training.sh asks for 4: copy those "
-     "lines, or submit it with them: qsub -q lecture -l select=2:ngpus=2:mpiprocs=2 -j oe run_multi_node_profile.sh"),
-    ("node1\nnode1\nnode2\nnode2\n", "#PBS -q lecture\n#PBS -l select=2:ngpus=2:mpiprocs=2\n", ""),
-    ("node1\n", "#PBS -q (queue)\n#PBS -l (nodes and so on: select=...)\n", "first fill in what that marks with PUT YOUR CODE"),
-])  # fmt: skip
-def test_a_job_without_the_resources_of_the_training_is_told_what_to_submit(lines, training, says, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("lines", "training", "says"),
+    [
+        (
+            "node1\n",
+            "#PBS -q lecture\n#PBS -l select=2:ngpus=2:mpiprocs=2\n",
+            (
+                "run_multi_node_profile.sh has no #PBS lines for resources, so this job got 1 process, and"
+                " run_multi_node_training.sh asks for 4: copy those lines, or submit it with them: qsub -q lecture -l"
+                " select=2:ngpus=2:mpiprocs=2 -j oe run_multi_node_profile.sh"
+            ),
+        ),
+        ("node1\nnode1\nnode2\nnode2\n", "#PBS -q lecture\n#PBS -l select=2:ngpus=2:mpiprocs=2\n", ""),
+        (
+            "node1\n",
+            "#PBS -q (queue)\n#PBS -l (nodes and so on: select=...)\n",
+            "first fill in what that marks with PUT YOUR CODE",
+        ),
+    ],
+)
+def test_a_job_without_the_resources_of_the_training_is_told_what_to_submit(
+    lines, training, says, tmp_path, monkeypatch
+):
     (tmp_path / "run_multi_node_training.sh").write_text(f"#!/bin/bash\n{training}")
     (tmp_path / "run_multi_node_profile.sh").write_text("#!/bin/bash\n#PBS -N multi_node_profile\n")
     (tmp_path / "nodes").write_text(lines)
     monkeypatch.setenv("PBS_NODEFILE", str(tmp_path / "nodes"))
     environment = {"PBS_JOBNAME": "multi_node_profile"}
-    said = requests.lacking(tmp_path, environment)
+    said = profile_job_resources.lacking(tmp_path, environment)
     assert said == says or says and said.endswith(says)
-    assert requests.lacking(tmp_path, {"PBS_JOBNAME": "own"}) == requests.lacking(tmp_path, {}) == ""
+    assert (
+        profile_job_resources.lacking(tmp_path, {"PBS_JOBNAME": "own"})
+        == profile_job_resources.lacking(tmp_path, {})
+        == ""
+    )
     if says:
         monkeypatch.chdir(tmp_path)
         monkeypatch.setenv("PBS_JOBNAME", "multi_node_profile")

@@ -1,4 +1,5 @@
-"""Watching devices: how busy a virtual GPU's core is and what its worker has in memory, on screen and in a run's result."""
+"""Watching devices: how busy a virtual GPU's core is and what its worker has in memory, on screen and in a run's
+result."""
 
 import dataclasses
 import json
@@ -14,7 +15,9 @@ import pytest
 from handson.profiling import usage, watch
 from handson.training import results
 
-SPIN = "import os; os.sched_setaffinity(0, [{}]); a = bytearray(80 * 2**20); print('ready', flush=True)\nwhile True: pass"
+SPIN = (
+    "import os; os.sched_setaffinity(0, [{}]); a = bytearray(80 * 2**20); print('ready', flush=True)\nwhile True: pass"
+)
 
 
 @pytest.fixture
@@ -54,7 +57,7 @@ def test_samples_of_all_nodes_are_read_and_long_runs_are_averaged(tmp_path):
     for node, begin in ("node1", 100.0), ("node2", 101.0):
         lines = [{"node": node, "cores": 2, "devices": ["GPU 0 (X)"], "begin": begin, "interval": 1.0}]
         lines += [{"running": n % 2 + 3, "devices": [[float(n % 2), 2**20 * n, 50.0 + 3 * n]]} for n in range(1200)]
-        (tmp_path / f"usage_{node}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '[[1, 2,')
+        (tmp_path / f"usage_{node}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + "[[1, 2,")
     found = usage.read(tmp_path)
     assert (found["begin"], found["interval"]) == (100.0, 2.0)
     assert [device["name"] for device in found["devices"]] == ["node1: GPU 0 (X)", "node2: GPU 0 (X)"]
@@ -70,12 +73,32 @@ def test_a_run_without_samples_has_no_usage(tmp_path):
 
 
 def a_run(**changes):
-    facts = dict(unit="multi_gpu", script="train_cifar_multi_gpu", track="pytorch", profiled=True, workers=2, nodes=1, device="d", dataset="digits", size=256, batchsize=32, epochs=1, seed=0, images=1, seconds=1)
+    facts = dict(
+        unit="multi_gpu",
+        script="train_cifar_multi_gpu",
+        track="pytorch",
+        profiled=True,
+        workers=2,
+        nodes=1,
+        device="d",
+        dataset="digits",
+        size=256,
+        batchsize=32,
+        epochs=1,
+        seed=0,
+        images=1,
+        seconds=1,
+    )
     return results.Result(**facts | changes)
 
 
 def test_a_result_keeps_the_use_of_devices(tmp_path):
-    devices = {"begin": 1.5, "interval": 1.0, "nodes": [{"name": "n", "running": 3.5, "cores": 2}], "devices": [{"name": "core 0", "utilisation": [1.5], "memory": [3.0], "energy": None}]}
+    devices = {
+        "begin": 1.5,
+        "interval": 1.0,
+        "nodes": [{"name": "n", "running": 3.5, "cores": 2}],
+        "devices": [{"name": "core 0", "utilisation": [1.5], "memory": [3.0], "energy": None}],
+    }
     results.write(a_run(usage=devices), tmp_path)
     assert results.read(tmp_path).usage == devices
 
@@ -87,8 +110,15 @@ def test_results_of_earlier_versions_are_read(tmp_path):
     assert results.read(tmp_path).usage is None
 
 
-@pytest.mark.parametrize("wrong", [{}, [], {"begin": 1, "interval": 1, "devices": [{"name": 3, "utilisation": [], "memory": [], "energy": None}]},
-                                   {"begin": "x", "interval": 1, "devices": []}])  # fmt: skip
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},
+        [],
+        {"begin": 1, "interval": 1, "devices": [{"name": 3, "utilisation": [], "memory": [], "energy": None}]},
+        {"begin": "x", "interval": 1, "devices": []},
+    ],
+)
 def test_a_result_with_another_kind_of_usage_is_refused(tmp_path, wrong):
     content = dataclasses.asdict(a_run()) | {"usage": wrong}
     (tmp_path / "result.json").write_text(json.dumps(content))
@@ -108,7 +138,9 @@ def test_a_process_records_the_use_of_its_devices_while_it_works(tmp_path, monke
 
 
 def test_the_screen_shows_each_device_with_its_power_where_it_tells_energy():
-    lines = watch.table(["GPU 0 (X)", "GPU 1 (X)"], [(97, 2**30, 1300.0), (3, 0, 10.0)], [(90, 0, 1000.0), (0, 0, 0.0)], 2)
+    lines = watch.table(
+        ["GPU 0 (X)", "GPU 1 (X)"], [(97, 2**30, 1300.0), (3, 0, 10.0)], [(90, 0, 1000.0), (0, 0, 0.0)], 2
+    )
     assert len(lines) == 3 and lines[0].split()[1:] == ["utilisation", "memory", "power"]
     assert re.split(r"\s{2,}", lines[1]) == ["GPU 0 (X)", "97 %", "1,024 MB", "150 W"]
     assert "W" not in watch.table(["core 0"], [(97, 2**30, None)], None, 2)[1]
@@ -121,10 +153,14 @@ def test_the_screen_shows_how_much_memory_a_device_has_where_that_is_limited():
 
 def test_the_memory_of_a_virtual_gpu_is_that_of_its_tensors_where_they_are_counted():
     core = min(os.sched_getaffinity(0))
-    program = ("import os, sys; from handson.training import gpu_memory, virtual_gpus; virtual_gpus.pin(0); live = gpu_memory.Live(3000); live.show(1000); "
-               "print(flush=True); sys.stdin.read()")  # fmt: skip
+    program = (
+        "import os, sys; from handson.training import gpu_memory, virtual_gpus; virtual_gpus.pin(0); live ="
+        " gpu_memory.Live(3000); live.show(1000); print(flush=True); sys.stdin.read()"
+    )
     environment = os.environ | {"PBS_JOBID": "1.memory"}  # its own processes alone
-    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+    ) as process:
         process.stdout.readline()
         cores = usage.Cores([0])
         cores.job = b"1.memory"

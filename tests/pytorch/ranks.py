@@ -1,6 +1,8 @@
-"""Ranks for tests: processes forked, in milliseconds, from one that has imported torch; joined by gloo in a process group.
+"""Ranks for tests: processes forked, in milliseconds, from one that has imported torch; joined by gloo in a process
+group.
 
-`run_ranks` runs any function on them; `train` is such a function, which runs the `train` of a solution and tells what it did.
+`run_ranks` runs any function on them; `train` is such a function, which runs the `train` of a solution and tells what
+it did.
 """
 
 import contextlib
@@ -26,15 +28,26 @@ from handson.training import data, options
 
 ROOT = Path(__file__).resolve().parents[2]
 # unit -> its script that trains as the lecture's do, in the order of the units
-SOLUTIONS = {path.parent.parent.name[3:]: path for path in sorted((ROOT / "solutions").glob("[0-9]*/pytorch/train_cifar_*.py"))}
+SOLUTIONS = {
+    path.parent.parent.name[3:]: path for path in sorted((ROOT / "solutions").glob("[0-9]*/pytorch/train_cifar_*.py"))
+}
 PATIENCE = 100  # seconds for anything that ought to take less than one
 
-# Imported once, in the process that ranks are forked from. DistributedDataParallel would import torch._dynamo in every one.
+# Imported once, in the process that ranks are forked from. DistributedDataParallel would import torch._dynamo in every
+# one.
 context = timing.CONTEXT
-context.set_forkserver_preload([
-    "pytest", "torch._dynamo", "torch.distributed.algorithms.join", "pytorch_pfn_extras",
-    "handson.pytorch.extensions", "handson.pytorch.products", "handson.cntk", timing.__name__,
-])  # fmt: skip
+context.set_forkserver_preload(
+    [
+        "pytest",
+        "torch._dynamo",
+        "torch.distributed.algorithms.join",
+        "pytorch_pfn_extras",
+        "handson.pytorch.extensions",
+        "handson.pytorch.products",
+        "handson.cntk",
+        timing.__name__,
+    ]
+)
 
 
 @dataclass
@@ -48,12 +61,15 @@ class Rank:
 
 
 def run_ranks(function, size, *arguments):
-    """Call function(comm, *arguments) on `size` ranks; returns a Rank for each. When one is killed, so are all others."""
+    """Call function(comm, *arguments) on `size` ranks; returns a Rank for each. When one is killed, so are all
+    others."""
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         processes, connections = [], []
         for rank in range(size):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_rank, args=(theirs, f"file://{folder}/meeting", rank, size, function, arguments))
+            process = context.Process(
+                target=_rank, args=(theirs, f"file://{folder}/meeting", rank, size, function, arguments)
+            )
             process.start()
             stack.callback(lambda process=process: (process.kill(), process.join()))
             theirs.close()
@@ -75,7 +91,9 @@ def run_ranks(function, size, *arguments):
 def on_ranks(function, size, *arguments):
     """What function(comm, *arguments) returned on each of `size` ranks, all of which must end well."""
     ranks = run_ranks(function, size, *arguments)
-    assert [rank.status for rank in ranks] == [0] * size, "\n".join(f"status {rank.status}: {rank.errors}" for rank in ranks)
+    assert [rank.status for rank in ranks] == [0] * size, "\n".join(
+        f"status {rank.status}: {rank.errors}" for rank in ranks
+    )
     return [rank.value for rank in ranks]
 
 
@@ -85,7 +103,9 @@ def _rank(connection, meeting, rank, size, function, arguments):
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
         try:
             workers.loopback()
-            dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=size, timeout=timedelta(seconds=PATIENCE))
+            dist.init_process_group(
+                "gloo", init_method=meeting, rank=rank, world_size=size, timeout=timedelta(seconds=PATIENCE)
+            )
             value = function(workers.Communicator(rank, size, intra_rank=rank, inter_size=1, name="gloo"), *arguments)
         except SystemExit as end:
             status = end.code
@@ -106,7 +126,8 @@ def parse(task, words, size):
 
 
 def image_set(samples, seed=0, size=16, classes=10):
-    """Images of noise. Enlarged to their own size they stay as they are, and the first pixel of each tells which it is."""
+    """Images of noise. Enlarged to their own size they stay as they are, and the first pixel of each tells which it
+    is."""
     generator = torch.Generator().manual_seed(seed)
     images = torch.rand(samples, 3, size, size, generator=generator)
     images[:, 0, 0, 0] = torch.arange(samples) / 1024
@@ -120,13 +141,24 @@ class PlainNet(nn.Sequential):
     def __init__(self, classes=10):
         twice = nn.Linear(32, 32)
         frozen = nn.Conv2d(3, 8, 3, stride=2).requires_grad_(False)
-        layers = [frozen, nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), twice, nn.Tanh(), twice, nn.Tanh(), nn.Linear(32, classes)]
+        layers = [
+            frozen,
+            nn.ReLU(),
+            nn.AdaptiveAvgPool2d(2),
+            nn.Flatten(),
+            twice,
+            nn.Tanh(),
+            twice,
+            nn.Tanh(),
+            nn.Linear(32, classes),
+        ]
         super().__init__(*layers)
 
 
 @dataclass
 class Training:
-    """What one rank did: its model at the beginning and at the end, the batches it trained on, its cores and threads, its log."""
+    """What one rank did: its model at the beginning and at the end, the batches it trained on, its cores and threads,
+    its log."""
 
     initial: dict
     final: dict
@@ -144,8 +176,8 @@ class Training:
 def train(comm, task, words, train_set, test_set, make_model=None, seed=0, die_after=None):
     """Run the solution of `task` with the options `words`; returns a Training.
 
-    Ranks start from different weights, as if their authors had forgotten to seed equally. die_after: rank 0 is killed at the
-    first step after it has written the snapshot of this epoch.
+    Ranks start from different weights, as if their authors had forgotten to seed equally. die_after: rank 0 is killed
+    at the first step after it has written the snapshot of this epoch.
     """
     module = load(SOLUTIONS[task])
     args = parse(task, words, comm.size)
@@ -180,5 +212,3 @@ def train(comm, task, words, train_set, test_set, make_model=None, seed=0, die_a
 def numbers(model):
     """The parameters and buffers of a model, as NumPy arrays that no longer change."""
     return {name: tensor.detach().numpy().copy() for name, tensor in model.state_dict().items()}
-
-

@@ -1,4 +1,5 @@
-"""How images are dealt to workers and cut into batches: every one once an epoch, equal steps, an order that can be repeated."""
+"""How images are dealt to workers and cut into batches: every one once an epoch, equal steps, an order that can be
+repeated."""
 
 import random
 
@@ -18,7 +19,10 @@ def cases(count):
     for _ in range(count):
         workers = chance.randint(1, 9)
         images = chance.randint(workers, chance.choice([20, 200, 2000]))
-        yield [images // workers + (rank < images % workers) for rank in range(workers)], chance.choice([2, 3, 8, 32, 5000])
+        yield (
+            [images // workers + (rank < images % workers) for rank in range(workers)],
+            chance.choice([2, 3, 8, 32, 5000]),
+        )
 
 
 CASES = list(cases(200))
@@ -120,7 +124,12 @@ def test_whatever_is_not_refused_gives_every_worker_images_in_every_step():
 
 def scattered(comm, samples, seed):
     part = scatter_dataset(image_set(samples) if comm.rank == 0 else None, comm, seed)
-    return [round(pixel * 1024) for pixel in part.images[:, 0, 0, 0].tolist()], part.labels.tolist(), part.classes, part.images.shape[1:]
+    return (
+        [round(pixel * 1024) for pixel in part.images[:, 0, 0, 0].tolist()],
+        part.labels.tolist(),
+        part.classes,
+        part.images.shape[1:],
+    )
 
 
 @pytest.mark.parametrize(("size", "samples"), [(1, 7), (2, 61), (3, 61), (4, 61), (4, 64), (4, 3)])

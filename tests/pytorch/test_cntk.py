@@ -1,4 +1,5 @@
-"""CNTK's vocabulary: every name of the documents, updates by their definitions, checkpoints that lose nothing, one sentence for what is wrong."""
+"""CNTK's vocabulary: every name of the documents, updates by their definitions, checkpoints that lose nothing, one
+sentence for what is wrong."""
 
 import json
 import os
@@ -14,8 +15,8 @@ from environments import QUICK_START
 from ranks import on_ranks
 
 from grader.probes.communicator import Group
-from grader.units.communication.oracles import cntk as oracle
-from grader.units.communication.probes import cntk as probes
+from grader.units.communication.oracles import oracle_cntk as oracle
+from grader.units.communication.probes import probe_cntk as probes
 from handson import cntk
 from handson.cntk import workers
 from handson.errors import OneSentence, TrackError
@@ -25,7 +26,16 @@ from handson.training import map_files
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "solutions/05_communication/pytorch/train_cntk.py"
-CASE = {"seed": 5, "samples": 20, "minibatch": 9, "max_samples": 40, "lr": 0.1, "bits": 32, "warm_up": 0, "block_size": 0}
+CASE = {
+    "seed": 5,
+    "samples": 20,
+    "minibatch": 9,
+    "max_samples": 40,
+    "lr": 0.1,
+    "bits": 32,
+    "warm_up": 0,
+    "block_size": 0,
+}
 LIMIT = 120  # seconds
 
 SEED_NAMES = {
@@ -46,7 +56,10 @@ def test_every_name_of_the_documents_is_there():
 
 
 def test_a_name_that_is_missing_is_one_sentence():
-    with pytest.raises(AttributeError, match="handson.cntk has no 'layers': it has only what CNTK's documents .* name .*; for the rest, use PyTorch"):
+    with pytest.raises(
+        AttributeError,
+        match="handson.cntk has no 'layers': it has only what CNTK's documents .* name .*; for the rest, use PyTorch",
+    ):
         cntk.layers
     assert issubclass(cntk.Missing, OneSentence) and not hasattr(cntk, "relu")
     with pytest.raises(ImportError):
@@ -56,9 +69,15 @@ def test_a_name_that_is_missing_is_one_sentence():
 def learner(case, model):
     local = probes.local_learner(model, case)
     if case["block_size"]:
-        more = {"use_nestrov_momentum": case.get("nesterov", True), "reset_sgd_momentum_after_aggregation": case.get("reset", True), "distributed_after": case["warm_up"]}
+        more = {
+            "use_nestrov_momentum": case.get("nesterov", True),
+            "reset_sgd_momentum_after_aggregation": case.get("reset", True),
+            "distributed_after": case["warm_up"],
+        }
         return cntk.block_momentum_distributed_learner(local, case["block_size"], **more)
-    return cntk.data_parallel_distributed_learner(local, num_quantization_bits=case["bits"], distributed_after=case["warm_up"])
+    return cntk.data_parallel_distributed_learner(
+        local, num_quantization_bits=case["bits"], distributed_after=case["warm_up"]
+    )
 
 
 def trained(comm, case, folder, max_samples=None, config=None):
@@ -96,7 +115,14 @@ def test_one_bit_is_what_its_definition_says(in_folder, warm_up):
     assert numpy.abs(numpy.stack(on_ranks(a_run, 3, case)) - oracle.simulate(case)[:, -1]).max() < 1e-12
 
 
-@pytest.mark.parametrize("more", [{}, pytest.param({"nesterov": False, "warm_up": 20}, marks=pytest.mark.slow), pytest.param({"reset": False}, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        pytest.param({"nesterov": False, "warm_up": 20}, marks=pytest.mark.slow),
+        pytest.param({"reset": False}, marks=pytest.mark.slow),
+    ],
+)
 def test_block_momentum_is_what_its_definition_says(in_folder, more):
     case = CASE | {"block_size": 20, "max_samples": 40, "samples": 20, "minibatch": 10, "ranks": 2} | more
     found = on_ranks(a_run, 2, case)
@@ -126,7 +152,14 @@ def _until(stop):
     return train_minibatch
 
 
-@pytest.mark.parametrize("more", [pytest.param({}, marks=pytest.mark.slow), {"bits": 1, "warm_up": 9}, pytest.param({"block_size": 30}, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param({}, marks=pytest.mark.slow),
+        {"bits": 1, "warm_up": 9},
+        pytest.param({"block_size": 30}, marks=pytest.mark.slow),
+    ],
+)
 def test_a_restored_session_ends_as_an_uninterrupted_one(in_folder, more):
     """Number for number, also in the middle of an epoch and of a block."""
     for restored, whole in on_ranks(interrupted, 2, CASE | more | {"minibatch": 6}, 18):
@@ -157,7 +190,10 @@ def unequal(comm, case):
 
 def test_networks_that_differ_are_one_sentence(in_folder):
     for sentence in on_ranks(unequal, 2, CASE):
-        assert sentence.startswith("the parameters of worker 1 differ from those of worker 0") and "from the same seed" in sentence
+        assert (
+            sentence.startswith("the parameters of worker 1 differ from those of worker 0")
+            and "from the same seed" in sentence
+        )
 
 
 def test_a_gradient_that_is_no_number_ends_the_training_with_the_worker():
@@ -165,22 +201,51 @@ def test_a_gradient_that_is_no_number_ends_the_training_with_the_worker():
     parameter.grad = torch.tensor([1.0, float("nan")])
     with mock.patch.object(workers, "world", lambda: Group(1, range(2))):
         learner = cntk.data_parallel_distributed_learner(cntk.momentum_sgd([parameter], 0.1, 0.9))
-        with pytest.raises(TrackError, match="worker 1: a gradient is infinite or NaN after 30 samples, so the training ends"):
+        with pytest.raises(
+            TrackError, match="worker 1: a gradient is infinite or NaN after 30 samples, so the training ends"
+        ):
             learner.update([1, 0.0, 0.0], 30)
     assert not parameter.any()
 
 
-@pytest.mark.parametrize(("call", "sentence"), [
-    (lambda: cntk.data_parallel_distributed_learner(None, num_quantization_bits=4), "num_quantization_bits is 1 or 32 here, not 4"),
-    (lambda: cntk.data_parallel_distributed_learner(None, use_async_buffered_parameter_update=True), "is not there in handson.cntk"),
-    (lambda: cntk.MinibatchSource([None], frame_mode=True), "has no option 'frame_mode' in handson.cntk"),
-    (lambda: cntk.training_session(None, None, [8, 16], dict.fromkeys(["features", "labels"])), "mb_size is a whole number .*schedules are not there"),
-    (lambda: cntk.training_session(None, None, 8, dict.fromkeys(["features", "labels"]), cv_config=1), "use test_config"),
-    (lambda: cntk.block_momentum_distributed_learner(None, block_size=0), "block_size is a number of samples above 0"),
-    (lambda: cntk.ImageDeserializer("train.txt", cntk.StreamDefs(features=cntk.StreamDef("picture"))), "the field 'image' or 'label'"),
-    (lambda: cntk.ImageDeserializer("train.txt", cntk.StreamDefs(labels=cntk.StreamDef("label"))), "needs the number of classes"),
-    (lambda: cntk.training_session(None, None, 8, {"features": 1}), "needs the inputs 'features' and 'labels', not 'features'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (
+            lambda: cntk.data_parallel_distributed_learner(None, num_quantization_bits=4),
+            "num_quantization_bits is 1 or 32 here, not 4",
+        ),
+        (
+            lambda: cntk.data_parallel_distributed_learner(None, use_async_buffered_parameter_update=True),
+            "is not there in handson.cntk",
+        ),
+        (lambda: cntk.MinibatchSource([None], frame_mode=True), "has no option 'frame_mode' in handson.cntk"),
+        (
+            lambda: cntk.training_session(None, None, [8, 16], dict.fromkeys(["features", "labels"])),
+            "mb_size is a whole number .*schedules are not there",
+        ),
+        (
+            lambda: cntk.training_session(None, None, 8, dict.fromkeys(["features", "labels"]), cv_config=1),
+            "use test_config",
+        ),
+        (
+            lambda: cntk.block_momentum_distributed_learner(None, block_size=0),
+            "block_size is a number of samples above 0",
+        ),
+        (
+            lambda: cntk.ImageDeserializer("train.txt", cntk.StreamDefs(features=cntk.StreamDef("picture"))),
+            "the field 'image' or 'label'",
+        ),
+        (
+            lambda: cntk.ImageDeserializer("train.txt", cntk.StreamDefs(labels=cntk.StreamDef("label"))),
+            "needs the number of classes",
+        ),
+        (
+            lambda: cntk.training_session(None, None, 8, {"features": 1}),
+            "needs the inputs 'features' and 'labels', not 'features'",
+        ),
+    ],
+)
 def test_what_cannot_be_is_one_sentence(call, sentence):
     with mock.patch.object(workers, "world", lambda: Group(0, range(1))), pytest.raises(TrackError, match=sentence):
         call()
@@ -203,7 +268,10 @@ def test_a_checkpoint_that_was_cut_off_leaves_the_one_before(tmp_path, capsys):
     assert checkpoints.load(path, Alone)[0] == {"step": 1}
     assert f"rank 0: the checkpoint {path} is cut off or damaged" in capsys.readouterr().err
     checkpoints.before(path).write_bytes(b"")
-    with pytest.raises(CheckpointError, match="rank 0: the checkpoint .*model.ckpt is cut off .*there is no whole checkpoint before it: delete"):
+    with pytest.raises(
+        CheckpointError,
+        match="rank 0: the checkpoint .*model.ckpt is cut off .*there is no whole checkpoint before it: delete",
+    ):
         checkpoints.load(path, Alone)
 
 
@@ -225,7 +293,13 @@ def test_a_write_that_fails_leaves_the_last_checkpoint(tmp_path):
 
 def mpiexec(data, out, *options):
     command = [Path(sys.executable).with_name("mpiexec"), "-n", "2", sys.executable, SCRIPT, "-o", out, *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, env=os.environ | QUICK_START | {"HANDSON_DATA": str(data)})
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        env=os.environ | QUICK_START | {"HANDSON_DATA": str(data)},
+    )
 
 
 @pytest.fixture(scope="module")
@@ -251,7 +325,9 @@ def test_a_worker_whose_image_is_gone_ends_all_with_its_rank_and_the_file(data, 
     broken.mkdir()
     for name in ("train", "test"):
         (broken / name).symlink_to(data / "digits_files" / name)
-        (broken / f"{name}.txt").write_text((data / f"digits_files/{name}.txt").read_text().replace(f"{name}/00007.png", f"{name}/gone.png"))
+        (broken / f"{name}.txt").write_text(
+            (data / f"digits_files/{name}.txt").read_text().replace(f"{name}/00007.png", f"{name}/gone.png")
+        )
     run = mpiexec(tmp_path, tmp_path / "out", "-e", "1")
     assert run.returncode and "Traceback" not in run.stderr
     assert "train/gone.png (train.txt, line 8) does not exist: restore it, or remove its line" in run.stderr

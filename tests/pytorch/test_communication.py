@@ -1,4 +1,5 @@
-"""All-reduces from scratch and communication hooks: right for every number of ranks and every length, and trained with."""
+"""All-reduces from scratch and communication hooks: right for every number of ranks and every length, and trained
+with."""
 
 import json
 import os
@@ -15,7 +16,7 @@ from loading import load
 from ranks import on_ranks
 
 from handson.notebook import communication
-from handson.pytorch import all_reduces, compared_methods, wire
+from handson.pytorch import all_reduces, messages, pytorch_method_runs
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "solutions/05_communication/pytorch"
@@ -50,20 +51,22 @@ def test_every_rank_has_the_sum_whatever_the_length(algorithm, size):
 
 
 def counted(comm, algorithm):
-    wire.sent.clear()
+    messages.sent.clear()
     getattr(solution("all_reduce"), algorithm)(torch.ones(120))
-    return wire.sent["messages"], wire.sent["bytes"]
+    return messages.sent["messages"], messages.sent["bytes"]
 
 
-@pytest.mark.parametrize(("algorithm", "busiest"), [("naive", (3, 3 * 480)), ("ring", (6, 6 * 120)), ("doubling", (2, 2 * 480))])
+@pytest.mark.parametrize(
+    ("algorithm", "busiest"), [("naive", (3, 3 * 480)), ("ring", (6, 6 * 120)), ("doubling", (2, 2 * 480))]
+)
 def test_four_ranks_send_what_the_formula_says(algorithm, busiest):
     assert max(on_ranks(counted, 4, algorithm)) == busiest
 
 
 def packed(comm):
     flags = torch.rand(13, generator=torch.Generator().manual_seed(comm.rank)) < 0.5
-    gathered = wire.gather([torch.tensor(1.5 + comm.rank), wire.pack(flags)])
-    return [(float(scale), wire.unpack(bits, 13).tolist(), len(bits)) for scale, bits in gathered], flags.tolist()
+    gathered = messages.gather([torch.tensor(1.5 + comm.rank), messages.pack(flags)])
+    return [(float(scale), messages.unpack(bits, 13).tolist(), len(bits)) for scale, bits in gathered], flags.tolist()
 
 
 def test_bits_are_packed_and_come_back_on_every_rank():
@@ -92,17 +95,18 @@ def test_an_all_reduce_that_gives_no_sum_is_not_measured():
 
 
 def of_unequal_lengths(comm):
-    """What this rank says where rank 1 sends and expects a number more than rank 0 does: gloo itself would abort rank 0."""
+    """What this rank says where rank 1 sends and expects a number more than rank 0 does: gloo itself would abort rank
+    0."""
 
     def all_reduce(tensor):
         mine = tensor[: 15 + comm.rank]
-        sending = wire.send(mine, 1 - comm.rank)
-        wire.receive(mine, 1 - comm.rank)
+        sending = messages.send(mine, 1 - comm.rank)
+        messages.receive(mine, 1 - comm.rank)
         sending.wait()
 
     try:
         all_reduces.timed("uneven", all_reduce, 16, with_store(comm))
-    except wire.WrongLength as problem:
+    except messages.WrongLength as problem:
         return str(problem)
 
 
@@ -118,7 +122,13 @@ def trained(tmp_path_factory):
     out = tmp_path_factory.mktemp("hooks")
     options = ["--method", "all", "-e", "1", "--size", "16", "--warm-up", "2", "-b", "300", "-o", str(out)]
     mpiexec = str(Path(sys.executable).with_name("mpiexec"))
-    run = subprocess.run([mpiexec, "-n", "2", sys.executable, SCRIPTS / "train_hooks.py", *options], env=os.environ | QUICK_START, capture_output=True, text=True, timeout=LIMIT)
+    run = subprocess.run(
+        [mpiexec, "-n", "2", sys.executable, SCRIPTS / "train_hooks.py", *options],
+        env=os.environ | QUICK_START,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+    )
     assert run.returncode == 0, run.stderr
     return run.stdout, out
 
@@ -145,13 +155,13 @@ def solution_methods():
 def test_an_all_reduce_in_flight_is_waited_for_before_the_evaluation():
     waited = []
     work = SimpleNamespace(wait=lambda: waited.append("waited"))
-    compared_methods.wait({0: (torch.zeros(1), work), 1: (torch.zeros(1), work)})
+    pytorch_method_runs.wait({0: (torch.zeros(1), work), 1: (torch.zeros(1), work)})
     assert waited == ["waited", "waited"]
     for state in (None, torch.float16, {0: torch.zeros(3)}):  # of hooks that have nothing in flight
-        compared_methods.wait(state)
+        pytorch_method_runs.wait(state)
 
 
-@pytest.mark.parametrize("state", [{}, compared_methods.Forgetful()], ids=["with memory", "without"])
+@pytest.mark.parametrize("state", [{}, pytorch_method_runs.Forgetful()], ids=["with memory", "without"])
 def test_a_hook_without_memory_finds_nothing_however_it_keeps_it(state):
     found = []
 
@@ -159,10 +169,10 @@ def test_a_hook_without_memory_finds_nothing_however_it_keeps_it(state):
         found.append(residuals.setdefault(bucket.index(), 0))  # fails where a key that was set is not there
         residuals.update({bucket.index(): residuals[bucket.index()] + 1})
 
-    warm = compared_methods.after_warm_up(hook, 1, lambda state, bucket: None)
+    warm = pytorch_method_runs.after_warm_up(hook, 1, lambda state, bucket: None)
     for _ in range(4):
         warm(state, SimpleNamespace(index=lambda: 0))
-    assert found == ([0, 0, 0] if isinstance(state, compared_methods.Forgetful) else [0, 1, 2])
+    assert found == ([0, 0, 0] if isinstance(state, pytorch_method_runs.Forgetful) else [0, 1, 2])
 
 
 def test_the_warm_start_is_not_part_of_a_rate():

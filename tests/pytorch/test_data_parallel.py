@@ -26,7 +26,10 @@ def trained(network, module, lengths):
     """Train `network` by steps through `module`, on batches of these lengths; all its parameters then."""
     chance, optimizer = torch.Generator().manual_seed(1), torch.optim.SGD(network.parameters(), 0.1, momentum=0.9)
     for images in lengths:
-        inputs, labels = torch.randn(images, 3, 8, 8, dtype=torch.float64, generator=chance), torch.randint(5, (images,), generator=chance)
+        inputs, labels = (
+            torch.randn(images, 3, 8, 8, dtype=torch.float64, generator=chance),
+            torch.randint(5, (images,), generator=chance),
+        )
         optimizer.zero_grad()
         F.cross_entropy(module(inputs), labels).backward()
         optimizer.step()
@@ -80,11 +83,24 @@ def test_replicas_are_in_threads_and_the_first_ones_statistics_are_kept():
 @pytest.mark.slow
 def test_its_script_leaves_a_result_for_the_table(tmp_path):
     words = ["-e", "1", "--size", "32", "-b", "64", "-g", "0,1", "-o", str(tmp_path / "out")]
-    done = subprocess.run([sys.executable, SCRIPT, *words], env=os.environ | QUICK_START, capture_output=True, text=True, timeout=500, cwd=tmp_path)
+    done = subprocess.run(
+        [sys.executable, SCRIPT, *words],
+        env=os.environ | QUICK_START,
+        capture_output=True,
+        text=True,
+        timeout=500,
+        cwd=tmp_path,
+    )
     assert done.returncode == 0, done.stderr
     assert "# GPUs: 2" in done.stdout and "Throughput: " in done.stdout
     run = results.read(tmp_path / "out")
-    assert (run.unit, run.name, run.track, run.workers, run.images) == ("frameworks", "data_parallel", "pytorch", 2, 1500)
+    assert (run.unit, run.name, run.track, run.workers, run.images) == (
+        "frameworks",
+        "data_parallel",
+        "pytorch",
+        2,
+        1500,
+    )
     assert run.log[0]["main/loss"] < 2.3
     head, row, *_, silently = systems.table([run], SCRIPT.parents[2])
     assert row.startswith("PyTorch, data_parallel  2") and "of" in row[head.index("lines that differ") :].split()[1]
@@ -92,7 +108,11 @@ def test_its_script_leaves_a_result_for_the_table(tmp_path):
 
 
 def test_images_per_second_later_are_without_what_compiles():
-    log = [{"first_step": 5.0, "training_time": 10.0}, {"first_step": 5.0, "training_time": 15.0}, {"first_step": 5.0, "training_time": 20.0}]
+    log = [
+        {"first_step": 5.0, "training_time": 10.0},
+        {"first_step": 5.0, "training_time": 15.0},
+        {"first_step": 5.0, "training_time": 20.0},
+    ]
     run = SimpleNamespace(images=300, epochs=3, batchsize=10, workers=2, train_seconds=20.0, log=log)
     assert systems.steady(run) == pytest.approx(300 * 2 / 3 / 10)
     run.images, run.epochs, run.train_seconds, run.log = 100, 1, 10.0, log[:1]

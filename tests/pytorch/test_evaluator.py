@@ -9,14 +9,15 @@ import torch.nn.functional as F
 from ranks import PlainNet, image_set, on_ranks
 from torch.utils.data import DataLoader
 
-from grader.box.rank import Wrong
+from grader.sandbox.rank import StudentMistake
 from handson.pytorch import extensions
 from handson.pytorch.communicator import scatter_dataset
 from handson.pytorch.model import ConvNet
 
 
 def seeded(make_model):
-    """A model in float64, so that the order of summation shows nowhere; its running statistics are not those of the beginning."""
+    """A model in float64, so that the order of summation shows nowhere; its running statistics are not those of the
+    beginning."""
     torch.manual_seed(3)
     model = make_model().double()
     for name, buffer in model.named_buffers():
@@ -111,7 +112,7 @@ def test_a_model_without_buffers_has_nothing_to_average():
 
 def test_an_evaluator_that_divides_by_no_images_is_told_so():
     """It judges students' evaluators: on a rank without test images, such a one would end the run."""
-    from grader.units.multi_node.probes.pytorch import evaluate
+    from grader.units.multi_node.probes.probe_multi_node_pytorch import evaluate
 
-    with pytest.raises(Wrong, match="divides by 0 on this rank, which has 0 test images"):
+    with pytest.raises(StudentMistake, match="divides by 0 on this rank, which has 0 test images"):
         evaluate(lambda manager: 1 / 0, None, images=0)

@@ -1,7 +1,9 @@
-"""Ranks that fail, are killed or cannot begin: all others end within seconds, a sentence names the rank, nothing is left running.
+"""Ranks that fail, are killed or cannot begin: all others end within seconds, a sentence names the rank, nothing is
+left running.
 
-The programs here do what the training scripts do, but for the training, which would only cost time. They run under the real
-mpiexec and torchrun, or start workers as the multi-GPU script does. No process needs what no_compiler.py stands in for.
+The programs here do what the training scripts do, but for the training, which would only cost time. They run under the
+real mpiexec and torchrun, or start workers as the multi-GPU script does. No process needs what no_compiler.py stands in
+for.
 """
 
 import contextlib
@@ -82,7 +84,14 @@ PROGRAMS = sysconfig.get_path("scripts")
 START = {
     "mpiexec": [f"{PROGRAMS}/mpiexec", "-n", "2", sys.executable],
     # By itself it looks after its ranks ten times a second, and may end one before that has said why it ends.
-    "torchrun": [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--monitor-interval=1"],
+    "torchrun": [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node=2",
+        "--monitor-interval=1",
+    ],
     "spawn": [sys.executable],
 }
 pytestmark = pytest.mark.slow
@@ -101,9 +110,15 @@ class Run:
         command = command or [*START[self.start], str(self.program), "-o", str(self.out), *words]
         environment = os.environ | QUICK_START | {"OMP_NUM_THREADS": "1", "TEST_RUN": str(self.out)} | environment
         self.process = subprocess.Popen(
-            command, cwd=self.out.parent, env=environment, text=True, start_new_session=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
+            command,
+            cwd=self.out.parent,
+            env=environment,
+            text=True,
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
 
     def wait_for_ranks(self):
         """Wait until both ranks work; returns the process ids of each: its own, and that of its parent."""
@@ -167,7 +182,9 @@ def test_a_rank_that_is_killed_is_named_and_all_end(run):
     status, _, errors = run.end()
     assert time.monotonic() - begin < SECONDS_TO_END
     assert status != 0
-    if run.start == "torchrun":  # it has a report of its own; besides, the killed rank is named, or the rank that is left says why it ends, whoever is first
+    # it has a report of its own; besides, the killed rank is named, or the rank that is left says why it ends, whoever
+    # is first
+    if run.start == "torchrun":
         left = "rank 0 on" in errors and "lost its connection to another rank" in errors
         assert "local_rank: 1" in errors and (sentence_about_rank_1(errors) or left), errors
     else:
@@ -206,8 +223,12 @@ def test_a_rank_whose_gpu_is_full_ends_all_with_one_sentence(run):
     run.wait_for_ranks()
     (run.out / "fill").touch()
     status, _, errors = run.end()
-    assert status == 2 if run.start == "spawn" else status != 0  # mpiexec may end with that of a rank that it has killed
-    sentence = r"(rank 1 on \S+|worker 1 \(GPU 1\)): virtual GPU 0 is out of memory: \w+ tried to allocate 3.9 KB, but 3.0 KB of 3.0 KB are free; in use are "
+    # mpiexec may end with that of a rank that it has killed
+    assert status == 2 if run.start == "spawn" else status != 0
+    sentence = (
+        r"(rank 1 on \S+|worker 1 \(GPU 1\)): virtual GPU 0 is out of memory: \w+ tried to allocate 3.9 KB, but 3.0 KB"
+        r" of 3.0 KB are free; in use are "
+    )
     assert re.search(sentence, errors) and errors.count("out of memory") == 1, errors
     assert "Traceback" not in errors or run.start == "torchrun"  # it has a report of its own
 
@@ -239,7 +260,11 @@ def test_a_rank_that_is_stopped_ends_all_who_say_where_they_stand(run):
     os.kill(rank, signal.SIGSTOP)
     status, _, errors = run.end()
     assert status != 0 and ("Traceback" not in errors or run.start == "torchrun")  # it has a report of its own
-    assert re.search(r"(rank|worker) 0\b.* has finished no step for 3 s: it waits in program.py, line \d+, in all_gather_object$", errors, re.MULTILINE)
+    assert re.search(
+        r"(rank|worker) 0\b.* has finished no step for 3 s: it waits in program.py, line \d+, in all_gather_object$",
+        errors,
+        re.MULTILINE,
+    )
     assert re.search(r"(rank|worker) 1\b.* has finished no step for 3 s: it is stopped", errors), errors
 
 
@@ -250,7 +275,10 @@ def test_ranks_do_not_wait_for_ever_for_one_that_never_starts(run):
     run.begin(command=[f"{PROGRAMS}/mpiexec", "-n", "1", *rank_0, ":", "-n", "1", "false"])
     status, _, errors = run.end()
     assert status != 0
-    assert re.fullmatch(r"rank 0 on \S+ waits in vain for MPI to start: another rank on this node has ended before; all ranks end\n", errors), errors
+    assert re.fullmatch(
+        r"rank 0 on \S+ waits in vain for MPI to start: another rank on this node has ended before; all ranks end\n",
+        errors,
+    ), errors
 
 
 @start_with("mpiexec", "spawn")
@@ -264,7 +292,10 @@ def test_whoever_ends_the_run_ends_all_ranks(run, number):
     status, _, errors = run.end()
     assert status != 0 and time.monotonic() - begin < SECONDS_TO_END
     if number == signal.SIGINT:
-        assert "Traceback" not in errors and errors.count("stopped by Ctrl-C before the end, so it leaves no result\n") == 1
+        assert (
+            "Traceback" not in errors
+            and errors.count("stopped by Ctrl-C before the end, so it leaves no result\n") == 1
+        )
 
 
 @start_with("spawn")
@@ -300,7 +331,11 @@ def refused(run, *arguments, **environment):
     run.begin(*arguments, **environment)
     status, out, errors = run.end()
     assert status == 2, (status, out, errors)
-    sentences = [line for line in errors.splitlines() if not line.startswith(("W1", "E1", "[W")) and "torch.distributed" not in line]
+    sentences = [
+        line
+        for line in errors.splitlines()
+        if not line.startswith(("W1", "E1", "[W")) and "torch.distributed" not in line
+    ]
     assert "Traceback (most recent call last)" not in errors
     assert len(sentences) == 1, errors
     return sentences[0]
@@ -339,7 +374,9 @@ def test_an_unknown_data_set_is_said_once(run):
 
 @start_with("spawn")
 def test_more_workers_than_images_are_refused(run, tmp_path):
-    assert "9 workers are more than the 8 training images" in refused(run, "--dataset", small_set(tmp_path), "-g", "0,1,2,3,4,5,6,7,0")
+    assert "9 workers are more than the 8 training images" in refused(
+        run, "--dataset", small_set(tmp_path), "-g", "0,1,2,3,4,5,6,7,0"
+    )
 
 
 @pytest.mark.parametrize(
@@ -397,7 +434,10 @@ def finds(comm, which):
         store.wait([f"rank {rank} is here" for rank in which[1:]])
     if comm.rank in which:
         store.set(f"rank {comm.rank} is here", "")
-        problems.say_once(TrackError("the network is another one", on_all_ranks=True), SimpleNamespace(rank=comm.rank, size=comm.size, store=store))
+        problems.say_once(
+            TrackError("the network is another one", on_all_ranks=True),
+            SimpleNamespace(rank=comm.rank, size=comm.size, store=store),
+        )
     return store.check(["said"])
 
 

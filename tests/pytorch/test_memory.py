@@ -1,4 +1,5 @@
-"""The memory of a virtual GPU: networks whose parameters, gradients, optimizer state and activations are known to the byte."""
+"""The memory of a virtual GPU: networks whose parameters, gradients, optimizer state and activations are known to the
+byte."""
 
 import itertools
 import math
@@ -10,8 +11,8 @@ from ranks import on_ranks
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from handson.pytorch import memory
-from handson.pytorch.memory import Counter, OutOfMemory
+from handson.pytorch import memory_counter
+from handson.pytorch.memory_counter import Counter, OutOfMemory
 
 WIDTH, LAYERS, BATCH = 16, 6, 100
 LAYER, OUTPUT = 4 * WIDTH * WIDTH, 4 * BATCH * WIDTH  # bytes of a layer's parameters, and of what it computes
@@ -54,7 +55,10 @@ def test_parameters_gradients_and_state_are_counted_to_the_byte_and_as_the_formu
     assert counter.in_use == {"parameters": NETWORK, "gradients": NETWORK, "optimizer": state, "activations": 0}
     assert counter.predicted() == {"parameters": NETWORK, "gradients": NETWORK, "optimizer": state, "activations": None}
     assert {part: counter.most[part] for part in ("parameters", "gradients", "optimizer")} == {
-        "parameters": NETWORK, "gradients": NETWORK, "optimizer": state}  # fmt: skip
+        "parameters": NETWORK,
+        "gradients": NETWORK,
+        "optimizer": state,
+    }
 
 
 def test_what_forward_keeps_is_the_batch_and_the_output_of_each_layer():
@@ -66,7 +70,9 @@ def test_what_forward_keeps_is_the_batch_and_the_output_of_each_layer():
             network(torch.randn(BATCH, WIDTH))
         assert counter.in_use["activations"] == (LAYERS + 1) * OUTPUT, "without backward, nothing is kept"
         output.sum().backward()
-        assert counter.in_use["activations"] == OUTPUT, "backward has freed all but the output, which this test still has"
+        assert counter.in_use["activations"] == OUTPUT, (
+            "backward has freed all but the output, which this test still has"
+        )
         assert counter.in_use["gradients"] == NETWORK
 
 
@@ -96,9 +102,11 @@ def test_a_limit_of_exactly_the_peak_is_enough_and_a_byte_less_is_not():
 def test_the_sentence_says_what_was_asked_for_what_is_in_use_and_what_holds_it():
     with pytest.raises(torch.cuda.OutOfMemoryError) as error:  # the class that code for GPUs expects
         train(sgd, limit=NETWORK + 3 * OUTPUT)
-    assert str(error.value) == (
-        "virtual GPU is out of memory: mm tried to allocate 6.2 KB, but 0 B of 24.8 KB are free; in use are parameters 6.0 KB, gradients 0 B, "
-        "optimizer 0 B, activations 18.8 KB: take a smaller batch (-b) or smaller images (--size), or a GPU with more memory (--gpu-memory)"
+    assert (
+        str(error.value)
+        == "virtual GPU is out of memory: mm tried to allocate 6.2 KB, but 0 B of 24.8 KB are free; in use are"
+        " parameters 6.0 KB, gradients 0 B, optimizer 0 B, activations 18.8 KB: take a smaller batch (-b) or smaller"
+        " images (--size), or a GPU with more memory (--gpu-memory)"
     )
     assert (error.value.asked, error.value.in_use["activations"]) == (OUTPUT, 3 * OUTPUT)
 
@@ -110,7 +118,10 @@ def test_a_limit_below_the_parameters_alone_names_the_network():
 
 
 def test_what_far_exceeds_the_machine_is_refused_with_the_same_sentence():
-    with pytest.raises(OutOfMemory, match="empty tried to allocate 4096.0 TB|empty tried to allocate 4194304.0 GB"), Counter(2**20):
+    with (
+        pytest.raises(OutOfMemory, match="empty tried to allocate 4096.0 TB|empty tried to allocate 4194304.0 GB"),
+        Counter(2**20),
+    ):
         torch.empty(2**50)
 
 
@@ -171,7 +182,11 @@ def test_buffers_and_frozen_parameters_have_no_gradients():
 
 def test_a_step_is_kept_moment_by_moment_with_its_phases():
     counter = train(sgd)
-    assert [phase for phase, _ in itertools.groupby(moment[1] for moment in counter.step)] == ["forward", "backward", "optimize"]
+    assert [phase for phase, _ in itertools.groupby(moment[1] for moment in counter.step)] == [
+        "forward",
+        "backward",
+        "optimize",
+    ]
     assert max(sum(moment[2:]) for moment in counter.step) == counter.highest, "the third step is like all that follow"
     assert [moment[0] for moment in counter.step] == sorted(moment[0] for moment in counter.step)
 
@@ -196,16 +211,20 @@ def replicated_and_sharded(comm):
 def test_buckets_are_gradients_and_of_a_sharded_network_each_rank_counts_its_part():
     for of_rank in on_ranks(replicated_and_sharded, 2):
         for (in_use, predicted), shards, copies in zip(of_rank, (1, 2), (2, 1)):
-            expected = {"parameters": NETWORK / shards, "gradients": copies * NETWORK / shards, "optimizer": 2 * NETWORK / shards}
+            expected = {
+                "parameters": NETWORK / shards,
+                "gradients": copies * NETWORK / shards,
+                "optimizer": 2 * NETWORK / shards,
+            }
             assert in_use == expected | {"activations": 0} and predicted == expected | {"activations": None}
 
 
 def test_an_own_optimizer_says_what_its_state_is(monkeypatch):
     with Counter() as counter:
-        monkeypatch.setattr(memory, "_counter", counter)
+        monkeypatch.setattr(memory_counter, "_counter", counter)
         momentum = [torch.zeros_like(parameter) for parameter in chain().parameters()]
         for one in momentum:
-            memory.count(one, "optimizer")
+            memory_counter.count(one, "optimizer")
         assert counter.in_use["optimizer"] == NETWORK
 
 

@@ -1,4 +1,5 @@
-"""Accumulation, checkpointing and sharded state of unit model_parallel: they train as the network does without them, and need the memory they should."""
+"""Accumulation, checkpointing and sharded state of unit model_parallel: they train as the network does without them,
+and need the memory they should."""
 
 import json
 import os
@@ -17,7 +18,7 @@ from torch.utils.data import DataLoader
 
 from handson.errors import TrackError
 from handson.pytorch import transformer_runs
-from handson.pytorch.memory import Counter
+from handson.pytorch.memory_counter import Counter
 from handson.pytorch.transformer import Transformer
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "solutions/06_model_parallel/pytorch"
@@ -37,7 +38,9 @@ def network(width=12, **options):
 
 def batch(step, images=IMAGES):
     generator = torch.Generator().manual_seed(step)
-    return torch.rand(images, 3, 8, 8, dtype=torch.float64, generator=generator), torch.randint(10, (images,), generator=generator)
+    return torch.rand(images, 3, 8, 8, dtype=torch.float64, generator=generator), torch.randint(
+        10, (images,), generator=generator
+    )
 
 
 def adam(parameters):
@@ -45,7 +48,8 @@ def adam(parameters):
 
 
 def trained(forward_and_backward):
-    """The parameters after some steps on one rank, where forward_and_backward(model, images, labels) leaves the gradients; and the losses."""
+    """The parameters after some steps on one rank, where forward_and_backward(model, images, labels) leaves the
+    gradients; and the losses."""
     model, losses = network(), []
     optimizer = adam(model.parameters())
     for step in range(STEPS):
@@ -84,13 +88,16 @@ def test_they_hold_the_activations_that_the_formulas_say():
         return counter.most["activations"]
 
     assert held(lambda model: plainly(model, images, labels)) == pytest.approx(16 * blocks * widths, rel=0.1)
-    assert held(lambda model: saving.accumulate(model, images, labels, 4)) == pytest.approx(16 * blocks * widths / 4, rel=0.15)
+    assert held(lambda model: saving.accumulate(model, images, labels, 4)) == pytest.approx(
+        16 * blocks * widths / 4, rel=0.15
+    )
     checkpointed = held(lambda model: F.cross_entropy(saving.checkpointed(model, images), labels).backward())
     assert checkpointed == pytest.approx((blocks + 15) * widths, rel=0.35)  # gradients are on their way, too
 
 
 def sharded(comm):
-    """The parameters after some steps of ZeRO, and the bytes of the optimizer's state: counted, and of the whole network."""
+    """The parameters after some steps of ZeRO, and the bytes of the optimizer's state: counted, and of the whole
+    network."""
     zero = solution("zero")
     with Counter() as counter:
         model = network()
@@ -123,26 +130,45 @@ SMALL = ("--epoch", 1, "--batchsize", 240, "--width", 32, "--blocks", 2)
 def test_all_ways_to_divide_the_state_learn_the_same_and_need_less_than_ddp(tmp_path):
     ran = script("train_sharded", 2, "--method", "all", *SMALL, "--gpu-memory", "unlimited", "--out", tmp_path)
     assert ran.returncode == 0, ran.stderr
-    runs = {method: json.loads((tmp_path / f"{method}_0/result.json").read_text()) for method in ("ddp", "zero", "torch-zero", "fsdp")}
+    runs = {
+        method: json.loads((tmp_path / f"{method}_0/result.json").read_text())
+        for method in ("ddp", "zero", "torch-zero", "fsdp")
+    }
     losses = [run["log"][-1]["main/loss"] for run in runs.values()]
     assert losses == pytest.approx([losses[0]] * 4, rel=1e-4)
-    assert {method: [account["rank"] for account in run["memory"]] for method, run in runs.items()} == dict.fromkeys(runs, [0, 1])
+    assert {method: [account["rank"] for account in run["memory"]] for method, run in runs.items()} == dict.fromkeys(
+        runs, [0, 1]
+    )
     state = {method: max(account["most"]["optimizer"] for account in run["memory"]) for method, run in runs.items()}
     assert state["zero"] == pytest.approx(state["ddp"] / 2, rel=0.02)
     assert state["fsdp"] == pytest.approx(state["ddp"] / 2, rel=0.02)
     assert state["torch-zero"] < 0.6 * state["ddp"]  # it divides whole tensors
     peaks = {method: max(sum(account["peak"].values()) for account in run["memory"]) for method, run in runs.items()}
     assert peaks["zero"] < peaks["ddp"]
-    tools = [["compare", *(tmp_path / f"{method}_0" for method in runs)], ["memory", *(tmp_path / f"{method}_0" for method in runs)]]
+    tools = [
+        ["compare", *(tmp_path / f"{method}_0" for method in runs)],
+        ["memory", *(tmp_path / f"{method}_0" for method in runs)],
+    ]
     for words in tools:
-        said = subprocess.run([sys.executable, "-m", "handson", *map(str, words)], capture_output=True, text=True, cwd=tmp_path, timeout=LIMIT)
-        assert said.returncode == 0 and "train_sharded" in said.stdout or "zero_0 rank 1" in said.stdout, said.stdout + said.stderr
+        said = subprocess.run(
+            [sys.executable, "-m", "handson", *map(str, words)],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            timeout=LIMIT,
+        )
+        assert said.returncode == 0 and "train_sharded" in said.stdout or "zero_0 rank 1" in said.stdout, (
+            said.stdout + said.stderr
+        )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "sentence"),
-    [(("--gpu-memory", "100KB"), "out of memory"), (("--batchsize", 4, "--method", "accumulate-8"), "too few for 8 micro-batches")],
+    [
+        (("--gpu-memory", "100KB"), "out of memory"),
+        (("--batchsize", 4, "--method", "accumulate-8"), "too few for 8 micro-batches"),
+    ],
 )
 def test_what_cannot_be_trained_ends_with_one_sentence(tmp_path, words, sentence):
     ran = script("train_memory", 1, *SMALL, *words, "--out", tmp_path)
@@ -151,7 +177,12 @@ def test_what_cannot_be_trained_ends_with_one_sentence(tmp_path, words, sentence
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"), [({"heads": 3}, "cannot be divided among 3 heads"), ({"patch": 3}, "cannot be cut into patches of 3 pixels"), ({"batchsize": 99}, "no step")]
+    ("options", "sentence"),
+    [
+        ({"heads": 3}, "cannot be divided among 3 heads"),
+        ({"patch": 3}, "cannot be cut into patches of 3 pixels"),
+        ({"batchsize": 99}, "no step"),
+    ],
 )
 def test_sizes_that_do_not_fit_each_other_are_refused(options, sentence):
     args = Namespace(**dict(width=32, heads=2, blocks=1, patch=2, size=8, batchsize=4, seed=0) | options)

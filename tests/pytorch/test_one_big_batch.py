@@ -1,4 +1,5 @@
-"""The numerical oracle: W workers with batches of b do what one process does with the batches of all of them put together."""
+"""The numerical oracle: W workers with batches of b do what one process does with the batches of all of them put
+together."""
 
 import functools
 import os
@@ -22,9 +23,12 @@ TASKS = ["multi_gpu", "multi_node"]
 def run(task, model, case, out):
     """The Trainings of all ranks; and their options, for what follows from these."""
     workers, images, batchsize = case
-    size = 64 if model is ConvNet else 16  # smaller ones leave 1 x 1 pixel, whose statistics over 2 images blow up every rounding error
+    # smaller ones leave 1 x 1 pixel, whose statistics over 2 images blow up every rounding error
+    size = 64 if model is ConvNet else 16
     words = ["-b", batchsize, "-e", EPOCHS, "--size", size, "--seed", images + workers, "--lr", 0.01, "-o", out]
-    trainings = on_ranks(train, workers, task, words, image_set(images, size=size), image_set(13, seed=1, size=size), model, 7 * workers)
+    trainings = on_ranks(
+        train, workers, task, words, image_set(images, size=size), image_set(13, seed=1, size=size), model, 7 * workers
+    )
     return trainings, parse(task, words, workers)
 
 
@@ -38,13 +42,17 @@ def task(request):
     return request.param
 
 
-@pytest.fixture(params=[pytest.param(case, marks=() if case in QUICK else pytest.mark.slow) for case in CASES], ids=lambda case: "{} workers, {} images, batch {}".format(*case))
+@pytest.fixture(
+    params=[pytest.param(case, marks=() if case in QUICK else pytest.mark.slow) for case in CASES],
+    ids=lambda case: "{} workers, {} images, batch {}".format(*case),
+)
 def case(request):
     return request.param
 
 
 def by_one_process(trainings, args, images, make_model, loss_of):
-    """Plain SGD from rank 0's weights. loss_of(model, parts): the loss of one step, of whose images and labels each worker has a part.
+    """Plain SGD from rank 0's weights. loss_of(model, parts): the loss of one step, of whose images and labels each
+    worker has a part.
 
     Returns the model, and each worker's own buffers (running statistics), averaged over the workers after every epoch.
     """
@@ -78,14 +86,17 @@ def normalised_in_one_process(task, case, out):
 
 def one_batch(model, parts):
     """The mean over the images of all workers, which never were apart."""
-    return F.cross_entropy(model(torch.cat([images for images, _, _ in parts])), torch.cat([labels for _, labels, _ in parts]))
+    return F.cross_entropy(
+        model(torch.cat([images for images, _, _ in parts])), torch.cat([labels for _, labels, _ in parts])
+    )
 
 
 def normalised_by_worker(model, parts):
     """The mean over the images of all workers, each worker's normalised with the statistics of its own batch."""
     parameters = dict(model.named_parameters())
     sums = [
-        F.cross_entropy(torch.func.functional_call(model, (parameters, own), images), labels, reduction="sum") for images, labels, own in parts
+        F.cross_entropy(torch.func.functional_call(model, (parameters, own), images), labels, reduction="sum")
+        for images, labels, own in parts
     ]
     return sum(sums) / sum(len(labels) for _, labels, _ in parts)
 
@@ -138,7 +149,9 @@ def test_all_workers_end_with_the_same_model(task, case, model, out):
 def test_workers_train(task, case, out):
     """The oracle would also agree with workers that do nothing."""
     trainings, _ = run(task, ConvNet, case, out)
-    assert all(difference(training.final["0.0.weight"], training.initial["0.0.weight"]) > 1e-3 for training in trainings)
+    assert all(
+        difference(training.final["0.0.weight"], training.initial["0.0.weight"]) > 1e-3 for training in trainings
+    )
 
 
 def test_one_gpu_is_the_case_of_one_worker(out):

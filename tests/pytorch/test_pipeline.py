@@ -1,5 +1,5 @@
-"""The pipelines of unit model_parallel on real ranks: equal to the unsplit network, in whatever order that can be done, and holding no more
-than they must."""
+"""The pipelines of unit model_parallel on real ranks: equal to the unsplit network, in whatever order that can be done,
+and holding no more than they must."""
 
 import json
 import math
@@ -18,11 +18,12 @@ from torch import nn
 
 from handson.notebook import pipelined
 from handson.pytorch import stages, transformer
-from handson.pytorch.memory import Counter
+from handson.pytorch.memory_counter import Counter
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "solutions/06_model_parallel/pytorch"
 MPIEXEC = str(Path(sys.executable).with_name("mpiexec"))
-STEPS, MICRO_BATCHES, IMAGES, LAYERS = 3, 4, 2, 5  # IMAGES of a micro-batch; LAYERS on 2, 3 or 4 ranks are uneven stages
+# IMAGES of a micro-batch; LAYERS on 2, 3 or 4 ranks are uneven stages
+STEPS, MICRO_BATCHES, IMAGES, LAYERS = 3, 4, 2, 5
 LIMIT = 120  # seconds
 
 
@@ -32,7 +33,13 @@ def solution(script):
 
 def layers(numbers, width=8):
     torch.manual_seed(0)
-    return nn.Sequential(*[layer.double() for number, layer in enumerate(transformer.layers(width=width, heads=2, blocks=LAYERS - 2)) if number in numbers])
+    return nn.Sequential(
+        *[
+            layer.double()
+            for number, layer in enumerate(transformer.layers(width=width, heads=2, blocks=LAYERS - 2))
+            if number in numbers
+        ]
+    )
 
 
 def batch(step, micro_batches=MICRO_BATCHES):
@@ -44,9 +51,14 @@ def batch(step, micro_batches=MICRO_BATCHES):
 def orders(size):
     """name -> the operations of each stage."""
     schedules = solution("schedules")
-    found = {name: [getattr(schedules, name)(stage, size, MICRO_BATCHES) for stage in range(size)] for name in ("gpipe", "one_forward_one_backward")}
+    found = {
+        name: [getattr(schedules, name)(stage, size, MICRO_BATCHES) for stage in range(size)]
+        for name in ("gpipe", "one_forward_one_backward")
+    }
     found["naive"] = [["F0", "B0"]] * size
-    found["the last one first"] = [["F3", "F2", "B3", "F1", "B2", "F0", "B1", "B0"]] + [["F3", "B3", "F2", "B2", "F1", "B1", "F0", "B0"]] * (size - 1)
+    found["the last one first"] = [["F3", "F2", "B3", "F1", "B2", "F0", "B1", "B0"]] + [
+        ["F3", "B3", "F2", "B2", "F1", "B1", "F0", "B0"]
+    ] * (size - 1)
     return found
 
 
@@ -55,7 +67,8 @@ def parameters(network):
 
 
 def trained(comm):
-    """{name of the order: (losses, parameters of this stage)} after some steps of each, from scratch and by torch.distributed.pipelining."""
+    """{name of the order: (losses, parameters of this stage)} after some steps of each, from scratch and by
+    torch.distributed.pipelining."""
     pipeline, torch_pipeline, found = solution("pipeline"), solution("torch_pipeline"), {}
     mine = pipeline.my_layers(LAYERS, comm.rank, comm.size)
     for name, schedule in (orders(comm.size) | {"torch-gpipe": None, "torch-1f1b": None}).items():
@@ -63,14 +76,23 @@ def trained(comm):
         optimizer = torch.optim.Adam(network.parameters(), lr=0.01)
         like = torch.empty(MICRO_BATCHES * IMAGES // micro_batches, 16, 8, dtype=torch.float64)
         if schedule is None:
-            of_torch = torch_pipeline.make_schedule(name.removeprefix("torch-"), network, MICRO_BATCHES, F.cross_entropy, torch.device("cpu"))
+            of_torch = torch_pipeline.make_schedule(
+                name.removeprefix("torch-"), network, MICRO_BATCHES, F.cross_entropy, torch.device("cpu")
+            )
         for step in range(STEPS):
             images, labels = batch(step)
             optimizer.zero_grad()
             if schedule is None:
                 loss = stages.torch_step(of_torch, images, labels)
             else:
-                loss = pipeline.step(schedule[comm.rank], network, images.chunk(micro_batches), labels.chunk(micro_batches), like, F.cross_entropy)
+                loss = pipeline.step(
+                    schedule[comm.rank],
+                    network,
+                    images.chunk(micro_batches),
+                    labels.chunk(micro_batches),
+                    like,
+                    F.cross_entropy,
+                )
             optimizer.step()
             losses.append(float(stages.of_last_rank(loss)))
         found[name] = losses, parameters(network)
@@ -90,20 +112,30 @@ def test_every_order_trains_as_the_unsplit_network(size):
         losses.append(loss.item())
     of_ranks = on_ranks(trained, size)
     for name in of_ranks[0]:
-        assert torch.allclose(torch.cat([of_rank[name][1] for of_rank in of_ranks]), parameters(whole), rtol=0, atol=1e-5), name
+        assert torch.allclose(
+            torch.cat([of_rank[name][1] for of_rank in of_ranks]), parameters(whole), rtol=0, atol=1e-5
+        ), name
         assert of_ranks[0][name][0] == pytest.approx(losses, abs=1e-5), name
 
 
 def held(comm):
-    """The most bytes of activations of this stage: with GPipe and 1, 2 and 8 micro-batches of the same size, and with 1F1B and 8."""
+    """The most bytes of activations of this stage: with GPipe and 1, 2 and 8 micro-batches of the same size, and with
+    1F1B and 8."""
     pipeline, schedules, found = solution("pipeline"), solution("schedules"), []
-    for order, micro_batches in ((schedules.gpipe, 1), (schedules.gpipe, 2), (schedules.gpipe, 8), (schedules.one_forward_one_backward, 8)):
+    for order, micro_batches in (
+        (schedules.gpipe, 1),
+        (schedules.gpipe, 2),
+        (schedules.gpipe, 8),
+        (schedules.one_forward_one_backward, 8),
+    ):
         images, labels = batch(0, micro_batches)
         with Counter(math.inf) as counter:
             network = layers(pipeline.my_layers(LAYERS, comm.rank, comm.size), width=32)
             like = torch.empty(IMAGES, 16, 32, dtype=torch.float64)
             operations = order(comm.rank, comm.size, micro_batches)
-            pipeline.step(operations, network, images.chunk(micro_batches), labels.chunk(micro_batches), like, F.cross_entropy)
+            pipeline.step(
+                operations, network, images.chunk(micro_batches), labels.chunk(micro_batches), like, F.cross_entropy
+            )
             found.append(counter.most["activations"])
     return found
 
@@ -113,14 +145,30 @@ def test_1f1b_holds_the_activations_of_as_many_micro_batches_as_stages_follow_an
     of_one = two - one
     assert eight == pytest.approx(one + 7 * of_one, rel=0.05)
     assert alternating == two, "to the byte"
-    gradient = IMAGES * 16 * 32 * 8  # bytes of a message back, which stays until the end of the step: nothing says that it has been taken
+    # bytes of a message back, which stays until the end of the step: nothing says that it has been taken
+    gradient = IMAGES * 16 * 32 * 8
     assert last_alternating == pytest.approx(last_one + 7 * gradient, rel=0.02)
     assert last_eight > 4 * last_one
 
 
 def script(out, ranks, *words):
-    command = [MPIEXEC, "-n", str(ranks), sys.executable, "pytorch/train_pipeline.py", "-o", out, "--width", "16", "--epoch", "1", *words]
-    return subprocess.run(command, cwd=SCRIPTS.parent, env=os.environ | QUICK_START, capture_output=True, text=True, timeout=LIMIT)
+    command = [
+        MPIEXEC,
+        "-n",
+        str(ranks),
+        sys.executable,
+        "pytorch/train_pipeline.py",
+        "-o",
+        out,
+        "--width",
+        "16",
+        "--epoch",
+        "1",
+        *words,
+    ]
+    return subprocess.run(
+        command, cwd=SCRIPTS.parent, env=os.environ | QUICK_START, capture_output=True, text=True, timeout=LIMIT
+    )
 
 
 @pytest.mark.slow
@@ -139,5 +187,7 @@ def test_the_script_trains_and_measures_a_step(tmp_path):
 @pytest.mark.slow
 def test_more_stages_than_layers_end_the_script_with_one_sentence(tmp_path):
     ended = script(tmp_path, 4, "--blocks", "1")
-    sentence = "train_pipeline.py: 4 stages cannot share 3 layers: start 3 ranks at most, or give the network more --blocks"
+    sentence = (
+        "train_pipeline.py: 4 stages cannot share 3 layers: start 3 ranks at most, or give the network more --blocks"
+    )
     assert (ended.returncode, ended.stderr.strip()) == (2, sentence)

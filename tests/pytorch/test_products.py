@@ -1,4 +1,5 @@
-"""A transformer that is split in its products, among 1 to 4 ranks and on a mesh: as the whole one in one process, and with as few all-reduces as it can."""
+"""A transformer that is split in its products, among 1 to 4 ranks and on a mesh: as the whole one in one process, and
+with as few all-reduces as it can."""
 
 import copy
 import re
@@ -22,7 +23,8 @@ from handson.pytorch.transformer import MLP, Transformer
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "solutions/06_model_parallel/pytorch"
 STEPS, RATE, TOLERANCE = 3, 0.1, 1e-5
-COLUMNS, ROWS = ("query", "key", "value", "up"), ("out.weight", "down.weight")  # what is divided in its outputs, and in its inputs
+# what is divided in its outputs, and in its inputs
+COLUMNS, ROWS = ("query", "key", "value", "up"), ("out.weight", "down.weight")
 
 
 def solution(script):
@@ -36,7 +38,9 @@ def transformer(heads=12):
 
 def batch(step, images=6):
     chance = torch.Generator().manual_seed(step)
-    return torch.randn(images, 3, 8, 8, generator=chance).requires_grad_(), torch.randint(10, (images,), generator=chance)
+    return torch.randn(images, 3, 8, 8, generator=chance).requires_grad_(), torch.randint(
+        10, (images,), generator=chance
+    )
 
 
 def trained(model, batches):
@@ -54,7 +58,9 @@ def trained(model, batches):
 
 def of_the_whole(name):
     """The name in the whole network of a parameter of the split one."""
-    return name.replace(".part.", ".").replace("attention.bias", "attention.out.bias").replace("mlp.bias", "mlp.down.bias")
+    return (
+        name.replace(".part.", ".").replace("attention.bias", "attention.out.bias").replace("mlp.bias", "mlp.down.bias")
+    )
 
 
 def put_together(of_ranks):
@@ -156,7 +162,10 @@ def test_a_mesh_trains_as_one_process_with_all_images(inside):
 
 
 def test_heads_that_can_not_be_divided_are_refused():
-    with pytest.raises(TrackError, match=r"the 6 heads of an attention can't be divided among 4 ranks: split them among 1, 2, 3, 6 ranks"):
+    with pytest.raises(
+        TrackError,
+        match=r"the 6 heads of an attention can't be divided among 4 ranks: split them among 1, 2, 3, 6 ranks",
+    ):
         products.check_heads(6, 4)
 
 
@@ -175,7 +184,11 @@ def test_ranks_that_are_no_mesh_are_refused(nodes, problem):
 
 
 def test_a_step_of_a_mesh_is_measured_without_the_first_epoch():
-    log = [{"epoch": 1, "elapsed_time": 100.0, "bytes": 5e9}, {"epoch": 2, "elapsed_time": 103.0, "bytes": 5e9 + 60}, {"epoch": 3, "elapsed_time": 106.0, "bytes": 5e9 + 120}]
+    log = [
+        {"epoch": 1, "elapsed_time": 100.0, "bytes": 5e9},
+        {"epoch": 2, "elapsed_time": 103.0, "bytes": 5e9 + 60},
+        {"epoch": 3, "elapsed_time": 106.0, "bytes": 5e9 + 120},
+    ]
     run = SimpleNamespace(log=log, images=75, epochs=3)  # 25 images in an epoch: 3 steps of 10, the last one of 5
     assert (figures.seconds_of_a_step(run, 10), figures.node_bytes(run, 10)) == (1.0, 20.0)
     assert figures.seconds_of_a_step(SimpleNamespace(log=log[:1], images=25, epochs=1), 10) == 100 / 3

@@ -20,10 +20,15 @@ from handson.pytorch.model import ConvNet
 from handson.training import gpu_memory
 from handson.training.results import read
 
-PLAIN = ROOT / "solutions/04_profiling/pytorch/train_steps.py"  # the scripts beside it are this loop with one thing that is slow
+# the scripts beside it are this loop with one thing that is slow
+PLAIN = ROOT / "solutions/04_profiling/pytorch/train_steps.py"
 SINGLE, *DISTRIBUTED, DATA_PARALLEL = SOLUTIONS.values()
 HOOKS = ROOT / "solutions/05_communication/pytorch/train_hooks.py"
-NEIGHBOURS = [*itertools.pairwise([SINGLE, *DISTRIBUTED]), (SINGLE, DATA_PARALLEL), (HOOKS, HOOKS.with_name("train_data_parallel.py"))]
+NEIGHBOURS = [
+    *itertools.pairwise([SINGLE, *DISTRIBUTED]),
+    (SINGLE, DATA_PARALLEL),
+    (HOOKS, HOOKS.with_name("train_data_parallel.py")),
+]
 NEIGHBOURS += [(PLAIN, path) for path in sorted(PLAIN.parent.glob("*.py")) if path != PLAIN]
 SCRIPTS = sorted((ROOT / "solutions").glob("*/pytorch/*.py"))
 TRAININGS = [path for path in SCRIPTS if "def train(" in path.read_text()]
@@ -54,7 +59,8 @@ def test_every_training_has_the_same_skeleton(script):
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_files_in_a_students_path_are_short(path):
-    text = [line for line in path.read_text().splitlines() if not line.lstrip().startswith("### ")]  # gaps' markers, which students don't see
+    # gaps' markers, which students don't see
+    text = [line for line in path.read_text().splitlines() if not line.lstrip().startswith("### ")]
     assert len(text) < (100 if "solutions" in path.parts else 200)
     assert max((len(line) for line in text), default=0) <= 150
 
@@ -80,14 +86,31 @@ def test_gaps_are_marked_from_beginning_to_end_with_a_name_and_a_hint(script):
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_without_its_gaps_a_script_is_still_python(script):
-    text = re.sub(r"( *)### BEGIN SOLUTION.*?### END SOLUTION", r"\1raise NotImplementedError", script.read_text(), flags=re.DOTALL)
+    text = re.sub(
+        r"( *)### BEGIN SOLUTION.*?### END SOLUTION",
+        r"\1raise NotImplementedError",
+        script.read_text(),
+        flags=re.DOTALL,
+    )
     compile(text, script.name, "exec")
 
 
 def run_with_torchrun(task, out, *words):
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", SOLUTIONS[task], "-o", out, *words]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node=2",
+        SOLUTIONS[task],
+        "-o",
+        out,
+        *words,
+    ]
     environment = os.environ | QUICK_START | {"OMP_NUM_THREADS": "1"}
-    return subprocess.run([str(word) for word in command], cwd=out, env=environment, capture_output=True, text=True, timeout=500)
+    return subprocess.run(
+        [str(word) for word in command], cwd=out, env=environment, capture_output=True, text=True, timeout=500
+    )
 
 
 @pytest.fixture(scope="module")
@@ -112,11 +135,22 @@ def test_under_torchrun_the_result_tells_ranks_and_nodes(torchrun):
     out, done = torchrun
     result = json.loads((out / "result.json").read_text())
     assert (result["workers"], result["nodes"], result["epochs"], result["images"]) == (2, 1, 2, 3000)
-    assert len(result["steps"]) == 2 * 24 - 2 and sum(result["steps"]) < result["train_seconds"], "all but the first, and the one after an evaluation"
+    assert len(result["steps"]) == 2 * 24 - 2 and sum(result["steps"]) < result["train_seconds"], (
+        "all but the first, and the one after an evaluation"
+    )
     assert result["parameters"] == sum(parameter.numel() for parameter in ConvNet().parameters())
-    assert done.stdout.splitlines()[-1] == f"Throughput: {result['throughput']} [images/sec.] (3000 / {result['seconds']})"
+    assert (
+        done.stdout.splitlines()[-1] == f"Throughput: {result['throughput']} [images/sec.] (3000 / {result['seconds']})"
+    )
     left = sorted(name for name in os.listdir(out) if not name.startswith("usage_"))
-    assert left == ["log", "memory_rank0.json", "memory_rank1.json", "result.json", "snapshot_epoch_1", "snapshot_epoch_2"]
+    assert left == [
+        "log",
+        "memory_rank0.json",
+        "memory_rank1.json",
+        "result.json",
+        "snapshot_epoch_1",
+        "snapshot_epoch_2",
+    ]
 
 
 def test_the_result_has_the_memory_of_each_rank(torchrun):
@@ -128,14 +162,26 @@ def test_the_result_has_the_memory_of_each_rank(torchrun):
     kept = weights + sum(buffer.numel() * buffer.element_size() for buffer in network.buffers())
     for rank in ranks:
         assert {part: rank["most"][part] for part in ("parameters", "gradients", "optimizer")} == {
-            "parameters": kept, "gradients": 2 * weights, "optimizer": weights}, "gradients are in buckets, too"  # fmt: skip
-        assert rank["predicted"] == {"parameters": kept, "gradients": 2 * weights, "optimizer": weights, "activations": None}
+            "parameters": kept,
+            "gradients": 2 * weights,
+            "optimizer": weights,
+        }, "gradients are in buckets, too"
+        assert rank["predicted"] == {
+            "parameters": kept,
+            "gradients": 2 * weights,
+            "optimizer": weights,
+            "activations": None,
+        }
         assert sum(rank["peak"].values()) < rank["limit"] == 300 * 2**20
     steps = [account["step"] for account in gpu_memory.read(out)]
-    assert [[phase for phase, _ in itertools.groupby(moment[1] for moment in step)] for step in steps] == [["forward", "backward", "optimize"]] * 2
+    assert [[phase for phase, _ in itertools.groupby(moment[1] for moment in step)] for step in steps] == [
+        ["forward", "backward", "optimize"]
+    ] * 2
     lines = memory.table(memory.read([out]))
     assert sum("predicted" in line for line in lines) == 2
-    assert "memory counted" in compare.conditions(read(out)), "which takes time, so that other runs are not compared with it"
+    assert "memory counted" in compare.conditions(read(out)), (
+        "which takes time, so that other runs are not compared with it"
+    )
 
 
 def test_a_script_goes_on_from_its_snapshot(torchrun, tmp_path):
@@ -151,7 +197,15 @@ def test_a_script_goes_on_from_its_snapshot(torchrun, tmp_path):
 @pytest.mark.parametrize("task", ["single_gpu", "multi_gpu"])
 def test_ctrl_c_ends_all_of_a_training_with_one_sentence(task, tmp_path):
     command = [sys.executable, SOLUTIONS[task], "-o", tmp_path, "-e", "1000", "--size", "16"]
-    run = subprocess.Popen(command, cwd=tmp_path, env=os.environ | QUICK_START, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    run = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env=os.environ | QUICK_START,
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     try:
         end = time.monotonic() + 100
         while not (tmp_path / "snapshot_epoch_1").exists():
@@ -162,5 +216,8 @@ def test_ctrl_c_ends_all_of_a_training_with_one_sentence(task, tmp_path):
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(run.pid, signal.SIGKILL)
-    assert (run.returncode, errors) == (130, f"{SOLUTIONS[task].name}: stopped by Ctrl-C before the end, so it leaves no result\n")
+    assert (run.returncode, errors) == (
+        130,
+        f"{SOLUTIONS[task].name}: stopped by Ctrl-C before the end, so it leaves no result\n",
+    )
     assert not (tmp_path / "result.json").exists()

@@ -1,4 +1,5 @@
-"""What cannot be split ends every rank of a training with one sentence, before anybody waits for anybody (unit model_parallel)."""
+"""What cannot be split ends every rank of a training with one sentence, before anybody waits for anybody (unit
+model_parallel)."""
 
 import contextlib
 import io
@@ -10,25 +11,60 @@ from loading import load
 from ranks import on_ranks
 
 from handson.errors import OneSentence
-from handson.pytorch import compared_methods, stages, transformer_runs
+from handson.pytorch import pytorch_method_runs, stages, transformer_runs
 from handson.training import data, options
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "solutions/06_model_parallel/pytorch"
 RANKS = 4
-OPTIONS = {"train_pipeline": stages.add_options, "train_sharded": transformer_runs.add_options, "train_mesh": transformer_runs.add_mesh_options}
+OPTIONS = {
+    "train_pipeline": stages.add_options,
+    "train_sharded": transformer_runs.add_options,
+    "train_mesh": transformer_runs.add_mesh_options,
+}
 DEADLOCK = [["F0", "B0", "F1", "B1"]] * 3 + [["F1", "B1", "F0", "B0"]]
 REFUSED = [  # (script, options, node of each rank, what all ranks say)
-    ("train_pipeline", "--blocks 1", "aaaa", "4 stages cannot share 3 layers: start 3 ranks at most, or give the network more --blocks"),
-    ("train_pipeline", "--method gpipe -b 30", "aaaa", "a batch of 30 images cannot be cut into 8 equal micro-batches: --micro-batches must divide --batchsize"),
-    ("train_pipeline", "--method 1f1b --micro-batches 2", "aaaa", "the schedule is a deadlock: stage 0 waits for B0 of stage 1 to begin B0, stage 1 waits for B0 of stage 2 to begin B0"),
+    (
+        "train_pipeline",
+        "--blocks 1",
+        "aaaa",
+        "4 stages cannot share 3 layers: start 3 ranks at most, or give the network more --blocks",
+    ),
+    (
+        "train_pipeline",
+        "--method gpipe -b 30",
+        "aaaa",
+        "a batch of 30 images cannot be cut into 8 equal micro-batches: --micro-batches must divide --batchsize",
+    ),
+    (
+        "train_pipeline",
+        "--method 1f1b --micro-batches 2",
+        "aaaa",
+        (
+            "the schedule is a deadlock: stage 0 waits for B0 of stage 1 to begin B0, stage 1 waits for B0 of stage 2"
+            " to begin B0"
+        ),
+    ),
     ("train_pipeline", "--gpu-memory 1KB", "aaaa", "virtual GPU {rank} is out of memory"),
-    ("train_sharded", "--gpu-memory 100KB", "aaaa", "take a smaller network, split it over more GPUs, or a GPU with more memory"),
+    (
+        "train_sharded",
+        "--gpu-memory 100KB",
+        "aaaa",
+        "take a smaller network, split it over more GPUs, or a GPU with more memory",
+    ),
     ("train_sharded", "-b 500", "aaaa", "--batchsize 500 is more than the images of a rank"),
-    ("train_mesh", "--heads 2", "aaaa", "the 2 heads of an attention can't be divided among 4 ranks: split them among 1, 2 ranks, or choose another --heads"),
+    (
+        "train_mesh",
+        "--heads 2",
+        "aaaa",
+        (
+            "the 2 heads of an attention can't be divided among 4 ranks: split them among 1, 2 ranks, or choose another"
+            " --heads"
+        ),
+    ),
     ("train_mesh", "", "aaab", "the ranks are no mesh (3 on a, 1 on b): give each node equally many"),
     ("train_mesh", "", "abab", "those of a node must follow each other"),
     ("train_mesh", "--width 30", "aabb", "--width 30 cannot be divided among 4 heads: take a multiple of --heads"),
-]  # fmt: skip
+]
 
 
 def solution(script):
@@ -43,13 +79,15 @@ def refused(comm, out):
         if script == "train_pipeline":
             module.METHODS["1f1b"] = lambda stage, stages, micro_batches: DEADLOCK[stage]
         os.environ["HANDSON_NODE"], comm.inter_size = nodes[comm.rank], len(set(nodes))
-        parser = options.training_parser(SCRIPTS / f"{script}.py", gpus=list(range(RANKS)), add_options=OPTIONS[script](module.METHODS))
+        parser = options.training_parser(
+            SCRIPTS / f"{script}.py", gpus=list(range(RANKS)), add_options=OPTIONS[script](module.METHODS)
+        )
         args = parser.parse_args([*words.split(), "--epoch", "1", "--out", str(out)])
-        [(method, seed)] = compared_methods.runs(args)
+        [(method, seed)] = pytorch_method_runs.runs(args)
         printed = io.StringIO()
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(printed):
             try:
-                module.train(comm, compared_methods.one_run(args, method, seed), method, train_set)
+                module.train(comm, pytorch_method_runs.one_run(args, method, seed), method, train_set)
             except OneSentence as error:
                 print(error, file=printed)
             except SystemExit as end:
@@ -66,4 +104,6 @@ def test_what_can_not_be_split_is_one_sentence(tmp_path):
         said = [of_rank[number] for of_rank in of_ranks]
         assert sentence.format(rank=0) in said[0], (script, words)
         assert all(len(of_rank.splitlines()) <= 1 for of_rank in said), said
-        assert all(not of_rank or sentence.format(rank=rank) in of_rank for rank, of_rank in enumerate(said)), "the others say the same, or leave it to rank 0"
+        assert all(not of_rank or sentence.format(rank=rank) in of_rank for rank, of_rank in enumerate(said)), (
+            "the others say the same, or leave it to rank 0"
+        )

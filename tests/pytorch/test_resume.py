@@ -1,4 +1,5 @@
-"""--resume: a run that was killed goes on from its snapshot as if nothing had happened; what isn't its snapshot is refused."""
+"""--resume: a run that was killed goes on from its snapshot as if nothing had happened; what isn't its snapshot is
+refused."""
 
 import json
 import os
@@ -22,7 +23,15 @@ def task(request):
 def run(task, out, *words, images=41, start=on_ranks, **how):
     """Train on `images`; the ranks begin with weights that depend on `how`."""
     name, size = task
-    return start(train, size, name, [*WORDS, "-e", EPOCHS, "-o", out, *words], image_set(images), image_set(9, seed=1), *how.values())
+    return start(
+        train,
+        size,
+        name,
+        [*WORDS, "-e", EPOCHS, "-o", out, *words],
+        image_set(images),
+        image_set(9, seed=1),
+        *how.values(),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +156,9 @@ class Evil:
 def test_a_rank_without_the_snapshot_stops_all(tmp_path):
     """A node may have other files than rank 0's."""
     on_ranks(train, 2, "multi_node", [*WORDS, "-e", 1, "-o", tmp_path], image_set(41), image_set(9, seed=1))
-    ranks = run_ranks(train_with_a_snapshot_on_rank_0, 2, [*WORDS, "-o", tmp_path], tmp_path / "snapshot_epoch_1", tmp_path / "none")
+    ranks = run_ranks(
+        train_with_a_snapshot_on_rank_0, 2, [*WORDS, "-o", tmp_path], tmp_path / "snapshot_epoch_1", tmp_path / "none"
+    )
     assert [rank.status for rank in ranks] == [2, 2]
     assert "".join(rank.errors for rank in ranks).count("\n") == 1
 

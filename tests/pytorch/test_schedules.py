@@ -1,4 +1,5 @@
-"""When ranks communicate: during backward (data parallel from scratch), seldom (local SGD), or without waiting (a parameter server)."""
+"""When ranks communicate: during backward (data parallel from scratch), seldom (local SGD), or without waiting (a
+parameter server)."""
 
 import json
 import os
@@ -20,7 +21,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from handson import linux
-from handson.pytorch import compared_methods, wire
+from handson.pytorch import messages, pytorch_method_runs
 from handson.training import options
 
 MPIEXEC = str(Path(sys.executable).with_name("mpiexec"))
@@ -28,7 +29,9 @@ MPIEXEC = str(Path(sys.executable).with_name("mpiexec"))
 
 def network(seed=0):
     torch.manual_seed(seed)
-    return nn.Sequential(nn.Flatten(), nn.Linear(768, 7), nn.Tanh(), nn.Linear(7, 5), nn.Tanh(), nn.Linear(5, 10)).double()
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(768, 7), nn.Tanh(), nn.Linear(7, 5), nn.Tanh(), nn.Linear(5, 10)
+    ).double()
 
 
 def backward(model, images, labels):
@@ -40,7 +43,8 @@ def gradients(model):
 
 
 def in_buckets(comm, most):
-    """(gradients of each of two steps from scratch, those of DistributedDataParallel, of one big batch, events of the first step)."""
+    """(gradients of each of two steps from scratch, those of DistributedDataParallel, of one big batch, events of the
+    first step)."""
     script, everything, events = solution("data_parallel"), image_set(4 * comm.size), []
     mine = slice(4 * comm.rank, 4 * comm.rank + 4)
     model = network(seed=comm.rank)
@@ -69,7 +73,9 @@ def in_buckets(comm, most):
 @pytest.mark.parametrize(("size", "most", "buckets"), [(2, 1, 6), (3, 500, 3), (2, 10**9, 1)])
 def test_data_parallel_from_scratch_equals_ddp_and_one_big_batch(size, most, buckets):
     for found, ddp, big, events, count in on_ranks(in_buckets, size, most):
-        assert all(torch.allclose(step, big, rtol=0, atol=1e-9) for step in found) and torch.allclose(ddp, big, rtol=0, atol=1e-9)
+        assert all(torch.allclose(step, big, rtol=0, atol=1e-9) for step in found) and torch.allclose(
+            ddp, big, rtol=0, atol=1e-9
+        )
         assert count == events.count("all-reduce") == buckets
         if buckets > 1:
             assert events.index("all-reduce") < events.index("backward has ended")
@@ -79,7 +85,7 @@ def two_blocks(comm, momentum):
     """The parameters of this rank after each of 4 steps in blocks of 2, each of which adds a number of its own."""
     script, model, found = solution("local_sgd"), nn.Linear(3, 1, bias=False).double(), []
     nn.init.zeros_(model.weight)
-    block = script.Block(wire.vector(model), 2, momentum)
+    block = script.Block(messages.vector(model), 2, momentum)
     for step in range(4):
         with torch.no_grad():
             model.weight += (1 + step) * (1 + comm.rank)
@@ -100,10 +106,20 @@ STEPS = 6
 
 
 def served(comm):
-    """The staleness of gradients where worker 2 begins its only step, and does not go on before worker 1 has made all of its steps but one."""
-    script, model, store = solution("parameter_server"), nn.Linear(1, 2).double(), dist.distributed_c10d._get_default_store()
+    """The staleness of gradients where worker 2 begins its only step, and does not go on before worker 1 has made all
+    of its steps but one."""
+    script, model, store = (
+        solution("parameter_server"),
+        nn.Linear(1, 2).double(),
+        dist.distributed_c10d._get_default_store(),
+    )
     if comm.rank == 0:
-        return script.serve(wire.vector(model, 1), 0.1, STEPS, lambda version: store.set("enough", "") if version == STEPS - 1 else None)
+        return script.serve(
+            messages.vector(model, 1),
+            0.1,
+            STEPS,
+            lambda version: store.set("enough", "") if version == STEPS - 1 else None,
+        )
 
     def batches():
         for step in range(STEPS + 1):
@@ -122,7 +138,7 @@ def test_a_slow_worker_does_not_hold_up_the_others():
 
 def guarded(comm, sizes, steps):
     model = nn.Linear(sizes[comm.rank], 1)
-    compared_methods.guard(comm, model, steps[comm.rank])
+    pytorch_method_runs.guard(comm, model, steps[comm.rank])
     model(torch.full((2, sizes[0]), float("nan") if comm.rank == 1 else 1.0)).sum().backward()
 
 
@@ -140,7 +156,7 @@ def test_ranks_that_would_wait_for_each_other_for_ever_end_with_a_sentence(sizes
 
 
 def alone(comm):
-    compared_methods.guard(comm, nn.Linear(1, 1), 1, least=2)
+    pytorch_method_runs.guard(comm, nn.Linear(1, 1), 1, least=2)
 
 
 def test_a_server_without_workers_ends_with_a_sentence():
@@ -155,8 +171,10 @@ def test_a_gradient_that_is_no_number_ends_the_run_with_the_rank_that_computed_i
 
 
 def test_without_a_choice_a_script_trains_with_its_first_method():
-    parser = options.training_parser(SCRIPTS / "train_local_sgd.py", None, compared_methods.add_options({"seldom": 1, "often": 2}))
-    assert compared_methods.runs(parser.parse_args([])) == [("seldom", 0)]
+    parser = options.training_parser(
+        SCRIPTS / "train_local_sgd.py", None, pytorch_method_runs.add_options({"seldom": 1, "often": 2})
+    )
+    assert pytorch_method_runs.runs(parser.parse_args([])) == [("seldom", 0)]
 
 
 def trained(script, ranks, out, *words):
@@ -178,13 +196,19 @@ def test_buckets_of_all_sizes_train_as_ddp_does(tmp_path):
 @pytest.mark.slow
 def test_every_period_of_local_sgd_trains(tmp_path):
     results = trained("train_local_sgd.py", 2, tmp_path, "-b", "100")
-    assert len(results) == 6 and all(result["log"][-1]["validation/main/accuracy"] > 0.05 for result in results.values())
+    assert len(results) == 6 and all(
+        result["log"][-1]["validation/main/accuracy"] > 0.05 for result in results.values()
+    )
 
 
 @pytest.mark.slow
 def test_a_parameter_server_trains_and_notes_the_staleness(tmp_path):
-    results = trained("train_parameter_server.py", 3, tmp_path, "-b", "150")  # 2 workers: 5 steps with both, or 10 with one
-    stale = {method: {name: times for name, times in result["log"][-1].items() if name.startswith("staleness")} for method, result in results.items()}
+    # 2 workers: 5 steps with both, or 10 with one
+    results = trained("train_parameter_server.py", 3, tmp_path, "-b", "150")
+    stale = {
+        method: {name: times for name, times in result["log"][-1].items() if name.startswith("staleness")}
+        for method, result in results.items()
+    }
     assert stale["synchronous"] == {"staleness 0": 5} and sum(stale["asynchronous"].values()) == 10
     assert len(stale) == 4 and all(result["images"] == 1500 for result in results.values())
 
@@ -193,14 +217,18 @@ def test_a_parameter_server_trains_and_notes_the_staleness(tmp_path):
 def test_a_worker_that_is_killed_ends_the_server_and_all_workers_with_its_rank(tmp_path):
     words = ["--method", "asynchronous", "-e", "1000", "--size", "16", "-o", str(tmp_path)]
     run = subprocess.Popen(
-        [MPIEXEC, "-n", "3", sys.executable, SCRIPTS / "train_parameter_server.py", *words], env=os.environ | QUICK_START | {"TEST_RUN": str(tmp_path)},
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [MPIEXEC, "-n", "3", sys.executable, SCRIPTS / "train_parameter_server.py", *words],
+        env=os.environ | QUICK_START | {"TEST_RUN": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     for line in run.stdout:
         if line.startswith("1 "):  # an epoch is over
             break
     processes = [int(name) for name in filter(str.isdigit, os.listdir("/proc")) if is_rank(name, 2, tmp_path)]
-    [worker] = [process for process in processes if int(linux.stat(process)[1]) in processes]  # its parent only watches over it
+    # its parent only watches over it
+    [worker] = [process for process in processes if int(linux.stat(process)[1]) in processes]
     os.kill(worker, signal.SIGKILL)
     begin = time.monotonic()
     _, errors = run.communicate(timeout=LIMIT)

@@ -1,4 +1,5 @@
-"""Images that stay in files: every sample once an epoch over all workers, restarts with the next sample, flat memory, clear sentences."""
+"""Images that stay in files: every sample once an epoch over all workers, restarts with the next sample, flat memory,
+clear sentences."""
 
 import subprocess
 import sys
@@ -85,22 +86,28 @@ def test_a_state_of_other_data_is_refused():
 
 @pytest.mark.parametrize(("partitions", "partition"), [(2, 2), (3, -1)])
 def test_a_partition_that_is_not_there_is_a_sentence(partitions, partition):
-    with pytest.raises(TrackError, match=f"there is no partition {partition} of {partitions}: they are numbered from 0 to {partitions - 1}"):
+    with pytest.raises(
+        TrackError,
+        match=f"there is no partition {partition} of {partitions}: they are numbered from 0 to {partitions - 1}",
+    ):
         Partition(50, 10, partitions, partition)
 
 
-@pytest.mark.parametrize(("lines", "sentence"), [
-    ("", "map.txt is empty"),
-    ("a.png 3\n", "map.txt, line 1: a line is the path of an image, a tab and its label, not 'a.png 3"),
-    ("a.png\t0\na.png\t10\n", "map.txt, line 2: the label is '10'; it should be a whole number from 0 to 9"),
-    ("a.png\t0\na.png\tcat\n", "map.txt, line 2: the label is 'cat'"),
-    ("a.png\t-1\n", "map.txt, line 1: the label is '-1'"),
-    ("gone.png\t1\n", r"gone.png \(map.txt, line 1\) does not exist: restore it, or remove its line"),
-    ("a.png\t0\ngone.png\t1\n", r"gone.png \(map.txt, line 2\) does not exist"),
-    ("a.png\t0\nmap.txt\t1\n", r"map.txt \(map.txt, line 2\) cannot be read as an image"),
-    ("a.png\t0\nlarge.png\t1\n", r"line 2\) has 9 x 9 pixels, and the first image 8 x 8 pixels"),
-    ("a.png\t0\ncut.png\t1\n", r"cut.png \(map.txt, line 2\) is damaged"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("lines", "sentence"),
+    [
+        ("", "map.txt is empty"),
+        ("a.png 3\n", "map.txt, line 1: a line is the path of an image, a tab and its label, not 'a.png 3"),
+        ("a.png\t0\na.png\t10\n", "map.txt, line 2: the label is '10'; it should be a whole number from 0 to 9"),
+        ("a.png\t0\na.png\tcat\n", "map.txt, line 2: the label is 'cat'"),
+        ("a.png\t-1\n", "map.txt, line 1: the label is '-1'"),
+        ("gone.png\t1\n", r"gone.png \(map.txt, line 1\) does not exist: restore it, or remove its line"),
+        ("a.png\t0\ngone.png\t1\n", r"gone.png \(map.txt, line 2\) does not exist"),
+        ("a.png\t0\nmap.txt\t1\n", r"map.txt \(map.txt, line 2\) cannot be read as an image"),
+        ("a.png\t0\nlarge.png\t1\n", r"line 2\) has 9 x 9 pixels, and the first image 8 x 8 pixels"),
+        ("a.png\t0\ncut.png\t1\n", r"cut.png \(map.txt, line 2\) is damaged"),
+    ],
+)
 def test_what_is_wrong_with_a_map_file_is_said_with_file_and_line(tmp_path, lines, sentence):
     Image.new("L", (8, 8)).save(tmp_path / "a.png")
     Image.new("L", (9, 9)).save(tmp_path / "large.png")
@@ -136,6 +143,11 @@ def test_memory_stays_flat_with_ten_times_the_data(tmp_path):
     Image.new("L", (64, 64)).save(tmp_path / "a.png")
     for name, count in (("one", 400), ("ten", 4000)):
         (tmp_path / f"{name}.txt").write_text("a.png\t0\n" * count)
-    child = subprocess.run([sys.executable, "-c", EPOCH, tmp_path / "one.txt", tmp_path / "ten.txt"], capture_output=True, text=True, timeout=120)
+    child = subprocess.run(
+        [sys.executable, "-c", EPOCH, tmp_path / "one.txt", tmp_path / "ten.txt"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     one, ten = map(int, child.stdout.split())  # KiB
     assert ten - one < 6 * 1024, child.stderr

@@ -1,4 +1,5 @@
-"""train_restarts.py: a run that is interrupted ends as one that is not, number for number; residuals that don't fit are a sentence."""
+"""train_restarts.py: a run that is interrupted ends as one that is not, number for number; residuals that don't fit are
+a sentence."""
 
 from pathlib import Path
 
@@ -23,7 +24,8 @@ class Stop(Exception):
 
 
 def train(comm, folder, out, stop=None, noise=None):
-    """Two epochs, or as far as the checkpoint after `stop`. noise: on the images after the first checkpoint. Returns what is wrong, if anything."""
+    """Two epochs, or as far as the checkpoint after `stop`. noise: on the images after the first checkpoint. Returns
+    what is wrong, if anything."""
     module = load(SCRIPT)
     words = ["-e", "2", "-b", "200", "--every", "2", "-o", out, "-g", ",".join(["0"] * comm.size)]
     args = options.training_parser(SCRIPT, None, checkpoints.add_options).parse_args([str(word) for word in words])
@@ -69,7 +71,9 @@ def test_a_run_that_stops_in_mid_epoch_ends_as_one_that_does_not(folder, tmp_pat
 @pytest.mark.slow
 def test_gradients_that_are_no_numbers_end_the_run_and_leave_the_last_good_checkpoint(folder, tmp_path):
     for rank, sentence in enumerate(on_ranks(train, 2, folder, tmp_path, None, float("nan"))):
-        assert sentence.startswith(f"rank {rank}: the gradient of ") and "is infinite or NaN, so the run ends" in sentence
+        assert (
+            sentence.startswith(f"rank {rank}: the gradient of ") and "is infinite or NaN, so the run ends" in sentence
+        )
     model = torch.load(tmp_path / "checkpoint.pt", weights_only=True)["shared"]["model"]
     assert all(tensor.isfinite().all() for tensor in model.values())
 
@@ -82,7 +86,10 @@ class Two:
 def test_residuals_of_another_shape_are_a_sentence_with_rank_and_file():
     model = SmallNet((1, 8, 8))
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    with pytest.raises(CheckpointError, match=f"rank 1: the residuals in the checkpoint a.pt have 77 numbers, and the model {parameters:,} parameters"):
+    with pytest.raises(
+        CheckpointError,
+        match=f"rank 1: the residuals in the checkpoint a.pt have 77 numbers, and the model {parameters:,} parameters",
+    ):
         checkpoints.check_residuals({0: torch.zeros(parameters)}, model, "a.pt", Two)
 
 
@@ -90,10 +97,17 @@ def test_differences_see_what_differs(tmp_path):
     for name, residual in (("one", 1.0), ("two", 1.5)):
         (tmp_path / name).mkdir()
         shared = {"model": {"weight": torch.ones(2)}, "optimizer": {"state": {0: [1, 2]}}, "batches": {"epoch": 1}}
-        torch.save({"shared": shared, "own": [{"residuals": {0: torch.full((3,), residual)}, "random": torch.zeros(2)}]}, tmp_path / name / "checkpoint.pt")
+        torch.save(
+            {"shared": shared, "own": [{"residuals": {0: torch.full((3,), residual)}, "random": torch.zeros(2)}]},
+            tmp_path / name / "checkpoint.pt",
+        )
     assert restarts.differences(tmp_path / "one", tmp_path / "two") == {
-        "model": 0.0, "optimizer": 0.0, "batches": 0.0, "residuals of rank 0": 0.5, "random of rank 0": 0.0,
-    }  # fmt: skip
+        "model": 0.0,
+        "optimizer": 0.0,
+        "batches": 0.0,
+        "residuals of rank 0": 0.5,
+        "random of rank 0": 0.0,
+    }
 
 
 def test_a_job_that_never_writes_a_checkpoint_is_a_sentence(tmp_path):

@@ -1,4 +1,5 @@
-"""Every Python whose PYTHONPATH has this folder (environments.QUICK_START) runs this first: it has the stand-in for PyTorch's compiler."""
+"""Every Python whose PYTHONPATH has this folder (environments.QUICK_START) runs this first: it has the stand-in for
+PyTorch's compiler."""
 
 import os.path
 import sys

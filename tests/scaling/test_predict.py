@@ -1,4 +1,5 @@
-"""``python -m handson predict``: a table, sentences and a figure within two seconds, and one sentence for what cannot be."""
+"""``python -m handson predict``: a table, sentences and a figure within two seconds, and one sentence for what cannot
+be."""
 
 import json
 import re
@@ -11,10 +12,10 @@ from typer.testing import CliRunner
 
 from handson.__main__ import app
 from handson.errors import OneSentence
-from handson.scaling import predict, rehearse, runs
+from handson.scaling import measured_runs, predict, rehearse
 from handson.scaling.model import fit
 from handson.scaling.model import predict as model_of
-from handson.scaling.steps import expected_maximum
+from handson.scaling.slowest_worker import expected_maximum
 from handson.training.results import Result, write
 
 CLI = CliRunner()
@@ -25,10 +26,29 @@ def a_run(folder, workers, **changes):
     random = numpy.random.default_rng(workers)
     steps = (0.05 + 0.01 * random.gamma(2, 0.5, (120, workers)).max(axis=1) + 0.01 * (workers > 1)).round(6).tolist()
     images = 120 * 32 * workers
-    fields = dict(unit="multi_node", script="train_cifar_multi_node", track="pytorch", profiled=False, workers=workers, nodes=workers, device="virtual GPUs")
-    fields |= dict(dataset="digits", size=256, batchsize=32, epochs=2, seed=0, images=images, seconds=sum(steps) + 0.2, train_seconds=sum(steps))
+    fields = dict(
+        unit="multi_node",
+        script="train_cifar_multi_node",
+        track="pytorch",
+        profiled=False,
+        workers=workers,
+        nodes=workers,
+        device="virtual GPUs",
+    )
+    fields |= dict(
+        dataset="digits",
+        size=256,
+        batchsize=32,
+        epochs=2,
+        seed=0,
+        images=images,
+        seconds=sum(steps) + 0.2,
+        train_seconds=sum(steps),
+    )
     fields |= dict(steps=steps, parameters=72_000)
-    fields |= dict(log=[{"epoch": epoch, "validation/main/accuracy": 0.3 + 0.3 * epoch - 0.01 * workers} for epoch in (1, 2)])
+    fields |= dict(
+        log=[{"epoch": epoch, "validation/main/accuracy": 0.3 + 0.3 * epoch - 0.01 * workers} for epoch in (1, 2)]
+    )
     fields |= changes
     write(Result(**fields), folder / f"run{workers}")
     return folder / f"run{workers}"
@@ -44,21 +64,42 @@ def sentence(folder, *words):
 @pytest.mark.slow
 def test_the_command_prints_a_band_for_512_workers_and_draws_it_without_torch(tmp_path):
     folders = [a_run(tmp_path, workers) for workers in (1, 2, 4)]
-    words = ["predict", *map(str, folders), "--network", "25gbit", "--per-node", "4", "--workers", "1,4,...,512", "-o", str(tmp_path / "figure.png")]
-    program = f"import sys; sys.argv[1:] = {words!r}\nfrom handson.__main__ import app\napp(standalone_mode=False)\nassert 'torch' not in sys.modules"
+    words = [
+        "predict",
+        *map(str, folders),
+        "--network",
+        "25gbit",
+        "--per-node",
+        "4",
+        "--workers",
+        "1,4,...,512",
+        "-o",
+        str(tmp_path / "figure.png"),
+    ]
+    program = (
+        f"import sys; sys.argv[1:] = {words!r}\nfrom handson.__main__ import app\napp(standalone_mode=False)\nassert"
+        " 'torch' not in sys.modules"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     rows = [line.split() for line in done.stdout.splitlines() if re.match(r" +\d+ +\d+ +[\d.]+ ", line)]
     assert [(int(row[0]), int(row[1])) for row in rows] == [(1, 1), *((4 * 2**k, 2**k) for k in range(8))]
     rate, low, high = float(rows[-1][3]), float(rows[-1][4]), float(rows[-1][6])
-    assert 10_000 < low <= rate <= high < 512 * 32 / 0.07  # 512 workers of 32 images; the slowest of them takes more than 70 ms
-    assert "An efficiency of 0.8 holds up to" in done.stdout and re.search(r"Node-hours for a million images: [\d.]+ with 1 worker, [\d.]+ with 512 workers", done.stdout)
+    # 512 workers of 32 images; the slowest of them takes more than 70 ms
+    assert 10_000 < low <= rate <= high < 512 * 32 / 0.07
+    assert "An efficiency of 0.8 holds up to" in done.stdout and re.search(
+        r"Node-hours for a million images: [\d.]+ with 1 worker, [\d.]+ with 512 workers", done.stdout
+    )
     assert (tmp_path / "figure.png").stat().st_size > 10_000 and (tmp_path / "figure.svg").exists()
 
 
 def rows(output):
     """{workers: the numbers of a row} of the table that predict prints."""
-    found = [re.findall(r"-?[\d.]+", line) for line in output.splitlines() if re.match(r" +\d+ +\d+ +[\d.]+  +[\d.]+  +[\d.]+ to ", line)]
+    found = [
+        re.findall(r"-?[\d.]+", line)
+        for line in output.splitlines()
+        if re.match(r" +\d+ +\d+ +[\d.]+  +[\d.]+  +[\d.]+ to ", line)
+    ]
     return {int(row[0]): [float(number) for number in row[1:]] for row in found}
 
 
@@ -80,20 +121,29 @@ def test_every_option_changes_what_it_names(tmp_path):
         assert words in done.output, options
         _, steps[options], rate, *_ = rows(done.output)[64]
         images = 64 * (64 if "64" in options else 32)
-        assert rate == pytest.approx(1000 * images / steps[options], rel=0.02), "images/s follow from the step, but for the evaluation"
+        assert rate == pytest.approx(1000 * images / steps[options], rel=0.02), (
+            "images/s follow from the step, but for the evaluation"
+        )
     once = 1000 * 4 * 72_000 / (10e6 / 8 * 1448 / 1514)  # ms in which a node's network carries the gradients
     assert steps[""] - steps["--dtype float16"] == pytest.approx(once * 63 / 64, rel=0.01)
-    assert steps[""] - steps["--double-buffering"] == pytest.approx(60, abs=5), "ms of computation that hide communication"
+    assert steps[""] - steps["--double-buffering"] == pytest.approx(60, abs=5), (
+        "ms of computation that hide communication"
+    )
     slowest = 1000 * expected_maximum(json.loads((tmp_path / "run1/result.json").read_text())["steps"], 64)
-    assert steps["--batchsize 64"] - steps[""] == pytest.approx(slowest, rel=0.03), "ms: the slowest of 64 computes twice as long"
+    assert steps["--batchsize 64"] - steps[""] == pytest.approx(slowest, rel=0.03), (
+        "ms: the slowest of 64 computes twice as long"
+    )
     tree, hierarchical = steps["--per-node 4 --algorithm tree"], steps["--per-node 4 --algorithm hierarchical"]
-    assert tree - hierarchical == pytest.approx((8 - 2 * 15 / 16) * once, rel=0.05), "four rounds of all bytes there and back; a ring of 16 nodes"
+    assert tree - hierarchical == pytest.approx((8 - 2 * 15 / 16) * once, rel=0.05), (
+        "four rounds of all bytes there and back; a ring of 16 nodes"
+    )
     assert steps["--per-node 4"] == pytest.approx(steps[""], rel=0.01), "one rank of each node sends to another node"
 
 
 def test_evaluation_counts_and_is_shared_by_all_workers(tmp_path):
     train_seconds = json.loads((a_run(tmp_path, 1) / "result.json").read_text())["train_seconds"]
-    found, _, _ = runs.read([a_run(tmp_path, 1, seconds=train_seconds + 6.0), a_run(tmp_path, 2)])  # 3 s after each of two epochs
+    # 3 s after each of two epochs
+    found, _, _ = measured_runs.read([a_run(tmp_path, 1, seconds=train_seconds + 6.0), a_run(tmp_path, 2)])
     fitted = fit(found)
     for workers in (1, 8):
         predicted = model_of(fitted, workers)
@@ -104,9 +154,27 @@ def test_evaluation_counts_and_is_shared_by_all_workers(tmp_path):
 @pytest.mark.slow
 def test_a_slow_network_is_named_as_the_limit_and_a_fast_one_is_not(tmp_path):
     folders = [a_run(tmp_path, workers) for workers in (1, 2)]
-    fast = ["predict", *map(str, folders), "--network", "100gbit", "--latency", "1", "--workers", "1,2", "-o", str(tmp_path / "f.png")]
-    assert "Up to 4,096 workers, communication takes less time than computation" in CLI.invoke(app, fast, catch_exceptions=False).output
-    done = CLI.invoke(app, ["predict", *map(str, folders), "--network", "5mbit", "--workers", "1,2", "-o", str(tmp_path / "f.png")], catch_exceptions=False)
+    fast = [
+        "predict",
+        *map(str, folders),
+        "--network",
+        "100gbit",
+        "--latency",
+        "1",
+        "--workers",
+        "1,2",
+        "-o",
+        str(tmp_path / "f.png"),
+    ]
+    assert (
+        "Up to 4,096 workers, communication takes less time than computation"
+        in CLI.invoke(app, fast, catch_exceptions=False).output
+    )
+    done = CLI.invoke(
+        app,
+        ["predict", *map(str, folders), "--network", "5mbit", "--workers", "1,2", "-o", str(tmp_path / "f.png")],
+        catch_exceptions=False,
+    )
     assert "The network is the limit from about 2 workers on" in done.output
 
 
@@ -120,12 +188,23 @@ def test_the_time_to_an_accuracy_counts_the_price_of_a_bigger_batch(tmp_path):
     assert "the critical batch is" in done.output
     late = CLI.invoke(app, [*words, "--start-up", "10000"], catch_exceptions=False)
     [_, begun] = [line.split() for line in late.output.splitlines() if re.match(r" +\d+ +\d+ +\d+  ", line)]
-    assert float(begun[3]) == pytest.approx(float(many[3]) + 10_000, rel=0.01) and float(begun[-1]) == pytest.approx(64 * float(begun[3]) / 3600, rel=0.01)
+    assert float(begun[3]) == pytest.approx(float(many[3]) + 10_000, rel=0.01) and float(begun[-1]) == pytest.approx(
+        64 * float(begun[3]) / 3600, rel=0.01
+    )
     assert "in none of the runs" in sentence(tmp_path, *folders, "--accuracy", "0.999")
     assert "From 64 workers on, a step takes more images than the data set has (1,920)" in done.output
-    alike = [a_run(tmp_path, 1, log=[{"epoch": 1, "validation/main/accuracy": 0.9}]), a_run(tmp_path, 2, log=[{"epoch": 1, "validation/main/accuracy": 0.9}], images=3841)]
-    done = CLI.invoke(app, ["predict", *map(str, alike), "--accuracy", "0.85", "--workers", "1", "-o", str(tmp_path / "f.png")], catch_exceptions=False)
-    assert "bigger batches needed no more images in these runs" in done.output and "critical" not in done.output, "no batch of 10^25 images"
+    alike = [
+        a_run(tmp_path, 1, log=[{"epoch": 1, "validation/main/accuracy": 0.9}]),
+        a_run(tmp_path, 2, log=[{"epoch": 1, "validation/main/accuracy": 0.9}], images=3841),
+    ]
+    done = CLI.invoke(
+        app,
+        ["predict", *map(str, alike), "--accuracy", "0.85", "--workers", "1", "-o", str(tmp_path / "f.png")],
+        catch_exceptions=False,
+    )
+    assert "bigger batches needed no more images in these runs" in done.output and "critical" not in done.output, (
+        "no batch of 10^25 images"
+    )
     assert f"give them as {tmp_path}/*" in sentence(tmp_path, tmp_path)
 
 
@@ -143,17 +222,28 @@ def test_what_cannot_be_is_refused_with_one_sentence(tmp_path):
     assert "run_single_gpu_training.sh" in sentence(tmp_path, two)
     other = a_run(tmp_path / "other", 2, size=32)
     differ = sentence(tmp_path, one, other)
-    assert "differ in image size (256 px; 32 px)" in differ and "run_multi_gpu_training.sh" in differ and "with the same options" in differ
+    assert (
+        "differ in image size (256 px; 32 px)" in differ
+        and "run_multi_gpu_training.sh" in differ
+        and "with the same options" in differ
+    )
     assert "the tracks chainer and pytorch" in sentence(tmp_path, one, a_run(tmp_path / "track", 2, track="chainer"))
     assert "72,000 and 80,000 parameters" in sentence(tmp_path, one, a_run(tmp_path / "net", 2, parameters=80_000))
     (tmp_path / "failed").mkdir()
     assert "give the output directory of a run that has ended well" in sentence(tmp_path, one, tmp_path / "failed")
     assert "carries nothing: give a rate above 0" in sentence(tmp_path, one, two, "--network", "0gbit")
     assert "is no rate" in sentence(tmp_path, one, two, "--network", "fast")
-    assert "6 workers do not fill nodes of 4: give 4 or 8" in sentence(tmp_path, one, two, "--per-node", "4", "--workers", "6")
-    assert "carries nothing: give a rate above 0" in sentence(tmp_path, one, a_run(tmp_path / "cut", 2, network="0mbit"))
+    assert "6 workers do not fill nodes of 4: give 4 or 8" in sentence(
+        tmp_path, one, two, "--per-node", "4", "--workers", "6"
+    )
+    assert "carries nothing: give a rate above 0" in sentence(
+        tmp_path, one, a_run(tmp_path / "cut", 2, network="0mbit")
+    )
     uneven = sentence(tmp_path, one, a_run(tmp_path / "uneven", 3, nodes=2))
-    assert "3 workers on 2 nodes, so one node has more than another: repeat the run" in uneven and "run_multi_node_training.sh" in uneven
+    assert (
+        "3 workers on 2 nodes, so one node has more than another: repeat the run" in uneven
+        and "run_multi_node_training.sh" in uneven
+    )
     unknown = [a_run(tmp_path / "old", workers, parameters=None) for workers in (1, 2)]
     assert "give --parameters" in sentence(tmp_path, *unknown)
     (tmp_path / "network.json").write_text("{}")
@@ -171,12 +261,30 @@ def test_negative_times_are_refused(tmp_path):
 def profiles(folder, communicate):
     """Write the traces of two ranks: three steps of 90 ms, of which an all-reduce takes 20 ms; half of it is hidden."""
     for rank in (0, 1):
-        events = [event for step in range(3) for event in (
-            ("user_annotation", f"ProfilerStep#{step}", 100 * step, 90), ("cpu_op", "aten::mm", 100 * step, 60),
-            *([("user_annotation", "gloo:all_reduce", 100 * step + 50, 20)] if communicate else []))]  # fmt: skip
-        trace = [{"ph": "X", "cat": kind, "name": name, "ts": 1000.0 * begin, "dur": 1000.0 * length, "pid": rank, "tid": 2 if "gloo" in name else 1}
-                 for kind, name, begin, length in events]  # fmt: skip
-        (folder / f"rank{rank}.json").write_text(json.dumps({"traceEvents": trace, "distributedInfo": {"rank": rank, "world_size": 2, "backend": "gloo"}}))
+        events = [
+            event
+            for step in range(3)
+            for event in (
+                ("user_annotation", f"ProfilerStep#{step}", 100 * step, 90),
+                ("cpu_op", "aten::mm", 100 * step, 60),
+                *([("user_annotation", "gloo:all_reduce", 100 * step + 50, 20)] if communicate else []),
+            )
+        ]
+        trace = [
+            {
+                "ph": "X",
+                "cat": kind,
+                "name": name,
+                "ts": 1000.0 * begin,
+                "dur": 1000.0 * length,
+                "pid": rank,
+                "tid": 2 if "gloo" in name else 1,
+            }
+            for kind, name, begin, length in events
+        ]
+        (folder / f"rank{rank}.json").write_text(
+            json.dumps({"traceEvents": trace, "distributedInfo": {"rank": rank, "world_size": 2, "backend": "gloo"}})
+        )
     return folder
 
 
@@ -187,30 +295,36 @@ def test_a_profile_in_which_a_rank_is_missing_is_refused(tmp_path):
 
 
 def test_profiles_without_communication_are_refused(tmp_path):
-    assert "are of 2 ranks and have no communication: record" in sentence(tmp_path, profiles(tmp_path, communicate=False))
+    assert "are of 2 ranks and have no communication: record" in sentence(
+        tmp_path, profiles(tmp_path, communicate=False)
+    )
     assert "do not say what was trained" in sentence(tmp_path, profiles(tmp_path, communicate=True))
 
 
 def test_a_profile_gives_the_steps_and_whether_communication_overlaps(tmp_path):
     folder = profiles(a_run(tmp_path, 2, profiled=True, script="train_own", unit=""), communicate=True)
-    [[run], _, _] = runs.read([folder])
+    [[run], _, _] = measured_runs.read([folder])
     assert run.workers == 2 and list(run.steps) == pytest.approx([0.09] * 3) and run.overlap
 
 
 def test_workers_that_share_cores_are_left_out_and_named(tmp_path):
     folders = [a_run(tmp_path, 1), a_run(tmp_path, 2), a_run(tmp_path, 4, device="4 virtual GPUs sharing 2 cores")]
-    found, _, remarks = runs.read(folders)
+    found, _, remarks = measured_runs.read(folders)
     assert [run.workers for run in found] == [1, 2] and "4 workers share cores" in remarks[-1]
 
 
 def test_a_run_without_measured_steps_still_counts_and_is_named(tmp_path):
-    found, _, remarks = runs.read([a_run(tmp_path, 1, steps=None)])
-    assert len(found[0].steps) == 1 and found[0].step == pytest.approx(0.06, rel=0.1) and "does not say how long each step took" in remarks[-1]
+    found, _, remarks = measured_runs.read([a_run(tmp_path, 1, steps=None)])
+    assert (
+        len(found[0].steps) == 1
+        and found[0].step == pytest.approx(0.06, rel=0.1)
+        and "does not say how long each step took" in remarks[-1]
+    )
 
 
 def test_each_rank_of_a_rehearsal_sleeps_for_other_measured_steps(tmp_path):
-    run = runs.read([a_run(tmp_path, 1)])[0][0].result
+    run = measured_runs.read([a_run(tmp_path, 1)])[0][0].result
     own = [rehearse.schedule(run, 50, rank) for rank in (0, 1)]
     assert set(own[0]) | set(own[1]) <= set(run.steps) and list(own[0]) != list(own[1])
     with pytest.raises(OneSentence, match="has 2 workers, and the ranks sleep for the steps of one worker"):
-        rehearse.schedule(runs.read([a_run(tmp_path, 2)])[0][0].result, 5, 0)
+        rehearse.schedule(measured_runs.read([a_run(tmp_path, 2)])[0][0].result, 5, 0)

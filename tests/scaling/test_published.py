@@ -8,7 +8,6 @@ import pytest
 
 from handson.scaling import published
 
-
 pytestmark = pytest.mark.slow
 
 
@@ -30,12 +29,23 @@ def test_no_row_is_predicted_from_itself(monkeypatch):
 
 
 def test_the_search_finds_the_seconds_that_made_a_table():
-    truth = {"input": 1.0, "compute p2": 6.0, "compute p3": 0.8, "network p2": 0.4, "network p3": 0.3, "network p3 placement group": 0.2}
-    rows = [(*key, workers, 1 / published.eks_step(truth, *key, workers)) for key in published.EKS for workers in (2, 4, 8)]
+    truth = {
+        "input": 1.0,
+        "compute p2": 6.0,
+        "compute p3": 0.8,
+        "network p2": 0.4,
+        "network p3": 0.3,
+        "network p3 placement group": 0.2,
+    }
+    rows = [
+        (*key, workers, 1 / published.eks_step(truth, *key, workers)) for key in published.EKS for workers in (2, 4, 8)
+    ]
     assert published.fit_eks(rows) == pytest.approx(truth, rel=0.05)
 
 
 def test_the_document_shows_these_rows(rows):
     text = (Path(__file__).resolve().parents[2] / "docs/scaling.md").read_text()
-    shown = re.findall(r"^\| (?:lecture|ChainerMN|EKS)[^|]*\| \d+ \|[^|]*\|[^|]*\| ([+-][\d.]+) % \|", text, re.MULTILINE)
+    shown = re.findall(
+        r"^\| (?:lecture|ChainerMN|EKS)[^|]*\| \d+ \|[^|]*\|[^|]*\| ([+-][\d.]+) % \|", text, re.MULTILINE
+    )
     assert [float(error) for error in shown] == pytest.approx([100 * row.error for row in rows], abs=0.11)

@@ -1,4 +1,5 @@
-"""More workers than cores: ranks that sleep and all-reduce leave the result of a run, from which a prediction can be made."""
+"""More workers than cores: ranks that sleep and all-reduce leave the result of a run, from which a prediction can be
+made."""
 
 import os
 import subprocess
@@ -6,10 +7,9 @@ import sys
 import sysconfig
 
 import pytest
-
-from handson.scaling import model, runs
-
 from test_predict import a_run
+
+from handson.scaling import measured_runs, model
 
 pytestmark = pytest.mark.slow
 
@@ -17,11 +17,27 @@ pytestmark = pytest.mark.slow
 @pytest.mark.parametrize("options", [["--double-buffering", "--dtype", "float16"], ["--overlap"]], ids=" ".join)
 def test_a_rehearsal_leaves_a_run_to_predict_from(tmp_path, options):
     one = a_run(tmp_path, 1)
-    command = ["mpiexec", "-n", "2", sys.executable, "-m", "handson", "rehearse", one, "--steps", "6", "--parameters", "7000000", "-o", tmp_path / "two", *options]
+    command = [
+        "mpiexec",
+        "-n",
+        "2",
+        sys.executable,
+        "-m",
+        "handson",
+        "rehearse",
+        one,
+        "--steps",
+        "6",
+        "--parameters",
+        "7000000",
+        "-o",
+        tmp_path / "two",
+        *options,
+    ]
     environment = os.environ | {"PATH": f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0 and "2 workers that sleep" in done.stdout, done.stderr
-    found, _, _ = runs.read([one, tmp_path / "two"])
+    found, _, _ = measured_runs.read([one, tmp_path / "two"])
     run = found[1]
     assert (run.workers, run.parameters, len(run.steps), run.result.images) == (2, 7_000_000, 6, 2 * 6 * 32)
     assert (run.dtype, run.double_buffering) == (("float16", True) if "float16" in options else ("float32", False))

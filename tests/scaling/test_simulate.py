@@ -1,32 +1,34 @@
-"""The simulator of collectives: equal to the formulas where these are exact, and to one event after another where they are not."""
+"""The simulator of collectives: equal to the formulas where these are exact, and to one event after another where they
+are not."""
 
 import heapq
 
 import numpy
 import pytest
 
-from handson.scaling import failures, network, simulate
-from handson.scaling.network import Cluster, Link, TopologyError
+from handson.scaling import failures, message_times, simulate
+from handson.scaling.message_times import Cluster, Link, TopologyError
 
 SIZE = 1e8  # bytes
 CLUSTERS = [Cluster(Link(1e-4, 1e9), Link(1e-5, 1e10), per_node) for per_node in (1, 2, 4)]
 
 
-@pytest.mark.parametrize("algorithm", network.ALGORITHMS)
+@pytest.mark.parametrize("algorithm", message_times.ALGORITHMS)
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=lambda cluster: f"{cluster.per_node} a node")
 def test_without_stragglers_the_simulation_is_the_formula(algorithm, cluster):
     for ranks in (1, 2, 4, 8, 16, 64, 512):
         if ranks < cluster.per_node or ranks % cluster.per_node:
             continue
         found = simulate.all_reduce(simulate.Topology(cluster, ranks), SIZE, algorithm=algorithm)
-        assert found.max() == pytest.approx(network.all_reduce(SIZE, ranks, cluster, algorithm), rel=1e-9), ranks
+        assert found.max() == pytest.approx(message_times.all_reduce(SIZE, ranks, cluster, algorithm), rel=1e-9), ranks
 
 
 def event_by_event(costs, begin):
     """A ring by a queue of events, each the arrival of a message: the moments at which all ranks have finished."""
     ranks = len(begin)
     rounds, done, arrived, last = 2 * (ranks - 1), [0] * ranks, [[] for _ in range(ranks)], list(begin)
-    events = [(begin[rank] + costs[(rank + 1) % ranks], (rank + 1) % ranks) for rank in range(ranks)]  # the first round's messages
+    # the first round's messages
+    events = [(begin[rank] + costs[(rank + 1) % ranks], (rank + 1) % ranks) for rank in range(ranks)]
     heapq.heapify(events)
     while events:
         moment, rank = heapq.heappop(events)
@@ -50,7 +52,7 @@ def test_a_ring_with_stragglers_and_slow_links_is_that_of_one_event_after_anothe
     assert simulate.all_reduce(topology, SIZE, begin) == pytest.approx(event_by_event(costs.tolist(), begin.tolist()))
 
 
-@pytest.mark.parametrize("algorithm", network.ALGORITHMS)
+@pytest.mark.parametrize("algorithm", message_times.ALGORITHMS)
 def test_one_straggler_delays_all_ranks_by_what_it_is_late(algorithm):
     topology = simulate.Topology(CLUSTERS[1], 8)
     begin = numpy.zeros(8)
@@ -61,7 +63,7 @@ def test_one_straggler_delays_all_ranks_by_what_it_is_late(algorithm):
 
 
 def test_a_slow_card_slows_the_ring_down_to_it():
-    ring = network.all_reduce(SIZE, 8, Cluster(Link(0, 1e8)))
+    ring = message_times.all_reduce(SIZE, 8, Cluster(Link(0, 1e8)))
     topology = simulate.Topology(Cluster(Link(0, 1e9)), 8, slow={5: 0.1})
     assert simulate.all_reduce(topology, SIZE).max() == pytest.approx(ring)
 
@@ -70,7 +72,10 @@ def test_a_narrow_way_up_costs_many_rings_more_than_one():
     cluster = Cluster(Link(0, 1e9), Link(0, 1e12), 4)
     wide, narrow = (simulate.Topology(cluster, 64, nodes_per_switch=4, oversubscription=ratio) for ratio in (1, 8))
     for algorithm, slower in (("hierarchical", 2), ("two_dimensional", 2), ("tree", 1.5)):
-        ratio = simulate.all_reduce(narrow, SIZE, algorithm=algorithm).max() / simulate.all_reduce(wide, SIZE, algorithm=algorithm).max()
+        ratio = (
+            simulate.all_reduce(narrow, SIZE, algorithm=algorithm).max()
+            / simulate.all_reduce(wide, SIZE, algorithm=algorithm).max()
+        )
         assert ratio == pytest.approx(slower, rel=0.05), algorithm
 
 
@@ -80,17 +85,21 @@ def test_messages_that_share_a_card_share_its_rate():
     four = topology.seconds(numpy.arange(4), numpy.arange(4, 8), SIZE)
     assert four == pytest.approx(4 * one[0])
     apart = simulate.Topology(Cluster(Link(0, 1e9), Link(0, 1e12), 4), 20)
-    out, into = apart.seconds(numpy.arange(4), numpy.arange(4, 20, 4), SIZE), apart.seconds(numpy.arange(4, 20, 4), numpy.arange(4), SIZE)
+    out, into = (
+        apart.seconds(numpy.arange(4), numpy.arange(4, 20, 4), SIZE),
+        apart.seconds(numpy.arange(4, 20, 4), numpy.arange(4), SIZE),
+    )
     assert [*out, *into] == pytest.approx([4 * one[0]] * 8)
 
 
-@pytest.mark.parametrize("compute", [0.05, 0.3])  # buckets wait for each other; each has travelled before the next is full
+# buckets wait for each other; each has travelled before the next is full
+@pytest.mark.parametrize("compute", [0.05, 0.3])
 def test_buckets_overlap_as_the_formula_says(compute):
     topology = simulate.Topology(CLUSTERS[0], 8)
     sizes = [SIZE / 10] * 10
     found = simulate.step(topology, sizes, simulate.backward(numpy.full(8, compute), 10)).max() - compute
-    durations = [network.all_reduce(size, 8, CLUSTERS[0]) for size in sizes]
-    assert found == pytest.approx(network.exposed(compute, durations), rel=1e-6)
+    durations = [message_times.all_reduce(size, 8, CLUSTERS[0]) for size in sizes]
+    assert found == pytest.approx(message_times.exposed(compute, durations), rel=1e-6)
 
 
 def test_bad_topologies_are_refused():
@@ -104,7 +113,10 @@ def test_bad_topologies_are_refused():
         simulate.Topology(CLUSTERS[0], 4, slow={99: 0.1})
     with pytest.raises(TopologyError, match="the rate is above 0"):
         Link(1e-5, 0)
-    for all_reduce in (lambda: simulate.all_reduce(simulate.Topology(CLUSTERS[0], 4), SIZE, algorithm="star"), lambda: network.all_reduce(SIZE, 4, CLUSTERS[0], "star")):
+    for all_reduce in (
+        lambda: simulate.all_reduce(simulate.Topology(CLUSTERS[0], 4), SIZE, algorithm="star"),
+        lambda: message_times.all_reduce(SIZE, 4, CLUSTERS[0], "star"),
+    ):
         with pytest.raises(TopologyError, match="no algorithm 'star': choose from ring, tree"):
             all_reduce()
     with pytest.raises(TopologyError, match="a moment for each of the 4 ranks"):

@@ -1,4 +1,5 @@
-"""Jobs on the Slurm of the tests: the training runs of the Chainer track are submitted at once, and each test waits for its own."""
+"""Jobs on the Slurm of the tests: the training runs of the Chainer track are submitted at once, and each test waits for
+its own."""
 
 import os
 import re
@@ -14,7 +15,11 @@ FOLDERS = {task: path.name for task in TASKS for path in (ROOT / "solutions").gl
 NO_PBS = "unset ${!PBS_*} # as on a Slurm that is set up without them\n\ncd "
 PATIENCE = 240  # seconds that a job is waited for
 # As in a shell after `source .venv/bin/activate`: the course's commands come first, Slurm's are behind.
-ENVIRONMENT = {"PATH": f"{sysconfig.get_path('scripts')}:/usr/bin:/bin", "HOME": os.path.expanduser("~"), "LANG": "C.UTF-8"}
+ENVIRONMENT = {
+    "PATH": f"{sysconfig.get_path('scripts')}:/usr/bin:/bin",
+    "HOME": os.path.expanduser("~"),
+    "LANG": "C.UTF-8",
+}
 
 
 class Jobs:
@@ -23,13 +28,19 @@ class Jobs:
     def __init__(self, cluster, folder):
         self.cluster, self.folder, self.numbers = cluster, folder, {}
         for name in FOLDERS.values():
-            shutil.copytree(ROOT / "solutions" / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "results", "*.[oe][0-9]*"))
+            shutil.copytree(
+                ROOT / "solutions" / name,
+                folder / name,
+                ignore=shutil.ignore_patterns("__pycache__", "results", "*.[oe][0-9]*"),
+            )
         for task, name in FOLDERS.items():
             script = f"run_{task}_training.sh"
             self.submit("chainer", task, "qsub", "-v", "TRACK=chainer,OPTIONS=--size=16", "-j", "oe", script)
             text = (folder / name / script).read_text()
             (folder / name / "native.sh").write_text(text.replace("\ncd ", f"\n{NO_PBS}", 1))
-            self.submit("native", task, "sbatch", "-o", "%x.o%j", "native.sh", TRACK="chainer", OPTIONS="-e 1 --size 16")
+            self.submit(
+                "native", task, "sbatch", "-o", "%x.o%j", "native.sh", TRACK="chainer", OPTIONS="-e 1 --size 16"
+            )
 
     def submit(self, kind, task, *command, **variables):
         printed = self.cluster.run(*command, folder=self.folder / FOLDERS[task], env=ENVIRONMENT | variables)
@@ -38,7 +49,9 @@ class Jobs:
     def run(self, text, *arguments, **variables):
         """Submit a script with -j oe, wait for its end; returns its output and its number."""
         (self.folder / "script.sh").write_text(text)
-        number = self.cluster.run("qsub", "-j", "oe", *arguments, "script.sh", folder=self.folder, env=ENVIRONMENT | variables).strip()
+        number = self.cluster.run(
+            "qsub", "-j", "oe", *arguments, "script.sh", folder=self.folder, env=ENVIRONMENT | variables
+        ).strip()
         self.wait(number)
         return (self.folder / f"script.sh.o{number}").read_text(), number
 

@@ -36,8 +36,18 @@ def variables(output):
 def test_a_job_has_the_variables_of_a_pbs_job(jobs):
     output, number = jobs.run(PROBE)
     found = variables(output)
-    expected = {"PBS_ENVIRONMENT": "PBS_BATCH", "PBS_JOBID": number, "PBS_JOBNAME": "probe", "PBS_O_WORKDIR": str(jobs.folder)}
-    expected |= {"PBS_QUEUE": "lecture", "PBS_O_PATH": ENVIRONMENT["PATH"], "OMP_NUM_THREADS": "3", "CUDA_VISIBLE_DEVICES": "0,1"}
+    expected = {
+        "PBS_ENVIRONMENT": "PBS_BATCH",
+        "PBS_JOBID": number,
+        "PBS_JOBNAME": "probe",
+        "PBS_O_WORKDIR": str(jobs.folder),
+    }
+    expected |= {
+        "PBS_QUEUE": "lecture",
+        "PBS_O_PATH": ENVIRONMENT["PATH"],
+        "OMP_NUM_THREADS": "3",
+        "CUDA_VISIBLE_DEVICES": "0,1",
+    }
     assert {name: found.get(name) for name in expected} == expected
     assert re.findall("^node: (.*)$", output, re.MULTILINE) == ["node1", "node1", "node2", "node2"]
     wait_until(lambda: not os.path.exists(found["PBS_NODEFILE"]), "the node file to be removed", 10)
@@ -79,18 +89,27 @@ def test_torchrun_reaches_the_other_host(jobs):
     (jobs.folder / "rank.py").write_text(RANK)
     output, _ = jobs.run(TORCHRUN, **QUICK_START)
     ranks = sorted(line.split() for line in output.splitlines() if line.endswith("of 4"))
-    assert [(rank, intra_rank) for rank, intra_rank, *_ in ranks] == [("0", "0"), ("1", "1"), ("2", "0"), ("3", "1")], output
+    assert [(rank, intra_rank) for rank, intra_rank, *_ in ranks] == [("0", "0"), ("1", "1"), ("2", "0"), ("3", "1")], (
+        output
+    )
     assert ranks[0][2] == ranks[1][2] != ranks[2][2] == ranks[3][2]
-    own = [line for line in output.splitlines() if "elastic/agent/server" not in line]  # torchrun may log at its end that the other host was faster
+    # torchrun may log at its end that the other host was faster
+    own = [line for line in output.splitlines() if "elastic/agent/server" not in line]
     assert not [line for line in own if "Traceback" in line]
 
 
 def test_tasks_on_hosts_of_different_sizes_stand_in_the_node_file(tmp_path):
     (tmp_path / "scontrol").write_text('#!/bin/sh\n[ "$2" != hostnames ] || printf "%s\\n" a1 a2 a3 b\n')
     (tmp_path / "scontrol").chmod(0o755)
-    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": f"test.{os.getpid()}", "SLURM_JOB_NODELIST": "a[1-3],b"}
+    environment = {
+        "PATH": f"{tmp_path}:/usr/bin:/bin",
+        "SLURM_JOB_ID": f"test.{os.getpid()}",
+        "SLURM_JOB_NODELIST": "a[1-3],b",
+    }
     environment |= {"SLURM_TASKS_PER_NODE": "2(x2),1,3"}
-    printed = subprocess.run([TWO_HOSTS.with_name("task_prolog.sh")], env=environment, capture_output=True, text=True, check=True).stdout
+    printed = subprocess.run(
+        [TWO_HOSTS.with_name("task_prolog.sh")], env=environment, capture_output=True, text=True, check=True
+    ).stdout
     path = Path(re.search("^export PBS_NODEFILE=(.*)$", printed, re.MULTILINE)[1])
     assert path.read_text().split() == ["a1", "a1", "a2", "a2", "a3", "b", "b", "b"]
     subprocess.run([TWO_HOSTS.with_name("task_epilog.sh")], env=environment, check=True)
@@ -122,7 +141,13 @@ def processes(folder):
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_nothing_is_left_of_a_slurm_that_was_killed(cluster, tmp_path, how):
     environment = os.environ | {"TMPDIR": str(tmp_path)}
-    command = [sys.executable, TWO_HOSTS, "bash", "-c", "sbatch --nodes=2 --wrap 'srun sleep 600' && echo up && sleep 600"]
+    command = [
+        sys.executable,
+        TWO_HOSTS,
+        "bash",
+        "-c",
+        "sbatch --nodes=2 --wrap 'srun sleep 600' && echo up && sleep 600",
+    ]
     with subprocess.Popen(command, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline().startswith("Submitted"), "Slurm did not come up"
         assert [line for line in processes(tmp_path) if line.startswith("slurmctld")]
@@ -133,13 +158,23 @@ def test_nothing_is_left_of_a_slurm_that_was_killed(cluster, tmp_path, how):
 
 
 def test_the_status_of_the_command_comes_back(cluster):
-    assert subprocess.run([sys.executable, TWO_HOSTS, "sh", "-c", "hostname; exit 7"], capture_output=True, text=True).returncode == 7
+    assert (
+        subprocess.run(
+            [sys.executable, TWO_HOSTS, "sh", "-c", "hostname; exit 7"], capture_output=True, text=True
+        ).returncode
+        == 7
+    )
 
 
 def test_a_machine_without_slurm_is_told_what_to_install():
-    code = f"import sys; sys.path.insert(0, {str(TWO_HOSTS.parent)!r}); import two_hosts; two_hosts.PATH = '/nowhere'; two_hosts.main()"
+    code = (
+        f"import sys; sys.path.insert(0, {str(TWO_HOSTS.parent)!r}); import two_hosts; two_hosts.PATH = '/nowhere';"
+        " two_hosts.main()"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 1 and done.stderr.endswith("not on this machine: apt install munge slurm-wlm slurm-wlm-torque\n")
+    assert done.returncode == 1 and done.stderr.endswith(
+        "not on this machine: apt install munge slurm-wlm slurm-wlm-torque\n"
+    )
 
 
 FOLLOW = """
@@ -156,8 +191,12 @@ except JobFailed as error:
 
 def test_a_job_can_be_followed_from_python(jobs):
     """Slurm names the output after the script, and forgets a job soon after its end."""
-    (jobs.folder / "follow.sh").write_text('#!/bin/bash\n#PBS -N other\necho "options: $OPTIONS"\n[ "$OPTIONS" != no ] || exit 3\n')
-    printed = jobs.cluster.run(sys.executable, "-c", FOLLOW, folder=jobs.folder, env=ENVIRONMENT | {"PYTHONPATH": str(ROOT)})
+    (jobs.folder / "follow.sh").write_text(
+        '#!/bin/bash\n#PBS -N other\necho "options: $OPTIONS"\n[ "$OPTIONS" != no ] || exit 3\n'
+    )
+    printed = jobs.cluster.run(
+        sys.executable, "-c", FOLLOW, folder=jobs.folder, env=ENVIRONMENT | {"PYTHONPATH": str(ROOT)}
+    )
     lines = [line for line in printed.splitlines() if " waits in partition lecture: " not in line]
     assert lines[:3] == ["options: -e 1, 2", "again: options: -e 1, 2", "options: no"], printed
     assert re.fullmatch(rf"job (\d+) ended with status 3; its output is in {jobs.folder}/follow\.sh\.o\1", lines[3])
@@ -173,7 +212,11 @@ def test_the_doctor_knows_slurm(cluster):
 def test_the_script_for_a_classroom_writes_a_configuration_that_slurm_reads(cluster, tmp_path):
     etc, script = tmp_path / "etc", TWO_HOSTS.with_name("set_up.sh")
     (tmp_path / "bin").mkdir()
-    for name, text in ("apt-get", f'echo "$@" >>{tmp_path}/called'), ("systemctl", f'echo "$@" >>{tmp_path}/called'), ("hostname", "echo localhost"):
+    for name, text in (
+        ("apt-get", f'echo "$@" >>{tmp_path}/called'),
+        ("systemctl", f'echo "$@" >>{tmp_path}/called'),
+        ("hostname", "echo localhost"),
+    ):
         (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / "bin" / name).chmod(0o755)
     environment = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "SLURM_ETC": str(etc)}
@@ -184,12 +227,25 @@ def test_the_script_for_a_classroom_writes_a_configuration_that_slurm_reads(clus
     def set_up(login, nodes):
         done = subprocess.run([script, login, nodes], env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-        read = subprocess.run(["scontrol", "ping"], env=environment | {"SLURM_CONF": str(etc / "slurm.conf")}, capture_output=True, text=True, timeout=60)
-        assert "is DOWN" in read.stdout and not re.search("parsing error|fatal|unrecognized", read.stderr, re.IGNORECASE), read
+        read = subprocess.run(
+            ["scontrol", "ping"],
+            env=environment | {"SLURM_CONF": str(etc / "slurm.conf")},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert "is DOWN" in read.stdout and not re.search(
+            "parsing error|fatal|unrecognized", read.stderr, re.IGNORECASE
+        ), read
         return (tmp_path / "called").read_text().split("\n")[-3:-1]
 
-    assert set_up("localhost", "NodeName=node[1-2] CPUs=2 RealMemory=4000 Gres=gpu:2") == ["restart munge", "restart slurmctld"]
-    assert (etc / "gres.conf").read_text() == "Name=gpu File=/dev/nvidia[0-1]\n" and "GresTypes=gpu\n" in (etc / "slurm.conf").read_text()
+    assert set_up("localhost", "NodeName=node[1-2] CPUs=2 RealMemory=4000 Gres=gpu:2") == [
+        "restart munge",
+        "restart slurmctld",
+    ]
+    assert (etc / "gres.conf").read_text() == "Name=gpu File=/dev/nvidia[0-1]\n" and "GresTypes=gpu\n" in (
+        etc / "slurm.conf"
+    ).read_text()
     assert plugins() == "pbs,lua" and os.access(etc / "task_prolog.sh", os.X_OK)
     assert set_up("login", "NodeName=node[1-2] CPUs=2 RealMemory=4000") == ["restart munge", "restart slurmd"]
     assert not (etc / "gres.conf").exists() and plugins() == "pbs"

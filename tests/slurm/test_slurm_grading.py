@@ -42,10 +42,23 @@ def on_login(cluster, tmp_path):
 def test_a_class_is_graded_on_both_hosts_of_a_job(on_login, tmp_path):
     place = next(place for place, part in enumerate(UNITS[UNIT]) if part.track == "pytorch")
     hand_in(tmp_path / "handed_in", "ann", UNIT, {place: solved(UNITS[UNIT][place].file)})
-    on_login("-m", "grader", "cluster", "start", "--site=slurm", "--profile=slurm", "-n", "2", "--nodes=2", "--walltime=00:30:00")
+    on_login(
+        "-m",
+        "grader",
+        "cluster",
+        "start",
+        "--site=slurm",
+        "--profile=slurm",
+        "-n",
+        "2",
+        "--nodes=2",
+        "--walltime=00:30:00",
+    )
     try:
         printed = on_login("-m", "grader", "grade", "handed_in", "--out", "out", "--unit", UNIT, "--profile", "slurm")
-        assert on_login("-c", HOSTS) == "['node1', 'node2']\n", "one engine on each, which runs pairs of ranks by itself"
+        assert on_login("-c", HOSTS) == "['node1', 'node2']\n", (
+            "one engine on each, which runs pairs of ranks by itself"
+        )
     finally:
         on_login("-m", "grader", "cluster", "stop", "--profile=slurm")
     assert "2 engines" in printed

@@ -1,4 +1,5 @@
-"""The course's job scripts on a real Slurm with two hosts, unchanged: by its qsub, and by sbatch in jobs that have nothing of PBS."""
+"""The course's job scripts on a real Slurm with two hosts, unchanged: by its qsub, and by sbatch in jobs that have
+nothing of PBS."""
 
 import json
 import re
@@ -24,7 +25,9 @@ def check_output(output, task, epochs):
     """Everything the lecture's output has, in its order; returns images and seconds of the last line."""
     start = output.index(LECTURE[task][0])
     assert output[start:].splitlines()[: len(LECTURE[task])] == LECTURE[task]
-    rows = re.search(rf"^{TABLE} *\n((?:\d+ .*\n)+)Throughput: \S+ \[images/sec\.\] \((\d+) / (\S+)\)$", output[start:], re.MULTILINE)
+    rows = re.search(
+        rf"^{TABLE} *\n((?:\d+ .*\n)+)Throughput: \S+ \[images/sec\.\] \((\d+) / (\S+)\)$", output[start:], re.MULTILINE
+    )
     assert rows, output
     assert [row.split()[0] for row in rows[1].splitlines()] == [str(epoch + 1) for epoch in range(epochs)]
     return int(rows[2]), float(rows[3])
@@ -41,15 +44,35 @@ def check_result(path, task, track, epochs, images, seconds):
 def toured(cluster, tmp_path_factory):
     """The tour, which submits the PyTorch track's scripts: its folder, status and output."""
     folder = tmp_path_factory.mktemp("tour") / "tour"
-    command = [sys.executable, "-m", "handson", "tour", "-o", folder, "--track", "pytorch", "--options", "-e 1 --size 16"]
-    with cluster.start(*map(str, command), folder=ROOT, env=ENVIRONMENT | QUICK_START, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    command = [
+        sys.executable,
+        "-m",
+        "handson",
+        "tour",
+        "-o",
+        folder,
+        "--track",
+        "pytorch",
+        "--options",
+        "-e 1 --size 16",
+    ]
+    with cluster.start(
+        *map(str, command),
+        folder=ROOT,
+        env=ENVIRONMENT | QUICK_START,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
         printed, _ = process.communicate(timeout=PATIENCE)
     return SimpleNamespace(folder=folder, status=process.returncode, printed=printed)
 
 
 def test_the_tour_runs(toured):
     assert toured.status == 0, toured.printed
-    assert toured.printed.count("[images/sec.]") == len(list(ROOT.glob("solutions/*/run_*_training.sh"))), "the output of each job is shown"
+    assert toured.printed.count("[images/sec.]") == len(list(ROOT.glob("solutions/*/run_*_training.sh"))), (
+        "the output of each job is shown"
+    )
     assert (toured.folder / "throughput.png").exists()
 
 

@@ -3,6 +3,11 @@
 import time
 
 import handson.chainer  # before chainer: lets it run on today's NumPy
+from handson.chainer import devices
+from handson.chainer.data import Enlarge, Shuffle
+from handson.chainer.model import ConvNet
+from handson.chainer.reports import TimedEvaluator, add_reports, resume
+
 import chainer
 import chainer.links as L
 import numpy
@@ -12,10 +17,6 @@ from chainer.training.updaters import StandardUpdater
 
 from handson.training import data, options, results
 from handson.training.banner import announce
-from handson.chainer import devices
-from handson.chainer.data import Enlarge, Shuffle
-from handson.chainer.model import ConvNet
-from handson.chainer.reports import TimedEvaluator, add_reports, resume
 
 
 def train(args, train_set, test_set):

@@ -1,8 +1,15 @@
-"""Train a network on several GPUs of one machine, a process for each. Options: python train_cifar_multi_gpu.py --help"""
+"""Train a network on several GPUs of one machine, a process for each. Options: python train_cifar_multi_gpu.py
+--help"""
 
 import time
 
 import handson.chainer  # before chainer: lets it run on today's NumPy
+from handson.chainer import devices
+from handson.chainer.data import Enlarge, Shuffle
+from handson.chainer.model import ConvNet
+from handson.chainer.reports import TimedEvaluator, add_reports, resume
+from handson.chainer.updaters import DESCRIPTION, MultiprocessParallelUpdater
+
 import chainer
 import chainer.links as L
 import numpy
@@ -12,11 +19,6 @@ from chainer.training import Trainer
 
 from handson.training import data, options, results
 from handson.training.banner import announce
-from handson.chainer import devices
-from handson.chainer.data import Enlarge, Shuffle
-from handson.chainer.model import ConvNet
-from handson.chainer.reports import TimedEvaluator, add_reports, resume
-from handson.chainer.updaters import DESCRIPTION, MultiprocessParallelUpdater
 
 
 def train(args, train_set, test_set):

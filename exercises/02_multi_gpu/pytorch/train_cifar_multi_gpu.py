@@ -1,4 +1,5 @@
-"""Train a network on several GPUs of one machine, a process for each. Options: python train_cifar_multi_gpu.py --help"""
+"""Train a network on several GPUs of one machine, a process for each. Options: python train_cifar_multi_gpu.py
+--help"""
 
 import time
 from fractions import Fraction
@@ -14,7 +15,7 @@ from torch.utils.data import DataLoader, random_split
 from handson.pytorch import devices, extensions
 from handson.pytorch.batches import EpochBatches
 from handson.pytorch.model import ConvNet
-from handson.pytorch.steps import sgd
+from handson.pytorch.profiling_helpers import sgd
 from handson.pytorch.workers import TIMEOUT, communicator, spawn
 from handson.training import data, options, results
 from handson.training.banner import announce
@@ -29,7 +30,8 @@ def train(comm, args, train_set, test_set):
     # PUT YOUR CODE: cut the training set at random, on all ranks in the same way (by args.seed):
     # `lengths` of all shards, and `shard`, this rank's
     raise NotImplementedError("PUT YOUR CODE: split")
-    batches = EpochBatches(lengths, comm.rank, args.batchsize, args.seed)  # DistributedSampler would repeat or drop images
+    # DistributedSampler would repeat or drop images
+    batches = EpochBatches(lengths, comm.rank, args.batchsize, args.seed)
     train_loader = DataLoader(shard, batch_sampler=batches)
 
     torch.manual_seed(args.seed)
@@ -67,7 +69,9 @@ def train(comm, args, train_set, test_set):
 
 
 def worker(rank, meeting, args, train_set, test_set):
-    dist.init_process_group(devices.backend(args.gpu), f"file://{meeting}", rank=rank, world_size=len(args.gpu), timeout=TIMEOUT)
+    dist.init_process_group(
+        devices.backend(args.gpu), f"file://{meeting}", rank=rank, world_size=len(args.gpu), timeout=TIMEOUT
+    )
     train(communicator(), args, train_set, test_set)
 
 

@@ -1,8 +1,15 @@
-"""Train a network on the GPUs of several nodes, an MPI rank for each: mpiexec -n 4 python train_cifar_multi_node.py --help"""
+"""Train a network on the GPUs of several nodes, an MPI rank for each: mpiexec -n 4 python train_cifar_multi_node.py
+--help"""
 
 import time
 
 import handson.chainer  # before chainer: lets it run on today's NumPy
+from handson.chainer import communicators, devices
+from handson.chainer.data import Enlarge, Shuffle
+from handson.chainer.model import ConvNet
+from handson.chainer.optimizers import create_multi_node_optimizer
+from handson.chainer.reports import TimedEvaluator, add_reports, resume
+
 import chainer
 import chainer.links as L
 import chainermn
@@ -14,11 +21,6 @@ from chainer.training.updaters import StandardUpdater
 from handson.training import data, options, results
 from handson.training.all_ranks import all_ranks_end_together
 from handson.training.banner import announce
-from handson.chainer import communicators, devices
-from handson.chainer.data import Enlarge, Shuffle
-from handson.chainer.model import ConvNet
-from handson.chainer.optimizers import create_multi_node_optimizer
-from handson.chainer.reports import TimedEvaluator, add_reports, resume
 
 
 def train(comm, args, train_set, test_set):

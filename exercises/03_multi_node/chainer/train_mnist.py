@@ -1,12 +1,18 @@
 """ChainerMN's first example, with digits of 8 x 8 pixels: mpiexec -n 4 python train_mnist.py
 
-An iteration of ordinary training is forward, backward, optimize. ChainerMN puts an all-reduce before the last: every worker gets
-the mean of all workers' gradients, so that the parameters stay equal everywhere. All four are timed, and drawn in steps.png.
+An iteration of ordinary training is forward, backward, optimize. ChainerMN puts an all-reduce before the last: every
+worker gets the mean of all workers' gradients, so that the parameters stay equal everywhere. All four are timed, and
+drawn in steps.png.
 """
 
 import time
 
 import handson.chainer  # before chainer: lets it run on today's NumPy
+from handson.chainer import devices, timed_mnist
+from handson.chainer.communicators import create_communicator
+from handson.chainer.evaluators import Evaluator
+from handson.chainer.optimizers import create_multi_node_optimizer
+
 import chainer
 import chainer.functions as F
 import chainer.links as L
@@ -17,10 +23,6 @@ from chainer.training import Trainer, extensions
 
 from handson.training import banner, data, results
 from handson.training.all_ranks import all_ranks_end_together
-from handson.chainer import devices, steps
-from handson.chainer.communicators import create_communicator
-from handson.chainer.evaluators import Evaluator
-from handson.chainer.optimizers import create_multi_node_optimizer
 
 
 class MLP(chainer.Chain):
@@ -52,7 +54,7 @@ def train(comm, args):
     train_iterator = SerialIterator(train_set, args.batchsize)
     test_iterator = SerialIterator(test_set, args.batchsize, repeat=False, shuffle=False)
 
-    updater = steps.TimedUpdater(train_iterator, optimizer, device=device)
+    updater = timed_mnist.TimedUpdater(train_iterator, optimizer, device=device)
     trainer = Trainer(updater, (args.epoch, "epoch"), out=args.out)
     evaluator = Evaluator(test_iterator, model, device=device)
     trainer.extend(chainermn.create_multi_node_evaluator(evaluator, comm))
@@ -65,14 +67,14 @@ def train(comm, args):
     seconds = time.perf_counter() - start
     if comm.rank == 0:
         print(results.throughput_line(images / seconds, images, seconds))
-    steps.report(updater, comm, args.out)
+    timed_mnist.report(updater, comm, args.out)
 
 
 def main():
-    args = steps.parse(__doc__)
+    args = timed_mnist.parse(__doc__)
     with all_ranks_end_together():
         comm = create_communicator()
-        steps.announce(comm, args, devices.settle(comm, args))
+        timed_mnist.announce(comm, args, devices.settle(comm, args))
         train(comm, args)
 
 

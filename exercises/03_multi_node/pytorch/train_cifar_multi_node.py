@@ -1,4 +1,5 @@
-"""Train a network on the GPUs of several nodes, an MPI rank for each: mpiexec -n 4 python train_cifar_multi_node.py --help"""
+"""Train a network on the GPUs of several nodes, an MPI rank for each: mpiexec -n 4 python train_cifar_multi_node.py
+--help"""
 
 import time
 
@@ -14,7 +15,7 @@ from handson.pytorch import devices, extensions
 from handson.pytorch.batches import EpochBatches
 from handson.pytorch.communicator import meet, scatter_dataset
 from handson.pytorch.model import ConvNet
-from handson.pytorch.steps import sgd
+from handson.pytorch.profiling_helpers import sgd
 from handson.pytorch.workers import TIMEOUT
 from handson.training import data, options, results
 from handson.training.banner import announce
@@ -29,7 +30,8 @@ def train(comm, args, train_set, test_set):
     # PUT YOUR CODE: rank 0 deals the training set out at random, by args.seed: `shard`, what this rank
     # gets, and `lengths`, of all ranks' shards
     raise NotImplementedError("PUT YOUR CODE: scatter")
-    batches = EpochBatches(lengths, comm.rank, args.batchsize, args.seed)  # DistributedSampler would repeat or drop images
+    # DistributedSampler would repeat or drop images
+    batches = EpochBatches(lengths, comm.rank, args.batchsize, args.seed)
     train_loader = DataLoader(shard, batch_sampler=batches)
 
     torch.manual_seed(args.seed)

@@ -1,4 +1,5 @@
-"""Train on several GPUs with images that are stored as compressed files: why so slow? Options: python slow_loading.py --help"""
+"""Train on several GPUs with images that are stored as compressed files: why so slow? Options: python slow_loading.py
+--help"""
 
 import time
 import zlib
@@ -9,7 +10,7 @@ import torch.nn.functional as F
 from torch.utils.data import DataLoader, DistributedSampler, default_collate
 
 from handson.pytorch import devices
-from handson.pytorch.steps import network, one_step
+from handson.pytorch.profiling_helpers import network, one_step
 from handson.pytorch.workers import TIMEOUT, communicator, spawn
 from handson.training import data, image_files, options, results
 from handson.training.banner import LossTable, announce
@@ -50,7 +51,9 @@ def train(comm, args, train_set, test_set):
 
 
 def worker(rank, meeting, args, train_set, test_set):
-    dist.init_process_group(devices.backend(args.gpu), f"file://{meeting}", rank=rank, world_size=len(args.gpu), timeout=TIMEOUT)
+    dist.init_process_group(
+        devices.backend(args.gpu), f"file://{meeting}", rank=rank, world_size=len(args.gpu), timeout=TIMEOUT
+    )
     train(communicator(), args, train_set, test_set)
 
 

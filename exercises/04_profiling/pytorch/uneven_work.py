@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader, Subset
 
 from handson.pytorch import devices
 from handson.pytorch.batches import EpochBatches
-from handson.pytorch.steps import network, one_step
+from handson.pytorch.profiling_helpers import network, one_step
 from handson.pytorch.workers import TIMEOUT, communicator, spawn
 from handson.training import data, options, results
 from handson.training.banner import LossTable, announce
@@ -20,7 +20,8 @@ def train(comm, args, train_set, test_set):
     # training is faster
     turns = [0, *range(comm.size)]  # GPU 0 is a newer one: it takes two images where the others take one
     shards = [Subset(train_set, [i for i in range(len(train_set)) if turns[i % len(turns)] == rank]) for rank in range(comm.size)]
-    batches = EpochBatches([len(shard) for shard in shards], comm.rank, args.batchsize, args.seed)  # as many steps on all ranks
+    # as many steps on all ranks
+    batches = EpochBatches([len(shard) for shard in shards], comm.rank, args.batchsize, args.seed)
     train_loader = DataLoader(shards[comm.rank], batch_sampler=batches)
 
     table = LossTable(comm)
@@ -39,7 +40,9 @@ def train(comm, args, train_set, test_set):
 
 
 def worker(rank, meeting, args, train_set, test_set):
-    dist.init_process_group(devices.backend(args.gpu), f"file://{meeting}", rank=rank, world_size=len(args.gpu), timeout=TIMEOUT)
+    dist.init_process_group(
+        devices.backend(args.gpu), f"file://{meeting}", rank=rank, world_size=len(args.gpu), timeout=TIMEOUT
+    )
     train(communicator(), args, train_set, test_set)
 
 

@@ -1,4 +1,5 @@
-"""Train on several GPUs and report the mean loss of all ranks: why so slow? Options: python waiting_every_step.py --help"""
+"""Train on several GPUs and report the mean loss of all ranks: why so slow? Options: python waiting_every_step.py
+--help"""
 
 import time
 
@@ -7,7 +8,7 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader, DistributedSampler
 
 from handson.pytorch import devices
-from handson.pytorch.steps import network, one_step
+from handson.pytorch.profiling_helpers import network, one_step
 from handson.pytorch.workers import TIMEOUT, communicator, spawn
 from handson.training import data, options, results
 from handson.training.banner import LossTable, announce
@@ -39,7 +40,9 @@ def train(comm, args, train_set, test_set):
 
 
 def worker(rank, meeting, args, train_set, test_set):
-    dist.init_process_group(devices.backend(args.gpu), f"file://{meeting}", rank=rank, world_size=len(args.gpu), timeout=TIMEOUT)
+    dist.init_process_group(
+        devices.backend(args.gpu), f"file://{meeting}", rank=rank, world_size=len(args.gpu), timeout=TIMEOUT
+    )
     train(communicator(), args, train_set, test_set)
 
 

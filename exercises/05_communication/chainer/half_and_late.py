@@ -1,4 +1,5 @@
-"""Half the bytes, and sent during the next step: options of ChainerMN, which train_hooks.py uses. pytorch/half_and_late.py has them from scratch."""
+"""Half the bytes, and sent during the next step: options of ChainerMN, which train_hooks.py uses.
+pytorch/half_and_late.py has them from scratch."""
 
 import handson.chainer  # before chainer: lets it run on today's NumPy
 from handson.chainer.communicators import create_communicator
@@ -6,7 +7,8 @@ from handson.chainer.optimizers import create_multi_node_optimizer
 
 
 def half(dtype):
-    """A communicator that sends gradients as `dtype`: "float16", "float32", or None, each in the type of its parameter."""
+    """A communicator that sends gradients as `dtype`: "float16", "float32", or None, each in the type of its
+    parameter."""
     # PUT YOUR CODE: `comm`: what create_communicator makes for the name "naive", which needs no GPU; its
     # option allreduce_grad_dtype is the type
     raise NotImplementedError("PUT YOUR CODE: half")
@@ -14,7 +16,8 @@ def half(dtype):
 
 
 def late(optimizer, comm):
-    """A multi-node optimizer with double buffering: the all-reduce goes on during the next step, and each step uses the mean of the step before."""
+    """A multi-node optimizer with double buffering: the all-reduce goes on during the next step, and each step uses the
+    mean of the step before."""
     # PUT YOUR CODE: `optimizer`: what create_multi_node_optimizer makes of it, with double buffering
     raise NotImplementedError("PUT YOUR CODE: late")
     return optimizer

@@ -1,16 +1,17 @@
 """Train with what ChainerMN has in place of communication hooks: mpiexec -n 2 python train_hooks.py --help"""
 
 import handson.chainer  # before chainer: lets it run on today's NumPy
-import chainer
-import chainer.links as L
-import chainermn
-import numpy
-
-import half_and_late
-from handson.chainer import compared_methods, devices
+from handson.chainer import chainer_method_runs, devices
 from handson.chainer.communicators import create_communicator
 from handson.chainer.model import WideNet
 from handson.chainer.optimizers import create_multi_node_optimizer
+
+import chainer
+import chainer.links as L
+import chainermn
+import half_and_late
+import numpy
+
 from handson.training import data, options
 from handson.training.all_ranks import all_ranks_end_together
 from handson.training.banner import announce
@@ -26,7 +27,7 @@ METHODS = {  # name -> the type in which gradients travel (None: that of the par
 def train(args, method, train_set, test_set):
     dtype, make_optimizer = METHODS[method]
     comm = half_and_late.half(dtype)
-    device = compared_methods.device(comm, args)
+    device = chainer_method_runs.device(comm, args)
     mine = chainermn.scatter_dataset(train_set, comm, shuffle=True, seed=args.seed)
 
     numpy.random.seed(args.seed)
@@ -34,26 +35,28 @@ def train(args, method, train_set, test_set):
     model.to_device(device)
     optimizer = make_optimizer(chainer.optimizers.SGD(args.lr), comm)
     optimizer.setup(model)
-    updater = compared_methods.updater(mine, args, optimizer, device)
+    updater = chainer_method_runs.updater(mine, args, optimizer, device)
 
-    progress = compared_methods.Progress(comm, method)
+    progress = chainer_method_runs.Progress(comm, method)
     while updater.epoch < args.epoch:
         updater.update()
         if updater.is_new_epoch:
-            compared_methods.wait(optimizer)  # or an all-reduce would hide behind the evaluation
+            chainer_method_runs.wait(optimizer)  # or an all-reduce would hide behind the evaluation
             progress.add(model.loss.array, model, test_set, updater)
     progress.report(args, len(mine) * comm.size * args.epoch)
 
 
 def main():
-    args = options.parse(gpus=None, add_options=compared_methods.add_options(METHODS))
+    args = options.parse(gpus=None, add_options=chainer_method_runs.add_options(METHODS))
     with all_ranks_end_together():
         comm = create_communicator("naive")
         device_words = devices.settle(comm, args)
         train_set, test_set = data.load_arrays(args.dataset)
         announce("multiple nodes", args, train_set, device_words, comm)
-        for method, seed in compared_methods.runs(args):
-            train(compared_methods.one_run(args, method, seed), method, train_set if comm.rank == 0 else None, test_set)
+        for method, seed in chainer_method_runs.runs(args):
+            train(
+                chainer_method_runs.one_run(args, method, seed), method, train_set if comm.rank == 0 else None, test_set
+            )
 
 
 if __name__ == "__main__":

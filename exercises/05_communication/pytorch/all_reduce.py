@@ -1,16 +1,18 @@
 """All-reduce from scratch, with point-to-point messages only: mpiexec -n 4 python all_reduce.py --help
 
-Two ranks that send to each other first say what they expect: gloo then sends both ways at once. `receive` is `expect(...).wait()`.
+Two ranks that send to each other first say what they expect: gloo then sends both ways at once. `receive` is
+`expect(...).wait()`.
 """
 
 import torch.distributed as dist
 
 from handson.pytorch import all_reduces
-from handson.pytorch.wire import expect, receive, send
+from handson.pytorch.messages import expect, receive, send
 
 
 def naive(tensor):
-    """Replace `tensor` (1 dimension) by the sum of all ranks' tensors, on every rank: rank 0 adds them up and sends the sum back."""
+    """Replace `tensor` (1 dimension) by the sum of all ranks' tensors, on every rank: rank 0 adds them up and sends the
+    sum back."""
     rank, size = dist.get_rank(), dist.get_world_size()
     # PUT YOUR CODE: with send(tensor, to) and receive(like, source): rank 0 receives all tensors, adds
     # them to its own, and sends the sum to all
@@ -18,7 +20,8 @@ def naive(tensor):
 
 
 def ring(tensor):
-    """As `naive`; the ranks form a ring, and each sends only to the next one: 2 (N - 1) messages of 1/N of the numbers."""
+    """As `naive`; the ranks form a ring, and each sends only to the next one: 2 (N - 1) messages of 1/N of the
+    numbers."""
     rank, size = dist.get_rank(), dist.get_world_size()
     right, left = (rank + 1) % size, (rank - 1) % size
     chunks = tensor.tensor_split(size)  # views: what is added to a chunk is added to `tensor`

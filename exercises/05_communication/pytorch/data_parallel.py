@@ -17,9 +17,11 @@ def broadcast(model):
 
 
 def fill_buckets(parameters, most):
-    """Lists of parameters whose gradients travel together, in the order in which backward finishes them: the last parameter is the first.
+    """Lists of parameters whose gradients travel together, in the order in which backward finishes them: the last
+    parameter is the first.
 
-    A bucket has `most` bytes at most, unless a single parameter has more. It is closed when the next parameter does not fit.
+    A bucket has `most` bytes at most, unless a single parameter has more. It is closed when the next parameter does not
+    fit.
     """
     # PUT YOUR CODE: `buckets`: a list of lists. Go through the list `parameters` backwards;
     # parameter.nbytes is its size
@@ -28,7 +30,8 @@ def fill_buckets(parameters, most):
 
 
 def average_gradients(buckets):
-    """From now on, backward starts an all-reduce for each bucket as soon as its last gradient is there. Returns the list of those in flight."""
+    """From now on, backward starts an all-reduce for each bucket as soon as its last gradient is there. Returns the
+    list of those in flight."""
     in_flight = []  # (bucket, its mean gradients in one long tensor, work) of each all-reduce
     missing = [len(bucket) for bucket in buckets]  # how many gradients of each bucket are not yet there
 

@@ -1,9 +1,10 @@
-"""Half the bytes, and sent during the next step: communication hooks as in hooks.py. ChainerMN has both as options (chainer/half_and_late.py)."""
+"""Half the bytes, and sent during the next step: communication hooks as in hooks.py. ChainerMN has both as options
+(chainer/half_and_late.py)."""
 
 import torch
 import torch.distributed as dist
 
-from handson.pytorch.wire import done
+from handson.pytorch.messages import done
 
 
 def half(dtype, bucket):
@@ -16,9 +17,11 @@ def half(dtype, bucket):
 
 
 def late(pending, bucket, dtype=torch.float32):
-    """Double buffering: the all-reduce of these gradients goes on during the next step; the mean of the step before is used now.
+    """Double buffering: the all-reduce of these gradients goes on during the next step; the mean of the step before is
+    used now.
 
-    pending: bucket.index() -> (tensor, work) of the all-reduce that was started last. In the first step there is none: zeros.
+    pending: bucket.index() -> (tensor, work) of the all-reduce that was started last. In the first step there is none:
+    zeros.
     """
     gradients, index = bucket.buffer(), bucket.index()
     # PUT YOUR CODE: wait for the all-reduce of the step before, whose mean is `mean` (zeros at first);

@@ -1,13 +1,14 @@
-"""What DistributedDataParallel sends in place of all bits of the gradients: communication hooks, which train_hooks.py registers.
+"""What DistributedDataParallel sends in place of all bits of the gradients: communication hooks, which train_hooks.py
+registers.
 
-A hook gets the state that it was registered with, and a bucket: ``bucket.buffer()`` is one long tensor with this rank's gradients. It
-returns a future of the tensor that takes their place: the mean over the ranks, as well as it is known.
+A hook gets the state that it was registered with, and a bucket: ``bucket.buffer()`` is one long tensor with this rank's
+gradients. It returns a future of the tensor that takes their place: the mean over the ranks, as well as it is known.
 """
 
 import torch
 import torch.distributed as dist
 
-from handson.pytorch.wire import done, gather, pack, unpack
+from handson.pytorch.messages import done, gather, pack, unpack
 
 
 def plain(state, bucket):
@@ -19,8 +20,9 @@ def plain(state, bucket):
 def one_bit(residuals, bucket):
     """A bit for each gradient: its sign. Every rank adds what it could not send to its next gradients (error feedback).
 
-    residuals: bucket.index() -> what this rank still owes, a tensor like bucket.buffer(). Seide et al., "1-bit stochastic gradient descent
-    and its application to data-parallel distributed training of speech DNNs", Interspeech 2014.
+    residuals: bucket.index() -> what this rank still owes, a tensor like bucket.buffer(). Seide et al., "1-bit
+    stochastic gradient descent and its application to data-parallel distributed training of speech DNNs", Interspeech
+    2014.
     """
     gradients, index = bucket.buffer(), bucket.index()
     # PUT YOUR CODE: `owed`: the gradients and the residual of this bucket (at first there is none);

@@ -1,11 +1,12 @@
-"""Local SGD and block momentum: each rank makes some steps by itself (a block), then all ranks put together what they have found."""
+"""Local SGD and block momentum: each rank makes some steps by itself (a block), then all ranks put together what they
+have found."""
 
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 
-from handson.pytorch import wire
+from handson.pytorch import messages
 
 
 @dataclass
@@ -24,7 +25,7 @@ def after_step(model, block):
     block.steps += 1
     if block.steps % block.period:
         return
-    mine = wire.vector(model)
+    mine = messages.vector(model)
     # PUT YOUR CODE: `mean`: the mean of all ranks' `mine`, by one all-reduce
     raise NotImplementedError("PUT YOUR CODE: mean")
     # Blockwise model-update filtering: Chen and Huo, "Scalable training of deep learning machines by incremental block training with
@@ -32,4 +33,4 @@ def after_step(model, block):
     # PUT YOUR CODE: the step of this block is `mean` minus block.start; block.velocity: block.momentum
     # times itself, plus that step; block.start: itself plus the velocity
     raise NotImplementedError("PUT YOUR CODE: block_momentum")
-    wire.load(block.start, model)
+    messages.load(block.start, model)

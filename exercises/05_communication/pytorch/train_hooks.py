@@ -1,7 +1,10 @@
-"""Train with DistributedDataParallel and the communication hooks of hooks.py and half_and_late.py: mpiexec -n 2 python train_hooks.py --help"""
+"""Train with DistributedDataParallel and the communication hooks of hooks.py and half_and_late.py: mpiexec -n 2 python
+train_hooks.py --help"""
 
 from functools import partial
 
+import half_and_late
+import hooks
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -9,9 +12,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDSt
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
-import half_and_late
-import hooks
-from handson.pytorch import compared_methods
+from handson.pytorch import pytorch_method_runs
 from handson.pytorch.communicator import meet
 from handson.pytorch.model import WideNet
 from handson.pytorch.workers import TIMEOUT
@@ -23,16 +24,17 @@ METHODS = {  # name -> the hook, and what makes its state
     "float16": (half_and_late.half, lambda: torch.float16),
     "bfloat16": (half_and_late.half, lambda: torch.bfloat16),
     "1-bit": (hooks.one_bit, dict),
-    "1-bit-without-feedback": (hooks.one_bit, compared_methods.Forgetful),
+    "1-bit-without-feedback": (hooks.one_bit, pytorch_method_runs.Forgetful),
     "top-1-percent": (hooks.top_k, dict),
-    "powersgd": (powerSGD_hook, partial(PowerSGDState, None, matrix_approximation_rank=2, start_powerSGD_iter=2)),  # torch's own
+    # torch's own
+    "powersgd": (powerSGD_hook, partial(PowerSGDState, None, matrix_approximation_rank=2, start_powerSGD_iter=2)),
     "double-buffering": (half_and_late.late, dict),
     "float16-double-buffering": (partial(half_and_late.late, dtype=torch.float16), dict),
 }
 
 
 def train(comm, args, method, train_set, test_set):
-    device = compared_methods.device(comm, args)
+    device = pytorch_method_runs.device(comm, args)
     sampler = DistributedSampler(train_set, seed=args.seed)
     train_loader = DataLoader(train_set, args.batchsize, sampler=sampler)
 
@@ -41,11 +43,11 @@ def train(comm, args, method, train_set, test_set):
     replica = DistributedDataParallel(model, broadcast_buffers=False)  # no statistics from rank 0
     hook, make_state = METHODS[method]
     state = make_state()
-    replica.register_comm_hook(state, compared_methods.after_warm_up(hook, args.warm_up, hooks.plain))
+    replica.register_comm_hook(state, pytorch_method_runs.after_warm_up(hook, args.warm_up, hooks.plain))
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)
-    compared_methods.guard(comm, model, len(train_loader))
+    pytorch_method_runs.guard(comm, model, len(train_loader))
 
-    progress = compared_methods.Progress(comm, method)
+    progress = pytorch_method_runs.Progress(comm, method)
     for epoch in range(args.epoch):
         sampler.set_epoch(epoch)
         for images, labels in train_loader:
@@ -54,19 +56,19 @@ def train(comm, args, method, train_set, test_set):
             loss = F.cross_entropy(replica(images), labels)
             loss.backward()
             optimizer.step()
-        compared_methods.wait(state)  # or an all-reduce would hide behind the evaluation
+        pytorch_method_runs.wait(state)  # or an all-reduce would hide behind the evaluation
         progress.add(loss.detach(), model, test_set, args.size)
     progress.report(args, len(train_set) * args.epoch)
 
 
 def main():
-    args = options.parse(gpus=None, add_options=compared_methods.add_options(METHODS))
+    args = options.parse(gpus=None, add_options=pytorch_method_runs.add_options(METHODS))
     with meet(args) as comm:  # MPI or torchrun says which rank this is, and where the others are
         dist.init_process_group(comm.backend, store=comm.store, rank=comm.rank, world_size=comm.size, timeout=TIMEOUT)
         train_set, test_set = data.load(args.dataset)
         announce("multiple nodes", args, train_set, comm.devices, comm)
-        for method, seed in compared_methods.runs(args):
-            train(comm, compared_methods.one_run(args, method, seed), method, train_set, test_set)
+        for method, seed in pytorch_method_runs.runs(args):
+            train(comm, pytorch_method_runs.one_run(args, method, seed), method, train_set, test_set)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,18 @@
-"""Train with local SGD and block momentum, the functions of local_sgd.py: mpiexec -n 2 python train_local_sgd.py --help"""
+"""Train with local SGD and block momentum, the functions of local_sgd.py: mpiexec -n 2 python train_local_sgd.py
+--help"""
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from local_sgd import Block, after_step
 from torch.utils.data import DataLoader, DistributedSampler
 
-from handson.pytorch import compared_methods, wire
+from handson.pytorch import messages, pytorch_method_runs
 from handson.pytorch.communicator import meet
 from handson.pytorch.model import WideNet
 from handson.pytorch.workers import TIMEOUT
 from handson.training import data, options
 from handson.training.banner import announce
-from local_sgd import Block, after_step
 
 METHODS = {  # name -> (steps between two averages, block momentum: Chen and Huo take 1 - 1/N for N ranks)
     "local-sgd-1": (1, 0.0),
@@ -24,17 +25,17 @@ METHODS = {  # name -> (steps between two averages, block momentum: Chen and Huo
 
 
 def train(comm, args, method, train_set, test_set):
-    device = compared_methods.device(comm, args)
+    device = pytorch_method_runs.device(comm, args)
     sampler = DistributedSampler(train_set, seed=args.seed)
     train_loader = DataLoader(train_set, args.batchsize, sampler=sampler)
 
     torch.manual_seed(args.seed)  # all ranks begin with the same parameters
     model = WideNet(len(train_set.classes)).to(device)
-    block = Block(wire.vector(model), *METHODS[method])
+    block = Block(messages.vector(model), *METHODS[method])
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)
-    compared_methods.guard(comm, model, len(train_loader))
+    pytorch_method_runs.guard(comm, model, len(train_loader))
 
-    progress = compared_methods.Progress(comm, method)
+    progress = pytorch_method_runs.Progress(comm, method)
     for epoch in range(args.epoch):
         sampler.set_epoch(epoch)
         for images, labels in train_loader:
@@ -49,13 +50,13 @@ def train(comm, args, method, train_set, test_set):
 
 
 def main():
-    args = options.parse(gpus=None, add_options=compared_methods.add_options(METHODS))
+    args = options.parse(gpus=None, add_options=pytorch_method_runs.add_options(METHODS))
     with meet(args) as comm:  # MPI or torchrun says which rank this is, and where the others are
         dist.init_process_group(comm.backend, store=comm.store, rank=comm.rank, world_size=comm.size, timeout=TIMEOUT)
         train_set, test_set = data.load(args.dataset)
         announce("multiple nodes", args, train_set, comm.devices, comm)
-        for method, seed in compared_methods.runs(args):
-            train(comm, compared_methods.one_run(args, method, seed), method, train_set, test_set)
+        for method, seed in pytorch_method_runs.runs(args):
+            train(comm, pytorch_method_runs.one_run(args, method, seed), method, train_set, test_set)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,19 @@
 """A pipeline in ChainerMN: train_pipeline.py calls these functions. pytorch/pipeline.py has one from scratch.
 
-ChainerMN sends and receives within the computational graph: `send` returns a variable without numbers, from which backward waits for the
-gradient; backward through `recv` sends the gradient back. A message waits until it is taken.
+ChainerMN sends and receives within the computational graph: `send` returns a variable without numbers, from which
+backward waits for the gradient; backward through `recv` sends the gradient back. A message waits until it is taken.
 """
 
 import handson.chainer  # before chainer: lets it run on today's NumPy
+
 import chainer.functions as F
 import chainermn
 from chainermn.functions import recv, send
 
 
 def make_stage(comm, part):
-    """A link that gets its inputs from the rank before, applies `part` to them, and sends what comes out to the next rank."""
+    """A link that gets its inputs from the rank before, applies `part` to them, and sends what comes out to the next
+    rank."""
     # PUT YOUR CODE: `stage`: a chainermn.MultiNodeChainList of `comm`; add_link(part, rank_in=...,
     # rank_out=...) says from which rank the inputs are, and to which rank the outputs go: None at either
     # end of the pipeline
@@ -29,7 +31,8 @@ def naive_step(comm, stage, images, labels):
 
 
 def gpipe_step(comm, part, images, labels):
-    """GPipe: forwards of all micro-batches, then their backwards. images, labels: an array for each. Returns the mean loss as `naive_step` does."""
+    """GPipe: forwards of all micro-batches, then their backwards. images, labels: an array for each. Returns the mean
+    loss as `naive_step` does."""
     last, ends = comm.size - 1, []
     for number in range(len(images)):
         # PUT YOUR CODE: `end`: where the backward of this micro-batch begins. Rank 0 has images[number], the

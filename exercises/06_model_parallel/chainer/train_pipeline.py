@@ -1,12 +1,13 @@
 """Train a network that is split between its layers, each rank a stage: mpiexec -n 2 python train_pipeline.py --help"""
 
 import handson.chainer  # before chainer: lets it run on today's NumPy
+from handson.chainer import chainer_method_runs, devices, stages
+from handson.chainer.communicators import create_communicator
+
+import chain_list
 import chainer
 import numpy
 
-import chain_list
-from handson.chainer import compared_methods, devices, stages
-from handson.chainer.communicators import create_communicator
 from handson.training import data, options, transformer_options
 from handson.training.all_ranks import all_ranks_end_together
 from handson.training.banner import announce
@@ -15,7 +16,7 @@ METHODS = ("naive", "gpipe")  # 1F1B would be a deadlock: a message of ChainerMN
 
 
 def train(comm, args, method, train_set):
-    device = compared_methods.device(comm, args)
+    device = chainer_method_runs.device(comm, args)
     micro_batches = 1 if method == "naive" else args.micro_batches
     stages.check(comm, args, micro_batches)
 
@@ -33,7 +34,9 @@ def train(comm, args, method, train_set):
             if method == "naive":
                 loss = chain_list.naive_step(comm, stage, images, labels)
             else:
-                loss = chain_list.gpipe_step(comm, part, numpy.split(images, micro_batches), numpy.split(labels, micro_batches))
+                loss = chain_list.gpipe_step(
+                    comm, part, numpy.split(images, micro_batches), numpy.split(labels, micro_batches)
+                )
             optimizer.update()
         progress.add(loss)
     progress.report(args, steps * args.batchsize * args.epoch)
@@ -46,8 +49,8 @@ def main():
         device_words = devices.settle(comm, args)
         train_set, _ = data.load_arrays(args.dataset)
         announce("multiple nodes", args, train_set, device_words, comm)
-        for method, seed in compared_methods.runs(args):
-            train(comm, compared_methods.one_run(args, method, seed), method, train_set)
+        for method, seed in chainer_method_runs.runs(args):
+            train(comm, chainer_method_runs.one_run(args, method, seed), method, train_set)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Two kinds of parallelism at once: train_mesh.py calls these functions, in this order.
 
-The ranks stand in a mesh, a row for each node. In one direction they share a model (tensor parallel), in the other one they share the
-images (data parallel): ranks that share a model have the same images, and ranks that share the images have the same part of the model.
+The ranks stand in a mesh, a row for each node. In one direction they share a model (tensor parallel), in the other one
+they share the images (data parallel): ranks that share a model have the same images, and ranks that share the images
+have the same part of the model.
 """
 
 import torch
@@ -11,7 +12,8 @@ from torch.utils.data import DistributedSampler
 
 
 def make_mesh(kind, nodes, ranks_of_a_node, inside):
-    """The mesh, with the dimensions "data" and "tensor". kind: of the devices, "cpu" or "cuda"; inside: what the ranks of one node do together."""
+    """The mesh, with the dimensions "data" and "tensor". kind: of the devices, "cpu" or "cuda"; inside: what the ranks
+    of one node do together."""
     # PUT YOUR CODE: `mesh`: init_device_mesh(kind, shape, mesh_dim_names=names). Ranks that follow each
     # other are on one node, and follow each other in the last dimension
     raise NotImplementedError("PUT YOUR CODE: mesh")
@@ -36,7 +38,8 @@ def make_replica(model, mesh):
 
 
 def seed_dropout(seed, rank):
-    """From now on, this rank draws random numbers for dropout. Ranks that share a model drop other units, since they have other units."""
+    """From now on, this rank draws random numbers for dropout. Ranks that share a model drop other units, since they
+    have other units."""
     # PUT YOUR CODE: torch.manual_seed with a number that follows from `seed`, and differs from rank to
     # rank
     raise NotImplementedError("PUT YOUR CODE: dropout")

@@ -1,16 +1,19 @@
-"""A pipeline from scratch: each rank is a stage, and has a part of the layers. train_pipeline.py calls these functions, in this order.
+"""A pipeline from scratch: each rank is a stage, and has a part of the layers. train_pipeline.py calls these functions,
+in this order.
 
-A message carries the number of its micro-batch as its tag. `receive(like, source, tag)` waits for the message with this tag.
+A message carries the number of its micro-batch as its tag. `receive(like, source, tag)` waits for the message with this
+tag.
 """
 
 import torch.distributed as dist
 
+from handson.pytorch.messages import receive, send
 from handson.pytorch.stages import noted
-from handson.pytorch.wire import receive, send
 
 
 def my_layers(layers, stage, stages):
-    """The numbers of the layers of a stage: a range. Stage 0 has the first ones; two stages differ by one layer at most.
+    """The numbers of the layers of a stage: a range. Stage 0 has the first ones; two stages differ by one layer at
+    most.
 
     layers: how many there are, at least as many as stages.
     """
@@ -21,10 +24,12 @@ def my_layers(layers, stage, stages):
 
 
 def step(operations, network, images, labels, like, loss_of):
-    """Do the operations of this rank's stage in their order; each backward adds to the gradients of its part of the network.
+    """Do the operations of this rank's stage in their order; each backward adds to the gradients of its part of the
+    network.
 
-    images, labels: a tensor for each micro-batch, all of the same length; like: a tensor with the shape and type of what stages send on;
-    loss_of(outputs, labels): the mean loss of a micro-batch. Returns the mean loss of all of them on the last stage, 0 on the stages before.
+    images, labels: a tensor for each micro-batch, all of the same length; like: a tensor with the shape and type of
+    what stages send on; loss_of(outputs, labels): the mean loss of a micro-batch. Returns the mean loss of all of them
+    on the last stage, 0 on the stages before.
     """
     stage, last = dist.get_rank(), dist.get_world_size() - 1
     held = {}  # number of a micro-batch -> (inputs, outputs) of its forward, until its backward
@@ -45,7 +50,8 @@ def step(operations, network, images, labels, like, loss_of):
                 # none); send inputs.grad to the stage before, and keep what that returns in sending[operation]
                 raise NotImplementedError("PUT YOUR CODE: backward")
                 if stage < last:
-                    sending.pop(f"F{number}").wait()  # the next stage has answered, so the outputs have been taken: their memory is free again
+                    # the next stage has answered, so the outputs have been taken: their memory is free again
+                    sending.pop(f"F{number}").wait()
     for work in sending.values():
         work.wait()
     return sum(losses)

@@ -1,7 +1,8 @@
 """Split a transformer in its products: torchrun --standalone --nproc-per-node 2 products.py
 
-Each rank holds some columns or rows of every matrix, and some heads of each attention. Where a split part begins and where it ends, an
-operator does nothing in one direction and an all-reduce in the other ("f" and "g" in Shoeybi et al., "Megatron-LM", 2019).
+Each rank holds some columns or rows of every matrix, and some heads of each attention. Where a split part begins and
+where it ends, an operator does nothing in one direction and an all-reduce in the other ("f" and "g" in Shoeybi et al.,
+"Megatron-LM", 2019).
 """
 
 import torch
@@ -47,7 +48,8 @@ class Leave(torch.autograd.Function):
 
 
 def columns(layer, rank, size):
-    """An nn.Linear that computes this rank's part of the outputs of `layer`. Where they can't be divided evenly, the first ranks have one more."""
+    """An nn.Linear that computes this rank's part of the outputs of `layer`. Where they can't be divided evenly, the
+    first ranks have one more."""
     # PUT YOUR CODE: `weight` and `bias`: this rank's part of layer.weight (outputs, inputs) and of
     # layer.bias (outputs). tensor.tensor_split(size, dim) gives the parts of all ranks
     raise NotImplementedError("PUT YOUR CODE: columns")
@@ -55,7 +57,8 @@ def columns(layer, rank, size):
 
 
 def rows(layer, rank, size):
-    """An nn.Linear, without a bias, that computes a term of the outputs of `layer`, from this rank's part of the inputs."""
+    """An nn.Linear, without a bias, that computes a term of the outputs of `layer`, from this rank's part of the
+    inputs."""
     # PUT YOUR CODE: `weight`: this rank's part of layer.weight (outputs, inputs), for its part of the
     # inputs
     raise NotImplementedError("PUT YOUR CODE: rows")
@@ -92,7 +95,8 @@ def split_attention(attention, group):
 
 
 def split(model, group=None):
-    """Split the blocks of a Transformer among the ranks of `group` (None: all), in place. All ranks have the same parameters before."""
+    """Split the blocks of a Transformer among the ranks of `group` (None: all), in place. All ranks have the same
+    parameters before."""
     for block in list(model)[1:-1]:  # the layers before and after are whole on all ranks
         block.attention, block.mlp = split_attention(block.attention, group), split_mlp(block.mlp, group)
     return model

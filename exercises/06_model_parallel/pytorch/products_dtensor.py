@@ -1,6 +1,7 @@
 """The split of products.py, made by PyTorch: torchrun --standalone --nproc-per-node 2 products_dtensor.py
 
-A DTensor is a tensor of which each rank has a part (Shard) or all (Replicate). A product of two of them finds out what has to be sent.
+A DTensor is a tensor of which each rank has a part (Shard) or all (Replicate). A product of two of them finds out what
+has to be sent.
 """
 
 import torch.distributed as dist
@@ -17,7 +18,8 @@ def split(model):
     for block in list(model)[1:-1]:
         products.check_heads(block.attention.heads, mesh.size())
         block.attention.heads //= mesh.size()
-        # The input of the attention becomes one DTensor, so that the gradients of query, key and value are added up before they are sent.
+        # The input of the attention becomes one DTensor, so that the gradients of query, key and value are added up
+        # before they are sent.
         entrance = PrepareModuleInput(input_layouts=Replicate(), desired_input_layouts=Replicate())
         # PUT YOUR CODE: `plan`: {name of a module of the block: its style}, with ColwiseParallel() and
         # RowwiseParallel() for the six layers, named as in "mlp.up", and `entrance` for "attention"

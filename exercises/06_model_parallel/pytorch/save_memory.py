@@ -7,7 +7,8 @@ from handson.pytorch.transformer import Block
 
 
 def accumulate(model, images, labels, parts):
-    """Forward and backward of a batch in `parts` micro-batches. Afterwards the gradients are those of the whole batch; returns its mean loss."""
+    """Forward and backward of a batch in `parts` micro-batches. Afterwards the gradients are those of the whole batch;
+    returns its mean loss."""
     micro_batches = zip(images.tensor_split(parts), labels.tensor_split(parts))  # their lengths differ by one at most
     total = torch.zeros(())
     # PUT YOUR CODE: for each (micro-batch, its labels): forward, then backward at once; backward adds to
@@ -32,7 +33,8 @@ class Again(torch.autograd.Function):
 
 
 def compute_again(layer, tokens, gradient):
-    """The gradient of `tokens`, the layer's input, from the `gradient` of its output. Those of the layer's parameters are added to theirs."""
+    """The gradient of `tokens`, the layer's input, from the `gradient` of its output. Those of the layer's parameters
+    are added to theirs."""
     # PUT YOUR CODE: `tokens`: the input as a new leaf, tokens.detach().requires_grad_(). Forward of the
     # layer within torch.enable_grad(), then backward of its output from `gradient`
     raise NotImplementedError("PUT YOUR CODE: again")

@@ -1,4 +1,5 @@
-"""ZeRO, stage 1, from scratch: all ranks have all parameters, but each has the optimizer's state of its *shard* alone, and updates only that.
+"""ZeRO, stage 1, from scratch: all ranks have all parameters, but each has the optimizer's state of its *shard* alone,
+and updates only that.
 
 Rajbhandari, Rasley, Ruwase and He, "ZeRO: memory optimizations toward training trillion parameter models", SC 2020.
 """
@@ -12,7 +13,8 @@ from torch import nn
 
 @dataclass
 class Shards:
-    """All numbers of a network in two tensors (ranks, numbers of a shard): row r is the shard of rank r, the end of the last one is zeros."""
+    """All numbers of a network in two tensors (ranks, numbers of a shard): row r is the shard of rank r, the end of the
+    last one is zeros."""
 
     values: torch.Tensor  # the parameters are views of it
     gradients: torch.Tensor  # their gradients are views of it
@@ -21,14 +23,18 @@ class Shards:
 
 
 def in_rows(parameters, rows):
-    """(values, gradients): two tensors (rows, numbers); the parameters become views of the first, their gradients of the second."""
+    """(values, gradients): two tensors (rows, numbers); the parameters become views of the first, their gradients of
+    the second."""
     count = sum(parameter.numel() for parameter in parameters)
     values, gradients = (parameters[0].new_zeros(rows, -(-count // rows)) for _ in range(2))
     begin = 0
     for parameter in parameters:
         place = slice(begin, begin + parameter.numel())
         values.view(-1)[place] = parameter.detach().flatten()
-        parameter.data, parameter.grad = values.view(-1)[place].view_as(parameter), gradients.view(-1)[place].view_as(parameter)
+        parameter.data, parameter.grad = (
+            values.view(-1)[place].view_as(parameter),
+            gradients.view(-1)[place].view_as(parameter),
+        )
         begin += parameter.numel()
     return values, gradients
 

@@ -1,4 +1,5 @@
-"""Train with Accelerate, in the ranks that mpiexec or torchrun has started: mpiexec -n 2 python train_cifar_accelerate.py --help"""
+"""Train with Accelerate, in the ranks that mpiexec or torchrun has started: mpiexec -n 2 python
+train_cifar_accelerate.py --help"""
 
 import time
 
@@ -13,7 +14,7 @@ from handson.pytorch import accelerating, extensions
 from handson.pytorch.batches import EpochBatches
 from handson.pytorch.communicator import meet, scatter_dataset
 from handson.pytorch.model import ConvNet
-from handson.pytorch.steps import sgd
+from handson.pytorch.profiling_helpers import sgd
 from handson.pytorch.workers import TIMEOUT
 from handson.training import data, options, results
 from handson.training.banner import announce

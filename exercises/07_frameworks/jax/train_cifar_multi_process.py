@@ -1,12 +1,14 @@
-"""Train with JAX's shard_map on the GPUs of several nodes, a process for each: mpiexec -n 2 python train_cifar_multi_process.py --help"""
+"""Train with JAX's shard_map on the GPUs of several nodes, a process for each: mpiexec -n 2 python
+train_cifar_multi_process.py --help"""
 
 import time
+
+from handson.jax import devices, jax, jax_ranks, reports
+from handson.jax.model import initial
 
 import numpy
 from sharded import DIVIDED, EVERYWHERE, make_step
 
-from handson.jax import devices, jax, processes, reports
-from handson.jax.model import initial
 from handson.training import data, options, results
 from handson.training.banner import announce
 from handson.training.epoch_table import EpochTable
@@ -48,7 +50,7 @@ def train(comm, args, train_set, test_set):
 
 def main():
     args = options.parse(gpus=None)
-    comm = processes.meet(args)
+    comm = jax_ranks.meet(args)
     train_set, test_set = data.load_arrays(args.dataset)
     announce("multiple nodes", args, train_set, comm.devices, comm)
     train(comm, args, train_set, test_set)

@@ -1,12 +1,14 @@
-"""Train with JAX's shard_map: one process, which computes on each GPU with a part of each batch. Options: python train_cifar_shard_map.py --help"""
+"""Train with JAX's shard_map: one process, which computes on each GPU with a part of each batch. Options: python
+train_cifar_shard_map.py --help"""
 
 import time
+
+from handson.jax import devices, jax, reports
+from handson.jax.model import initial
 
 import numpy
 from sharded import DIVIDED, EVERYWHERE, make_step
 
-from handson.jax import devices, jax, reports
-from handson.jax.model import initial
 from handson.training import data, options, results, virtual_gpus
 from handson.training.banner import announce
 from handson.training.epoch_table import EpochTable

@@ -1,4 +1,5 @@
-"""Train with DataParallel: one process, which has a thread for each GPU. Options: python train_cifar_data_parallel.py --help"""
+"""Train with DataParallel: one process, which has a thread for each GPU. Options: python train_cifar_data_parallel.py
+--help"""
 
 import time
 
@@ -12,7 +13,7 @@ from handson.pytorch import devices, extensions
 from handson.pytorch.batches import EpochBatches
 from handson.pytorch.data_parallel import data_parallel
 from handson.pytorch.model import ConvNet
-from handson.pytorch.steps import backward, sgd
+from handson.pytorch.profiling_helpers import backward, sgd
 from handson.training import data, options, results
 from handson.training.banner import announce
 
@@ -21,7 +22,8 @@ def train(args, train_set, test_set):
     device = devices.use_all(args.gpu)
     test_loader = DataLoader(test_set, args.batchsize)
 
-    batches = EpochBatches([len(train_set)], 0, args.batchsize * len(args.gpu), args.seed)  # DataParallel divides each batch
+    # DataParallel divides each batch
+    batches = EpochBatches([len(train_set)], 0, args.batchsize * len(args.gpu), args.seed)
     train_loader = DataLoader(train_set, batch_sampler=batches)
 
     torch.manual_seed(args.seed)

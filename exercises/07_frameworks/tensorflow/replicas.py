@@ -1,11 +1,13 @@
-"""What a training loop of one's own does on the replicas of a strategy: train_cifar_multi_worker.py uses these functions."""
+"""What a training loop of one's own does on the replicas of a strategy: train_cifar_multi_worker.py uses these
+functions."""
 
 from handson.tensorflow import UNTUNED, tf
 
 
 def build(strategy, make_model, make_optimizer):
-    """(model, optimizer) with variables on all replicas of `strategy`. make_model() returns a Keras model, make_optimizer() an optimizer; it makes
-    its own variables when its `build` is called with the model's trainable variables."""
+    """(model, optimizer) with variables on all replicas of `strategy`. make_model() returns a Keras model,
+    make_optimizer() an optimizer; it makes its own variables when its `build` is called with the model's trainable
+    variables."""
     # PUT YOUR CODE: `model` and `optimizer`: made so that the strategy has all their variables, the
     # optimizer's too
     raise NotImplementedError("PUT YOUR CODE: scope")
@@ -13,7 +15,8 @@ def build(strategy, make_model, make_optimizer):
 
 
 def divided(strategy, images, labels, total, seed):
-    """A tf.data set that the strategy divides among its replicas: for each step, the batches of all replicas. images, labels: arrays."""
+    """A tf.data set that the strategy divides among its replicas: for each step, the batches of all replicas. images,
+    labels: arrays."""
     options = tf.data.Options().merge(UNTUNED)
     # PUT YOUR CODE: `batches`: shuffled anew in each epoch (by `seed`, with a buffer that holds all
     # images), `total` images in each step over all replicas; every image once an epoch, also where
@@ -23,7 +26,8 @@ def divided(strategy, images, labels, total, seed):
 
 
 def replica_step(model, optimizer, images, labels, total):
-    """One replica's part of a step, called by strategy.run: `images` and `labels` are its part of the `total` images of all replicas (a whole number).
+    """One replica's part of a step, called by strategy.run: `images` and `labels` are its part of the `total` images of
+    all replicas (a whole number).
 
     Returns the outputs, and a loss that all replicas' losses add up to: the mean over the `total` images."""
     # PUT YOUR CODE: `outputs`, `loss`, and a step with the optimizer's `apply_gradients`, which adds up

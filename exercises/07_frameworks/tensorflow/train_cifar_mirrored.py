@@ -1,9 +1,11 @@
-"""Train with TensorFlow's MirroredStrategy: one process, with a replica of the network on each GPU. Options: python train_cifar_mirrored.py --help"""
+"""Train with TensorFlow's MirroredStrategy: one process, with a replica of the network on each GPU. Options: python
+train_cifar_mirrored.py --help"""
 
 import time
 
 from handson.tensorflow import UNTUNED, devices, keras, reports, tf
 from handson.tensorflow.model import convnet
+
 from handson.training import data, options, results
 from handson.training.banner import announce
 

@@ -1,15 +1,18 @@
-"""Train with TensorFlow's MultiWorkerMirroredStrategy, a process for each GPU: mpiexec -n 2 python train_cifar_multi_worker.py --help
+"""Train with TensorFlow's MultiWorkerMirroredStrategy, a process for each GPU: mpiexec -n 2 python
+train_cifar_multi_worker.py --help
 
 Keras 3's `fit` fails under this strategy, so the loop is here: strategy.run calls `replica_step` on each replica."""
 
 import time
 
+from handson.tensorflow import devices, keras, reports, tf, workers
+from handson.tensorflow.model import convnet
+
 from cluster import tf_config
 from replicas import build, divided, replica_step
 
-from handson.tensorflow import devices, keras, reports, tf, workers
-from handson.tensorflow.model import convnet
-from handson.training import data, meeting, options, results
+from handson.training import data, options, results
+from handson.training import tensorflow_rendezvous as rendezvous
 from handson.training.banner import announce
 
 
@@ -25,7 +28,8 @@ def train(comm, strategy, args, train_set, test_set):
     batches = divided(strategy, train_set.images, train_set.labels, total, args.seed)
     table = reports.Table(workers.evaluator(strategy, model, test_set, args.batchsize), speaks=comm.rank == 0)
 
-    sizes = [min(total, len(train_set) - begin) for begin in range(0, len(train_set), total)]  # the last step of an epoch has fewer images
+    # the last step of an epoch has fewer images
+    sizes = [min(total, len(train_set) - begin) for begin in range(0, len(train_set), total)]
 
     def part(images, labels, size):
         outputs, loss = replica_step(model, optimizer, images, labels, size)
@@ -53,7 +57,7 @@ def train(comm, strategy, args, train_set, test_set):
 
 def main():
     args = options.parse(gpus=None)
-    comm = meeting.meet(args, meeting.of_job(tf_config))
+    comm = rendezvous.meet(args, rendezvous.of_job(tf_config))
     with workers.named_losses():
         strategy = workers.multi_worker_strategy(comm, args)
         train_set, test_set = data.load_arrays(args.dataset)

@@ -1,4 +1,5 @@
-"""A digest of everything that the verdicts on a unit depend on: the grader grades a unit again if its digest has changed, and only then."""
+"""A digest of everything that the verdicts on a unit depend on: the grader grades a unit again if its digest has
+changed, and only then."""
 
 import ast
 import functools
@@ -12,16 +13,19 @@ from grader.probes import loaded_for
 from handson.cluster import site as sites
 from handson.files import COURSE
 
-JUDGING = ("grader.judging", "grader.box.server", "grader.box.forkserver", "grader.instructors.grade.work")
-FRONTS = {"grader", "grader.instructors.grade.digest", "handson.cluster.job_scripts"}  # no verdict depends on these, nor on what only they import
-KNOWN, PROOF = "known_", "proof"  # the names of files with known answers and their proofs, which are only for testing the checks
+JUDGING = ("grader.judging", "grader.sandbox.server", "grader.sandbox.forkserver", "grader.instructors.grade.work")
+# no verdict depends on these, nor on what only they import
+FRONTS = {"grader", "grader.instructors.grade.digest", "handson.cluster.job_scripts"}
+# the names of files with known answers and their proofs, which are only for testing the checks
+KNOWN, PROOF = "known_", "proof"
 LIBRARIES = ("torch", "numpy", "chainer", "mpi4py", "pytorch-pfn-extras", "pillow")
 PACKAGES = ("grader", "handson")
 
 
 def of_unit(unit):
-    """The digest of everything that a unit's verdicts depend on: the modules that judge, the unit's checks, probes, oracles and hidden
-    cases, what its scripts import, the exercises given out and their solutions, the libraries, and for job scripts the chosen site. Raises SiteError."""
+    """The digest of everything that a unit's verdicts depend on: the modules that judge, the unit's checks, probes,
+    oracles and hidden cases, what its scripts import, the exercises given out and their solutions, the libraries, and
+    for job scripts the chosen site. Raises SiteError."""
     digest = hashlib.sha256(repr(_versions()).encode())
     for name in sorted(_modules(unit)):
         digest.update(_content(_file(name)))
@@ -30,7 +34,8 @@ def of_unit(unit):
             digest.update(_content(path))
     for part in UNITS[unit]:
         digest.update(exercises.given_out(part.file).text.encode())
-        digest.update(_content(exercises.solution(part.file)))  # a check that fails for the solution, too, is the grader's fault
+        # a check that fails for the solution, too, is the grader's fault
+        digest.update(_content(exercises.solution(part.file)))
         if part.file.endswith(".sh"):
             digest.update(repr(sites.read(sites.chosen())).encode())
     if uses_frameworks(unit):
@@ -47,8 +52,16 @@ def _folder(unit):
 
 
 def _modules(unit):
-    """The modules of the course that are imported, directly or indirectly, where the unit's files are judged and run."""
-    wanted = [*JUDGING, *(".".join(path.relative_to(COURSE).with_suffix("").parts) for path in _folder(unit).rglob("*.py") if path.stem != PROOF)]
+    """The modules of the course that are imported, directly or indirectly, where the unit's files are judged and
+    run."""
+    wanted = [
+        *JUDGING,
+        *(
+            ".".join(path.relative_to(COURSE).with_suffix("").parts)
+            for path in _folder(unit).rglob("*.py")
+            if path.stem != PROOF
+        ),
+    ]
     for part in UNITS[unit]:
         wanted += loaded_for([part.file])
         for check in part.checks:
@@ -70,14 +83,16 @@ def _imports(name):
 
 
 def _imported(tree, name=""):
-    """The names of the modules that the code of module `name` imports. ``from package import name`` gives both, since `name` may be a
-    module, too."""
+    """The names of the modules that the code of module `name` imports. ``from package import name`` gives both, since
+    `name` may be a module, too."""
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            package = ".".join([*name.split(".")[: -node.level], *filter(None, [node.module])]) if node.level else node.module
+            package = (
+                ".".join([*name.split(".")[: -node.level], *filter(None, [node.module])]) if node.level else node.module
+            )
             found += [package, *(f"{package}.{alias.name}" for alias in node.names)]
     return found
 

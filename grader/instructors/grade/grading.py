@@ -1,4 +1,5 @@
-"""``python -m grader grade``: makes a gradebook and reports of a folder of submissions. After an interruption, the same command goes on."""
+"""``python -m grader grade``: makes a gradebook and reports of a folder of submissions. After an interruption, the same
+command goes on."""
 
 import json
 import os
@@ -15,11 +16,11 @@ from grader import sandbox
 from grader.course import UNITS, ready
 from grader.instructors import rules, worksheet
 from grader.instructors.collect import Listed, collect, names, newest, unpacked
-from grader.instructors.grade import cluster, digest, estimate, remembered, seeds, speed, work
+from grader.instructors.grade import digest, estimate, ipp_cluster, remembered, seeds, speed, work
 from grader.instructors.grade.placing import ControllerLost, EnginesLost, Placer
 from grader.instructors.gradebook import Gradebook
-from grader.instructors.reports import PROGRESS, note_absent, scores_of, tell
-from grader.instructors.reports.files import write
+from grader.instructors.reports import PROGRESS, note_absent, scores_of, write_reports
+from grader.instructors.reports.report_files import write
 from grader.probes import loaded_for
 from handson import frameworks
 from handson.errors import OneSentence
@@ -34,17 +35,35 @@ class GradeError(OneSentence, RuntimeError):
     """A sentence on why nothing is graded."""
 
 
-def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=False, force=False, units=None, say=print, sheet=None):
-    """Grade `submissions`, a folder or a learning platform's zip, into the folder `out`, on `engines` engines started here, or on those of a running cluster.
+def grade(
+    submissions,
+    out,
+    engines=2,
+    profile=None,
+    cluster_file=None,
+    trusted=False,
+    force=False,
+    units=None,
+    say=print,
+    sheet=None,
+):
+    """Grade `submissions`, a folder or a learning platform's zip, into the folder `out`, on `engines` engines started
+    here, or on those of a running cluster.
 
-    trusted: run students' code without a sandbox; force: grade again what has been graded; units: grade only these; sheet: the
-    path of Moodle's grading worksheet. Raises OneSentence errors.
+    trusted: run students' code without a sandbox; force: grade again what has been graded; units: grade only these;
+    sheet: the path of Moodle's grading worksheet. Raises OneSentence errors.
     """
-    named, units = units, _units(units, trusted or profile or cluster_file)  # the engines of a cluster are asked themselves
-    if out.resolve().is_relative_to(submissions.resolve()) or submissions.resolve().is_relative_to((out / "submissions").resolve()):
-        raise GradeError(f"{out} can't be written where submissions are read ({submissions}): name another folder with --out")
+    # the engines of a cluster are asked themselves
+    named, units = units, _units(units, trusted or profile or cluster_file)
+    if out.resolve().is_relative_to(submissions.resolve()) or submissions.resolve().is_relative_to(
+        (out / "submissions").resolve()
+    ):
+        raise GradeError(
+            f"{out} can't be written where submissions are read ({submissions}): name another folder with --out"
+        )
     course = rules.at_its_site()
-    expected = [part.file for parts in UNITS.values() for part in parts]  # of all units: the digest must not depend on `units`
+    # of all units: the digest must not depend on `units`
+    expected = [part.file for parts in UNITS.values() for part in parts]
     resources = "trusted" if trusted else "sandbox"
     versions = {unit: digest.of_unit(unit) for unit in units}
     of_moodle = worksheet.read(sheet) if sheet else worksheet.kept(out)
@@ -53,10 +72,15 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
     with Gradebook(out) as book:
         if sheet:
             worksheet.keep(sheet, out)
-            say(f"Handed in: by Moodle's worksheet, on clocks of {course.zone or 'this machine; name their zone in course.toml'}.")
+            say(
+                "Handed in: by Moodle's worksheet, on clocks of"
+                f" {course.zone or 'this machine; name their zone in course.toml'}."
+            )
         else:  # of a worksheet that was kept from another time, only the names count
             listed = [one._replace(handed_in=None) for one in listed]
-        collected = collect(submissions, out / "submissions", expected, say, listed + _in_gradebook(book, listed), course.zone)
+        collected = collect(
+            submissions, out / "submissions", expected, say, listed + _in_gradebook(book, listed), course.zone
+        )
         book.record(collected)
         absent = sorted({one.student for one in book.submissions()} - {one.student for one in collected})
         submitted = of_moodle.missing(collected, course.groups) if of_moodle else []
@@ -64,13 +88,18 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
         note_absent(out, absent + unseen)
         attempts = book.attempts()
         wanted = rules.to_grade(course, attempts, units)
-        pairs = {(one.student, one.digest, unit): (one, unit) for one in collected if one.refused is None for unit in units}
+        pairs = {
+            (one.student, one.digest, unit): (one, unit) for one in collected if one.refused is None for unit in units
+        }
         elsewhere = wanted - pairs.keys()  # of attempts in an earlier download
         gone = _gone(attempts, elsewhere - book.all_results().keys()) if elsewhere else []
         pairs = [pair for key, pair in pairs.items() if key in wanted]
         missing = pairs if force else book.what_is_missing(pairs, versions, resources)
         total = len(pairs)
-        say(f"{len(newest(collected))} students, {len(collected)} submissions; {len(missing)} of {total} units to grade.")
+        say(
+            f"{len(newest(collected))} students, {len(collected)} submissions; {len(missing)} of {total} units to"
+            " grade."
+        )
         refused = [submission for submission in newest(collected) if submission.refused]
         for sentence in rules.in_gradebook(course, attempts).unknown:
             say(sentence)
@@ -79,7 +108,10 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
         for submission in refused:
             say(f"{submission.student}: not graded, {submission.refused}")
         if unseen:
-            say(f"Submitted according to Moodle's worksheet, but not in {submissions}: {', '.join(unseen)}. Download the submissions again.")
+            say(
+                f"Submitted according to Moodle's worksheet, but not in {submissions}: {', '.join(unseen)}. Download"
+                " the submissions again."
+            )
         if gone:
             what_to_do = "grade the earlier download that has them, with the same --out, and then this one again"
             say(f"Not graded yet, and not in {submissions}: {'; '.join(gone)}. They may count: {what_to_do}.")
@@ -87,20 +119,26 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
             say(f"Not handed in this time, but in the gradebook: {', '.join(absent)}.")
         try:
             if missing:
-                _grade(book, missing, versions, resources, seeds.secret(out), engines, profile, cluster_file, trusted, say)
+                _grade(
+                    book, missing, versions, resources, seeds.secret(out), engines, profile, cluster_file, trusted, say
+                )
         except BaseException as error:
             with suppress(OneSentence):  # what stopped the grading is told, not what it keeps the reports from
-                if isinstance(error, (KeyboardInterrupt, SystemExit)) and not force:  # with --force, the same command begins again
+                # with --force, the same command begins again
+                if isinstance(error, (KeyboardInterrupt, SystemExit)) and not force:
                     missing = book.what_is_missing(pairs, versions, resources)
                     say(f"{total - len(missing)} of {total} units graded; the same command goes on.")
-                tell(book, out)
+                write_reports(book, out)
             raise
-        tell(book, out)
+        write_reports(book, out)
         of_class = scores_of(book)
         if of_moodle and of_class and (sentence := of_moodle.too_low(of_class[0].max_grade)):
             say(sentence)
         if earlier := sum(len(score.earlier) for score in of_class):
-            say(f"Set by hand for earlier submissions, and not counted now: {earlier}; see `python -m grader adjust {out} --list`")
+            say(
+                f"Set by hand for earlier submissions, and not counted now: {earlier}; see `python -m grader adjust"
+                f" {out} --list`"
+            )
         say(f"Grades are in {out / 'grades.csv'}, the report on the class is {out / 'report.html'}")
 
 
@@ -108,11 +146,14 @@ def _left_out(collected, course):
     """The units that count and are handed in, and whose packages are not there."""
     handed_in = [one for one in collected if one.refused is None]
     left_out = [unit for unit in UNITS if unit not in ready() and course.of(unit).points != 0]
-    return [unit for unit in left_out if any((one.path / part.file).is_file() for one in handed_in for part in UNITS[unit])]
+    return [
+        unit for unit in left_out if any((one.path / part.file).is_file() for one in handed_in for part in UNITS[unit])
+    ]
 
 
 def _gone(attempts, ungraded):
-    """Who has which attempts that are `ungraded`, (student, digest, unit) of attempts whose files are not there now, in words."""
+    """Who has which attempts that are `ungraded`, (student, digest, unit) of attempts whose files are not there now, in
+    words."""
     found = []
     for one in attempts:
         if units := [unit for unit in UNITS if (one.student, one.digest, unit) in ungraded and one.refused is None]:
@@ -123,12 +164,15 @@ def _gone(attempts, ungraded):
 def _in_gradebook(book, listed):
     """The students whom the gradebook knows, as Listed, without those who are `listed` already."""
     there = {one.student for one in listed}
-    return [Listed(one.student, one.name, one.number, "", None) for one in book.submissions() if one.student not in there]
+    return [
+        Listed(one.student, one.name, one.number, "", None) for one in book.submissions() if one.student not in there
+    ]
 
 
 def again(student, out, units=None, engines=2, trusted=False, say=print):
-    """Grade again what counts of a student's work, from what an earlier `grade` has unpacked below `out`: by default in the units in which the
-    class has results, since the first result in another unit would leave all other grades unfinished. Else as `grade`."""
+    """Grade again what counts of a student's work, from what an earlier `grade` has unpacked below `out`: by default in
+    the units in which the class has results, since the first result in another unit would leave all other grades
+    unfinished. Else as `grade`."""
     named = _units(units, trusted)
     with Gradebook(out, writing=False):
         pass  # raises if there is no gradebook
@@ -137,7 +181,11 @@ def again(student, out, units=None, engines=2, trusted=False, say=print):
         if score is None:
             raise GradeError(f"there is no student {student!r} in {out}: see the first column of grades.csv")
         with_results = {unit.name for unit in score.units}
-        units = [unit for unit in named if (units or unit in with_results or not with_results) and score.rules.of(unit).points != 0]
+        units = [
+            unit
+            for unit in named
+            if (units or unit in with_results or not with_results) and score.rules.of(unit).points != 0
+        ]
         if not units:
             raise GradeError(f"there is nothing to grade in {', '.join(named)}: course.toml gives no points for it")
         versions = {unit: digest.of_unit(unit) for unit in units}
@@ -145,22 +193,39 @@ def again(student, out, units=None, engines=2, trusted=False, say=print):
         pairs = [(counting.get(unit, score.submission), unit) for unit in units]
         places = {one: unpacked(one, out / "submissions") for one, _ in pairs}
         if gone := next((one for one, place in places.items() if place is None), None):
-            raise GradeError(f"what {student} has handed in can't be graded: {gone.refused or f'it is not in {out} any more; run `python -m grader grade` again'}")
+            raise GradeError(
+                f"what {student} has handed in can't be graded:"
+                f" {gone.refused or f'it is not in {out} any more; run `python -m grader grade` again'}"
+            )
         pairs = [(replace(one, path=places[one]), unit) for one, unit in pairs]
         try:
-            _grade(book, pairs, versions, "trusted" if trusted else "sandbox", seeds.secret(out), engines, None, None, trusted, say)
+            _grade(
+                book,
+                pairs,
+                versions,
+                "trusted" if trusted else "sandbox",
+                seeds.secret(out),
+                engines,
+                None,
+                None,
+                trusted,
+                say,
+            )
         except BaseException:
             with suppress(OneSentence):
-                tell(book, out)
+                write_reports(book, out)
             raise
-        tell(book, out)
+        write_reports(book, out)
     say(f"{student} is graded again: see {out / 'report.html'}")
 
 
 def _units(units, trusted):
-    """The units to grade, all of them if `units` is empty. Raises GradeError if there is one of another name, or no sandbox."""
+    """The units to grade, all of them if `units` is empty. Raises GradeError if there is one of another name, or no
+    sandbox."""
     if not trusted and not sandbox.strong():
-        raise GradeError(f"{sandbox.missing()} See `python -m grader doctor`, or give --trusted to run students' code as your own")
+        raise GradeError(
+            f"{sandbox.missing()} See `python -m grader doctor`, or give --trusted to run students' code as your own"
+        )
     if unknown := [unit for unit in units or () if unit not in UNITS]:
         raise GradeError(f"there is no unit {unknown[0]}: choose from {', '.join(UNITS)}")
     there = ready()
@@ -173,11 +238,15 @@ def _grade(book, missing, versions, resources, secret, engines, profile, cluster
     """Grade the (submission, unit) pairs `missing`, and store each pair as soon as all of its pieces are done."""
     left = {(submission.student, submission.digest, unit): submission for submission, unit in missing}
     seconds = {}
-    handed_in = {part.file for submission, unit in missing for part in UNITS[unit] if (submission.path / part.file).is_file()}
+    handed_in = {
+        part.file for submission, unit in missing for part in UNITS[unit] if (submission.path / part.file).is_file()
+    }
     libraries = {loaded_for([file]) for file in handed_in}
     jobs, took = estimate.jobs_of(missing), {}
     elsewhere = profile or cluster_file
-    spun, spin = (1.0, None) if elsewhere else speed.here(engines, estimate.seconds_of(jobs, [engines], remembered.read()))
+    spun, spin = (
+        (1.0, None) if elsewhere else speed.here(engines, estimate.seconds_of(jobs, [engines], remembered.read()))
+    )
     known = remembered.read(spin)
     expected, words = (None, None) if elsewhere else estimate.in_words(jobs, [engines], known, spun)
     if not elsewhere:
@@ -186,7 +255,11 @@ def _grade(book, missing, versions, resources, secret, engines, profile, cluster
     with _progress(len(missing), time_left, book.folder, say) as tick:
         for attempt in range(RESTARTS):
             began = time.monotonic()
-            place = cluster.running(profile, cluster_file, trusted) if elsewhere else cluster.started(engines, libraries)
+            place = (
+                ipp_cluster.running(profile, cluster_file, trusted)
+                if elsewhere
+                else ipp_cluster.started(engines, libraries)
+            )
             with place as there:
                 if elsewhere and not attempt:
                     say(_of_cluster(there, jobs))
@@ -198,26 +271,38 @@ def _grade(book, missing, versions, resources, secret, engines, profile, cluster
                     return
                 except ControllerLost:
                     if elsewhere:
-                        raise cluster.ClusterError(
-                            f"the controller of {cluster.name(profile, cluster_file)} has lost a process, or has not answered for {cluster.SILENCE:.0f} seconds; start "
-                            f"the cluster anew with `ipcluster start`: the same command goes on with the {len(left)} units that are left"
+                        raise ipp_cluster.ClusterError(
+                            f"the controller of {ipp_cluster.name(profile, cluster_file)} has lost a process, or has"
+                            f" not answered for {ipp_cluster.SILENCE:.0f} seconds; start the cluster anew with"
+                            f" `ipcluster start`: the same command goes on with the {len(left)} units that are left"
                         ) from None
                     say("The cluster's controller has ended; starting another. What was not finished is graded again.")
                 except EnginesLost:
                     if elsewhere:
-                        why = f"no engine of {cluster.name(profile, cluster_file)} answers any more: start engines, and"
+                        why = (
+                            f"no engine of {ipp_cluster.name(profile, cluster_file)} answers any more: start"
+                            " engines, and"
+                        )
                     else:
-                        why = f"the engines ended, and no new one has started in {cluster.STARTING} seconds:"
-                    raise cluster.ClusterError(f"{why} run the same command again; it goes on with the {len(left)} units that are left") from None
-    raise cluster.ClusterError(f"the cluster's controller ended {RESTARTS} times; {len(left)} units are left: run the same command again")
+                        why = f"the engines ended, and no new one has started in {ipp_cluster.STARTING} seconds:"
+                    raise ipp_cluster.ClusterError(
+                        f"{why} run the same command again; it goes on with the {len(left)} units that are left"
+                    ) from None
+    raise ipp_cluster.ClusterError(
+        f"the cluster's controller ended {RESTARTS} times; {len(left)} units are left: run the same command again"
+    )
 
 
 def _of_cluster(engines, jobs):
-    """How long `jobs` take on the engines of a running cluster, in words: all of them compute for a moment, to show how fast they are now."""
+    """How long `jobs` take on the engines of a running cluster, in words: all of them compute for a moment, to show how
+    fast they are now."""
     expected = estimate.seconds_of(jobs, [max(1, len(engines.ids()))], remembered.read())
     answers = engines.ask(partial(speed.here, 1, expected))
     if not answers:
-        return f"How long this takes is not known: no engine has shown within {cluster.ASKING:.0f} seconds how fast it is."
+        return (
+            f"How long this takes is not known: no engine has shown within {ipp_cluster.ASKING:.0f} seconds how fast"
+            " it is."
+        )
     spun, spin = speed.mean([one for _, one in answers])
     hosts = sorted(Counter(host for host, _ in answers).values())
     known = remembered.at_speed(remembered.read(), spin)
@@ -266,7 +351,8 @@ def _grade_on(engines, left, book, versions, resources, secret, trusted, seconds
 
 
 class _Bar(tqdm):
-    """A bar that shows the seconds `left` which it is given. tqdm's own follow from the number of units, and units differ."""
+    """A bar that shows the seconds `left` which it is given. tqdm's own follow from the number of units, and units
+    differ."""
 
     left = None
 
@@ -277,13 +363,15 @@ class _Bar(tqdm):
 
 @contextmanager
 def _progress(units, left, folder, say):
-    """In a `with`: a function to call after each unit. It shows how many units are graded, how fast, and the time that is
-    `left` (an estimate.Left): as a bar in a terminal, else as about 20 lines in all. In `folder` it notes how many, for `serve`."""
+    """In a `with`: a function to call after each unit. It shows how many units are graded, how fast, and the time that
+    is `left` (an estimate.Left): as a bar in a terminal, else as about 20 lines in all. In `folder` it notes how many,
+    for `serve`."""
     begin = time.monotonic()
     terminal, lines = sys.stderr.isatty(), max(1, units // 20)
     with open(os.devnull, "w") as nowhere:
         where = {"file": sys.stderr, "bar_format": BAR} if terminal else {"file": nowhere, "bar_format": LINE}
-        with _Bar(total=units, unit="unit", desc="graded", smoothing=0, **where) as bar:  # no smoothing, since units come in bursts
+        # no smoothing, since units come in bursts
+        with _Bar(total=units, unit="unit", desc="graded", smoothing=0, **where) as bar:
             bar.left = left.whole
 
             def note():

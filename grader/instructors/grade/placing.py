@@ -1,5 +1,5 @@
-"""Decides which engine runs which piece, and when. A piece with several ranks takes as many engines of one host; the longest pieces run
-first; if an engine ends, another one runs its piece again."""
+"""Decides which engine runs which piece, and when. A piece with several ranks takes as many engines of one host; the
+longest pieces run first; if an engine ends, another one runs its piece again."""
 
 import itertools
 import math
@@ -25,11 +25,12 @@ class EnginesLost(Exception):
 
 
 class Placer:
-    """Runs `pieces`, an iterator of grader.instructors.grade.work.Piece, on `engines` (grader.instructors.grade.cluster.Engines).
+    """Runs `pieces`, an iterator of grader.instructors.grade.work.Piece, on `engines`
+    (grader.instructors.grade.ipp_cluster.Engines).
 
-    `results` yields (piece, verdicts) in the order in which pieces finish. Pieces are taken from the iterator only when they are needed, so
-    that the first submissions are finished and stored long before the last. Of the pieces taken, those that take longest run first;
-    `seconds` has the time that each kind of piece took so far.
+    `results` yields (piece, verdicts) in the order in which pieces finish. Pieces are taken from the iterator only when
+    they are needed, so that the first submissions are finished and stored long before the last. Of the pieces taken,
+    those that take longest run first; `seconds` has the time that each kind of piece took so far.
     """
 
     def __init__(self, engines, pieces, trusted=False, seconds=None, took=None):
@@ -64,7 +65,8 @@ class Placer:
             raise EnginesLost
 
     def _take(self):
-        """Take pieces from the iterator, and sort the waiting ones in the order in which they should run. Returns whether any are waiting."""
+        """Take pieces from the iterator, and sort the waiting ones in the order in which they should run. Returns
+        whether any are waiting."""
         missing = AHEAD * max(1, len(self.engines.ids())) - len(self.waiting)
         if missing <= 0:
             return True
@@ -73,12 +75,13 @@ class Placer:
         return bool(self.waiting)
 
     def _expected(self, piece):
-        """The seconds that a piece is expected to take. For a kind that has not run yet: infinite if it needs no heavy libraries, so that it
-        runs while these are being loaded; else more for more ranks."""
+        """The seconds that a piece is expected to take. For a kind that has not run yet: infinite if it needs no heavy
+        libraries, so that it runs while these are being loaded; else more for more ranks."""
         return self.seconds.get(piece.kind, 10.0 * piece.ranks if piece.heavy else math.inf)
 
     def _place(self):
-        """Submit pieces to free engines. If a piece needs more engines than are free, it waits, and later pieces that need fewer run first."""
+        """Submit pieces to free engines. If a piece needs more engines than are free, it waits, and later pieces that
+        need fewer run first."""
         hosts = {engine: self.engines.host(engine) for engine in self.engines.ids() if engine not in self.lost}
         taken = {engine for _, _, engines, _ in self.running.values() for engine in engines}
         free = [engine for engine, host in hosts.items() if host and engine not in taken]
@@ -143,10 +146,11 @@ class Placer:
 
 
 def chosen(ranks, free, hosts):
-    """The `free` engines that a piece takes, or None if it has to wait. hosts: {engine: host} of all engines; a host not yet known is None.
+    """The `free` engines that a piece takes, or None if it has to wait. hosts: {engine: host} of all engines; a host
+    not yet known is None.
 
-    All are on one host. They are one for each rank, but no more than the host with the most engines has. Of several hosts with enough
-    free engines, the one with the fewest is chosen.
+    All are on one host. They are one for each rank, but no more than the host with the most engines has. Of several
+    hosts with enough free engines, the one with the fewest is chosen.
     """
     counts = Counter(hosts.values())
     unknown = counts.pop(None, 0)
@@ -159,10 +163,14 @@ def chosen(ranks, free, hosts):
 
 
 def chosen_host(ranks, free):
-    """The number of the host that `chosen` would take for `ranks` engines; free: how many are free on each host. None if none has enough."""
+    """The number of the host that `chosen` would take for `ranks` engines; free: how many are free on each host. None
+    if none has enough."""
     enough = [(count, host) for host, count in enumerate(free) if count >= ranks]
     return min(enough)[1] if enough else None
 
 
 def _reason(problem):
-    return f"{type(problem).__name__}: {str(problem).strip().splitlines()[-1] if str(problem).strip() else 'no reason given'}"
+    return (
+        f"{type(problem).__name__}:"
+        f" {str(problem).strip().splitlines()[-1] if str(problem).strip() else 'no reason given'}"
+    )

@@ -1,4 +1,5 @@
-"""``python -m grader estimate --record``: grades a class of known answers and keeps what it cost, for machines that have graded nothing yet."""
+"""``python -m grader estimate --record``: grades a class of known answers and keeps what it cost, for machines that
+have graded nothing yet."""
 
 import json
 import os
@@ -21,10 +22,11 @@ WRONG = 3  # wrong answers to each file, which cost more than right ones: their 
 
 
 def record(say, units=None):
-    """Grade a class that hands in solutions, wrong answers and untouched files of `units` (all that are ready), and write remembered.REFERENCE.
+    """Grade a class that hands in solutions, wrong answers and untouched files of `units` (all that are ready), and
+    write remembered.REFERENCE.
 
-    What REFERENCE has of other units stays. Other programs change the result little: it consists of CPU seconds. The overhead alone follows
-    from the clock, and is kept as it was where the machine is busy.
+    What REFERENCE has of other units stays. Other programs change the result little: it consists of CPU seconds. The
+    overhead alone follows from the clock, and is kept as it was where the machine is busy.
     """
     with TemporaryDirectory(prefix="handson-record-") as folder, state_in(Path(folder) / "state"):
         hand_in(Path(folder) / "class", units or ready(), 2 * WRONG)
@@ -37,12 +39,18 @@ def record(say, units=None):
 
 
 def keep(new):
-    """Write what is known `new`, beside what REFERENCE has of other kinds and libraries. Returns what was done, in words."""
+    """Write what is known `new`, beside what REFERENCE has of other kinds and libraries. Returns what was done, in
+    words."""
     names, before = {estimate.name(kind) for kind in all_kinds()}, remembered.read_reference()
     pieces, loading = before["pieces"] | new["pieces"], before["loading"] | new["loading"]
     pieces = {name: pieces[name] for name in sorted(names & set(pieces))}
-    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps([[round(seconds, 3) for seconds in cost] for cost in some])}" for name, some in pieces.items())
-    head = ", ".join([*(f'"{name}": {new[name]:.4g}' for name in remembered.NUMBERS), f'"loading": {json.dumps(loading)}'])
+    lines = ",\n".join(
+        f"{json.dumps(name)}: {json.dumps([[round(seconds, 3) for seconds in cost] for cost in some])}"
+        for name, some in pieces.items()
+    )
+    head = ", ".join(
+        [*(f'"{name}": {new[name]:.4g}' for name in remembered.NUMBERS), f'"loading": {json.dumps(loading)}']
+    )
     with written_aside(remembered.REFERENCE) as file:
         file.write(f'{{{head},\n"pieces": {{\n{lines}\n}}}}\n'.encode())
     return f"{remembered.REFERENCE}: {len(pieces)} of {len(names)} kinds of checks; {len(new['pieces'])} are new."
@@ -52,7 +60,9 @@ def loading_seconds(units):
     """{the last of the modules that are loaded for some files of `units`: CPU seconds}."""
     found = {}
     for libraries in {loaded_for([part.file]) for unit in units for part in UNITS[unit]}:
-        process = subprocess.Popen([sys.executable, "-c", f"from grader.box.server import load; load({libraries})"], cwd=COURSE)
+        process = subprocess.Popen(
+            [sys.executable, "-c", f"from grader.sandbox.server import load; load({libraries})"], cwd=COURSE
+        )
         _, _, used = os.wait4(process.pid, 0)
         found[libraries[-1]] = round(used.ru_utime + used.ru_stime, 2)
     return found
@@ -61,17 +71,28 @@ def loading_seconds(units):
 def all_kinds():
     """The kinds of all pieces that there can be."""
     parts = [(unit, number, part) for unit, of_unit in UNITS.items() for number, part in enumerate(of_unit)]
-    return [(unit, number, gaps, *untouched) for unit, number, part in parts for _, gaps in work.by_ranks(part) for untouched in ((), ("untouched",))]
+    return [
+        (unit, number, gaps, *untouched)
+        for unit, number, part in parts
+        for _, gaps in work.by_ranks(part)
+        for untouched in ((), ("untouched",))
+    ]
 
 
 def hand_in(folder, units, students):
-    """Write the files of `students` students, student000 and so on: in turns the solution, and one of its wrong answers."""
+    """Write the files of `students` students, student000 and so on: in turns the solution, and one of its wrong
+    answers."""
     for unit in units:
         for part in UNITS[unit]:
             wrong = of_part(unit, part)[0]
-            wrong = [solved(part.file, **{one["gap"]: one["code"]}) for one in wrong[:: max(1, 2 * len(wrong) // students)]]
+            wrong = [
+                solved(part.file, **{one["gap"]: one["code"]}) for one in wrong[:: max(1, 2 * len(wrong) // students)]
+            ]
             for number in range(students):
-                write(folder / f"student{number:03}" / part.file, wrong[number // 2 % len(wrong)] if number % 2 else solved(part.file))
+                write(
+                    folder / f"student{number:03}" / part.file,
+                    wrong[number // 2 % len(wrong)] if number % 2 else solved(part.file),
+                )
 
 
 def hand_in_untouched(folder, units):

@@ -1,9 +1,11 @@
-"""The seeds from which the inputs of checks are drawn: they follow from a secret of the instructor and from what a student handed in.
+"""The seeds from which the inputs of checks are drawn: they follow from a secret of the instructor and from what a
+student handed in.
 
-So nobody can know the inputs beforehand, a table of answers for the inputs of one attempt is worth nothing in the next, and the same
-files graded again get the same inputs. Where an oracle computes what is right, which takes as long as the check itself, the inputs are
-one of SETS sets, which follow from the secret, too, so that a class shares the oracles' work. Of a training, a table for all sets would have
-to hold the parameters after every step of every case in each of them: more than the longest file that is judged (grader.judging.LONGEST_FILE).
+So nobody can know the inputs beforehand, a table of answers for the inputs of one attempt is worth nothing in the next,
+and the same files graded again get the same inputs. Where an oracle computes what is right, which takes as long as the
+check itself, the inputs are one of SETS sets, which follow from the secret, too, so that a class shares the oracles'
+work. Of a training, a table for all sets would have to hold the parameters after every step of every case in each of
+them: more than the longest file that is judged (grader.judging.LONGEST_FILE).
 """
 
 import hmac
@@ -34,7 +36,9 @@ def secret(folder):
             made.rename(path)
         return bytes.fromhex(path.read_text().strip())
     except (OSError, ValueError) as error:
-        raise SecretError(f"{path} can't be used ({error}): put a copy of it back, or delete it, and all inputs will be new ones") from None
+        raise SecretError(
+            f"{path} can't be used ({error}): put a copy of it back, or delete it, and all inputs will be new ones"
+        ) from None
 
 
 def of(secret, student, digest):

@@ -1,4 +1,5 @@
-"""``python -m grader cluster start|stop``: engines in a job of this site's batch system, in a profile of ipyparallel made for the site."""
+"""``python -m grader cluster start|stop``: engines in a job of this site's batch system, in a profile of ipyparallel
+made for the site."""
 
 import math
 import os
@@ -12,28 +13,34 @@ import ipyparallel
 from IPython.paths import get_ipython_dir
 
 from grader.instructors.grade import remembered
-from grader.instructors.grade.cluster import ClusterError
+from grader.instructors.grade.ipp_cluster import ClusterError
 from handson.cluster import follow, job_scripts
 from handson.cluster import site as sites
 from handson.files import COURSE
 from handson.words import counted
 
-PBS, SLURM = ("pbs", "PBSEngineSetLauncher"), ("slurm", "SlurmEngineSetLauncher")  # the folder in jobs/ipyparallel, and ipyparallel's class
+# the folder in jobs/ipyparallel, and ipyparallel's class
+PBS, SLURM = ("pbs", "PBSEngineSetLauncher"), ("slurm", "SlurmEngineSetLauncher")
 LAUNCHERS = {"embedded": PBS, "pbs": PBS, "slurm": SLURM}  # by the site's batch system
 WALLTIME = "02:00:00"
 LOOK = 0.5  # seconds between looks at the engines
 
 
 def start(site=None, engines=8, nodes=None, profile="handson", walltime=None, wait=600, say=print):
-    """Write the profile for a site (default: the chosen one), start a controller here and a job with `engines` engines, and wait for them.
+    """Write the profile for a site (default: the chosen one), start a controller here and a job with `engines` engines,
+    and wait for them.
 
-    nodes: how many the job takes; by default as few as have the cores. walltime: of the job, HH:MM:SS; wait: seconds that the job may wait and start. Raises ClusterError, with all ended that was started.
+    nodes: how many the job takes; by default as few as have the cores. walltime: of the job, HH:MM:SS; wait: seconds
+    that the job may wait and start. Raises ClusterError, with all ended that was started.
     """
     os.environ.update(follow.environment())  # with qsub on PATH, here and in the job
     site, began = site or sites.chosen(), time.monotonic()
     folder = _write_profile(sites.read(site), engines, nodes, profile, walltime)
     if (folder / "security/cluster-.json").exists():
-        raise ClusterError(f"the profile {profile} has a cluster already: `python -m grader cluster stop` ends it; or give another --profile")
+        raise ClusterError(
+            f"the profile {profile} has a cluster already: `python -m grader cluster stop` ends it; or give another"
+            " --profile"
+        )
     cluster = ipyparallel.Cluster(profile_dir=str(folder), cluster_id="", shutdown_atexit=False, load_profile=True)
     try:
         cluster.start_controller_sync()
@@ -45,7 +52,10 @@ def start(site=None, engines=8, nodes=None, profile="handson", walltime=None, wa
             cluster.stop_cluster_sync()
         raise
     remembered.add_queue(site, time.monotonic() - began)  # for `python -m grader estimate --site`
-    say(f"{counted(engines, 'engine')} ready. Grade with: python -m grader grade SUBMISSIONS --out DIR --profile {profile}")
+    say(
+        f"{counted(engines, 'engine')} ready. Grade with: python -m grader grade SUBMISSIONS --out DIR --profile"
+        f" {profile}"
+    )
     say(f"At the end: python -m grader cluster stop --profile {profile}")
 
 
@@ -54,7 +64,9 @@ def stop(profile="handson", say=print):
     try:
         cluster = ipyparallel.Cluster.from_file(profile=profile, cluster_id="")
     except FileNotFoundError:
-        raise ClusterError(f"the profile {profile} has no cluster that runs: `python -m grader cluster start` starts one") from None
+        raise ClusterError(
+            f"the profile {profile} has no cluster that runs: `python -m grader cluster start` starts one"
+        ) from None
     cluster.stop_cluster_sync()
     say(f"The cluster of profile {profile} has ended.")
 
@@ -82,12 +94,16 @@ def _start_engines(cluster, engines):
         name = cluster.start_engines_sync(engines)
     except (subprocess.CalledProcessError, OSError) as error:
         cluster.engines.clear()  # there is no job to delete
-        raise ClusterError(f"the engines' job was refused, see above ({error}): correct the site's file in jobs/sites, or name another --site") from None
+        raise ClusterError(
+            f"the engines' job was refused, see above ({error}): correct the site's file in jobs/sites, or name another"
+            " --site"
+        ) from None
     return cluster.engines[name].job_id
 
 
 def _wait(cluster, job, engines, wait, say):
-    """Return when all engines are there. Raises ClusterError if their job ends, can never run, or takes longer than `wait` seconds."""
+    """Return when all engines are there. Raises ClusterError if their job ends, can never run, or takes longer than
+    `wait` seconds."""
     client = cluster.connect_client_sync()
     end, waits, there = time.monotonic() + wait, "", 0
     try:
@@ -100,9 +116,15 @@ def _wait(cluster, job, engines, wait, say):
                 there = len(client.ids)
                 say(f"{there} of {engines} engines are there.")
             if now.over:
-                raise ClusterError(f"job {job} has ended before its engines came ({now.problem or 'without an error'}); its output is in {now.output}")
+                raise ClusterError(
+                    f"job {job} has ended before its engines came ({now.problem or 'without an error'}); its output is"
+                    f" in {now.output}"
+                )
             if "Can Never Run" in now.waits or time.monotonic() > end:
-                raise ClusterError(f"{there} of {engines} engines have come{f', and job {job} waits in {waits}' if waits else ''}: ask for fewer, or give a longer --wait")
+                raise ClusterError(
+                    f"{there} of {engines} engines have come{f', and job {job} waits in {waits}' if waits else ''}: ask"
+                    " for fewer, or give a longer --wait"
+                )
             time.sleep(LOOK)
     finally:
         client.close()

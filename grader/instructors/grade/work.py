@@ -1,4 +1,5 @@
-"""A piece of work: some checks of one file of one submission. `pieces` makes pieces; `run` carries one out, on an engine."""
+"""A piece of work: some checks of one file of one submission. `pieces` makes pieces; `run` carries one out, on an
+engine."""
 
 import functools
 import os
@@ -7,17 +8,18 @@ from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
 from grader import budget, exercises
-from grader.box.forkserver import Forked
 from grader.course import UNITS, name_of_gap
 from grader.instructors.grade import seeds
 from grader.judging import judge
 from grader.probes import FOR_NOTEBOOKS, loaded_for
 from grader.sandbox import BUSY, SandboxError, interpreter_paths, missing
+from grader.sandbox.forkserver import Forked
 from grader.verdict import GRADER_FAULT, Verdict
 from handson import frameworks
 from handson.files import COURSE
 
-BESIDE_STUDENTS = ("box", "probes", "sandbox")  # the grader's folders, at any level, whose modules run in the processes of student code
+# the grader's folders, at any level, whose modules run in the processes of student code
+BESIDE_STUDENTS = ("probes", "sandbox")
 SHARED = "HANDSON_SHARED"  # names the environment variable with the folder of the forkserver that all engines share
 STARTING = 300  # the most seconds that an engine may take to load the libraries, on a busy machine
 
@@ -55,7 +57,8 @@ class Cost(NamedTuple):
     waited: float  # seconds in which none of these processes computed, such as ranks that wait for each other
 
     def seconds(self, engines, stretch=1.0):
-        """Seconds by the clock: ranks share the cores of `engines`, and nothing else runs while the engine judges. stretch: of computing."""
+        """Seconds by the clock: ranks share the cores of `engines`, and nothing else runs while the engine judges.
+        stretch: of computing."""
         return stretch * (self.engine + self.ranks / engines) + self.waited
 
 
@@ -70,7 +73,7 @@ class Done:
 
 @dataclass
 class Counting:
-    """A server (grader.box.Server) that counts what its runs take."""
+    """A server (grader.sandbox.Server) that counts what its runs take."""
 
     server: object
     cpu_seconds: float = 0.0
@@ -94,7 +97,10 @@ def pieces(submission, unit, secret):
         path = submission.path / part.file
         data = path.read_bytes() if path.is_file() else None
         same = _untouched(part.file, path)
-        made += [Piece(submission.student, submission.digest, unit, number, gaps, ranks, data, of_inputs, same) for ranks, gaps in by_ranks(part)]
+        made += [
+            Piece(submission.student, submission.digest, unit, number, gaps, ranks, data, of_inputs, same)
+            for ranks, gaps in by_ranks(part)
+        ]
     return made
 
 
@@ -110,7 +116,11 @@ def handed_in(submission, unit):
     """(kind, ranks) of each piece of a unit whose file was handed in."""
     paths = [(number, part, submission.path / part.file) for number, part in enumerate(UNITS[unit])]
     there = [(number, part, _untouched(part.file, path)) for number, part, path in paths if path.is_file()]
-    return [(_kind(unit, number, gaps, untouched), ranks) for number, part, untouched in there for ranks, gaps in by_ranks(part)]
+    return [
+        (_kind(unit, number, gaps, untouched), ranks)
+        for number, part, untouched in there
+        for ranks, gaps in by_ranks(part)
+    ]
 
 
 def _kind(unit, part, gaps, untouched):
@@ -125,7 +135,8 @@ def _untouched(file, path):
 
 @functools.cache
 def _given(file):
-    """The bytes of a file that was given out. Of a notebook, those in this course's folder, if it is there; Jupyter changes them when it saves."""
+    """The bytes of a file that was given out. Of a notebook, those in this course's folder, if it is there; Jupyter
+    changes them when it saves."""
     if file.endswith(".ipynb"):
         return (COURSE / file).read_bytes() if (COURSE / file).is_file() else b""
     return exercises.given_out(file).text.encode()
@@ -165,7 +176,11 @@ def run(piece, trusted, cores=()):
         shared=piece.seeds[1],
     )
     verdicts = [asdict(verdict) for verdict in verdicts]
-    return Done(verdicts, Cost(time.process_time() - used, counting.cpu_seconds, counting.waited_seconds), counting.loading_seconds)
+    return Done(
+        verdicts,
+        Cost(time.process_time() - used, counting.cpu_seconds, counting.waited_seconds),
+        counting.loading_seconds,
+    )
 
 
 def not_handed_in(piece):
@@ -177,7 +192,16 @@ def ungraded(piece, why):
     """The verdicts of a piece that could not be carried out."""
     part = _part(piece)
     return [
-        Verdict(piece.unit, part.track, check.gap, criterion.title, GRADER_FAULT, None, criterion.points, f"not graded: {why}")
+        Verdict(
+            piece.unit,
+            part.track,
+            check.gap,
+            criterion.title,
+            GRADER_FAULT,
+            None,
+            criterion.points,
+            f"not graded: {why}",
+        )
         for check in part.checks
         for criterion in check.criteria
     ]
@@ -194,7 +218,14 @@ def readable():
     grader = COURSE / "grader"
     beside = [path for name in BESIDE_STUDENTS for path in sorted(grader.rglob(name)) if path.is_dir()]
     second = [frameworks.folder()] if frameworks.folder().is_dir() else []
-    return [*interpreter_paths(), *second, COURSE / "handson", COURSE / "datasets", *sorted(grader.glob("*.py")), *beside]
+    return [
+        *interpreter_paths(),
+        *second,
+        COURSE / "handson",
+        COURSE / "datasets",
+        *sorted(grader.glob("*.py")),
+        *beside,
+    ]
 
 
 @functools.cache

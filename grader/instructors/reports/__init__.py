@@ -9,8 +9,8 @@ from collections import defaultdict
 from grader.course import UNITS
 from grader.instructors import rules, worksheet
 from grader.instructors.gradebook import locked
-from grader.instructors.reports import pages, tables
-from grader.instructors.reports.files import write
+from grader.instructors.reports import pages, score_tables
+from grader.instructors.reports.report_files import write
 from grader.instructors.scores import scores
 
 LOCK, PATIENCE = "reports.lock", 300.0  # seconds to wait for another process that writes reports
@@ -19,8 +19,8 @@ ABSENT = "not_handed_in.json"  # the students whose submissions the last `grade`
 
 
 def note_absent(folder, students):
-    """Note for the report that these students' submissions were not found this time, though the gradebook or Moodle's worksheet has them. Raises
-    TellError."""
+    """Note for the report that these students' submissions were not found this time, though the gradebook or Moodle's
+    worksheet has them. Raises ReportError."""
     write(folder / ABSENT, json.dumps(students))
 
 
@@ -45,10 +45,12 @@ def comments_of(book):
     return comments
 
 
-def tell(book, folder):
-    """Write all reports into `folder`, by the rules in course.toml. Returns the number of students. Raises TellError and RulesError.
+def write_reports(book, folder):
+    """Write all reports into `folder`, by the rules in course.toml. Returns the number of students. Raises ReportError
+    and RulesError.
 
-    Processes write one after the other, and each begins with what the gradebook then has: so the newest reports are written last."""
+    Processes write one after the other, and each begins with what the gradebook then has: so the newest reports are
+    written last."""
     with locked(folder, LOCK, PATIENCE):
         return _tell(book, folder)
 
@@ -56,15 +58,18 @@ def tell(book, folder):
 def _tell(book, folder):
     of_class, comments = scores_of(book), comments_of(book)
     for name, text in {
-        "grades.csv": tables.grades(of_class),
-        "moodle.csv": tables.moodle(of_class, worksheet.kept(folder)),
-        "canvas.csv": tables.canvas(of_class),
-        "nbgrader.csv": tables.nbgrader(of_class),
+        "grades.csv": score_tables.grades(of_class),
+        "moodle.csv": score_tables.moodle(of_class, worksheet.kept(folder)),
+        "canvas.csv": score_tables.canvas(of_class),
+        "nbgrader.csv": score_tables.nbgrader(of_class),
         "report.html": pages.report(of_class, absent(folder), folder),
     }.items():
         write(folder / name, text)
     for score in of_class:
-        name = tables.file_name(score.student)
-        write(folder / f"results/{name}.json", tables.gradescope(score, comments[score.student]))
-        write(folder / f"feedback/{name}.html", pages.feedback(score, pages.plots(folder / "plots" / name), comments[score.student]))
+        name = score_tables.file_name(score.student)
+        write(folder / f"results/{name}.json", score_tables.gradescope(score, comments[score.student]))
+        write(
+            folder / f"feedback/{name}.html",
+            pages.feedback(score, pages.plots(folder / "plots" / name), comments[score.student]),
+        )
     return len(of_class)

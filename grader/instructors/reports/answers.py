@@ -26,7 +26,8 @@ def by_file(unit_name, gaps):
 
 
 def written(folder, submission, unit, track, gap):
-    """The code that a student wrote into a gap, from what `grade` unpacked below `folder`; "" if it is not there any more."""
+    """The code that a student wrote into a gap, from what `grade` unpacked below `folder`; "" if it is not there any
+    more."""
     file, name = _places().get((unit, track, gap), ("", ""))
     handed_in = unpacked(submission, folder / "submissions")
     if not handed_in or not file:

@@ -1,7 +1,8 @@
-"""The rules of a course in words: what students read of them in a notebook's head, and how their points became a grade."""
+"""The rules of a course in words: what students read of them in a notebook's head, and how their points became a
+grade."""
 
 from grader.course import most_points
-from grader.instructors.reports.files import number
+from grader.instructors.reports.report_files import number
 from grader.instructors.rules import BEST, LAST_IN_TIME, points_of, shown
 from handson.words import counted
 
@@ -14,7 +15,15 @@ def head(rules, unit):
     start = f" From {shown(here.start, rules.zone, end=False)}." if here.start else ""
     due = f" Due {shown(here.due, rules.zone)}." if here.due else ""
     check = [f"The check counts in points of its own, up to {number(by_check)}."] if by_check != points else []
-    return " ".join([f"**{counted(number(points), 'point')}.{start}{due}**", *check, *_on_gaps(here), *_on_lateness(rules, here), *_on_attempts(rules, here)])
+    return " ".join(
+        [
+            f"**{counted(number(points), 'point')}.{start}{due}**",
+            *check,
+            *_on_gaps(here),
+            *_on_lateness(rules, here),
+            *_on_attempts(rules, here),
+        ]
+    )
 
 
 def _on_lateness(rules, here):
@@ -48,7 +57,11 @@ def _on_gaps(here):
 def grade(score):
     """How a Score's points became its grade: sentences; none if the course has no rules that changed it."""
     rules, lines = score.rules, []
-    bonus = [f"{counted(number(score.bonus['points']), 'bonus point')}: {score.bonus['reason']} ({score.bonus['author']})."] if score.bonus else []
+    bonus = (
+        [f"{counted(number(score.bonus['points']), 'bonus point')}: {score.bonus['reason']} ({score.bonus['author']})."]
+        if score.bonus
+        else []
+    )
     if score.submission.refused and not score.by_hand:
         return bonus
     if (last := score.attempts[-1]).refused and last.refused != score.submission.refused:
@@ -59,7 +72,10 @@ def grade(score):
     for unit in score.units:
         lines += [f"{unit.name}: {sentence}" for sentence in _of_unit(unit, score)]
     if free := score.free_days:
-        lines.append(f"{free} of your {counted(number(rules.free_days(score.student)), 'free late day')} {'is' if free == 1 else 'are'} used.")
+        lines.append(
+            f"{free} of your {counted(number(rules.free_days(score.student)), 'free late day')}"
+            f" {'is' if free == 1 else 'are'} used."
+        )
     lines += bonus
     if lines or rules.scale is not None or rules.passing is not None:
         lines.append(_total(score))
@@ -74,7 +90,10 @@ def _of_unit(unit, score):
     if unit.days_late:
         free = f", {unit.free_days} of them free" if unit.free_days else ""
         cost = f"−{number(100 * unit.deduction)} %, {number(unit.points)} points become {number(unit.credit)}"
-        yield f"{counted(number(unit.days_late), 'day')} late{free}{f': {cost}' if unit.deduction else ', which costs nothing'}."
+        yield (
+            f"{counted(number(unit.days_late), 'day')}"
+            f" late{free}{f': {cost}' if unit.deduction else ', which costs nothing'}."
+        )
 
 
 def _total(score):
@@ -83,5 +102,8 @@ def _total(score):
     if score.rules.scale is not None:
         line += f" are {number(score.grade)} on the scale to {number(score.rules.scale)}"
     if score.passed is not None:
-        line += f": {'passed' if score.passed else 'not passed'} ({number(score.rules.passing)} {'is' if score.rules.passing == 1 else 'are'} needed)"
+        line += (
+            f": {'passed' if score.passed else 'not passed'} ({number(score.rules.passing)}"
+            f" {'is' if score.rules.passing == 1 else 'are'} needed)"
+        )
     return f"{line}."

@@ -1,6 +1,7 @@
-"""HTML pages: the feedback for one student, the report on a class, and similarities. Each page is one file, and can be read on a phone and
-in print. The report has a script that sorts and searches the table of students; a browser runs no script but ours there, and none at all on
-the other pages. `live` pages are those of `python -m grader serve`: they have forms, too, and a script that shows what has changed."""
+"""HTML pages: the feedback for one student, the report on a class, and similarities. Each page is one file, and can be
+read on a phone and in print. The report has a script that sorts and searches the table of students; a browser runs no
+script but ours there, and none at all on the other pages. `live` pages are those of `python -m grader serve`: they have
+forms, too, and a script that shows what has changed."""
 
 import base64
 import functools
@@ -20,9 +21,9 @@ from grader.instructors import worksheet
 from grader.instructors.collect import file_name
 from grader.instructors.gradebook import BONUS
 from grader.instructors.reports.answers import by_file, file_of, written
-from grader.instructors.reports.files import clean, moment, number
 from grader.instructors.reports.in_words import grade
-from grader.instructors.reports.tables import said
+from grader.instructors.reports.report_files import clean, moment, number
+from grader.instructors.reports.score_tables import said
 from grader.instructors.rules import NONE, Rules, shown
 from grader.judging import ONLY_IF
 from grader.verdict import FAILED, PASSED, STATUSES, UNTOUCHED, sign
@@ -39,23 +40,46 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 def feedback(score, pictures=(), comments=None, live=None):
-    """The page for one student, from a Score. pictures: (name, data URI) pairs, from `plots`; comments: {(unit, gap): a row}; live: what
-    grader.instructors.serve.handlers.Page.live gives, for the live page."""
+    """The page for one student, from a Score. pictures: (name, data URI) pairs, from `plots`; comments: {(unit, gap): a
+    row}; live: what grader.instructors.serve.handlers.Page.live gives, for the live page."""
     comments, earlier = comments or {}, {(row["unit"], row["gap"]): row for row in score.earlier}
     counting = {unit.name: unit.attempt.digest for unit in score.units if unit.attempt}
-    older = {where for where, row in comments.items() if row["digest"] != counting.get(where[0], score.submission.digest)}
-    return _render("feedback.html", live, (), score=score, pictures=pictures, comments=comments, older=older, earlier=earlier, sentences=grade(score),
-                   first=first_to_fix(score), language=score.rules.language)  # fmt: skip
+    older = {
+        where for where, row in comments.items() if row["digest"] != counting.get(where[0], score.submission.digest)
+    }
+    return _render(
+        "feedback.html",
+        live,
+        (),
+        score=score,
+        pictures=pictures,
+        comments=comments,
+        older=older,
+        earlier=earlier,
+        sentences=grade(score),
+        first=first_to_fix(score),
+        language=score.rules.language,
+    )
 
 
 def ask(score, form, comment, sentence, live):
-    """The live page that asks a person to decide, after a change that was not made. form: what was typed in; comment: the one that is there
-    now, or None."""
+    """The live page that asks a person to decide, after a change that was not made. form: what was typed in; comment:
+    the one that is there now, or None."""
     earlier = next((row for row in score.earlier if (row["unit"], row["gap"]) == (form.unit, form.gap)), None)
     thing = _thing(score, form.unit, form.gap)
     adjusted = (score.bonus if form.unit == BONUS else thing.adjustment) or earlier
     most = score.rules.bonus if form.unit == BONUS else thing.max_points
-    return _render("ask.html", live, (), score=score, typed=form, most=number(most), adjusted=adjusted, comment=comment, sentence=sentence)
+    return _render(
+        "ask.html",
+        live,
+        (),
+        score=score,
+        typed=form,
+        most=number(most),
+        adjusted=adjusted,
+        comment=comment,
+        sentence=sentence,
+    )
 
 
 def _thing(score, unit, gap):
@@ -70,10 +94,14 @@ def message(sentence, back=False):
 
 
 def report(scores, absent=(), folder=None, live=None):
-    """The page on the class. absent: students whose submissions were not found this time; folder: where `grade` has unpacked what was
-    handed in, for examples of what students wrote; live: as in `feedback`."""
+    """The page on the class. absent: students whose submissions were not found this time; folder: where `grade` has
+    unpacked what was handed in, for examples of what students wrote; live: as in `feedback`."""
     graded = [score for score in scores if not score.submission.refused]
-    final = [score for score in scores if score.complete and score.max_grade and (score.by_hand or not score.submission.refused)]
+    final = [
+        score
+        for score in scores
+        if score.complete and score.max_grade and (score.by_hand or not score.submission.refused)
+    ]
     common = misconceptions(graded)
     with_it, to_look_at = defaultdict(list), defaultdict(list)
     sheet = worksheet.kept(folder) if folder else None
@@ -92,7 +120,9 @@ def report(scores, absent=(), folder=None, live=None):
         graded=graded,
         absent=set(absent) & {score.student for score in scores},
         unseen=set(absent) - {score.student for score in scores},
-        nothing=sheet.nothing([score.submission for score in scores], scores[0].rules.groups) if sheet and scores else (),
+        nothing=sheet.nothing([score.submission for score in scores], scores[0].rules.groups)
+        if sheet and scores
+        else (),
         too_low=sheet.too_low(scores[0].max_grade) if sheet and scores else None,
         language=scores[0].rules.language if scores else Rules.language,
         rules=scores[0].rules if scores else NONE,
@@ -100,12 +130,20 @@ def report(scores, absent=(), folder=None, live=None):
         unfinished=len(graded) - sum(not score.submission.refused for score in final),
         refused=[score for score in scores if score.submission.refused],
         shares=[score.grade / score.max_grade for score in final],
-        units=[_of_unit([score.units[place] for score in graded]) for place in range(len(graded[0].units) if graded else 0)],
+        units=[
+            _of_unit([score.units[place] for score in graded]) for place in range(len(graded[0].units) if graded else 0)
+        ],
         gaps=hardest_gaps(graded),
         misconceptions=common,
         with_it=with_it,
         adjustments=[
-            (score, unit.name, gap, adjusted, sum(verdict.points or 0 for verdict in adjusted.verdicts) if adjusted.verdicts else None)
+            (
+                score,
+                unit.name,
+                gap,
+                adjusted,
+                sum(verdict.points or 0 for verdict in adjusted.verdicts) if adjusted.verdicts else None,
+            )
             for score in scores
             for unit in score.units
             for gap, adjusted in [*((gap.name, gap) for gap in unit.gaps), ("", unit)]
@@ -118,13 +156,14 @@ def report(scores, absent=(), folder=None, live=None):
 
 
 def similarity(groups, left_out=()):
-    """The page that shows each grader.instructors.similarity.Group, with two of its students side by side. left_out: sentences on what was
-    not compared."""
+    """The page that shows each grader.instructors.similarity.Group, with two of its students side by side. left_out:
+    sentences on what was not compared."""
     return _render("similarity.html", None, (), groups=groups, left_out=left_out)
 
 
 def plots(folder):
-    """A student's pictures, the PNG and SVG files in `folder` if it exists, as (name, data URI) pairs. An SVG in an <img> runs no scripts."""
+    """A student's pictures, the PNG and SVG files in `folder` if it exists, as (name, data URI) pairs. An SVG in an
+    <img> runs no scripts."""
     found = []
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         kind = {".png": "image/png", ".svg": "image/svg+xml"}.get(path.suffix)
@@ -134,9 +173,11 @@ def plots(folder):
 
 
 def hardest_gaps(scores, most=10):
-    """The gaps with the smallest share of points, as dicts: unit, track, gap, students, share (0 to 1), attempted (by how many students).
+    """The gaps with the smallest share of points, as dicts: unit, track, gap, students, share (0 to 1), attempted (by
+    how many students).
 
-    Only students who began the gap's track are counted, also if their other track counts: a student who never began it did not fail at it.
+    Only students who began the gap's track are counted, also if their other track counts: a student who never began it
+    did not fail at it.
     """
     gaps = defaultdict(list)
     for score in scores:
@@ -155,22 +196,33 @@ def hardest_gaps(scores, most=10):
         }
         for (unit, track, name), of_gap in gaps.items()
     ]
-    return [row for row in sorted(rows, key=lambda row: (row["share"], row["unit"], row["track"], row["gap"])) if row["share"] < 1][:most]
+    return [
+        row
+        for row in sorted(rows, key=lambda row: (row["share"], row["unit"], row["track"], row["gap"]))
+        if row["share"] < 1
+    ][:most]
 
 
 def misconceptions(scores, most=12):
-    """The messages that most students got, as dicts: unit, track, gap, message, hint, scores (of the students who got it, sorted).
+    """The messages that most students got, as dicts: unit, track, gap, message, hint, scores (of the students who got
+    it, sorted).
 
     Messages that differ only in numbers count as one; the most common of them is given.
     """
     groups, hints = defaultdict(dict), {}
     for score in scores:
         said_to_student = {
-            (verdict.unit, verdict.track, verdict.gap, re.sub(r"\d[\d.,e+-]*", "#", verdict.message)): (verdict.message, verdict.hint)
+            (verdict.unit, verdict.track, verdict.gap, re.sub(r"\d[\d.,e+-]*", "#", verdict.message)): (
+                verdict.message,
+                verdict.hint,
+            )
             for unit in score.units
             for gap in unit.begun
             for verdict in gap.verdicts
-            if verdict.message and verdict.points is not None and verdict.status not in (PASSED, *UNTOUCHED) and not verdict.message.startswith(ONLY_IF)
+            if verdict.message
+            and verdict.points is not None
+            and verdict.status not in (PASSED, *UNTOUCHED)
+            and not verdict.message.startswith(ONLY_IF)
         }
         for key, (message, hint) in said_to_student.items():
             groups[key][score.student] = score, message
@@ -179,9 +231,20 @@ def misconceptions(scores, most=12):
     for (unit, track, gap, alike), of_students in groups.items():
         [(message, _)] = Counter(message for _, message in of_students.values()).most_common(1)
         example_of = next(score for score, told in of_students.values() if told == message)
-        rows.append({"unit": unit, "track": track, "gap": gap, "message": message, "hint": hints[unit, track, gap, alike],
-                     "scores": [score for score, _ in of_students.values()], "example_of": example_of})  # fmt: skip
-    return sorted(rows, key=lambda row: (-len(row["scores"]), row["unit"], row["track"], row["gap"], row["message"]))[:most]
+        rows.append(
+            {
+                "unit": unit,
+                "track": track,
+                "gap": gap,
+                "message": message,
+                "hint": hints[unit, track, gap, alike],
+                "scores": [score for score, _ in of_students.values()],
+                "example_of": example_of,
+            }
+        )
+    return sorted(rows, key=lambda row: (-len(row["scores"]), row["unit"], row["track"], row["gap"], row["message"]))[
+        :most
+    ]
 
 
 def _example(row, folder):
@@ -192,16 +255,29 @@ def _example(row, folder):
 def first_to_fix(score):
     """(the Unit, the Gap, the Verdict) that a student should look at first, or None if nothing is left to do.
 
-    Later gaps build on earlier ones, so it is the first gap that went wrong; if none did, the first that is still to be filled. What a person
-    has decided on is left out.
+    Later gaps build on earlier ones, so it is the first gap that went wrong; if none did, the first that is still to be
+    filled. What a person has decided on is left out.
     """
     units = () if score.adjustment else [unit for unit in score.units if not unit.adjustment]
-    open_gaps = [(unit, gap) for unit in units for gap in unit.gaps if gap.complete and gap.points < gap.max_points and not gap.adjustment]
+    open_gaps = [
+        (unit, gap)
+        for unit in units
+        for gap in unit.gaps
+        if gap.complete and gap.points < gap.max_points and not gap.adjustment
+    ]
     for untouched in (False, True):
         for unit, gap in open_gaps:
-            wrong = [verdict for verdict in gap.verdicts if verdict.status != PASSED and (verdict.status in UNTOUCHED) == untouched]
+            wrong = [
+                verdict
+                for verdict in gap.verdicts
+                if verdict.status != PASSED and (verdict.status in UNTOUCHED) == untouched
+            ]
             if wrong:
-                return unit, gap, min(wrong, key=lambda verdict: (verdict.message.startswith(ONLY_IF), verdict.status != FAILED))
+                return (
+                    unit,
+                    gap,
+                    min(wrong, key=lambda verdict: (verdict.message.startswith(ONLY_IF), verdict.status != FAILED)),
+                )
     return None
 
 
@@ -216,7 +292,9 @@ def _of_unit(units):
         "shares": final,
         "mean": sum(final) / len(final) if final else None,
         "ungraded": len(units) - len(final),
-        "statuses": [(status, statuses[status]) for status in sorted(STATUSES, key=UNTOUCHED.__contains__) if statuses[status]],
+        "statuses": [
+            (status, statuses[status]) for status in sorted(STATUSES, key=UNTOUCHED.__contains__) if statuses[status]
+        ],
         "verdicts": statuses.total(),
         "seconds": sorted(_once(unit, "seconds") for unit in graded),
         "cpu_seconds": sorted(_once(unit, "cpu_seconds") for unit in graded),
@@ -236,7 +314,9 @@ def marks(score):
         "late": counted(days, "day") if days else "late" if score.late else "",
         "attempt": score.submission.attempt,
         "by hand": "to confirm" if score.earlier else "by hand" if score.adjusted else "",
-        "ungraded": "" if score.adjustment or score.submission.refused or not waiting else sum(not gap.complete for gap in gaps) or counted(waiting, "task"),
+        "ungraded": ""
+        if score.adjustment or score.submission.refused or not waiting
+        else sum(not gap.complete for gap in gaps) or counted(waiting, "task"),
         "look": "look" if score.flagged else "",
     }
 
@@ -247,14 +327,15 @@ def quantile(values, share):
 
 
 def bins(shares):
-    """A histogram of shares of the points (1 is all of them), from the smallest share to the largest: [(the lower edge in %, the upper
-    edge, how many lie between)]. All points belong to the last bar."""
+    """A histogram of shares of the points (1 is all of them), from the smallest share to the largest: [(the lower edge
+    in %, the upper edge, how many lie between)]. All points belong to the last bar."""
     if not shares:
         return []
     values = [100 * share for share in shares]
     for step in STEPS:
         first, last = (math.floor(edge(values) / step + 1e-9) for edge in (min, max))
-        if last * step == round(max(values), 9) and (last > first or last * step == 100):  # the last bar includes its upper edge
+        # the last bar includes its upper edge
+        if last * step == round(max(values), 9) and (last > first or last * step == 100):
             first, last = min(first, last - 1), last - 1
         if last - first < BARS:
             break
@@ -277,12 +358,16 @@ def distinct(verdicts, name):
 def _render(name, live, scripts, **values):
     """A page of ours. scripts: the names of those it has; its policy allows just these, by their digests."""
     texts = [(TEMPLATES / script).read_text() for script in (*scripts, *["live.js"] * bool(live))]
-    digests = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in texts)
+    digests = " ".join(
+        f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in texts
+    )
     policy = ["default-src 'none'", "style-src 'unsafe-inline'", "img-src data:", "base-uri 'none'"]
     policy += ["form-action 'self'", "connect-src 'self'"] if live else ["form-action 'none'"]
     policy += [f"script-src {digests}"] * bool(texts)
     values = {"language": Rules.language, "student": values["score"].student if "score" in values else ""} | values
-    return _template(name).render(live=live, scripts=[Markup(text) for text in texts], policy=Markup("; ".join(policy)), **values)
+    return _template(name).render(
+        live=live, scripts=[Markup(text) for text in texts], policy=Markup("; ".join(policy)), **values
+    )
 
 
 @functools.cache
@@ -295,16 +380,44 @@ def _template(name):
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    pages.filters |= {"points": number, "cut": cut, "distinct": distinct, "file_name": file_name, "said": said, "words": _words, "marked": _marked, "median": median}
-    pages.filters |= {"quantile": quantile, "bins": bins, "percent": lambda share: f"{100 * share:.0f} %", "moment": moment}
-    pages.filters |= {"marks": marks, "by_file": by_file, "shown": shown, "counted": lambda points: counted(number(points), "point")}
+    pages.filters |= {
+        "points": number,
+        "cut": cut,
+        "distinct": distinct,
+        "file_name": file_name,
+        "said": said,
+        "words": _words,
+        "marked": _marked,
+        "median": median,
+    }
+    pages.filters |= {
+        "quantile": quantile,
+        "bins": bins,
+        "percent": lambda share: f"{100 * share:.0f} %",
+        "moment": moment,
+    }
+    pages.filters |= {
+        "marks": marks,
+        "by_file": by_file,
+        "shown": shown,
+        "counted": lambda points: counted(number(points), "point"),
+    }
     pages.filters["gap"] = lambda name: _words(name.rpartition(":")[2])  # where its file is named already
-    pages.globals |= {"sign": sign, "BONUS": BONUS, "NAMED": NAMED, "MEMBERS": MEMBERS, "LISTED": LISTED, "UNTOUCHED": UNTOUCHED, "file_of": file_of}
+    pages.globals |= {
+        "sign": sign,
+        "BONUS": BONUS,
+        "NAMED": NAMED,
+        "MEMBERS": MEMBERS,
+        "LISTED": LISTED,
+        "UNTOUCHED": UNTOUCHED,
+        "file_of": file_of,
+    }
     return pages.get_template(name)
 
 
 def _words(name):
-    """The name of a unit or gap for people to read: multi gpu for multi_gpu; a gap that is named with its file, the file behind it."""
+    """The name of a unit or gap for people to read: multi gpu for multi_gpu; a gap that is named with its file, the
+    file behind it."""
     file, _, gap = name.rpartition(":")
     return gap.replace("_", " ") + (f" in {file}" if file else "")
 

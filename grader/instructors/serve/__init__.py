@@ -1,5 +1,5 @@
-"""``python -m grader serve DIR``: the report and the feedback as live pages on this computer, where grades are adjusted by hand, gaps are
-commented on, and a student is graded again, also while a grader runs.
+"""``python -m grader serve DIR``: the report and the feedback as live pages on this computer, where grades are adjusted
+by hand, gaps are commented on, and a student is graded again, also while a grader runs.
 
 The server answers on 127.0.0.1 alone. Who opens it must know the token that it prints, which a cookie then stands for.
 """
@@ -26,7 +26,8 @@ class ServeError(OneSentence, OSError):
 
 
 def serve(folder, port, engines, trusted, say=print):
-    """Serve the pages on the gradebook in `folder` until Ctrl-C. engines, trusted: for grading again. Raises OneSentence errors."""
+    """Serve the pages on the gradebook in `folder` until Ctrl-C. engines, trusted: for grading again. Raises
+    OneSentence errors."""
     with Gradebook(folder, writing=False) as book:
         scores_of(book)  # raises if there is no gradebook, or a rule of the course is not right
     asyncio.run(_serve(folder, port, engines, trusted, say))
@@ -37,8 +38,13 @@ async def _serve(folder, port, engines, trusted, say):
         sockets = tornado.netutil.bind_sockets(port, HOST)
     except (OSError, OverflowError) as error:
         if getattr(error, "errno", None) == errno.EADDRINUSE:
-            raise ServeError(f"port {port} is in use, perhaps by another `serve`: give another one by --port, or --port 0 for any free one") from None
-        raise ServeError(f"port {port} can't be used ({getattr(error, 'strerror', None) or error}): give another one by --port") from None
+            raise ServeError(
+                f"port {port} is in use, perhaps by another `serve`: give another one by --port, or --port 0 for any"
+                " free one"
+            ) from None
+        raise ServeError(
+            f"port {port} can't be used ({getattr(error, 'strerror', None) or error}): give another one by --port"
+        ) from None
     port = sockets[0].getsockname()[1]
     token, ended, loop = secrets.token_urlsafe(24), asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -46,7 +52,10 @@ async def _serve(folder, port, engines, trusted, say):
     desk = Desk(folder, engines, trusted)
     server = tornado.httpserver.HTTPServer(application(desk, token, port), max_body_size=1_000_000)
     server.add_sockets(sockets)
-    say(f"The pages are at http://{HOST}:{port}/?token={token}\nThis address is for you alone: who has it can change grades. Ctrl-C ends it.")
+    say(
+        f"The pages are at http://{HOST}:{port}/?token={token}\nThis address is for you alone: who has it can change"
+        " grades. Ctrl-C ends it."
+    )
     keeping = asyncio.create_task(desk.keep_reports())
     try:
         await ended.wait()

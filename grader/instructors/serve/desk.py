@@ -1,4 +1,5 @@
-"""What the live pages work on: the gradebook in its folder, the reports that are due, and the grader that grades a student again."""
+"""What the live pages work on: the gradebook in its folder, the reports that are due, and the grader that grades a
+student again."""
 
 import asyncio
 import json
@@ -10,10 +11,9 @@ import time
 from contextlib import suppress
 
 from grader.course import UNITS
-from grader.instructors import by_hand
+from grader.instructors import adjustments
 from grader.instructors.gradebook import Gradebook, Lock
 from grader.instructors.reports import PROGRESS, scores_of
-from handson.errors import OneSentence
 
 EVERY = 0.5  # seconds between two looks at whether reports are due
 PATIENCE = 20.0  # seconds in which a grader may store what it has, once it is told to end
@@ -38,9 +38,16 @@ class Desk:
         return self._scores
 
     def progress(self, student=None):
-        """What a page shows while it is open: the version of what is on it, and of a grader that runs, how far it is."""
+        """What a page shows while it is open: the version of what is on it, and of a grader that runs, how far it
+        is."""
         with Gradebook(self.folder, writing=False) as book:
-            now = {"version": book.version(student), "grader": self.grader(), "done": 0, "units": 0, "problem": self._problem_of_grading() or self._problem}
+            now = {
+                "version": book.version(student),
+                "grader": self.grader(),
+                "done": 0,
+                "units": 0,
+                "problem": self._problem_of_grading() or self._problem,
+            }
         if now["grader"]:
             with suppress(OSError, ValueError):
                 now |= json.loads((self.folder / PROGRESS).read_text())
@@ -65,7 +72,7 @@ class Desk:
     async def _write_reports(self):
         self._due, self._problem = False, ""
         try:
-            await asyncio.to_thread(by_hand.write_reports, self.folder)
+            await asyncio.to_thread(adjustments.write_reports, self.folder)
         except Exception as error:  # of any kind: it is shown, and tried again
             self._due, self._problem = True, str(error)
             await asyncio.sleep(5 * EVERY)
@@ -73,19 +80,29 @@ class Desk:
     def grade_again(self, student, units):
         """Start a grader for some units of one student."""
         self._said = tempfile.TemporaryFile()
-        words = [f"--student={student}", *(f"--unit={unit}" for unit in units if unit in UNITS), f"--engines={self._engines}", *["--trusted"] * self._trusted]
+        words = [
+            f"--student={student}",
+            *(f"--unit={unit}" for unit in units if unit in UNITS),
+            f"--engines={self._engines}",
+            *["--trusted"] * self._trusted,
+        ]
         command = [sys.executable, "-m", "grader", "regrade", *words, "--", str(self.folder.resolve())]
-        self._regrading = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self._said, stderr=subprocess.STDOUT, start_new_session=True)
+        self._regrading = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=self._said, stderr=subprocess.STDOUT, start_new_session=True
+        )
 
     def _problem_of_grading(self):
         """The last line that the grader said if it has failed, else ""."""
         if not self._regrading or not self._regrading.poll():
             return ""
         self._said.seek(0)
-        return (self._said.read().decode(errors="replace").strip().splitlines() or ["the grader ended without a word"])[-1]
+        return (self._said.read().decode(errors="replace").strip().splitlines() or ["the grader ended without a word"])[
+            -1
+        ]
 
     async def end(self, keeping):
-        """End the grader that was started here, and write the reports that are due. keeping: the task of `keep_reports`. Returns what to say."""
+        """End the grader that was started here, and write the reports that are due. keeping: the task of
+        `keep_reports`. Returns what to say."""
         self._ended = True
         if self._regrading and self._regrading.poll() is None:
             self._regrading.send_signal(signal.SIGINT)
@@ -97,4 +114,8 @@ class Desk:
         await keeping
         if self._due:
             await self._write_reports()
-        return f"Ended. The reports are not written: {self._problem}" if self._due else "Ended. All changes that were made here are in the reports."
+        return (
+            f"Ended. The reports are not written: {self._problem}"
+            if self._due
+            else "Ended. All changes that were made here are in the reports."
+        )

@@ -1,8 +1,8 @@
 """The pages' addresses: /, /feedback/STUDENT.html, and what their forms and scripts send.
 
-Other web sites and other people on this computer are kept out: the Host header must be this server's (a name that somebody points to this
-computer is not), the cookie stands for the token, and a change must come from a form of these pages: it carries tornado's _xsrf token,
-and its Origin header, if there is one, must be this server's.
+Other web sites and other people on this computer are kept out: the Host header must be this server's (a name that
+somebody points to this computer is not), the cookie stands for the token, and a change must come from a form of these
+pages: it carries tornado's _xsrf token, and its Origin header, if there is one, must be this server's.
 """
 
 import functools
@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import tornado.escape
 import tornado.web
 
-from grader.instructors import by_hand
+from grader.instructors import adjustments
 from grader.instructors.collect import file_name
 from grader.instructors.gradebook import Gradebook, Stale
 from grader.instructors.reports import absent, comments_of, pages
@@ -32,7 +32,13 @@ HEADERS = {
 
 def application(desk, token, port):
     """The tornado application of the pages on `desk`, for who has the token."""
-    routes = [("/(?:report.html)?", Report), (r"/feedback/([^/]+)\.html", Feedback), ("/progress", Progress), ("/adjust", Adjust), ("/regrade", Regrade)]
+    routes = [
+        ("/(?:report.html)?", Report),
+        (r"/feedback/([^/]+)\.html", Feedback),
+        ("/progress", Progress),
+        ("/adjust", Adjust),
+        ("/regrade", Regrade),
+    ]
     return tornado.web.Application(
         routes,
         default_handler_class=Nowhere,
@@ -58,17 +64,33 @@ class Page(tornado.web.RequestHandler):
 
     def prepare(self):
         if self.request.host not in self.settings["hosts"]:
-            raise Refused(403, "This server answers only to its own address on this computer: open the one that `python -m grader serve` printed.")
+            raise Refused(
+                403,
+                "This server answers only to its own address on this computer: open the one that `python -m grader"
+                " serve` printed.",
+            )
         if "token" in self.request.query_arguments:
             if not _equal(self.get_query_argument("token"), self.settings["token"]):
-                raise Refused(403, "This token is not the one of this server: open the address that `python -m grader serve` printed last.")
-            self.set_cookie(self.settings["cookie"], self.settings["session"], httponly=True, samesite="Strict", path="/")
+                raise Refused(
+                    403,
+                    "This token is not the one of this server: open the address that `python -m grader serve` printed"
+                    " last.",
+                )
+            self.set_cookie(
+                self.settings["cookie"], self.settings["session"], httponly=True, samesite="Strict", path="/"
+            )
             self.redirect(self.request.path)  # the token leaves the address, and the browser's history
             return
         if not _equal(self.get_cookie(self.settings["cookie"], ""), self.settings["session"]):
-            raise Refused(403, "This browser is not known here: open the address that `python -m grader serve` printed.")
+            raise Refused(
+                403, "This browser is not known here: open the address that `python -m grader serve` printed."
+            )
         origin = self.request.headers.get("Origin")
-        if self.request.method == "POST" and origin is not None and origin not in {f"http://{host}" for host in self.settings["hosts"]}:
+        if (
+            self.request.method == "POST"
+            and origin is not None
+            and origin not in {f"http://{host}" for host in self.settings["hosts"]}
+        ):
             raise Refused(403, "This change comes from another page, so it is not made.")
 
     @property
@@ -83,7 +105,13 @@ class Page(tornado.web.RequestHandler):
 
     def write_error(self, status_code, exc_info=None, **_):
         error = exc_info[1] if exc_info else None
-        sentence = error.sentence if isinstance(error, Refused) else str(error) if isinstance(error, OneSentence) else f"This does not work ({status_code})."
+        sentence = (
+            error.sentence
+            if isinstance(error, Refused)
+            else str(error)
+            if isinstance(error, OneSentence)
+            else f"This does not work ({status_code})."
+        )
         if status_code == 403 and not isinstance(error, Refused):
             sentence = "This form is from another session of the server, so nothing is changed: load the page again."
         if isinstance(error, OneSentence):
@@ -120,7 +148,9 @@ class Nowhere(Page):
 class Report(Page):
     def get(self):
         scores = self.desk.scores()
-        self.finish(pages.report(scores, absent(self.desk.folder), self.desk.folder, self.live(self.desk.progress()["version"])))
+        self.finish(
+            pages.report(scores, absent(self.desk.folder), self.desk.folder, self.live(self.desk.progress()["version"]))
+        )
 
 
 class Feedback(Page):
@@ -145,33 +175,52 @@ class Adjust(Page):
     """A form for a gap, a unit or the whole grade: what to do stands in `action`."""
 
     def post(self):
-        form = SimpleNamespace(**{name: self.get_body_argument(name, "", strip=name in ("points", "text", "author"))
-                                  for name in ("student", "unit", "gap", "action", "points", "text", "author", "version")})  # fmt: skip
+        form = SimpleNamespace(
+            **{
+                name: self.get_body_argument(name, "", strip=name in ("points", "text", "author"))
+                for name in ("student", "unit", "gap", "action", "points", "text", "author", "version")
+            }
+        )
         self.score(form.student)
-        where = form.student, form.unit or by_hand.WHOLE, form.gap
+        where = form.student, form.unit or adjustments.WHOLE, form.gap
         keep = {"version": form.version, "write": self.desk.reports_are_due}
         said = []
         try:
             if len(form.text) > LONGEST or len(form.author) > 200:
-                raise by_hand.GradebookError(f"the text is too long: use at most {LONGEST} characters, and 200 for the name")
+                raise adjustments.GradebookError(
+                    f"the text is too long: use at most {LONGEST} characters, and 200 for the name"
+                )
             match form.action:
                 case "set":
-                    by_hand.adjust(self.desk.folder, *where, _points(form.points), form.text, form.author, said.append, **keep)
+                    adjustments.adjust(
+                        self.desk.folder, *where, _points(form.points), form.text, form.author, said.append, **keep
+                    )
                 case "back":
-                    by_hand.adjust(self.desk.folder, *where, None, form.text or "taken back", form.author, said.append, **keep)
+                    adjustments.adjust(
+                        self.desk.folder, *where, None, form.text or "taken back", form.author, said.append, **keep
+                    )
                 case "confirm":
-                    by_hand.confirm(self.desk.folder, *where, form.author, said.append, **keep)
+                    adjustments.confirm(self.desk.folder, *where, form.author, said.append, **keep)
                 case "comment":
-                    by_hand.comment(self.desk.folder, *where, form.text, form.author, said.append, **keep)
+                    adjustments.comment(self.desk.folder, *where, form.text, form.author, said.append, **keep)
                 case _:
                     raise Refused(400, "This form does not say what to do.")
         except Stale:
-            self.ask(409, form, "Somebody has changed this since your page was loaded. Nothing is lost: look at both, and decide.")
+            self.ask(
+                409,
+                form,
+                "Somebody has changed this since your page was loaded. Nothing is lost: look at both, and decide.",
+            )
         except OneSentence as error:
             self.ask(400, form, str(error))
         else:
-            self.set_cookie("grader_author", _plain(form.author), httponly=True, samesite="Strict", path="/", expires_days=30)
-            self.redirect(f"/feedback/{tornado.escape.url_escape(file_name(form.student), plus=False)}.html#{form.unit}", status=303)
+            self.set_cookie(
+                "grader_author", _plain(form.author), httponly=True, samesite="Strict", path="/", expires_days=30
+            )
+            self.redirect(
+                f"/feedback/{tornado.escape.url_escape(file_name(form.student), plus=False)}.html#{form.unit}",
+                status=303,
+            )
 
     def ask(self, status, form, sentence):
         """Show what was typed in beside what is there now, to be sent again or not."""
@@ -200,7 +249,11 @@ def _points(text):
     except ValueError:
         points = math.nan
     if not math.isfinite(points):
-        raise by_hand.GradebookError(f"{text!r} are no points: type a number, such as 2.5" if text else "type the points, or choose only to comment")
+        raise adjustments.GradebookError(
+            f"{text!r} are no points: type a number, such as 2.5"
+            if text
+            else "type the points, or choose only to comment"
+        )
     return points
 
 

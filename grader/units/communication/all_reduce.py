@@ -8,7 +8,7 @@ from grader.checks.forms import Array
 from grader.probes.exact import numbers
 
 ROUNDED = 0.01  # what rounding to whole numbers or half precision changes, of the largest number, at most
-PROBE = "grader.units.communication.probes.all_reduce:all_reduce"
+PROBE = "grader.units.communication.probes.probe_all_reduce:all_reduce"
 
 
 def _sum(case, length, ranks=None):
@@ -23,8 +23,15 @@ def _of_lengths(seen, case):
 
 def _as_naive(of_ranks, case):
     """None, or a sentence if numbers are sent as in `naive` where another way is asked for."""
-    if case["function"] != "naive" and len(of_ranks) > 2 and [len(found["messages"]) for found in of_ranks] == _through_rank_0(case):
-        return f"all numbers go through rank 0, as in `naive`; in `{case['function']}` each rank sends as much as every other rank"
+    if (
+        case["function"] != "naive"
+        and len(of_ranks) > 2
+        and [len(found["messages"]) for found in of_ranks] == _through_rank_0(case)
+    ):
+        return (
+            f"all numbers go through rank 0, as in `naive`; in `{case['function']}` each rank sends as much as every"
+            " other rank"
+        )
     return None
 
 
@@ -61,9 +68,19 @@ def sum_of_one_chunk(seen, case, expected):
         for rank, found in enumerate(of_ranks):
             chunks, place = numpy.array_split(found["tensor"], case["ranks"]), (rank + 1) % case["ranks"]
             if not criteria.close(chunks[place], right[place]):
-                other = next((number for number in range(case["ranks"]) if length >= case["ranks"] and criteria.close(chunks[number], right[number])), None)
+                other = next(
+                    (
+                        number
+                        for number in range(case["ranks"])
+                        if length >= case["ranks"] and criteria.close(chunks[number], right[number])
+                    ),
+                    None,
+                )
                 instead = f"; it has that of chunk {other}" if other is not None else ""
-                return f"after the reduce-scatter, rank {rank} does not have the sum of chunk {place}{instead} (a tensor of {length} numbers)"
+                return (
+                    f"after the reduce-scatter, rank {rank} does not have the sum of chunk {place}{instead} (a tensor"
+                    f" of {length} numbers)"
+                )
     return None
 
 
@@ -81,9 +98,13 @@ def _too_long(of_ranks, length):
 
 
 def sums_so_far(case, length, rank, place, step):
-    """(what a message of the reduce-scatter holds, in words; its numbers). place: that of the chunk; all ranks from `place` on have added theirs."""
+    """(what a message of the reduce-scatter holds, in words; its numbers). place: that of the chunk; all ranks from
+    `place` on have added theirs."""
     others = [(place + more) % case["ranks"] for more in range(step + 1)]
-    return f"chunk {place} of {criteria.ranks(sorted(others))}, added up", numpy.array_split(_sum(case, length, others), case["ranks"])[place]
+    return (
+        f"chunk {place} of {criteria.ranks(sorted(others))}, added up",
+        numpy.array_split(_sum(case, length, others), case["ranks"])[place],
+    )
 
 
 def sums(case, length, rank, place, step):
@@ -93,7 +114,8 @@ def sums(case, length, rank, place, step):
 
 
 def only_to_the_right(holds):
-    """A judge: each rank sends N - 1 messages to its right neighbour, each of one chunk. holds(case, length, rank, place, step): what it holds."""
+    """A judge: each rank sends N - 1 messages to its right neighbour, each of one chunk. holds(case, length, rank,
+    place, step): what it holds."""
 
     def judge(seen, case, expected):
         ranks = case["ranks"]
@@ -102,9 +124,15 @@ def only_to_the_right(holds):
             for rank, found in enumerate(of_ranks):
                 messages, right = found["messages"], (rank + 1) % ranks
                 if others := sorted({message["to"] for message in messages} - {right}):
-                    return f"rank {rank} sends to {criteria.ranks(others)}; in the ring it sends to its right neighbour only"
+                    return (
+                        f"rank {rank} sends to {criteria.ranks(others)}; in the ring it sends to its right neighbour"
+                        " only"
+                    )
                 if (most := max((len(message["numbers"]) for message in messages), default=0)) > longest:
-                    return f"rank {rank} sends {most} of {length} numbers at once; in the ring it sends one chunk at a time, {longest} at most"
+                    return (
+                        f"rank {rank} sends {most} of {length} numbers at once; in the ring it sends one chunk at a"
+                        f" time, {longest} at most"
+                    )
                 if len(messages) != ranks - 1:
                     return f"rank {rank} sends {len(messages)} messages; N - 1 = {ranks - 1} do"
                 for step, message in enumerate(messages):
@@ -117,7 +145,8 @@ def only_to_the_right(holds):
 
 
 def log_rounds(seen, case, expected):
-    """A judge: in each of log2 N rounds every rank sends to one partner the sum of the ranks that it has heard of, itself included."""
+    """A judge: in each of log2 N rounds every rank sends to one partner the sum of the ranks that it has heard of,
+    itself included."""
     rounds = case["ranks"].bit_length() - 1
     for length, of_ranks in _of_lengths(seen, case):
         if problem := _too_long(of_ranks, length):
@@ -125,12 +154,18 @@ def log_rounds(seen, case, expected):
         for rank, found in enumerate(of_ranks):
             partners = [message["to"] for message in found["messages"]]
             if sorted(partners) != sorted(rank ^ (1 << number) for number in range(rounds)):
-                return f"rank {rank} sends to ranks {partners}; its partners are {[rank ^ (1 << number) for number in range(rounds)]}, one in each round"
+                return (
+                    f"rank {rank} sends to ranks {partners}; its partners are"
+                    f" {[rank ^ (1 << number) for number in range(rounds)]}, one in each round"
+                )
         for rank, found in enumerate(of_ranks):
             known = {rank}
             for number, message in enumerate(found["messages"]):
                 if not _holds(message, _sum(case, length, known)):
-                    return f"what rank {rank} sends in round {number} is not the sum of {criteria.ranks(sorted(known))}, which it has by then"
+                    return (
+                        f"what rank {rank} sends in round {number} is not the sum of {criteria.ranks(sorted(known))},"
+                        " which it has by then"
+                    )
                 known |= {rank ^ message["to"] ^ other for other in known}
     return None
 
@@ -139,13 +174,20 @@ def through_rank_0(seen, case, expected):
     for length, of_ranks in _of_lengths(seen, case):
         counts = [len(found["messages"]) for found in of_ranks]
         if counts != _through_rank_0(case):
-            return f"the ranks send {counts} messages; rank 0 sends the sum to each of the others, and they send their numbers to rank 0"
+            return (
+                f"the ranks send {counts} messages; rank 0 sends the sum to each of the others, and they send their"
+                " numbers to rank 0"
+            )
         if problem := _too_long(of_ranks, length):
             return problem
         for rank, found in enumerate(of_ranks):
-            what, right = ("the sum", _sum(case, length)) if rank == 0 else ("its own numbers", _sum(case, length, [rank]))
+            what, right = (
+                ("the sum", _sum(case, length)) if rank == 0 else ("its own numbers", _sum(case, length, [rank]))
+            )
             if not all(_holds(message, right) for message in found["messages"]):
-                return f"what rank {rank} sends is not {what}: the sum is made on rank 0, from what the other ranks send"
+                return (
+                    f"what rank {rank} sends is not {what}: the sum is made on rank 0, from what the other ranks send"
+                )
     return None
 
 
@@ -156,36 +198,92 @@ def _check(gap, function, criteria, ranks):
 
 def _observed(case):
     message = {"to": int, "numbers": Array((None,))}
-    return {"found": tuple({"tensor": Array((length,)), "messages": [message], "collectives": [str]} for length in case["lengths"])}
+    return {
+        "found": tuple(
+            {"tensor": Array((length,)), "messages": [message], "collectives": [str]} for length in case["lengths"]
+        )
+    }
 
 
 CHECKS = (
     _check(
-        "naive", "naive",
+        "naive",
+        "naive",
         (
-            Criterion("the sum, on every rank", 1, sum_on_every_rank, "Rank 0 adds up what it receives, then sends the sum to all others."),
-            Criterion("everything goes through rank 0", 1, through_rank_0, "Each rank but rank 0 sends one message, and receives one.", needs="the sum, on every rank"),
-        ), (3,),
+            Criterion(
+                "the sum, on every rank",
+                1,
+                sum_on_every_rank,
+                "Rank 0 adds up what it receives, then sends the sum to all others.",
+            ),
+            Criterion(
+                "everything goes through rank 0",
+                1,
+                through_rank_0,
+                "Each rank but rank 0 sends one message, and receives one.",
+                needs="the sum, on every rank",
+            ),
+        ),
+        (3,),
     ),
     _check(
-        "reduce_scatter", "ring",
+        "reduce_scatter",
+        "ring",
         (
-            Criterion("each rank has the sum of one chunk", 2, sum_of_one_chunk, "Send chunk (rank - step) % size, add what arrives to chunk (rank - step - 1) % size."),
-            Criterion("a chunk at a time, to the right neighbour", 1, only_to_the_right(sums_so_far), "send(chunks[...], right), once in each step.", needs="each rank has the sum of one chunk"),
-        ), (3,),
+            Criterion(
+                "each rank has the sum of one chunk",
+                2,
+                sum_of_one_chunk,
+                "Send chunk (rank - step) % size, add what arrives to chunk (rank - step - 1) % size.",
+            ),
+            Criterion(
+                "a chunk at a time, to the right neighbour",
+                1,
+                only_to_the_right(sums_so_far),
+                "send(chunks[...], right), once in each step.",
+                needs="each rank has the sum of one chunk",
+            ),
+        ),
+        (3,),
     ),
     _check(
-        "all_gather", "ring",
+        "all_gather",
+        "ring",
         (
-            Criterion("the sum, on every rank", 2, sum_on_every_rank, "Send chunk (rank + 1 - step) % size; what arrives replaces chunk (rank - step) % size."),
-            Criterion("a chunk at a time, to the right neighbour", 1, only_to_the_right(sums), "send(chunks[...], right), once in each step.", needs="the sum, on every rank"),
-        ), (3,),
+            Criterion(
+                "the sum, on every rank",
+                2,
+                sum_on_every_rank,
+                "Send chunk (rank + 1 - step) % size; what arrives replaces chunk (rank - step) % size.",
+            ),
+            Criterion(
+                "a chunk at a time, to the right neighbour",
+                1,
+                only_to_the_right(sums),
+                "send(chunks[...], right), once in each step.",
+                needs="the sum, on every rank",
+            ),
+        ),
+        (3,),
     ),
     _check(
-        "doubling", "doubling",
+        "doubling",
+        "doubling",
         (
-            Criterion("the sum, on every rank", 2, sum_on_every_rank, "Both partners add what the other one sends; then the distance doubles."),
-            Criterion("a partner in each round", 1, log_rounds, "The partner's rank differs in one bit: rank ^ distance.", needs="the sum, on every rank"),
-        ), (4,),
+            Criterion(
+                "the sum, on every rank",
+                2,
+                sum_on_every_rank,
+                "Both partners add what the other one sends; then the distance doubles.",
+            ),
+            Criterion(
+                "a partner in each round",
+                1,
+                log_rounds,
+                "The partner's rank differs in one bit: rank ^ distance.",
+                needs="the sum, on every rank",
+            ),
+        ),
+        (4,),
     ),
-)  # fmt: skip
+)

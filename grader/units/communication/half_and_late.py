@@ -12,7 +12,10 @@ def half_the_bytes(seen, case, expected):
         for sent in of_rank["sent"]:
             total = sum(size for _, size in sent)
             if total > most:
-                return f"rank {rank} hands {total} bytes to the all-reduce of {sum(case['lengths'])} gradients; as {case['dtype']} they have {least}"
+                return (
+                    f"rank {rank} hands {total} bytes to the all-reduce of {sum(case['lengths'])} gradients; as"
+                    f" {case['dtype']} they have {least}"
+                )
             if not total:
                 return f"rank {rank} sends nothing"
     return None
@@ -29,7 +32,10 @@ def of_the_step_before(seen, case, expected):
     problem = as_simulated("the mean")(seen, case, expected)
     known = {*expected, *(of_rank["misused"] for of_rank in seen)}
     if problem not in known and any(of_rank["forgotten"] for of_rank in seen):
-        return "nobody waits for the all-reduce of the step before: its mean may not be there yet, which is a matter of chance"
+        return (
+            "nobody waits for the all-reduce of the step before: its mean may not be there yet, which is a matter of"
+            " chance"
+        )
     return problem
 
 
@@ -39,9 +45,15 @@ def in_flight(seen, case, expected):
             if len(sent) != len(case["lengths"]):
                 others = [name for name, _ in sent if name != "allreduce"]
                 what = " and ".join([f"{len(sent) - len(others)} all-reduces", *others])
-                return f"in step {number + 1} rank {rank} starts {what} for {len(case['lengths'])} buckets: one for each, in every step"
+                return (
+                    f"in step {number + 1} rank {rank} starts {what} for {len(case['lengths'])} buckets: one for each,"
+                    " in every step"
+                )
         if any(of_rank["waited"]):
-            return f"in step {of_rank['waited'].index(True) + 1} rank {rank} waits for the all-reduce that it has just started: it is to go on during the next step"
+            return (
+                f"in step {of_rank['waited'].index(True) + 1} rank {rank} waits for the all-reduce that it has just"
+                " started: it is to go on during the next step"
+            )
         if problem := as_dtype(rank, of_rank["sent"], case):
             return problem
     return None
@@ -54,41 +66,82 @@ def as_dtype(rank, steps, case):
     for number, sent in enumerate(steps):
         total = sum(size for _, size in sent)
         if not right <= total <= most:
-            return f"in step {number + 1} rank {rank} hands {total} bytes to the all-reduce of {sum(case['lengths'])} gradients; as `dtype`, {dtype} here, they have {right}"
+            return (
+                f"in step {number + 1} rank {rank} hands {total} bytes to the all-reduce of {sum(case['lengths'])}"
+                f" gradients; as `dtype`, {dtype} here, they have {right}"
+            )
     return None
 
 
 def _bytes(case):
-    """(the bytes of all gradients as the case's type, those with one number more in each bucket, such as a count of the ranks)."""
+    """(the bytes of all gradients as the case's type, those with one number more in each bucket, such as a count of the
+    ranks)."""
     size, lengths = BYTES[case.get("dtype", "float32")], case["lengths"]
     return size * sum(lengths), size * (sum(lengths) + len(lengths))
 
 
 LATE = {"function": "late", "ranks": 2, "lengths": [4, 7], "steps": 4}
 HALF = (
-    Criterion("the mean of the gradients", 2, of_all_ranks, "Divide by dist.get_world_size(), convert with .to(dtype), and back when it has come."),
-    Criterion("half the bytes", 1, half_the_bytes, "What goes into dist.all_reduce must have the short type already.", needs="the mean of the gradients"),
+    Criterion(
+        "the mean of the gradients",
+        2,
+        of_all_ranks,
+        "Divide by dist.get_world_size(), convert with .to(dtype), and back when it has come.",
+    ),
+    Criterion(
+        "half the bytes",
+        1,
+        half_the_bytes,
+        "What goes into dist.all_reduce must have the short type already.",
+        needs="the mean of the gradients",
+    ),
 )
 CHECKS = (
     Check(
-        "half", PROBE,
+        "half",
+        PROBE,
         (
             {"function": "half", "dtype": "float16", "ranks": 2, "lengths": [5, 9], "steps": 2},
-            {"function": "half", "dtype": "float16", "ranks": 2, "lengths": [4], "steps": 1, "large": [32_896, 32_896]},  # bfloat16 rounds half of it by 64
+            # bfloat16 rounds half of it by 64
+            {"function": "half", "dtype": "float16", "ranks": 2, "lengths": [4], "steps": 1, "large": [32_896, 32_896]},
             {"function": "half", "dtype": "float16", "ranks": 2, "lengths": [3], "steps": 1, "large": [100_000, -8]},
-            {"function": "half", "dtype": "bfloat16", "ranks": 2, "lengths": [3], "steps": 1, "large": [3_000_000, 3_000_000]},
-        ), HALF, ORACLE, observed=observed,
+            {
+                "function": "half",
+                "dtype": "bfloat16",
+                "ranks": 2,
+                "lengths": [3],
+                "steps": 1,
+                "large": [3_000_000, 3_000_000],
+            },
+        ),
+        HALF,
+        ORACLE,
+        observed=observed,
     ),
     Check(
-        "late", PROBE,
+        "late",
+        PROBE,
         (
             LATE,
             LATE | {"dtype": "float16", "large": [8_224, 8_224]},
             {"function": "late", "ranks": 2, "lengths": [5, 5, 3], "steps": 3},
         ),
         (
-            Criterion("the mean of the step before", 2, of_the_step_before, "pending[index] has what was started in the step before."),
-            Criterion("an all-reduce for each bucket, in every step", 1, in_flight, "dist.all_reduce(tensor, async_op=True) starts one.", needs="the mean of the step before"),
-        ), ORACLE, observed=observed,
+            Criterion(
+                "the mean of the step before",
+                2,
+                of_the_step_before,
+                "pending[index] has what was started in the step before.",
+            ),
+            Criterion(
+                "an all-reduce for each bucket, in every step",
+                1,
+                in_flight,
+                "dist.all_reduce(tensor, async_op=True) starts one.",
+                needs="the mean of the step before",
+            ),
+        ),
+        ORACLE,
+        observed=observed,
     ),
-)  # fmt: skip
+)

@@ -1,4 +1,5 @@
-"""The checks of local_sgd.py: the parameters after each block, against a simulation of the definition in one process."""
+"""The checks of local_sgd.py: the parameters after each block, against a simulation of the definition in one
+process."""
 
 import numpy
 
@@ -6,7 +7,10 @@ from grader.checks import criteria
 from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array
 
-PROBE, ORACLE = "grader.units.communication.probes.local_sgd:blocks", "grader.units.communication.oracles.local_sgd:blocks"
+PROBE, ORACLE = (
+    "grader.units.communication.probes.probe_local_sgd:blocks",
+    "grader.units.communication.oracles.oracle_local_sgd:blocks",
+)
 TOLERANCE = 1e-6
 MORE = 4  # numbers that may travel beside the parameters, such as a count of the ranks
 
@@ -18,7 +22,12 @@ def as_simulated(seen, case, expected):
     for sentence, values in expected.items():
         if not criteria.close(values, right, TOLERANCE) and criteria.close(found, values, TOLERANCE):
             return sentence
-    wrong = [(block, rank) for block in range(case["blocks"]) for rank in range(len(found)) if not criteria.close(found[rank][block], right[rank][block], TOLERANCE)]
+    wrong = [
+        (block, rank)
+        for block in range(case["blocks"])
+        for rank in range(len(found))
+        if not criteria.close(found[rank][block], right[rank][block], TOLERANCE)
+    ]
     if not wrong:
         return None
     block, rank = wrong[0]
@@ -42,7 +51,10 @@ def nothing_sent(seen, case, expected):
     for rank, of_rank in enumerate(seen):
         for number, sent in enumerate(of_rank["sent"]):
             if more := [name for name, bytes_sent in sent if bytes_sent][1:]:
-                return f"in block {number + 1} rank {rank} hands over numbers ({', '.join(more[:3])}): `mean` is that of all ranks already, so no rank needs to send more"
+                return (
+                    f"in block {number + 1} rank {rank} hands over numbers ({', '.join(more[:3])}): `mean` is that of"
+                    " all ranks already, so no rank needs to send more"
+                )
     return None
 
 
@@ -53,15 +65,31 @@ def _observed(case):
 MEAN = "the mean of all ranks' parameters"
 CHECKS = (
     Check(
-        "mean", PROBE, ({"gap": "mean", "ranks": 2, "period": 3, "momentum": 0.0, "blocks": 2},),
+        "mean",
+        PROBE,
+        ({"gap": "mean", "ranks": 2, "period": 3, "momentum": 0.0, "blocks": 2},),
         (
-            Criterion(MEAN, 2, as_simulated, "Divide by the number of ranks, then dist.all_reduce: it adds up in place."),
+            Criterion(
+                MEAN, 2, as_simulated, "Divide by the number of ranks, then dist.all_reduce: it adds up in place."
+            ),
             Criterion("one all-reduce in each block", 1, one_message, "dist.all_reduce(mean), once.", needs=MEAN),
-        ), ORACLE, observed=_observed,
+        ),
+        ORACLE,
+        observed=_observed,
     ),
     Check(
-        "block_momentum", PROBE, ({"gap": "block_momentum", "ranks": 2, "period": 3, "momentum": 0.4, "blocks": 4},),
-        (Criterion("blocks with momentum", 3, lambda *all: as_simulated(*all) or nothing_sent(*all), "velocity = momentum * velocity + (mean - start); start = start + velocity."),),
-        ORACLE, observed=_observed,
+        "block_momentum",
+        PROBE,
+        ({"gap": "block_momentum", "ranks": 2, "period": 3, "momentum": 0.4, "blocks": 4},),
+        (
+            Criterion(
+                "blocks with momentum",
+                3,
+                lambda *all: as_simulated(*all) or nothing_sent(*all),
+                "velocity = momentum * velocity + (mean - start); start = start + velocity.",
+            ),
+        ),
+        ORACLE,
+        observed=_observed,
     ),
-)  # fmt: skip
+)

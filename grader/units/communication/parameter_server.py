@@ -1,4 +1,5 @@
-"""The checks of parameter_server.py. The probe plays the network, so that the order in which gradients come is known."""
+"""The checks of parameter_server.py. The probe plays the network, so that the order in which gradients come is
+known."""
 
 import numpy
 
@@ -6,9 +7,9 @@ from grader.checks import criteria
 from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array
 from grader.probes.exact import numbers
-from grader.units.communication.numbers import LENGTH, RATE
+from grader.units.communication.communication_numbers import LENGTH, RATE
 
-PROBES = "grader.units.communication.probes.parameter_server:"
+PROBES = "grader.units.communication.probes.probe_parameter_server:"
 TYPES = "torch.float64", "torch.float32"  # that of `parameters` in the check and in a run
 
 
@@ -34,28 +35,47 @@ def a_step_with_each(seen, case, expected):
         "`parameters` does not change: make the step in place (parameters -= ...)": 0 * right[1:],
     }
     step = next((step for step in range(len(found)) if not criteria.close(found[step], right[step + 1])), 0)
-    return criteria.explained(found, right[1:], wrong) or f"after step {step + 1} the parameters are not those of SGD with this gradient"
+    return (
+        criteria.explained(found, right[1:], wrong)
+        or f"after step {step + 1} the parameters are not those of SGD with this gradient"
+    )
 
 
 def answered_at_once(seen, case, expected):
-    own, answers = [numpy.zeros(LENGTH), *seen[0]["parameters"]], seen[0]["answers"]  # whether they are right is another criterion's question
+    # whether they are right is another criterion's question
+    own, answers = [numpy.zeros(LENGTH), *seen[0]["parameters"]], seen[0]["answers"]
     if len(answers) != len(case["arrivals"]):
         return f"{len(case['arrivals'])} gradients come, and {len(answers)} answers are sent: each worker waits for one"
     for step, (worker, sent) in enumerate(zip(case["arrivals"], answers)):
         if sent["to"] != worker:
             return f"gradient {step + 1} is worker {worker}'s, but worker {sent['to']} gets the answer"
         if len(sent["parameters"]) != LENGTH + 1:
-            return f"worker {worker} is sent {len(sent['parameters'])} numbers; it waits for all {LENGTH + 1} of `parameters`, of which the last one says whether the training goes on"
+            return (
+                f"worker {worker} is sent {len(sent['parameters'])} numbers; it waits for all {LENGTH + 1} of"
+                " `parameters`, of which the last one says whether the training goes on"
+            )
         if sent["type"] not in TYPES:
-            return f"worker {worker} is sent numbers of type {sent['type']}; it waits for numbers of the type of `parameters`"
+            return (
+                f"worker {worker} is sent numbers of type {sent['type']}; it waits for numbers of the type of"
+                " `parameters`"
+            )
         *values, last = sent["parameters"]
         if last != 1:
-            return f"the last number that worker {worker} is sent is {last:g}; it is 1 while the training goes on, and a worker that gets 0 stops"
+            return (
+                f"the last number that worker {worker} is sent is {last:g}; it is 1 while the training goes on, and a"
+                " worker that gets 0 stops"
+            )
         if not criteria.close(values, own[step + 1]):
             if criteria.close(values, own[step]):
-                return f"worker {worker} gets the parameters from before the step with its gradient: first make the step, then send"
+                return (
+                    f"worker {worker} gets the parameters from before the step with its gradient: first make the step,"
+                    " then send"
+                )
             if not numpy.any(own[1:]):
-                return "what is sent is not `parameters`, which never changes: make the step in place (parameters -= ...), since others use this tensor, too"
+                return (
+                    "what is sent is not `parameters`, which never changes: make the step in place (parameters -= ...),"
+                    " since others use this tensor, too"
+                )
             return f"what worker {worker} is sent is not `parameters` after the step with its gradient"
     return None
 
@@ -66,13 +86,21 @@ def right_staleness(seen, case, expected):
         return None
     steps = list(range(len(right)))
     wrong = {
-        "the step with the gradient itself does not count: note the staleness before you count it": [one + 1 for one in right],
+        "the step with the gradient itself does not count: note the staleness before you count it": [
+            one + 1 for one in right
+        ],
         "has[worker] never changes: a worker gets new parameters with each answer": steps,
-        "has[worker] is the number of steps before the one with its own gradient; the worker gets the parameters after it": _behind(case["arrivals"]),
+        "has[worker] is the number of steps before the one with its own gradient; the worker gets the parameters after it": _behind(
+            case["arrivals"]
+        ),
         "a worker has the parameters that it was sent last, not the newest ones": [0] * len(right),
     }
     sentence = next((sentence for sentence, values in wrong.items() if found == values), "")
-    return criteria.because(f"`staleness` is {criteria.some(found, 8)}; for workers {criteria.some(case['arrivals'], 8)} it should be {criteria.some(right, 8)}", sentence)
+    return criteria.with_reason(
+        f"`staleness` is {criteria.first_few(found, 8)}; for workers {criteria.first_few(case['arrivals'], 8)} it"
+        f" should be {criteria.first_few(right, 8)}",
+        sentence,
+    )
 
 
 def _behind(arrivals):
@@ -89,7 +117,10 @@ def sent_then_received(seen, case, expected):
         if what[:1] == ["receive"]:
             return "the worker waits for an answer before it has sent its gradient: both would wait for ever"
         if what == ["send"]:
-            return f"in step {number + 1} no answer is received: dist.recv waits for it; of irecv, somebody has to wait for what it returns"
+            return (
+                f"in step {number + 1} no answer is received: dist.recv waits for it; of irecv, somebody has to wait"
+                " for what it returns"
+            )
         if what != ["send", "receive"]:
             shown = ", then ".join(what) or "nothing happens"
             return f"in step {number + 1}: {shown}; a worker sends its gradient once and receives one answer"
@@ -106,19 +137,45 @@ STEP = {"events": [(str, int)], "gradient": bool, "parameters": bool}
 EACH = "a step with each gradient"
 CHECKS = (
     Check(
-        "serve", PROBES + "serve", ({"arrivals": [1, 2, 1, 3, 1, 1, 2, 3, 1]},),
+        "serve",
+        PROBES + "serve",
+        ({"arrivals": [1, 2, 1, 3, 1, 1, 2, 3, 1]},),
         (
             Criterion(EACH, 2, a_step_with_each, "parameters -= lr * gradient"),
-            Criterion("each worker is answered at once", 2, answered_at_once, "dist.send(parameters, worker), after the step.", needs=EACH),
-            Criterion("the staleness of each gradient", 2, right_staleness, "version - has[worker]; then has[worker] = the new version.", needs=EACH),
+            Criterion(
+                "each worker is answered at once",
+                2,
+                answered_at_once,
+                "dist.send(parameters, worker), after the step.",
+                needs=EACH,
+            ),
+            Criterion(
+                "the staleness of each gradient",
+                2,
+                right_staleness,
+                "version - has[worker]; then has[worker] = the new version.",
+                needs=EACH,
+            ),
         ),
         observed=lambda case: {
-            "parameters": Array((len(case["arrivals"]), LENGTH)), "last": float, "answers": [{"to": int, "parameters": Array((None,)), "type": str}], "staleness": [int],
+            "parameters": Array((len(case["arrivals"]), LENGTH)),
+            "last": float,
+            "answers": [{"to": int, "parameters": Array((None,)), "type": str}],
+            "staleness": [int],
         },
     ),
     Check(
-        "work", PROBES + "work", ({"steps": 3},),
-        (Criterion("a gradient for new parameters", 1, sent_then_received, "dist.send(gradient, 0), then dist.recv(parameters, 0)."),),
+        "work",
+        PROBES + "work",
+        ({"steps": 3},),
+        (
+            Criterion(
+                "a gradient for new parameters",
+                1,
+                sent_then_received,
+                "dist.send(gradient, 0), then dist.recv(parameters, 0).",
+            ),
+        ),
         observed=lambda case: {"steps": (STEP,) * case["steps"]},
     ),
-)  # fmt: skip
+)

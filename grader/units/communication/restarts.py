@@ -6,18 +6,28 @@ from grader.checks import criteria
 from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array
 
-PROBE, ORACLE = "grader.units.communication.probes.restarts:restart", "grader.units.communication.oracles.restarts:restart"
+PROBE, ORACLE = (
+    "grader.units.communication.probes.probe_restarts:restart",
+    "grader.units.communication.oracles.oracle_restarts:restart",
+)
 
 
 def as_uninterrupted(seen, case, expected):
     right = expected["right"]
-    wrong = {sentence: values for sentence, values in expected.items() if sentence != "right" and not criteria.close(values, right)}
+    wrong = {
+        sentence: values
+        for sentence, values in expected.items()
+        if sentence != "right" and not criteria.close(values, right)
+    }
     for rank, of_rank in enumerate(seen):
         problem = criteria.explained(of_rank["parameters"], right, wrong)
         if problem is not None:
             difference = numpy.abs(of_rank["parameters"] - right).max()
-            where = f"{case['steps'] - case['stop']} steps after a restart, parameters of rank {rank} differ by up to {difference:.2g}"
-            return criteria.because(f"{where} from those of a run without one", problem)
+            where = (
+                f"{case['steps'] - case['stop']} steps after a restart, parameters of rank {rank} differ by up to"
+                f" {difference:.2g}"
+            )
+            return criteria.with_reason(f"{where} from those of a run without one", problem)
     return None
 
 
@@ -30,6 +40,12 @@ def _check(gap, hint):
 
 
 CHECKS = (
-    _check("state", "Model, optimizer and batches are the same on all ranks; residuals and random numbers are each rank's own."),
-    _check("restore", "Five things: model, optimizer, batches, residuals (fill the dictionary that is given), random numbers."),
+    _check(
+        "state",
+        "Model, optimizer and batches are the same on all ranks; residuals and random numbers are each rank's own.",
+    ),
+    _check(
+        "restore",
+        "Five things: model, optimizer, batches, residuals (fill the dictionary that is given), random numbers.",
+    ),
 )

@@ -1,16 +1,27 @@
 """What the unit is made of: the checks of each of its files, by their places in its folder of solutions."""
 
-from grader.units.communication import all_reduce, chainer, cntk, data_parallel, half_and_late, hooks, local_sgd, notebook, parameter_server, restarts
+from grader.units.communication import (
+    all_reduce,
+    cntk,
+    communication_chainer,
+    communication_notebook,
+    data_parallel,
+    half_and_late,
+    hooks,
+    local_sgd,
+    parameter_server,
+    restarts,
+)
 
 CHECKS = {
     "pytorch/all_reduce.py": all_reduce.CHECKS,
     "pytorch/data_parallel.py": data_parallel.CHECKS,
     "pytorch/half_and_late.py": half_and_late.CHECKS,
-    "chainer/half_and_late.py": chainer.CHECKS,
+    "chainer/half_and_late.py": communication_chainer.CHECKS,
     "pytorch/hooks.py": hooks.CHECKS,
     "pytorch/local_sgd.py": local_sgd.CHECKS,
     "pytorch/parameter_server.py": parameter_server.CHECKS,
     "pytorch/train_cntk.py": cntk.CHECKS,
     "pytorch/train_restarts.py": restarts.CHECKS,
-    "notebook": notebook.CHECKS,
+    "notebook": communication_notebook.CHECKS,
 }

@@ -1,11 +1,11 @@
 """What the unit is made of: the checks of each of its files, by their places in its folder of solutions."""
 
-from grader.units.frameworks import cluster, notebook, replicas, translated
+from grader.units.frameworks import frameworks_notebook, replicas, tf_config, translated
 
 CHECKS = {
-    "tensorflow/cluster.py": cluster.CHECKS,
+    "tensorflow/cluster.py": tf_config.CHECKS,
     "tensorflow/replicas.py": replicas.CHECKS,
     "lightning/train_cifar_lightning.py": translated.LIGHTNING,
     "accelerate/train_cifar_accelerate.py": translated.ACCELERATE,
-    "notebook": notebook.CHECKS,
+    "notebook": frameworks_notebook.CHECKS,
 }

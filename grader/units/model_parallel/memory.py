@@ -18,7 +18,9 @@ def whole_batch(seen, case, expected):
         if criteria.close(found[kind], expected["right"][kind], TOLERANCE):
             continue
         known = {sentence: values[kind] for sentence, values in expected.items() if sentence != "right"}
-        if sentence := next((sentence for sentence, value in known.items() if criteria.close(found[kind], value, TOLERANCE)), None):
+        if sentence := next(
+            (sentence for sentence, value in known.items() if criteria.close(found[kind], value, TOLERANCE)), None
+        ):
             return sentence if not kind else f"{what} not the mean loss of the batch: {sentence}"
         return f"{what} not {'those' if not kind else 'that'} of the whole batch in one pass"
     return "`total` still has a graph, which keeps memory: add loss.detach()" if seen[0]["graph"] else None
@@ -28,9 +30,15 @@ def one_at_a_time(seen, case, expected):
     most, sizes = max(seen[0]["kept"], default=0), sorted(seen[0]["sizes"], reverse=True)
     right = sorted((len(part) for part in numpy.array_split(numpy.arange(case["images"]), case["parts"])), reverse=True)
     if sizes != right:
-        return f"the network goes forward with {', '.join(map(str, sizes))} images; the micro-batches have {', '.join(map(str, right))}"
+        return (
+            f"the network goes forward with {', '.join(map(str, sizes))} images; the micro-batches have"
+            f" {', '.join(map(str, right))}"
+        )
     if most > 1:
-        return f"the activations of up to {most} micro-batches are kept at once: go backward right after each forward, which lets go of them (without retain_graph)"
+        return (
+            f"the activations of up to {most} micro-batches are kept at once: go backward right after each forward,"
+            " which lets go of them (without retain_graph)"
+        )
     return None
 
 
@@ -40,21 +48,35 @@ def as_kept(seen, case, expected):
         if criteria.close(found["tokens"], expected["ones"]["tokens"]):
             return "backward begins with ones: it must begin with `gradient`, output.backward(gradient)"
         if criteria.close(found["tokens"], expected["parts"]["tokens"]):
-            return "the layer's parts are computed one after the other, but a block also adds to the tokens that it gets: call layer(tokens)"
+            return (
+                "the layer's parts are computed one after the other, but a block also adds to the tokens that it gets:"
+                " call layer(tokens)"
+            )
         return "the gradient that is returned is not that of the layer's input"
     if criteria.close(found["parameters"], right["parameters"]):
         return None
     if criteria.close(found["parameters"], numpy.ones_like(right["parameters"])):
-        return "the layer's parameters get no gradients: output.backward(gradient) adds to those of all leaves; torch.autograd.grad to none"
+        return (
+            "the layer's parameters get no gradients: output.backward(gradient) adds to those of all leaves;"
+            " torch.autograd.grad to none"
+        )
     if criteria.close(found["parameters"], right["parameters"] - 1):
-        return "the gradients of the layer's parameters are replaced; those of other micro-batches are in them, so add to them"
+        return (
+            "the gradients of the layer's parameters are replaced; those of other micro-batches are in them, so add to"
+            " them"
+        )
     return "the gradients of the layer's parameters are not those that it has where its activations are kept"
 
 
 def once(seen, case, expected):
     if seen[0]["passes"] != 1:
         return f"the layer goes forward {seen[0]['passes']} times; once is enough"
-    return "the activations that are computed again are kept after backward: it frees them, without retain_graph or create_graph" if seen[0]["kept"] else None
+    return (
+        "the activations that are computed again are kept after backward: it frees them, without retain_graph or"
+        " create_graph"
+        if seen[0]["kept"]
+        else None
+    )
 
 
 def own_row(seen, case, expected):
@@ -64,7 +86,9 @@ def own_row(seen, case, expected):
         if criteria.close(found, rows[rank]):
             continue
         if len(found) == rows.size:
-            return f"on rank {rank}, `shard` has all {rows.size} numbers; it is one row of `values`, with {rows.shape[1]}"
+            return (
+                f"on rank {rank}, `shard` has all {rows.size} numbers; it is one row of `values`, with {rows.shape[1]}"
+            )
         if (other := next((row for row in range(len(rows)) if criteria.close(found, rows[row])), None)) is not None:
             return f"rank {rank} has row {other} of `values`; its own is row {rank}"
         return f"on rank {rank}, `shard` has {len(found)} numbers that are not row {rank} of `values`"
@@ -74,7 +98,10 @@ def own_row(seen, case, expected):
 def in_place(seen, case, expected):
     apart = [name for of_rank in seen for name in of_rank["apart"]]
     if other := next((name for name in apart if name != "shard"), None):
-        return f"`{other}` is another tensor after your code: what the network has are views of the one before, and don't change with it"
+        return (
+            f"`{other}` is another tensor after your code: what the network has are views of the one before, and don't"
+            " change with it"
+        )
     return "`shard` is a copy: a row of `values` without .clone() needs no memory of its own" if apart else None
 
 
@@ -82,11 +109,20 @@ def its_state(seen, case, expected):
     length = expected["rows"].shape[1]
     for rank, of_rank in enumerate(seen):
         if not of_rank["made"]:
-            return "`optimizer` is not what make_optimizer gives, so it has other options than the run's: make_optimizer([shard])"
+            return (
+                "`optimizer` is not what make_optimizer gives, so it has other options than the run's:"
+                " make_optimizer([shard])"
+            )
         if of_rank["optimizer"] != length:
-            return f"what make_optimizer gives on rank {rank} has {of_rank['optimizer']} numbers, and keeps a state for each; the shard has {length}: make_optimizer([shard])"
+            return (
+                f"what make_optimizer gives on rank {rank} has {of_rank['optimizer']} numbers, and keeps a state for"
+                f" each; the shard has {length}: make_optimizer([shard])"
+            )
         if not of_rank["trained"]:
-            return f"on rank {rank}, a step of `optimizer` does not change `shard`: it trains another tensor, which never gets a gradient: make_optimizer([shard])"
+            return (
+                f"on rank {rank}, a step of `optimizer` does not change `shard`: it trains another tensor, which never"
+                " gets a gradient: make_optimizer([shard])"
+            )
     return None
 
 
@@ -95,17 +131,30 @@ def _as_expected(field, otherwise):
         found = [of_rank[field] for of_rank in seen]
         if criteria.close(found, expected["right"], TOLERANCE):
             return None
-        sentences = (sentence for sentence, values in expected.items() if sentence != "right" and criteria.close(found, values, TOLERANCE))
-        rounded = f"`{field}` are rounded: they must keep their type" if criteria.close(found, expected["right"], ROUNDED) else None
+        sentences = (
+            sentence
+            for sentence, values in expected.items()
+            if sentence != "right" and criteria.close(found, values, TOLERANCE)
+        )
+        rounded = (
+            f"`{field}` are rounded: they must keep their type"
+            if criteria.close(found, expected["right"], ROUNDED)
+            else None
+        )
         return next(sentences, None) or rounded or otherwise
 
     return judge
 
 
 def gathered(seen, case, expected):
-    problem = _as_expected("values", "`values` does not have the shards of all ranks in their rows")(seen, case, expected)
+    problem = _as_expected("values", "`values` does not have the shards of all ranks in their rows")(
+        seen, case, expected
+    )
     if problem and any(of_rank["moved"] for of_rank in seen):
-        return "`values` is another tensor after your code, but the network's parameters are views of the one before: write into the rows of that one"
+        return (
+            "`values` is another tensor after your code, but the network's parameters are views of the one before:"
+            " write into the rows of that one"
+        )
     return problem
 
 
@@ -125,49 +174,160 @@ def _one(kind, words):
 
 def _sharded(kind, criterion, more, field, **others):
     observed = {"ranks": 3, "length": 4, "steps": 2}
-    return Check(kind, f"{PROBES}zero:{kind}", (observed,), (criterion, more), f"{ORACLES}zero:{kind}", observed=lambda case: {field: (Array((None,)),) * case["steps"], "sent": ([(str, int)],) * case["steps"]} | others)  # fmt: skip
+    return Check(
+        kind,
+        f"{PROBES}zero:{kind}",
+        (observed,),
+        (criterion, more),
+        f"{ORACLES}zero:{kind}",
+        observed=lambda case: (
+            {field: (Array((None,)),) * case["steps"], "sent": ([(str, int)],) * case["steps"]} | others
+        ),
+    )
 
 
-SAME, KEPT, OWN = "the gradients of the whole batch", "the gradients that kept activations give", "a shard for each rank"
+SAME, KEPT, OWN = (
+    "the gradients of the whole batch",
+    "the gradients that kept activations give",
+    "a shard for each rank",
+)
 MEAN, ALL = "the mean gradients of the shard", "all parameters on every rank"
 CHECKS = {
     "pytorch/save_memory.py": (
         Check(
-            "accumulate", f"{PROBES}memory:accumulate", ({"images": 7, "parts": 3},),
+            "accumulate",
+            f"{PROBES}memory:accumulate",
+            ({"images": 7, "parts": 3},),
             (
-                Criterion(SAME, 2, whole_batch, "loss = F.cross_entropy(model(some), of_some) * len(some) / len(images)"),
-                Criterion("one micro-batch at a time", 1, one_at_a_time, "loss.backward() frees what forward has kept.", needs=SAME),
-            ), f"{ORACLES}memory:accumulate",
-            observed=lambda case: {"gradients": Array((None,)), "loss": float, "graph": bool, "kept": [int], "sizes": [int]},
+                Criterion(
+                    SAME, 2, whole_batch, "loss = F.cross_entropy(model(some), of_some) * len(some) / len(images)"
+                ),
+                Criterion(
+                    "one micro-batch at a time",
+                    1,
+                    one_at_a_time,
+                    "loss.backward() frees what forward has kept.",
+                    needs=SAME,
+                ),
+            ),
+            f"{ORACLES}memory:accumulate",
+            observed=lambda case: {
+                "gradients": Array((None,)),
+                "loss": float,
+                "graph": bool,
+                "kept": [int],
+                "sizes": [int],
+            },
         ),
         Check(
-            "again", f"{PROBES}memory:again", ({"tokens": 4},),
+            "again",
+            f"{PROBES}memory:again",
+            ({"tokens": 4},),
             (
-                Criterion(KEPT, 2, as_kept, "with torch.enable_grad(): output = layer(tokens); then output.backward(gradient)."),
+                Criterion(
+                    KEPT,
+                    2,
+                    as_kept,
+                    "with torch.enable_grad(): output = layer(tokens); then output.backward(gradient).",
+                ),
                 Criterion("computed again once", 1, once, "One forward, one backward.", needs=KEPT),
-            ), f"{ORACLES}memory:again", observed=lambda case: {"tokens": Array((None,)), "parameters": Array((None,)), "passes": int, "kept": int},
+            ),
+            f"{ORACLES}memory:again",
+            observed=lambda case: {"tokens": Array((None,)), "parameters": Array((None,)), "passes": int, "kept": int},
         ),
     ),
     "pytorch/zero.py": (
         Check(
-            "shard", f"{PROBES}zero:shard", ({"ranks": 2},),
+            "shard",
+            f"{PROBES}zero:shard",
+            ({"ranks": 2},),
             (
                 Criterion(OWN, 1, own_row, "values[rank]"),
                 Criterion("no second copy", 1, in_place, "nn.Parameter(tensor) keeps the tensor's memory.", needs=OWN),
-                Criterion("the state of the shard alone", 2, its_state, "make_optimizer takes a list: [shard].", needs=OWN),
-            ), f"{ORACLES}zero:shard", observed=lambda case: {"shard": Array((None,)), "apart": [str], "optimizer": int, "made": bool, "trained": bool},
+                Criterion(
+                    "the state of the shard alone", 2, its_state, "make_optimizer takes a list: [shard].", needs=OWN
+                ),
+            ),
+            f"{ORACLES}zero:shard",
+            observed=lambda case: {
+                "shard": Array((None,)),
+                "apart": [str],
+                "optimizer": int,
+                "made": bool,
+                "trained": bool,
+            },
         ),
-        _sharded("reduce_scatter", Criterion(MEAN, 2, _as_expected("gradients", "shard.grad is not the mean of all ranks' gradients of this shard"), "Divide `gradients` by the number of ranks; dist.reduce_scatter(result, list(gradients))."), Criterion("one reduce-scatter", 1, _one("reduce_scatter", "reduce-scatter"), "An all-reduce sends twice as much.", needs=MEAN), "gradients"),
-        _sharded("all_gather", Criterion(ALL, 2, gathered, "dist.all_gather(list(values), shard.detach())"), Criterion("one all-gather", 1, _one("allgather", "all-gather"), "list(values) are the rows themselves, not copies.", needs=ALL), "values", moved=bool),
+        _sharded(
+            "reduce_scatter",
+            Criterion(
+                MEAN,
+                2,
+                _as_expected("gradients", "shard.grad is not the mean of all ranks' gradients of this shard"),
+                "Divide `gradients` by the number of ranks; dist.reduce_scatter(result, list(gradients)).",
+            ),
+            Criterion(
+                "one reduce-scatter",
+                1,
+                _one("reduce_scatter", "reduce-scatter"),
+                "An all-reduce sends twice as much.",
+                needs=MEAN,
+            ),
+            "gradients",
+        ),
+        _sharded(
+            "all_gather",
+            Criterion(ALL, 2, gathered, "dist.all_gather(list(values), shard.detach())"),
+            Criterion(
+                "one all-gather",
+                1,
+                _one("allgather", "all-gather"),
+                "list(values) are the rows themselves, not copies.",
+                needs=ALL,
+            ),
+            "values",
+            moved=bool,
+        ),
     ),
-}  # fmt: skip
+}
 NOTEBOOK = (
-    function("block_parameters", "the parameters of a block", "A product of n x m has n m weights and m biases; a norm has a weight and a bias for each of the w numbers.", uses=["handson.pytorch.transformer"]),
-    function("state_bytes", "the bytes of parameters, gradients and Adam's state", "A float32 has 4 bytes; Adam keeps two numbers for each parameter."),
-    function("activation_bytes", "the bytes of the activations", "Add up the table: so many times the width, for each token of each image, in each block; then 4 bytes for each number."),
-    function("largest_batch", "the largest batch that fits", "What the network does not take is left for images: divide, and round down.", whole="there is no half image"),
-    function("checkpointed_bytes", "the activations with checkpointing", "The input of every block, and all activations of the one block that is computed again."),
-    prediction("prediction_slower", 1, 10, "write a factor from 1 on: 1 means as long as without checkpointing, 2 twice as long"),
-    function("sharded_bytes", "the bytes of the state on a rank", "DDP: all of it. ZeRO-1 divides the optimizer's state; FSDP divides all."),
+    function(
+        "block_parameters",
+        "the parameters of a block",
+        "A product of n x m has n m weights and m biases; a norm has a weight and a bias for each of the w numbers.",
+        uses=["handson.pytorch.transformer"],
+    ),
+    function(
+        "state_bytes",
+        "the bytes of parameters, gradients and Adam's state",
+        "A float32 has 4 bytes; Adam keeps two numbers for each parameter.",
+    ),
+    function(
+        "activation_bytes",
+        "the bytes of the activations",
+        "Add up the table: so many times the width, for each token of each image, in each block; then 4 bytes for each"
+        " number.",
+    ),
+    function(
+        "largest_batch",
+        "the largest batch that fits",
+        "What the network does not take is left for images: divide, and round down.",
+        whole="there is no half image",
+    ),
+    function(
+        "checkpointed_bytes",
+        "the activations with checkpointing",
+        "The input of every block, and all activations of the one block that is computed again.",
+    ),
+    prediction(
+        "prediction_slower",
+        1,
+        10,
+        "write a factor from 1 on: 1 means as long as without checkpointing, 2 twice as long",
+    ),
+    function(
+        "sharded_bytes",
+        "the bytes of the state on a rank",
+        "DDP: all of it. ZeRO-1 divides the optimizer's state; FSDP divides all.",
+    ),
     prediction("prediction_ranks", 1, 64, "write a whole number of ranks, 1 to 64", whole=True),
 )

@@ -6,23 +6,33 @@ from grader.checks import criteria
 from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array
 
-PROBES, ORACLES = "grader.units.model_parallel.probes.mesh:", "grader.units.model_parallel.oracles.mesh:"
+PROBES, ORACLES = "grader.units.model_parallel.probes.probe_mesh:", "grader.units.model_parallel.oracles.oracle_mesh:"
 MANY = 16  # ranks of a large job, as in the probe
 TOGETHER = {"tensor": "share a model", "data": "share the images"}
 
 
 def two_groups(seen, case, expected):
-    """A judge: the ranks of a node are a group for what they do together; those at the same place of all nodes are one for the other kind."""
+    """A judge: the ranks of a node are a group for what they do together; those at the same place of all nodes are one
+    for the other kind."""
     inside, size = case["inside"], case["ranks_of_a_node"]
     between = "data" if inside == "tensor" else "tensor"
     for rank, of_rank in enumerate(seen):
-        right = {inside: [rank // size * size + place for place in range(size)], between: [node * size + rank % size for node in range(case["nodes"])]}
+        right = {
+            inside: [rank // size * size + place for place in range(size)],
+            between: [node * size + rank % size for node in range(case["nodes"])],
+        }
         if of_rank == right:
             continue
         if of_rank == {inside: right[between], between: right[inside]}:
-            return f"ranks {right[between]} {TOGETHER[inside]}, and they are on different nodes; with inside = {inside!r}, those of one node do: {right[inside]}"
+            return (
+                f"ranks {right[between]} {TOGETHER[inside]}, and they are on different nodes; with inside = {inside!r},"
+                f" those of one node do: {right[inside]}"
+            )
         wrong = next(name for name in right if of_rank[name] != right[name])
-        return f"for rank {rank}, the group {wrong!r} has the ranks {of_rank[wrong]}; it should have {right[wrong]}, with {size} ranks on each node"
+        return (
+            f"for rank {rank}, the group {wrong!r} has the ranks {of_rank[wrong]}; it should have {right[wrong]}, with"
+            f" {size} ranks on each node"
+        )
     return None
 
 
@@ -36,7 +46,10 @@ def same_images(seen, case, expected):
     for ranks in _where(case):
         other = next((rank for rank in ranks if images[rank] != images[ranks[0]]), None)
         if other is not None:
-            return f"ranks {ranks[0]} and {other} have different images, but they share a model: each would compute its part for other images"
+            return (
+                f"ranks {ranks[0]} and {other} have different images, but they share a model: each would compute its"
+                " part for other images"
+            )
     return None
 
 
@@ -45,11 +58,18 @@ def other_images(seen, case, expected):
     twice = -case["images"] % len(first)  # DistributedSampler gives so many to two ranks, for all to have equally many
     for (one, of_one), (other, of_other) in itertools.combinations(first.items(), 2):
         if len(of_one & of_other) > twice and of_one != of_other:
-            return f"ranks {one} and {other} have {len(of_one & of_other)} images in common: parts of one shuffled order have none, so all ranks need the same seed"
+            return (
+                f"ranks {one} and {other} have {len(of_one & of_other)} images in common: parts of one shuffled order"
+                " have none, so all ranks need the same seed"
+            )
         if of_one == of_other:
-            return f"ranks {one} and {other} have the same images; they have the same part of the model, and divide the images"
+            return (
+                f"ranks {one} and {other} have the same images; they have the same part of the model, and divide the"
+                " images"
+            )
     missing = set(range(case["images"])) - set().union(*first.values())
-    return f"{len(missing)} of {case['images']} images are on no rank" if len(missing) >= len(first) else None  # drop_last leaves out fewer
+    # drop_last leaves out fewer
+    return f"{len(missing)} of {case['images']} images are on no rank" if len(missing) >= len(first) else None
 
 
 def at_random(seen, case, expected):
@@ -58,13 +78,20 @@ def at_random(seen, case, expected):
         return "the images come in the order of the data set, or nearly so: nothing shuffles them"
     if all(of_rank["images"] == of_rank["next"] for of_rank in seen):
         return "the order is the same in each epoch: sampler.set_epoch(epoch) must change it"
-    return "the order is the same with another seed: give the sampler `seed`" if all(of_rank["images"] == of_rank["other"] for of_rank in seen) else None
+    return (
+        "the order is the same with another seed: give the sampler `seed`"
+        if all(of_rank["images"] == of_rank["other"] for of_rank in seen)
+        else None
+    )
 
 
 def means_of_the_same_part(seen, case, expected):
     for rank, of_rank in enumerate(seen):
         if not criteria.close(of_rank["parameters"], expected["parameters"][rank]):
-            return f"rank {rank} has lost its part of the model: the replica has broadcast another rank's part to it; give it the group of ranks with the same part"
+            return (
+                f"rank {rank} has lost its part of the model: the replica has broadcast another rank's part to it; give"
+                " it the group of ranks with the same part"
+            )
     for rank, of_rank in enumerate(seen):
         found = of_rank["gradients"]
         if criteria.close(found, expected["same_part"][rank]):
@@ -78,17 +105,32 @@ def means_of_the_same_part(seen, case, expected):
 def of_its_own(seen, case, expected):
     """A judge: each rank draws other numbers."""
     if any(of_rank["untouched"] for of_rank in seen):
-        return "the generator that dropout draws from is not seeded, so all ranks draw what they drew before: torch.manual_seed seeds it"
+        return (
+            "the generator that dropout draws from is not seeded, so all ranks draw what they drew before:"
+            " torch.manual_seed seeds it"
+        )
     if twins := _twins(seen[0]["many"]):
         more = f", in a job of {len(seen[0]['many'])} ranks" if max(twins) >= len(seen) else ""
-        return f"{criteria.ranks(twins)} draw the same random numbers{more}: unit i of each part would always be dropped together"
+        return (
+            f"{criteria.ranks(twins)} draw the same random numbers{more}: unit i of each part would always be dropped"
+            " together"
+        )
     if twins := _twins([of_rank["zero"] for of_rank in seen]):
-        return f"with seed 0, which is the default, {criteria.ranks(twins)} draw the same random numbers: a product with 0 is 0 on every rank, so add the rank"
+        return (
+            f"with seed 0, which is the default, {criteria.ranks(twins)} draw the same random numbers: a product with 0"
+            " is 0 on every rank, so add the rank"
+        )
     if twins := _twins([of_rank["first"] for of_rank in seen]):
-        return f"{criteria.ranks(twins)} draw the same random numbers: unit i of each part would always be dropped together"
+        return (
+            f"{criteria.ranks(twins)} draw the same random numbers: unit i of each part would always be dropped"
+            " together"
+        )
     on_gpus = [of_rank["gpus"][0] for of_rank in seen]
     if len(set(map(tuple, on_gpus))) < len(seen):
-        return "that seeds the CPU's random numbers alone: on GPUs, dropout draws from theirs. torch.manual_seed seeds those of all devices"
+        return (
+            "that seeds the CPU's random numbers alone: on GPUs, dropout draws from theirs. torch.manual_seed seeds"
+            " those of all devices"
+        )
     return None
 
 
@@ -118,27 +160,71 @@ OTHER = LAYOUT | {"names": ["tensor", "data"]}
 GROUPS, SAME, OWN = "the groups of a mesh", "the same images where ranks share a model", "random numbers of its own"
 CHECKS = (
     Check(
-        "mesh", f"{PROBES}mesh", (_four("tensor", "cpu"), _four("data", "cuda"), {"ranks": 2, "kind": "cpu", "nodes": 2, "ranks_of_a_node": 1, "inside": "tensor"}),
-        (Criterion(GROUPS, 2, two_groups, "The shape is (nodes, ranks_of_a_node); the second name is what the ranks of a node do together."),),
+        "mesh",
+        f"{PROBES}mesh",
+        (
+            _four("tensor", "cpu"),
+            _four("data", "cuda"),
+            {"ranks": 2, "kind": "cpu", "nodes": 2, "ranks_of_a_node": 1, "inside": "tensor"},
+        ),
+        (
+            Criterion(
+                GROUPS,
+                2,
+                two_groups,
+                "The shape is (nodes, ranks_of_a_node); the second name is what the ranks of a node do together.",
+            ),
+        ),
         observed=lambda case: {"data": [int], "tensor": [int]},
     ),
     Check(
-        "sampler", f"{PROBES}sampler", (LAYOUT | {"images": 41}, OTHER | {"images": 40}, LAYOUT | {"layout": [[0, 1, 2, 3]], "images": 40}),
+        "sampler",
+        f"{PROBES}sampler",
+        (LAYOUT | {"images": 41}, OTHER | {"images": 40}, LAYOUT | {"layout": [[0, 1, 2, 3]], "images": 40}),
         (
-            Criterion(SAME, 1, same_images, "The part follows from the place in the dimension \"data\", not from the rank.", needs="other images where they do not"),
-            Criterion("other images where they do not", 1, lambda *all: other_images(*all) or at_random(*all), "As many parts as the dimension \"data\" is long.", needs=SAME),
-        ), observed=lambda case: {"images": [int], "next": [int], "other": [int]},
+            Criterion(
+                SAME,
+                1,
+                same_images,
+                'The part follows from the place in the dimension "data", not from the rank.',
+                needs="other images where they do not",
+            ),
+            Criterion(
+                "other images where they do not",
+                1,
+                lambda *all: other_images(*all) or at_random(*all),
+                'As many parts as the dimension "data" is long.',
+                needs=SAME,
+            ),
+        ),
+        observed=lambda case: {"images": [int], "next": [int], "other": [int]},
     ),
     Check(
-        "replica", f"{PROBES}replica", (LAYOUT, OTHER),
-        (Criterion("means over the ranks with the same part", 2, means_of_the_same_part, "process_group=mesh.get_group(\"data\")."),),
-        f"{ORACLES}replica", observed=lambda case: {"parameters": Array((None,)), "gradients": Array((None,))},
+        "replica",
+        f"{PROBES}replica",
+        (LAYOUT, OTHER),
+        (
+            Criterion(
+                "means over the ranks with the same part",
+                2,
+                means_of_the_same_part,
+                'process_group=mesh.get_group("data").',
+            ),
+        ),
+        f"{ORACLES}replica",
+        observed=lambda case: {"parameters": Array((None,)), "gradients": Array((None,))},
     ),
     Check(
-        "dropout", f"{PROBES}dropout", ({"ranks": 4},),
+        "dropout",
+        f"{PROBES}dropout",
+        ({"ranks": 4},),
         (
             Criterion(OWN, 1, of_its_own, "Add the rank to a multiple of `seed`."),
             Criterion("they follow from the seed", 1, by_the_seed, "`seed` must be in the number, too.", needs=OWN),
-        ), observed=lambda case: dict.fromkeys(("first", "second", "again", "zero"), (float,) * 4) | {"many": ((float,) * 4,) * MANY, "untouched": bool, "gpus": ([int],) * 3},
+        ),
+        observed=lambda case: (
+            dict.fromkeys(("first", "second", "again", "zero"), (float,) * 4)
+            | {"many": ((float,) * 4,) * MANY, "untouched": bool, "gpus": ([int],) * 3}
+        ),
     ),
-)  # fmt: skip
+)

@@ -1,12 +1,16 @@
-"""The checks of pipelines, in both tracks. A stage is judged by the messages that it sends and the gradients that it leaves behind."""
+"""The checks of pipelines, in both tracks. A stage is judged by the messages that it sends and the gradients that it
+leaves behind."""
 
 from grader.checks import criteria, sgd
 from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array
 from grader.units.model_parallel.stage_sizes import IMAGES, WIDTH
 
-PROBES, ORACLES = "grader.units.model_parallel.probes.pipeline", "grader.units.model_parallel.oracles.pipeline"
-OF_CHAINER = "grader.units.model_parallel.probes.chainer_pipeline"
+PROBES, ORACLES = (
+    "grader.units.model_parallel.probes.probe_pipeline",
+    "grader.units.model_parallel.oracles.oracle_pipeline",
+)
+OF_CHAINER = "grader.units.model_parallel.probes.probe_chainer_pipeline"
 
 
 def divided(seen, case, expected):
@@ -18,7 +22,10 @@ def divided(seen, case, expected):
         if strange := sorted(set(together) - set(range(layers))):
             return f"{where}; there is no layer {strange[0]}: they are numbered from 0 to {layers - 1}"
         if len(together) > layers:
-            return f"{where}; layer {next(number for number in together if together.count(number) > 1)} is on more than one stage"
+            return (
+                f"{where}; layer {next(number for number in together if together.count(number) > 1)} is on more than"
+                " one stage"
+            )
         if together != list(range(layers)):
             return f"{where}; stage 0 has the first layers, in their order, then stage 1 goes on"
     return None
@@ -28,41 +35,66 @@ def evenly(seen, case, expected):
     for (layers, stages), found in zip(case["sizes"], seen[0]["layers"]):
         counts = [len(one) for one in found]
         if max(counts) - min(counts) > 1:
-            return f"{layers} layers on {stages} stages: they have {', '.join(map(str, counts))}, and the step takes as long as the one with most; they should differ by one at most"
+            return (
+                f"{layers} layers on {stages} stages: they have {', '.join(map(str, counts))}, and the step takes as"
+                " long as the one with most; they should differ by one at most"
+            )
     return None
 
 
 def _stages(seen, case, expected):
-    """(stage, what was observed of it, what is right); of stages that were ranks of their own, or ran one after the other."""
+    """(stage, what was observed of it, what is right); of stages that were ranks of their own, or ran one after the
+    other."""
     return zip(range(case["stages"]), seen[0].get("stages", seen), expected)
 
 
 def _messages(found, kind):
     """(number of the micro-batch, rank, tag, numbers) of each message that a stage has sent in operations of a kind."""
-    return [(int(name[1:]), to, tag, numbers) for (name, to, tag), numbers in zip(found["sent"], found["numbers"]) if name[0] == kind]
+    return [
+        (int(name[1:]), to, tag, numbers)
+        for (name, to, tag), numbers in zip(found["sent"], found["numbers"])
+        if name[0] == kind
+    ]
 
 
 def _right_messages(found, stage, case, right, kind, what, to):
-    """None, or what is wrong with what a stage sends in its forwards or backwards; right: the numbers for each micro-batch."""
+    """None, or what is wrong with what a stage sends in its forwards or backwards; right: the numbers for each
+    micro-batch."""
     messages = _messages(found, kind)
     if not 0 <= to < case["stages"]:
-        return f"stage {stage} of {case['stages']} sends a message in {kind}{messages[0][0]}, though no stage comes {'after' if kind == 'F' else 'before'} it" if messages else None
+        return (
+            f"stage {stage} of {case['stages']} sends a message in {kind}{messages[0][0]}, though no stage comes"
+            f" {'after' if kind == 'F' else 'before'} it"
+            if messages
+            else None
+        )
     elsewhere = {number: rank for number, rank, _, _ in messages if rank != to}
     for number, _, _, numbers in messages:
         if number in elsewhere:
-            return f"stage {stage} sends {what} of micro-batch {number} to stage {elsewhere[number]}; stage {to} needs {'it' if kind == 'B' else 'them'}"
+            return (
+                f"stage {stage} sends {what} of micro-batch {number} to stage {elsewhere[number]}; stage {to} needs"
+                f" {'it' if kind == 'B' else 'them'}"
+            )
         if not criteria.close(numbers, right[number]):
-            scaled = next((f": {name}" for name, values in _mixed(right, number).items() if criteria.close(numbers, values)), "")
+            scaled = next(
+                (f": {name}" for name, values in _mixed(right, number).items() if criteria.close(numbers, values)), ""
+            )
             return f"what stage {stage} sends in {kind}{number} is not {what} of micro-batch {number}{scaled}"
     for number in range(case["micro_batches"]):
         if (times := sum(one == number for one, *_ in messages)) != 1:
-            return f"stage {stage} sends {what} of micro-batch {number} {times} times; stage {to} waits for {'it' if kind == 'B' else 'them'} once"
+            return (
+                f"stage {stage} sends {what} of micro-batch {number} {times} times; stage {to} waits for"
+                f" {'it' if kind == 'B' else 'them'} once"
+            )
     return None
 
 
 def _mixed(right, number):
     others = {f"it is that of micro-batch {other}": values for other, values in enumerate(right) if other != number}
-    return others | {"it is multiplied by the number of micro-batches": len(right) * right[number], "it is divided by their number once more": right[number] / len(right)}
+    return others | {
+        "it is multiplied by the number of micro-batches": len(right) * right[number],
+        "it is divided by their number once more": right[number] / len(right),
+    }
 
 
 def _tags(seen, case, kind):
@@ -71,19 +103,30 @@ def _tags(seen, case, kind):
     for stage, found in enumerate(seen[0]["stages"]):
         if not 0 <= stage + step < case["stages"]:
             continue
-        waits = {int(name[1:]): tag for name, source, tag in seen[0]["stages"][stage + step]["received"] if name[0] == kind}
+        waits = {
+            int(name[1:]): tag for name, source, tag in seen[0]["stages"][stage + step]["received"] if name[0] == kind
+        }
         for number, _, tag, _ in _messages(found, kind):
             if number in waits and waits[number] != tag:
-                return f"stage {stage} sends its message of {kind}{number} with tag {tag}, and stage {stage + step} waits for tag {waits[number]}: it would wait for ever"
+                return (
+                    f"stage {stage} sends its message of {kind}{number} with tag {tag}, and stage {stage + step} waits"
+                    f" for tag {waits[number]}: it would wait for ever"
+                )
     return None
 
 
 def _unhindered(seen, case):
     for stage, found in enumerate(seen[0]["stages"]):
         if found["unwaited"]:
-            return f"stage {stage} never waits for {found['unwaited']} of its messages: keep what `send` returns in sending[operation]"
+            return (
+                f"stage {stage} never waits for {found['unwaited']} of its messages: keep what `send` returns in"
+                " sending[operation]"
+            )
         if found["blocked"]:
-            return f"stage {stage} waits until a message is taken before it goes on, and the other stage may wait for it at that moment: keep what `send` returns in sending[operation]"
+            return (
+                f"stage {stage} waits until a message is taken before it goes on, and the other stage may wait for it"
+                " at that moment: keep what `send` returns in sending[operation]"
+            )
     return None
 
 
@@ -106,17 +149,21 @@ def as_the_whole_batch(seen, case, expected):
         if not criteria.close(found["gradients"], right["gradients"]["right"]):
             sentence = criteria.explained_by(found["gradients"], right["gradients"])
             if not sentence and (times := sgd.ratio(found["gradients"], right["gradients"]["right"])):
-                sentence = f"all are {criteria.apart(times, 1, 3)[0]} times as large as they should be"
-            return criteria.because(f"on stage {stage}, the gradients after the step are not those of the whole batch", sentence)
+                sentence = f"all are {criteria.distinct_digits(times, 1, 3)[0]} times as large as they should be"
+            return criteria.with_reason(
+                f"on stage {stage}, the gradients after the step are not those of the whole batch", sentence
+            )
         if not criteria.close(found["loss"], right["loss"]):
-            loss, mean = criteria.apart(found["loss"], right["loss"])
+            loss, mean = criteria.distinct_digits(found["loss"], right["loss"])
             return f"the step returns the loss {loss}; the mean over the batch is {mean}"
     return None
 
 
 def gradients_travel(seen, case, expected):
     for stage, found, right in _stages(seen, case, expected):
-        if problem := _right_messages(found, stage, case, right["before"], "B", "the gradient of the inputs", stage - 1):
+        if problem := _right_messages(
+            found, stage, case, right["before"], "B", "the gradient of the inputs", stage - 1
+        ):
             return problem
     return _tags(seen, case, "B") or _unhindered(seen, case)
 
@@ -130,13 +177,19 @@ def let_go(seen, case, expected):
     for stage, found in enumerate(seen[0]["stages"]):
         names = case["operations"][stage]
         if len(found["inputs"]) > (forwards := sum(name[0] == "F" for name in names)):
-            return f"stage {stage} goes forward {len(found['inputs'])} times, with {forwards} micro-batches: backward begins at the outputs that are held, and needs no other forward"
+            return (
+                f"stage {stage} goes forward {len(found['inputs'])} times, with {forwards} micro-batches: backward"
+                " begins at the outputs that are held, and needs no other forward"
+            )
         for name, held in found["held"]:
             done = names[: names.index(name)]
             holds = sum(1 if one[0] == "F" else -1 for one in done)
             if held > holds + 1:
                 waits = f"{holds} {'waits' if holds == 1 else 'wait'} for a backward"
-                return f"before {name}, stage {stage} holds the activations of {held} micro-batches, and {waits}: let go of those whose backward is done"
+                return (
+                    f"before {name}, stage {stage} holds the activations of {held} micro-batches, and {waits}: let go"
+                    " of those whose backward is done"
+                )
     return None
 
 
@@ -150,11 +203,28 @@ def of_the_right_kind(seen, case, expected):
 
 def _step(case):
     message = (str, int, int)
-    sides = {"sent": [message], "numbers": [Array((IMAGES, WIDTH))], "received": [message], "inputs": [Array((IMAGES, None))]}
-    return {"stages": ({"loss": float, "gradients": Array((None,)), "held": [(str, int)], "blocked": int, "unwaited": int} | sides,) * case["stages"]}
+    sides = {
+        "sent": [message],
+        "numbers": [Array((IMAGES, WIDTH))],
+        "received": [message],
+        "inputs": [Array((IMAGES, None))],
+    }
+    return {
+        "stages": (
+            (
+                {"loss": float, "gradients": Array((None,)), "held": [(str, int)], "blocked": int, "unwaited": int}
+                | sides,
+            )
+            * case["stages"]
+        )
+    }
 
 
-ALTERNATING = {"stages": 2, "micro_batches": 3, "operations": [["F0", "F1", "B0", "F2", "B1", "B2"], ["F0", "B0", "F1", "B1", "F2", "B2"]]}
+ALTERNATING = {
+    "stages": 2,
+    "micro_batches": 3,
+    "operations": [["F0", "F1", "B0", "F2", "B1", "B2"], ["F0", "B0", "F1", "B1", "F2", "B2"]],
+}
 WHOLE = {"stages": 3, "micro_batches": 1, "operations": [["F0", "B0"]] * 3}
 GPIPE = {"stages": 3, "micro_batches": 2, "operations": [["F0", "F1", "B0", "B1"]] * 3}
 BACKWARDS = {"stages": 3, "micro_batches": 2, "operations": [["F1", "F0", "B0", "B1"]] * 3}
@@ -162,53 +232,130 @@ ALL, SENT_ON = "the gradients of the whole batch", "inputs arrive, outputs are s
 CHECKS = {
     "pytorch/pipeline.py": (
         Check(
-            "my_layers", f"{PROBES}:my_layers", ({"sizes": [[6, 2], [6, 4], [7, 3], [5, 5], [3, 1]]},),
+            "my_layers",
+            f"{PROBES}:my_layers",
+            ({"sizes": [[6, 2], [6, 4], [7, 3], [5, 5], [3, 1]]},),
             (
-                Criterion("each layer on one stage", 2, divided, "Stage s ends where stage s + 1 begins; the last one ends at `layers`."),
-                Criterion("stages of nearly equal length", 1, evenly, "stage * layers // stages is a good begin.", needs="each layer on one stage"),
-            ), observed=lambda case: {"layers": tuple(([int],) * stages for _, stages in case["sizes"])},
+                Criterion(
+                    "each layer on one stage",
+                    2,
+                    divided,
+                    "Stage s ends where stage s + 1 begins; the last one ends at `layers`.",
+                ),
+                Criterion(
+                    "stages of nearly equal length",
+                    1,
+                    evenly,
+                    "stage * layers // stages is a good begin.",
+                    needs="each layer on one stage",
+                ),
+            ),
+            observed=lambda case: {"layers": tuple(([int],) * stages for _, stages in case["sizes"])},
         ),
         Check(
-            "forward", f"{PROBES}:step", (ALTERNATING, BACKWARDS),
+            "forward",
+            f"{PROBES}:step",
+            (ALTERNATING, BACKWARDS),
             (
-                Criterion(SENT_ON, 2, outputs_travel, "Stage 0 takes images[number]; other stages receive(like, stage - 1, number)."),
-                Criterion(ALL, 2, lambda *all: as_the_whole_batch(*all) or let_go(*all), "Backward begins at what you hold: outputs with their graph, or the loss divided by the number of micro-batches."),
-            ), f"{ORACLES}:step", observed=_step,
+                Criterion(
+                    SENT_ON,
+                    2,
+                    outputs_travel,
+                    "Stage 0 takes images[number]; other stages receive(like, stage - 1, number).",
+                ),
+                Criterion(
+                    ALL,
+                    2,
+                    lambda *all: as_the_whole_batch(*all) or let_go(*all),
+                    "Backward begins at what you hold: outputs with their graph, or the loss divided by the number of"
+                    " micro-batches.",
+                ),
+            ),
+            f"{ORACLES}:step",
+            observed=_step,
         ),
         Check(
-            "backward", f"{PROBES}:step", (ALTERNATING, BACKWARDS),
+            "backward",
+            f"{PROBES}:step",
+            (ALTERNATING, BACKWARDS),
             (
-                Criterion(ALL, 2, as_the_whole_batch, "outputs.backward(gradient), with the gradient from stage + 1; the last stage has its loss."),
-                Criterion("the stage before gets its gradient", 2, gradients_travel, "send(inputs.grad, stage - 1, number), on all stages but the first."),
-                Criterion("activations are let go", 1, let_go, "held.pop(number) returns the pair and forgets it.", needs=ALL),
-            ), f"{ORACLES}:step", observed=_step,
+                Criterion(
+                    ALL,
+                    2,
+                    as_the_whole_batch,
+                    "outputs.backward(gradient), with the gradient from stage + 1; the last stage has its loss.",
+                ),
+                Criterion(
+                    "the stage before gets its gradient",
+                    2,
+                    gradients_travel,
+                    "send(inputs.grad, stage - 1, number), on all stages but the first.",
+                ),
+                Criterion(
+                    "activations are let go", 1, let_go, "held.pop(number) returns the pair and forgets it.", needs=ALL
+                ),
+            ),
+            f"{ORACLES}:step",
+            observed=_step,
         ),
     ),
     "chainer/chain_list.py": (
         Check(
-            "chain_list", f"{OF_CHAINER}:chain_list", (WHOLE, WHOLE | {"stages": 1, "operations": [["F0", "B0"]]}),
+            "chain_list",
+            f"{OF_CHAINER}:chain_list",
+            (WHOLE, WHOLE | {"stages": 1, "operations": [["F0", "B0"]]}),
             (
-                Criterion(SENT_ON, 2, outputs_travel, "rank_in is the rank before, None on rank 0; rank_out is the next one, None on the last rank."),
+                Criterion(
+                    SENT_ON,
+                    2,
+                    outputs_travel,
+                    "rank_in is the rank before, None on rank 0; rank_out is the next one, None on the last rank.",
+                ),
                 Criterion(ALL, 1, gradients_of_all, "One link, `part`, and both of its ranks.", needs=SENT_ON),
-            ), f"{ORACLES}:step", observed=_step,
+            ),
+            f"{ORACLES}:step",
+            observed=_step,
         ),
         Check(
-            "micro_batch", f"{OF_CHAINER}:micro_batch", (GPIPE, GPIPE | {"stages": 1, "operations": GPIPE["operations"][:1]}),
+            "micro_batch",
+            f"{OF_CHAINER}:micro_batch",
+            (GPIPE, GPIPE | {"stages": 1, "operations": GPIPE["operations"][:1]}),
             (
-                Criterion(SENT_ON, 2, outputs_travel, "recv(comm, comm.rank - 1), then part(inputs), then send(outputs, comm, comm.rank + 1)."),
-                Criterion(ALL, 2, gradients_of_all, "Backward begins at what `send` returned, or at the loss divided by the number of micro-batches."),
-            ), f"{ORACLES}:step", observed=_step,
+                Criterion(
+                    SENT_ON,
+                    2,
+                    outputs_travel,
+                    "recv(comm, comm.rank - 1), then part(inputs), then send(outputs, comm, comm.rank + 1).",
+                ),
+                Criterion(
+                    ALL,
+                    2,
+                    gradients_of_all,
+                    "Backward begins at what `send` returned, or at the loss divided by the number of micro-batches.",
+                ),
+            ),
+            f"{ORACLES}:step",
+            observed=_step,
         ),
     ),
     "pytorch/torch_pipeline.py": (
         Check(
-            "torch_schedule", f"{PROBES}:torch_schedule",
+            "torch_schedule",
+            f"{PROBES}:torch_schedule",
             tuple({"ranks": 2, "stages": 2, "name": name, "micro_batches": 3} for name in ("gpipe", "1f1b")),
             (
                 Criterion(ALL, 2, as_the_whole_batch, "ScheduleGPipe(stage, n_microbatches=..., loss_fn=...)"),
-                Criterion("the schedule that is asked for", 1, of_the_right_kind, "ScheduleGPipe for gpipe, Schedule1F1B for 1f1b.", needs=ALL),
-            ), f"{ORACLES}:whole", observed=lambda case: {"loss": float, "gradients": Array((None,)), "kind": str},
+                Criterion(
+                    "the schedule that is asked for",
+                    1,
+                    of_the_right_kind,
+                    "ScheduleGPipe for gpipe, Schedule1F1B for 1f1b.",
+                    needs=ALL,
+                ),
+            ),
+            f"{ORACLES}:whole",
+            observed=lambda case: {"loss": float, "gradients": Array((None,)), "kind": str},
         ),
     ),
-}  # fmt: skip
+}
 NOTEBOOK = ()

@@ -6,7 +6,10 @@ from grader.checks.forms import Array
 from grader.checks.notebook_functions import choice, function, prediction
 from grader.units.model_parallel import mesh, products_dtensor
 
-PROBES, ORACLES = "grader.units.model_parallel.probes.products:", "grader.units.model_parallel.oracles.products:"
+PROBES, ORACLES = (
+    "grader.units.model_parallel.probes.probe_products:",
+    "grader.units.model_parallel.oracles.oracle_products:",
+)
 ROUNDED = 0.03  # what rounding to whole numbers or half precision changes, of the largest number, at most
 SHAPE = 3, 4  # as in the probes
 TOKENS = 2, 3
@@ -16,15 +19,25 @@ def sum_of_the_group(seen, case, expected):
     """A judge of an operator: each rank has the sum of what the ranks of its group gave."""
     gives = case["gives"]
     for rank, of_rank in enumerate(seen):
-        found, right, size = of_rank["found"], expected["sum"][rank], len(case["groups"][0]) if case.get("groups") else len(seen)
+        found, right, size = (
+            of_rank["found"],
+            expected["sum"][rank],
+            len(case["groups"][0]) if case.get("groups") else len(seen),
+        )
         if criteria.close(found, right, criteria.SINGLE):
             continue
         if criteria.close(found, expected["own"][rank]):
-            return f"`{case['gets']}` is this rank's `{gives}` alone, on rank {rank}: dist.all_reduce adds up those of all ranks"
+            return (
+                f"`{case['gets']}` is this rank's `{gives}` alone, on rank {rank}: dist.all_reduce adds up those of all"
+                " ranks"
+            )
         if criteria.close(found, right / size):
             return f"`{case['gets']}` is the mean; the ranks have terms of a sum, which nobody divides"
         if criteria.close(found, expected["all"][rank]):
-            return f"`{case['gets']}` is the sum over all ranks; give dist.all_reduce the group, since other ranks may have other images"
+            return (
+                f"`{case['gets']}` is the sum over all ranks; give dist.all_reduce the group, since other ranks may"
+                " have other images"
+            )
         if criteria.close(found, right, ROUNDED):
             return f"on rank {rank}, `{case['gets']}` is rounded: the sum must have the type of `{gives}`"
         return f"on rank {rank}, `{case['gets']}` is not the sum of the ranks' `{gives}`"
@@ -33,14 +46,20 @@ def sum_of_the_group(seen, case, expected):
 
 def left_alone(seen, case, expected):
     changed = [rank for rank, of_rank in enumerate(seen) if of_rank["changed"]]
-    return f"`{case['gives']}` itself is changed: autograd may have given the same tensor to another layer; let dist.all_reduce work on a clone" if changed else None
+    return (
+        f"`{case['gives']}` itself is changed: autograd may have given the same tensor to another layer; let"
+        " dist.all_reduce work on a clone"
+        if changed
+        else None
+    )
 
 
 def one_all_reduce(seen, case, expected):
     """A judge of an operator: one all-reduce, of one tensor."""
     size, alone = 8 * SHAPE[0] * SHAPE[1], len(case["groups"][0] if case.get("groups") else seen) == 1
     for rank, of_rank in enumerate(seen):
-        if of_rank["sent"] != [["allreduce", size]] and (of_rank["sent"] or not alone):  # a rank alone in its group needs none
+        # a rank alone in its group needs none
+        if of_rank["sent"] != [["allreduce", size]] and (of_rank["sent"] or not alone):
             shown = ", ".join(f"{name} of {count} bytes" for name, count in of_rank["sent"]) or "nothing"
             return f"rank {rank} hands over {shown}; one all-reduce of {size} bytes does it"
     return None
@@ -53,7 +72,10 @@ def as_it_is(seen, case, expected):
         if criteria.close(of_rank["found"], own, criteria.SINGLE):
             continue
         if criteria.close(of_rank["found"], expected["sum"][rank]):
-            return "the gradients of all ranks are added up; each rank has the whole gradient of the sum already: d(a + b)/da is 1"
+            return (
+                "the gradients of all ranks are added up; each rank has the whole gradient of the sum already: d(a +"
+                " b)/da is 1"
+            )
         if criteria.close(of_rank["found"], own / len(seen)):
             return "the gradient is divided by the number of ranks; d(a + b)/da is 1, however many terms there are"
         if criteria.close(of_rank["found"], own, ROUNDED):
@@ -64,11 +86,16 @@ def as_it_is(seen, case, expected):
 
 def nothing_sent(seen, case, expected):
     sent = [rank for rank, of_rank in enumerate(seen) if of_rank["sent"]]
-    return f"rank {sent[0]} communicates ({seen[sent[0]]['sent'][0][0]}); `gradient` is the same on all ranks already" if sent else None
+    return (
+        f"rank {sent[0]} communicates ({seen[sent[0]]['sent'][0][0]}); `gradient` is the same on all ranks already"
+        if sent
+        else None
+    )
 
 
 def its_part(name, along):
-    """A judge of columns and rows: the parts of the weight or of the bias. along: the dimension in which it is divided, in words."""
+    """A judge of columns and rows: the parts of the weight or of the bias. along: the dimension in which it is divided,
+    in words."""
 
     def judge(seen, case, expected):
         groups = case.get("groups") or [range(case["ranks"])]
@@ -80,17 +107,29 @@ def its_part(name, along):
                 continue
             who = f"on rank {rank} of {size}, `{name}`"
             if len(groups) > 1 and criteria.close(found, expected["of_all"][name][number]):
-                return f"{who} is the part of rank {number} of all {case['ranks']}; the layer is split among a group, in which this rank is `rank`, and which has `size` ranks"
+                return (
+                    f"{who} is the part of rank {number} of all {case['ranks']}; the layer is split among a group, in"
+                    " which this rank is `rank`, and which has `size` ranks"
+                )
             if found.shape == expected["whole"][name].shape and size > 1:
                 return f"{who} is all of layer.{name}: take this rank's part of it"
             if criteria.close(found, expected["other"][name][rank]):
-                return f"{who} is divided in the other dimension: layer.weight is (outputs, inputs), and the {along} are divided"
+                return (
+                    f"{who} is divided in the other dimension: layer.weight is (outputs, inputs), and the {along} are"
+                    " divided"
+                )
             if found.ndim == 2 and found.T.shape == of_rank.shape and criteria.close(found.T, of_rank):
                 return f"{who} is transposed: the weight of an nn.Linear is (outputs, inputs), in its parts, too"
             if criteria.close(found, expected["strided"][name][rank]):
-                return f"{who} has every {criteria.ordinal(size)} number; the parts must be next to each other, or heads are torn apart"
+                return (
+                    f"{who} has every {criteria.ordinal(size)} number; the parts must be next to each other, or heads"
+                    " are torn apart"
+                )
             if found.shape != of_rank.shape:
-                return f"{who} has the shape {found.shape}; it should be {of_rank.shape}: tensor_split gives one more to the first ranks"
+                return (
+                    f"{who} has the shape {found.shape}; it should be {of_rank.shape}: tensor_split gives one more to"
+                    " the first ranks"
+                )
             return f"{who} is not this rank's part of layer.{name}"
         return None
 
@@ -107,13 +146,22 @@ def outputs_of_the_whole(seen, case, expected):
 
 
 def gradients_of_the_whole(seen, case, expected):
-    return next(filter(None, (_gradient_of_the_whole(rank, *of_rank, case["ranks"]) for rank, of_rank in enumerate(zip(seen, expected)))), None)
+    return next(
+        filter(
+            None,
+            (_gradient_of_the_whole(rank, *of_rank, case["ranks"]) for rank, of_rank in enumerate(zip(seen, expected))),
+        ),
+        None,
+    )
 
 
 def _gradient_of_the_whole(rank, found, right, ranks):
     of_tokens, of_bias, of_part = ((found[name], right[name]) for name in ("of_tokens", "of_bias", "of_part"))
     if criteria.close(of_part[0], ranks * of_part[1]) and ranks > 1:
-        return f"the gradients of self.part's own parameters are {ranks} times too large: Enter belongs in front of self.part; behind it, its backward adds up what is one gradient"
+        return (
+            f"the gradients of self.part's own parameters are {ranks} times too large: Enter belongs in front of"
+            " self.part; behind it, its backward adds up what is one gradient"
+        )
     if criteria.close(of_tokens[0], right["of_tokens_alone"]) and ranks > 1:
         return "the gradient of the tokens is that of this rank's part alone: `tokens` must go through Enter"
     if criteria.close(of_tokens[0], of_tokens[1] * ranks) and ranks > 1:
@@ -130,7 +178,14 @@ def _gradient_of_the_whole(rank, found, right, ranks):
 def one_in_each_direction(seen, case, expected):
     right = [(1, 1), (0, 0)] if case["ranks"] == 1 else [(1, 1)]  # one rank has nothing to add up
     entered, left = seen[0]["entered"], seen[0]["left"]
-    return None if (entered, left) in right else f"Enter is applied {entered} times, and Leave {left} times: each time costs an all-reduce; once each is enough"
+    return (
+        None
+        if (entered, left) in right
+        else (
+            f"Enter is applied {entered} times, and Leave {left} times: each time costs an all-reduce; once each is"
+            " enough"
+        )
+    )
 
 
 def terms_of_the_whole(seen, case, expected):
@@ -142,7 +197,10 @@ def terms_of_the_whole(seen, case, expected):
     mine = case["width"] // case["ranks"]
     for rank, of_rank in enumerate(seen):
         if whole := [name for name, width in zip(("query", "key", "value"), of_rank["widths"]) if width != mine]:
-            return f"on rank {rank}, attention.{whole[0]} gives {case['width']} numbers of each token; this rank's heads need {mine} of them: divide it by `columns`"
+            return (
+                f"on rank {rank}, attention.{whole[0]} gives {case['width']} numbers of each token; this rank's heads"
+                f" need {mine} of them: divide it by `columns`"
+            )
     return None
 
 
@@ -151,7 +209,10 @@ def bias_of_the_whole(seen, case, expected):
         if not criteria.close(of_rank["bias"], expected["bias"]):
             return f"on rank {rank}, `bias` is not that of the whole attention.out"
         if not of_rank["trained"]:
-            return "`bias` has the right numbers, but is no parameter, so no optimizer trains it: take attention.out.bias itself, not a copy"
+            return (
+                "`bias` has the right numbers, but is no parameter, so no optimizer trains it: take attention.out.bias"
+                " itself, not a copy"
+            )
     return None
 
 
@@ -171,52 +232,150 @@ def _layer(gap, criteria, bias):
 
 def _outputs(case):
     shape = *TOKENS, case["width"]
-    return {"outputs": Array(shape), "of_tokens": Array(shape), "of_bias": Array((case["width"],)), "of_part": Array((None,)), "entered": int, "left": int}
+    return {
+        "outputs": Array(shape),
+        "of_tokens": Array(shape),
+        "of_bias": Array((case["width"],)),
+        "of_part": Array((None,)),
+        "entered": int,
+        "left": int,
+    }
 
 
 def _terms(case):
-    return {"term": Array((*TOKENS, case["width"])), "bias": Array((case["width"],)), "trained": bool, "widths": (int, int, int)}
+    return {
+        "term": Array((*TOKENS, case["width"])),
+        "bias": Array((case["width"],)),
+        "trained": bool,
+        "widths": (int, int, int),
+    }
 
 
 SUM, WHOLE, TERMS = "the sum of all ranks", "the outputs of the whole", "terms of the whole"
 CHECKS = {
     "pytorch/products.py": (
-        _operator("enter_backward", "gradient", "of_x", (
-            Criterion(SUM, 2, sum_of_the_group, "of_x = gradient.clone(), then dist.all_reduce(of_x, group=context.group)."),
-            Criterion("one all-reduce, and nothing else changed", 1, lambda *all: one_all_reduce(*all) or left_alone(*all), "dist.all_reduce works in place: give it a clone.", needs=SUM),
-        )),
-        _operator("leave_forward", "term", "total", (
-            Criterion(SUM, 2, sum_of_the_group, "total = term.clone(), then dist.all_reduce(total, group=group)."),
-            Criterion("one all-reduce, and nothing else changed", 1, lambda *all: one_all_reduce(*all) or left_alone(*all), "dist.all_reduce works in place: give it a clone.", needs=SUM),
-        )),
-        _operator("leave_backward", "gradient", "of_term", (
-            Criterion("the gradient of a term", 2, as_it_is, "If a + b changes the loss by g, how much does a?"),
-            Criterion("nothing is sent", 1, nothing_sent, "All ranks compute the same from the sum, so all have the same gradient.", needs="the gradient of a term"),
-        ), group=False),
-        _layer("columns", (
-            Criterion("this rank's outputs", 2, its_part("weight", "outputs"), "layer.weight.tensor_split(size)[rank]: dimension 0 has the outputs."),
-            Criterion("their biases", 1, its_part("bias", "outputs"), "Each output has a bias of its own."),
-        ), True),
-        _layer("rows", (Criterion("this rank's inputs", 2, its_part("weight", "inputs"), "Dimension 1 of layer.weight has the inputs."),), False),
-        Check(
-            "split_forward", f"{PROBES}whole", ({"ranks": 2, "width": 4},),
+        _operator(
+            "enter_backward",
+            "gradient",
+            "of_x",
             (
-                Criterion(WHOLE, 2, outputs_of_the_whole, "Leave adds up the ranks' terms; the bias belongs to the sum."),
-                Criterion("the gradients of the whole", 1, gradients_of_the_whole, "Enter belongs in front of self.part, around `tokens`; the bias is added behind Leave.", needs=WHOLE),
-                Criterion("one all-reduce in each direction", 1, criteria.on_each_rank(one_in_each_direction), "Apply Enter once and Leave once.", needs=WHOLE),
-            ), f"{ORACLES}whole", observed=_outputs,
+                Criterion(
+                    SUM,
+                    2,
+                    sum_of_the_group,
+                    "of_x = gradient.clone(), then dist.all_reduce(of_x, group=context.group).",
+                ),
+                Criterion(
+                    "one all-reduce, and nothing else changed",
+                    1,
+                    lambda *all: one_all_reduce(*all) or left_alone(*all),
+                    "dist.all_reduce works in place: give it a clone.",
+                    needs=SUM,
+                ),
+            ),
+        ),
+        _operator(
+            "leave_forward",
+            "term",
+            "total",
+            (
+                Criterion(SUM, 2, sum_of_the_group, "total = term.clone(), then dist.all_reduce(total, group=group)."),
+                Criterion(
+                    "one all-reduce, and nothing else changed",
+                    1,
+                    lambda *all: one_all_reduce(*all) or left_alone(*all),
+                    "dist.all_reduce works in place: give it a clone.",
+                    needs=SUM,
+                ),
+            ),
+        ),
+        _operator(
+            "leave_backward",
+            "gradient",
+            "of_term",
+            (
+                Criterion("the gradient of a term", 2, as_it_is, "If a + b changes the loss by g, how much does a?"),
+                Criterion(
+                    "nothing is sent",
+                    1,
+                    nothing_sent,
+                    "All ranks compute the same from the sum, so all have the same gradient.",
+                    needs="the gradient of a term",
+                ),
+            ),
+            group=False,
+        ),
+        _layer(
+            "columns",
+            (
+                Criterion(
+                    "this rank's outputs",
+                    2,
+                    its_part("weight", "outputs"),
+                    "layer.weight.tensor_split(size)[rank]: dimension 0 has the outputs.",
+                ),
+                Criterion("their biases", 1, its_part("bias", "outputs"), "Each output has a bias of its own."),
+            ),
+            True,
+        ),
+        _layer(
+            "rows",
+            (
+                Criterion(
+                    "this rank's inputs", 2, its_part("weight", "inputs"), "Dimension 1 of layer.weight has the inputs."
+                ),
+            ),
+            False,
         ),
         Check(
-            "split_attention", f"{PROBES}attention", ({"ranks": 2, "width": 8, "heads": 4},),
+            "split_forward",
+            f"{PROBES}whole",
+            ({"ranks": 2, "width": 4},),
             (
-                Criterion(TERMS, 2, terms_of_the_whole, "query, key and value: columns; out: rows; heads: those of this rank."),
-                Criterion("the bias, once", 1, bias_of_the_whole, "bias = attention.out.bias, before `rows` replaces the layer.", needs=TERMS),
-            ), f"{ORACLES}attention", observed=_terms,
+                Criterion(
+                    WHOLE, 2, outputs_of_the_whole, "Leave adds up the ranks' terms; the bias belongs to the sum."
+                ),
+                Criterion(
+                    "the gradients of the whole",
+                    1,
+                    gradients_of_the_whole,
+                    "Enter belongs in front of self.part, around `tokens`; the bias is added behind Leave.",
+                    needs=WHOLE,
+                ),
+                Criterion(
+                    "one all-reduce in each direction",
+                    1,
+                    criteria.on_each_rank(one_in_each_direction),
+                    "Apply Enter once and Leave once.",
+                    needs=WHOLE,
+                ),
+            ),
+            f"{ORACLES}whole",
+            observed=_outputs,
+        ),
+        Check(
+            "split_attention",
+            f"{PROBES}attention",
+            ({"ranks": 2, "width": 8, "heads": 4},),
+            (
+                Criterion(
+                    TERMS, 2, terms_of_the_whole, "query, key and value: columns; out: rows; heads: those of this rank."
+                ),
+                Criterion(
+                    "the bias, once",
+                    1,
+                    bias_of_the_whole,
+                    "bias = attention.out.bias, before `rows` replaces the layer.",
+                    needs=TERMS,
+                ),
+            ),
+            f"{ORACLES}attention",
+            observed=_terms,
         ),
     ),
     "pytorch/products_dtensor.py": products_dtensor.CHECKS,
     "pytorch/mesh.py": mesh.CHECKS,
-}  # fmt: skip
+}
 NOTEBOOK = (
     function(
         "products_bytes",
@@ -224,9 +383,26 @@ NOTEBOOK = (
         "4 all-reduces in a block, each of 4 x images x tokens x width bytes; a ring sends 2 (N - 1) / N of them.",
     ),
     prediction("prediction_forward", 0, 1000, "write a whole number of all-reduces, 0 or more", whole=True),
-    function("images_bytes", "the bytes of the gradients", "The ring carries 4 bytes for each parameter that this rank has: parameters / model_ranks."),
-    function("step_seconds", "the seconds of a step", "Bytes of all ranks of the node, times 8, divided by the bits per second; plus the computing."),
-    choice("inside", "what the ranks of a node share", "Compare the bytes that the cell above prints: the larger ones should stay inside the node.", of="word"),
+    function(
+        "images_bytes",
+        "the bytes of the gradients",
+        "The ring carries 4 bytes for each parameter that this rank has: parameters / model_ranks.",
+    ),
+    function(
+        "step_seconds",
+        "the seconds of a step",
+        "Bytes of all ranks of the node, times 8, divided by the bits per second; plus the computing.",
+    ),
+    choice(
+        "inside",
+        "what the ranks of a node share",
+        "Compare the bytes that the cell above prints: the larger ones should stay inside the node.",
+        of="word",
+    ),
     prediction("prediction_times", 0.01, 1000, "1 means as long, 2 twice as long"),
-    function("images_of_equal_bytes", "where both arrangements send the same", "images x (bytes of an image's tokens) = bytes of half of the gradients."),
+    function(
+        "images_of_equal_bytes",
+        "where both arrangements send the same",
+        "images x (bytes of an image's tokens) = bytes of half of the gradients.",
+    ),
 )

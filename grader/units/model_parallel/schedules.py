@@ -1,4 +1,5 @@
-"""The checks of schedules of pipelines: they are judged by what the simulator makes of them, so any order that does as well passes."""
+"""The checks of schedules of pipelines: they are judged by what the simulator makes of them, so any order that does as
+well passes."""
 
 import contextlib
 
@@ -6,7 +7,7 @@ from grader.checks.check import Check, Criterion
 from grader.checks.notebook_functions import function, prediction
 from handson.pipelines import ScheduleError, beyond_problem, simulate
 
-PROBES = "grader.units.model_parallel.probes.schedules"
+PROBES = "grader.units.model_parallel.probes.probe_schedules"
 
 
 def _size(stages, micro_batches):
@@ -14,8 +15,8 @@ def _size(stages, micro_batches):
 
 
 def _timelines(seen, case):
-    """(stages, micro-batches, Timeline) of those of a case's sizes whose schedule can be carried out. To simulate a forged one, with thousands of
-    micro-batches, takes minutes."""
+    """(stages, micro-batches, Timeline) of those of a case's sizes whose schedule can be carried out. To simulate a
+    forged one, with thousands of micro-batches, takes minutes."""
     for (stages, micro_batches), schedule in zip(case["sizes"], seen[0]["schedules"]):
         if len(schedule) == stages and not beyond_problem(schedule, micro_batches):
             with contextlib.suppress(ScheduleError):
@@ -34,7 +35,9 @@ def can_be_done(seen, case, expected):
             simulate(schedule)
         except ScheduleError as error:
             return f"{where}, {error}"
-        if missing := sorted({f"{kind}{number}" for kind in "FB" for number in range(micro_batches)}.difference(*schedule)):
+        if missing := sorted(
+            {f"{kind}{number}" for kind in "FB" for number in range(micro_batches)}.difference(*schedule)
+        ):
             return f"{where}, {missing[0]} is missing: micro-batches are numbered from 0 to {micro_batches - 1}"
     return None
 
@@ -44,12 +47,16 @@ def no_idle_time_but_the_bubble(seen, case, expected):
         least = 3 * (micro_batches + stages - 1)
         if timeline.end > least + 1e-9:
             why = _idle_for_nothing(timeline, micro_batches) or "some stage waits longer than the bubble lasts"
-            return f"with {_size(stages, micro_batches)}, the step takes the time of {timeline.end:g} forwards (a backward takes 2), and {least} are enough: {why}"
+            return (
+                f"with {_size(stages, micro_batches)}, the step takes the time of {timeline.end:g} forwards (a backward"
+                f" takes 2), and {least} are enough: {why}"
+            )
     return None
 
 
 def _idle_for_nothing(timeline, micro_batches):
-    """Which stage waits to begin an operation while it could do a later one, without holding more than it has to, as half a sentence; or ""."""
+    """Which stage waits to begin an operation while it could do a later one, without holding more than it has to, as
+    half a sentence; or ""."""
     of, stages = {(one.stage, one.name): one for one in timeline.operations}, len(timeline.schedule)
     for stage, names in enumerate(timeline.schedule):
         free, held = 0.0, set()
@@ -69,7 +76,10 @@ def forwards_first(seen, case, expected):
         for stage, names in enumerate(schedule):
             kinds = "".join(name[:1] for name in names)
             if "BF" in kinds:
-                return f"with {_size(stages, micro_batches)}, stage {stage} does {names[kinds.index('BF')]} before {names[kinds.index('BF') + 1]}; in GPipe all forwards come first"
+                return (
+                    f"with {_size(stages, micro_batches)}, stage {stage} does {names[kinds.index('BF')]} before"
+                    f" {names[kinds.index('BF') + 1]}; in GPipe all forwards come first"
+                )
     return None
 
 
@@ -77,19 +87,32 @@ def other_than_gpipe(seen, case, expected):
     """A judge of 1F1B. A warm-up that is one too long is no GPipe, so few micro-batches say nothing."""
     for stages, micro_batches, timeline in _timelines(seen, case):
         if timeline.held[0] == micro_batches > stages + 1:
-            return f"with {_size(stages, micro_batches)}, stage 0 does all forwards first: that is GPipe; in 1F1B a backward follows each forward after the warm-up"
+            return (
+                f"with {_size(stages, micro_batches)}, stage 0 does all forwards first: that is GPipe; in 1F1B a"
+                " backward follows each forward after the warm-up"
+            )
     return None
 
 
 def few_are_held(seen, case, expected):
-    together = [timeline.end < 3 * stages * micro_batches - 1e-9 for stages, micro_batches, timeline in _timelines(seen, case) if min(stages, micro_batches) > 1]
+    together = [
+        timeline.end < 3 * stages * micro_batches - 1e-9
+        for stages, micro_batches, timeline in _timelines(seen, case)
+        if min(stages, micro_batches) > 1
+    ]
     if together and not any(together):
-        return "no two stages ever work at the same time, so few are held in any case: let a stage begin the next micro-batch while others work"
+        return (
+            "no two stages ever work at the same time, so few are held in any case: let a stage begin the next"
+            " micro-batch while others work"
+        )
     for stages, micro_batches, timeline in _timelines(seen, case):
         for stage, most in enumerate(timeline.held):
             if most > (enough := min(stages - stage, micro_batches)):
                 where = f"with {_size(stages, micro_batches)}, stage {stage}"
-                return f"{where} holds the activations of {most} micro-batches at once; {enough} are enough: one for itself and one for each stage after it"
+                return (
+                    f"{where} holds the activations of {most} micro-batches at once; {enough} are enough: one for"
+                    " itself and one for each stage after it"
+                )
     return None
 
 
@@ -102,33 +125,91 @@ SIZES = [[2, 3], [3, 5], [4, 4], [4, 2], [1, 2]]  # stages and micro-batches
 CHECKS = {
     "pytorch/schedules.py": (
         Check(
-            "gpipe", f"{PROBES}:schedule", ({"sizes": SIZES},),
+            "gpipe",
+            f"{PROBES}:schedule",
+            ({"sizes": SIZES},),
             (
                 Criterion(DONE, 1, can_be_done, "Each stage needs F and B of each micro-batch, once."),
-                Criterion("all forwards, then all backwards", 1, forwards_first, "First all F, then all B.", needs=DONE),
-                Criterion(BUBBLE, 1, no_idle_time_but_the_bubble, "All stages take the micro-batches in the same order.", needs=DONE),
-            ), observed=_schedules,
+                Criterion(
+                    "all forwards, then all backwards", 1, forwards_first, "First all F, then all B.", needs=DONE
+                ),
+                Criterion(
+                    BUBBLE,
+                    1,
+                    no_idle_time_but_the_bubble,
+                    "All stages take the micro-batches in the same order.",
+                    needs=DONE,
+                ),
+            ),
+            observed=_schedules,
         ),
         Check(
-            "one_forward_one_backward", f"{PROBES}:schedule", ({"sizes": SIZES},),
+            "one_forward_one_backward",
+            f"{PROBES}:schedule",
+            ({"sizes": SIZES},),
             (
-                Criterion(DONE, 2, can_be_done, "Each stage needs F and B of each micro-batch, once; the last stage has no warm-up."),
-                Criterion(BUBBLE, 2, lambda *all: other_than_gpipe(*all) or no_idle_time_but_the_bubble(*all), "The warm-up has a forward for each stage after this one: stages - 1 - stage.", needs=DONE),
-                Criterion("few activations are held", 2, few_are_held, "After the warm-up, a backward follows each forward.", needs=DONE),
-            ), observed=_schedules,
+                Criterion(
+                    DONE,
+                    2,
+                    can_be_done,
+                    "Each stage needs F and B of each micro-batch, once; the last stage has no warm-up.",
+                ),
+                Criterion(
+                    BUBBLE,
+                    2,
+                    lambda *all: other_than_gpipe(*all) or no_idle_time_but_the_bubble(*all),
+                    "The warm-up has a forward for each stage after this one: stages - 1 - stage.",
+                    needs=DONE,
+                ),
+                Criterion(
+                    "few activations are held",
+                    2,
+                    few_are_held,
+                    "After the warm-up, a backward follows each forward.",
+                    needs=DONE,
+                ),
+            ),
+            observed=_schedules,
         ),
-    ),
-}  # fmt: skip
+    )
+}
 NOTEBOOK = (
     Check(
-        "by_hand", "grader.units.model_parallel.probes.notebook:puzzle", ({"name": "by_hand", "sizes": [[3, 4]]},),
+        "by_hand",
+        "grader.units.model_parallel.probes.probe_model_parallel_notebook:puzzle",
+        ({"name": "by_hand", "sizes": [[3, 4]]},),
         (
             Criterion(DONE, 1, can_be_done, "Draw it: the picture says which stage waits for what."),
-            Criterion(BUBBLE, 1, no_idle_time_but_the_bubble, "A stage should not be idle while it could do a forward or a backward that is ready.", needs=DONE),
-            Criterion("few activations are held", 1, few_are_held, "Do a backward as soon as it can be done; then a new forward.", needs=DONE),
-        ), observed=_schedules,
+            Criterion(
+                BUBBLE,
+                1,
+                no_idle_time_but_the_bubble,
+                "A stage should not be idle while it could do a forward or a backward that is ready.",
+                needs=DONE,
+            ),
+            Criterion(
+                "few activations are held",
+                1,
+                few_are_held,
+                "Do a backward as soon as it can be done; then a new forward.",
+                needs=DONE,
+            ),
+        ),
+        observed=_schedules,
     ),
-    function("bubble", "the idle share of the time", "A step lasts as long as m + p - 1 micro-batches; a stage works as long as m.", uses=["handson.pipelines"]),
-    prediction("prediction_pipeline", 0.2, 2, "1 means as fast as one process; two stages can't be more than two times as fast"),
-    function("held_bytes", "the activations that a stage holds", "GPipe holds those of all micro-batches; in 1F1B, stage s of p holds those of p - s.", uses=["handson.pipelines"]),
-)  # fmt: skip
+    function(
+        "bubble",
+        "the idle share of the time",
+        "A step lasts as long as m + p - 1 micro-batches; a stage works as long as m.",
+        uses=["handson.pipelines"],
+    ),
+    prediction(
+        "prediction_pipeline", 0.2, 2, "1 means as fast as one process; two stages can't be more than two times as fast"
+    ),
+    function(
+        "held_bytes",
+        "the activations that a stage holds",
+        "GPipe holds those of all micro-batches; in 1F1B, stage s of p holds those of p - s.",
+        uses=["handson.pipelines"],
+    ),
+)

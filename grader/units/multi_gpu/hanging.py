@@ -20,23 +20,35 @@ def mean_on_rank_0(seen, case, expected):
         f"that is the sum over {len(seen)} ranks, divided by 2: divide it by their number": losses.sum(axis=1) / 2,
         "that is the last rank's loss (`[tensor] * n` is a list with one tensor n times)": losses[:, -1],
         "that is rank 0's own loss: no loss of another rank is in it": losses[:, 0],
-        "that is rank 0's own loss, divided by the number of ranks: no loss of another rank is in it, or it is read before `wait()`": losses[:, 0] / len(seen),
+        "that is rank 0's own loss, divided by the number of ranks: no loss of another rank is in it, or it is read before `wait()`": (
+            losses[:, 0] / len(seen)
+        ),
     }
     problem = criteria.explained(found, right, wrong if len(seen) > 1 else {}, SINGLE)
     if problem is None:
         return None
     epoch = next(epoch for epoch, mean in enumerate(right) if not criteria.close(found[epoch], mean, SINGLE))
-    shown, mean = criteria.apart(found[epoch], right[epoch], 6)
-    logged = f"the ranks' losses are {criteria.some(losses[epoch].tolist())}, and rank 0 logs {shown}; their mean is {mean}"
-    return criteria.because(logged, problem)
+    shown, mean = criteria.distinct_digits(found[epoch], right[epoch], 6)
+    logged = (
+        f"the ranks' losses are {criteria.first_few(losses[epoch].tolist())}, and rank 0 logs {shown}; their mean is"
+        f" {mean}"
+    )
+    return criteria.with_reason(logged, problem)
 
 
 CHECKS = (
     Check(
         "report",
-        "grader.units.multi_gpu.probes.hanging:report",
+        "grader.units.multi_gpu.probes.probe_hanging:report",
         ({"ranks": 3, "losses": [[2.3, 4.7, 2.3], [1.1, 0.2, 0.7], [0.4, 3.1, 1.9]]},),
-        (Criterion("rank 0 logs the mean, and no rank waits for ever", 2, mean_on_rank_0, "A collective ends only when all ranks have called it."),),
+        (
+            Criterion(
+                "rank 0 logs the mean, and no rank waits for ever",
+                2,
+                mean_on_rank_0,
+                "A collective ends only when all ranks have called it.",
+            ),
+        ),
         observed=lambda case: {"log": [float]},
     ),
 )

@@ -1,5 +1,5 @@
 """What the unit is made of: the checks of each of its files, by their places in its folder of solutions."""
 
-from grader.units.scaling import notebook
+from grader.units.scaling import scaling_notebook
 
-CHECKS = {"notebook": notebook.CHECKS}
+CHECKS = {"notebook": scaling_notebook.CHECKS}

@@ -1,5 +1,5 @@
 """What the unit is made of: the checks of each of its files, by their places in its folder of solutions."""
 
-from grader.units.start import notebook
+from grader.units.start import start_notebook
 
-CHECKS = {"notebook": notebook.CHECKS}
+CHECKS = {"notebook": start_notebook.CHECKS}

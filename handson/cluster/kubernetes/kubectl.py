@@ -10,15 +10,47 @@ from handson.errors import OneSentence
 PATIENCE = 60  # seconds for a cluster to answer
 AWAY = r"connection refused|no such host|i/o timeout|unable to connect|was refused"
 CAUSES = (  # what kubectl or the cluster says (a regular expression), what it means, what to do
-    (r"context .* does not exist|context was not found|no context exists", "kubectl has no such context", "`kubectl config get-contexts` lists yours; correct `context` in the site's file"),
-    (r"Unauthorized|must be logged in|getting credentials", "the cluster does not know you, or not any more", "log in again; for EKS: aws eks update-kubeconfig --name CLUSTER"),
-    (AWAY, "the cluster does not answer", "start it, or correct `context` in the site's file; try `kubectl cluster-info`"),
-    (r"already exists", "the name is taken by an earlier one", "remove that one: python -m handson kubernetes delete {part} --site {site}"),
-    (r"exceeded quota", "the namespace may not use as much", "see what is left: kubectl describe quota -n {namespace}; then ask for less, or delete other jobs"),
-    (r'no matches for kind "\w+"|have a resource type "\w+"', "the cluster does not know this kind of job", "install its operator (docs/kubernetes.md), or submit torchrun or mpi instead"),
-    (r"forbidden", "you may not do this in this cluster", "ask its administrator for the right: kubectl auth can-i --list -n {namespace}"),
-    (r'namespaces "[^"]*" not found', "the namespace is not there", "create it: python -m handson kubernetes apply --site {site}"),
-)  # fmt: skip
+    (
+        r"context .* does not exist|context was not found|no context exists",
+        "kubectl has no such context",
+        "`kubectl config get-contexts` lists yours; correct `context` in the site's file",
+    ),
+    (
+        r"Unauthorized|must be logged in|getting credentials",
+        "the cluster does not know you, or not any more",
+        "log in again; for EKS: aws eks update-kubeconfig --name CLUSTER",
+    ),
+    (
+        AWAY,
+        "the cluster does not answer",
+        "start it, or correct `context` in the site's file; try `kubectl cluster-info`",
+    ),
+    (
+        r"already exists",
+        "the name is taken by an earlier one",
+        "remove that one: python -m handson kubernetes delete {part} --site {site}",
+    ),
+    (
+        r"exceeded quota",
+        "the namespace may not use as much",
+        "see what is left: kubectl describe quota -n {namespace}; then ask for less, or delete other jobs",
+    ),
+    (
+        r'no matches for kind "\w+"|have a resource type "\w+"',
+        "the cluster does not know this kind of job",
+        "install its operator (docs/kubernetes.md), or submit torchrun or mpi instead",
+    ),
+    (
+        r"forbidden",
+        "you may not do this in this cluster",
+        "ask its administrator for the right: kubectl auth can-i --list -n {namespace}",
+    ),
+    (
+        r'namespaces "[^"]*" not found',
+        "the namespace is not there",
+        "create it: python -m handson kubernetes apply --site {site}",
+    ),
+)
 
 
 class KubernetesError(OneSentence, RuntimeError):
@@ -32,7 +64,8 @@ class Away(KubernetesError, TimeoutError):
 
 
 class Kubectl:
-    """Commands for the cluster and a namespace of a site, whichever context is the current one. namespace: by default the students'."""
+    """Commands for the cluster and a namespace of a site, whichever context is the current one. namespace: by default
+    the students'."""
 
     def __init__(self, site, namespace=None):
         self.site, self.at = site, site.kubernetes
@@ -41,15 +74,22 @@ class Kubectl:
             raise KubernetesError("there is no kubectl on PATH: install it (https://kubernetes.io/docs/tasks/tools/)")
 
     def run(self, *words, text=None, part="", missing=None):
-        """What kubectl prints. text: its standard input. missing: returned where the object is not there. Raises KubernetesError."""
+        """What kubectl prints. text: its standard input. missing: returned where the object is not there. Raises
+        KubernetesError."""
         where = [*(["--context", self.at.context] if self.at.context else []), "--namespace", self.namespace]
         try:
-            done = subprocess.run(["kubectl", *where, *words], input=text, capture_output=True, text=True, timeout=PATIENCE)
+            done = subprocess.run(
+                ["kubectl", *where, *words], input=text, capture_output=True, text=True, timeout=PATIENCE
+            )
         except subprocess.TimeoutExpired:
             raise Away(f"kubectl {words[0]} has not answered for {PATIENCE} s: try `kubectl cluster-info`") from None
         if done.returncode == 0:
             return done.stdout
-        if missing is not None and re.search(r"\(NotFound\)|not found", done.stderr) and "namespaces" not in done.stderr:
+        if (
+            missing is not None
+            and re.search(r"\(NotFound\)|not found", done.stderr)
+            and "namespaces" not in done.stderr
+        ):
             return missing
         raise self.explained(done.stderr, part)
 
@@ -60,7 +100,9 @@ class Kubectl:
 
     def current(self):
         """The name of kubectl's current context."""
-        done = subprocess.run(["kubectl", "config", "current-context"], capture_output=True, text=True, timeout=PATIENCE)
+        done = subprocess.run(
+            ["kubectl", "config", "current-context"], capture_output=True, text=True, timeout=PATIENCE
+        )
         if done.returncode:
             raise KubernetesError("kubectl has no current context: name one with `context` in the site's file")
         return done.stdout.strip()
@@ -70,6 +112,9 @@ class Kubectl:
         last = (said.strip().splitlines() or ["kubectl said nothing"])[-1].removeprefix("error: ")
         for pattern, meaning, cure in CAUSES:
             if re.search(pattern, said, re.IGNORECASE):
-                sentence = f"{meaning} ({last}): {cure.format(part=part or 'NAME', namespace=self.namespace, site=self.site.name)}"
+                sentence = (
+                    f"{meaning} ({last}):"
+                    f" {cure.format(part=part or 'NAME', namespace=self.namespace, site=self.site.name)}"
+                )
                 return (Away if pattern is AWAY else KubernetesError)(sentence)
         return KubernetesError(f"kubectl failed ({last}): try the same by hand, with --namespace {self.namespace}")

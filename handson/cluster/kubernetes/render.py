@@ -1,7 +1,8 @@
-"""What a site's file says of Kubernetes, as kustomize overlays of jobs/kubernetes/base: ``python -m handson kubernetes render``.
+"""What a site's file says of Kubernetes, as kustomize overlays of jobs/kubernetes/base: ``python -m handson kubernetes
+render``.
 
-An overlay is a folder for each part of the base. `kubectl kustomize FOLDER/PART` shows the manifests, `kubectl apply -k FOLDER/PART`
-creates them. The same site file always gives the same overlays.
+An overlay is a folder for each part of the base. `kubectl kustomize FOLDER/PART` shows the manifests, `kubectl apply -k
+FOLDER/PART` creates them. The same site file always gives the same overlays.
 """
 
 import os
@@ -21,14 +22,20 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-_Dumper.add_representer(str, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None))
+_Dumper.add_representer(
+    str,
+    lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None),
+)
 
 ROOM = COURSE / "jobs/kubernetes"
 BASE = ROOM / "base"
 KINDS = {"mpijob": "MPIJob", "trainjob": "TrainJob"}  # of the trainings that are no Job
 FOLDERS = {"course": "course", "grader": "grades"}  # the parts with a volume, and the name of its claim
 TRAININGS = ("torchrun", "mpi", "mpijob", "trainjob")
-HEAD = "# Made by `python -m handson kubernetes render --site {}` from jobs/sites/{}.toml: change that file, not this one.\n"
+HEAD = (
+    "# Made by `python -m handson kubernetes render --site {}` from jobs/sites/{}.toml: change that file, not this"
+    " one.\n"
+)
 
 
 def parts():
@@ -37,10 +44,13 @@ def parts():
 
 
 def render(name, folder=None):
-    """Write the overlays of the site `name` into `folder` (default: jobs/kubernetes/overlays/NAME). Returns the folder. Raises SiteError."""
+    """Write the overlays of the site `name` into `folder` (default: jobs/kubernetes/overlays/NAME). Returns the folder.
+    Raises SiteError."""
     site = sites.read(name)
     if site.kubernetes is None:
-        raise sites.SiteError(f"jobs/sites/{name}.toml has no table [kubernetes]: jobs/sites/kind.toml shows what it says")
+        raise sites.SiteError(
+            f"jobs/sites/{name}.toml has no table [kubernetes]: jobs/sites/kind.toml shows what it says"
+        )
     folder = Path(folder or ROOM / "overlays" / name)
     for part in parts():
         shutil.rmtree(folder / part, ignore_errors=True)
@@ -55,14 +65,28 @@ def overlay(site, part, base):
     """{file: content} of the overlay of one part of the base, which is at the path `base` from there."""
     at = site.kubernetes
     image, _, tag = at.image.rpartition(":")
-    files, made = {}, {
-        "apiVersion": "kustomize.config.k8s.io/v1beta1",
-        "kind": "Kustomization",
-        "namespace": namespace(at, part),
-        "labels": [{"pairs": {"app.kubernetes.io/part-of": "handson"} | ({"handson-training": part} if part in TRAININGS else {})}],
-        "resources": [base],
-        "images": [{"name": "handson", "newName": image, "newTag": tag}] if image and "/" not in tag else [{"name": "handson", "newName": at.image}],
-    }  # fmt: skip
+    files, made = (
+        {},
+        {
+            "apiVersion": "kustomize.config.k8s.io/v1beta1",
+            "kind": "Kustomization",
+            "namespace": namespace(at, part),
+            "labels": [
+                {
+                    "pairs": (
+                        {"app.kubernetes.io/part-of": "handson"}
+                        | ({"handson-training": part} if part in TRAININGS else {})
+                    )
+                }
+            ],
+            "resources": [base],
+            "images": (
+                [{"name": "handson", "newName": image, "newTag": tag}]
+                if image and "/" not in tag
+                else [{"name": "handson", "newName": at.image}]
+            ),
+        },
+    )
     if part in FOLDERS:
         folder = at.grades if part == "grader" else at.nfs or at.host_path
         made["patches"] = [_patch("PersistentVolumeClaim", _claim(at, part, folder))]
@@ -81,24 +105,40 @@ def namespace(at, part):
 
 def submission(part, script, options):
     """{file: bytes} of a kustomization on top of an overlay in site/: a training's script, and options for it."""
-    arguments = {"mpijob": "/spec/mpiReplicaSpecs/Launcher/template/spec/containers/0/args/-", "trainjob": "/spec/trainer/args/-"}
+    arguments = {
+        "mpijob": "/spec/mpiReplicaSpecs/Launcher/template/spec/containers/0/args/-",
+        "trainjob": "/spec/trainer/args/-",
+    }
     path = arguments.get(part, "/spec/template/spec/containers/0/args/-")
     made = {
         "resources": [f"site/{part}"],
         "generatorOptions": {"disableNameSuffixHash": True},
         "configMapGenerator": [{"name": "script", "files": ["train_cifar_multi_node.py"]}],
-        "patches": [{"target": {"kind": KINDS.get(part, "Job")}, "patch": _text([{"op": "add", "path": path, "value": str(one)} for one in options])}] if options else [],
-    }  # fmt: skip
+        "patches": (
+            [
+                {
+                    "target": {"kind": KINDS.get(part, "Job")},
+                    "patch": _text([{"op": "add", "path": path, "value": str(one)} for one in options]),
+                }
+            ]
+            if options
+            else []
+        ),
+    }
     return {"kustomization.yaml": _text(made).encode(), "train_cifar_multi_node.py": script.read_bytes()}
 
 
 def _patch(kind, changes):
     """A kustomize patch of the objects of a kind. changes: {JSON pointer: value}."""
-    return {"target": {"kind": kind}, "patch": _text([{"op": "add", "path": path, "value": value} for path, value in changes.items()])}
+    return {
+        "target": {"kind": kind},
+        "patch": _text([{"op": "add", "path": path, "value": value} for path, value in changes.items()]),
+    }
 
 
 def _claim(at, part, folder):
-    """The changes of a claim: of the volume that is made of `folder`, or of one that a storage class makes on demand."""
+    """The changes of a claim: of the volume that is made of `folder`, or of one that a storage class makes on
+    demand."""
     changes = {"/spec/resources/requests/storage": at.size}
     if folder:
         return changes | {"/spec/storageClassName": "", "/spec/volumeName": f"{at.namespace}-{FOLDERS[part]}"}
@@ -109,12 +149,26 @@ def _volume(at, part, folder):
     """The PersistentVolume for a claim, of a folder: "server:/path" of NFS, or "/path" of all nodes."""
     server, colon, path = folder.rpartition(":")
     if colon:
-        source = {"mountOptions": ["nfsvers=4.1", "hard", "timeo=600", "retrans=2"], "nfs": {"server": server, "path": path}}
+        source = {
+            "mountOptions": ["nfsvers=4.1", "hard", "timeo=600", "retrans=2"],
+            "nfs": {"server": server, "path": path},
+        }
     else:
         source = {"hostPath": {"path": path, "type": "DirectoryOrCreate"}}
-    spec = {"capacity": {"storage": at.size}, "accessModes": ["ReadWriteMany"], "persistentVolumeReclaimPolicy": "Retain", "storageClassName": "", **source}
+    spec = {
+        "capacity": {"storage": at.size},
+        "accessModes": ["ReadWriteMany"],
+        "persistentVolumeReclaimPolicy": "Retain",
+        "storageClassName": "",
+        **source,
+    }
     claim = {"claimRef": {"namespace": namespace(at, part), "name": FOLDERS[part]}}
-    return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"{at.namespace}-{FOLDERS[part]}"}, "spec": spec | claim}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": f"{at.namespace}-{FOLDERS[part]}"},
+        "spec": spec | claim,
+    }
 
 
 def processes(site):
@@ -125,17 +179,39 @@ def processes(site):
 def _training(site, part):
     """[(kind, changes)] of a training: pods, processes, and what they need."""
     pods, each, at = site.exercise_nodes, processes(site), site.kubernetes
-    needs = {"cpu": str(each * at.cpus), "memory": _times(each, at.memory)} | ({at.gpu_resource: str(each)} if site.gpus else {})
+    needs = {"cpu": str(each * at.cpus), "memory": _times(each, at.memory)} | (
+        {at.gpu_resource: str(each)} if site.gpus else {}
+    )
     resources = {"requests": needs, "limits": needs}
     if part == "trainjob":
-        return [("TrainJob", {"/spec/trainer/numNodes": pods, "/spec/trainer/numProcPerNode": each, "/spec/trainer/resourcesPerNode": resources,
-                              "/spec/trainer/image": at.image})]  # fmt: skip
+        return [
+            (
+                "TrainJob",
+                {
+                    "/spec/trainer/numNodes": pods,
+                    "/spec/trainer/numProcPerNode": each,
+                    "/spec/trainer/resourcesPerNode": resources,
+                    "/spec/trainer/image": at.image,
+                },
+            )
+        ]
     if part == "mpijob":
         worker = "/spec/mpiReplicaSpecs/Worker"
-        return [("MPIJob", {"/spec/slotsPerWorker": each, f"{worker}/replicas": pods, f"{worker}/template/spec/containers/0/resources": resources})]
+        return [
+            (
+                "MPIJob",
+                {
+                    "/spec/slotsPerWorker": each,
+                    f"{worker}/replicas": pods,
+                    f"{worker}/template/spec/containers/0/resources": resources,
+                },
+            )
+        ]
     container = "/spec/template/spec/containers/0"
     count = {f"{container}/env/0/value": str(pods), f"{container}/env/1/value": str(each)}  # NODES and PROCESSES
-    return [("Job", {"/spec/completions": pods, "/spec/parallelism": pods, f"{container}/resources": resources} | count)]
+    return [
+        ("Job", {"/spec/completions": pods, "/spec/parallelism": pods, f"{container}/resources": resources} | count)
+    ]
 
 
 def _text(content):

@@ -1,24 +1,47 @@
-"""How a job in Kubernetes is, from what `kubectl get` shows of it, of its pods and of events. Functions of JSON only."""
+"""How a job in Kubernetes is, from what `kubectl get` shows of it, of its pods and of events. Functions of JSON
+only."""
 
 import re
 
 STARTING = ("ContainerCreating", "PodInitializing")
 DONE = {"Complete": True, "Succeeded": True, "SuccessCriteriaMet": True, "Failed": False}
 WAITS = (  # of a pod that does not start: what Kubernetes says, what it means, what to do
-    (r"ImagePullBackOff|ErrImage\w+|InvalidImageName|Failed to pull image", "its node cannot pull the image {image}", "push it there, or correct `image` in the site's file"),
-    (r'secrets? "?([\w-]+)"? not found', "the Secret {0} is missing", "python -m handson kubernetes keys --site {site}"),
+    (
+        r"ImagePullBackOff|ErrImage\w+|InvalidImageName|Failed to pull image",
+        "its node cannot pull the image {image}",
+        "push it there, or correct `image` in the site's file",
+    ),
+    (
+        r'secrets? "?([\w-]+)"? not found',
+        "the Secret {0} is missing",
+        "python -m handson kubernetes keys --site {site}",
+    ),
     (r"configmap \"?([\w-]+)\"? not found", "the ConfigMap {0} is missing", "submit the job again"),
-    (r"persistentvolumeclaim \"?([\w-]+)\"? not found", "the claim {0} is missing", "python -m handson kubernetes apply --site {site}"),
-    (r"unbound immediate PersistentVolumeClaims", "the claim `course` has no volume",
-     "kubectl describe pvc course -n {namespace}; then correct storage_class, nfs or host_path in the site's file"),
-    (r"Insufficient ([\w.-]+/[\w./-]*\w)", "no node has enough {0} left, or offers it at all",
-     "kubectl describe nodes; then install its device plugin, correct `gpu_resource` in the site's file, or wait"),
-    (r"Insufficient ([\w./-]*\w)", "no node has enough {0} left", "ask for less in the site's file, or wait: kubectl describe nodes"),
+    (
+        r"persistentvolumeclaim \"?([\w-]+)\"? not found",
+        "the claim {0} is missing",
+        "python -m handson kubernetes apply --site {site}",
+    ),
+    (
+        r"unbound immediate PersistentVolumeClaims",
+        "the claim `course` has no volume",
+        "kubectl describe pvc course -n {namespace}; then correct storage_class, nfs or host_path in the site's file",
+    ),
+    (
+        r"Insufficient ([\w.-]+/[\w./-]*\w)",
+        "no node has enough {0} left, or offers it at all",
+        "kubectl describe nodes; then install its device plugin, correct `gpu_resource` in the site's file, or wait",
+    ),
+    (
+        r"Insufficient ([\w./-]*\w)",
+        "no node has enough {0} left",
+        "ask for less in the site's file, or wait: kubectl describe nodes",
+    ),
     (r"untolerated taint", "no node is open for such pods", "look at their taints: kubectl describe nodes"),
     (r"FailedMount|MountVolume", "a volume cannot be mounted", "kubectl describe pod {pod} -n {namespace}"),
     (r"exceeded quota", "the namespace may not use as much", "kubectl describe quota -n {namespace}"),
     (r"violates PodSecurity", "the namespace refuses such pods", "kubectl get events -n {namespace}"),
-)  # fmt: skip
+)
 
 
 def over(job):
@@ -43,10 +66,18 @@ def waiting(pods, events, at, site):
         status, name = pod.get("status", {}), pod["metadata"]["name"]
         if status.get("phase") != "Pending":
             continue
-        reasons = [f"{one.get('reason', '')} {one.get('message', '')}" for one in status.get("conditions") or () if one["status"] == "False"]
+        reasons = [
+            f"{one.get('reason', '')} {one.get('message', '')}"
+            for one in status.get("conditions") or ()
+            if one["status"] == "False"
+        ]
         states = [one.get("state", {}).get("waiting") or {} for one in status.get("containerStatuses") or ()]
         said = " ".join([f"{one.get('reason', '')} {one.get('message', '')}" for one in states] + reasons).strip()
-        warnings = [f"{event.get('reason', '')} {event.get('message', '')}" for event in events if event["involvedObject"]["name"] == name]
+        warnings = [
+            f"{event.get('reason', '')} {event.get('message', '')}"
+            for event in events
+            if event["involvedObject"]["name"] == name
+        ]
         image = pod["spec"]["containers"][0]["image"] if "spec" in pod else ""
         meaning = _meaning(" ".join([said, *warnings]), at, site, pod=name, image=image)
         starting = not warnings and all(one.get("reason") in STARTING for one in states if one)
@@ -67,7 +98,9 @@ def problem(job, pods, again):
 def _failure(pod, again):
     """(when, sentence) of a pod that failed; None of another one."""
     status, name = pod.get("status", {}), pod["metadata"]["name"]
-    taken = [one for one in status.get("conditions") or () if one["type"] == "DisruptionTarget" and one["status"] == "True"]
+    taken = [
+        one for one in status.get("conditions") or () if one["type"] == "DisruptionTarget" and one["status"] == "True"
+    ]
     if status.get("reason") in ("Evicted", "Preempting", "NodeLost", "Shutdown", "Terminated", "DeadlineExceeded"):
         taken = [status]
     if taken:
@@ -76,8 +109,12 @@ def _failure(pod, again):
     for container in status.get("containerStatuses") or ():
         end = container.get("state", {}).get("terminated")
         if end and end["exitCode"]:
-            reason = {"OOMKilled": f"it was out of memory: ask for more `memory` in the site's file, {again}"}.get(end.get("reason"))
-            reason = reason or (f"it was killed: {again}" if end["exitCode"] == 137 else f"its log: kubectl logs {name}")
+            reason = {"OOMKilled": f"it was out of memory: ask for more `memory` in the site's file, {again}"}.get(
+                end.get("reason")
+            )
+            reason = reason or (
+                f"it was killed: {again}" if end["exitCode"] == 137 else f"its log: kubectl logs {name}"
+            )
             return end.get("finishedAt") or "", f"ended in pod {name} with status {end['exitCode']}; {reason}"
     return None
 

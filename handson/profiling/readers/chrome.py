@@ -1,4 +1,5 @@
-"""Chrome traces ("Trace Event Format"): what torch.profiler and our Chainer recorder write, plain or gzipped, of any size.
+"""Chrome traces ("Trace Event Format"): what torch.profiler and our Chainer recorder write, plain or gzipped, of any
+size.
 
 Events are read one by one (ijson), so that only the columns of the timeline need memory.
 
@@ -31,7 +32,9 @@ def read(path):
         first = str(error).strip().splitlines() or ["it is cut off"]
         raise ProfileError(f"{path} is damaged or was not written to its end ({first[0][:80]}): record again") from None
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
-        raise ProfileError(f"{path} is no trace of torch.profiler ({type(error).__name__}: {str(error)[:80]}): give another file") from None
+        raise ProfileError(
+            f"{path} is no trace of torch.profiler ({type(error).__name__}: {str(error)[:80]}): give another file"
+        ) from None
     facts = _facts(head, tail)
     base = facts.pop("base", 0)
     on_gpu = launches.on_gpu
@@ -72,8 +75,12 @@ def _facts(head, tail):
     facts = {"tool": "handson" if value("handson", "({)") else "torch.profiler"}
     for key, name in ("host", "host_name"), ("clock", "clock"):
         facts[key] = value(name, '"([^"]*)"')
-    for key, name, pattern in (("base", "baseTimeNanoseconds", r"(\d+)"), ("rank", "rank", r"(\d+)"),
-                               ("size", "world_size", r"(\d+)"), ("unrecorded_step", "unrecorded_step_seconds", r"([\d.]+(?:e-\d+)?)")):  # fmt: skip
+    for key, name, pattern in (
+        ("base", "baseTimeNanoseconds", r"(\d+)"),
+        ("rank", "rank", r"(\d+)"),
+        ("size", "world_size", r"(\d+)"),
+        ("unrecorded_step", "unrecorded_step_seconds", r"([\d.]+(?:e-\d+)?)"),
+    ):
         if found := value(name, pattern):
             facts[key] = json.loads(found)
     return facts

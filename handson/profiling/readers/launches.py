@@ -1,5 +1,5 @@
-"""When an iteration ends that a GPU works for: the host hands work to the GPU and runs ahead, so the range of an iteration in a profile, which
-the host marks, ends too early. All readers of profiles with kernels use this."""
+"""When an iteration ends that a GPU works for: the host hands work to the GPU and runs ahead, so the range of an
+iteration in a profile, which the host marks, ends too early. All readers of profiles with kernels use this."""
 
 from array import array
 
@@ -24,12 +24,17 @@ class Launches:
     def settle(self, begins, ends):
         """The begins and ends of iterations of the host, in order, as those of host and GPU together.
 
-        An iteration ends when the host has ended it and the GPU has done all that was launched in it; the next one begins then.
+        An iteration ends when the host has ended it and the GPU has done all that was launched in it; the next one
+        begins then.
         """
         ids, launched = map(numpy.array, self.begun)
         order = numpy.argsort(ids)
         wanted, done = map(numpy.array, self.done)
-        found = order[numpy.minimum(numpy.searchsorted(ids, wanted, sorter=order), len(ids) - 1)] if len(ids) else numpy.empty(0, int)
+        found = (
+            order[numpy.minimum(numpy.searchsorted(ids, wanted, sorter=order), len(ids) - 1)]
+            if len(ids)
+            else numpy.empty(0, int)
+        )
         known = ids[found] == wanted if len(ids) else slice(0)
         launched, done = launched[found][known], done[known]
         begins, ends, reached = begins.copy(), ends.copy(), 0

@@ -1,6 +1,8 @@
-"""The SQLite files of nvprof (-o) and of Nsight Systems (nsys export --type sqlite). A table exists only if it has rows.
+"""The SQLite files of nvprof (-o) and of Nsight Systems (nsys export --type sqlite). A table exists only if it has
+rows.
 
-Schemas: CUPTI's activity records in both; nsys adds StringIds and serialised process ids, documented with "nsys export".
+Schemas: CUPTI's activity records in both; nsys adds StringIds and serialised process ids, documented with "nsys
+export".
 """
 
 import re
@@ -16,9 +18,20 @@ PUSH_POP, START_END, MARK = 59, 60, 34  # nsys: NVTX_EVENTS.eventType
 MARKER_BEGIN, MARKER_END = 2, 4  # nvprof: flags of CUPTI_ACTIVITY_KIND_MARKER
 COPIES = {1: "HtoD", 2: "DtoH", 8: "DtoD", 10: "PtoP"}  # CUpti_ActivityMemcpyKind
 # CUPTI's numbers of the CUDA runtime functions that are used here (cupti_runtime_cbid.h).
-FUNCTIONS = {20: "cudaMalloc", 22: "cudaFree", 31: "cudaMemcpy", 41: "cudaMemcpyAsync", 51: "cudaMemsetAsync", 131: "cudaStreamSynchronize",
-             135: "cudaEventRecord", 137: "cudaEventSynchronize", 165: "cudaDeviceSynchronize", 211: "cudaLaunchKernel"}  # fmt: skip
-WHO = re.compile(r"handson: rank (\d+) of (\d+) on (.*)")  # the mark with which our recorder names the process to both tools
+FUNCTIONS = {
+    20: "cudaMalloc",
+    22: "cudaFree",
+    31: "cudaMemcpy",
+    41: "cudaMemcpyAsync",
+    51: "cudaMemsetAsync",
+    131: "cudaStreamSynchronize",
+    135: "cudaEventRecord",
+    137: "cudaEventSynchronize",
+    165: "cudaDeviceSynchronize",
+    211: "cudaLaunchKernel",
+}
+# the mark with which our recorder names the process to both tools
+WHO = re.compile(r"handson: rank (\d+) of (\d+) on (.*)")
 EMIT_NVTX = re.compile(r", (?:op_id|seq|sizes|input_op_ids) = .*")  # torch's emit_nvtx adds this to the names of ranges
 COPY_TABLES = {"CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"}
 UNNAMED = "without a name"
@@ -37,8 +50,10 @@ def read(path):
             return _Processes("nvprof").nvprof(database, tables)
     except sqlite3.OperationalError as error:
         if "no such column" in str(error) or "no such table" in str(error):
-            raise ProfileError(f"{path} was written by a version of the profiler that this cannot read ({error}): "
-                               "export it with another version") from None  # fmt: skip
+            raise ProfileError(
+                f"{path} was written by a version of the profiler that this cannot read ({error}): "
+                "export it with another version"
+            ) from None
         raise ProfileError(f"{path} is damaged or was not written to its end ({error}): record again") from None
     except sqlite3.DatabaseError as error:
         raise ProfileError(f"{path} is damaged or was not written to its end ({error}): record again") from None
@@ -93,29 +108,45 @@ class _Processes:
         """Read an export of nsys: all processes that used a GPU or NVTX."""
         names = dict(database.execute("SELECT id, value FROM StringIds"))
         for kind in tables & {"CUPTI_ACTIVITY_KIND_KERNEL"}:
-            query = f"SELECT start, end, {PID.format('globalPid')}, deviceId, streamId, demangledName, correlationId FROM {kind}"
+            query = (
+                f"SELECT start, end, {PID.format('globalPid')}, deviceId, streamId, demangledName, correlationId FROM"
+                f" {kind}"
+            )
             for begin, end, pid, device, stream, name, correlation in database.execute(query):
                 self.kernel(pid, begin, end, names.get(name), f"GPU {device}, stream {stream}", correlation)
         for kind in tables & COPY_TABLES:
-            query = f"SELECT start, end, {PID.format('globalPid')}, deviceId, streamId, {_way(kind)}, correlationId FROM {kind}"
+            query = (
+                f"SELECT start, end, {PID.format('globalPid')}, deviceId, streamId, {_way(kind)}, correlationId FROM"
+                f" {kind}"
+            )
             for begin, end, pid, device, stream, way, correlation in database.execute(query):
                 self.copy(pid, begin, end, _copy(kind, way), f"GPU {device}, stream {stream}", correlation)
         for kind in tables & {"CUPTI_ACTIVITY_KIND_RUNTIME"}:
-            query = f"SELECT start, end, {PID.format('globalTid')}, globalTid & 16777215, nameId, correlationId FROM {kind}"
+            query = (
+                f"SELECT start, end, {PID.format('globalTid')}, globalTid & 16777215, nameId, correlationId FROM {kind}"
+            )
             for begin, end, pid, thread, name, correlation in database.execute(query):
                 self.function(pid, begin, end, re.sub(r"_v\d+$", "", names.get(name, UNNAMED)), thread, correlation)
         for kind in tables & {"NVTX_EVENTS"}:
-            query = f"SELECT start, end, {PID.format('globalTid')}, globalTid & 16777215, eventType, text, textId FROM {kind}"
-            for begin, end, pid, thread, way, name, number in database.execute(f"{query} WHERE eventType IN ({PUSH_POP}, {START_END}, {MARK})"):
+            query = (
+                f"SELECT start, end, {PID.format('globalTid')}, globalTid & 16777215, eventType, text, textId FROM"
+                f" {kind}"
+            )
+            for begin, end, pid, thread, way, name, number in database.execute(
+                f"{query} WHERE eventType IN ({PUSH_POP}, {START_END}, {MARK})"
+            ):
                 if way == MARK or end is not None:  # a range that was never closed has no end
-                    self.range(pid, begin, None if way == MARK else end, name or names.get(number, UNNAMED), f"thread {thread}")
+                    self.range(
+                        pid, begin, None if way == MARK else end, name or names.get(number, UNNAMED), f"thread {thread}"
+                    )
         for kind in tables & {"TARGET_INFO_SESSION_START_TIME"}:
             [start] = database.execute(f"SELECT utcEpochNs FROM {kind}").fetchone() or [0]
             return self.timelines(start or 0)
         return self.timelines()
 
     def nvprof(self, database, tables):
-        """Read a file of nvprof. With -o FILE%p it has one process; with several, a kernel belongs to the process that launched it."""
+        """Read a file of nvprof. With -o FILE%p it has one process; with several, a kernel belongs to the process that
+        launched it."""
         names = dict(database.execute("SELECT _id_, value FROM StringTable"))
         functions = sorted(tables & {"CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_DRIVER"})
         pids = {pid for kind in functions for (pid,) in database.execute(f"SELECT DISTINCT processId FROM {kind}")}
@@ -127,17 +158,37 @@ class _Processes:
             query = f"SELECT start, end, processId, threadId, cbid, correlationId FROM {kind}"
             for begin, end, pid, thread, number, correlation in database.execute(query):
                 name = FUNCTIONS.get(number) if runtime else None
-                self.function(pid, begin, end, name or f"{'CUDA' if runtime else 'driver'} function {number}", thread, correlation)
+                self.function(
+                    pid, begin, end, name or f"{'CUDA' if runtime else 'driver'} function {number}", thread, correlation
+                )
         for kind in tables & {"CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL", "CUPTI_ACTIVITY_KIND_KERNEL"}:
             query = f"SELECT start, end, correlationId, deviceId, streamId, name FROM {kind}"
             for begin, end, correlation, device, stream, name in database.execute(query):
-                self.kernel(launched_by.get(correlation, only), begin, end, names.get(name), f"GPU {device}, stream {stream}", correlation)
+                self.kernel(
+                    launched_by.get(correlation, only),
+                    begin,
+                    end,
+                    names.get(name),
+                    f"GPU {device}, stream {stream}",
+                    correlation,
+                )
         for kind in tables & COPY_TABLES:
-            for begin, end, correlation, device, way in database.execute(f"SELECT start, end, correlationId, deviceId, {_way(kind)} FROM {kind}"):
-                self.copy(launched_by.get(correlation, only), begin, end, _copy(kind, way), f"GPU {device}, copies", correlation)
+            for begin, end, correlation, device, way in database.execute(
+                f"SELECT start, end, correlationId, deviceId, {_way(kind)} FROM {kind}"
+            ):
+                self.copy(
+                    launched_by.get(correlation, only),
+                    begin,
+                    end,
+                    _copy(kind, way),
+                    f"GPU {device}, copies",
+                    correlation,
+                )
         for kind in tables & {"CUPTI_ACTIVITY_KIND_MARKER"}:
             begun = {}  # a range is two rows with one id; the first has the name
-            for number, flags, moment, name in database.execute(f"SELECT id, flags, timestamp, name FROM {kind} ORDER BY timestamp, _id_"):
+            for number, flags, moment, name in database.execute(
+                f"SELECT id, flags, timestamp, name FROM {kind} ORDER BY timestamp, _id_"
+            ):
                 if flags & MARKER_BEGIN:
                     begun[number] = moment, names.get(name, UNNAMED)
                 elif flags & MARKER_END and number in begun:
@@ -154,5 +205,3 @@ def _way(table):
 
 def _copy(table, way):
     return "Memset" if table.endswith("MEMSET") else f"Memcpy {COPIES.get(way, '')}".rstrip()
-
-

@@ -9,7 +9,8 @@ from handson.training.options import launcher_rank
 
 
 class Recorder:
-    """Counts steps, and calls `start` and `stop` around those to record. Subclasses override `start`, `mark`, `stop` and perhaps `span`."""
+    """Counts steps, and calls `start` and `stop` around those to record. Subclasses override `start`, `mark`, `stop`
+    and perhaps `span`."""
 
     def __init__(self, asked, steps_ended=0):
         self.plan, self.ended, self.state = asked, steps_ended, "before"
@@ -51,15 +52,21 @@ class Recorder:
         """Add an event of this thread; times in ns."""
 
     def unrecorded_step(self):
-        """The median time (s) of the skipped steps, without the last one, in which a tool may warm up; None if there are none."""
+        """The median time (s) of the skipped steps, without the last one, in which a tool may warm up; None if there
+        are none."""
         return self._median(2, self.plan.skip - 1)
 
     def _median(self, first, last):
-        times = [self.moments[step] - self.moments[step - 1] for step in range(first, last + 1) if {step, step - 1} <= self.moments.keys()]
+        times = [
+            self.moments[step] - self.moments[step - 1]
+            for step in range(first, last + 1)
+            if {step, step - 1} <= self.moments.keys()
+        ]
         return statistics.median(times) if times else None
 
     def finish(self):
-        """The process ends: write a recording that is still open (with fewer steps than planned); rank 0 prints a summary."""
+        """The process ends: write a recording that is still open (with fewer steps than planned); rank 0 prints a
+        summary."""
         if self.state == "recording":
             self.state = "after"
             self.stop()
@@ -70,6 +77,12 @@ class Recorder:
         """A summary of the recording, with its overhead."""
         before, during = self.unrecorded_step(), self._median(self.plan.skip + 1, self.last)
         if during is None:
-            return f"Nothing was recorded: the training ended after {self.ended} steps, of which {self.plan.skip} were to be skipped (--skip)"
+            return (
+                f"Nothing was recorded: the training ended after {self.ended} steps, of which {self.plan.skip} were to"
+                " be skipped (--skip)"
+            )
         cost = f", {1000 * before:.1f} ms before that ({100 * (during / before - 1):+.0f} %)" if before else ""
-        return f"Recorded {self.ended - self.plan.skip} steps in {self.plan.folder}: a step took {1000 * during:.1f} ms{cost}"
+        return (
+            f"Recorded {self.ended - self.plan.skip} steps in {self.plan.folder}: a step took {1000 * during:.1f}"
+            f" ms{cost}"
+        )

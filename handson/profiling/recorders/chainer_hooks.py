@@ -1,4 +1,5 @@
-"""Hooks by which a Chainer process reports to a recording: its functions (a TimerHook), batches, updates, steps and collectives."""
+"""Hooks by which a Chainer process reports to a recording: its functions (a TimerHook), batches, updates, steps and
+collectives."""
 
 import functools
 import time
@@ -11,7 +12,16 @@ from chainer.training.updaters import StandardUpdater
 
 from handson.profiling import recording
 
-COLLECTIVES = ("multi_node_mean_grad", "bcast_data", "bcast_obj", "allgather", "allreduce", "allreduce_obj", "alltoall", "gather_obj")
+COLLECTIVES = (
+    "multi_node_mean_grad",
+    "bcast_data",
+    "bcast_obj",
+    "allgather",
+    "allreduce",
+    "allreduce_obj",
+    "alltoall",
+    "gather_obj",
+)
 
 
 class SpanHook(TimerHook):
@@ -51,7 +61,8 @@ def install_steps(recorder):
 
 
 def watch(communicator):
-    """Report the rank and the collectives of a ChainerMN communicator. (It refuses ordinary setting of attributes, hence `vars`.)"""
+    """Report the rank and the collectives of a ChainerMN communicator. (It refuses ordinary setting of attributes,
+    hence `vars`.)"""
     recording.identify(communicator.rank, communicator.size)
     for name in COLLECTIVES:
         vars(communicator)[name] = _recorded(getattr(communicator, name), "communication", f"mpi:{name}")

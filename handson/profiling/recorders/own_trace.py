@@ -42,7 +42,8 @@ class OwnRecorder(Recorder):
         self.events.append((begin, end, name, category, threading.get_ident()))
 
     def stop(self):
-        events = [event for event in self.events if event[0] < self.step_began]  # later events belong to a step that did not end
+        # later events belong to a step that did not end
+        events = [event for event in self.events if event[0] < self.step_began]
         base, threads = min((event[0] for event in events), default=0), {}
         facts = {
             "handson": {"unrecorded_step_seconds": self.unrecorded_step()},
@@ -52,9 +53,16 @@ class OwnRecorder(Recorder):
             "baseTimeNanoseconds": base,
         }
         facts["traceEvents"] = [
-            {"ph": "X", "cat": category, "name": name, "pid": os.getpid(), "tid": threads.setdefault(thread, len(threads)),
-             "ts": (begin - base) / 1000, "dur": (end - begin) / 1000}
+            {
+                "ph": "X",
+                "cat": category,
+                "name": name,
+                "pid": os.getpid(),
+                "tid": threads.setdefault(thread, len(threads)),
+                "ts": (begin - base) / 1000,
+                "dur": (end - begin) / 1000,
+            }
             for begin, end, name, category, thread in events
-        ]  # fmt: skip
+        ]
         with written_aside(self.plan.folder / f"rank{self.rank}.json") as file:
             file.write(json.dumps(facts).encode())

@@ -1,4 +1,5 @@
-"""Recording with torch.profiler: a Chrome trace for each rank. A step goes from one optimizer.step to the next, so scripts need no marks."""
+"""Recording with torch.profiler: a Chrome trace for each rank. A step goes from one optimizer.step to the next, so
+scripts need no marks."""
 
 import json
 
@@ -19,14 +20,15 @@ MEMORY = 16 * 2**20  # bytes for each recorded step
 def _touch_memory(length):
     """Take memory from the kernel and free it. It then stays with this process (see virtual_gpus.keep_freed_memory).
 
-    The profiler's small blocks take the place of a step's large arrays, which then need new memory. Without this function, page faults
-    (4,096 in a step of task 1) make a recorded step 10 % longer; with it 1 %.
+    The profiler's small blocks take the place of a step's large arrays, which then need new memory. Without this
+    function, page faults (4,096 in a step of task 1) make a recorded step 10 % longer; with it 1 %.
     """
     numpy.ones(length, numpy.uint8)
 
 
 def count_steps(recorder):
-    """Let `recorder` count the steps of the first optimizer that makes one. (An iteration may have steps of several optimizers.)"""
+    """Let `recorder` count the steps of the first optimizer that makes one. (An iteration may have steps of several
+    optimizers.)"""
     first = None
 
     def stepped(optimizer, arguments, options):

@@ -6,7 +6,11 @@ c = get_config()  # noqa: F821
 
 c.Cluster.engine_launcher_class = "pbs"
 c.Cluster.controller_ip = "*"  # the engines run on other hosts; all messages are signed with the profile's key
-c.ControllerLauncher.controller_args = ["--HeartMonitor.period=500", "--HeartMonitor.max_heartmonitor_misses=30", "--IPController.db_class=NoDB"]
+c.ControllerLauncher.controller_args = [
+    "--HeartMonitor.period=500",
+    "--HeartMonitor.max_heartmonitor_misses=30",
+    "--IPController.db_class=NoDB",
+]
 c.Cluster.send_engines_connection_env = False  # a job's environment can be read with qstat
 c.Cluster.engine_timeout = 600  # seconds that the job may wait in the queue
 c.PBSEngineSetLauncher.batch_template_file = str(Path(__file__).with_name("engines.sh"))

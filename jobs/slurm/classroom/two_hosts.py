@@ -24,7 +24,13 @@ LOGIN, NODES = "login", ("node1", "node2")
 CPUS, GPUS = 2, ("/dev/null", "/dev/zero")  # of each node; Slurm counts any device that is named in gres.conf as a GPU
 LIMIT = 60  # seconds for Slurm to start, and for one of its commands
 PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin:/usr/bin:/bin"
-PACKAGES = {"munged": "munge", "slurmctld": "slurm-wlm", "slurmd": "slurm-wlm", "sbatch": "slurm-wlm", "generate_pbs_nodefile": "slurm-wlm-torque"}
+PACKAGES = {
+    "munged": "munge",
+    "slurmctld": "slurm-wlm",
+    "slurmd": "slurm-wlm",
+    "sbatch": "slurm-wlm",
+    "generate_pbs_nodefile": "slurm-wlm-torque",
+}
 
 CONFIGURATION = """\
 ClusterName=classroom
@@ -60,7 +66,9 @@ class Slurm:
         # become other users, of which there are none. So a second user namespace makes it an ordinary user again.
         rooted = not os.path.samefile(f"/proc/{holder.pid}/ns/user", "/proc/self/ns/user")
         self.user = pwd.getpwnam("nobody") if rooted and os.getuid() == 0 else pwd.getpwuid(os.getuid())
-        self._as_user = ["unshare", "--user", f"--map-user={self.user.pw_uid}", f"--map-group={self.user.pw_gid}"] if rooted else []
+        self._as_user = (
+            ["unshare", "--user", f"--map-user={self.user.pw_uid}", f"--map-group={self.user.pw_gid}"] if rooted else []
+        )
 
     def start(self, *command, folder="/", host=LOGIN, env=os.environ, **options):
         """A Popen of `command` on `host`, in `folder`. Slurm's commands use this Slurm there."""
@@ -70,7 +78,9 @@ class Slurm:
 
     def run(self, *command, **options):
         """Run `command` as `start` does and return its output, errors included. Raises CalledProcessError, TimeoutExpired."""
-        with self.start(*command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options) as process:
+        with self.start(
+            *command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options
+        ) as process:
             output, _ = process.communicate(timeout=LIMIT)
         if process.returncode:
             raise subprocess.CalledProcessError(process.returncode, command, output)
@@ -96,13 +106,24 @@ def slurm(folder):
         with open(folder / f"{command[0]}_{host}.log", "wb") as log:
             environment = os.environ | {"PATH": PATH}
             daemons[f"{command[0]} on {host}"] = cluster.start(
-                *command, host=host, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                *command,
+                host=host,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
 
     try:
         _configure(cluster)
         files = {"socket": "socket", "key-file": "key", "pid-file": "pid", "seed-file": "seed"}
-        start_daemon("munged", "--foreground", "--force", *(f"--{option}={folder}/munge/{name}" for option, name in files.items()))
+        start_daemon(
+            "munged",
+            "--foreground",
+            "--force",
+            *(f"--{option}={folder}/munge/{name}" for option, name in files.items()),
+        )
         _wait_until((folder / "munge/socket").exists, daemons, folder)
         start_daemon("slurmctld", "-D")
         for node in NODES:
@@ -123,10 +144,15 @@ def _configure(cluster):
     addresses = ",".join(hosts[node]["address"] for node in NODES)
     (folder / "slurm.conf").write_text(
         CONFIGURATION.format(
-            folder=folder, user=cluster.user.pw_name, login=hosts[LOGIN]["address"],
-            nodes=",".join(NODES), addresses=addresses, cpus=CPUS, gpus=len(GPUS),
+            folder=folder,
+            user=cluster.user.pw_name,
+            login=hosts[LOGIN]["address"],
+            nodes=",".join(NODES),
+            addresses=addresses,
+            cpus=CPUS,
+            gpus=len(GPUS),
         )
-    )  # fmt: skip
+    )
     (folder / "gres.conf").write_text("".join(f"Name=gpu File={device}\n" for device in GPUS))
     for name in ("munge", "state", *(f"spool_{node}" for node in NODES)):
         (folder / name).mkdir(mode=0o700)
@@ -137,7 +163,9 @@ def _configure(cluster):
 
 def _idle_nodes(cluster):
     with contextlib.suppress(subprocess.CalledProcessError):
-        return len(cluster.run("sinfo", "--noheader", "--Node", "--states=idle", env=os.environ | {"PATH": PATH}).splitlines())
+        return len(
+            cluster.run("sinfo", "--noheader", "--Node", "--states=idle", env=os.environ | {"PATH": PATH}).splitlines()
+        )
 
 
 def _wait_until(condition, daemons, folder):
@@ -147,7 +175,9 @@ def _wait_until(condition, daemons, folder):
         if ended or time.monotonic() > deadline:
             logs = "".join(log.read_text(errors="replace") for log in sorted(folder.glob("*.log")))
             what = f"{ended[0]} has ended" if ended else f"it was not ready after {LIMIT} s"
-            raise OSError(0, f"Slurm did not come up: {what}; its logs end with: {(logs.strip().splitlines() or ['nothing'])[-1]}")
+            raise OSError(
+                0, f"Slurm did not come up: {what}; its logs end with: {(logs.strip().splitlines() or ['nothing'])[-1]}"
+            )
         time.sleep(0.05)
 
 

@@ -3,6 +3,11 @@
 import time
 
 import handson.chainer  # before chainer: lets it run on today's NumPy
+from handson.chainer import devices
+from handson.chainer.data import Enlarge, Shuffle
+from handson.chainer.model import ConvNet
+from handson.chainer.reports import TimedEvaluator, add_reports, resume
+
 import chainer
 import chainer.links as L
 import numpy
@@ -12,32 +17,34 @@ from chainer.training.updaters import StandardUpdater
 
 from handson.training import data, options, results
 from handson.training.banner import announce
-from handson.chainer import devices
-from handson.chainer.data import Enlarge, Shuffle
-from handson.chainer.model import ConvNet
-from handson.chainer.reports import TimedEvaluator, add_reports, resume
 
 
 def train(args, train_set, test_set):
-    ### BEGIN SOLUTION device: `device`: what `devices.use(id)` returns for the first of the GPUs in args.gpu
+    ### BEGIN SOLUTION device:
+    ### `device`: what `devices.use(id)` returns for the first of the GPUs in args.gpu
     device = devices.use(args.gpu[0])
     ### END SOLUTION
 
     test_iterator = SerialIterator(test_set, args.batchsize, repeat=False, shuffle=False)
-    ### BEGIN SOLUTION iterator: `train_iterator`: over the training set, in batches of args.batchsize, in the order of Shuffle(args.seed)
+    ### BEGIN SOLUTION iterator:
+    ### `train_iterator`: over the training set, in batches of args.batchsize, in the order of
+    ### Shuffle(args.seed)
     train_iterator = SerialIterator(train_set, args.batchsize, order_sampler=Shuffle(args.seed))
     ### END SOLUTION
 
     numpy.random.seed(args.seed)
     model = L.Classifier(ConvNet(len(train_set.classes)))
     model.to_device(device)
-    ### BEGIN SOLUTION optimizer: `optimizer`: momentum SGD with the rate args.lr and the momentum 0.9, set up for the model
+    ### BEGIN SOLUTION optimizer:
+    ### `optimizer`: momentum SGD with the rate args.lr and the momentum 0.9, set up for the model
     optimizer = chainer.optimizers.MomentumSGD(args.lr, momentum=0.9)
     optimizer.setup(model)
     ### END SOLUTION
 
     convert = Enlarge(args.size)
-    ### BEGIN SOLUTION updater: `updater`: takes batches from the iterator, runs forward and backward, and has the optimizer update
+    ### BEGIN SOLUTION updater:
+    ### `updater`: takes batches from the iterator, runs forward and backward, and has the optimizer
+    ### update
     updater = StandardUpdater(train_iterator, optimizer, converter=convert, device=device)
     ### END SOLUTION
     trainer = Trainer(updater, (args.epoch, "epoch"), out=args.out)
@@ -49,7 +56,9 @@ def train(args, train_set, test_set):
     trainer.run(show_loop_exception_msg=False)
     seconds = time.perf_counter() - start
 
-    ### BEGIN SOLUTION throughput: how many `images` went through the network since `first_epoch` (not 0 in a resumed run), and what `throughput` a second is that?
+    ### BEGIN SOLUTION throughput:
+    ### how many `images` went through the network since `first_epoch` (not 0 in a resumed run), and
+    ### what `throughput` a second is that?
     images = len(train_set) * (args.epoch - first_epoch)
     throughput = images / seconds
     ### END SOLUTION

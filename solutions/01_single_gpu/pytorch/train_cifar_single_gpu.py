@@ -16,7 +16,8 @@ from handson.training.banner import announce
 
 
 def train(args, train_set, test_set):
-    ### BEGIN SOLUTION device: `device`: what `devices.use(id)` returns for the first of the GPUs in args.gpu
+    ### BEGIN SOLUTION device:
+    ### `device`: what `devices.use(id)` returns for the first of the GPUs in args.gpu
     device = devices.use(args.gpu[0])
     ### END SOLUTION
     test_loader = DataLoader(test_set, args.batchsize)
@@ -26,7 +27,9 @@ def train(args, train_set, test_set):
 
     torch.manual_seed(args.seed)
     model = ConvNet(len(train_set.classes)).to(device)
-    ### BEGIN SOLUTION optimizer: `optimizer`: SGD over the parameters of `model`, with the learning rate args.lr and momentum 0.9
+    ### BEGIN SOLUTION optimizer:
+    ### `optimizer`: SGD over the parameters of `model`, with the learning rate args.lr and momentum
+    ### 0.9
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
     ### END SOLUTION
 
@@ -40,13 +43,17 @@ def train(args, train_set, test_set):
 
     start = time.perf_counter()
     for epoch in range(first_epoch, args.epoch):
-        ### BEGIN SOLUTION shuffle: let the sampler `batches` know which epoch this is, so that each one has an order of its own
+        ### BEGIN SOLUTION shuffle:
+        ### let the sampler `batches` know which epoch this is, so that each one has an order of its
+        ### own
         batches.set_epoch(epoch)
         ### END SOLUTION
         for images, labels in train_loader:
             images, labels = prepare(images, labels)
             with manager.run_iteration():
-                ### BEGIN SOLUTION step: clear the gradients, then forward (`outputs` and the mean `loss` of the images), backward, and optimize
+                ### BEGIN SOLUTION step:
+                ### clear the gradients, then forward (`outputs` and the mean `loss` of the images),
+                ### backward, and optimize
                 optimizer.zero_grad()
                 outputs = model(images)
                 loss = F.cross_entropy(outputs, labels)
@@ -56,7 +63,9 @@ def train(args, train_set, test_set):
                 report({"main/loss": loss.detach(), "main/accuracy": extensions.accuracy(outputs, labels)})
     seconds = time.perf_counter() - start
 
-    ### BEGIN SOLUTION throughput: how many `images` went through the network since `first_epoch` (not 0 in a resumed run), and what `throughput` a second is that?
+    ### BEGIN SOLUTION throughput:
+    ### how many `images` went through the network since `first_epoch` (not 0 in a resumed run), and
+    ### what `throughput` a second is that?
     images = len(train_set) * (args.epoch - first_epoch)
     throughput = images / seconds
     ### END SOLUTION

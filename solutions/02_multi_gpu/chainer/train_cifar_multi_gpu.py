@@ -1,8 +1,15 @@
-"""Train a network on several GPUs of one machine, a process for each. Options: python train_cifar_multi_gpu.py --help"""
+"""Train a network on several GPUs of one machine, a process for each. Options: python train_cifar_multi_gpu.py
+--help"""
 
 import time
 
 import handson.chainer  # before chainer: lets it run on today's NumPy
+from handson.chainer import devices
+from handson.chainer.data import Enlarge, Shuffle
+from handson.chainer.model import ConvNet
+from handson.chainer.reports import TimedEvaluator, add_reports, resume
+from handson.chainer.updaters import DESCRIPTION, MultiprocessParallelUpdater
+
 import chainer
 import chainer.links as L
 import numpy
@@ -12,34 +19,36 @@ from chainer.training import Trainer
 
 from handson.training import data, options, results
 from handson.training.banner import announce
-from handson.chainer import devices
-from handson.chainer.data import Enlarge, Shuffle
-from handson.chainer.model import ConvNet
-from handson.chainer.reports import TimedEvaluator, add_reports, resume
-from handson.chainer.updaters import DESCRIPTION, MultiprocessParallelUpdater
 
 
 def train(args, train_set, test_set):
-    ### BEGIN SOLUTION devices: `gpus`: a dictionary from names to GPU ids: "main" for the first of args.gpu, then "gpu1", "gpu2", ...
+    ### BEGIN SOLUTION devices:
+    ### `gpus`: a dictionary from names to GPU ids: "main" for the first of args.gpu, then "gpu1",
+    ### "gpu2", ...
     gpus = {"main" if index == 0 else f"gpu{index}": gpu for index, gpu in enumerate(args.gpu)}
     ### END SOLUTION
     print(gpus)
 
     test_iterator = SerialIterator(test_set, args.batchsize, repeat=False, shuffle=False)
-    ### BEGIN SOLUTION iterators: split the training set at random, by args.seed, into `parts` of equal length, one for each GPU; `train_iterators` is a list with an iterator over each, as in the single-GPU script
+    ### BEGIN SOLUTION iterators:
+    ### split the training set at random, by args.seed, into `parts` of equal length, one for each
+    ### GPU; `train_iterators` is a list with an iterator over each, as in the single-GPU script
     parts = split_dataset_n_random(train_set, len(gpus), args.seed)
     train_iterators = [SerialIterator(part, args.batchsize, order_sampler=Shuffle(args.seed)) for part in parts]
     ### END SOLUTION
 
     numpy.random.seed(args.seed)
     model = L.Classifier(ConvNet(len(train_set.classes)))
-    ### BEGIN SOLUTION optimizer: `optimizer`: momentum SGD with the rate args.lr and the momentum 0.9, set up for the model
+    ### BEGIN SOLUTION optimizer:
+    ### `optimizer`: momentum SGD with the rate args.lr and the momentum 0.9, set up for the model
     optimizer = chainer.optimizers.MomentumSGD(args.lr, momentum=0.9)
     optimizer.setup(model)
     ### END SOLUTION
 
     convert = Enlarge(args.size)
-    ### BEGIN SOLUTION updater: `updater`: as the StandardUpdater of the single-GPU script, but for all iterators and devices
+    ### BEGIN SOLUTION updater:
+    ### `updater`: as the StandardUpdater of the single-GPU script, but for all iterators and
+    ### devices
     updater = MultiprocessParallelUpdater(train_iterators, optimizer, converter=convert, devices=gpus)
     ### END SOLUTION
     trainer = Trainer(updater, (args.epoch, "epoch"), out=args.out)
@@ -51,7 +60,9 @@ def train(args, train_set, test_set):
     trainer.run(show_loop_exception_msg=False)
     seconds = time.perf_counter() - start
 
-    ### BEGIN SOLUTION throughput: how many `images` went through the network since `first_epoch` (not 0 in a resumed run), and what `throughput` a second is that?
+    ### BEGIN SOLUTION throughput:
+    ### how many `images` went through the network since `first_epoch` (not 0 in a resumed run), and
+    ### what `throughput` a second is that?
     images = sum(len(part) for part in parts) * (args.epoch - first_epoch)
     throughput = images / seconds
     ### END SOLUTION

@@ -1,4 +1,5 @@
-"""Train a network on several GPUs of one machine, a process for each. Options: python train_cifar_multi_gpu.py --help"""
+"""Train a network on several GPUs of one machine, a process for each. Options: python train_cifar_multi_gpu.py
+--help"""
 
 import time
 from fractions import Fraction
@@ -14,28 +15,34 @@ from torch.utils.data import DataLoader, random_split
 from handson.pytorch import devices, extensions
 from handson.pytorch.batches import EpochBatches
 from handson.pytorch.model import ConvNet
-from handson.pytorch.steps import sgd
+from handson.pytorch.profiling_helpers import sgd
 from handson.pytorch.workers import TIMEOUT, communicator, spawn
 from handson.training import data, options, results
 from handson.training.banner import announce
 
 
 def train(comm, args, train_set, test_set):
-    ### BEGIN SOLUTION device: `device`: `devices.use(id)` with a GPU of its own for every rank; args.gpu lists them by intra_rank
+    ### BEGIN SOLUTION device:
+    ### `device`: `devices.use(id)` with a GPU of its own for every rank; args.gpu lists them by
+    ### intra_rank
     device = devices.use(args.gpu[comm.intra_rank])
     ### END SOLUTION
     test_loader = DataLoader(test_set, args.batchsize)
 
-    ### BEGIN SOLUTION split: cut the training set at random, on all ranks in the same way (by args.seed): `lengths` of all shards, and `shard`, this rank's
+    ### BEGIN SOLUTION split:
+    ### cut the training set at random, on all ranks in the same way (by args.seed): `lengths` of
+    ### all shards, and `shard`, this rank's
     shards = random_split(train_set, [Fraction(1, comm.size)] * comm.size, torch.Generator().manual_seed(args.seed))
     shard, lengths = shards[comm.rank], [len(other) for other in shards]
     ### END SOLUTION
-    batches = EpochBatches(lengths, comm.rank, args.batchsize, args.seed)  # DistributedSampler would repeat or drop images
+    # DistributedSampler would repeat or drop images
+    batches = EpochBatches(lengths, comm.rank, args.batchsize, args.seed)
     train_loader = DataLoader(shard, batch_sampler=batches)
 
     torch.manual_seed(args.seed)
     model = ConvNet(len(train_set.classes)).to(device)
-    ### BEGIN SOLUTION replica: `replica`: the model, wrapped so that backward averages the gradients over the ranks
+    ### BEGIN SOLUTION replica:
+    ### `replica`: the model, wrapped so that backward averages the gradients over the ranks
     replica = DistributedDataParallel(model, broadcast_buffers=False)  # add_reports averages them
     ### END SOLUTION
     optimizer = sgd(model, args)  # as on one GPU
@@ -50,13 +57,17 @@ def train(comm, args, train_set, test_set):
 
     start = time.perf_counter()
     for epoch in range(first_epoch, args.epoch):
-        ### BEGIN SOLUTION shuffle: let the sampler `batches` know which epoch this is, so that each one has an order of its own
+        ### BEGIN SOLUTION shuffle:
+        ### let the sampler `batches` know which epoch this is, so that each one has an order of its
+        ### own
         batches.set_epoch(epoch)
         ### END SOLUTION
         for (images, labels), total in zip(train_loader, batches.totals):
             images, labels = prepare(images, labels)
             with manager.run_iteration():
-                ### BEGIN SOLUTION step: as on one GPU, but with `replica`; the mean of `loss` over the ranks must be the mean over the `total` images of the step
+                ### BEGIN SOLUTION step:
+                ### as on one GPU, but with `replica`; the mean of `loss` over the ranks must be the
+                ### mean over the `total` images of the step
                 optimizer.zero_grad()
                 outputs = replica(images)
                 loss = F.cross_entropy(outputs, labels, reduction="sum") * comm.size / total
@@ -66,7 +77,9 @@ def train(comm, args, train_set, test_set):
                 report({"main/loss": loss.detach(), "main/accuracy": extensions.accuracy(outputs, labels)})
     seconds = time.perf_counter() - start
 
-    ### BEGIN SOLUTION throughput: how many `images` went through the network since `first_epoch` (not 0 in a resumed run), and what `throughput` a second is that?
+    ### BEGIN SOLUTION throughput:
+    ### how many `images` went through the network since `first_epoch` (not 0 in a resumed run), and
+    ### what `throughput` a second is that?
     images = len(train_set) * (args.epoch - first_epoch)
     throughput = images / seconds
     ### END SOLUTION
@@ -74,7 +87,9 @@ def train(comm, args, train_set, test_set):
 
 
 def worker(rank, meeting, args, train_set, test_set):
-    dist.init_process_group(devices.backend(args.gpu), f"file://{meeting}", rank=rank, world_size=len(args.gpu), timeout=TIMEOUT)
+    dist.init_process_group(
+        devices.backend(args.gpu), f"file://{meeting}", rank=rank, world_size=len(args.gpu), timeout=TIMEOUT
+    )
     train(communicator(), args, train_set, test_set)
 
 

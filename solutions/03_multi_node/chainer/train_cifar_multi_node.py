@@ -1,8 +1,15 @@
-"""Train a network on the GPUs of several nodes, an MPI rank for each: mpiexec -n 4 python train_cifar_multi_node.py --help"""
+"""Train a network on the GPUs of several nodes, an MPI rank for each: mpiexec -n 4 python train_cifar_multi_node.py
+--help"""
 
 import time
 
 import handson.chainer  # before chainer: lets it run on today's NumPy
+from handson.chainer import communicators, devices
+from handson.chainer.data import Enlarge, Shuffle
+from handson.chainer.model import ConvNet
+from handson.chainer.optimizers import create_multi_node_optimizer
+from handson.chainer.reports import TimedEvaluator, add_reports, resume
+
 import chainer
 import chainer.links as L
 import chainermn
@@ -14,45 +21,50 @@ from chainer.training.updaters import StandardUpdater
 from handson.training import data, options, results
 from handson.training.all_ranks import all_ranks_end_together
 from handson.training.banner import announce
-from handson.chainer import communicators, devices
-from handson.chainer.data import Enlarge, Shuffle
-from handson.chainer.model import ConvNet
-from handson.chainer.optimizers import create_multi_node_optimizer
-from handson.chainer.reports import TimedEvaluator, add_reports, resume
 
 
 def train(comm, args, train_set, test_set):
-    ### BEGIN SOLUTION device: `device`: `devices.use(id)` with a GPU of its own for every rank of a node; args.gpu lists those of the node by intra_rank
+    ### BEGIN SOLUTION device:
+    ### `device`: `devices.use(id)` with a GPU of its own for every rank of a node; args.gpu lists
+    ### those of the node by intra_rank
     device = devices.use(args.gpu[comm.intra_rank])
     ### END SOLUTION
 
     images_in_all, classes = comm.bcast_obj((len(train_set), len(train_set.classes)) if comm.rank == 0 else None)
-    ### BEGIN SOLUTION scatter: deal rank 0's `train_set`, shuffled by args.seed, in parts of equal length without leaving an image out, and its `test_set` in parts that need not be equal
+    ### BEGIN SOLUTION scatter:
+    ### deal rank 0's `train_set`, shuffled by args.seed, in parts of equal length without leaving
+    ### an image out, and its `test_set` in parts that need not be equal
     train_set = chainermn.scatter_dataset(train_set, comm, shuffle=True, seed=args.seed)
     test_set = chainermn.scatter_dataset(test_set, comm, force_equal_length=False)
     ### END SOLUTION
     test_iterator = SerialIterator(test_set, args.batchsize, repeat=False, shuffle=False)
-    ### BEGIN SOLUTION iterator: `train_iterator`: as in the single-GPU script, over this rank's part
+    ### BEGIN SOLUTION iterator:
+    ### `train_iterator`: as in the single-GPU script, over this rank's part
     train_iterator = SerialIterator(train_set, args.batchsize, order_sampler=Shuffle(args.seed))
     ### END SOLUTION
 
     numpy.random.seed(args.seed)
     model = L.Classifier(ConvNet(classes))
     model.to_device(device)
-    ### BEGIN SOLUTION optimizer: `optimizer`: as in the single-GPU script, but made a multi-node optimizer, with double buffering if args.double_buffering, before it is set up for the model
+    ### BEGIN SOLUTION optimizer:
+    ### `optimizer`: as in the single-GPU script, but made a multi-node optimizer, with double
+    ### buffering if args.double_buffering, before it is set up for the model
     optimizer = chainer.optimizers.MomentumSGD(args.lr, momentum=0.9)
     optimizer = create_multi_node_optimizer(optimizer, comm, double_buffering=args.double_buffering)
     optimizer.setup(model)
     ### END SOLUTION
 
     convert = Enlarge(args.size)
-    ### BEGIN SOLUTION updater: `updater`: takes batches from the iterator, runs forward and backward, and has the optimizer update
+    ### BEGIN SOLUTION updater:
+    ### `updater`: takes batches from the iterator, runs forward and backward, and has the optimizer
+    ### update
     updater = StandardUpdater(train_iterator, optimizer, converter=convert, device=device)
     ### END SOLUTION
     trainer = Trainer(updater, (args.epoch, "epoch"), out=args.out)
     evaluator = TimedEvaluator(test_iterator, model, converter=convert, device=device)
     trainer.extend(chainermn.extensions.AllreducePersistent(model, comm))
-    ### BEGIN SOLUTION evaluator: `evaluator`: every rank evaluates its part of the test set, and the parts are put together
+    ### BEGIN SOLUTION evaluator:
+    ### `evaluator`: every rank evaluates its part of the test set, and the parts are put together
     evaluator = chainermn.create_multi_node_evaluator(evaluator, comm)
     ### END SOLUTION
     add_reports(trainer, evaluator, comm)
@@ -62,7 +74,9 @@ def train(comm, args, train_set, test_set):
     trainer.run(show_loop_exception_msg=False)
     seconds = time.perf_counter() - start
 
-    ### BEGIN SOLUTION throughput: how many `images` all ranks together trained on since `first_epoch` (not 0 in a resumed run), and what `throughput` a second is that? `train_set` is now this rank's part
+    ### BEGIN SOLUTION throughput:
+    ### how many `images` all ranks together trained on since `first_epoch` (not 0 in a resumed
+    ### run), and what `throughput` a second is that? `train_set` is now this rank's part
     images = images_in_all * (args.epoch - first_epoch)
     throughput = images / seconds
     ### END SOLUTION

@@ -1,4 +1,5 @@
-"""Train a network on the GPUs of several nodes, an MPI rank for each: mpiexec -n 4 python train_cifar_multi_node.py --help"""
+"""Train a network on the GPUs of several nodes, an MPI rank for each: mpiexec -n 4 python train_cifar_multi_node.py
+--help"""
 
 import time
 
@@ -14,28 +15,34 @@ from handson.pytorch import devices, extensions
 from handson.pytorch.batches import EpochBatches
 from handson.pytorch.communicator import meet, scatter_dataset
 from handson.pytorch.model import ConvNet
-from handson.pytorch.steps import sgd
+from handson.pytorch.profiling_helpers import sgd
 from handson.pytorch.workers import TIMEOUT
 from handson.training import data, options, results
 from handson.training.banner import announce
 
 
 def train(comm, args, train_set, test_set):
-    ### BEGIN SOLUTION device: `device`: `devices.use(id)` with a GPU of its own for every rank of a node; args.gpu lists those of the node by intra_rank
+    ### BEGIN SOLUTION device:
+    ### `device`: `devices.use(id)` with a GPU of its own for every rank of a node; args.gpu lists
+    ### those of the node by intra_rank
     device = devices.use(args.gpu[comm.intra_rank])
     ### END SOLUTION
     test_loader = DataLoader(scatter_dataset(test_set, comm, args.seed), args.batchsize)
 
-    ### BEGIN SOLUTION scatter: rank 0 deals the training set out at random, by args.seed: `shard`, what this rank gets, and `lengths`, of all ranks' shards
+    ### BEGIN SOLUTION scatter:
+    ### rank 0 deals the training set out at random, by args.seed: `shard`, what this rank gets, and
+    ### `lengths`, of all ranks' shards
     shard = scatter_dataset(train_set, comm, args.seed)
     lengths = comm.allgather(len(shard))
     ### END SOLUTION
-    batches = EpochBatches(lengths, comm.rank, args.batchsize, args.seed)  # DistributedSampler would repeat or drop images
+    # DistributedSampler would repeat or drop images
+    batches = EpochBatches(lengths, comm.rank, args.batchsize, args.seed)
     train_loader = DataLoader(shard, batch_sampler=batches)
 
     torch.manual_seed(args.seed)
     model = ConvNet(len(shard.classes)).to(device)
-    ### BEGIN SOLUTION replica: `replica`: the model, wrapped so that backward averages the gradients over the ranks
+    ### BEGIN SOLUTION replica:
+    ### `replica`: the model, wrapped so that backward averages the gradients over the ranks
     replica = DistributedDataParallel(model, broadcast_buffers=False)  # add_reports averages them
     ### END SOLUTION
     optimizer = sgd(model, args)  # as on one GPU
@@ -44,7 +51,8 @@ def train(comm, args, train_set, test_set):
         return data.enlarge(images.to(device), args.size), labels.to(device)
 
     manager = ExtensionsManager(model, optimizer, args.epoch, iters_per_epoch=len(train_loader), out_dir=args.out)
-    ### BEGIN SOLUTION evaluator: `evaluator`: every rank evaluates its part of the test set, and the parts are put together
+    ### BEGIN SOLUTION evaluator:
+    ### `evaluator`: every rank evaluates its part of the test set, and the parts are put together
     evaluator = extensions.Evaluator(test_loader, model, prepare, all_ranks=True)
     ### END SOLUTION
     extensions.add_reports(manager, evaluator, model, everywhere=True)
@@ -52,13 +60,17 @@ def train(comm, args, train_set, test_set):
 
     start = time.perf_counter()
     for epoch in range(first_epoch, args.epoch):
-        ### BEGIN SOLUTION shuffle: let the sampler `batches` know which epoch this is, so that each one has an order of its own
+        ### BEGIN SOLUTION shuffle:
+        ### let the sampler `batches` know which epoch this is, so that each one has an order of its
+        ### own
         batches.set_epoch(epoch)
         ### END SOLUTION
         for (images, labels), total in zip(train_loader, batches.totals):
             images, labels = prepare(images, labels)
             with manager.run_iteration():
-                ### BEGIN SOLUTION step: as on one GPU, but with `replica`; the mean of `loss` over the ranks must be the mean over the `total` images of the step
+                ### BEGIN SOLUTION step:
+                ### as on one GPU, but with `replica`; the mean of `loss` over the ranks must be the
+                ### mean over the `total` images of the step
                 optimizer.zero_grad()
                 outputs = replica(images)
                 loss = F.cross_entropy(outputs, labels, reduction="sum") * comm.size / total
@@ -68,7 +80,9 @@ def train(comm, args, train_set, test_set):
                 report({"main/loss": loss.detach(), "main/accuracy": extensions.accuracy(outputs, labels)})
     seconds = time.perf_counter() - start
 
-    ### BEGIN SOLUTION throughput: how many `images` all ranks together trained on since `first_epoch` (not 0 in a resumed run), and what `throughput` a second is that? `train_set` is None on most ranks
+    ### BEGIN SOLUTION throughput:
+    ### how many `images` all ranks together trained on since `first_epoch` (not 0 in a resumed
+    ### run), and what `throughput` a second is that? `train_set` is None on most ranks
     images = sum(lengths) * (args.epoch - first_epoch)
     throughput = images / seconds
     ### END SOLUTION

@@ -1,4 +1,5 @@
-"""Train on several GPUs with images that are stored as compressed files: why so slow? Options: python slow_loading.py --help"""
+"""Train on several GPUs with images that are stored as compressed files: why so slow? Options: python slow_loading.py
+--help"""
 
 import time
 import zlib
@@ -9,7 +10,7 @@ import torch.nn.functional as F
 from torch.utils.data import DataLoader, DistributedSampler, default_collate
 
 from handson.pytorch import devices
-from handson.pytorch.steps import network, one_step
+from handson.pytorch.profiling_helpers import network, one_step
 from handson.pytorch.workers import TIMEOUT, communicator, spawn
 from handson.training import data, image_files, options, results
 from handson.training.banner import LossTable, announce
@@ -29,7 +30,9 @@ def train(comm, args, train_set, test_set):
 
     table = LossTable(comm)
     start = time.perf_counter()  # what is done below to prepare the images counts, too
-    ### BEGIN SOLUTION loader: `train_loader`: as given below, batches of images and labels in the order of `sampler`, but sooner ready
+    ### BEGIN SOLUTION loader:
+    ### `train_loader`: as given below, batches of images and labels in the order of `sampler`, but
+    ### sooner ready
     decoded = [(decode(file), label) for file, label in train_set]
     train_loader = DataLoader(decoded, args.batchsize, sampler=sampler)
     ### GIVEN
@@ -52,7 +55,9 @@ def train(comm, args, train_set, test_set):
 
 
 def worker(rank, meeting, args, train_set, test_set):
-    dist.init_process_group(devices.backend(args.gpu), f"file://{meeting}", rank=rank, world_size=len(args.gpu), timeout=TIMEOUT)
+    dist.init_process_group(
+        devices.backend(args.gpu), f"file://{meeting}", rank=rank, world_size=len(args.gpu), timeout=TIMEOUT
+    )
     train(communicator(), args, train_set, test_set)
 
 

@@ -1,4 +1,5 @@
-"""Train on several GPUs with all four steps of an iteration in the open: the all-reduce, too. Options: python train_steps.py --help"""
+"""Train on several GPUs with all four steps of an iteration in the open: the all-reduce, too. Options: python
+train_steps.py --help"""
 
 import time
 
@@ -9,7 +10,7 @@ from torch.profiler import record_function
 from torch.utils.data import DataLoader, DistributedSampler
 
 from handson.pytorch import devices
-from handson.pytorch.steps import average_gradients, backward, network
+from handson.pytorch.profiling_helpers import average_gradients, backward, network
 from handson.pytorch.workers import TIMEOUT, communicator, spawn
 from handson.training import data, options, results
 from handson.training.banner import LossTable, announce
@@ -26,7 +27,9 @@ def train(comm, args, train_set, test_set):
         sampler.set_epoch(epoch)
         for images, labels in train_loader:
             images, labels = data.enlarge(images.to(device), args.size), labels.to(device)
-            ### BEGIN SOLUTION mark: put the four steps into ranges: forward (with the loss), backward, all-reduce, optimize; `with record_function("forward"):` begins one
+            ### BEGIN SOLUTION mark:
+            ### put the four steps into ranges: forward (with the loss), backward, all-reduce,
+            ### optimize; `with record_function("forward"):` begins one
             with record_function("forward"):
                 loss = F.cross_entropy(model(images), labels)
             with record_function("backward"):
@@ -49,7 +52,9 @@ def train(comm, args, train_set, test_set):
 
 
 def worker(rank, meeting, args, train_set, test_set):
-    dist.init_process_group(devices.backend(args.gpu), f"file://{meeting}", rank=rank, world_size=len(args.gpu), timeout=TIMEOUT)
+    dist.init_process_group(
+        devices.backend(args.gpu), f"file://{meeting}", rank=rank, world_size=len(args.gpu), timeout=TIMEOUT
+    )
     train(communicator(), args, train_set, test_set)
 
 

@@ -1,4 +1,5 @@
-"""Train on several GPUs and report the mean loss of all ranks: why so slow? Options: python waiting_every_step.py --help"""
+"""Train on several GPUs and report the mean loss of all ranks: why so slow? Options: python waiting_every_step.py
+--help"""
 
 import time
 
@@ -7,7 +8,7 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader, DistributedSampler
 
 from handson.pytorch import devices
-from handson.pytorch.steps import network, one_step
+from handson.pytorch.profiling_helpers import network, one_step
 from handson.pytorch.workers import TIMEOUT, communicator, spawn
 from handson.training import data, options, results
 from handson.training.banner import LossTable, announce
@@ -26,7 +27,9 @@ def train(comm, args, train_set, test_set):
         for images, labels in train_loader:
             images, labels = data.enlarge(images.to(device), args.size), labels.to(device)
             loss = one_step(model, optimizer, images, labels)
-            ### BEGIN SOLUTION losses: `losses`: a list with a loss of each step, for which no step waits, neither for other ranks nor for the device; the mean that is reported below must stay as it is
+            ### BEGIN SOLUTION losses:
+            ### `losses`: a list with a loss of each step, for which no step waits, neither for
+            ### other ranks nor for the device; the mean that is reported below must stay as it is
             losses.append(loss.detach())
             ### GIVEN losses.append(sum(comm.allgather(loss.item())) / comm.size)
             ### GIVEN dist.barrier()  # let no rank be ahead of the others
@@ -40,7 +43,9 @@ def train(comm, args, train_set, test_set):
 
 
 def worker(rank, meeting, args, train_set, test_set):
-    dist.init_process_group(devices.backend(args.gpu), f"file://{meeting}", rank=rank, world_size=len(args.gpu), timeout=TIMEOUT)
+    dist.init_process_group(
+        devices.backend(args.gpu), f"file://{meeting}", rank=rank, world_size=len(args.gpu), timeout=TIMEOUT
+    )
     train(communicator(), args, train_set, test_set)
 
 

@@ -1,18 +1,22 @@
 """All-reduce from scratch, with point-to-point messages only: mpiexec -n 4 python all_reduce.py --help
 
-Two ranks that send to each other first say what they expect: gloo then sends both ways at once. `receive` is `expect(...).wait()`.
+Two ranks that send to each other first say what they expect: gloo then sends both ways at once. `receive` is
+`expect(...).wait()`.
 """
 
 import torch.distributed as dist
 
 from handson.pytorch import all_reduces
-from handson.pytorch.wire import expect, receive, send
+from handson.pytorch.messages import expect, receive, send
 
 
 def naive(tensor):
-    """Replace `tensor` (1 dimension) by the sum of all ranks' tensors, on every rank: rank 0 adds them up and sends the sum back."""
+    """Replace `tensor` (1 dimension) by the sum of all ranks' tensors, on every rank: rank 0 adds them up and sends the
+    sum back."""
     rank, size = dist.get_rank(), dist.get_world_size()
-    ### BEGIN SOLUTION naive: with send(tensor, to) and receive(like, source): rank 0 receives all tensors, adds them to its own, and sends the sum to all
+    ### BEGIN SOLUTION naive:
+    ### with send(tensor, to) and receive(like, source): rank 0 receives all tensors, adds them to
+    ### its own, and sends the sum to all
     if rank == 0:
         for other in range(1, size):
             tensor += receive(tensor, other)
@@ -25,19 +29,24 @@ def naive(tensor):
 
 
 def ring(tensor):
-    """As `naive`; the ranks form a ring, and each sends only to the next one: 2 (N - 1) messages of 1/N of the numbers."""
+    """As `naive`; the ranks form a ring, and each sends only to the next one: 2 (N - 1) messages of 1/N of the
+    numbers."""
     rank, size = dist.get_rank(), dist.get_world_size()
     right, left = (rank + 1) % size, (rank - 1) % size
     chunks = tensor.tensor_split(size)  # views: what is added to a chunk is added to `tensor`
     for step in range(size - 1):
-        ### BEGIN SOLUTION reduce_scatter: expect the chunk before chunk (rank - step) from the left, and send chunk (rank - step) to the right meanwhile; add what arrives to your own. All modulo size
+        ### BEGIN SOLUTION reduce_scatter:
+        ### expect the chunk before chunk (rank - step) from the left, and send chunk (rank - step)
+        ### to the right meanwhile; add what arrives to your own. All modulo size
         mine, theirs = chunks[(rank - step) % size], chunks[(rank - step - 1) % size]
         arriving, sending = expect(theirs, left), send(mine, right)
         theirs += arriving.wait()
         sending.wait()
         ### END SOLUTION
     for step in range(size - 1):
-        ### BEGIN SOLUTION all_gather: rank r now has the sum of chunk (r + 1). Pass the sums on around the ring, as above; what arrives replaces your own
+        ### BEGIN SOLUTION all_gather:
+        ### rank r now has the sum of chunk (r + 1). Pass the sums on around the ring, as above;
+        ### what arrives replaces your own
         mine, theirs = chunks[(rank + 1 - step) % size], chunks[(rank - step) % size]
         arriving, sending = expect(theirs, left), send(mine, right)
         theirs.copy_(arriving.wait())
@@ -60,7 +69,9 @@ def doubling(tensor):
         tensor += receive(tensor, rank + power)
     distance = 1
     while distance < power:
-        ### BEGIN SOLUTION doubling: exchange `tensor` with the partner whose rank differs in one bit (rank ^ distance), add what it sends, and double `distance`
+        ### BEGIN SOLUTION doubling:
+        ### exchange `tensor` with the partner whose rank differs in one bit (rank ^ distance), add
+        ### what it sends, and double `distance`
         partner = rank ^ distance
         arriving, sending = expect(tensor, partner), send(tensor, partner)
         theirs = arriving.wait()

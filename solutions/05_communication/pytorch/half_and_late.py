@@ -1,15 +1,18 @@
-"""Half the bytes, and sent during the next step: communication hooks as in hooks.py. ChainerMN has both as options (chainer/half_and_late.py)."""
+"""Half the bytes, and sent during the next step: communication hooks as in hooks.py. ChainerMN has both as options
+(chainer/half_and_late.py)."""
 
 import torch
 import torch.distributed as dist
 
-from handson.pytorch.wire import done
+from handson.pytorch.messages import done
 
 
 def half(dtype, bucket):
     """Half the bytes: the gradients travel as `dtype`, float16 or bfloat16."""
     gradients = bucket.buffer()
-    ### BEGIN SOLUTION half: `future`: of the mean. Divide by the number of ranks *before* you convert, since float16 overflows above 65,504; all-reduce; convert back when it has come
+    ### BEGIN SOLUTION half:
+    ### `future`: of the mean. Divide by the number of ranks *before* you convert, since float16
+    ### overflows above 65,504; all-reduce; convert back when it has come
     sent = (gradients / dist.get_world_size()).to(dtype)
     future = dist.all_reduce(sent, async_op=True).get_future().then(lambda done: done.value()[0].to(gradients.dtype))
     ### END SOLUTION
@@ -17,12 +20,16 @@ def half(dtype, bucket):
 
 
 def late(pending, bucket, dtype=torch.float32):
-    """Double buffering: the all-reduce of these gradients goes on during the next step; the mean of the step before is used now.
+    """Double buffering: the all-reduce of these gradients goes on during the next step; the mean of the step before is
+    used now.
 
-    pending: bucket.index() -> (tensor, work) of the all-reduce that was started last. In the first step there is none: zeros.
+    pending: bucket.index() -> (tensor, work) of the all-reduce that was started last. In the first step there is none:
+    zeros.
     """
     gradients, index = bucket.buffer(), bucket.index()
-    ### BEGIN SOLUTION late: wait for the all-reduce of the step before, whose mean is `mean` (zeros at first); start that of these gradients, divided by the number of ranks and as `dtype`
+    ### BEGIN SOLUTION late:
+    ### wait for the all-reduce of the step before, whose mean is `mean` (zeros at first); start
+    ### that of these gradients, divided by the number of ranks and as `dtype`
     mean, work = pending.get(index, (torch.zeros_like(gradients), None))
     if work:
         work.wait()

@@ -1,13 +1,14 @@
-"""What DistributedDataParallel sends in place of all bits of the gradients: communication hooks, which train_hooks.py registers.
+"""What DistributedDataParallel sends in place of all bits of the gradients: communication hooks, which train_hooks.py
+registers.
 
-A hook gets the state that it was registered with, and a bucket: ``bucket.buffer()`` is one long tensor with this rank's gradients. It
-returns a future of the tensor that takes their place: the mean over the ranks, as well as it is known.
+A hook gets the state that it was registered with, and a bucket: ``bucket.buffer()`` is one long tensor with this rank's
+gradients. It returns a future of the tensor that takes their place: the mean over the ranks, as well as it is known.
 """
 
 import torch
 import torch.distributed as dist
 
-from handson.pytorch.wire import done, gather, pack, unpack
+from handson.pytorch.messages import done, gather, pack, unpack
 
 
 def plain(state, bucket):
@@ -19,11 +20,15 @@ def plain(state, bucket):
 def one_bit(residuals, bucket):
     """A bit for each gradient: its sign. Every rank adds what it could not send to its next gradients (error feedback).
 
-    residuals: bucket.index() -> what this rank still owes, a tensor like bucket.buffer(). Seide et al., "1-bit stochastic gradient descent
-    and its application to data-parallel distributed training of speech DNNs", Interspeech 2014.
+    residuals: bucket.index() -> what this rank still owes, a tensor like bucket.buffer(). Seide et al., "1-bit
+    stochastic gradient descent and its application to data-parallel distributed training of speech DNNs", Interspeech
+    2014.
     """
     gradients, index = bucket.buffer(), bucket.index()
-    ### BEGIN SOLUTION one_bit: `owed`: the gradients and the residual of this bucket (at first there is none); `scale`: the mean of the absolute values of `owed`; `positive`: where `owed` is 0 or more; then keep the new residual: `owed` minus what is sent, scale or -scale
+    ### BEGIN SOLUTION one_bit:
+    ### `owed`: the gradients and the residual of this bucket (at first there is none); `scale`: the
+    ### mean of the absolute values of `owed`; `positive`: where `owed` is 0 or more; then keep the
+    ### new residual: `owed` minus what is sent, scale or -scale
     owed = gradients + residuals.get(index, 0)
     scale, positive = owed.abs().mean(), owed >= 0
     residuals[index] = owed - torch.where(positive, scale, -scale)
@@ -38,7 +43,9 @@ def top_k(residuals, bucket, share=0.01):
     """The largest of the gradients only, with their places; error feedback as for `one_bit`."""
     gradients, index = bucket.buffer(), bucket.index()
     count = max(1, round(share * len(gradients)))
-    ### BEGIN SOLUTION top_k: `owed` as above; `places`: where the `count` largest absolute values of `owed` are; `values`: what is there; the residual is `owed` with 0 at these places
+    ### BEGIN SOLUTION top_k:
+    ### `owed` as above; `places`: where the `count` largest absolute values of `owed` are;
+    ### `values`: what is there; the residual is `owed` with 0 at these places
     owed = gradients + residuals.get(index, 0)
     places = owed.abs().topk(count).indices
     values = owed[places]

@@ -1,11 +1,12 @@
-"""Local SGD and block momentum: each rank makes some steps by itself (a block), then all ranks put together what they have found."""
+"""Local SGD and block momentum: each rank makes some steps by itself (a block), then all ranks put together what they
+have found."""
 
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 
-from handson.pytorch import wire
+from handson.pytorch import messages
 
 
 @dataclass
@@ -24,15 +25,17 @@ def after_step(model, block):
     block.steps += 1
     if block.steps % block.period:
         return
-    mine = wire.vector(model)
+    mine = messages.vector(model)
     ### BEGIN SOLUTION mean: `mean`: the mean of all ranks' `mine`, by one all-reduce
     mean = mine / dist.get_world_size()
     dist.all_reduce(mean)
     ### END SOLUTION
     # Blockwise model-update filtering: Chen and Huo, "Scalable training of deep learning machines by incremental block training with
     # intra-block parallel optimization and blockwise model-update filtering", ICASSP 2016.
-    ### BEGIN SOLUTION block_momentum: the step of this block is `mean` minus block.start; block.velocity: block.momentum times itself, plus that step; block.start: itself plus the velocity
+    ### BEGIN SOLUTION block_momentum:
+    ### the step of this block is `mean` minus block.start; block.velocity: block.momentum times
+    ### itself, plus that step; block.start: itself plus the velocity
     block.velocity = block.momentum * block.velocity + (mean - block.start)
     block.start = block.start + block.velocity
     ### END SOLUTION
-    wire.load(block.start, model)
+    messages.load(block.start, model)

@@ -7,19 +7,23 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from handson.pytorch import wire
+from handson.pytorch import messages
 
 
 def serve(parameters, lr, updates, evaluate):
-    """Rank 0, asynchronous: make a step with each gradient as it comes, whichever worker has sent it. Nobody waits for anybody else.
+    """Rank 0, asynchronous: make a step with each gradient as it comes, whichever worker has sent it. Nobody waits for
+    anybody else.
 
-    parameters: changed in place. evaluate(version) is called after each step. Returns the staleness of each gradient: how many steps were
-    made between the moment when its worker got the parameters and the moment when it is used.
+    parameters: changed in place. evaluate(version) is called after each step. Returns the staleness of each gradient:
+    how many steps were made between the moment when its worker got the parameters and the moment when it is used.
     """
-    version, has = 0, [0] * dist.get_world_size()  # the number of steps so far; after how many of them each worker got its parameters
+    # the number of steps so far; after how many of them each worker got its parameters
+    version, has = 0, [0] * dist.get_world_size()
     gradient, staleness = torch.empty_like(parameters), []
     while version < updates:
-        ### BEGIN SOLUTION serve: `worker = dist.recv(gradient)` waits for a gradient of any rank, and says whose it is. Note its staleness, make the step of SGD, count it, and send `worker` the parameters
+        ### BEGIN SOLUTION serve:
+        ### `worker = dist.recv(gradient)` waits for a gradient of any rank, and says whose it is.
+        ### Note its staleness, make the step of SGD, count it, and send `worker` the parameters
         worker = dist.recv(gradient)
         staleness.append(version - has[worker])
         parameters -= lr * gradient
@@ -28,34 +32,37 @@ def serve(parameters, lr, updates, evaluate):
         has[worker] = version
         ### END SOLUTION
         evaluate(version)
-    wire.dismiss(parameters)
+    messages.dismiss(parameters)
     return staleness
 
 
 def serve_together(parameters, lr, updates, evaluate):
-    """Rank 0, synchronous, to compare: each step waits for the gradients of all workers, and takes their mean. The staleness is 0."""
+    """Rank 0, synchronous, to compare: each step waits for the gradients of all workers, and takes their mean. The
+    staleness is 0."""
     workers = range(1, dist.get_world_size())
     for version in range(1, updates + 1):
-        gradients = torch.stack([wire.receive(parameters, worker) for worker in workers])
+        gradients = torch.stack([messages.receive(parameters, worker) for worker in workers])
         parameters -= lr * gradients.mean(dim=0)
         parameters[-1] = version < updates
-        for sending in [wire.send(parameters, worker) for worker in workers]:
+        for sending in [messages.send(parameters, worker) for worker in workers]:
             sending.wait()
         evaluate(version)
     return [0] * updates
 
 
 def work(model, batches):
-    """All other ranks: compute gradients on `batches`, pairs of images and labels without end, until the server has enough."""
-    parameters = wire.vector(model, 1).cpu()
+    """All other ranks: compute gradients on `batches`, pairs of images and labels without end, until the server has
+    enough."""
+    parameters = messages.vector(model, 1).cpu()
     for images, labels in batches:
         loss = F.cross_entropy(model(images), labels)
         gradients = torch.autograd.grad(loss, list(model.parameters()))
-        gradient = wire.vector(gradients, 0).cpu()
-        ### BEGIN SOLUTION work: send `gradient` to the server, rank 0, and receive its answer into `parameters`
+        gradient = messages.vector(gradients, 0).cpu()
+        ### BEGIN SOLUTION work:
+        ### send `gradient` to the server, rank 0, and receive its answer into `parameters`
         dist.send(gradient, 0)
         dist.recv(parameters, 0)
         ### END SOLUTION
         if not parameters[-1]:
             return
-        wire.load(parameters, model)
+        messages.load(parameters, model)

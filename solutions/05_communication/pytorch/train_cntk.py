@@ -16,9 +16,12 @@ CLASSES = 10
 
 def create_source(map_file, classes, randomize, max_samples):
     """A stream of images and labels, which are read from the files of a map file while the training goes on."""
-    ### BEGIN SOLUTION source: return a MinibatchSource of an ImageDeserializer; its StreamDefs are `features`, the field "image", and `labels`, the field "label" of shape `classes`
+    ### BEGIN SOLUTION source:
+    ### return a MinibatchSource of an ImageDeserializer; its StreamDefs are `features`, the field
+    ### "image", and `labels`, the field "label" of shape `classes`
     deserializer = cntk.ImageDeserializer(
-        map_file, cntk.StreamDefs(features=cntk.StreamDef(field="image"), labels=cntk.StreamDef(field="label", shape=classes))
+        map_file,
+        cntk.StreamDefs(features=cntk.StreamDef(field="image"), labels=cntk.StreamDef(field="label", shape=classes)),
     )
     return cntk.MinibatchSource(deserializer, randomize=randomize, max_samples=max_samples)
     ### END SOLUTION
@@ -27,10 +30,16 @@ def create_source(map_file, classes, randomize, max_samples):
 def create_learner(parameters, args):
     """SGD with momentum on each worker, and around it what makes it distributed."""
     local = cntk.momentum_sgd(parameters, args.lr, momentum=0.9, unit_gain=False)
-    ### BEGIN SOLUTION learner: return a distributed learner around `local`: with block momentum if args.block_size is not 0; else data-parallel (with args.bits). Either begins after args.warm_up samples
+    ### BEGIN SOLUTION learner:
+    ### return a distributed learner around `local`: with block momentum if args.block_size is not
+    ### 0; else data-parallel (with args.bits). Either begins after args.warm_up samples
     if args.block_size:
-        return cntk.block_momentum_distributed_learner(local, block_size=args.block_size, distributed_after=args.warm_up)
-    return cntk.data_parallel_distributed_learner(local, num_quantization_bits=args.bits, distributed_after=args.warm_up)
+        return cntk.block_momentum_distributed_learner(
+            local, block_size=args.block_size, distributed_after=args.warm_up
+        )
+    return cntk.data_parallel_distributed_learner(
+        local, num_quantization_bits=args.bits, distributed_after=args.warm_up
+    )
     ### END SOLUTION
 
 
@@ -38,7 +47,10 @@ def run_session(trainer, source, test_source, args):
     """Let CNTK's training session do it all."""
     streams = {"features": source.streams.features, "labels": source.streams.labels}
     checkpoint = args.out / "model.ckpt"
-    ### BEGIN SOLUTION session: train by a training_session: minibatches of args.batchsize for each worker; progress and a checkpoint after every args.samples; go on from the checkpoint if args.restore; test with test_source
+    ### BEGIN SOLUTION session:
+    ### train by a training_session: minibatches of args.batchsize for each worker; progress and a
+    ### checkpoint after every args.samples; go on from the checkpoint if args.restore; test with
+    ### test_source
     cntk.training_session(
         trainer=trainer,
         mb_source=source,
@@ -54,7 +66,9 @@ def run_session(trainer, source, test_source, args):
 def run_loop(trainer, source, minibatch_size):
     """The same loop by hand. minibatch_size: samples of all workers; those of the warm start, if any, are over."""
     streams = {"features": source.streams.features, "labels": source.streams.labels}
-    ### BEGIN SOLUTION loop: until the source gives an empty minibatch: take this worker's partition of the next one (num_data_partitions, partition_index), and train with it
+    ### BEGIN SOLUTION loop:
+    ### until the source gives an empty minibatch: take this worker's partition of the next one
+    ### (num_data_partitions, partition_index), and train with it
     partition = {"num_data_partitions": cntk.Communicator.num_workers(), "partition_index": cntk.Communicator.rank()}
     while minibatch := source.next_minibatch(minibatch_size, streams, **partition):
         trainer.train_minibatch(minibatch)

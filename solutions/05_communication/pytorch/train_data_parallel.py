@@ -1,26 +1,28 @@
-"""Train with the functions of data_parallel.py, with buckets of several sizes: mpiexec -n 2 python train_data_parallel.py --help"""
+"""Train with the functions of data_parallel.py, with buckets of several sizes: mpiexec -n 2 python
+train_data_parallel.py --help"""
 
 import math
 
+import data_parallel
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
-import data_parallel
-from handson.pytorch import compared_methods
+from handson.pytorch import pytorch_method_runs
 from handson.pytorch.communicator import meet
 from handson.pytorch.model import DeepNet
 from handson.pytorch.workers import TIMEOUT
 from handson.training import data, options
 from handson.training.banner import announce
 
-METHODS = {"1-KB": 1e3, "300-KB": 3e5, "600-KB": 6e5, "one-bucket": math.inf, "torch-ddp": None}  # name -> bytes in a bucket; None: PyTorch's own DDP
+# name -> bytes in a bucket; None: PyTorch's own DDP
+METHODS = {"1-KB": 1e3, "300-KB": 3e5, "600-KB": 6e5, "one-bucket": math.inf, "torch-ddp": None}
 
 
 def train(comm, args, method, train_set, test_set):
-    device = compared_methods.device(comm, args)
+    device = pytorch_method_runs.device(comm, args)
     sampler = DistributedSampler(train_set, seed=args.seed)
     train_loader = DataLoader(train_set, args.batchsize, sampler=sampler)
 
@@ -33,9 +35,9 @@ def train(comm, args, method, train_set, test_set):
         buckets = data_parallel.fill_buckets(list(model.parameters()), METHODS[method])
         replica, in_flight = model, data_parallel.average_gradients(buckets)
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)
-    compared_methods.guard(comm, model, len(train_loader))
+    pytorch_method_runs.guard(comm, model, len(train_loader))
 
-    progress = compared_methods.Progress(comm, method)
+    progress = pytorch_method_runs.Progress(comm, method)
     for epoch in range(args.epoch):
         sampler.set_epoch(epoch)
         for images, labels in train_loader:
@@ -50,13 +52,13 @@ def train(comm, args, method, train_set, test_set):
 
 
 def main():
-    args = options.parse(gpus=None, add_options=compared_methods.add_options(METHODS))
+    args = options.parse(gpus=None, add_options=pytorch_method_runs.add_options(METHODS))
     with meet(args) as comm:  # MPI or torchrun says which rank this is, and where the others are
         dist.init_process_group(comm.backend, store=comm.store, rank=comm.rank, world_size=comm.size, timeout=TIMEOUT)
         train_set, test_set = data.load(args.dataset)
         announce("multiple nodes", args, train_set, comm.devices, comm)
-        for method, seed in compared_methods.runs(args):
-            train(comm, compared_methods.one_run(args, method, seed), method, train_set, test_set)
+        for method, seed in pytorch_method_runs.runs(args):
+            train(comm, pytorch_method_runs.one_run(args, method, seed), method, train_set, test_set)
 
 
 if __name__ == "__main__":

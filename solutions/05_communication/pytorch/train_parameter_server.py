@@ -1,17 +1,18 @@
-"""Train with a parameter server, the functions of parameter_server.py: mpiexec -n 4 python train_parameter_server.py --help"""
+"""Train with a parameter server, the functions of parameter_server.py: mpiexec -n 4 python train_parameter_server.py
+--help"""
 
 from collections import Counter
 
 import torch
 import torch.distributed as dist
+from parameter_server import serve, serve_together, work
 
-from handson.pytorch import compared_methods, wire
+from handson.pytorch import messages, pytorch_method_runs
 from handson.pytorch.communicator import meet
 from handson.pytorch.model import WideNet
 from handson.pytorch.workers import TIMEOUT
 from handson.training import data, options
 from handson.training.banner import announce
-from parameter_server import serve, serve_together, work
 
 METHODS = {  # name -> (how the server takes gradients, seconds that the last worker sleeps before each step)
     "synchronous": (serve_together, 0.0),
@@ -22,40 +23,42 @@ METHODS = {  # name -> (how the server takes gradients, seconds that the last wo
 
 
 def train(comm, args, method, train_set, test_set):
-    device = compared_methods.device(comm, args)
+    device = pytorch_method_runs.device(comm, args)
     workers, (server, pause) = comm.size - 1, METHODS[method]
     torch.manual_seed(args.seed)  # all ranks begin with the same parameters
     model = WideNet(len(train_set.classes)).to(device)
-    compared_methods.guard(comm, model, args.epoch, least=2)
+    pytorch_method_runs.guard(comm, model, args.epoch, least=2)
     if comm.rank > 0:
         slow = pause if comm.rank == workers else 0.0
-        return work(model, compared_methods.endless(train_set, args, comm.rank - 1, workers, device, slow))
+        return work(model, pytorch_method_runs.endless(train_set, args, comm.rank - 1, workers, device, slow))
 
-    parameters = wire.vector(model, 1).cpu()
+    parameters = messages.vector(model, 1).cpu()
     images = min(args.batchsize, len(train_set) // workers)  # of a gradient
     gradients = len(train_set) // images  # in an epoch
     steps = gradients // workers if server is serve_together else gradients
-    progress = compared_methods.Progress(comm, method, together=False)
+    progress = pytorch_method_runs.Progress(comm, method, together=False)
 
     def evaluate(version):
         if version % steps == 0:
-            wire.load(parameters, model)
-            progress.add(lambda: compared_methods.settle(model, train_set, args, device), model, test_set, args.size)
+            messages.load(parameters, model)
+            progress.add(lambda: pytorch_method_runs.settle(model, train_set, args, device), model, test_set, args.size)
 
     staleness = server(parameters, args.lr, steps * args.epoch, evaluate)
     for row, of_epoch in zip(progress.log, range(0, len(staleness), steps)):
-        row |= {f"staleness {number}": times for number, times in Counter(staleness[of_epoch : of_epoch + steps]).items()}
+        row |= {
+            f"staleness {number}": times for number, times in Counter(staleness[of_epoch : of_epoch + steps]).items()
+        }
     progress.report(args, images * gradients * args.epoch)
 
 
 def main():
-    args = options.parse(gpus=None, add_options=compared_methods.add_options(METHODS))
+    args = options.parse(gpus=None, add_options=pytorch_method_runs.add_options(METHODS))
     with meet(args) as comm:  # MPI or torchrun says which rank this is, and where the others are
         dist.init_process_group(comm.backend, store=comm.store, rank=comm.rank, world_size=comm.size, timeout=TIMEOUT)
         train_set, test_set = data.load(args.dataset)
         announce("multiple nodes", args, train_set, comm.devices, comm)
-        for method, seed in compared_methods.runs(args):
-            train(comm, compared_methods.one_run(args, method, seed), method, train_set, test_set)
+        for method, seed in pytorch_method_runs.runs(args):
+            train(comm, pytorch_method_runs.one_run(args, method, seed), method, train_set, test_set)
 
 
 if __name__ == "__main__":

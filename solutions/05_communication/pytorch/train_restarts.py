@@ -1,15 +1,16 @@
-"""Train with 1-bit gradients, and go on after a node has died: torchrun --nproc-per-node 2 --max-restarts 3 train_restarts.py --help"""
+"""Train with 1-bit gradients, and go on after a node has died: torchrun --nproc-per-node 2 --max-restarts 3
+train_restarts.py --help"""
 
 import time
 
+import hooks
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
-import hooks
-from handson.pytorch import checkpoints, compared_methods, devices
+from handson.pytorch import checkpoints, devices, pytorch_method_runs
 from handson.pytorch.communicator import meet
 from handson.pytorch.model import SmallNet
 from handson.pytorch.streams import ImageFiles, Partition
@@ -21,8 +22,11 @@ CLASSES = 10
 
 
 def state_of(model, optimizer, residuals, batches):
-    """All that the next step depends on, as two dictionaries: what is the same on all ranks, and what each rank has for itself."""
-    ### BEGIN SOLUTION state: `shared`, with "model", "optimizer" and "batches" (each has a state_dict()), and `own`, with "residuals" and "random" (torch.get_rng_state())
+    """All that the next step depends on, as two dictionaries: what is the same on all ranks, and what each rank has for
+    itself."""
+    ### BEGIN SOLUTION state:
+    ### `shared`, with "model", "optimizer" and "batches" (each has a state_dict()), and `own`, with
+    ### "residuals" and "random" (torch.get_rng_state())
     shared = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "batches": batches.state_dict()}
     own = {"residuals": residuals, "random": torch.get_rng_state()}
     ### END SOLUTION
@@ -31,7 +35,9 @@ def state_of(model, optimizer, residuals, batches):
 
 def restore(shared, own, model, optimizer, residuals, batches):
     """Put everything back to where it was when `state_of` returned `shared` and `own`. residuals: {} so far."""
-    ### BEGIN SOLUTION restore: put back all five: load_state_dict(...) for three of them, torch.set_rng_state(...) for the random numbers; the hook keeps `residuals`, so fill this dictionary
+    ### BEGIN SOLUTION restore:
+    ### put back all five: load_state_dict(...) for three of them, torch.set_rng_state(...) for the
+    ### random numbers; the hook keeps `residuals`, so fill this dictionary
     model.load_state_dict(shared["model"])
     optimizer.load_state_dict(shared["optimizer"])
     batches.load_state_dict(shared["batches"])
@@ -43,14 +49,16 @@ def restore(shared, own, model, optimizer, residuals, batches):
 def train(comm, args, files):
     device = devices.use(dict(enumerate(args.gpu))[comm.intra_rank])
     batches = Partition(len(files), args.batchsize * comm.size, comm.size, comm.rank, args.seed)
-    own = torch.Generator()  # else every new iterator of the loader, also that after a restart, would draw one of the noise's numbers
+    # else every new iterator of the loader, also that after a restart, would draw one of the noise's numbers
+    own = torch.Generator()
     train_loader = DataLoader(files, batch_sampler=batches, generator=own)
 
     torch.manual_seed(args.seed)
     model = SmallNet(files.shape, CLASSES).to(device)
-    # Without find_unused_parameters, it fills its buckets anew after the first step: the residuals of a bucket would not fit after a restart.
+    # Without find_unused_parameters, it fills its buckets anew after the first step: the residuals of a bucket would
+    # not fit after a restart.
     replica = DistributedDataParallel(model, find_unused_parameters=True)
-    compared_methods.refuse_nan(comm, model)
+    pytorch_method_runs.refuse_nan(comm, model)
     residuals = {}
     replica.register_comm_hook(residuals, hooks.one_bit)
     optimizer = torch.optim.SGD(model.parameters(), args.lr, momentum=0.9)

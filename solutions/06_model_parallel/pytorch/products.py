@@ -1,7 +1,8 @@
 """Split a transformer in its products: torchrun --standalone --nproc-per-node 2 products.py
 
-Each rank holds some columns or rows of every matrix, and some heads of each attention. Where a split part begins and where it ends, an
-operator does nothing in one direction and an all-reduce in the other ("f" and "g" in Shoeybi et al., "Megatron-LM", 2019).
+Each rank holds some columns or rows of every matrix, and some heads of each attention. Where a split part begins and
+where it ends, an operator does nothing in one direction and an all-reduce in the other ("f" and "g" in Shoeybi et al.,
+"Megatron-LM", 2019).
 """
 
 import torch
@@ -21,7 +22,10 @@ class Enter(torch.autograd.Function):
 
     @staticmethod
     def backward(context, gradient):
-        ### BEGIN SOLUTION enter_backward: `of_x`: the gradient of x. Each rank has, in `gradient`, only what follows from its own part; add up those of all ranks of context.group by one all-reduce, and leave `gradient` as it is
+        ### BEGIN SOLUTION enter_backward:
+        ### `of_x`: the gradient of x. Each rank has, in `gradient`, only what follows from its own
+        ### part; add up those of all ranks of context.group by one all-reduce, and leave `gradient`
+        ### as it is
         of_x = gradient.clone()
         dist.all_reduce(of_x, group=context.group)
         ### END SOLUTION
@@ -33,7 +37,9 @@ class Leave(torch.autograd.Function):
 
     @staticmethod
     def forward(context, term, group):
-        ### BEGIN SOLUTION leave_forward: `total`: the sum of the `term` of all ranks of `group`, by one all-reduce; leave `term` as it is
+        ### BEGIN SOLUTION leave_forward:
+        ### `total`: the sum of the `term` of all ranks of `group`, by one all-reduce; leave `term`
+        ### as it is
         total = term.clone()
         dist.all_reduce(total, group=group)
         ### END SOLUTION
@@ -41,23 +47,30 @@ class Leave(torch.autograd.Function):
 
     @staticmethod
     def backward(context, gradient):
-        ### BEGIN SOLUTION leave_backward: `of_term`: the gradient of this rank's term. `gradient` is that of the sum, and the same on all ranks
+        ### BEGIN SOLUTION leave_backward:
+        ### `of_term`: the gradient of this rank's term. `gradient` is that of the sum, and the same
+        ### on all ranks
         of_term = gradient
         ### END SOLUTION
         return of_term, None
 
 
 def columns(layer, rank, size):
-    """An nn.Linear that computes this rank's part of the outputs of `layer`. Where they can't be divided evenly, the first ranks have one more."""
-    ### BEGIN SOLUTION columns: `weight` and `bias`: this rank's part of layer.weight (outputs, inputs) and of layer.bias (outputs). tensor.tensor_split(size, dim) gives the parts of all ranks
+    """An nn.Linear that computes this rank's part of the outputs of `layer`. Where they can't be divided evenly, the
+    first ranks have one more."""
+    ### BEGIN SOLUTION columns:
+    ### `weight` and `bias`: this rank's part of layer.weight (outputs, inputs) and of layer.bias
+    ### (outputs). tensor.tensor_split(size, dim) gives the parts of all ranks
     weight, bias = layer.weight.tensor_split(size)[rank], layer.bias.tensor_split(size)[rank]
     ### END SOLUTION
     return products.linear(weight, bias)
 
 
 def rows(layer, rank, size):
-    """An nn.Linear, without a bias, that computes a term of the outputs of `layer`, from this rank's part of the inputs."""
-    ### BEGIN SOLUTION rows: `weight`: this rank's part of layer.weight (outputs, inputs), for its part of the inputs
+    """An nn.Linear, without a bias, that computes a term of the outputs of `layer`, from this rank's part of the
+    inputs."""
+    ### BEGIN SOLUTION rows:
+    ### `weight`: this rank's part of layer.weight (outputs, inputs), for its part of the inputs
     weight = layer.weight.tensor_split(size, dim=1)[rank]
     ### END SOLUTION
     return products.linear(weight, None)
@@ -71,7 +84,10 @@ class Split(nn.Module):
         self.part, self.bias, self.group = part, bias, group  # the bias of the last layer is the same on all ranks
 
     def forward(self, tokens):
-        ### BEGIN SOLUTION split_forward: `outputs`: what the whole gives for `tokens`. self.part(...) gives a term, without self.bias; Enter.apply(..., self.group) and Leave.apply(..., self.group) belong around it
+        ### BEGIN SOLUTION split_forward:
+        ### `outputs`: what the whole gives for `tokens`. self.part(...) gives a term, without
+        ### self.bias; Enter.apply(..., self.group) and Leave.apply(..., self.group) belong around
+        ### it
         outputs = Leave.apply(self.part(Enter.apply(tokens, self.group)), self.group) + self.bias
         ### END SOLUTION
         return outputs
@@ -86,7 +102,9 @@ def split_mlp(mlp, group):
 def split_attention(attention, group):
     rank, size = dist.get_rank(group), dist.get_world_size(group)
     products.check_heads(attention.heads, size)
-    ### BEGIN SOLUTION split_attention: give `attention` the layers and the number of heads of this rank, and `bias` the bias of the whole; see split_mlp. The first heads belong to rank 0
+    ### BEGIN SOLUTION split_attention:
+    ### give `attention` the layers and the number of heads of this rank, and `bias` the bias of the
+    ### whole; see split_mlp. The first heads belong to rank 0
     bias, attention.out = attention.out.bias, rows(attention.out, rank, size)
     for name in ("query", "key", "value"):
         setattr(attention, name, columns(getattr(attention, name), rank, size))
@@ -96,7 +114,8 @@ def split_attention(attention, group):
 
 
 def split(model, group=None):
-    """Split the blocks of a Transformer among the ranks of `group` (None: all), in place. All ranks have the same parameters before."""
+    """Split the blocks of a Transformer among the ranks of `group` (None: all), in place. All ranks have the same
+    parameters before."""
     for block in list(model)[1:-1]:  # the layers before and after are whole on all ranks
         block.attention, block.mlp = split_attention(block.attention, group), split_mlp(block.mlp, group)
     return model

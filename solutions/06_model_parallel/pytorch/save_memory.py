@@ -7,10 +7,14 @@ from handson.pytorch.transformer import Block
 
 
 def accumulate(model, images, labels, parts):
-    """Forward and backward of a batch in `parts` micro-batches. Afterwards the gradients are those of the whole batch; returns its mean loss."""
+    """Forward and backward of a batch in `parts` micro-batches. Afterwards the gradients are those of the whole batch;
+    returns its mean loss."""
     micro_batches = zip(images.tensor_split(parts), labels.tensor_split(parts))  # their lengths differ by one at most
     total = torch.zeros(())
-    ### BEGIN SOLUTION accumulate: for each (micro-batch, its labels): forward, then backward at once; backward adds to parameter.grad. cross_entropy is a mean: weigh it by the micro-batch's share of the images. `total`: the sum of these, without a graph
+    ### BEGIN SOLUTION accumulate:
+    ### for each (micro-batch, its labels): forward, then backward at once; backward adds to
+    ### parameter.grad. cross_entropy is a mean: weigh it by the micro-batch's share of the images.
+    ### `total`: the sum of these, without a graph
     for some, of_some in micro_batches:
         loss = F.cross_entropy(model(some), of_some) * len(some) / len(images)
         loss.backward()
@@ -34,8 +38,11 @@ class Again(torch.autograd.Function):
 
 
 def compute_again(layer, tokens, gradient):
-    """The gradient of `tokens`, the layer's input, from the `gradient` of its output. Those of the layer's parameters are added to theirs."""
-    ### BEGIN SOLUTION again: `tokens`: the input as a new leaf, tokens.detach().requires_grad_(). Forward of the layer within torch.enable_grad(), then backward of its output from `gradient`
+    """The gradient of `tokens`, the layer's input, from the `gradient` of its output. Those of the layer's parameters
+    are added to theirs."""
+    ### BEGIN SOLUTION again:
+    ### `tokens`: the input as a new leaf, tokens.detach().requires_grad_(). Forward of the layer
+    ### within torch.enable_grad(), then backward of its output from `gradient`
     tokens = tokens.detach().requires_grad_()
     with torch.enable_grad():
         output = layer(tokens)

@@ -1,15 +1,21 @@
-"""The same pipeline as PyTorch has it: train_pipeline.py calls this function for the methods torch-gpipe and torch-1f1b."""
+"""The same pipeline as PyTorch has it: train_pipeline.py calls this function for the methods torch-gpipe and
+torch-1f1b."""
 
 import torch.distributed as dist
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
 
 def make_schedule(name, network, micro_batches, loss_of, device):
-    """What carries out the schedule `name`, "gpipe" or "1f1b", on this rank's stage: its `step` gets the whole batch and cuts it itself.
+    """What carries out the schedule `name`, "gpipe" or "1f1b", on this rank's stage: its `step` gets the whole batch
+    and cuts it itself.
 
-    network: the layers of this stage; micro_batches: how many; loss_of(outputs, labels): the mean loss of a micro-batch.
+    network: the layers of this stage; micro_batches: how many; loss_of(outputs, labels): the mean loss of a
+    micro-batch.
     """
-    ### BEGIN SOLUTION torch_schedule: `schedule`: a ScheduleGPipe or a Schedule1F1B of a PipelineStage, which knows its network, its number, how many there are, and the device; give the schedule n_microbatches and loss_fn as well
+    ### BEGIN SOLUTION torch_schedule:
+    ### `schedule`: a ScheduleGPipe or a Schedule1F1B of a PipelineStage, which knows its network,
+    ### its number, how many there are, and the device; give the schedule n_microbatches and loss_fn
+    ### as well
     stage = PipelineStage(network, dist.get_rank(), dist.get_world_size(), device)
     kind = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}[name]
     schedule = kind(stage, n_microbatches=micro_batches, loss_fn=loss_of)

@@ -1,19 +1,20 @@
-"""Train a transformer on one GPU in several ways that need less memory: python train_memory.py --method all --gpu-memory unlimited"""
+"""Train a transformer on one GPU in several ways that need less memory: python train_memory.py --method all
+--gpu-memory unlimited"""
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from save_memory import accumulate, checkpointed
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader
 
 from handson.errors import TrackError
-from handson.pytorch import compared_methods, transformer_runs
+from handson.pytorch import pytorch_method_runs, transformer_runs
 from handson.pytorch.communicator import meet
 from handson.pytorch.transformer import Block
 from handson.pytorch.workers import TIMEOUT, stop_together
 from handson.training import data, options
 from handson.training.banner import announce
-from save_memory import accumulate, checkpointed
 
 
 def torch_checkpoint(model, images):
@@ -35,14 +36,18 @@ METHODS = {  # name -> (micro-batches, forward)
 
 
 def train(comm, args, method, train_set):
-    device = compared_methods.device(comm, args)
-    train_loader = DataLoader(train_set, args.batchsize, shuffle=True, drop_last=True, generator=torch.Generator().manual_seed(args.seed))
+    device = pytorch_method_runs.device(comm, args)
+    train_loader = DataLoader(
+        train_set, args.batchsize, shuffle=True, drop_last=True, generator=torch.Generator().manual_seed(args.seed)
+    )
 
     model = transformer_runs.network(args, len(train_set.classes)).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
     micro_batches, forward = METHODS[method]
     if micro_batches > args.batchsize:
-        raise TrackError(f"{args.batchsize} images are too few for {micro_batches} micro-batches: take a larger --batchsize")
+        raise TrackError(
+            f"{args.batchsize} images are too few for {micro_batches} micro-batches: take a larger --batchsize"
+        )
 
     progress = transformer_runs.Progress(comm, method)
     for epoch in range(args.epoch):

@@ -1,13 +1,14 @@
-"""Train with the functions of products.py and mesh.py, on two nodes with two GPUs each: mpiexec -n 4 -hostfile NODES python train_mesh.py --help"""
+"""Train with the functions of products.py and mesh.py, on two nodes with two GPUs each: mpiexec -n 4 -hostfile NODES
+python train_mesh.py --help"""
 
+import mesh as of_ranks
+import products
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch.utils.data import DataLoader
 
-import mesh as of_ranks
-import products
-from handson.pytorch import compared_methods, transformer_runs
+from handson.pytorch import pytorch_method_runs, transformer_runs
 from handson.pytorch.communicator import meet
 from handson.pytorch.products import ranks_of_a_node
 from handson.pytorch.workers import TIMEOUT
@@ -21,7 +22,7 @@ METHODS = {  # name -> what the ranks of one node do together; what is left to d
 
 
 def train(comm, args, method, train_set):
-    device = compared_methods.device(comm, args)
+    device = pytorch_method_runs.device(comm, args)
     mesh = of_ranks.make_mesh(device.type, comm.inter_size, ranks_of_a_node(comm), METHODS[method])
     sampler = of_ranks.make_sampler(train_set, mesh, args.seed)
     train_loader = DataLoader(train_set, args.batchsize, sampler=sampler)

@@ -1,15 +1,15 @@
 """Train a network that is split between its layers, each rank a stage: mpiexec -n 2 python train_pipeline.py --help"""
 
+import pipeline
+import schedules
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+import torch_pipeline
 from torch import nn
 from torch.utils.data import DataLoader
 
-import pipeline
-import schedules
-import torch_pipeline
-from handson.pytorch import compared_methods, stages, transformer_runs
+from handson.pytorch import pytorch_method_runs, stages, transformer_runs
 from handson.pytorch.communicator import meet
 from handson.pytorch.workers import TIMEOUT
 from handson.training import data, options
@@ -25,8 +25,9 @@ METHODS = {  # name -> the order of a stage's operations
 
 
 def train(comm, args, method, train_set):
-    device = compared_methods.device(comm, args)
-    order = torch.Generator().manual_seed(args.seed)  # all ranks take the same batches: the first needs images, the last labels
+    device = pytorch_method_runs.device(comm, args)
+    # all ranks take the same batches: the first needs images, the last labels
+    order = torch.Generator().manual_seed(args.seed)
     train_loader = DataLoader(train_set, args.batchsize, shuffle=True, drop_last=True, generator=order)
     micro_batches = 1 if method == "naive" else args.micro_batches
     schedule = [METHODS[method](stage, comm.size, micro_batches) for stage in range(comm.size)]
@@ -37,7 +38,9 @@ def train(comm, args, method, train_set):
     optimizer = torch.optim.Adam(network.parameters(), lr=args.lr)
     like = transformer_runs.tokens(args, args.batchsize // micro_batches).to(device)
     if method.startswith("torch-"):
-        of_torch = torch_pipeline.make_schedule(method.removeprefix("torch-"), network, micro_batches, F.cross_entropy, device)
+        of_torch = torch_pipeline.make_schedule(
+            method.removeprefix("torch-"), network, micro_batches, F.cross_entropy, device
+        )
 
     def step(images, labels):
         optimizer.zero_grad()
@@ -65,8 +68,8 @@ def main():
         dist.init_process_group(comm.backend, store=comm.store, rank=comm.rank, world_size=comm.size, timeout=TIMEOUT)
         train_set, _ = data.load(args.dataset)
         announce("multiple nodes", args, train_set, comm.devices, comm)
-        for method, seed in compared_methods.runs(args):
-            train(comm, compared_methods.one_run(args, method, seed), method, train_set)
+        for method, seed in pytorch_method_runs.runs(args):
+            train(comm, pytorch_method_runs.one_run(args, method, seed), method, train_set)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,17 @@
-"""Train with all state on every rank, and with it divided among them: mpiexec -n 2 python train_sharded.py --gpu-memory unlimited"""
+"""Train with all state on every rank, and with it divided among them: mpiexec -n 2 python train_sharded.py --gpu-memory
+unlimited"""
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+import zero
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
-import zero
-from handson.pytorch import compared_methods, transformer_runs
+from handson.pytorch import pytorch_method_runs, transformer_runs
 from handson.pytorch.communicator import meet
 from handson.pytorch.transformer import Block
 from handson.pytorch.workers import TIMEOUT
@@ -21,7 +22,8 @@ METHODS = ("ddp", "zero", "torch-zero", "fsdp")
 
 
 def fully_sharded(model, device, ranks):
-    """FSDP: each rank keeps its part of each block's parameters; all of a block are gathered for its forward, and again for its backward."""
+    """FSDP: each rank keeps its part of each block's parameters; all of a block are gathered for its forward, and again
+    for its backward."""
     mesh = init_device_mesh(device.type, (ranks,))
     for layer in model:
         if isinstance(layer, Block):
@@ -30,7 +32,7 @@ def fully_sharded(model, device, ranks):
 
 
 def train(comm, args, method, train_set):
-    device = compared_methods.device(comm, args)
+    device = pytorch_method_runs.device(comm, args)
     sampler = DistributedSampler(train_set, seed=args.seed)
     train_loader = DataLoader(train_set, args.batchsize, sampler=sampler, drop_last=True)
 

@@ -1,4 +1,5 @@
-"""ZeRO, stage 1, from scratch: all ranks have all parameters, but each has the optimizer's state of its *shard* alone, and updates only that.
+"""ZeRO, stage 1, from scratch: all ranks have all parameters, but each has the optimizer's state of its *shard* alone,
+and updates only that.
 
 Rajbhandari, Rasley, Ruwase and He, "ZeRO: memory optimizations toward training trillion parameter models", SC 2020.
 """
@@ -12,7 +13,8 @@ from torch import nn
 
 @dataclass
 class Shards:
-    """All numbers of a network in two tensors (ranks, numbers of a shard): row r is the shard of rank r, the end of the last one is zeros."""
+    """All numbers of a network in two tensors (ranks, numbers of a shard): row r is the shard of rank r, the end of the
+    last one is zeros."""
 
     values: torch.Tensor  # the parameters are views of it
     gradients: torch.Tensor  # their gradients are views of it
@@ -21,14 +23,18 @@ class Shards:
 
 
 def in_rows(parameters, rows):
-    """(values, gradients): two tensors (rows, numbers); the parameters become views of the first, their gradients of the second."""
+    """(values, gradients): two tensors (rows, numbers); the parameters become views of the first, their gradients of
+    the second."""
     count = sum(parameter.numel() for parameter in parameters)
     values, gradients = (parameters[0].new_zeros(rows, -(-count // rows)) for _ in range(2))
     begin = 0
     for parameter in parameters:
         place = slice(begin, begin + parameter.numel())
         values.view(-1)[place] = parameter.detach().flatten()
-        parameter.data, parameter.grad = values.view(-1)[place].view_as(parameter), gradients.view(-1)[place].view_as(parameter)
+        parameter.data, parameter.grad = (
+            values.view(-1)[place].view_as(parameter),
+            gradients.view(-1)[place].view_as(parameter),
+        )
         begin += parameter.numel()
     return values, gradients
 
@@ -37,7 +43,9 @@ def divide(model, make_optimizer):
     """The Shards of a model, which begins alike on all ranks. make_optimizer: a function of a list of parameters."""
     values, gradients = in_rows(list(model.parameters()), dist.get_world_size())
     rank = dist.get_rank()
-    ### BEGIN SOLUTION shard: `shard`: an nn.Parameter of this rank's row of `values`, in the same memory; `optimizer`: make_optimizer's, for this shard alone
+    ### BEGIN SOLUTION shard:
+    ### `shard`: an nn.Parameter of this rank's row of `values`, in the same memory; `optimizer`:
+    ### make_optimizer's, for this shard alone
     shard = nn.Parameter(values[rank])
     optimizer = make_optimizer([shard])
     ### END SOLUTION
@@ -47,13 +55,17 @@ def divide(model, make_optimizer):
 def step(shards):
     """After backward, on all ranks together: all parameters become what one optimizer makes of the mean gradients."""
     values, gradients, shard, ranks = shards.values, shards.gradients, shards.shard, dist.get_world_size()
-    ### BEGIN SOLUTION reduce_scatter: shard.grad: the mean over the ranks of this rank's row of `gradients`, by one reduce-scatter: dist.reduce_scatter(result, list of rows) adds up row r for rank r
+    ### BEGIN SOLUTION reduce_scatter:
+    ### shard.grad: the mean over the ranks of this rank's row of `gradients`, by one
+    ### reduce-scatter: dist.reduce_scatter(result, list of rows) adds up row r for rank r
     gradients /= ranks
     shard.grad = torch.empty_like(shard)
     dist.reduce_scatter(shard.grad, list(gradients))
     ### END SOLUTION
     shards.optimizer.step()
-    ### BEGIN SOLUTION all_gather: row r of `values` becomes the shard of rank r, by one all-gather: dist.all_gather(list of rows, tensor), with .detach() of `shard`
+    ### BEGIN SOLUTION all_gather:
+    ### row r of `values` becomes the shard of rank r, by one all-gather: dist.all_gather(list of
+    ### rows, tensor), with .detach() of `shard`
     dist.all_gather(list(values), shard.detach())
     ### END SOLUTION
     gradients.zero_()

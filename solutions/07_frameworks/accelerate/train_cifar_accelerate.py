@@ -1,4 +1,5 @@
-"""Train with Accelerate, in the ranks that mpiexec or torchrun has started: mpiexec -n 2 python train_cifar_accelerate.py --help"""
+"""Train with Accelerate, in the ranks that mpiexec or torchrun has started: mpiexec -n 2 python
+train_cifar_accelerate.py --help"""
 
 import time
 
@@ -13,7 +14,7 @@ from handson.pytorch import accelerating, extensions
 from handson.pytorch.batches import EpochBatches
 from handson.pytorch.communicator import meet, scatter_dataset
 from handson.pytorch.model import ConvNet
-from handson.pytorch.steps import sgd
+from handson.pytorch.profiling_helpers import sgd
 from handson.pytorch.workers import TIMEOUT
 from handson.training import data, options, results
 from handson.training.banner import announce
@@ -27,7 +28,9 @@ def train(comm, accelerator, args, train_set, test_set):
 
     torch.manual_seed(args.seed)
     model = ConvNet(len(shard.classes)).to(accelerator.device)
-    ### BEGIN SOLUTION prepare: `replica` and `optimizer` (SGD by sgd(model, args)), prepared by Accelerate; what about `train_loader`, which has this rank's images already?
+    ### BEGIN SOLUTION prepare:
+    ### `replica` and `optimizer` (SGD by sgd(model, args)), prepared by Accelerate; what about
+    ### `train_loader`, which has this rank's images already?
     replica, optimizer = accelerator.prepare(model, sgd(model, args))
     ### END SOLUTION
 
@@ -44,7 +47,9 @@ def train(comm, accelerator, args, train_set, test_set):
         for (images, labels), total in zip(train_loader, batches.totals):
             images, labels = prepare(images, labels)
             with manager.run_iteration():
-                ### BEGIN SOLUTION step: as in the DDP script, but Accelerate goes backward; the mean of `loss` over the ranks must be the mean over the `total` images of the step
+                ### BEGIN SOLUTION step:
+                ### as in the DDP script, but Accelerate goes backward; the mean of `loss` over the
+                ### ranks must be the mean over the `total` images of the step
                 optimizer.zero_grad()
                 outputs = replica(images)
                 loss = F.cross_entropy(outputs, labels, reduction="sum") * comm.size / total

@@ -5,11 +5,13 @@ from functools import partial
 from handson.jax import jax
 from handson.jax.model import convnet, enlarge, losses
 
-EVERYWHERE, DIVIDED = jax.P(), jax.P("images")  # the same on all devices of the mesh; a part of the images on each of them
+# the same on all devices of the mesh; a part of the images on each of them
+EVERYWHERE, DIVIDED = jax.P(), jax.P("images")
 
 
 def make_step(mesh, size, rate):
-    """A function step(state, images, labels) -> (state, (loss, accuracy)). state: (parameters, statistics of batch normalisation, velocity).
+    """A function step(state, images, labels) -> (state, (loss, accuracy)). state: (parameters, statistics of batch
+    normalisation, velocity).
 
     `images` and `labels` are those of all devices of `mesh`; loss and accuracy are means over all of them.
     """
@@ -24,7 +26,8 @@ def make_step(mesh, size, rate):
             accuracy = (outputs.argmax(axis=1) == labels).mean()
             return jax.lax.pmean(losses(outputs, labels).mean(), "images"), jax.lax.pmean((found, accuracy), "images")
 
-        # Parameters are the same everywhere, so JAX adds up their gradients over the devices; of the loss, it is the mean already.
+        # Parameters are the same everywhere, so JAX adds up their gradients over the devices; of the loss, it is the
+        # mean already.
         (mean, (statistics, accuracy)), gradients = jax.value_and_grad(loss, has_aux=True)(parameters)
         velocity = jax.tree.map(lambda before, gradient: 0.9 * before + gradient, velocity, gradients)
         parameters = jax.tree.map(lambda before, change: before - rate * change, parameters, velocity)

@@ -1,16 +1,19 @@
 """Train with TensorFlow's ParameterServerStrategy: mpiexec -n 4 python train_cifar_parameter_server.py --help
 
-Rank 0 is the chief, which hands out steps; rank 1 has the parameters; the other ranks compute gradients. No worker waits for another one."""
+Rank 0 is the chief, which hands out steps; rank 1 has the parameters; the other ranks compute gradients. No worker
+waits for another one."""
 
 import os
 import sys
 import time
 
-from cluster import tf_config
-
 from handson.tensorflow import keras, reports, tf, workers
 from handson.tensorflow.model import convnet
-from handson.training import data, meeting, options, results
+
+from cluster import tf_config
+
+from handson.training import data, options, results
+from handson.training import tensorflow_rendezvous as rendezvous
 from handson.training.banner import announce
 
 
@@ -25,7 +28,12 @@ def train(strategy, args, train_set, test_set):
 
     def batches():
         """Each worker shuffles all images by itself: in an epoch, some images are used twice, others not at all."""
-        return tf.data.Dataset.from_tensor_slices((train_set.images, train_set.labels)).shuffle(len(train_set)).repeat().batch(args.batchsize)
+        return (
+            tf.data.Dataset.from_tensor_slices((train_set.images, train_set.labels))
+            .shuffle(len(train_set))
+            .repeat()
+            .batch(args.batchsize)
+        )
 
     @tf.function
     def step(iterator):
@@ -57,12 +65,12 @@ def train(strategy, args, train_set, test_set):
 
 def roles(lines, rank, port):
     """The TF_CONFIG of a rank of a job: the first two have other roles than the workers."""
-    return meeting.with_parameter_server(tf_config(lines, rank, port))
+    return rendezvous.with_parameter_server(tf_config(lines, rank, port))
 
 
 def main():
     args = options.parse(gpus=None)
-    comm = meeting.meet(args, meeting.of_job(roles), ("chief", "ps", "worker"))
+    comm = rendezvous.meet(args, rendezvous.of_job(roles), ("chief", "ps", "worker"))
     if comm.rank > 0:
         workers.serve(comm, args)  # until the chief has ended
     with workers.named_losses():

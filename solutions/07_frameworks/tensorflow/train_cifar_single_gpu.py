@@ -4,6 +4,7 @@ import time
 
 from handson.tensorflow import UNTUNED, devices, keras, reports, tf
 from handson.tensorflow.model import convnet
+
 from handson.training import data, options, results
 from handson.training.banner import announce
 

@@ -16,7 +16,10 @@ def who_waits(chance):
 def waiting_share(chance):
     rounds, ranks = chance.randint(1, 20), chance.randint(1, 6)
     begin = numpy.array([[row + chance.uniform(0, 0.3) for _ in range(ranks)] for row in range(rounds)])
-    return {"begin": begin, "end": numpy.array([[row.max() + chance.uniform(0.001, 0.2) for _ in range(ranks)] for row in begin])}
+    return {
+        "begin": begin,
+        "end": numpy.array([[row.max() + chance.uniform(0.001, 0.2) for _ in range(ranks)] for row in begin]),
+    }
 
 
 def overlap(chance):
@@ -28,8 +31,4 @@ def _spans(chance, count):
     return list(zip(moments[::2], moments[1::2]))
 
 
-INPUTS = {
-    "who_waits": who_waits,
-    "waiting_share": waiting_share,
-    "overlap": overlap,
-}
+INPUTS = {"who_waits": who_waits, "waiting_share": waiting_share, "overlap": overlap}

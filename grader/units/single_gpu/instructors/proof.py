@@ -23,12 +23,11 @@ def smallest_batch(chance):
 
 def limit(chance):
     """The clock counts tenths of a second, so that parts often take equally long."""
-    seconds = {part: max(0.1, round(chance.lognormvariate(0, 1), 1)) for part in ("load", "enlarge", "forward", "backward", "optimize", "evaluate")}
+    seconds = {
+        part: max(0.1, round(chance.lognormvariate(0, 1), 1))
+        for part in ("load", "enlarge", "forward", "backward", "optimize", "evaluate")
+    }
     return {"seconds": seconds, "part": chance.choice(list(seconds))}
 
 
-INPUTS = {
-    "throughput": throughput,
-    "smallest_batch": smallest_batch,
-    "limit": limit,
-}
+INPUTS = {"throughput": throughput, "smallest_batch": smallest_batch, "limit": limit}

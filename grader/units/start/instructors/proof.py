@@ -8,6 +8,4 @@ def workers(chance):
     return {"select": chance.randint(1, 16), "mpiprocs": chance.randint(1, 8)}
 
 
-INPUTS = {
-    "workers": workers,
-}
+INPUTS = {"workers": workers}

@@ -1,0 +1,260 @@
+"""Checks of the Chainer track's scripts that several units share: what a gap must do, in public cases."""
+
+import numpy
+
+from grader.checks import criteria, sgd, training
+from grader.checks.check import Check, Criterion
+from grader.checks.forms import Array
+
+PROBES, ORACLES = "grader.probes.chainer_scripts", "grader.oracles.chainer_oracles"
+
+
+def every_image_in_batches(seen, case, expected):
+    for rank, of_rank in enumerate(seen):
+        for which, one in enumerate(of_rank["first"]):
+            part, batches = of_rank["parts"][which], one["batches"]
+            who = (
+                f"iterator {which}"
+                if len(of_rank["parts"]) > 1
+                else "it"
+                if len(seen) == 1
+                else f"the iterator of rank {rank}"
+            )
+            used = [sample for batch in batches for sample in batch]
+            if of_rank["begun"][which]:
+                return (
+                    f"{who} has given a batch in this gap already, which the training then misses: leave `next` to the"
+                    " updater, or call `reset()`"
+                )
+            if not used:
+                return (
+                    f"{who} gives no images: does it leave out those that fill no batch, or is it the same one as an"
+                    " iterator before it?"
+                )
+            if one["ended"] and len(used) <= len(part):
+                return f"{who} ends after one epoch; the trainer stops by itself, so a training iterator repeats"
+            if other := [len(batch) for batch in batches if len(batch) != case["batchsize"]]:
+                return (
+                    f"{who} gives batches of {other[0]} images; args.batchsize is {case['batchsize']}, for each worker"
+                )
+            if extra := sorted(set(used) - set(part)):
+                return (
+                    f"{who} runs over images of other parts too ({criteria.first_few(extra)}): each iterator gets a"
+                    " part of its own"
+                )
+            for epoch in of_rank["orders"][which]:
+                if sorted(epoch) != sorted(part):
+                    return (
+                        f"{who} has an epoch of {len(epoch)} images in which not each of the {len(part)} images is"
+                        " there once"
+                    )
+    return None
+
+
+def places(part, batches):
+    """The place in its part of each sample of an iterator's batches."""
+    of_samples = {sample: place for place, sample in enumerate(part)}
+    return [of_samples.get(sample) for batch in batches for sample in batch]
+
+
+def order_follows_seed(seen, case, expected):
+    for rank, of_rank in enumerate(seen):
+        first, again, other = ([one["batches"] for one in of_rank[run]] for run in ("first", "again", "other"))
+        if of_rank["parts"] != of_rank["parts again"]:
+            return (
+                "two runs with the same args.seed split the data set differently: a run that is resumed would go on"
+                " with other parts"
+            )
+        if first != again:
+            return (
+                "two runs with the same args.seed see the images in different orders: Shuffle(args.seed) as"
+                " order_sampler prevents that"
+            )
+        if len(of_rank["parts"]) > 1 and list(map(set, of_rank["parts"])) == list(map(set, of_rank["other parts"])):
+            return "another args.seed splits the data set in the same way: the parts must follow from args.seed"
+        orders, other_orders = map(places, of_rank["parts"], first), map(places, of_rank["other parts"], other)
+        if any(order and None not in order and order == its_other for order, its_other in zip(orders, other_orders)):
+            return "another args.seed gives the same order of the images of a part: it must follow from args.seed"
+        resumed = [one["batches"] for one in of_rank["resumed"]]
+        if resumed != [batches[len(batches) - len(rest) :] for batches, rest in zip(first, resumed)]:
+            why = " on this rank: all ranks go on with the snapshot of rank 0, so all have its seed" if rank else ""
+            return (
+                f"a run that is resumed from a snapshot goes on with another order{why}: Shuffle(args.seed) as"
+                " order_sampler prevents that"
+            )
+    return None
+
+
+def converted(seen, case, expected):
+    if any("size" in of_rank["asked"] for of_rank in seen):
+        return "the images are enlarged to another size than args.size: `convert` enlarges them to that"
+    calls = min(len(of_rank["asked"]) for of_rank in seen)
+    if not calls:
+        return "`convert` is never called: without it images are not enlarged"
+    return (
+        None
+        if calls >= case["updates"]
+        else f"`convert` is called {calls} times in {case['updates']} updates; every batch goes through it"
+    )
+
+
+def converted_for_device(seen, case, expected):
+    if any("none" in of_rank["asked"] for of_rank in seen):
+        return "`convert` is not told the device: batches stay in the memory of the CPU while the model is on a GPU"
+    if any("cpu" in of_rank["asked"] for of_rank in seen):
+        return (
+            "`convert` is told another device than `device`, on which the model is: -1, for example, is always the CPU"
+        )
+    return converted(seen, case, expected)
+
+
+def update_of_each_batch(seen, case, expected):
+    """As training.one_big_batch. Besides, each update is one forward pass, by `model`, which reports the loss and the
+    accuracy."""
+    if any(numpy.isnan(of_rank["parameters"]).any() for of_rank in seen):
+        return (
+            "the parameters become NaN, as gradients are until they are cleared: does `model.cleargrads()` come before"
+            " `backward()`?"
+        )
+    if problem := training.one_big_batch(seen, case, expected):
+        return problem
+    if more := [passes for of_rank in seen for passes in of_rank["passes"] if passes != 1]:
+        return (
+            f"images go through the network {more[0]} times in an update: once is enough, and batch normalisation"
+            " learns from each time"
+        )
+    if not all({"main/loss", "main/accuracy"} <= set(of_rank["reported"]) for of_rank in seen):
+        return (
+            "the updates report no main/loss and main/accuracy, which the table of epochs shows: the loss is to be"
+            " computed by `model`, which reports both"
+        )
+    return None
+
+
+IN_BATCHES = "SerialIterator(data set, batch size): it goes through the data again and again, in batches of equal size."
+
+
+def in_order(needed):
+    """The criteria on the order of the images, which need another one."""
+    new = training.new_order_every_epoch("the order must be drawn anew for each")
+    return (
+        Criterion(
+            "a new order every epoch", 1, new, "order_sampler=Shuffle(args.seed) draws each epoch's order.", needed
+        ),
+        Criterion(
+            "the order follows from the seed",
+            1,
+            order_follows_seed,
+            "What is drawn at random must follow from args.seed, in resumed runs too.",
+            needed,
+        ),
+    )
+
+
+def passes(form):
+    """The form of what the probe of iterators observes. form(one): of `one` for each part."""
+    of_pass, orders = {"batches": [[int]], "ended": bool}, ([int],) * 3
+    fields = (
+        dict.fromkeys(("parts", "parts again", "other parts"), [int])
+        | {"orders": orders, "begun": bool}
+        | dict.fromkeys(("first", "again", "other", "resumed"), of_pass)
+    )
+    return {name: form(of_field) for name, of_field in fields.items()}
+
+
+def iterator(*cases):
+    once = Criterion("every image once an epoch, in batches", 1, every_image_in_batches, IN_BATCHES)
+    return Check(
+        "iterator",
+        f"{PROBES}:iterators",
+        cases,
+        (once, *in_order(once.title)),
+        observed=lambda case: passes(lambda form: (form,)),
+    )
+
+
+def optimizer(criteria, *cases):
+    form = lambda case: {"parameters": Array((case["updates"] + (2 if "workers" in case else 1), None))}
+    return Check("optimizer", f"{PROBES}:optimizer", cases, criteria, oracle=f"{ORACLES}:optimizer", observed=form)
+
+
+def updater(criteria, *cases):
+    of_updates = {"passes": [int], "reported": [str]}
+    form = lambda case: (
+        {"parameters": Array((case["updates"], None)), "asked": [str], "gpu": [int], "training": bool} | of_updates
+    )
+    return Check("updater", f"{PROBES}:updater", cases, criteria, oracle=f"{ORACLES}:updater", observed=form)
+
+
+MOMENTUM_SGD = Criterion(
+    "momentum SGD with the rate asked for",
+    1,
+    sgd.updates("Chainer"),
+    "chainer.optimizers.MomentumSGD(rate, momentum=...); its setup(model) gives it what to update.",
+)
+UPDATE = Criterion("the update of each batch", 1, update_of_each_batch, "StandardUpdater(iterator, optimizer, ...)")
+CONVERTED = Criterion(
+    "batches are converted for the device",
+    1,
+    converted_for_device,
+    "StandardUpdater's arguments: converter, device.",
+    UPDATE.title,
+)
+
+
+def images_of_all(seen, case, expected):
+    """As training.images_of_all. An iterator fills an epoch's last batch with images of the next epoch: who counts the
+    steps of the whole run is right as well."""
+    workers, epochs, batch = len(case["lengths"]), case["epochs"] - case["first_epoch"], case["batchsize"]
+    steps = -(-max(case["lengths"]) * epochs // batch)
+    return training.images_of_all(seen, case | {"steps": steps}, expected, also=steps * batch * workers)
+
+
+def throughput(*cases):
+    """The check of `images` and `throughput`."""
+    all_images = "images of all workers and epochs"
+    return Check(
+        "throughput",
+        f"{PROBES}:throughput",
+        cases,
+        (
+            Criterion(
+                all_images, 1, images_of_all, "What goes through the network in an epoch, times the epochs of this run."
+            ),
+            Criterion(
+                "images per second", 1, training.images_a_second, "Throughput is images divided by seconds.", all_images
+            ),
+        ),
+        given=training.seconds,
+        observed=lambda case: training.THROUGHPUT,
+    )
+
+
+def run(task, **case):
+    """The check of a whole script. Each step takes all images, because the result must not depend on their order."""
+    end = "the parameters of our own run"
+    return Check(
+        "run",
+        f"{PROBES}:run",
+        ({"task": task, "images": 24, "lr": 0.05} | case,),
+        (
+            Criterion(
+                "rank 0 alone reports the throughput",
+                1,
+                training.rank_0_reports,
+                "Printing and saving are the duties of rank 0.",
+                end,
+            ),
+            Criterion(
+                "result.json tells what was run",
+                1,
+                training.result_of_run,
+                "What is counted at the end goes into result.json.",
+                end,
+            ),
+            Criterion(end, 1, training.same_end, "If all gaps pass, look at the lines between them."),
+        ),
+        oracle=f"{ORACLES}:run",
+        whole=True,
+        observed=lambda case: training.RUN,
+    )

@@ -1,0 +1,539 @@
+"""Probes for the PyTorch track: each runs one gap in its place in the script, with data of its own, and observes what
+it does."""
+
+import contextlib
+import itertools
+import os
+import tempfile
+from dataclasses import replace
+from numbers import Integral
+from operator import index
+from pathlib import Path
+from unittest import mock
+
+import numpy
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from pytorch_pfn_extras.writing import SimpleWriter
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import BatchSampler, DataLoader, Subset
+
+from grader.probes import whole
+from grader.probes.count_collectives import Wire
+from grader.probes.marks import mark, marks, read_again, samples_of
+from grader.probes.script import Script, StopScript, only_one, options_of, reported_numbers
+from grader.sandbox.rank import StudentMistake
+from handson.pytorch import communicator, devices, extensions, model
+from handson.pytorch.communicator import MultiNodeCommunicator, scatter_dataset
+from handson.pytorch.workers import Communicator
+from handson.training import data
+from handson.training.data import ImageDataset
+
+SIZE = 2  # args.size
+TESTS = 9  # images of the test set
+_groups = itertools.count()  # of this rank
+NOT_COMPILED = (  # which takes longer than a check may, and changes no result
+    (torch, "compile", lambda model=None, **options: model or (lambda model: model)),
+    (nn.Module, "compile", lambda module, *arguments, **options: None),
+)
+# of the log and of snapshots; a whole run writes them
+NO_FILES = SimpleWriter, "__call__", lambda writer, *arguments, **options: None
+
+
+def join(rank, ranks, ranks_per_node=None, in_turn=False):
+    """Form a process group and return this rank's communicator. Every rank gets another random seed, as in real runs.
+    ranks_per_node: for the script for several nodes, whose communicator knows more; in_turn: ranks that follow each
+    other are on different nodes."""
+    if not dist.is_initialized():  # one group serves all cases that run in these ranks, until a gap fails
+        torch.set_num_threads(1)
+        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+        dist.init_process_group(
+            "gloo", init_method=f"file://{os.getcwd()}/meeting{next(_groups)}", rank=rank, world_size=ranks
+        )
+    for group in [group for group in dist.distributed_c10d._world.pg_map if group is not dist.group.WORLD]:
+        dist.destroy_process_group(group)  # of an earlier case: each has threads, of which the sandbox allows few
+    # torch.manual_seed also notes for GPUs who has called it: milliseconds
+    torch.default_generator.manual_seed(1000 + rank)
+    nodes, store = -(-ranks // (ranks_per_node or ranks)), dist.distributed_c10d._get_default_store()
+    node, on_it = divmod(rank, ranks_per_node or ranks) if not in_turn else (rank % nodes, rank // nodes)
+    os.environ["HANDSON_NODE"] = f"node{node + 1}"
+    if not ranks_per_node:
+        return Communicator(rank, ranks, rank, 1, "gloo")
+    return MultiNodeCommunicator(rank, ranks, on_it, nodes, "gloo", f"{ranks} virtual GPUs", "gloo", store)
+
+
+@contextlib.contextmanager
+def precision(dtype=torch.float64):
+    """Tensors that code makes here, as by torch.zeros(3), have this precision: that of the network, since code may rely
+    on their having the same type, as in a real run."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def dataset(images, seed=0):
+    """A data set of (1, 2, 2) images. All numbers of image i are its mark, so that each sample can be recognised."""
+    marked = torch.from_numpy(marks(images, seed)).float().reshape(-1, 1, 1, 1)
+    return ImageDataset(
+        marked.repeat(1, 1, 2, 2), torch.arange(images) % 10, "numbers", Path("numbers.npz"), tuple("0123456789")
+    )
+
+
+def examples(images, seed):
+    """A data set of random (1, 2, 2) images in double precision."""
+    generator = torch.Generator().manual_seed(seed)
+    numbers = torch.randn(images, 1, 2, 2, dtype=torch.float64, generator=generator)
+    return ImageDataset(
+        numbers, torch.randint(10, (images,), generator=generator), "numbers", Path("numbers.npz"), tuple("0123456789")
+    )
+
+
+def part(whole, lengths, rank):
+    """The part of a rank, if an ImageDataset is cut off in order. lengths: of all ranks' parts."""
+    begin, end = sum(lengths[:rank]), sum(lengths[: rank + 1])
+    return ImageDataset(whole.images[begin:end], whole.labels[begin:end], whole.name, whole.path, whole.classes)
+
+
+def samples(shard, case):
+    """The numbers of the samples in a shard of the case's `dataset`, read as the script reads it, by batches. Raises
+    Wrong."""
+    try:
+        pairs = [
+            pair
+            for images, labels in DataLoader(
+                shard, batch_sampler=BatchSampler(range(len(shard)), case["images"], False)
+            )
+            for pair in zip(images, labels)
+        ]
+    except Exception as error:
+        what = (
+            "a Subset takes a list of numbers, as .tolist() gives it"
+            if isinstance(shard, Subset)
+            else "each entry is an image and its label"
+        )
+        raise StudentMistake(
+            f"the script's DataLoader can't read a batch of images and labels from `shard` ({type(error).__name__}):"
+            f" {what}"
+        ) from error
+    found = samples_of([mark(image) for image, _ in pairs], case["images"], case["seed"], TESTS)
+    if others := sum(int(label) != number % 10 for number, (_, label) in zip(found, pairs)):
+        raise StudentMistake(
+            f"{others} of {len(found)} images have the label of another image: cut images and labels alike"
+        )
+    return found
+
+
+class Network(nn.Sequential):
+    """A small network, in place of ConvNet: (N, 1, 2, 2) to (N, 10). It notes how it is used."""
+
+    dtype = torch.float64
+
+    def __init__(self, classes=10):
+        with precision(torch.float32):  # the same random numbers everywhere
+            super().__init__(*self.layers(classes))
+        self.to(self.dtype)
+        self.passes = []  # (number of images, whether all layers are in training mode) of each forward pass
+        self[0].register_forward_pre_hook(self._note)
+
+    def layers(self, classes):
+        return nn.Flatten(), nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, classes)
+
+    def _note(self, layer, inputs):
+        self.passes.append((len(inputs[0]), all(module.training for module in self.modules())))
+
+
+class NormalizingNetwork(Network):
+    """With batch normalisation, whose running statistics come from other images."""
+
+    def layers(self, classes):
+        return (
+            nn.Sequential(nn.Identity(), nn.BatchNorm2d(1)),
+            nn.Flatten(),
+            nn.Linear(4, 8),
+            nn.Tanh(),
+            nn.Linear(8, classes),
+        )
+
+    def __init__(self, classes=10):
+        super().__init__(classes)
+        super().forward(1 + 2 * torch.randn(50, 1, 2, 2, dtype=torch.float64).to(self.dtype))
+
+
+def network(seed, kind=Network):
+    """The network that a script makes with args.seed = `seed`."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return kind()
+
+
+def batch(seed, step, lengths, rank):
+    """Images and labels of rank `rank` in step `step`. lengths: the number of images of each rank."""
+    generator = torch.Generator().manual_seed(seed + 7919 * step)
+    images = torch.randn(sum(lengths), 1, 2, 2, dtype=torch.float64, generator=generator)
+    labels = torch.randint(10, (sum(lengths),), generator=generator)
+    return images.split(list(lengths))[rank], labels.split(list(lengths))[rank]
+
+
+def enlarge(images, size=SIZE):
+    """In place of data.enlarge: what goes through `prepare` is multiplied by the size, which is 2, so that it shows in
+    the results."""
+    return size * images.clone()  # only of tensors: students receive this function, and a product is an answer
+
+
+def seed_of(case):
+    """args.seed."""
+    return case["seed"] % 1000
+
+
+def flat(tensors):
+    """All numbers of some tensors, as one NumPy array."""
+    return torch.cat([tensor.detach().flatten().double() for tensor in tensors]).numpy()
+
+
+def arguments(ranks, case):
+    """`args` as options.parse and announce leave them."""
+    unit = case["unit"]
+    args = options_of(f"00_{unit}/pytorch/train_cifar_{unit}.py", ranks)
+    vars(args).update(
+        {name: case[name] for name in ("batchsize", "lr", "gpu") if name in case},
+        seed=seed_of(case),
+        size=SIZE,
+        dataset="numbers",
+    )
+    vars(args).update(
+        workers=ranks, nodes=-(-ranks // case.get("ranks_per_node", ranks)), devices=f"{ranks} virtual GPUs"
+    )
+    vars(args).update(communicator="gloo" if "ranks_per_node" in case else "", network="")
+    vars(args).update(epoch=case.get("epochs", 4), out=Path(tempfile.mkdtemp(dir=".")), resume=None)
+    return args
+
+
+class GapInScript:
+    """The place of a gap in the script of the case's unit, on one rank. It is a script for several ranks if the case
+    has "ranks", and one for several nodes if it has "ranks_per_node".
+
+    `train_set`: that of the whole run. test_lengths: the test images of each rank; kind: the class that takes ConvNet's
+    place; dtype: the precision of network and images, single as in a real run, in which code may name it; first_epoch:
+    above 0 for a run that is resumed there; before, stand_ins: as for Script, those that differ from the ones below.
+    """
+
+    def __init__(
+        self,
+        rank,
+        ranks,
+        source,
+        case,
+        train_set,
+        test_set=None,
+        test_lengths=None,
+        kind=Network,
+        dtype=torch.float32,
+        first_epoch=0,
+        before=None,
+        **stand_ins,
+    ):
+        train_set, test_set = (
+            replace(one, images=one.images.to(dtype)) for one in (train_set, test_set or examples(2 * ranks, 0))
+        )
+        self.train_set, self.test_set, self.dtype, self.first_epoch, self.rank = (
+            train_set,
+            test_set,
+            dtype,
+            first_epoch,
+            rank,
+        )
+        self.lengths = case.get("lengths", [len(train_set)])
+        self.args = arguments(ranks, case)
+        several_nodes = "ranks_per_node" in case
+        comm = [join(rank, ranks, case.get("ranks_per_node"), case.get("in_turn", False))] if "ranks" in case else []
+        self.test_lengths = test_lengths or [
+            len(dealt) for dealt in torch.arange(len(self.test_set)).tensor_split(ranks)
+        ]
+        known = (None, None) if several_nodes and rank > 0 else (train_set, self.test_set)
+        self.arguments = [*comm, self.args, *known]
+        network = type(kind.__name__, (kind,), {"dtype": dtype})
+        replaced = [
+            (model, "ConvNet", network),
+            (data, "enlarge", enlarge),
+            (extensions, "resume", self._resume),
+            NO_FILES,
+            *NOT_COMPILED,
+        ]
+        # dealing the test set by messages takes longer than most other gaps
+        if several_nodes and source["gap"] != "scatter":
+            replaced.append((communicator, "scatter_dataset", self._scatter))
+        self.script = Script(source, self._stand_ins() | stand_ins, before or {}, (*Script.replaced, *replaced))
+
+    def run(self, see, begin=lambda names: None, **options):
+        """As Script.run. options: of `args`."""
+        self.dealt = False
+        vars(self.args).update(options, resume=Path(f"snapshot_epoch_{self.first_epoch}") if self.first_epoch else None)
+        with precision(self.dtype), Wire(futures=False).noted(all_ended=True):
+            self.script.run(see, *self.arguments, begin=begin)
+
+    def _stand_ins(self):
+        sharing = "shard lengths", lambda: (part(self.train_set, self.lengths, self.rank), list(self.lengths))
+        return {
+            "device": ("device", lambda: torch.device("cpu")),
+            "split": sharing,
+            "scatter": sharing,
+            "optimizer": ("optimizer", lambda model, args: torch.optim.SGD(model.parameters(), args.lr, 0.9)),
+            # the ranks have made equal models
+            "replica": (
+                "replica",
+                lambda model: DistributedDataParallel(model, init_sync=False, broadcast_buffers=False),
+            ),
+            "evaluator": (
+                "evaluator",
+                lambda test_loader, model, prepare: extensions.Evaluator(test_loader, model, prepare),
+            ),
+            "shuffle": ("", lambda: None),
+            "step": ("outputs loss", lambda labels: (torch.zeros(len(labels), 10), torch.zeros(()))),
+            "throughput": ("", _enough),
+        }
+
+    def _scatter(self, dataset, comm, *arguments, **options):
+        """scatter_dataset: what the script deals, the test set, is known; what a gap deals after that is sent."""
+        first, self.dealt = not self.dealt, True
+        return (
+            part(self.test_set, self.test_lengths, self.rank)
+            if first
+            else scatter_dataset(dataset, comm, *arguments, **options)
+        )
+
+    def _resume(self, manager, path, device):
+        manager.iteration = manager._start_iteration = manager._start_execution = (
+            self.first_epoch * manager._iters_per_epoch
+        )
+        return manager.epoch
+
+
+def _enough():
+    raise StopScript
+
+
+def device(rank, ranks, source, case):
+    """The GPU that this rank uses: the one that it asks for, if `device` is that; else words. case["gpu"]: the GPUs of
+    one node."""
+    used, found = [], []
+
+    def use(gpu):
+        if not isinstance(gpu, Integral):
+            raise StudentMistake(f"`devices.use` is called with {gpu!r}, not with the id of a GPU")
+        used.append(int(gpu))
+        return torch.device("cpu", int(gpu))  # right code may ask a "cuda" device for its name, which takes a GPU
+
+    def see(names):
+        made = names.device
+        only_one(used)
+        given = (
+            used
+            and isinstance(made, torch.device)
+            and made in (torch.device("cpu", used[-1]), torch.device("cuda", used[-1]))
+        )
+        found.append(used[-1] if given else str(made))
+        raise StopScript
+
+    with (
+        mock.patch.object(devices, "use", use),
+        mock.patch.object(torch.cuda, "current_device", lambda: used[-1] if used else 0),
+    ):
+        try:
+            GapInScript(rank, ranks, source, case, dataset(ranks)).run(see)
+        except IndexError:
+            return {"gpu": "nowhere"}
+    return {"gpu": found[0]}
+
+
+def split(rank, ranks, source, case):
+    """The shard and the lengths of one rank, and, if case["another_seed"], its shard in a second run with the same seed
+    ("again") and in one with another seed ("other")."""
+    place, found = (
+        GapInScript(rank, ranks, source, case, dataset(case["images"], case["seed"]), dataset(TESTS, case["seed"] + 1)),
+        {},
+    )
+
+    def see(names):
+        shard, lengths = names.shard, names.lengths
+        try:
+            found["lengths"] = [index(length) for length in lengths]
+        except TypeError:
+            raise StudentMistake(f"`lengths` is {lengths!r:.60}, not a list of whole numbers") from None
+        if not hasattr(shard, "__len__") or not hasattr(shard, "__getitem__"):
+            raise StudentMistake(f"`shard` is a {type(shard).__name__}, not the images of this rank")
+        if "ranks_per_node" in case and not hasattr(shard, "classes"):
+            raise StudentMistake(
+                f"`shard` is a {type(shard).__name__} without `classes`, which the script reads some lines below:"
+                " scatter_dataset keeps them"
+            )
+        found["samples"] = read_again("shard", lambda: samples(shard, case))
+        raise StopScript
+
+    place.run(see)
+    first = dict(found)
+    if "another_seed" not in case:
+        return first | {"again": first["samples"], "other": []}
+    torch.manual_seed(case["seed"] + rank)  # an order that does not follow from args.seed changes
+    place.run(see)
+    again = found["samples"]
+    torch.manual_seed(case["seed"] + rank + 1)
+    place.run(see, seed=seed_of(case) + 1)
+    return first | {"again": again, "other": found["samples"]}
+
+
+def replica(rank, ranks, source, case):
+    """The parameters at the start, and the gradients after a backward pass of the wrapped model for each of two
+    batches."""
+    place, found = (
+        GapInScript(rank, ranks, source, case, examples(sum(case["lengths"]), case["seed"]), kind=NormalizingNetwork),
+        {},
+    )
+    mine = part(place.train_set, case["lengths"], rank)
+
+    def see(names):
+        found["start"], found["training"] = flat(names.model.parameters()), names.model.training
+        gradients = []
+        for images in (mine.images, mine.images.flip(0)):
+            names.model.zero_grad()
+            outputs = names.replica(images)
+            F.cross_entropy(outputs, mine.labels).backward()
+            of_batch = [parameter.grad for parameter in names.model.parameters()]
+            if any(gradient is None for gradient in of_batch):
+                found["gradients"] = "none"
+                raise StopScript
+            gradients.append(flat(of_batch))  # a copy: the next pass may use the same memory
+        found["gradients"] = numpy.stack(gradients)
+        raise StopScript
+
+    place.run(see)
+    return found
+
+
+def shuffle(rank, ranks, source, case):
+    """The images of this rank in the order in which they reach the network, in each of four epochs, and in the last two
+    of these in a run that is resumed in epoch 2 to make one more; and in the last epoch with another seed: {"part",
+    "orders", "resumed", "other"}. "sizes": of the batches of each epoch."""
+    most, images, begin = 4, sum(case["lengths"]), sum(case["lengths"][:rank])
+    batches = [[] for _ in range(most + 1)]  # of each epoch: (mark, label) of each image
+
+    def step(images, labels, epoch):
+        batches[epoch].append([(mark(image) / 2, int(label)) for image, label in zip(images, labels)])
+        return torch.zeros(len(labels), 10), torch.zeros(())
+
+    place = GapInScript(rank, ranks, source, case, dataset(images, case["seed"]), step=("outputs loss", step))
+
+    def orders(first_epoch, last=most):
+        for of_epoch in batches:
+            of_epoch.clear()
+        place.first_epoch = first_epoch
+        place.run(lambda names: None, epoch=last)
+        return [numbers(itertools.chain(*of_epoch)) for of_epoch in batches[first_epoch:last]]
+
+    def numbers(pairs):
+        found, labels = zip(*pairs) if (pairs := list(pairs)) else ((), ())
+        found = samples_of(found, images, case["seed"])
+        if others := sum(label != number % 10 for number, label in zip(found, labels)):
+            raise StudentMistake(
+                f"in an epoch {others} of {len(found)} images come with the label of another image: images and labels"
+                " need the same order"
+            )
+        return found
+
+    found = {"part": list(range(begin, begin + case["lengths"][rank])), "orders": orders(0)}
+    found["sizes"] = [list(map(len, of_epoch)) for of_epoch in batches[:most]]
+    found["resumed"] = orders(2, most + 1)[:-1]
+    place.args.seed += 1
+    return found | {"other": orders(most - 1)[0]}
+
+
+def step(rank, ranks, source, case):
+    """The parameters after each training step, the forward passes in it, its loss, and the class that its `outputs`
+    give each image ("classes")."""
+    trace, losses, passes, classes, labels = [], [], [], [], []
+
+    def begin(names):
+        names.model.passes.clear()
+        labels[:] = names.labels.tolist()
+
+    def see(names):
+        trace.append(flat(names.model.parameters()))
+        passes.append([list(one) for one in names.model.passes])
+        for name in ("loss", "outputs"):
+            if not isinstance(names[name], torch.Tensor):
+                raise StudentMistake(
+                    f"`{name}` is a {type(names[name]).__name__}; the script's next line needs it as a tensor"
+                )
+        losses.append(float(names.loss.detach()))
+        if names.labels.tolist() != labels:
+            raise StudentMistake("your code changes `labels`, with which the script's next lines compare the outputs")
+        if tuple(names.outputs.shape) != (len(names.labels), 10):
+            raise StudentMistake(
+                f"`outputs` should have a row for each of the {len(names.labels)} images; its shape is"
+                f" {tuple(names.outputs.shape)}"
+            )
+        classes.append(names.outputs.argmax(dim=1).tolist())
+
+    whole_set = examples(sum(case["lengths"]), case["seed"])
+    GapInScript(rank, ranks, source, case, whole_set).run(see, begin=begin)
+    return {"parameters": numpy.stack(trace), "losses": losses, "passes": passes, "classes": classes}
+
+
+def throughput(rank, ranks, source, case):
+    """`images` and `throughput` as rank 0 reports them."""
+    found = {}
+
+    def see(names):
+        found.update(reported_numbers(names, rank))
+        raise StopScript
+
+    whole_set, test_set = dataset(sum(case["lengths"])), examples(case["test_images"], 0)
+    GapInScript(
+        rank,
+        ranks,
+        source,
+        case,
+        whole_set,
+        test_set,
+        first_epoch=case["first_epoch"],
+        before={"seconds": case["seconds"]},
+    ).run(see)
+    return found
+
+
+def pictures(images, alike, seed):
+    """A data set of (1, 8, 8) images. alike: all images are equal, so that the result does not depend on which rank
+    gets which image."""
+    generator = torch.Generator().manual_seed(seed)
+    shown = torch.rand(images, 1, 8, 8, generator=generator)
+    labels = torch.randint(10, (images,), generator=generator)
+    return ImageDataset(
+        shown[:1].expand_as(shown).clone() if alike else shown, labels, "pictures", None, tuple("0123456789")
+    )
+
+
+def run(rank, ranks, source, case):
+    """What a whole run of `train` prints and writes, and its parameters at the end. The case says what script it is, as
+    for `GapInScript`."""
+    models, start = [], model.ConvNet.__init__
+
+    def note(made, *args, **options):
+        start(made, *args, **options)
+        models.append(made)
+
+    seed = seed_of(case)
+    args = arguments(ranks, case)
+    vars(args).update(unit=case["task"], script=f"train_cifar_{case['task']}", dataset="pictures", size=64, lr=0.02)
+    sets = pictures(case["images"], "ranks" in case, seed), pictures(7, False, seed)
+    if "ranks_per_node" in case and rank > 0:
+        sets = None, None
+    comm = [join(rank, ranks, case.get("ranks_per_node"))] if "ranks" in case else []
+    with mock.patch.object(model.ConvNet, "__init__", note):
+        observations = whole.run(source, args, comm, sets)
+    if not models:
+        raise StudentMistake("no ConvNet was made")
+    return observations | {"parameters": flat(models[-1].parameters())}

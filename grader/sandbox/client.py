@@ -1,0 +1,154 @@
+"""The caller's end: start a server, let it run ranks, and receive how each rank ended."""
+
+import socket
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from grader.sandbox import protocol
+from grader.sandbox.limits import BUSY, Limits, harmless_environment
+from grader.temporary import remove_orphans, temporary_folder
+from grader.verdict import KILLED
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+# Else each thread reserves 64 MiB of address space, which is limited, for memory that it may never use: few libraries'
+# threads would start.
+FEW_ARENAS = "glibc.malloc.arena_max=2"
+HUGE_PAGES = {"PYTHONMALLOC": "malloc", "GLIBC_TUNABLES": f"glibc.malloc.hugetlb=1:{FEW_ARENAS}"}
+WORKPLACE = "handson-check-"
+STARTING = 30  # the most seconds that loading libraries takes on an idle machine
+STOPPING = 5  # seconds for a server to end by itself
+
+
+class SandboxFault(Exception):
+    """The watcher itself failed. This says nothing about the student's code."""
+
+
+@dataclass
+class RankOutcome:
+    """How one rank ended. `status` is None when it returned `observations`, else one of grader.verdict's statuses."""
+
+    status: str | None
+    observations: object = None
+    message: str = ""  # what went wrong, in a sentence
+    line: int | None = None  # of the student's file
+    waiting: str = ""  # the collective in which it waits for other ranks
+    output: str = ""
+
+
+@dataclass
+class Outcome:
+    """How all ranks ended. `cpu_seconds`: the sum over all ranks; `seconds`: wall-clock time; `waited_seconds`: those
+    without computing."""
+
+    ranks: list
+    cpu_seconds: float = 0.0
+    seconds: float = 0.0
+    waited_seconds: float = 0.0
+
+    @property
+    def observations(self):
+        return [rank.observations for rank in self.ranks]
+
+
+def begin(module, end, libraries, **options):
+    """Start a process that serves at the socket `end`; returns the Popen, made with `options`."""
+    command = [sys.executable, "-P", "-m", module, str(end.fileno()), *libraries]
+    # A process keeps copies of its first environment in memory, where a student's code could read them: pass no
+    # secrets.
+    environment = {
+        **harmless_environment(tempfile.gettempdir()),
+        "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": "1",
+        **HUGE_PAGES,
+    }
+    return subprocess.Popen(
+        command, env=environment, pass_fds=[end.fileno()], stdin=subprocess.DEVNULL, start_new_session=True, **options
+    )
+
+
+@dataclass
+class Server:
+    """A server process. The first `run` starts it; later runs use the same process, which only forks.
+
+    `libraries`: modules that it imports first; `cores`: the cores on which ranks run, () for all.
+    """
+
+    libraries: tuple = ()
+    cores: tuple = field(default=(), init=False)
+    process: object = field(default=None, init=False)
+    connection: object = field(default=None, init=False)
+    answered: bool = field(default=False, init=False)  # until then, a run may wait for the libraries
+
+    def start(self):
+        """Start the server, without waiting until it is ready."""
+        if self.process and self.process.poll() is None:
+            return
+        self.stop()
+        remove_orphans(WORKPLACE)
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self.process = begin("grader.sandbox.server", theirs, self.libraries)
+        self.connection = ours
+
+    def run(self, function, arguments=(), ranks=1, limits=None, readable=None):
+        """Run ``function(rank, ranks, *arguments)``, named "module:name", in `ranks` processes; returns an Outcome.
+
+        They start in an empty folder that is removed afterwards. readable: the paths that the sandbox around them
+        shows, or None to run them without a sandbox. Raises SandboxFault.
+        """
+        with temporary_folder(WORKPLACE) as workplace:
+            work = {
+                "function": function,
+                "arguments": list(arguments),
+                "ranks": ranks,
+                "limits": vars(limits or Limits()),
+                "workplace": workplace,
+                "readable": readable and list(map(str, readable)),
+                "cores": list(self.cores),
+            }
+            return self._run(work)
+
+    def _run(self, work):
+        self.start()
+        try:
+            self.connection.settimeout(BUSY * (work["limits"]["wall_seconds"] + STARTING))
+            self.connection.sendall(protocol.pack(work))
+            answer = protocol.receive(self.connection)
+        except BaseException as error:
+            self.stop()
+            if isinstance(error, (OSError, protocol.BadMessage)):
+                raise SandboxFault(f"the watcher does not answer: {error}") from error
+            raise
+        if answer is None:
+            self.stop()
+            raise SandboxFault("the server of the watcher has ended")
+        if answer.get("died"):
+            return Outcome(
+                [RankOutcome(KILLED, message="the process that watches the ranks was killed")] * work["ranks"]
+            )
+        if "fault" in answer:
+            raise SandboxFault(answer["fault"])
+        self.answered = True
+        return Outcome(
+            [RankOutcome(**rank) for rank in answer["ranks"]],
+            answer["cpu_seconds"],
+            answer["seconds"],
+            answer["waited_seconds"],
+        )
+
+    def stop(self):
+        """End the server and everything that it runs."""
+        if self.connection:
+            self.connection.close()
+        if self.process:
+            # works only while it loads libraries; later it ends because the connection is closed
+            self.process.terminate()
+            try:
+                self.process.wait(STOPPING)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self.process, self.connection, self.answered = None, None, False

@@ -1,0 +1,122 @@
+"""One rank: a process that runs a student's code. It calls a probe and sends what the probe observed to the watcher."""
+
+import faulthandler
+import importlib
+import os
+import re
+import signal
+import sys
+import traceback
+
+from grader.sandbox import protocol
+from grader.sandbox.confine import limit_rank
+from grader.sandbox.limits import clean_environment, close_other_files
+from grader.sandbox.rank_stacks import STUDENT
+from grader.verdict import ERROR, FAILED, GRADER_FAULT, OUT_OF_MEMORY
+from handson import linux
+from handson.errors import OneSentence
+
+NO_THREAD = re.compile(  # as Python, C++, OpenMP, TensorFlow and the C library say it
+    r"can't start new thread|thread.{0,60} creation .{0,40}failed|thread constructor failed|thread-local data:"
+    r" ABORT|system_error'?\s+what\(\): +Resource temporarily",
+    re.IGNORECASE | re.DOTALL,
+)
+LONGEST_LINE = 300  # characters of an error's words
+
+
+class StudentMistake(Exception):
+    """Raised by a probe that can't go on because of the student's code. Its text is a sentence for the student."""
+
+
+class MissingInCase(Exception):
+    """Raised where a probe asks for what its case does not have: the course's mistake, and not the student's."""
+
+
+def be_rank(number, work, limits, channel, output, stack):
+    """Run the probe of `work`, send its observations or its error, and wait until the watcher kills this process; never
+    returns."""
+    try:
+        _prepare(limits, work["ranks"], channel, output, stack)
+    except BaseException as error:  # the grader's error, not the student's
+        channel.sendall(b"?" + describe(error).encode())
+        os._exit(1)
+    try:
+        channel.sendall(b"!")  # so that the watcher learns this process's number
+        module, function = work["function"].split(":")
+        probe = getattr(importlib.import_module(module), function)
+        answer = protocol.pack({"observations": probe(number, work["ranks"], *work["arguments"])})
+    except BaseException as error:
+        answer = protocol.pack(reported_error(error, limits))
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+    except Exception:
+        pass  # the student's code may have closed or replaced the stream
+    channel.sendall(answer)
+    while True:
+        signal.pause()  # if this rank ended now, the ranks that still run would see a lost peer
+
+
+def _prepare(limits, ranks, channel, output, stack):
+    """Take from this process everything that a student's code must not have."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for descriptor, replaced in ((nothing, 0), (output, 1), (output, 2)):
+        os.dup2(descriptor, replaced)
+    sys.stdout.reconfigure(line_buffering=True)
+    # the watcher asks where the rank is; its CPU time is used up, which then ends it
+    for asked in (signal.SIGUSR1, signal.SIGXCPU):
+        faulthandler.register(asked, file=stack, all_threads=True, chain=asked == signal.SIGXCPU)
+    linux.end_with_parent()
+    close_other_files((channel.fileno(), stack))
+    clean_environment(os.getcwd())
+    # process 1 of a namespace of its own has started them first of all
+    limit_rank(limits, range(2, 2 + ranks) if os.getppid() == 1 else ())
+
+
+def reported_error(error, limits):
+    """What the rank tells the watcher about an exception."""
+    if isinstance(error, StudentMistake):
+        return {"status": FAILED, "message": str(error), "line": error.__cause__ and _line(error.__cause__)}
+    if isinstance(error, MissingInCase):
+        return {"status": GRADER_FAULT, "message": str(error)}
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error) or "bad_alloc" in str(error):
+        return {
+            "status": OUT_OF_MEMORY,
+            "message": f"it wants more memory than the {limits.memory_bytes >> 20} MiB it may have",
+            "line": _line(error),
+        }
+    return {"status": ERROR, "message": no_thread(str(error), limits) or _words(error), "line": _line(error)}
+
+
+def no_thread(text, limits):
+    """A sentence, if what Python or a library has said is that it could not start a thread; else ""."""
+    if not NO_THREAD.search(text):
+        return ""
+    return (
+        "a library, or the code itself, could not start one more thread: all ranks together may have"
+        f" {limits.processes} processes and threads, and each rank {limits.memory_bytes >> 20} MiB of memory for those"
+        " and all else"
+    )
+
+
+def _words(error):
+    """As `describe`, but a sentence of the course's own without the name of its class, and without the place of what is
+    no Python."""
+    if isinstance(error, SyntaxError) and str(error.filename).startswith(STUDENT):
+        return f"{type(error).__name__}: {error.msg}" + (f", in `{error.text.strip()[:200]}`" if error.text else "")
+    return describe(error).partition(": ")[2] if isinstance(error, OneSentence) else describe(error)
+
+
+def describe(error):
+    """An exception as in the last lines of Python's traceback, at most 1,000 characters. Long lines, such as one of
+    brackets, are cut, so that the last one, which names the error, is there."""
+    lines = "".join(traceback.format_exception_only(error)).strip().split("\n")
+    return "\n".join(line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} ..." for line in lines)[:1000]
+
+
+def _line(error):
+    """The innermost line of the student's file in the traceback, or None."""
+    if isinstance(error, SyntaxError) and str(error.filename).startswith(STUDENT):
+        return error.lineno
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(STUDENT)]
+    return lines[-1] if lines else None

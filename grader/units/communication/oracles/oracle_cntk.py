@@ -1,0 +1,173 @@
+"""What the learners of train_cntk.py should give: the definition of each, simulated for all workers in one process."""
+
+import math
+
+import numpy
+import torch
+
+from grader.probes.pytorch_scripts import flat, network
+from grader.units.communication.communication_numbers import pixels
+from grader.units.communication.probes.probe_cntk import CRITERION, PixelNet
+from handson.pytorch.streams import Partition
+
+ALONE = (
+    "each worker trains alone to the end: a distributed learner wraps `local`, and lets the workers communicate in time"
+)
+BLOCK = "a block is args.block_size samples of all workers together, not of each"
+
+
+def minibatches(case, count=None):
+    """[(images, one-hot labels) of each minibatch] of all workers, in the order of the source."""
+    images, labels = pixels(case)
+    order, left, found = Partition(case["samples"], case["samples"]), count or case["max_samples"], []
+    while left > 0:
+        numbers = order.take(min(case["minibatch"], left), 1, 0)
+        left -= len(numbers)
+        found.append((torch.from_numpy(images[numbers])[:, None], torch.eye(10, dtype=torch.float64)[labels[numbers]]))
+    return found
+
+
+def learner(rank, ranks, case):
+    """{"right" or the sentence of a mistake: the parameters (workers, minibatches, numbers) after each minibatch}."""
+    block_size, warm_up = case["block_size"], case["warm_up"]
+    rules = {ALONE: {"bits": 0, "block_size": 0}, "right": {}}
+    if warm_up:
+        rules["the workers communicate from the first minibatch on: distributed_after says from when"] = {"warm_up": 0}
+    if block_size:
+        rules |= {
+            "the gradients are exchanged in every minibatch: with args.block_size, block momentum exchanges models, once in a block": {
+                "block_size": 0
+            },
+            BLOCK: {"block_size": block_size * case["ranks"]},
+            f"{BLOCK}, so give it as it is": {"block_size": max(1, block_size // case["ranks"])},
+            "Nesterov's momentum is switched off: leave it as CNTK has it": {"nesterov": False},
+            "the local momentum is kept after each block: leave the reset as CNTK has it": {"reset": False},
+        }
+        if warm_up:
+            sentence = (
+                "the third argument is block_momentum_as_time_constant: name the warm start,"
+                " distributed_after=args.warm_up"
+            )
+            rules[sentence] = {"warm_up": 0, "momentum": math.exp(-block_size / warm_up)}
+    else:
+        rules |= {
+            "all bits are sent: num_quantization_bits says how many": {"bits": 32},
+            "gradients travel as one bit, but args.bits is 32": {"bits": 1},
+            "models are exchanged in blocks, but args.block_size is 0: that is for the data-parallel learner": {
+                "block_size": case["minibatch"]
+            },
+        }
+    return {sentence: simulate(case | rule) for sentence, rule in rules.items()}
+
+
+def simulate(case):
+    """The parameters (workers, minibatches, numbers). case["bits"] 0: nothing is sent."""
+    if case["block_size"]:
+        return _blocks(case)
+    ranks = case["ranks"]
+    models = [network(case["seed"] % 1000, PixelNet) for _ in range(ranks)]
+    optimizers = [torch.optim.SGD(model.parameters(), case["lr"], momentum=0.9) for model in models]
+    residuals, seen, trace = [0.0] * ranks, 0, []
+    for images, labels in minibatches(case):
+        whole = seen < case["warm_up"]
+        alone = whole or not case["bits"]
+        parts = list(zip(*_parts(images, labels, whole, ranks)))
+        gradients = [_gradient(model, *part) for model, part in zip(models, parts)]
+        counts = [len(part[1]) for part in parts]
+        if alone:
+            means = [gradient / max(1, count) for gradient, count in zip(gradients, counts)]
+        else:
+            if case["bits"] == 1:
+                owed = [gradient + residual for gradient, residual in zip(gradients, residuals)]
+                gradients = [_one_bit(one, models[0]) for one in owed]
+                residuals = [one - sent for one, sent in zip(owed, gradients)]
+            means = [numpy.sum(gradients, axis=0) / sum(counts)] * ranks
+        for model, optimizer, mean, count in zip(models, optimizers, means, counts):
+            if not alone or count:
+                _step(model, optimizer, mean)
+        seen += len(labels)
+        trace.append([flat(model.parameters()) for model in models])
+    return numpy.array(trace).swapaxes(0, 1)
+
+
+def _blocks(case, nesterov=True, reset=True):
+    """Block momentum with 1 - 1 / workers, as Chen and Huo define it; case["momentum"]: with another one. Blocks begin
+    after the warm start."""
+    ranks, momentum = case["ranks"], case.get("momentum", 1 - 1 / case["ranks"])
+    models = [network(case["seed"] % 1000, PixelNet) for _ in range(ranks)]
+    optimizers = [torch.optim.SGD(model.parameters(), case["lr"], momentum=0.9) for model in models]
+    model = begin = flat(models[0].parameters())
+    change, seen, in_block, trace = 0.0, 0, 0, []
+    nesterov, reset = case.get("nesterov", nesterov), case.get("reset", reset)
+    for images, labels in minibatches(case):
+        alone = seen < case["warm_up"]
+        for one, optimizer, mine, theirs in zip(models, optimizers, *_parts(images, labels, alone, ranks)):
+            if len(theirs):
+                _step(one, optimizer, _gradient(one, mine, theirs) / len(theirs))
+        seen, in_block = seen + len(labels), 0 if alone else in_block + len(labels)
+        if alone:
+            model = begin = flat(models[0].parameters())
+        if in_block >= case["block_size"]:
+            mean = sum(flat(one.parameters()) for one in models) / ranks
+            change = momentum * change + mean - begin
+            model = model + change
+            begin, in_block = model + momentum * change if nesterov else model, 0
+            for one, optimizer in zip(models, optimizers):
+                # which become views of it
+                torch.nn.utils.vector_to_parameters(torch.from_numpy(begin.copy()), one.parameters())
+                if reset:
+                    optimizer.state.clear()
+        trace.append([flat(one.parameters()) for one in models])
+    return numpy.array(trace).swapaxes(0, 1)
+
+
+def big_batch(rank, ranks, case):
+    """{"parameters": after the last minibatch of one process that takes each of them whole}."""
+    return {"parameters": simulate(case | {"ranks": 1, "bits": 32, "warm_up": 0, "block_size": 0})[0, -1]}
+
+
+def sessions(rank, ranks, case):
+    """{"two", "three": the parameters after so many sweeps}."""
+    plain = case | {
+        "ranks": 1,
+        "bits": 32,
+        "warm_up": 0,
+        "block_size": 0,
+        "minibatch": case["batchsize"] * case["ranks"],
+    }
+    return {
+        name: simulate(plain | {"max_samples": sweeps * case["samples"]})[0, -1]
+        for name, sweeps in (("two", 2), ("three", 3))
+    }
+
+
+def _parts(images, labels, whole, ranks):
+    """(the images of each rank, their labels): parts of a minibatch, or the `whole` minibatch for each rank."""
+    return [[one] * ranks if whole else one.tensor_split(ranks) for one in (images, labels)]
+
+
+def _gradient(model, images, labels):
+    """The sum of the images' gradients, as one array."""
+    model.zero_grad()
+    CRITERION[0](model(images), labels).sum().backward()
+    return flat(parameter.grad for parameter in model.parameters())
+
+
+def _one_bit(owed, model):
+    """What arrives of `owed`: for each parameter, the mean of what is 0 or more in the place of each such number, and
+    that of the rest."""
+    parts = []
+    for part in numpy.split(owed, numpy.cumsum([parameter.numel() for parameter in model.parameters()])[:-1]):
+        above = part >= 0
+        parts.append(
+            numpy.where(above, part[above].mean() if above.any() else 0, part[~above].mean() if (~above).any() else 0)
+        )
+    return numpy.concatenate(parts)
+
+
+def _step(model, optimizer, gradient):
+    begin = 0
+    for parameter in model.parameters():
+        parameter.grad = torch.from_numpy(gradient[begin : begin + parameter.numel()].copy()).view_as(parameter)
+        begin += parameter.numel()
+    optimizer.step()

@@ -1,0 +1,47 @@
+"""What data_parallel.py should give: the parameters of rank 0, and the gradients of one batch that is as large as those
+of all ranks together."""
+
+import numpy
+import torch
+import torch.nn.functional as F
+
+from grader.probes.pytorch_scripts import batch, flat, network
+from grader.units.communication.probes.probe_data_parallel import NOT_YET, OWN, means, own_gradients
+
+
+def broadcast(rank, ranks, case):
+    own = [flat(network(case["seed"] + other).parameters()) for other in range(case["ranks"])]
+    return {"right": own[0], "own": own}
+
+
+def ready(rank, ranks, case):
+    """right: [steps][numbers]; own: [ranks][steps][numbers]; and the values of mistakes."""
+    ranks = case["ranks"]
+    own = [[flat(own_gradients(case, other, ranks, step)) for step in range(case["steps"])] for other in range(ranks)]
+    right = numpy.stack([_big_batch(case, step) for step in range(case["steps"])])
+    return {
+        "right": right,
+        "own": own,
+        "the gradients are summed, not averaged: divide by the number of ranks": ranks * right,
+        "the mean is taken twice: divide by the number of ranks once": right / ranks,
+    }
+
+
+def _big_batch(case, step):
+    model, ranks = network(case["seed"]), case["ranks"]
+    images, labels = zip(*(batch(case["seed"], step, [3] * ranks, rank) for rank in range(ranks)))
+    F.cross_entropy(model(torch.cat(images)), torch.cat(labels)).backward()
+    return flat([parameter.grad for parameter in model.parameters()][::-1])
+
+
+def wait(rank, ranks, case):
+    right = numpy.stack([flat(means(case, step)) for step in range(2)])
+    return {
+        "right": right,
+        "the means are divided once more: they are means already": right / 2,
+        "the means are added to this rank's own gradients: they must take their place": right + OWN,
+        "`mean` is read before work.wait(): until then it is not the mean yet": numpy.full_like(right, NOT_YET),
+        "parameter.grad still has this rank's own gradients: copy the parts of `mean` there": numpy.full_like(
+            right, OWN
+        ),
+    }

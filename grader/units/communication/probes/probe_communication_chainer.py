@@ -1,0 +1,135 @@
+"""Probes of half_and_late.py, Chainer: the communicator and the optimizer of a student at work, over gloo in place of
+MPI."""
+
+from types import SimpleNamespace
+from unittest import mock
+
+import handson.chainer  # noqa: F401  before chainer: lets it run on today's NumPy
+import chainer
+import chainermn
+import mpi4py.MPI
+import numpy
+import torch
+import torch.distributed as dist
+
+from grader.sandbox.rank import StudentMistake
+from grader.probes.communicator import Group, join
+from grader.probes.script import Script
+from handson.chainer import communicators, mean_gradients
+
+IN_PLACE = "in place"
+MPI = SimpleNamespace(IN_PLACE=IN_PLACE, Query_thread=lambda: 0, THREAD_MULTIPLE=3)  # no thread of its own
+
+
+class Counting(Group):
+    """A group that counts the bytes that it is given to add up, and the all-reduces that nobody has waited for."""
+
+    bytes, under_way = 0, 0
+
+    def Allreduce(self, sent, received):
+        self.bytes += received.nbytes
+        super().Allreduce(None, received)
+
+    def Iallreduce(self, sent, received):
+        self.under_way += 1
+        self.bytes += received.nbytes
+        work = dist.all_reduce(torch.from_numpy(received), async_op=True)
+        return SimpleNamespace(Wait=lambda: self._arrived(work), Test=work.is_completed)
+
+    def _arrived(self, work):
+        work.wait()
+        self.under_way -= 1
+
+    def Dup(self):
+        return self
+
+
+class Vectors(chainer.Link):
+    """Parameters of some lengths."""
+
+    def __init__(self, lengths, seed, dtype="float32"):
+        super().__init__()
+        random = numpy.random.RandomState(seed)
+        with self.init_scope():
+            for number, length in enumerate(lengths):
+                setattr(self, f"vector{number}", chainer.Parameter(random.normal(size=length).astype(dtype)))
+
+    def set_gradients(self, numbers):
+        for _, parameter in sorted(self.namedparams()):
+            parameter.grad, numbers = numbers[: parameter.size].astype(parameter.dtype), numbers[parameter.size :]
+
+    def flat(self, what="array"):
+        return numpy.concatenate([getattr(parameter, what) for _, parameter in sorted(self.namedparams())])
+
+
+def gradients(case, rank, update=0):
+    return numpy.random.RandomState((case["seed"] + 31 * rank + 7919 * update) % 2**32).normal(
+        size=sum(case["lengths"])
+    )
+
+
+def _ranks(rank, ranks):
+    """(the group of all ranks, what is another thing while a student's code runs)."""
+    join(rank, ranks)
+    group = Counting(rank, range(ranks))
+
+    def create_communicator(communicator_name="hierarchical", mpi_comm=None, allreduce_grad_dtype=None):
+        communicators.choose(communicator_name, allreduce_grad_dtype)  # refuses what there is not
+        return communicators.CpuCommunicator(mpi_comm or group, allreduce_grad_dtype)
+
+    replaced = (
+        (communicators, "create_communicator", create_communicator),
+        (chainermn, "create_communicator", _only_for_gpus),
+        (mpi4py.MPI, "COMM_WORLD", group),
+    )
+    return group, (*Script.replaced, *replaced)
+
+
+def _only_for_gpus(*arguments, **options):
+    raise StudentMistake(
+        "ChainerMN's own create_communicator sends gradients in another type on GPUs only: use the one that this file"
+        " imports"
+    )
+
+
+def _without_mpi():
+    """What makes the course's all-reduces work over a Counting group."""
+    return mock.patch.multiple(mean_gradients, MPI=MPI, _message=lambda buffer: (buffer,))
+
+
+def half(rank, ranks, source, case):
+    """The gradients of a rank after the mean was taken by half(case["dtype"]), and the bytes that it gave to
+    all-reduces."""
+    group, replaced = _ranks(rank, ranks)
+    comm = Script(source, {}, replaced=replaced, function="half").run(lambda names: None, case["dtype"])
+    if not isinstance(comm, communicators.CpuCommunicator):
+        raise StudentMistake(f"`comm` is a {type(comm).__name__}, which is no communicator")
+    model = Vectors(case["lengths"], case["seed"], case.get("of", "float32"))
+    model.set_gradients(gradients(case, rank))
+    group.bytes = 0
+    with _without_mpi():
+        comm.multi_node_mean_grad(model)
+    return {"gradients": model.flat("grad").astype(float), "sent": group.bytes}
+
+
+def late(rank, ranks, source, case):
+    """The parameters after each update by the optimizer that late() gives, how many all-reduces are then under way, and
+    the bytes that this rank gave to all of them."""
+    group, replaced = _ranks(rank, ranks)
+    comm = communicators.CpuCommunicator(group, case.get("dtype"))
+    optimizer = Script(source, {}, replaced=replaced, function="late").run(
+        lambda names: None, chainer.optimizers.SGD(case["lr"]), comm
+    )
+    if not hasattr(optimizer, "update"):
+        raise StudentMistake(f"`optimizer` is a {type(optimizer).__name__}, which is no optimizer")
+    model, trace, under_way = Vectors(case["lengths"], case["seed"] + rank), [], []
+    optimizer.setup(model)
+    with _without_mpi():
+        for update in range(case["updates"]):
+            model.set_gradients(gradients(case, rank, update))
+            optimizer.update()
+            trace.append(model.flat().astype(float))
+            under_way.append(group.under_way)
+        if group.under_way:
+            optimizer.wait()
+    return {"parameters": numpy.stack(trace), "under way": under_way, "sent": group.bytes}

@@ -1,0 +1,203 @@
+"""The probe of hooks.py and half_and_late.py: DistributedDataParallel calls the hooks on real ranks."""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from grader.probes.count_collectives import Wire
+from grader.probes.pytorch_scripts import join
+from grader.probes.script import Script
+from grader.sandbox.rank import StudentMistake
+
+
+class Vectors(nn.Module):
+    """Parameters of some lengths; the loss of `gradients` has exactly these gradients."""
+
+    def __init__(self, lengths):
+        super().__init__()
+        self.vectors = nn.ParameterList(torch.zeros(length) for length in lengths)
+
+    def forward(self, gradients):
+        return sum((vector * gradient).sum() for vector, gradient in zip(self.vectors, gradients))
+
+
+def gradients(case, step, rank):
+    """The gradients of a rank in a step, for each parameter. case["large"]: the first of each rank, so large that it,
+    or a sum, overflows in float16; case["zeros"]: some are 0; case["few"]: in the first step of the student's hook, so
+    many of each parameter are not 0."""
+    generator = torch.Generator().manual_seed(case["seed"] + 7919 * step + 31 * rank)
+    made = [torch.randn(length, generator=generator) for length in case["lengths"]]
+    for one in made:
+        if case.get("large"):
+            one[0] = case["large"][rank]
+        if case.get("zeros"):
+            one[::3] = 0
+        if case.get("few") and step == 2:  # the first with the student's hook
+            one[case["few"] :] = 0
+    return made
+
+
+class Kept(dict):
+    """The state of a hook: notes which bucket finds what which bucket has kept, and whether that is in the memory of a
+    bucket. turn: (step, bucket) of the call of the hook that uses it."""
+
+    def __init__(self):
+        super().__init__()
+        self.in_a_bucket = False
+        # key -> the turn in which it was kept; bucket -> the buckets of what it has found
+        self.turn, self.kept_in, self.found = None, {}, {}
+        self.found_in = {}  # turn -> whether anything that was kept before was found
+
+    def _look_up(self, key):
+        found = self.found.setdefault(self.turn[1], set())
+        self.found_in.setdefault(self.turn, False)
+        if super().__contains__(key) and (kept_in := self.kept_in.get(key)) != self.turn:
+            found.add(kept_in[1] if kept_in else self.turn[1])
+            self.found_in[self.turn] = True
+
+    def __contains__(self, key):
+        self._look_up(key)
+        return super().__contains__(key)
+
+    def __getitem__(self, key):
+        self._look_up(key)
+        return super().__getitem__(key)
+
+    def get(self, key, *default):
+        self._look_up(key)
+        return super().get(key, *default)
+
+    def pop(self, key, *default):
+        self._look_up(key)
+        return super().pop(key, *default)
+
+    def setdefault(self, key, *default):
+        self._look_up(key)
+        if not super().__contains__(key):
+            self.kept_in[key] = self.turn
+        return super().setdefault(key, *default)
+
+    def __setitem__(self, key, value):
+        self.kept_in[key] = self.turn
+        super().__setitem__(key, value)
+
+    def look_for(self, buffer):
+        """Note whether anything that is kept is in the memory of a bucket's `buffer`; what a functional collective
+        gives has none of its own."""
+        tensors = [
+            one
+            for kept in self.values()
+            for one in (kept if isinstance(kept, (tuple, list)) else [kept])
+            if type(one) is torch.Tensor
+        ]
+        self.in_a_bucket |= any(
+            one.untyped_storage().data_ptr() == buffer.untyped_storage().data_ptr() for one in tensors
+        )
+
+    def misused(self, name, steps):
+        """A sentence on the dictionary, called `name`, if it keeps a bucket's memory, if keys mix up buckets, or if
+        they are never found again in `steps` steps; or ""."""
+        if self.in_a_bucket:
+            return (
+                f"`{name}` keeps the bucket's own memory, which the gradients of the next step overwrite: keep a tensor"
+                " of its own, as `gradients + ...` and `gradients / ...` make one; `+=`, `add_`, `div_`, and `.to` of"
+                " the type that it has already, do not"
+            )
+        if any(found and bucket not in found for bucket, found in self.found.items()):
+            return (
+                f"buckets have the same key in `{name}`, so a bucket finds what another one has kept: the key of each"
+                " bucket is bucket.index()"
+            )
+        keep = {bucket for _, bucket in self.kept_in.values()}
+        if steps > 1 and any(not found and bucket in keep for bucket, found in self.found.items()):
+            return (
+                f"a bucket has another key in `{name}` in each step, so it never finds what it has kept: its key is"
+                " bucket.index(), the same in all steps"
+            )
+        if any(not found and self.found_in.get((step - 1, bucket)) for (step, bucket), found in self.found_in.items()):
+            return (
+                f"a bucket has another key in `{name}` after a restart, when its memory is another one, and what it has"
+                " kept is lost: its key is bucket.index()"
+            )
+        return ""
+
+
+def hook(rank, ranks, source, case):
+    """The gradients after backward in each step, [steps][all numbers]; for each step what this rank sent, [name,
+    bytes], and whether the hook waited for what it had just started; whether nobody has waited for a collective, of
+    `late` for one of the step before; a sentence on what is wrong with the hook's state, or "". The last of several
+    steps is after a restart: another replica, with the state that was kept."""
+    join(rank, ranks)
+    kept = Kept()
+    given = [getattr(torch, case["dtype"])] if "dtype" in case else []
+    given += [case["share"]] if "share" in case else []
+    state, extra = (given[0], []) if case["function"] == "half" else (kept, given)
+    name_of_state = "pending" if case["function"] == "late" else "residuals"
+    script = Script(source, {}, function=case["function"])
+    # before: bucket -> what its hook started in the step before
+    wire, steps, sent, at_once, forgotten, before = Wire(), [], [], [], [], {}
+
+    def registered(_, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        if starting:
+            return (
+                dist.all_reduce(bucket.buffer().div_(ranks), async_op=True)
+                .get_future()
+                .then(lambda future: future.value()[0])
+            )
+        kept.turn = len(steps), bucket.index()
+        wire.works.clear()  # those of the buckets before
+        with wire.noted():
+            future = script.run(lambda names: None, state, bucket, *extra)
+        kept.look_for(bucket.buffer())
+        if not isinstance(future, torch._C.Future):
+            raise StudentMistake(f"the hook should return a future of the tensor; it returns {type(future).__name__}")
+        wire.end(future)
+        at_once[-1] |= any(work is one for work in wire.works for one in wire.waited)
+        forgotten.extend(
+            map(wire.is_on_the_way, before.get(bucket.index(), ()) if case["function"] == "late" else wire.works)
+        )
+        before[bucket.index()] = list(wire.works)
+        return future
+
+    def started():
+        """A replica that has made two steps, since DistributedDataParallel fills its buckets anew after the first
+        one."""
+        replica = DistributedDataParallel(Vectors(case["lengths"]), bucket_cap_mb=1e-5)
+        replica.register_comm_hook(None, registered)
+        for step in range(2):
+            replica.zero_grad()
+            replica(gradients(case, step, rank)).backward()
+        return replica
+
+    starting = True
+    first, restarted = started(), started()
+    starting = False
+    for step in range(case["steps"]):
+        replica = restarted if step and step == case["steps"] - 1 else first
+        replica.zero_grad()
+        at_once.append(False)
+        try:
+            replica(gradients(case, 2 + step, rank)).backward()
+        except RuntimeError as error:  # tensors of two buckets don't fit together
+            if problem := kept.misused(name_of_state, 0):
+                raise StudentMistake(problem) from error
+            raise
+        steps.append(torch.cat([parameter.grad.flatten() for parameter in replica.parameters()]).double().numpy())
+        sent.append(wire.hand_over())
+    if case["function"] == "late":
+        for one in state.values():
+            if isinstance(one, (tuple, list)):  # (tensor, work)
+                if not hasattr(one[1], "wait"):
+                    raise StudentMistake(
+                        "an entry of `pending` should be (tensor, work), in this order: after each epoch, the script"
+                        " waits for its work"
+                    )
+                one[1].wait()
+    return {
+        "steps": steps,
+        "sent": sent,
+        "waited": at_once,
+        "forgotten": any(forgotten),
+        "misused": kept.misused(name_of_state, case["steps"]),
+    }

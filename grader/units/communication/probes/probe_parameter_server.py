@@ -1,0 +1,224 @@
+"""Probes of parameter_server.py: the messages go through the probe, in one process, so that their order is always the
+same."""
+
+import contextlib
+import weakref
+from unittest import mock
+
+import numpy
+import torch
+import torch.distributed as dist
+
+from grader.probes.exact import numbers
+from grader.probes.pytorch_scripts import batch, network, precision
+from grader.probes.script import Script
+from grader.sandbox.rank import StudentMistake
+from grader.units.communication.communication_numbers import LENGTH, RATE
+from handson.pytorch import messages as sent_messages
+
+
+class Message:
+    """What isend and irecv return. A tensor that is sent must stay as it is until somebody has waited, or its receiver
+    has answered.
+
+    to: the rank that it is sent to; dropped: a list for the ranks whose messages are given up before that, for gloo
+    then breaks off one that has not left; receive: a function that gets the message, and returns its source, as soon as
+    somebody waits for it.
+    """
+
+    def __init__(self, tensor=None, to=None, dropped=None, receive=None):
+        self.source, self.receive, self.tensor, self.to, self.waited, self.dropped = (
+            None,
+            receive,
+            tensor,
+            to,
+            False,
+            dropped,
+        )
+        self.before = None if tensor is None else tensor.clone()
+
+    def __del__(self):
+        if self.tensor is not None and not self.waited:
+            self.dropped.append(self.to)
+
+    def wait(self, timeout=None):
+        if self.receive and not self.waited:
+            self.source = self.receive()
+        self.waited = True
+        return True
+
+    def is_completed(self):
+        return self.wait()
+
+    def changed(self):
+        return not self.waited and self.tensor is not None and not torch.equal(self.tensor, self.before)
+
+    def _source_rank(self):
+        return self.source
+
+
+@contextlib.contextmanager
+def messages(ranks, rank, send, receive):
+    """torch.distributed's messages go to send(tensor, to), and come from receive(tensor, source or None), which returns
+    the source.
+
+    Gives the messages sent that somebody still has, a weak set. Raises StudentMistake if one is given up on its way.
+    """
+    dropped, on_the_way = [], weakref.WeakSet()
+
+    def none_dropped():
+        if dropped:
+            raise StudentMistake(
+                "nobody waits for what `isend` returns, and nobody keeps it: then the message may never leave."
+                " dist.send waits by itself"
+            )
+
+    def sent(tensor, dst=None, *arguments, group_dst=None, **options):
+        message = Message(tensor, group_dst if dst is None else dst, dropped)
+        send(tensor, message.to)
+        on_the_way.add(message)
+        return message
+
+    def received(tensor, src=None, *arguments, group_src=None, **options):
+        none_dropped()
+        source = receive(tensor, group_src if src is None else src)
+        for message in on_the_way:
+            message.waited |= message.to == source
+        return source
+
+    instead = {
+        "send": lambda *arguments, **options: sent(*arguments, **options).wait() and None,
+        "isend": sent,
+        "recv": received,
+        "irecv": lambda *arguments, **options: Message(receive=lambda: received(*arguments, **options)),
+        "get_world_size": lambda *_: ranks,
+        "get_rank": lambda *_: rank,
+        "P2POp": lambda op, tensor, peer=None, group=None, tag=0, group_peer=None: (
+            op,
+            tensor,
+            group_peer if peer is None else peer,
+        ),
+        "batch_isend_irecv": lambda operations: [op(tensor, peer) for op, tensor, peer in operations],
+    }
+    with contextlib.ExitStack() as stack:
+        for name, function in instead.items():
+            stack.enter_context(mock.patch.object(dist, name, function))
+        yield on_the_way
+    none_dropped()
+
+
+@precision()
+def serve(rank, ranks, source, case):
+    """The parameters after each step, the answers {"to", "parameters", "type"}, and the staleness that the student's
+    server returns."""
+    arrivals, answers, unanswered, seen = list(case["arrivals"]), [], [], []
+    come = iter(enumerate(arrivals))
+
+    def receive(tensor, worker):
+        step, first = next(come, (len(arrivals), None))
+        if first is None:
+            raise StudentMistake("the server takes more gradients than it counts steps: `version` grows by 1 with each")
+        if first in unanswered:
+            raise StudentMistake(
+                f"worker {first} has no answer yet, and the server already waits for another gradient: nobody should"
+                " wait for anybody else"
+            )
+        if worker not in (None, first):
+            raise StudentMistake(
+                f"the server waits for worker {worker}, but worker {first}'s gradient is there: dist.recv without a"
+                " source takes the first that comes"
+            )
+        if tensor.numel() != LENGTH + 1:
+            raise StudentMistake(
+                f"a gradient has {LENGTH + 1} numbers, as `parameters` has; your tensor has {tensor.numel()}"
+            )
+        unanswered.append(first)
+        tensor.copy_(torch.from_numpy(numpy.append(numbers(case["seed"], step, LENGTH), 0)))
+        return first
+
+    def send(tensor, to):
+        if to in unanswered:
+            unanswered.remove(to)
+        answers.append(
+            {"to": int(to), "parameters": tensor.flatten().double().numpy().copy(), "type": str(tensor.dtype)}
+        )
+
+    parameters = torch.zeros(LENGTH + 1, dtype=torch.float64)
+    parameters[-1] = 1
+
+    def dismiss(parameters):
+        for message in on_the_way:  # each worker has sent one more gradient
+            message.waited = True
+
+    script = Script(source, {}, replaced=((sent_messages, "dismiss", dismiss),), function="serve")
+
+    def evaluate(version):
+        if any(message.changed() for message in on_the_way):
+            raise StudentMistake(
+                "`parameters` changes while an answer is still on its way: wait for what isend returns, or send a copy"
+            )
+        seen.append(parameters.numpy().copy())
+
+    with messages(1 + max(arrivals), 0, send, receive) as on_the_way:
+        staleness = script.run(lambda names: None, parameters, RATE, len(arrivals), evaluate)
+    if not isinstance(staleness, list) or len(seen) != len(arrivals):
+        raise StudentMistake(
+            f"`version` should count the steps: after {len(arrivals)} gradients, {len(seen)} steps were made"
+        )
+    return {
+        "parameters": numpy.stack(seen)[:, :LENGTH],
+        "last": float(parameters[-1]),
+        "answers": answers,
+        "staleness": [int(one) for one in staleness],
+    }
+
+
+@precision()
+def work(rank, ranks, source, case):
+    """For each step of a worker: the messages, in their order, whether its gradient was sent, and whether the answer
+    was received."""
+    model, steps, answers = network(case["seed"]), [], []
+
+    def batches():
+        for number in range(case["steps"] + 1):
+            steps.append({"events": [], "sent": None})
+            yield batch(case["seed"], number, [3], 0)
+
+    def send(tensor, to):
+        steps[-1]["events"].append(["send", int(to)])
+        steps[-1]["sent"] = tensor.clone()
+
+    def receive(tensor, source):
+        steps[-1]["events"].append(["receive", 0 if source is None else int(source)])  # only rank 0 sends
+        more = len(steps) < case["steps"]
+        generator = torch.Generator().manual_seed(case["seed"] + len(steps))
+        answers.append(
+            torch.cat(
+                [
+                    torch.randn(tensor.numel() - 1, dtype=tensor.dtype, generator=generator),
+                    tensor.new_tensor([float(more)]),
+                ]
+            )
+        )
+        tensor.copy_(answers[-1])
+        return 0
+
+    def begin(names):
+        steps[-1]["computed"] = names.gradient.clone()
+
+    def see(names):
+        one = steps[-1]
+        one["gradient"] = one["sent"] is not None and torch.equal(one["sent"], one["computed"])
+        one["parameters"] = (
+            bool(answers) and isinstance(names.parameters, torch.Tensor) and torch.equal(names.parameters, answers[-1])
+        )
+
+    with messages(4, 2, send, receive):
+        Script(source, {}, function="work").run(see, model, batches(), begin=begin)
+    found = [
+        {"events": one["events"], "gradient": one.get("gradient", False), "parameters": one.get("parameters", False)}
+        for one in steps
+    ]
+    return {
+        "steps": (found + [{"events": [], "gradient": False, "parameters": False}] * case["steps"])[: case["steps"]]
+    }

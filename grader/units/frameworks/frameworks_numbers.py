@@ -1,0 +1,57 @@
+"""What replicas start with, for the probes and for the checks that know what must become of it."""
+
+import numpy
+
+FEATURES, CLASSES = 3, 4
+RATE, MOMENTUM = 0.5, 0.9  # the momentum shows that the optimizer makes the steps
+TESTS = 9  # images of the test set that `prepare` has
+
+
+def samples(case):
+    """How many images a case has."""
+    return case["samples"] if "samples" in case else case["steps"] * case["total"]
+
+
+def endless(case):
+    """How many steps of an epoch are seen: four times as many as it should have."""
+    return 4 * -(-samples(case) // case["total"])
+
+
+def total_of(case, step):
+    """How many images all replicas have in a step. case["totals"]: where steps differ."""
+    return case["totals"][step] if "totals" in case else case["total"]
+
+
+def start(case):
+    """The weights (FEATURES + 1, CLASSES) of a linear model; the last row is its bias."""
+    return (
+        numpy.random.RandomState(case["seed"] % 2**32)
+        .normal(size=(FEATURES + 1, CLASSES))
+        .astype("float32")
+        .astype("float64")
+    )
+
+
+def parts(case, step):
+    """[(images (n, FEATURES), labels (n,))] of each replica in a step: parts of unequal length, so that a mean of means
+    is wrong."""
+    chance = numpy.random.RandomState((case["seed"] + 7919 * (step + 1)) % 2**32)
+    total = total_of(case, step)
+    images, labels = chance.normal(size=(total, FEATURES)).astype("float32"), chance.randint(0, CLASSES, total)
+    cuts = [0, *(2 * number + 2 for number in range(case["replicas"] - 1)), total]
+    return [(images[begin:end], labels[begin:end]) for begin, end in zip(cuts, cuts[1:])]
+
+
+def evaluated(case):
+    """[[(images (n, FEATURES), labels (n,)) of each batch] of each rank] in an evaluation of case["images"] images,
+    dealt to the ranks in turn."""
+    chance = numpy.random.RandomState((case["seed"] + 104729) % 2**32)
+    images, labels = (
+        chance.normal(size=(case["images"], FEATURES)).astype("float32"),
+        chance.randint(0, CLASSES, case["images"]),
+    )
+    mine = [range(rank, case["images"], case["ranks"]) for rank in range(case["ranks"])]
+    batches = [
+        [one[begin : begin + case["batchsize"]] for begin in range(0, len(one), case["batchsize"])] for one in mine
+    ]
+    return [[(images[[*batch]], labels[[*batch]]) for batch in of_rank] for of_rank in batches]

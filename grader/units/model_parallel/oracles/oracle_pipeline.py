@@ -1,0 +1,103 @@
+"""What pipeline.py's stages should do, each by itself: PyTorch's own gradients of a stage's part of the network; and
+what mistakes give."""
+
+import numpy
+import torch
+import torch.nn.functional as F
+
+from grader.probes.pytorch_scripts import flat
+from grader.units.model_parallel.probes.probe_pipeline import Part, labels, random
+from grader.units.model_parallel.stage_sizes import IMAGES
+
+SUMMED = "the losses of the micro-batches are added up: divide each by their number, and the sum is the batch's mean"
+ONLY_LAST = (
+    "only the gradients of the last micro-batch are there: backward adds up those of all, so nothing may be set to zero"
+)
+NONE = "there are none: backward does not reach these parameters"
+LAST_MISSING = "the gradients of the last micro-batch are missing"
+FIRST_LABELS = "each micro-batch gets the labels of micro-batch 0; its own are labels[number]"
+ONES = "the gradient that arrives from the next stage is not used: outputs.backward(gradient)"
+
+
+def _scaled(case, own):
+    """{the sentence of a mistake in the loss: the gradients}. own: what each micro-batch adds to them."""
+    count, right = case["micro_batches"], sum(own)
+    return {
+        SUMMED: count * right,
+        "they are 1/m of the right ones, for m micro-batches: the loss is divided by their number twice, and once is enough": (
+            right / count
+        ),
+        "the loss is divided by the images of a micro-batch, over which it is a mean already: divide it by the number of micro-batches": (
+            count / IMAGES * right
+        ),
+        "the loss is divided by the number of stages: divide it by that of micro-batches": (
+            count / case["stages"] * right
+        ),
+        "each loss is divided by the micro-batch's own number: divide it by how many there are": sum(
+            count / (number + 1) * one for number, one in enumerate(own)
+        ),
+    }
+
+
+def step(rank, ranks, case):
+    """For each stage: {"loss", "inputs", "outputs" and "before" (of each micro-batch: what is sent on, and back),
+    "gradients": {"right" or the sentence of a mistake: all of them}}."""
+    return [_stage(case, stage) for stage in range(case["stages"])]
+
+
+def whole(rank, ranks, case):
+    """For each stage the "loss" and the "gradients", as `step` gives them, where the stages send to each other: the
+    unsplit network's."""
+    parts, micro_batches = [Part(case, stage) for stage in range(case["stages"])], case["micro_batches"]
+    network = torch.nn.Sequential(*parts)
+    losses = [
+        F.cross_entropy(network(random(case, "image", number)), labels(case)[number]) / micro_batches
+        for number in range(micro_batches)
+    ]
+    own = [torch.autograd.grad(loss, list(network.parameters())) for loss in losses]
+    total, found = float(sum(losses)), []
+    for stage, part in enumerate(parts):
+        begin = sum(len(list(one.parameters())) for one in parts[:stage])
+        mine = [flat(of_loss[begin : begin + len(list(part.parameters()))]) for of_loss in own]
+        gradients = {
+            "right": sum(mine),
+            NONE: 0 * mine[0],
+            ONLY_LAST: mine[-1],
+            LAST_MISSING: sum(mine[:-1]),
+        } | _scaled(case, mine)
+        found.append({"loss": total if stage == case["stages"] - 1 else 0.0, "gradients": gradients})
+    return found
+
+
+def _stage(case, stage):
+    last, micro_batches, part = stage == case["stages"] - 1, case["micro_batches"], Part(case, stage)
+    inputs, outputs, before, own, ones, of_first = [], [], [], [], [], []
+    for number in range(micro_batches):
+        arrives = random(case, "activation" if stage else "image", number).requires_grad_()
+        gives = part(arrives)
+        if last:
+            loss = F.cross_entropy(gives, labels(case)[0]) / micro_batches
+            of_first.append(flat(torch.autograd.grad(loss, list(part.parameters()), retain_graph=True)))
+            gives = F.cross_entropy(gives, labels(case)[number]) / micro_batches
+        gradient = None if last else random(case, "gradient", number)
+        wanted = [arrives, *part.parameters()]
+        ones.append(flat(torch.autograd.grad(gives.sum(), wanted, retain_graph=True)[1:]))
+        found = torch.autograd.grad(gives, wanted, gradient)
+        inputs.append(arrives.detach().numpy())
+        outputs.append(gives.detach().numpy())
+        before.append(found[0].numpy())
+        own.append(flat(found[1:]))
+    gradients = {
+        "right": sum(own),
+        NONE: 0 * own[0],
+        ONLY_LAST: own[-1],
+        LAST_MISSING: sum(own[:-1], numpy.zeros_like(own[0])),
+    }
+    gradients |= _scaled(case, own) | {FIRST_LABELS: sum(of_first)} if last else {ONES: sum(ones)}
+    return {
+        "loss": float(sum(map(numpy.sum, outputs))) if last else 0.0,
+        "inputs": inputs,
+        "outputs": outputs,
+        "before": before,
+        "gradients": gradients,
+    }

@@ -1,0 +1,103 @@
+"""Probes of save_memory.py: gradients, and what is kept for them, with a small network in double precision."""
+
+import torch
+from torch import nn
+
+from grader.probes.pytorch_scripts import batch, flat, network, seed_of
+from grader.probes.script import Script
+from grader.sandbox.rank import StudentMistake
+from grader.units.model_parallel.probes.probe_kept import Kept
+
+WIDTHS = 3, 5  # of the layer that is computed again
+
+
+def accumulate(rank, ranks, source, case):
+    """The gradients and the loss of a batch; `kept`: after each forward, of how many there is what backward needs,
+    `sizes`: the images of each."""
+    model, tokens, kept = network(seed_of(case)), [], []
+    images, labels = batch(case["seed"], 0, [case["images"]], 0)
+
+    def noted(images):
+        scores = Kept.apply(model(images), tokens)
+        kept.append(sum(token() is not None for token in tokens))
+        return scores
+
+    total = Script(source, {}, function="accumulate").run(lambda names: None, noted, images, labels, case["parts"])
+    if not isinstance(total, torch.Tensor) or total.numel() != 1:
+        raise StudentMistake(f"`total` is {total!r:.60}, not a tensor with one number")
+    gradients = [parameter.grad for parameter in model.parameters()]
+    if not model.passes:
+        raise StudentMistake(
+            "the network never goes forward: a zip, as `micro_batches` is, has nothing left once something has gone"
+            " through it"
+        )
+    if any(gradient is None for gradient in gradients):
+        raise StudentMistake("the parameters have no gradients: call loss.backward() for each micro-batch")
+    sizes = [length for length, _ in model.passes]
+    return {
+        "gradients": flat(gradients),
+        "loss": float(total),
+        "graph": total.requires_grad,
+        "kept": kept,
+        "sizes": sizes,
+    }
+
+
+class Layer(nn.Module):
+    """A layer that is, as a block of a transformer, more than its parts one after the other."""
+
+    def __init__(self, narrow, wide):
+        super().__init__()
+        self.inner, self.outer = nn.Linear(narrow, wide), nn.Linear(wide, narrow)
+
+    def forward(self, tokens):
+        return tokens + self.outer(torch.tanh(self.inner(tokens)))
+
+
+def layer_and_tokens(case):
+    """(a layer, the tokens that it gets, the gradient of what it gives), in double precision."""
+    narrow, wide = WIDTHS
+    generator = torch.Generator().manual_seed(case["seed"])
+    layer = Layer(narrow, wide).double()
+    for parameter in layer.parameters():
+        parameter.data = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+        parameter.grad = torch.ones_like(parameter)  # of a micro-batch before
+    tokens, gradient = (torch.randn(case["tokens"], narrow, generator=generator, dtype=torch.float64) for _ in range(2))
+    return layer, tokens, gradient
+
+
+def again(rank, ranks, source, case):
+    """The gradient that is returned, and those of the layer's parameters, which had gradients of 1 before; how often
+    the layer went forward, and for how many of these times what backward needs is still `kept`."""
+    layer, tokens, gradient = layer_and_tokens(case)
+    # of the layer before: its graph must stay as it is
+    before = torch.ones(len(WIDTHS) - 1, requires_grad=True, dtype=torch.float64)
+    passes = []
+    # layer.forward(...) does not call the hooks of the layer itself
+    layer.inner.register_forward_hook(lambda *given: Kept.apply(given[-1], passes))
+    saved = tokens * before
+    with torch.no_grad():  # as in the backward of a Function
+        returned = Script(source, {}, function="compute_again").run(lambda names: None, layer, saved, gradient)
+    if returned is None:
+        raise StudentMistake(
+            "tokens.grad is None: `tokens` must be a leaf, tokens.detach().requires_grad_(), before the layer goes"
+            " forward with it"
+        )
+    if not isinstance(returned, torch.Tensor) or returned.shape != tokens.shape:
+        raise StudentMistake(f"the gradient of `tokens` should have the shape {tuple(tokens.shape)}")
+    if before.grad is not None:
+        raise StudentMistake(
+            "backward goes on through the layers before this one, and autograd does so once more after it: `tokens`"
+            " must be a new leaf, tokens.detach().requires_grad_()"
+        )
+    gradients = [parameter.grad for parameter in layer.parameters()]
+    if any(gradient is None for gradient in gradients):
+        raise StudentMistake(
+            "the layer's parameters have lost their gradients: those of micro-batches before must stay"
+        )
+    return {
+        "tokens": flat([returned]),
+        "parameters": flat(gradients),
+        "passes": len(passes),
+        "kept": sum(one() is not None for one in passes),
+    }

@@ -1,0 +1,160 @@
+"""The checks of train_cifar_multi_gpu.py, Chainer."""
+
+from grader.checks import criteria, training
+from grader.checks.chainer_gaps import (
+    IN_BATCHES,
+    MOMENTUM_SGD,
+    PROBES,
+    converted,
+    every_image_in_batches,
+    in_order,
+    optimizer,
+    passes,
+    run,
+    throughput,
+    updater,
+)
+from grader.checks.check import Check, Criterion
+from handson.training.banner import device_names
+
+
+def main_first(seen, case, expected):
+    names, ids, gpu = seen[0]["names"], seen[0]["ids"], case["gpu"]
+    if "main" not in names:
+        return (
+            f"no device is called 'main' ({', '.join(names) or 'there is none'}): the one that updates the parameters"
+            " must be"
+        )
+    found = ids[names.index("main")]
+    if found != gpu[0]:
+        return f"with args.gpu = {gpu}, 'main' is GPU {found}, not the first of them"
+    right = dict(zip(device_names(len(gpu)), gpu))
+    wrong = sorted(ids) == sorted(gpu) and dict(zip(names, ids)) != right
+    return f"with args.gpu = {gpu}, `gpus` is {dict(zip(names, ids))}; it should be {right}" if wrong else None
+
+
+def all_gpus(seen, case, expected):
+    ids, gpu = seen[0]["ids"], case["gpu"]
+    if sorted(ids) == sorted(gpu):
+        return None
+    if len(set(ids)) < len(ids):
+        return f"with args.gpu = {gpu}, the devices have the ids {ids}: each needs one of its own"
+    if len(ids) == len(gpu):
+        return f"with args.gpu = {gpu}, the devices have the ids {ids}: args.gpu has the ids"
+    return f"args.gpu names {len(gpu)} GPUs ({gpu}), but there are {len(ids)} devices ({ids})"
+
+
+def part_for_each_gpu(seen, case, expected):
+    parts, devices, images = seen[0]["parts"], case["workers"], case["images"]
+    if len(parts) != devices:
+        return f"there are {len(parts)} parts for {devices} GPUs"
+    if devices > 1 and all(sorted(part) == sorted(parts[0]) for part in parts):
+        return f"all {devices} parts have the same {len(parts[0])} images: each GPU must see other ones"
+    lengths, used = [len(part) for part in parts], [sample for part in parts for sample in part]
+    if len(set(lengths)) > 1:
+        return f"the parts have {', '.join(map(str, lengths))} images: all devices must make the same number of steps"
+    if len(set(used)) < len(used):
+        return f"{len(used) - len(set(used))} images are in more than one part"
+    if images - len(used) >= devices:
+        return f"{images - len(used)} of {images} images are in no part; less than one for each GPU may be left over"
+    return None
+
+
+def parts_at_random(seen, case, expected):
+    return criteria.dealt_at_random(seen[0]["parts"])
+
+
+def iterator_for_each_part(seen, case, expected):
+    iterators, parts = len(seen[0]["first"]), len(seen[0]["parts"])
+    if iterators != parts:
+        return (
+            f"there are {iterators} iterators and {parts} parts: each device needs an iterator over a part of its own"
+        )
+    return every_image_in_batches(seen, case, expected)
+
+
+def on_all_gpus(seen, case, expected):
+    problem, used, gpu = training.one_big_batch(seen, case, expected), seen[0]["gpu"], case["gpu"]
+    if problem or used == gpu:
+        return problem
+    works = f"works on GPUs {used}" if used else "has no list of GPUs, and works on one device"
+    return f"the updater {works}; `gpus` has {gpu}: a MultiprocessParallelUpdater has a worker for each"
+
+
+DEVICES = Check(
+    "devices",
+    "grader.units.multi_gpu.probes.probe_multi_gpu_chainer:devices",
+    ({"gpu": [0, 1]}, {"gpu": [3, 2, 1]}, {"gpu": [1]}, {"gpu": [2, 2], "edge": "two workers that share a GPU"}),
+    (
+        Criterion(
+            "'main' is the first GPU, and 'gpu1', ... the next",
+            1,
+            main_first,
+            "{'main': args.gpu[0], 'gpu1': args.gpu[1], ...}, for any number.",
+        ),
+        Criterion("every GPU once", 1, all_gpus, "As many names as args.gpu has ids; enumerate counts along."),
+    ),
+    observed=lambda case: {"names": [str], "ids": [int]},
+)
+A_PART, AN_ITERATOR, BIG_BATCH = "a part for each GPU", "an iterator over each part", "the update of one big batch"
+ITERATORS = Check(
+    "iterators",
+    f"{PROBES}:iterators",
+    (
+        {"images": 47, "batchsize": 5, "workers": 2, "gpu": [3, 1]},
+        {"images": 48, "batchsize": 4, "workers": 3, "gpu": [0, 4, 2]},
+        {"images": 13, "batchsize": 1, "workers": 1, "edge": "one GPU"},
+    ),
+    (
+        Criterion(A_PART, 1, part_for_each_gpu, "split_dataset_n_random(dataset, n) makes n parts of equal size."),
+        Criterion(
+            "parts at random",
+            1,
+            parts_at_random,
+            "The data set may be sorted: split_dataset_n_random shuffles it before.",
+            A_PART,
+        ),
+        Criterion(AN_ITERATOR, 1, iterator_for_each_part, IN_BATCHES, A_PART),
+        *in_order(AN_ITERATOR),
+    ),
+    observed=lambda case: passes(lambda form: [form]),
+)
+UPDATER = updater(
+    (
+        Criterion(BIG_BATCH, 3, on_all_gpus, "MultiprocessParallelUpdater(iterators, optimizer, devices=...)"),
+        Criterion(
+            "batches are converted", 1, converted, "MultiprocessParallelUpdater has the argument converter.", BIG_BATCH
+        ),
+    ),
+    {"workers": 2, "gpu": [1, 0], "batchsize": 4, "updates": 3, "lr": 0.02},
+    {"workers": 3, "gpu": [2, 0, 1], "batchsize": 4, "updates": 3, "lr": 0.02},
+)
+CHECKS = (
+    DEVICES,
+    ITERATORS,
+    optimizer((MOMENTUM_SGD,), {"workers": 2, "updates": 3, "lr": 0.037, "batchsize": 8}),
+    UPDATER,
+    throughput(
+        {
+            "workers": 2,
+            "gpu": [3, 1],
+            "lengths": [25, 25],
+            "images": 51,
+            "batchsize": 7,
+            "epochs": 4,
+            "first_epoch": 0,
+            "seconds": 12.5,
+        },
+        {
+            "workers": 2,
+            "gpu": [0, 1],
+            "lengths": [24, 24],
+            "images": 49,
+            "batchsize": 6,
+            "epochs": 5,
+            "first_epoch": 2,
+            "seconds": 8.0,
+        },
+    ),
+    run("multi_gpu", workers=2, batchsize=12, epochs=2),
+)

@@ -1,0 +1,55 @@
+"""The oracle of the evaluator's probe, called like those in grader.oracles.chainer_oracles."""
+
+import handson.chainer  # noqa: F401 (before chainer: lets it run on today's NumPy)
+
+import numpy
+from chainer.dataset import concat_examples
+
+from grader.probes.chainer_scripts import Double, network, pictures, seed_of
+from grader.units.multi_node.probes.probe_multi_node_chainer import TRAINED, training_set
+
+
+def evaluation(rank, ranks, case):
+    """{"right": [loss, accuracy], the means over all images, as rank 0 should find them after the first epoch;
+    "second": after the second; sentence on a misconception: the values that it leads to after the first}."""
+    model, lengths, data = _model(case), case["lengths"], list(pictures(sum(case["lengths"]), case["seed"]))
+
+    def mean(part, model=model, convert=Double()):
+        if not part:
+            return numpy.zeros(2)
+        loss = model(*convert(part, None))
+        return numpy.array([float(loss.array), float(model.accuracy.array)])
+
+    ends = numpy.cumsum(lengths)
+    parts = [data[end - length : end] for end, length in zip(ends, lengths)]
+    own = numpy.stack([mean(part) for part in parts])
+    batches = [
+        [mean(part[at : at + case["batchsize"]]) for at in range(0, len(part) or 1, case["batchsize"])]
+        for part in parts
+    ]
+    return {
+        "right": mean(data),
+        "second": mean(data, _model(case, TRAINED**2)),
+        "rank 0 has the result of its own part of the test set: nothing puts the parts together": own[0],
+        "the parts are put together within each node alone: create_multi_node_evaluator needs `comm`, which has all ranks": mean(
+            sum(parts[: case["ranks_per_node"]], [])
+        ),
+        "it is the mean of the ranks' means, in which an image on a rank with fewer of them weighs more: keep the `evaluator` that the script has made, and make that a multi-node one": own.mean(
+            axis=0
+        ),
+        "it is the mean of the batches' means, in which an image in a small last batch weighs more: keep the `evaluator` that the script has made, and make that a multi-node one": numpy.mean(
+            [numpy.mean(one, axis=0) for one in batches], axis=0
+        ),
+        "the evaluator has a copy of the model, as it was before the training": mean(data, _model(case, 1)),
+        "these are of the training images: the evaluator needs `test_iterator`": mean(
+            list(training_set(len(lengths))[0])
+        ),
+        "the test images do not go through `convert`": mean(data, convert=concat_examples),
+        "the ranks' results are added up, not averaged": own.sum(axis=0),
+    }
+
+
+def _model(case, trained=TRAINED):
+    model = network(seed_of(case))
+    model.predictor[0].W.array *= trained
+    return model

@@ -1,0 +1,252 @@
+"""The answers to the gaps in notebook 04_profiling: inputs, what is right, and typical mistakes. recorded.json is made
+of them."""
+
+from itertools import accumulate
+
+import numpy
+
+from grader.instructors.notebook_answers import Choice, Function
+
+
+def _waits(chance):
+    """How long each of some ranks waits for each other rank. The rank that waits most, and the one it waits for, have
+    low numbers in some calls and high ones in others, and come first in one call and last in another. Another rank
+    (`longest`) has the longest single wait.
+
+    In half of the calls, a third rank waits as long for each other rank: its shortest wait, its median and the product
+    of its waits are the longest, and with more than three ranks it has most of the long waits, and waits longer than
+    the other one in most pairs of ranks. In the other half, ranks wait for the one that waits most, too: with four,
+    `longest` has the largest sum of two waits, and the largest net wait, and for `third` the least wait is the largest.
+    With more than three ranks, the one for which all wait most is not the one that waits least."""
+    ranks = list(range(chance.turn([4, 3, 5])))
+    chance.shuffle(ranks)
+    most = chance.turn([0, ranks[-1], 1, ranks[0], max(ranks), 2])
+    others = sorted(set(ranks) - {most})
+    target = others[chance.turn([1, 0, -1])]
+    even, few = chance.turn([True, False]), len(ranks) == 3
+    if even and not few:  # first, or last, so that who leaves out an end is seen
+        ranks.sort(key=lambda rank: rank == target, reverse=chance.call == 0)
+    longest = target if even else chance.choice([rank for rank in others if rank != target])
+    third, *fourth = [rank for rank in others if rank not in (longest, target)] or [target]
+    of_third, of_most, of_target = (0.003, 0.004), (0.01, 0.012), (0.0145, 0.015)
+    if even:
+        of_third, of_most = (0.01, 0.0102), (0.009, 0.0092)
+    if even and not few:
+        of_third, of_most, of_target = (0.0092, 0.0094), (0.009, 0.0091), (0.0195, 0.0196)
+    waits = {
+        rank: {other: chance.uniform(*(of_third if rank == third else (0, 0.001))) for other in ranks if other != rank}
+        for rank in ranks
+    }
+    waits[most] |= {other: chance.uniform(*of_most) for other in others if not (even and other in fourth[:1])} | {
+        target: chance.uniform(*of_target)
+    }
+    waits[longest][third] = 0.02
+    if even and fourth:
+        waits[fourth[0]][most] = 0.0095
+    if not even:
+        waits[target][most] = 0.007 if few else 0.0135
+        waits[longest] |= {} if few else {most: 0.0105}
+    if not even and not few:
+        waits[target][third] = 0.0015
+    return {"waits": waits}
+
+
+def _meetings(chance):
+    """The times at which ranks enter some collectives, and at which they leave them."""
+    ranks, collectives = chance.turn([3, 4, 2]), chance.turn([5, 6, 4, 7])
+    times = numpy.array([_meeting(chance, number, ranks) for number in range(collectives)])
+    return {"begin": times[:, 0], "end": times[:, 1]}
+
+
+def _meeting(chance, collective, ranks):
+    begin = [collective + chance.uniform(0, 0.3) for _ in range(ranks)]
+    return begin, [max(begin) + chance.uniform(0.01, 0.2) for _ in range(ranks)]
+
+
+def _spans(chance, count):
+    """Spans that don't overlap each other."""
+    edges = list(accumulate(chance.uniform(0.05, 0.2) for _ in range(2 * count)))
+    return list(zip(edges[::2], edges[1::2]))
+
+
+def _two_lists(chance):
+    """Spans of computation and of communication: of any kind; or such that some begin where others end, that one lies
+    within another, and that one meets two others; or such that one meets three; or such that a computation meets two,
+    of which one lies within it."""
+    compute = _spans(chance, 4)
+    (a, b), (c, d), (e, f), (g, h) = compute
+    some_hidden = [((a + b) / 2, b), (b + (c - b) / 3, (c + d) / 2), (d, (d + e) / 2), (e + (f - e) / 4, h + 0.1)]
+    three_at_once = [(a / 2, (f + g) / 2), ((g + h) / 2, h + 0.1)]
+    one_meets_two = [(c + (d - c) / 5, c + (d - c) / 3), (c + (d - c) / 2, (e + f) / 2)]
+    return {
+        "compute": compute,
+        "communication": chance.turn([_spans(chance, 3), some_hidden, three_at_once, one_meets_two]),
+    }
+
+
+def _who_waits(waits):
+    _, waiter = max((sum(of_rank.values()), rank) for rank, of_rank in waits.items())
+    return waiter, max((seconds, other) for other, seconds in waits[waiter].items())[1]
+
+
+def _longest_wait(waits):
+    return max(((rank, other) for rank in waits for other in waits[rank]), key=lambda pair: waits[pair[0]][pair[1]])
+
+
+def _waited_for(waits):
+    return max(waits, key=lambda rank: sum(of_rank.get(rank, 0) for of_rank in waits.values()))
+
+
+def _waiting(begin):
+    return begin.max(axis=1, keepdims=True) - begin
+
+
+def _waiting_share(begin, end):
+    return _waiting(begin).sum(axis=0) / (end - begin).sum(axis=0)
+
+
+def _both(compute, communication):
+    return sum(max(0, min(end, to) - max(begin, since)) for begin, end in compute for since, to in communication)
+
+
+def _length(spans):
+    return sum(end - begin for begin, end in spans)
+
+
+ANSWERS = {
+    "who_waits": Function(
+        _waits,
+        _who_waits,
+        {
+            "the two ranks are the other way round: first the one that waits": lambda waits: _who_waits(waits)[::-1],
+            "that is the longest single wait; a rank may wait for several others: add up its waits": _longest_wait,
+            "first comes the rank that waits the most; that is the one for which the others wait the most": (
+                lambda waits: (_waited_for(waits), max(waits[_waited_for(waits)], key=waits[_waited_for(waits)].get))
+            ),
+            "the second is the rank for which all ranks together wait the most; it should be the one for which the first waits the most": lambda waits: (
+                _who_waits(waits)[0],
+                _waited_for(waits),
+            ),
+            "that is the rank that waits the most, and for how long; return the rank for which it waits": (
+                lambda waits: (_who_waits(waits)[0], max(waits[_who_waits(waits)[0]].values()))
+            ),
+            "those are seconds; return the ranks": lambda waits: (
+                sum(waits[_who_waits(waits)[0]].values()),
+                max(waits[_who_waits(waits)[0]].values()),
+            ),
+        },
+    ),
+    "waiting_share": Function(
+        _meetings,
+        _waiting_share,
+        {
+            "that is in percent; all of the time is 1": lambda begin, end: 100 * _waiting_share(begin, end),
+            "that is the part that is *not* waiting": lambda begin, end: 1 - _waiting_share(begin, end),
+            "that is measured from the first rank; a rank waits for the last one": lambda begin, end: (
+                (begin - begin.min(axis=1, keepdims=True)).sum(axis=0) / (end - begin).sum(axis=0)
+            ),
+            "those are the seconds of waiting; divide them by those in all-reduces": (
+                lambda begin, end: _waiting(begin).sum(axis=0)
+            ),
+            "the shares of the all-reduces are averaged: a short one then counts as much as a long one; divide sums": (
+                lambda begin, end: (_waiting(begin) / (end - begin)).mean(axis=0)
+            ),
+            "each rank's waiting is divided by the time of all ranks; divide it by the rank's own": lambda begin, end: (
+                _waiting(begin).sum(axis=0) / (end - begin).sum()
+            ),
+            "a rank waits until the last one has come (`begin`), not until the last one leaves": lambda begin, end: (
+                (end.max(axis=1, keepdims=True) - begin).sum(axis=0) / (end - begin).sum(axis=0)
+            ),
+            "that is one number for all ranks; each has its own": lambda begin, end: (
+                _waiting(begin).sum() / (end - begin).sum()
+            ),
+            "that has a number for each all-reduce; add up over them, axis 0": lambda begin, end: (
+                _waiting(begin).sum(axis=1) / (end - begin).sum(axis=1)
+            ),
+        },
+    ),
+    "overlap": Function(
+        _two_lists,
+        lambda compute, communication: _both(compute, communication) / _length(communication),
+        {
+            "that is in percent; all of the communication is 1": lambda compute, communication: (
+                100 * _both(compute, communication) / _length(communication)
+            ),
+            "that is the part that is *not* hidden": lambda compute, communication: (
+                1 - _both(compute, communication) / _length(communication)
+            ),
+            "it is divided by all computation; the communication was asked for": lambda compute, communication: (
+                _both(compute, communication) / _length(compute)
+            ),
+            "those are seconds; divide them by all communication": _both,
+            "pairs of spans that don't meet must add nothing, not something negative: max(0, ...)": (
+                lambda compute, communication: (
+                    sum(min(end, to) - max(begin, since) for begin, end in compute for since, to in communication)
+                    / _length(communication)
+                )
+            ),
+            "all of a span counts here that meets a computation; only the time of both does": (
+                lambda compute, communication: (
+                    sum(
+                        to - since
+                        for since, to in communication
+                        if any(begin < to and since < end for begin, end in compute)
+                    )
+                    / _length(communication)
+                )
+            ),
+            "spans that only touch have no time in common; and only the time of both counts": (
+                lambda compute, communication: (
+                    sum(
+                        to - since
+                        for since, to in communication
+                        if any(begin <= to and since <= end for begin, end in compute)
+                    )
+                    / _length(communication)
+                )
+            ),
+            "a span of communication may meet several computations: all pairs of spans count, not the first with the first": lambda compute, communication: (
+                sum(
+                    max(0, min(end, to) - max(begin, since))
+                    for (begin, end), (since, to) in zip(compute, communication)
+                )
+                / _length(communication)
+            ),
+            "only communication that is hidden as a whole counts here; a part counts, too": lambda compute, communication: (
+                sum(to - since for begin, end in compute for since, to in communication if begin <= since and to <= end)
+                / _length(communication)
+            ),
+        },
+    ),
+    "bottleneck": Choice(
+        "loading",
+        {
+            "compute": "computation takes long, but it is what the GPU is for: which other part is large?",
+            "waiting": "waiting follows from something else: what do the ranks do while others wait?",
+        }
+        | dict.fromkeys(
+            ("copy", "communication", "host"), "that is a small part of its steps: look at the table's columns again"
+        ),
+        "{!r} is none of the parts: look at the table's columns again",
+    ),
+    "slow_rank": Choice(
+        0,
+        {1: "that is the rank that waits; look for the one that computes meanwhile"},
+        "there is no rank {:g} in this run",
+    ),
+    "collectives": Choice(
+        4,
+        {
+            3: (
+                "these are the names, or all calls but one; add up the calls of all names, and mind that one is called"
+                " twice"
+            ),
+            1: "that is the all-reduce of the gradients alone: which other collectives are in the list?",
+            2: (
+                "that is too few: add up the calls of all names in the list, and mind that one of them is called twice"
+                " in a step"
+            ),
+        },
+        "{:g} is not the number of calls in a step, of all names together",
+    ),
+}

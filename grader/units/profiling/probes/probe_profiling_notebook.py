@@ -1,0 +1,75 @@
+"""Profiles of the notebook's slow scripts, made of typical times: an answer may use `before`, which the notebook has
+recorded above it."""
+
+from handson.profiling.timeline import COMMUNICATION, COMPUTE, LOADING, STEP, Builder, Run
+from handson.training.results import Result
+
+STEPS, FIRST = 8, 12  # of a recording: how many, and the number of the first
+IMAGES, BATCHSIZE = 1500, 32  # of an epoch, of a rank's step
+MS = 1_000_000  # ns
+
+
+def slow_loading():
+    """Two ranks, which decode their images for most of a step."""
+    step = [("decode", LOADING, 53), *_step(36), ("gloo:all_reduce", COMMUNICATION, 1)]
+    return _run("slow_loading", [step, step], size=256, epochs=6)
+
+
+def uneven_work():
+    """Two ranks; rank 0 has two thirds of the images."""
+    return _run(
+        "uneven_work",
+        [[*_step(images), ("gloo:all_reduce", COMMUNICATION, 98 - images)] for images in (96, 66)],
+        size=256,
+        epochs=2,
+    )
+
+
+def waiting_every_step():
+    """Two ranks that meet four times in a step."""
+    meetings = [(f"gloo:{name}", COMMUNICATION, 1) for name in ("all_reduce", "all_gather", "all_gather", "barrier")]
+    return _run("waiting_every_step", [[*_step(3), *meetings]] * 2, size=32, epochs=2)
+
+
+def _run(script, steps, size, epochs):
+    """A Run whose ranks repeat their step of `steps`, with the Result of the whole training."""
+    train_seconds = (
+        sum(milliseconds for _, _, milliseconds in steps[0]) / 1e3 * epochs * -(-IMAGES // (BATCHSIZE * len(steps)))
+    )
+    result = Result(
+        unit="profiling",
+        script=script,
+        track="pytorch",
+        profiled=True,
+        workers=len(steps),
+        nodes=1,
+        device=f"{len(steps)} virtual GPUs",
+        dataset="digits",
+        size=size,
+        batchsize=BATCHSIZE,
+        epochs=epochs,
+        seed=0,
+        images=IMAGES * epochs,
+        seconds=1.1 * train_seconds,
+        train_seconds=train_seconds,
+    )
+    return Run(f"{script}_before", [_timeline(rank, step) for rank, step in enumerate(steps)], result=result)
+
+
+def _step(milliseconds):
+    return [("convolution", COMPUTE, milliseconds), ("optimizer", COMPUTE, 1)]
+
+
+def _timeline(rank, step):
+    """The Timeline of a rank whose steps all consist of the same events, (name, kind, milliseconds), one after the
+    other."""
+    builder, now = Builder(), 0
+    for number in range(FIRST, FIRST + STEPS):
+        begin = now
+        for name, kind, milliseconds in step:
+            builder.add(
+                now, now + milliseconds * MS, name, kind, "collectives" if kind == COMMUNICATION else "thread 0"
+            )
+            now += milliseconds * MS
+        builder.add(begin, now, f"ProfilerStep#{number}", STEP, "thread 0")
+    return builder.finish(rank=rank)

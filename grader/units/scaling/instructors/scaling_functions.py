@@ -1,0 +1,329 @@
+"""The answers to the gaps in notebook 08_scaling: inputs, what is right, and typical mistakes. recorded.json is made of
+them."""
+
+import math
+from itertools import permutations
+
+from grader.checks.notebook_functions import CALLS
+from grader.instructors.notebook_answers import Function
+
+
+def _law(chance, *ends):
+    """The last calls have the serial shares `ends`, of the ends of their range."""
+    serial = [*(chance.uniform(0.02, 0.6) for _ in range(CALLS - len(ends))), *ends][chance.call]
+    return {"serial": serial, "workers": chance.randint(3, 500)}
+
+
+def _amdahl(serial, workers):
+    return 1 / (serial + (1 - serial) / workers)
+
+
+def _gustafson(serial, workers):
+    return serial + (1 - serial) * workers
+
+
+def _steps(chance):
+    """Steps in no order, so that who does not sort them is seen; in half of the calls, so few workers that the shortest
+    step counts; in the last call, as many steps and workers as the notebook has."""
+    number, workers = (
+        (59, 64) if chance.call == CALLS - 1 else (chance.randint(4, 6), chance.turn([3, chance.randint(2, 9)]))
+    )
+    steps = [chance.uniform(0.05, 0.2) for _ in range(number)]
+    return {"steps": [max(steps), *steps], "workers": workers}
+
+
+def _slowest(steps, workers, of_order=sorted):
+    n = len(steps)
+    return sum(step * ((k / n) ** workers - ((k - 1) / n) ** workers) for k, step in enumerate(of_order(steps), 1))
+
+
+def _message(chance):
+    """Numbers of ranks that are no powers of two, so that rounding is seen, nor near the next one in two calls; in one
+    call, one that is, with an odd logarithm, since `round` takes 2.5 for 2, but 3.5 for 4; and a single rank, which
+    sends nothing."""
+    ranks = chance.choice(
+        chance.turn([[5, 9, 11, 21], [6, 7, 13, 27, 60], [8, 32, 128], [10, 17, 19, 45], [257, 513, 1025], [1]])
+    )
+    return {
+        "size": chance.uniform(1e5, 1e8),
+        "ranks": ranks,
+        "alpha": chance.uniform(1e-3, 1e-1),
+        "beta": chance.uniform(1e7, 1e9),
+    }
+
+
+def _tree(size, ranks, alpha, beta, rounds=lambda ranks: math.ceil(math.log2(ranks))):
+    return 2 * rounds(ranks) * (alpha + size / beta)
+
+
+def _parts(chance):
+    long, short = chance.uniform(0.5, 1), chance.uniform(0.05, 0.4)
+    computing, all_reduce = (long, short) if chance.turn([True, True, False]) else (short, long)
+    return {"computing": computing, "all_reduce": all_reduce, "double_buffering": chance.turn([True, False])}
+
+
+def _step_time(computing, all_reduce, double_buffering):
+    return max(computing, all_reduce) if double_buffering else computing + all_reduce
+
+
+# the shortest part first
+ORDERS = [
+    ("network", "compute", "loading"),
+    ("compute", "network", "loading"),
+    *permutations(("loading", "compute", "network")),
+]
+
+
+def _cloud(chance):
+    """Without double buffering, loading is longer than the rest together, or nearly so; with it, the parts come in each
+    order of their length."""
+    shortest, middle, longest = ORDERS[chance.call]
+    part = {shortest: chance.uniform(0.5, 0.6), middle: chance.uniform(0.7, 0.8), longest: chance.uniform(0.9, 1)}
+    if chance.call < 2:
+        part[longest] = chance.turn([2, 0.97]) * (part[shortest] + part[middle])
+    workers = chance.randint(3, 12)
+    given = {
+        "loading": part["loading"] * workers,
+        "compute": part["compute"] * workers,
+        "network": part["network"] / (2 * (workers - 1) / workers),
+    }
+    return given | {"workers": workers, "double_buffering": chance.call >= 2}
+
+
+def _cloud_step(
+    loading,
+    compute,
+    network,
+    workers,
+    double_buffering,
+    volume=lambda ranks: 2 * (ranks - 1) / ranks,
+    of_late=None,
+    of_each=None,
+):
+    loading, compute, sent = loading / workers, compute / workers, network * volume(workers)
+    late, each = of_late or max, of_each or (lambda loading, compute, sent: max(loading, compute + sent))
+    return late(loading, compute, sent) if double_buffering else each(loading, compute, sent)
+
+
+def _but(**changes):
+    return lambda loading, compute, network, workers, double_buffering: _cloud_step(
+        loading, compute, network, workers, double_buffering, **changes
+    )
+
+
+def _offers(chance):
+    """In turns, throughput falls again before the budget is spent, grows beyond what it buys, and is the most where all
+    of it is spent; it falls, and rises again; the budget buys more nodes than there are; and of three offers, one costs
+    more than the budget and the last one is the best. Where it falls, the dear offer is the best, though not for its
+    price, nor for the whole budget; where it grows, the cheap one, though the dear one leaves no money. No two offers
+    have the same images/s, even numbers and odd ones: nothing says which of two equal ones is to be ordered."""
+    kind = chance.turn(["falls", "grows", "spent", "rises again", "few nodes", "too dear"])
+    cheap, too_dear = chance.randint(40, 50), chance.randint(400, 500)
+    dear = chance.choice([price for price in range(75, 91) if 4 * price % cheap])
+    prices = [dear, too_dear, cheap] if kind == "too dear" else [cheap, dear]
+    budget = {"spent": chance.randint(5, 6) * cheap, "grows": 4 * dear}.get(kind) or chance.randint(320, 360)
+    # images/s of a node
+    more = {"spent": {cheap: 20}, "too dear": {cheap: 20, too_dear: 100}}.get(kind, {dear: chance.randint(10, 20)})
+    rate, peak = chance.randint(80, 100), chance.randint(2, max(2, budget // dear - 1))
+    throughputs = []
+    for number, price in enumerate(prices):
+        # so that one node has the most images/s for its price
+        images = [(rate + more.get(price, 0)) * nodes * (1 - 0.02 * nodes) for nodes in range(1, 10)]
+        if kind == "falls":
+            images[peak:] = [
+                images[peak - 1] * (0.4 if price == dear else 0.95) ** later for later in range(1, 10 - peak)
+            ]
+        if kind == "rises again":
+            images[2] = images[1] - 20
+        throughputs.append([2.0 * round(one / 2) + number % 2 for one in images[: 4 if kind == "few nodes" else 9]])
+    return {"budget": budget, "prices": prices, "throughputs": throughputs}
+
+
+def _order(
+    budget,
+    prices,
+    throughputs,
+    allowed=lambda nodes, price, budget: nodes * price <= budget,
+    value=lambda images, nodes, price: images,
+):
+    found = [
+        (value(images, nodes, price), offer, nodes)
+        for offer, (price, rates) in enumerate(zip(prices, throughputs))
+        for nodes, images in enumerate(rates, 1)
+        if allowed(nodes, price, budget)
+    ]
+    return list(max(found)[1:])
+
+
+def _until_it_falls(budget, prices, throughputs):
+    cut = [
+        next((rates[:more] for more in range(1, len(rates)) if rates[more] < rates[more - 1]), rates)
+        for rates in throughputs
+    ]
+    return _order(budget, prices, cut)
+
+
+ANSWERS = {
+    "amdahl": Function(
+        # where all is serial, a typical mistake divides by 0 and would get no sentence
+        lambda chance: _law(chance, 0.0),
+        _amdahl,
+        {
+            "that is more work in the same time (Gustafson); here the work stays the same": _gustafson,
+            "that is the time of N workers; the speed-up is the time of one divided by it": lambda serial, workers: (
+                1 / _amdahl(serial, workers)
+            ),
+            "the serial part is not divided by N": lambda serial, workers: 1 / (serial / workers + 1 - serial),
+            "the serial share must be added: it takes its time whatever N is": lambda serial, workers: (
+                workers / (1 - serial)
+            ),
+        },
+    ),
+    "gustafson": Function(
+        lambda chance: _law(chance, 0.0, 1.0),
+        _gustafson,
+        {
+            "that is the speed-up for the same work (Amdahl); here N workers do more": _amdahl,
+            "one worker needs N times as long for the divided part, not for the serial part": lambda serial, workers: (
+                serial * workers + 1 - serial
+            ),
+            "one worker does the serial part, too: it is part of the work": lambda serial, workers: (
+                (1 - serial) * workers
+            ),
+        },
+    ),
+    "slowest": Function(
+        _steps,
+        _slowest,
+        {
+            "the steps must be sorted: the k-th shortest step has that probability": lambda steps, workers: _slowest(
+                steps, workers, of_order=list
+            ),
+            "the shortest step comes first: sorted the other way round, this is the fastest of N": (
+                lambda steps, workers: _slowest(steps, workers, of_order=lambda steps: sorted(steps, reverse=True))
+            ),
+            "that is the mean of the steps: N workers wait for the slowest": lambda steps, workers: (
+                sum(steps) / len(steps)
+            ),
+            "that is the longest step; N workers do not always draw it": lambda steps, workers: max(steps),
+            "k counts from 1 to n, not from 0: the probabilities are those of the next shorter step": lambda steps, workers: (
+                sum(
+                    step * ((k / len(steps)) ** workers - (max(k - 1, 0) / len(steps)) ** workers)
+                    for k, step in enumerate(sorted(steps))
+                )
+            ),
+        },
+    ),
+    "tree": Function(
+        _message,
+        _tree,
+        {
+            "the sum must travel back to all ranks: as many rounds again": lambda size, ranks, alpha, beta: (
+                _tree(size, ranks, alpha, beta) / 2
+            ),
+            "each message has all bytes; only a ring cuts them into N parts": lambda size, ranks, alpha, beta: _tree(
+                size / ranks, ranks, alpha, beta
+            ),
+            "5 ranks need as many rounds as 8: round log2 N up": lambda size, ranks, alpha, beta: _tree(
+                size, ranks, alpha, beta, math.log2
+            ),
+            "4 ranks need 2 rounds, and 5 need 3: round log2 N up, and add none": lambda size, ranks, alpha, beta: (
+                _tree(size, ranks, alpha, beta, lambda ranks: ranks.bit_length())
+            ),
+            "5 ranks need as many rounds as 8, not as 4: round log2 N up": lambda size, ranks, alpha, beta: _tree(
+                size, ranks, alpha, beta, lambda ranks: math.floor(math.log2(ranks))
+            ),
+            "the messages of a round travel at the same time: count rounds, not messages": (
+                lambda size, ranks, alpha, beta: _tree(size, ranks, alpha, beta, lambda ranks: ranks - 1)
+            ),
+            "each round costs alpha, not only the first one": lambda size, ranks, alpha, beta: (
+                alpha + _tree(size, ranks, 0, beta)
+            ),
+            "beta is bytes a second: divide by it": lambda size, ranks, alpha, beta: _tree(
+                size, ranks, alpha, 1 / beta
+            ),
+        },
+    ),
+    "step_time": Function(
+        _parts,
+        _step_time,
+        {
+            "with double buffering both go on at the same time: the longer one counts": (
+                lambda computing, all_reduce, double_buffering: computing + all_reduce
+            ),
+            "without double buffering, the all-reduce begins when the computation has ended: they add up": (
+                lambda computing, all_reduce, double_buffering: max(computing, all_reduce)
+            ),
+            "it is the other way round: double buffering hides the shorter part": (
+                lambda computing, all_reduce, double_buffering: _step_time(computing, all_reduce, not double_buffering)
+            ),
+            "double buffering hides the all-reduce only while the next step computes; a longer one counts": lambda computing, all_reduce, double_buffering: (
+                computing if double_buffering else computing + all_reduce
+            ),
+        },
+    ),
+    "cloud_step": Function(
+        _cloud,
+        _cloud_step,
+        {
+            "images are loaded meanwhile, by other processes: loading does not add to the rest": _but(
+                of_each=lambda *parts: sum(parts)
+            ),
+            "images are loaded meanwhile, with double buffering, too: loading does not add to the rest": _but(
+                of_each=lambda *parts: sum(parts), of_late=lambda loading, *rest: loading + max(rest)
+            ),
+            "images are loaded beside the computation and the network: the longer of loading and these two counts": (
+                _but(of_each=lambda loading, compute, sent: max(loading, compute) + sent)
+            ),
+            "without double buffering, network and computation add up": _but(of_each=max),
+            "with double buffering, computation and network go on at the same time": _but(
+                of_late=lambda loading, compute, sent: max(loading, compute + sent)
+            ),
+            "loading counts, too, where it takes longer than the rest": _but(
+                of_late=lambda loading, *rest: max(rest), of_each=lambda loading, *rest: sum(rest)
+            ),
+            "the ring sends 2 (N - 1) / N of the gradients' bytes": _but(volume=lambda ranks: 1),
+            "the batch is divided: each worker loads and computes an N-th of it": lambda loading, compute, network, workers, double_buffering: (
+                _cloud_step(loading * workers, compute * workers, network, workers, double_buffering)
+            ),
+        },
+        number=len(ORDERS),
+    ),
+    "order": Function(
+        _offers,
+        _order,
+        {
+            "the price counts: that order costs more than the budget": lambda budget, prices, throughputs: _order(
+                budget, prices, throughputs, allowed=lambda nodes, price, budget: True
+            ),
+            "more nodes can be slower: that is all that the budget buys, not the most images/s": (
+                lambda budget, prices, throughputs: max(
+                    ([offer, min(budget // price, len(throughputs[0]))] for offer, price in enumerate(prices)),
+                    key=lambda one: throughputs[one[0]][one[1] - 1],
+                )
+            ),
+            "throughput may fall with one node more, and rise with the next: look at all numbers of nodes": (
+                _until_it_falls
+            ),
+            "that has the most images/s for its price; the budget allows more images/s": (
+                lambda budget, prices, throughputs: _order(
+                    budget, prices, throughputs, value=lambda images, nodes, price: images / nodes / price
+                )
+            ),
+            "at most means that an order may cost the whole budget": lambda budget, prices, throughputs: _order(
+                budget, prices, throughputs, allowed=lambda nodes, price, budget: nodes * price < budget
+            ),
+            "count nodes from 1": lambda budget, prices, throughputs: [
+                _order(budget, prices, throughputs)[0],
+                _order(budget, prices, throughputs)[1] - 1,
+            ],
+            "the offer comes first, then the nodes": lambda budget, prices, throughputs: _order(
+                budget, prices, throughputs
+            )[::-1],
+            "offers count from 0": lambda budget, prices, throughputs: [
+                _order(budget, prices, throughputs)[0] + 1,
+                _order(budget, prices, throughputs)[1],
+            ],
+        },
+    ),
+}

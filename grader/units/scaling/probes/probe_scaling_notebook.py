@@ -1,0 +1,27 @@
+"""What the notebook measures above the prediction of 16 workers, made of typical numbers: an answer may use it."""
+
+from types import SimpleNamespace
+
+import numpy
+
+
+def single():
+    """The run of one worker."""
+    return _run("single_gpu", 1, numpy.linspace(0.05, 0.08, 60))
+
+
+def two():
+    """The run of two workers, whose steps take longer than the slowest of two and the bytes of a ring."""
+    return _run("rehearse", 2, numpy.linspace(0.15, 0.19, 20))
+
+
+def rate():
+    """Bytes per second of 50 Mbit/s, without headers."""
+    return 50e6 / 8 * 0.956
+
+
+def _run(name, workers, steps):
+    """What an answer may use of a handson.scaling.measured_runs.Run, whose module loads many others. steps: seconds."""
+    return SimpleNamespace(
+        name=name, workers=workers, batchsize=32, steps=steps, step=float(steps.mean()), parameters=100_000
+    )

@@ -1,0 +1,179 @@
+"""The answers to the gaps in notebook 01_single_gpu: inputs, what is right, and typical mistakes. recorded.json is made
+of them."""
+
+from grader.instructors.notebook_answers import Function
+
+
+def _steps(chance):
+    """The batch size and the seconds of some steps; in one call there is a single step, in another one two took the
+    same time."""
+    count, again = chance.turn([4, 2, 9, 1, 5, 3]), chance.turn([0, 0, 1, 0, 0, 0])
+    seconds = [chance.uniform(0.01, 0.5) for _ in range(count)]
+    return {"batchsize": chance.randint(2, 64), "step_seconds": seconds + seconds[:again]}
+
+
+def _rates(chance):
+    """Batch size -> images/s, and a share. Rates rise with the batch size, and fall for the largest. In turns:
+
+    - three in the middle are not good enough; the best is the largest but two, and against the largest but one another
+        would be good enough
+    - one has exactly `share` of the best throughput, which is no whole number, and one below has as much without the
+        decimals
+    - the smallest one that is good enough is the first of the dictionary, and a larger one has the same rate
+    - a larger one that is good enough is slower than the smallest one; both would not be without their decimals
+    - only the best is good enough
+    - the smallest one that is good enough is the last of the dictionary
+
+    In two calls, one is good enough only if it is rounded to whole percent. In half of the calls, the batch sizes are
+    no powers of two."""
+    top, exactly = 4 * chance.randint(75, 225) + 1.5, chance.turn([False, True, False])
+    sizes = chance.turn([(1, 2, 4, 8, 16, 32, 64, 128), (1, 3, 6, 10, 20, 30, 60, 100)])
+    parts = [
+        (0.1, 0.14),
+        (0.2, 0.27),
+        (0.42, 0.48),
+        (0.5, 0.5) if exactly else (0.596, 0.599),
+        (0.75, 0.8),
+        (0.93, 0.99),
+        (1, 1),
+        (0.7, 0.72),
+    ]
+    rates = {size: top * chance.uniform(*part) for size, part in zip(sizes, parts)}
+    for place, part in chance.turn(
+        [
+            {0: 0.39, 1: 0.45, 2: 0.33, 3: 0.3, 4: 0.35, 5: 1, 6: 0.95},
+            {2: 0.5 - 0.2 / top},
+            {},
+            {3: 0.5 + 0.2 / top, 5: 0.5 + 0.1 / top},
+            {},
+            {},
+        ]
+    ).items():
+        rates[sizes[place]] = top * part
+    *middle, high, best, largest = sizes
+    chance.shuffle(middle)
+    first, last = chance.turn([(high, best), (best, high)])
+    share = chance.turn([0.4, 0.5, 0.6, 0.5, 0.995, 0.6])
+    order = [first, *middle, last, largest]
+    if place := chance.turn([None, None, "first", None, None, "last"]):
+        good = min(_good_enough(rates, share))
+        order.remove(good)
+        order.insert(0 if place == "first" else len(order), good)
+        if place == "first":
+            rates[sizes[sizes.index(good) + 1]] = rates[good]
+    return {"rates": {size: rates[size] for size in order}, "share": share}
+
+
+def _seconds(chance):
+    """The seconds of the parts of an epoch, and one of them: in half of the calls that which takes longest. In one call
+    another takes as long."""
+    parts = ["load", "enlarge", "forward", "backward", "optimize", "evaluate"]
+    part = chance.turn(parts)
+    seconds = {one: chance.uniform(0.1, 1) for one in parts}
+    longest = part if chance.turn([True, False]) else next(one for one in parts if one != part)
+    seconds |= {longest: chance.uniform(1.2, 3)}
+    return {"seconds": seconds | chance.turn([{}, {}, {}, {}, {}, {"forward": seconds[part]}]), "part": part}
+
+
+def _throughput(batchsize, step_seconds):
+    return batchsize * len(step_seconds) / sum(step_seconds)
+
+
+def _mean_of_rates(batchsize, step_seconds):
+    return sum(batchsize / seconds for seconds in step_seconds) / len(step_seconds)
+
+
+def _good_enough(rates, share, best=None):
+    return [size for size in rates if rates[size] >= share * (best or max(rates.values()))]
+
+
+def _down_from_the_best(rates, share):
+    """The last batch size before the first that is not good enough, from the best one down."""
+    best = max(rates, key=rates.get)
+    too_slow = [size for size in rates if size < best and size not in _good_enough(rates, share)]
+    return min(size for size in _good_enough(rates, share) if size > max(too_slow, default=0))
+
+
+def _limit(seconds, part):
+    return sum(seconds.values()) / (sum(seconds.values()) - seconds[part])
+
+
+ANSWERS = {
+    "throughput": Function(
+        _steps,
+        _throughput,
+        {
+            "the mean of the steps' throughputs: a slow step then counts too little; divide all images by all seconds": (
+                _mean_of_rates
+            ),
+            "the images of one step are divided by the time of all": lambda batchsize, step_seconds: (
+                batchsize / sum(step_seconds)
+            ),
+            "steps per second, not images per second": lambda batchsize, step_seconds: (
+                len(step_seconds) / sum(step_seconds)
+            ),
+            "seconds per image, not images per second": lambda batchsize, step_seconds: (
+                1 / _throughput(batchsize, step_seconds)
+            ),
+        },
+    ),
+    "smallest_batch": Function(
+        _rates,
+        lambda rates, share: min(_good_enough(rates, share)),
+        {
+            "that is the batch size with the best throughput; a smaller one may be nearly as good": (
+                lambda rates, share: max(rates, key=rates.get)
+            ),
+            "that is the largest batch size that is good enough, not the smallest": lambda rates, share: max(
+                _good_enough(rates, share)
+            ),
+            "a batch size with exactly that share is good enough, too: at least means >=": lambda rates, share: min(
+                size for size in rates if rates[size] > share * max(rates.values())
+            ),
+            "that is the first batch size of the dictionary that is good enough; they are in no order": (
+                lambda rates, share: _good_enough(rates, share)[0]
+            ),
+            "that is the smallest with at least 90 % of the best throughput; `share` says how much is enough": (
+                lambda rates, share: min(_good_enough(rates, 0.9))
+            ),
+            "that is the smallest throughput that is good enough; return the batch size, the key": (
+                lambda rates, share: min(rates[size] for size in _good_enough(rates, share))
+            ),
+            "that is the throughput; return the batch size, the key": lambda rates, share: rates[
+                min(_good_enough(rates, share))
+            ],
+            "that is the last one that is good enough, from the best down; below one that is too slow there may be another": (
+                _down_from_the_best
+            ),
+            "the largest batch size need not have the best throughput": lambda rates, share: min(
+                _good_enough(rates, share, rates[max(rates)])
+            ),
+        },
+    ),
+    "limit": Function(
+        _seconds,
+        _limit,
+        {
+            "that is the limit of the part that takes longest; `part` names the one that was asked for": (
+                lambda seconds, part: _limit(seconds, max(seconds, key=seconds.get))
+            ),
+            "the factor is 1 where nothing is gained, so 1 is not taken off": lambda seconds, part: (
+                _limit(seconds, part) - 1
+            ),
+            "that is in percent; the factor was asked for": lambda seconds, part: 100 * _limit(seconds, part),
+            "those are the seconds that are saved; by which factor is the epoch faster?": lambda seconds, part: seconds[
+                part
+            ],
+            "here the part becomes twice as fast; at the limit it takes no time": lambda seconds, part: (
+                sum(seconds.values()) / (sum(seconds.values()) - seconds[part] / 2)
+            ),
+            "that is the part's share of the epoch": lambda seconds, part: seconds[part] / sum(seconds.values()),
+            "that is what the epoch would shrink to; the speed-up is the other way round": lambda seconds, part: (
+                1 / _limit(seconds, part)
+            ),
+            "the epoch is divided by the part; divide it by what is left without the part": lambda seconds, part: (
+                sum(seconds.values()) / seconds[part]
+            ),
+        },
+    ),
+}

@@ -1,0 +1,44 @@
+"""The probe of the gap that only this unit's PyTorch script has."""
+
+import numpy
+import torch
+
+from grader.probes.pytorch_scripts import GapInScript, NormalizingNetwork, dataset, flat
+from grader.probes.script import StopScript
+from grader.sandbox.rank import StudentMistake
+
+
+def gradients(case, parameters):
+    """The gradients of some parameters in each update. Those of each are smaller than those before, so that what
+    changes their length shows."""
+    generator = torch.Generator().manual_seed(case["seed"])
+    return [
+        [size * torch.randn(one.shape, dtype=torch.float64, generator=generator) for one in parameters]
+        for size in range(case["updates"], 0, -1)
+    ]
+
+
+def optimizer(rank, ranks, source, case):
+    """The parameters before and after updates with given gradients: case["updates"] of them."""
+    trace = []
+
+    def see(names):
+        if not isinstance(names.optimizer, torch.optim.Optimizer):
+            raise StudentMistake(
+                f"`optimizer` is a {type(names.optimizer).__name__}, which is no optimizer of torch.optim"
+            )
+        parameters = list(names.model.parameters())
+        if not all(parameter.requires_grad for parameter in parameters):
+            raise StudentMistake("your code freezes parameters of `model` (requires_grad), which are to be trained")
+        if not all(module.training for module in names.model.modules()):
+            raise StudentMistake("your code puts the model into evaluation mode: it is to be trained")
+        trace.append(flat(parameters))
+        for of_update in gradients(case, parameters):
+            for parameter, gradient in zip(parameters, of_update):
+                parameter.grad = gradient.to(parameter.dtype)
+            names.optimizer.step()
+            trace.append(flat(parameters))
+        raise StopScript
+
+    GapInScript(rank, ranks, source, case, dataset(4), kind=NormalizingNetwork, dtype=torch.float64).run(see)
+    return {"parameters": numpy.stack(trace)}

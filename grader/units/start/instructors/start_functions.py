@@ -1,0 +1,26 @@
+"""The answers to the gaps in notebook 00_start: inputs, what is right, and typical mistakes. recorded.json is made of
+them."""
+
+from grader.instructors.notebook_answers import Function
+
+
+def _job(chance):
+    """Nodes, and processes on each: one of both in one call. So many jobs are possible that a list of their answers is
+    no answer."""
+    select, mpiprocs = chance.randint(2, 300), chance.randint(2, 32)
+    return {"select": chance.turn([1, *[select] * 5]), "mpiprocs": chance.turn([mpiprocs, 1, *[mpiprocs] * 4])}
+
+
+ANSWERS = {
+    "workers": Function(
+        _job,
+        lambda select, mpiprocs: select * mpiprocs,
+        {
+            "the processes of one node are counted; the job has `select` nodes": lambda select, mpiprocs: mpiprocs,
+            "nodes and processes are added; each of the nodes has `mpiprocs` processes": lambda select, mpiprocs: (
+                select + mpiprocs
+            ),
+            "nodes are counted, not processes": lambda select, mpiprocs: select,
+        },
+    )
+}

@@ -1,0 +1,13 @@
+"""The checks of the gaps in notebook 00_start: titles, hints and points, and no answers."""
+
+from grader.checks.notebook_functions import function, prediction
+
+CHECKS = (
+    function("workers", "processes on all nodes", "`mpiprocs` is the number of processes on each node.", points=1),
+    prediction(
+        "prediction",
+        0.25,
+        2.5,
+        "two workers may be a little slower than one, or up to twice as fast, but hardly by that much",
+    ),
+)

@@ -1,0 +1,157 @@
+"""What train_mnist.py imports: the four parts of a ChainerMN iteration, timed (forward, backward, all-reduce,
+optimize); its options.
+
+It trains with `TimedUpdater` in place of Chainer's StandardUpdater, and has `report` print and draw the times.
+"""
+
+import time
+from pathlib import Path
+
+import numpy
+from chainer.backends import cuda
+from chainer.training.updaters import StandardUpdater
+
+from handson import figures
+from handson.files import written_aside
+from handson.training import banner, options, progress
+
+PARTS = ("forward", "backward", "all-reduce", "optimize")
+
+
+class TimedUpdater(StandardUpdater):
+    """StandardUpdater for a multi-node optimizer (not a double-buffering one, whose parts overlap), with a clock.
+
+    `steps`: the seconds of PARTS in each update. The first update is not among them: it makes parameters equal, and is
+    no step.
+    """
+
+    def __init__(self, iterator, optimizer, **options):
+        super().__init__(iterator, optimizer, loss_func=self._forward, **options)
+        self.steps, self._times = [], []
+        # ChainerMN's optimizers pass attributes that are set in the ordinary way on to the actual optimizer.
+        vars(optimizer)["communicator"] = _TimedCommunicator(optimizer.communicator, self._note_time)
+
+    def update_core(self):
+        self._times.clear()
+        super().update_core()
+        self._note_time()
+        progress.progress()
+        if len(self._times) == len(PARTS) + 1:
+            self.steps.append(numpy.diff(self._times).tolist())
+
+    def _forward(self, *batch):
+        self._note_time()
+        loss = self.get_optimizer("main").target(*batch)
+        self._note_time()
+        return loss
+
+    def _note_time(self):
+        if cuda.available:
+            cuda.Stream.null.synchronize()  # the GPU may still be at work
+        self._times.append(time.perf_counter())
+
+
+class _TimedCommunicator:
+    """A communicator that calls `note_time` before and after the all-reduce."""
+
+    def __init__(self, communicator, note_time):
+        self._communicator, self._note_time = communicator, note_time
+
+    def __getattr__(self, name):
+        return getattr(self._communicator, name)
+
+    def multi_node_mean_grad(self, *arguments):
+        self._note_time()
+        self._communicator.multi_node_mean_grad(*arguments)
+        self._note_time()
+
+
+def parse(description):
+    """The options of train_mnist.py."""
+    parser = options.OneSentenceParser(description=description)
+    add, number = parser.add_argument, options.positive(int)
+    add("-b", "--batchsize", type=number, default=32, metavar="N", help="images a worker takes in one step (32)")
+    add("-e", "--epoch", type=number, default=10, metavar="N", help="times to go through the data (10)")
+    add(
+        "-g",
+        "--gpu",
+        type=options.gpu_ids,
+        metavar="IDS",
+        help="GPU ids such as 0,1; virtual GPUs where there are none",
+    )
+    add("-u", "--unit", type=number, default=1000, metavar="N", help="units of a hidden layer (1000)")
+    options.add_out(parser, "mnist", "chainer")
+    args = parser.parse_args()
+    options.make_out(parser, args.out)
+    return args
+
+
+def announce(comm, args, devices):
+    """Rank 0 prints what is about to run, on which `devices` (words)."""
+    if comm.rank == 0:
+        print(f"Num process (COMM_WORLD): {comm.size}\nUsing {devices}\nUsing {comm.name} communicator")
+        print(f"Num unit: {args.unit}\nNum Minibatch-size: {args.batchsize}\nNum epoch: {args.epoch}", flush=True)
+        args.workers = comm.size
+        banner.warn(args, comm)
+
+
+def report(updater, comm, out):
+    """Called by all ranks: rank 0 prints the mean times of the four parts and draws them, as steps.png and steps.svg in
+    `out`."""
+    everybodys = comm.mpi_comm.gather(updater.steps)
+    if comm.rank != 0:
+        return
+    milliseconds = 1000 * numpy.array(everybodys)  # (ranks, steps, parts)
+    if milliseconds.size == 0:
+        print("Mean time of a step: there was none after the one that makes parameters equal")
+        return
+    print(sentence(milliseconds))
+    draw(milliseconds, Path(out))
+
+
+def sentence(milliseconds):
+    """The mean times of the four parts over all ranks and steps, of `milliseconds` (ranks, steps, parts)."""
+    ranks, steps, _ = milliseconds.shape
+    parts = ", ".join(f"{part} {mean:.2f} ms" for part, mean in zip(PARTS, milliseconds.mean((0, 1))))
+    return f"Mean time of a step ({ranks} rank{'s' * (ranks > 1)}, {steps} step{'s' * (steps > 1)}): {parts}"
+
+
+def draw(milliseconds, out):
+    """Write steps.png and steps.svg to the folder `out`: the mean times of each rank, and those of each step."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    drawing = Figure(figsize=(10, 4), layout="constrained")
+    left, right = drawing.subplots(1, 2)
+    of_ranks, of_steps, begins = milliseconds.mean(1), *_at_most_100(milliseconds.mean(0))
+    iterations = begins + 1.5  # of iterations counted from 1, the first was no step
+    for index, part in enumerate(PARTS):
+        label = f"{part}, and waiting for other ranks" if part == "all-reduce" else part
+        style = figures.part(part) | {"label": label}
+        before = of_ranks[:, :index].sum(1)
+        left.barh(range(len(of_ranks)), of_ranks[:, index], 0.6, before, **style)
+        before = of_steps[:, :index].sum(1)
+        right.stairs(before + of_steps[:, index], iterations, baseline=before, fill=True, **style)
+    left.set(xlabel="time of a step [ms], mean over all steps", ylabel="rank", yticks=range(len(of_ranks)))
+    left.invert_yaxis()
+    right.set(
+        xlabel="iteration", ylabel="time of a step [ms], mean over all ranks", xlim=(iterations[0], iterations[-1])
+    )
+    right.xaxis.get_major_locator().set_params(integer=True)
+    drawing.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=len(PARTS), edgecolor="none")
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+    description = f"Time of the four parts of a training step, by rank and by iteration. {sentence(milliseconds)}."
+    with matplotlib.rc_context({"svg.hashsalt": "handson"}):
+        for kind, metadata in ("png", {}), ("svg", {"Date": None}):
+            with written_aside(out / f"steps.{kind}") as file:
+                drawing.savefig(file, format=kind, dpi=150, metadata=metadata | {"Description": description})
+
+
+def _at_most_100(steps):
+    """The means of neighbouring rows of `steps`, at most 100, so that a figure can show them; and where they begin and
+    end."""
+    together = -(-len(steps) // 100)
+    begins = numpy.arange(0, len(steps), together)
+    ends = numpy.append(begins[1:], len(steps))
+    return numpy.add.reduceat(steps, begins) / (ends - begins)[:, None], numpy.append(begins, len(steps))

@@ -1,0 +1,148 @@
+"""What the scripts that compare methods need beside their lessons. Both tracks share handson.training.method_runs,
+whose names are here, too."""
+
+import itertools
+import time
+
+import torch
+import torch.nn.functional as F
+from torch.optim.swa_utils import update_bn
+from torch.utils.data import DataLoader, DistributedSampler
+
+from handson.errors import TrackError
+from handson.pytorch import devices, extensions
+from handson.pytorch.workers import stop_together
+from handson.training import data, method_runs, options, progress
+from handson.training.method_runs import one_run, runs  # noqa: F401 - for scripts
+
+
+def add_options(methods):
+    """Options beside those of all training scripts, for options.parse."""
+
+    def add(parser):
+        method_runs.add_options(methods)(parser)
+        parser.add_argument(
+            "--warm-up",
+            type=options.natural,
+            default=2,
+            metavar="STEPS",
+            help="steps with all bits before a method begins (2)",
+        )
+
+    return add
+
+
+class Forgetful(dict):
+    """The state of error feedback without memory: in each call, the hook gets an empty dictionary in its place. See
+    `after_warm_up`."""
+
+
+def device(comm, args):
+    """The device of this rank: `args.gpu` lists those of its node."""
+    return devices.use(list(args.gpu)[comm.intra_rank])
+
+
+def after_warm_up(hook, steps, plain):
+    """A communication hook that is `plain` during the first steps, then `hook`.
+
+    DistributedDataParallel fills its buckets anew after the first step: a residual of that step would not fit.
+    """
+    done = {}
+
+    def warm(state, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        done[bucket.index()] = done.get(bucket.index(), 0) + 1
+        return (
+            plain(None, bucket)
+            if done[bucket.index()] <= max(1, steps)
+            else hook({} if isinstance(state, Forgetful) else state, bucket)
+        )
+
+    return warm
+
+
+def guard(comm, model, steps, least=1):
+    """End all ranks with a sentence where their models or their numbers of steps differ (they would wait for each other
+    for ever), or where they are fewer than `least`. From now on, a gradient that is infinite or NaN ends them, too."""
+    sizes = sum(parameter.numel() for parameter in model.parameters())
+    everybodys = comm.allgather((sizes, steps))
+    other = next((rank for rank in range(comm.size) if everybodys[rank] != everybodys[0]), None)
+    problem = (
+        f"this training needs {least} ranks at least: start it with mpiexec -n {least}" if comm.size < least else None
+    )
+    if other is not None:
+        (mine, own_steps), (theirs, their_steps) = everybodys[0], everybodys[other]
+        what = "parameters in its model" if mine != theirs else "steps in an epoch"
+        first, second = (mine, theirs) if mine != theirs else (own_steps, their_steps)
+        problem = (
+            f"rank 0 has {first:,} {what}, and rank {other} has {second:,}: all ranks need the same number, or they"
+            " wait for ever"
+        )
+    stop_together(problem)
+    refuse_nan(comm, model)
+
+
+def refuse_nan(comm, model):
+    """From now on, a gradient that is infinite or NaN ends all ranks with a sentence that names the rank that has
+    computed it: after an all-reduce all ranks would have it, and the next checkpoint."""
+
+    def check(name, gradient):
+        if not gradient.sum().isfinite():  # the sum is neither, if any of them is
+            raise TrackError(
+                f"rank {comm.rank}: the gradient of {name} is infinite or NaN, so the run ends: try a lower --lr"
+            )
+
+    for name, parameter in model.named_parameters():
+        parameter.register_hook(lambda gradient, name=name: check(name, gradient))
+
+
+def endless(train_set, args, part, parts, device, pause=0.0):
+    """Batches of one of `parts` parts of the images, epoch after epoch, on a device. pause: seconds of sleep before
+    each, for a slow worker."""
+    sampler = DistributedSampler(train_set, parts, part, seed=args.seed)
+    for epoch in itertools.count():
+        sampler.set_epoch(epoch)
+        for images, labels in DataLoader(train_set, args.batchsize, sampler=sampler):
+            time.sleep(pause)
+            progress.progress()
+            yield data.enlarge(images.to(device), args.size), labels.to(device)
+
+
+@torch.no_grad()
+def settle(model, train_set, args, device, batches=4):
+    """Take the statistics of batch normalisation from some training images, for parameters that other ranks have
+    trained; returns the loss there."""
+    some = list(itertools.islice(endless(train_set, args, 0, 1, device), batches))
+    update_bn(some, model)
+    images, labels = some[-1]
+    return F.cross_entropy(model(images), labels)
+
+
+def wait(state):
+    """Wait for the all-reduces that a hook's state has in flight: those of double buffering, (tensor, work) of each
+    bucket."""
+    for one in state.values() if isinstance(state, dict) else ():
+        if isinstance(one, tuple):
+            one[1].wait()
+
+
+class Progress(method_runs.Progress):
+    """The table of a training with PyTorch. together: all ranks make one, and `add` together."""
+
+    def __init__(self, comm, method, together=True):
+        super().__init__(comm, method, torch.distributed.barrier if together else lambda: None)
+
+    def add(self, loss, model, test_set, size):
+        """One more epoch is over. Rank 0 evaluates, while the clock stands still. loss: a number, or a function that
+        computes it meanwhile."""
+        super().add(loss, lambda: accuracy(model, test_set, size))
+
+
+@torch.no_grad()
+def accuracy(model, test_set, size):
+    """The fraction of the images of `test_set` that the model gets right, on the device of its parameters."""
+    device = next(model.parameters()).device
+
+    def prepare(images, labels):
+        return data.enlarge(images.to(device), size), labels.to(device)
+
+    return extensions.Evaluator(DataLoader(test_set, 256), model, prepare).evaluate()["validation/main/accuracy"]

@@ -1,0 +1,214 @@
+"""The measured runs that a prediction is fitted to: what their result.json, profile or measured network says, and
+whether they fit together."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy
+
+from handson import compare
+from handson.errors import OneSentence
+from handson.scaling import message_times
+from handson.training import results
+
+# of compare.CONDITIONS, what a step's time depends on
+SAME = ("data set", "image size", "kind of GPU", "script", "recording", "counting of memory")
+ONE = "submit run_single_gpu_training.sh in exercises/01_single_gpu"
+MORE = "submit run_multi_gpu_training.sh in exercises/02_multi_gpu"
+REHEARSAL = "rehearse"  # the script of runs whose workers slept, for the measured steps of another run
+
+
+class RunsError(OneSentence, ValueError):
+    """Why runs say too little for a prediction, or contradict each other."""
+
+
+@dataclass
+class Run:
+    """One training, as far as its speed goes."""
+
+    name: str
+    workers: int
+    per_node: int
+    batchsize: int  # per worker
+    steps: numpy.ndarray  # seconds; a single number, the mean, where each step was not measured
+    network: str = ""  # "100mbit"; "": not limited
+    parameters: int | None = None
+    dtype: str = "float32"
+    double_buffering: bool = False
+    overlap: bool = True  # all-reduces begin during backward
+    evaluation: float = 0.0  # seconds after each epoch, by all workers together
+    images: int = 0  # of an epoch
+    result: object = None
+
+    @property
+    def step(self):
+        """Mean seconds of a step."""
+        return float(numpy.mean(self.steps))
+
+
+def read(paths):
+    """([Run], [measured network], [remark]) of the files and folders `paths`. Raises RunsError, ResultError or
+    ProfileError."""
+    runs, networks, remarks = [], [], []
+    for path in map(Path, paths):
+        if path.name.startswith("network") and path.suffix == ".json":
+            networks.append(measured_network(path))
+        elif path.is_dir() and not (path / "result.json").exists() and any(path.glob("*.json*")):
+            runs.append(of_profile(path))
+        elif path.is_dir() and not (path / "result.json").exists() and any(path.glob("*/result.json")):
+            raise RunsError(f"{path} is not a run, but has some in it: give them as {path}/*")
+        else:
+            result = results.read(path)
+            runs.append(of_profile(path) if result.profiled and path.is_dir() else of_result(result))
+    remarks += compare.disturbed([run.result for run in runs if run.result])
+    for run in list(runs):
+        if (
+            run.result
+            and "sharing" in run.result.device
+            and any(run is not other and other.workers > 1 for other in runs)
+        ):
+            remarks.append(
+                f"{run.name} is left out: its {run.workers} workers share cores, so each computes more slowly than it"
+                " would alone."
+            )
+            runs.remove(run)
+    remarks += [
+        f"{run.name} does not say how long each step took, so it has no spread: repeat the run."
+        for run in runs
+        if len(run.steps) == 1
+    ]
+    return runs, networks, remarks
+
+
+def of_result(result):
+    """The Run of a Result."""
+    mean = (result.train_seconds or result.seconds) * result.batchsize * result.workers / result.images
+    steps = numpy.array(result.steps or [mean])
+    own = result.script.startswith(("train_cifar", "train_hooks", "train_data_parallel"))
+    return Run(
+        name=result.folder or result.name,
+        workers=result.workers,
+        per_node=-(-result.workers // result.nodes),
+        batchsize=result.batchsize,
+        steps=steps,
+        network=result.network,
+        parameters=result.parameters,
+        dtype=result.gradients or "float32",
+        double_buffering=result.double_buffering,
+        overlap=own and result.track == "pytorch",
+        evaluation=(result.seconds - (result.train_seconds or result.seconds)) / result.epochs,
+        images=result.images // result.epochs,
+        result=result,
+    )
+
+
+def of_profile(folder):
+    """The Run of a folder of profiles. Raises RunsError where its ranks do not communicate, and ProfileError."""
+    from handson.profiling import analysis, readers
+
+    [run] = readers.load([folder])
+    shares = analysis.shares(run)
+    if len(shares) > 1 and not any(rank.communication for rank in shares):
+        raise RunsError(
+            f"the profiles in {folder} are of {len(shares)} ranks and have no communication: record a training whose"
+            " ranks communicate, as by python -m handson profile -- mpiexec -n 2 python train_cifar_multi_node.py"
+        )
+    if len(shares) < (size := max((timeline.size or 1 for timeline in run.timelines), default=1)):
+        raise RunsError(
+            f"the profiles in {folder} are of {len(shares)} of {size} ranks, so a rank has failed: record the run again"
+            " by python -m handson profile"
+        )
+    if run.result is None:
+        raise RunsError(
+            f"the profiles in {folder} do not say what was trained: give the run's own folder, with its result.json"
+        )
+    found = of_result(run.result)
+    steps = analysis.common_steps(run)[0]
+    found.steps, found.overlap = (steps[:, 2] - steps[:, 1]) / 1e9, any((rank.overlap or 0) > 0.1 for rank in shares)
+    return found
+
+
+@dataclass
+class MeasuredNetwork:
+    """What `python -m handson network` has measured: seconds of gloo's all-reduces."""
+
+    ranks: int
+    nodes: int
+    rate: str  # "100mbit", or "none"
+    times: dict  # bytes -> [seconds of each repeat]
+
+
+def measured_network(path):
+    """The MeasuredNetwork in a file that `python -m handson network` wrote. Raises RunsError."""
+    try:
+        content = json.loads(Path(path).read_text())
+        [series] = [
+            one for one in content["series"] if one["name"].startswith("all-reduce") and one["name"].endswith("gloo")
+        ]
+        found = MeasuredNetwork(
+            int(content["ranks"]),
+            int(content["nodes"]),
+            str(content["rate"]),
+            {int(size): times for size, times in series["times"].items()},
+        )
+        if (
+            found.ranks < 2
+            or len(found.times) < 2
+            or not all(time > 0 for times in found.times.values() for time in times)
+        ):
+            raise ValueError("it lacks positive times")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RunsError(
+            f"{path} is no measurement of a network ({str(error)[:80]}): submit jobs/pbs/run_network.sh, which"
+            " writes one"
+        ) from None
+    return found
+
+
+def check(runs):
+    """(runs with one worker, runs with more). Raises RunsError where they say too little, or where their conditions
+    differ."""
+    if not runs:
+        raise RunsError(f"there is no run to learn from: {ONE}, then {MORE}, and give the folders of their results")
+    for name in SAME:
+        values = {
+            compare.CONDITIONS[name](run.result)
+            for run in runs
+            if run.result and (name != "script" or run.result.script != REHEARSAL)
+        }
+        if len(values) > 1:
+            first, second, *_ = sorted(values)
+            raise RunsError(
+                f"the runs differ in {name} ({first or 'as usual'}; {second or 'as usual'}): {ONE}, then {MORE}, both"
+                " with the same options"
+            )
+    tracks = sorted({run.result.track for run in runs if run.result})
+    if len(tracks) > 1:
+        raise RunsError(f"the runs are of the tracks {' and '.join(tracks)}: {ONE}, then {MORE}, both of one track")
+    if sizes := sorted({run.parameters for run in runs if run.parameters}):
+        if len(sizes) > 1:
+            raise RunsError(
+                f"the runs train networks of {sizes[0]:,} and {sizes[1]:,} parameters: give runs of one network"
+            )
+    single, several = [run for run in runs if run.workers == 1], [run for run in runs if run.workers > 1]
+    only = "there is one run only, " if len(runs) == 1 else "all runs are "
+    if not single:
+        raise RunsError(
+            f"{only}of {runs[0].workers} workers, and how long one worker computes is not known: {ONE}, and give its"
+            " folder, too"
+        )
+    if not several:
+        raise RunsError(
+            f"{only}of one worker, and what communication costs is not known: {MORE}, and give its folder, too"
+        )
+    for run in several:
+        if run.result and run.workers % run.result.nodes:
+            raise RunsError(
+                f"{run.name} has {run.workers} workers on {run.result.nodes} nodes, so one node has more than another:"
+                " repeat the run with as many on each node, such as select=2:ngpus=2:mpiprocs=2 in"
+                " run_multi_node_training.sh"
+            )
+        if run.network:
+            message_times.rate(run.network)
+    return single, several

@@ -1,0 +1,46 @@
+"""Where a process stands, read from a stack that faulthandler wrote: the collective that it waits in, and the line of
+somebody's own code.
+
+Runs use it for ranks that make no progress, and the grader for ranks that hang.
+"""
+
+import re
+
+FRAME = re.compile(r'^  File "(?P<file>[^"]*)", line (?P<line>\d{1,9}) in (?P<function>\S+)', re.MULTILINE)
+COLLECTIVES = (  # files whose functions are collectives, as their names' ends
+    "torch/distributed/distributed_c10d.py",
+    "chainermn/communicators/mpi_communicator_base.py",
+    "chainermn/datasets/scatter.py",
+    "handson/chainer/communicators.py",
+)
+
+
+def where(text, is_own, collectives=COLLECTIVES):
+    """(the collective in which a thread waits, "" if none; (file, line) of the innermost own code, None if no thread is
+    in it).
+
+    text: the stacks of one or more threads. is_own(file): whether a file is the code that is asked for.
+    """
+    waiting, own = "", None
+    for thread in re.split(r"\n(?=(?:Current thread|Thread) )", text):
+        frames = [match.groupdict() for match in FRAME.finditer(thread)]
+        waiting = waiting or _collective(frames, collectives)
+        own = own or next(((frame["file"], int(frame["line"])) for frame in frames if is_own(frame["file"])), None)
+    return waiting, own
+
+
+def _collective(frames, collectives):
+    """The collective in these frames, or "": the outermost function of the library, which is the name that people
+    know."""
+    named = [
+        frame["function"]
+        for frame in frames
+        if frame["file"].endswith(collectives) and not frame["function"].startswith(("_", "wrapper"))
+    ]
+    if named:
+        return named[-1]
+    if any(frame["file"].endswith("torch/autograd/graph.py") for frame in frames):
+        return "the all-reduce of the gradients (backward)"
+    if any("torch/nn/parallel/distributed.py" in frame["file"] for frame in frames):
+        return "DistributedDataParallel (its start compares the replicas)"
+    return ""

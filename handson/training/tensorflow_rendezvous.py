@@ -1,0 +1,308 @@
+"""The processes of a TensorFlow cluster: they meet before TensorFlow starts, which would wait for one that is missing
+for a long time or for ever, and they end together. Task 0 (worker 0, or the chief) collects a line of all others and
+lets them go on; the connections stay open."""
+
+import contextlib
+import json
+import os
+import select
+import socket
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from handson.cluster.nodes import current_node
+from handson.errors import OneSentence, say
+from handson.training import options, progress, rank_parent
+
+LIMIT = float(os.environ.get("HANDSON_MEETING") or 120)  # seconds for all processes to start, on a busy machine
+# seconds that a process has for an error of its own before it ends because of another one's; often all have the same
+GRACE = 3
+FIRST_PORT, PORTS = 20000, 10000
+
+
+class MeetingError(OneSentence, RuntimeError):
+    """Why a cluster of TensorFlow's does not come together, or ends."""
+
+
+def lost(name):
+    """A MeetingError that says which process, in words, can't be reached any more."""
+    return MeetingError(
+        f"the connection to {name} is lost: it has died, or its node can't be reached; all processes end"
+    )
+
+
+@dataclass
+class Communicator:
+    """What a process knows of all of them; the names are ChainerMN's."""
+
+    rank: int
+    size: int
+    intra_rank: int
+    inter_size: int
+    name: str  # what carries the gradients
+    devices: str  # of all processes, in words
+
+
+def port():
+    """The first port that a cluster may use. It follows from the job's number, so that two jobs rarely share one;
+    MASTER_PORT can set it."""
+    job = os.environ.get("PBS_JOBID") or os.environ.get("SLURM_JOB_ID") or str(os.getppid())
+    return int(
+        os.environ.get("MASTER_PORT")
+        or FIRST_PORT + int("".join(filter(str.isdigit, job.split(".")[0])) or 0) * 16 % PORTS
+    )
+
+
+def of_job(make):
+    """The TF_CONFIG, a dictionary, that make(lines, rank, port) returns for this process of a batch job; lines: those
+    of $PBS_NODEFILE. None where TF_CONFIG is set already, by whoever started the processes. Raises MeetingError where
+    there is neither."""
+    if os.environ.get("TF_CONFIG"):
+        return None
+    if not (nodes := os.environ.get("PBS_NODEFILE")):
+        raise MeetingError(
+            "there is neither TF_CONFIG nor $PBS_NODEFILE to make it of: submit this script in a job, as run_script.sh"
+            " does, or set TF_CONFIG"
+        )
+    try:
+        lines = Path(nodes).read_text().splitlines(keepends=True)
+    except OSError as error:
+        raise MeetingError(
+            f"$PBS_NODEFILE, {nodes}, cannot be read ({error.strerror}): submit this script in a job"
+        ) from None
+    return make(lines, options.launcher_rank(), port())
+
+
+def with_parameter_server(config):
+    """The TF_CONFIG, a dictionary, of a process of a cluster with a chief, a parameter server and workers; config: that
+    of a cluster of workers alone, of which the first two get the other roles. Raises MeetingError if there are fewer
+    than three."""
+    addresses, rank = config["cluster"]["worker"], config["task"]["index"]
+    if len(addresses) < 3:
+        raise MeetingError(
+            f"a chief, a parameter server and a worker are three ranks, and the job has {len(addresses)}: start it with"
+            " mpiexec -n 4"
+        )
+    role, index = [("chief", 0), ("ps", 0), *(("worker", number) for number in range(len(addresses) - 2))][rank]
+    return {
+        "cluster": {"chief": addresses[:1], "ps": addresses[1:2], "worker": addresses[2:]},
+        "task": {"type": role, "index": index},
+    }
+
+
+def read(text):
+    """({role: addresses}, role, index) of a TF_CONFIG's text. Raises MeetingError with what is wrong with it."""
+    if not text:
+        raise MeetingError(
+            'TF_CONFIG is not set: it should be {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker",'
+            ' "index": 0}}'
+        )
+    try:
+        content = json.loads(text)
+        cluster, role, index = content["cluster"], content["task"]["type"], content["task"]["index"]
+        addresses = [address.rpartition(":") for of_role in cluster.values() for address in of_role]
+        if not all(host and 0 < int(number) < 65536 for host, _, number in addresses):
+            raise ValueError("an address is not host:port")
+        if len(set(addresses)) < len(addresses):
+            raise ValueError("two tasks have the same address")
+        if type(index) is not int or not 0 <= index < len(cluster[role]):
+            raise ValueError(f"there is no {role} {index}")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        what = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+        raise MeetingError(f"TF_CONFIG is malformed ({what}): {text[:200]}") from None
+    return cluster, role, index
+
+
+def meet(args, config=None, roles=("worker",)):
+    """Meet the other processes of the cluster `config` (a dictionary; by default TF_CONFIG's), and set TF_CONFIG. Call
+    it before TensorFlow computes anything. roles: those that the cluster must have. Returns a Communicator; args.gpu
+    becomes the ids of the GPUs of this node. From now on, another process watches over this one, and says so if it is
+    killed or makes no progress. Raises MeetingError."""
+    os.environ["TF_CONFIG"] = json.dumps(config) if config else os.environ.get("TF_CONFIG", "")
+    cluster, role, index = read(os.environ["TF_CONFIG"])
+    if sorted(cluster) != sorted(roles):
+        raise MeetingError(
+            f"TF_CONFIG has tasks of the kinds {', '.join(sorted(cluster))}; this script needs"
+            f" {', '.join(sorted(roles))}"
+        )
+    cluster = {of_role: list(map(_reachable, addresses)) for of_role, addresses in cluster.items()}
+    # TensorFlow reads it, too
+    os.environ["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": {"type": role, "index": index}})
+    rank_parent.watch()
+    tasks = [(of_role, number) for of_role, addresses in _in_order(cluster) for number in range(len(addresses))]
+    rank = tasks.index((role, index))
+    lines = _exchange(
+        cluster,
+        tasks,
+        rank,
+        {"node": current_node(), "options": {name: str(value) for name, value in vars(args).items() if name != "out"}},
+    )
+    nodes = [line["node"] for line in lines]
+    if difference := options.difference([line["options"] for line in lines]):
+        raise MeetingError(difference)
+    intra_rank = nodes[:rank].count(nodes[rank])
+    args.gpu = args.gpu or list(range(nodes.count(nodes[rank])))
+    if len(args.gpu) <= intra_rank:
+        raise MeetingError(
+            f"-g names {len(args.gpu)} GPUs, but there are {nodes.count(nodes[rank])} ranks on {nodes[rank]}: name one"
+            " for each"
+        )
+    progress.begin(args.patience)
+    return Communicator(rank, len(tasks), intra_rank, len(set(nodes)), "gRPC", "")
+
+
+def _reachable(address):
+    """An address whose host can be looked up: a job on a single virtual node gives this machine a name that nothing
+    else knows."""
+    host, _, number = address.rpartition(":")
+    try:
+        socket.getaddrinfo(host, None)
+    except OSError:
+        return f"127.0.0.1:{number}" if host == current_node() else address
+    return address
+
+
+def _in_order(cluster):
+    """(role, addresses), the chief first."""
+    return sorted(cluster.items(), key=lambda item: (item[0] != "chief", item[0] != "ps"))
+
+
+def _address(cluster, task):
+    role, index = task
+    host, _, number = cluster[role][index].rpartition(":")
+    return host, int(number)
+
+
+def _exchange(cluster, tasks, rank, mine):
+    """Everybody's `mine`, a list in the order of the tasks. Raises MeetingError."""
+    role, index = tasks[rank]
+    host, number = _address(cluster, tasks[rank])
+    try:
+        listening = socket.create_server(("", number), backlog=len(tasks))
+    except OSError as error:
+        raise MeetingError(
+            f"port {number} of {host}, which TF_CONFIG gives {role} {index}, can't be used"
+            f" ({os.strerror(error.errno)}): two tasks may have one index, or another program has the port; MASTER_PORT"
+            " chooses others"
+        ) from None
+    with listening:
+        end = time.monotonic() + LIMIT
+        return _collect(listening, cluster, tasks, mine, end) if rank == 0 else _report(cluster, tasks, rank, mine, end)
+
+
+def _collect(listening, cluster, tasks, mine, end):
+    lines, connections, problem = {0: mine}, {}, None
+    while len(lines) < len(tasks) and not problem:
+        listening.settimeout(max(0.01, end - time.monotonic()))
+        try:
+            connection, _ = listening.accept()
+            connection.settimeout(max(0.01, end - time.monotonic()))
+            rank, line = json.loads(connection.makefile().readline())
+        except TimeoutError:
+            missing = [
+                f"{task[0]} {task[1]} ({':'.join(map(str, _address(cluster, task)))})"
+                for other, task in enumerate(tasks)
+                if other not in lines
+            ]
+            problem = (
+                f"{', '.join(missing)} did not come within {LIMIT:g} s: look at its output, and whether its node can be"
+                " reached"
+            )
+            break
+        except (OSError, ValueError):
+            continue  # not one of ours
+        if rank in lines:
+            problem = (
+                f"two processes say that they are {tasks[rank][0]} {tasks[rank][1]}: each needs an index of its own in"
+                " TF_CONFIG"
+            )
+        lines[rank], connections[connection] = line, tasks[rank]
+    answer = problem or [lines[rank] for rank in range(len(tasks))]
+    for connection in connections:
+        with contextlib.suppress(OSError):
+            connection.sendall((json.dumps(answer) + "\n").encode())
+    if problem:
+        raise MeetingError(problem)
+    _kept.update(connections)
+    return answer
+
+
+def _report(cluster, tasks, rank, mine, end):
+    first, connection = _address(cluster, tasks[0]), None
+    where = f"{tasks[0][0]} 0 ({first[0]}:{first[1]})"
+    while connection is None:
+        try:
+            connection = socket.create_connection(first, timeout=5)
+        except OSError as error:
+            if time.monotonic() > end:
+                raise MeetingError(
+                    f"{where} did not come within {LIMIT:g} s ({error}): look at its output, and whether its node can"
+                    " be reached"
+                ) from None
+            time.sleep(0.1)
+    try:
+        connection.settimeout(max(1.0, end - time.monotonic() + 5))
+        connection.sendall((json.dumps([rank, mine]) + "\n").encode())
+        answer = json.loads(connection.makefile().readline())
+    except (OSError, ValueError):
+        raise MeetingError(f"{where} ended before all processes had met: look at its output") from None
+    if isinstance(answer, str):
+        time.sleep(1)  # task 0 prints it
+        raise SystemExit(2)
+    connection.settimeout(None)
+    _kept[connection] = tasks[0]
+    return answer
+
+
+# connection of the meeting -> (role, index) at its other end: one that closes tells that the process there is gone
+_kept = {}
+_parted = threading.Event()  # this process has done its work
+
+
+def end_with_first():
+    """End this process as soon as task 0 has ended, however that was: servers of TensorFlow's wait for work for
+    ever."""
+    _watch(lambda task: os._exit(0))
+
+
+def end_together():
+    """End this process as soon as one that it has met ends without having parted: TensorFlow waits for a lost process
+    for long, or for ever. Task 0 has met all others, and they have met task 0."""
+
+    def end(task):
+        time.sleep(GRACE)
+        say(lost("{} {}".format(*task)))
+        os._exit(1)
+
+    _watch(end)
+
+
+def part():
+    """This process has done its work: from now on, others may end before it, and it may end before others."""
+    _parted.set()
+    for connection in _kept:
+        with contextlib.suppress(OSError):
+            connection.sendall(b".")
+
+
+def _watch(end):
+    """Call end(task) when a process is gone that has not parted, before this one has."""
+
+    def wait():
+        connections = set(_kept)
+        while connections:
+            for connection in select.select(connections, [], [])[0]:
+                if not _says_farewell(connection) and not _parted.is_set():
+                    end(_kept[connection])
+                connections.remove(connection)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def _says_farewell(connection):
+    try:
+        return bool(connection.recv(1))
+    except OSError:
+        return False

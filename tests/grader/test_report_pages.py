@@ -1,0 +1,649 @@
+"""Pages: everything a student needs is there, ungraded is never 0, and nobody's text is anything but text."""
+
+import base64
+import hashlib
+import html.parser
+import os
+import re
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from classes import handed_in, not_done, said, store
+
+from grader import exercises
+from grader.gaps import fill
+from grader.instructors.collect import digest_of, unpacked
+from grader.instructors.gradebook import Gradebook
+from grader.instructors.reports import comments_of, note_absent, pages, score_tables, write_reports
+from grader.instructors.reports.answers import file_of
+from grader.instructors.reports.report_files import ReportError, write
+from grader.instructors.rules import Rules, StudentRules, UnitRules
+from grader.instructors.scores import scores
+from grader.verdict import DEADLOCK
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Page(html.parser.HTMLParser):
+    """What a browser makes of a page: the tags with their attributes, and the text."""
+
+    def __init__(self, source):
+        super().__init__()
+        self.tags, self.words, self.open = [], [], []
+        self.feed(source)
+        self.close()
+        self.text = " ".join(" ".join(self.words).split())
+        assert self.open == [], "every tag is closed"
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag not in ("meta", "br", "img", "input"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] not in ("style", "title", "script"):
+            self.words.append(data)
+
+
+@pytest.fixture
+def book(tmp_path):
+    with Gradebook(tmp_path / "out") as book:
+        yield book
+
+
+def feedback(book, student="jane", pictures=()):
+    return Page(pages.feedback(next(score for score in scores(book) if score.student == student), pictures))
+
+
+def test_feedback_shows_points_message_hint_and_output_of_each_gap(book):
+    bad = said(
+        "average_gradients",
+        0.5,
+        status=DEADLOCK,
+        message="ranks 0 and 1 wait in all_reduce",
+        hint="call it on all ranks",
+        output="epoch 1\n[... 123 bytes cut ...]\nepoch 9",
+    )
+    store(book, handed_in(digest="before"), [bad])
+    store(book, handed_in(attempt=2, late=True), [bad, said("step", 2.0)])
+    page = feedback(book)
+    for words in (
+        "multi gpu",
+        "average gradients 0.5 of 2",
+        "equal gradients deadlock 0.5 / 2",
+        "ranks 0 and 1 wait in all_reduce",
+        "Hint call it on all ranks",
+        "epoch 1 [... 123 bytes cut ...] epoch 9",
+        "2.5 of 4",
+        "step 2 of 2",
+        "attempt 2",
+        "late",
+    ):
+        assert words in page.text
+    assert any(attributes.get("class") == "cut" for _, attributes in page.tags), "the cut is marked"
+
+
+def test_feedback_begins_with_what_to_fix_first_and_folds_what_passed(book):
+    store(
+        book,
+        handed_in(),
+        [
+            said("device", 2.0),
+            said("replica", 0.0, check="all ranks", message="this counts only if the gap runs", hint="later"),
+            said("replica", 0.0, check="equal", status=DEADLOCK, message="rank 1 `waits`", hint="call it on all"),
+            not_done("step", message="to be filled"),
+        ],
+    )
+    source = pages.feedback(scores(book)[0])
+    text = Page(source).text
+    assert (
+        "To fix first replica in multi gpu" in text
+        and ", exercises/02_multi_gpu/pytorch/train_cifar_multi_gpu.py rank 1 waits What to do next: change this part"
+        in text
+    )
+    assert text.index("To fix first") < text.index("1 passed: device")
+    assert (
+        re.search(r'<details class="gap"><summary>.*1 passed: device</summary>', source)
+        and "python -m grader check multi_gpu" in text
+    )
+
+
+def test_feedback_names_what_to_write_next_and_says_when_nothing_is_left(book):
+    store(book, handed_in(), [said("device", 2.0), not_done("step", message="to be filled", hint="the mean")])
+    assert (
+        "To write next step in multi gpu, exercises/02_multi_gpu/pytorch/train_cifar_multi_gpu.py What to do next: fill"
+        " this gap" in feedback(book).text
+    )
+    store(book, handed_in(digest="2"), [said("device", 2.0)])
+    assert "You have all points" in feedback(book).text and "What to do next" not in feedback(book).text
+
+
+@pytest.mark.parametrize("unit, gap", [("", ""), ("multi_gpu", ""), ("multi_gpu", "step")])
+def test_what_a_person_has_decided_on_is_not_to_be_fixed(book, unit, gap):
+    store(book, handed_in(), [said("step", 0.5)])
+    assert "To fix first" in feedback(book).text
+    book.adjust("jane", unit, gap, 1.5, "right, in another way", "who")
+    assert "To fix first" not in feedback(book).text
+
+
+def test_feedback_is_by_file(book):
+    gaps = [("device", "pytorch"), ("resources", "")]
+    store(book, handed_in(), [said(gap, 0.0, track=track) for gap, track in gaps])
+    files = re.findall(r'class="file small">(.*?)<', pages.feedback(scores(book)[0]))
+    assert files == [file_of("multi_gpu", track, gap) for gap, track in gaps] and all(files) and len(set(files)) == 2
+
+
+def test_a_gap_that_is_named_with_its_file_is_shown_by_its_own_name(book):
+    name = "01_single_gpu.ipynb:throughput"
+    store(book, handed_in(), [said(name, 0.0, unit="single_gpu", track="", message="too few")])
+    assert "<h3>throughput</h3>" in pages.feedback(scores(book)[0]), "its file stands above it"
+    report = pages.report(scores(book))
+    assert report.count("throughput in 01_single_gpu.ipynb") == 2 and "01 single gpu" not in report
+
+
+def test_what_all_checks_of_a_gap_say_is_said_once(book):
+    store(book, handed_in(), [not_done(check=check, message="still to be filled", hint="the mean") for check in "abc"])
+    assert feedback(book).text.count("still to be filled") == feedback(book).text.count("the mean") == 1
+
+
+def test_what_stands_between_backticks_is_code_and_nothing_more(book):
+    store(book, handed_in(), [said(points=0.0, message="divide by `a<b>`", hint="call `f()` \x1b[31monce")])
+    source = pages.feedback(scores(book)[0])
+    assert "divide by <code>a&lt;b&gt;</code>" in source and "call <code>f()</code> once" in source
+    assert "divide by <code>a&lt;b&gt;</code>" in pages.report(scores(book))
+
+
+def test_ungraded_is_shown_as_such_and_never_as_0(book):
+    store(book, handed_in(), [said("step", None, message="the box broke"), said("split", 2.0)])
+    page = feedback(book)
+    assert "step ungraded" in page.text and "2 of 4 so far" in page.text and "costs no points" in page.text
+    assert not re.search(r"\b0 (of|/)", page.text) and "grader fault" not in page.text
+    assert "jane ungraded 1 1 ungraded" in Page(pages.report(scores(book))).text
+
+
+def test_feedback_on_a_refused_submission_gives_the_reason(book):
+    book.record([handed_in(digest="", refused="x.zip is encrypted.")])
+    page = feedback(book)
+    assert "could not be graded" in page.text and "x.zip is encrypted." in page.text and " of " not in page.text
+
+
+def test_points_by_hand_for_a_refused_submission_are_told_everywhere(book):
+    store(book, handed_in("max"), [said("step", 1.0)])
+    book.record([handed_in(digest="", refused="x.zip is encrypted.")])
+    book.adjust("jane", "multi_gpu", "", 1.5, "shown in class", "Dr. Roe")
+    jane = scores(book)[0]
+    page, report = Page(pages.feedback(jane)), Page(pages.report(scores(book)))
+    assert (
+        "x.zip is encrypted." in page.text
+        and "set to 1.5 of 2 points by hand: shown in class" in page.text
+        and "1.5 of 2" in page.text
+    )
+    assert (jane.points, jane.complete) == (1.5, True)
+    assert "What to do next" in page.text, "the other units are still to be handed in"
+    book.adjust("jane", "", "", 2.0, "shown in class", "Dr. Roe")
+    whole = feedback(book).text
+    assert "could not be read" in whole and "could not be graded" not in whole and "What to do next" not in whole
+    assert "jane 1.5 1 by hand 1.5" in report.text and re.search(
+        r"jane multi gpu shown in class \([^)]*\) 1.5", report.text
+    )
+    assert "jane,multi_gpu,adjusted,1.5,0,adjusted" in score_tables.grades(
+        [jane]
+    ) and "multi_gpu 1.5/2" in score_tables.moodle([jane])
+
+
+def test_a_whole_grade_by_hand_is_final_and_counts_in_the_distribution(book):
+    store(book, handed_in("max"), [said("step", 1.0)])
+    book.record([handed_in(digest="", refused="x.zip is encrypted.")])
+    book.adjust("jane", "", "", 2.0, "shown in class", "Dr. Roe")
+    text = Page(pages.report(scores(book))).text
+    assert "75 % median" in text and "jane 2 1 by hand max 1" in text
+
+
+def test_who_waits_to_be_graded_is_found_among_the_ungraded(book):
+    store(book, handed_in("max"), [said("step", 1.0), said("workers", unit="start", track="")])
+    store(book, handed_in("jane"), [said("workers", unit="start", track="")])
+    jane, maximal = scores(book)
+    assert pages.marks(jane)["ungraded"] == "1 task" and pages.marks(maximal)["ungraded"] == ""
+
+
+def test_the_report_tells_what_the_checks_gave_to_a_unit_also_when_a_gap_was_set_by_hand(book):
+    store(book, handed_in(), [said("step", 0.5), said("other", 1.0)])
+    book.adjust("jane", "multi_gpu", "step", 2.0, "why", "who")
+    book.adjust("jane", "multi_gpu", "", 4.0, "why", "who")
+    text = Page(pages.report(scores(book))).text
+    assert re.search(r"multi gpu, step why \([^)]*\) 0.5 2 jane multi gpu why \([^)]*\) 1.5 4", text)
+
+
+def test_a_time_that_only_an_archive_has_is_not_told(book):
+    store(book, handed_in(time=315_532_800.0), [said()])
+    assert "Handed in" not in feedback(book).text and "1980" not in score_tables.nbgrader(scores(book))
+    store(book, handed_in(digest="d2"), [said()])
+    assert "Handed in 2026" in feedback(book).text
+
+
+def test_feedback_tells_about_files_and_adjustments(book):
+    store(book, handed_in(problems=("Missing: notebooks/a.ipynb.",)), [said("step", 0.0)])
+    book.adjust("jane", "multi_gpu", "step", 1.5, "a typo in the task", "Dr. Roe")
+    page = feedback(book)
+    assert "Missing: notebooks/a.ipynb." in page.text
+    assert re.search(r"Set to 1.5 points by hand: a typo in the task \(Dr. Roe, \d{4}-\d\d-\d\d\)", page.text)
+
+
+def test_a_comment_is_shown_and_says_if_it_is_about_an_earlier_submission(book):
+    store(book, handed_in(), [said("device", 2.0)])
+    book.comment("jane", "multi_gpu", "device", "well <done>", "J. Roe", "d")
+    for digest, words in (("d", "J. Roe: well <done>"), ("d2", "J. Roe on an earlier submission: well <done>")):
+        store(book, handed_in(digest=digest), [said("device", 2.0)])
+        page = Page(pages.feedback(scores(book)[0], comments=comments_of(book)["jane"]))
+        assert words in page.text and "1 passed" not in page.text, "what is commented on is not folded"
+
+
+def test_the_other_track_is_shown_if_it_was_tried(book):
+    store(book, handed_in(), [said("step", 2.0), said("scatter", 1.0, track="chainer", message="not all images")])
+    assert "does not count" in feedback(book).text and "not all images" in feedback(book).text
+    store(
+        book, handed_in(digest="2"), [said("step", 2.0), not_done("scatter", track="chainer", message="not all images")]
+    )
+    assert "does not count" not in feedback(book).text
+
+
+def test_output_of_any_length_is_cut_and_the_cut_marked(book):
+    store(book, handed_in(), [said(points=0.0, output="start\n" + "x" * 100_000 + "\nend")])
+    page = feedback(book)
+    assert "start" in page.text and "end" in page.text and len(page.text) < 2 * pages.LONGEST
+    assert "[... 92010 characters cut ...]" in page.text
+
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "</pre><img src=x onerror=alert(1)>",
+    "\"'><svg onload=alert(1)>",
+    "{{ 7 * 7 }}{% raw %}",
+    "&lt;b&gt;",
+    "<!--",
+    "]]>",
+    "</style><style>*{display:none}",
+    "javascript:alert(1)",
+    "a\x00\x1b[31m\u202eb\ud800",
+    "<title>x</title>",
+]
+
+
+def skeleton(page):
+    """Tags and attributes, but for what they are meant to carry of a text."""
+    return [
+        (tag, {name: value for name, value in attributes.items() if name != "href"}) for tag, attributes in page.tags
+    ]
+
+
+def written(book, text):
+    name = text.replace("\ud800", "").replace("/", "_")
+    store(
+        book,
+        handed_in(name, problems=(name,)),
+        [said(name, 0.0, check=text, message=text, hint=text, output=text), said("b", None, message=text)],
+    )
+    book.adjust(name, "multi_gpu", name, 1.0, name, name)
+    return Page(pages.feedback(scores(book)[0])), Page(pages.report(scores(book)))
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_text_stays_text(book, tmp_path, text):
+    found = written(book, text)
+    with Gradebook(tmp_path / "harmless") as harmless:
+        for page, of_harmless in zip(found, written(harmless, "harmless"), strict=True):
+            assert skeleton(page) == skeleton(of_harmless)
+            assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
+            links = [
+                value for _, attributes in page.tags if (value := attributes.get("href")) and not value.startswith("#")
+            ]
+            assert all(value.startswith("feedback/") and "/" not in value[9:] for value in links)
+            assert all(letter.isprintable() for letter in page.text)
+            if text.isprintable():
+                assert text.replace("_", " ") in page.text
+
+
+def test_pages_need_nothing_else_and_run_nothing(book):
+    store(book, handed_in(), [said()])
+    for page in (pages.feedback(scores(book)[0]), pages.report(scores(book))):
+        assert "default-src 'none'" in page and "@import" not in page and "url(" not in page
+        assert not re.search(r"https?://", page)
+        assert 'name="viewport"' in page and "@media print" in page
+
+
+def test_the_reports_own_script_is_the_only_one_that_may_run(book):
+    store(book, handed_in("<script>alert(1)</script>"), [said()])
+    assert "<script" not in pages.feedback(scores(book)[0]) and "script-src" not in pages.feedback(scores(book)[0])
+    page = pages.report(scores(book))
+    [script] = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    [policy] = [attributes["content"] for tag, attributes in Page(page).tags if attributes.get("http-equiv")]
+    assert re.findall(r"script-src ([^;]*)", policy) == [f"'sha256-{digest}'"]
+    assert "innerHTML" not in script and "eval" not in script, "it handles text as text"
+
+
+def test_own_plots_are_shown_as_pictures_that_run_nothing(book, tmp_path):
+    folder = tmp_path / "plots"
+    folder.mkdir()
+    (folder / "speed.svg").write_text("<svg><script>alert(1)</script></svg>")
+    (folder / "loss.png").write_bytes(b"\x89PNG")
+    (folder / "page.html").write_text("<script>")
+    (folder / "large.png").write_bytes(bytes(pages.PICTURE + 1))
+    (folder / "link.png").symlink_to("/etc/passwd")
+    store(book, handed_in(), [said()])
+    page = feedback(book, pictures=pages.plots(folder))
+    assert [(attributes["alt"], attributes["src"][:20]) for tag, attributes in page.tags if tag == "img"] == [
+        ("loss", "data:image/png;base6"),
+        ("speed", "data:image/svg+xml;b"),
+    ]
+    assert pages.plots(tmp_path / "nowhere") == []
+
+
+def class_of(book, count):
+    for number in range(count):
+        verdicts = [said("easy", 2.0, seconds=3.0, cpu_seconds=1.0)]
+        verdicts += [
+            said("hard", 0.0, message=f"after step {number} parameters differ by up to {number / 7:.2g}", seconds=0.5)
+        ]
+        verdicts += [
+            (
+                not_done("left_out", message="still to be filled")
+                if number % 2
+                else said("left_out", 1.0, message="another thing")
+            )
+        ]
+        store(book, handed_in(f"s{number:02}", digest=f"d{number}"), verdicts)
+
+
+def test_the_report_names_the_hardest_gaps_first(book):
+    class_of(book, 8)
+    rows = pages.hardest_gaps(scores(book))
+    assert [(row["gap"], row["share"], row["attempted"], row["students"]) for row in rows] == [
+        ("hard", 0, 8, 8),
+        ("left_out", 0.25, 4, 8),
+    ]
+    text = Page(pages.report(scores(book))).text
+    assert text.index("hard multi gpu") < text.index("left out multi gpu")
+
+
+def test_a_gap_is_as_hard_as_it_is_for_those_who_began_its_track(book):
+    """Max did both tracks, and the one that doesn't count badly; Zoe did nothing, and Jane one track. All did the
+    notebook, or not."""
+    pytorch, chainer, notebook = (
+        lambda *points, track=track: said(f"{track or 'cell'}_gap", *points, track=track)
+        for track in ("pytorch", "chainer", "")
+    )
+    undone = not_done("chainer_gap", track="chainer"), not_done("chainer_other", track="chainer")
+    store(book, handed_in("jane", digest="1"), [pytorch(2.0), *undone, notebook(1.0)])
+    store(
+        book,
+        handed_in("max", digest="2"),
+        [pytorch(1.0), said("chainer_gap", 0.5, track="chainer", message="too slow"), undone[1], notebook(0.0)],
+    )
+    store(book, handed_in("zoe", digest="3"), [not_done("pytorch_gap"), *undone, not_done("cell_gap", track="")])
+    rows = [
+        (row["gap"], row["track"], row["share"], row["attempted"], row["students"])
+        for row in pages.hardest_gaps(scores(book))
+    ]
+    assert rows == [
+        ("chainer_other", "chainer", 0, 0, 1),
+        ("cell_gap", "", 0.25, 2, 2),
+        ("chainer_gap", "chainer", 0.25, 1, 1),
+        ("pytorch_gap", "pytorch", 0.75, 2, 2),
+    ]
+    text = Page(pages.report(scores(book))).text
+    assert "chainer other multi gpu, chainer 0 % 0 of 1" in text
+    assert "1 too slow multi gpu, chainer, chainer gap" in text, (
+        "what was said on a track that doesn't count is a misconception as well"
+    )
+
+
+def test_the_report_counts_misconceptions_by_student_whatever_their_numbers(book):
+    class_of(book, 8)
+    [first, second] = pages.misconceptions(scores(book))
+    assert (len(first["scores"]), first["gap"], len(second["scores"]), second["message"]) == (
+        8,
+        "hard",
+        4,
+        "another thing",
+    )
+    assert first["message"].startswith("after step ")
+
+
+def test_the_report_has_distribution_statuses_timings_and_students(book):
+    class_of(book, 8)
+    book.record([handed_in("zoe", digest="", refused="x.zip is encrypted.")])
+    page = Page(pages.report(scores(book)))
+    for words in (
+        "9 students",
+        "1 could not be read",
+        "8 passed",
+        "12 failed",
+        "4 not attempted",
+        "3.50 s",
+        "1.00 s",
+        "x.zip is encrypted.",
+    ):
+        assert words in page.text.replace("\u00a0", " ")
+    [labels] = [label for _, attributes in page.tags if "How many" in (label := attributes.get("aria-label", ""))]
+    assert labels.endswith(
+        ": 4 from 32 to 34 %, 0 from 34 to 36 %, 0 from 36 to 38 %, 0 from 38 to 40 %, 0 from 40 to 42 %, 0 from 42 to"
+        " 44 %, 0 from 44 to 46 %, 0 from 46 to 48 %, 4 from 48 to 50 %"
+    ), "half have 2 of 6 points, half 3 of 6"
+    [body] = re.findall(r"<tbody>(.*?)</tbody>", pages.report(scores(book)), re.DOTALL)
+    assert body.count("<tr") == 9
+
+
+@pytest.mark.parametrize(
+    "shares, expected",
+    [
+        (
+            [0, 0.0999, 0.1, 1],
+            [(0, 10, 2), (10, 20, 1), *((low, low + 10, 0) for low in range(20, 90, 10)), (90, 100, 1)],
+        ),
+        ([0.7, 0.75], [(70, 71, 1), (71, 72, 0), (72, 73, 0), (73, 74, 0), (74, 75, 1)]),
+        ([1.0, 1.0], [(99, 100, 2)]),
+        ([], []),
+    ],
+)
+def test_a_histogram_goes_from_the_smallest_share_to_the_largest(shares, expected):
+    assert pages.bins(shares) == expected
+
+
+def test_the_table_of_students_has_what_an_instructor_looks_for(book):
+    store(book, handed_in("max", digest="before"), [said("step", 1.0)])
+    store(
+        book,
+        handed_in("max", late=True, attempt=2),
+        [said("step", None), said("split", 1.0, message="[x: a person should look at it]")],
+    )
+    store(book, handed_in("jane"), [said("step", 1.0)])
+    book.adjust("jane", "multi_gpu", "step", 1.5, "why", "who")
+    page = pages.report(scores(book))
+    rows = [
+        re.findall(r"<t[dh]>(.*?)</t[dh]>", row)
+        for row in re.findall(r"<tr.*?</tr>", page[page.index('id="students"') :], re.DOTALL)[:3]
+    ]
+    rows = [[re.sub("<.*?>", "", cell) for cell in row] for row in rows]
+    assert rows == [
+        ["student", "total", "late", "attempt", "by hand", "ungraded", "look at", "multi gpu"],
+        ["jane", "1.5", "", "1", "by hand", "", "", "1.5"],
+        ["max", "ungraded", "late", "2", "", "1", "look", "ungraded"],
+    ]
+    assert (
+        page.index('id="students"')
+        < page.index("Hardest gaps")
+        < page.index("Commonest misconceptions")
+        < page.index("Distribution")
+    )
+
+
+def test_a_misconception_names_its_students_and_shows_what_one_of_them_wrote(book):
+    class_of(book, 20)
+    file = book.folder / "submissions/s00/1/exercises/02_multi_gpu/pytorch/train_cifar_multi_gpu.py"
+    file.parent.mkdir(parents=True)
+    given = exercises.given_out("exercises/02_multi_gpu/pytorch/train_cifar_multi_gpu.py")
+    file.write_text(fill(given, {"device": "device = '<b>my own'"}))
+    digest = digest_of({str(file.relative_to(file.parents[3])): file.read_bytes()})
+    store(book, handed_in("s00", digest=digest), [said("device", 0.0, message="no such device")])
+    assert unpacked(scores(book)[0].submission, book.folder / "submissions") == file.parents[3]
+    page = pages.report(scores(book), folder=book.folder)
+    assert "What s00 wrote</summary><pre>device = &#39;&lt;b&gt;my own&#39;</pre>" in page
+    text = Page(page).text
+    assert (
+        "s01 , s02 , s03 , s04 , s05 , s06 , s07 , s08 , s09 , s10 , s11 , s12 and 7 more" in text
+        and page.count('data-said="') == 20
+    )
+
+
+def test_the_report_says_who_was_not_handed_in_this_time_until_they_are(book):
+    store(book, handed_in(), [said()])
+    for absent in (["jane", "Ann_14"], []):
+        note_absent(book.folder, absent)
+        write_reports(book, book.folder)
+        text = Page((book.folder / "report.html").read_text()).text
+        assert ("Not handed in this time, but in the gradebook: jane." in text) == bool(absent)
+        assert ("Submitted according to Moodle's worksheet, but not in what was graded: Ann_14." in text) == bool(
+            absent
+        )
+
+
+def test_an_empty_class_is_told(book, tmp_path):
+    assert write_reports(book, tmp_path) == 0
+    assert "0 students" in Page((tmp_path / "report.html").read_text()).text
+
+
+def test_everything_is_written_where_it_belongs_and_only_when_it_changed(book):
+    folder = book.folder
+    store(book, handed_in("../../evil\n", "7"), [said()])
+    write_reports(book, folder)
+    files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    [name] = [Path(file).stem for file in files if file.startswith("feedback/")]
+    assert files == {
+        "gradebook.sqlite",
+        "gradebook.lock",
+        "reports.lock",
+        "grades.csv",
+        "moodle.csv",
+        "canvas.csv",
+        "nbgrader.csv",
+        "report.html",
+        f"results/{name}.json",
+        f"feedback/{name}.html",
+    }
+    page = Page((folder / "report.html").read_text())
+    [link] = [
+        attributes["href"] for tag, attributes in page.tags if tag == "a" and not attributes["href"].startswith("#")
+    ]
+    assert (folder / link).is_file(), "the report leads to the feedback"
+    os.utime(folder / "grades.csv", (1000, 1000))
+    write_reports(book, folder)
+    assert (folder / "grades.csv").stat().st_mtime == 1000
+
+
+def test_a_file_is_written_aside_first(tmp_path, monkeypatch):
+    write(tmp_path / "a/b.html", "old")
+    monkeypatch.setattr(os, "replace", lambda *paths: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(ReportError, match="b.html can't be written .No space left on device"):
+        write(tmp_path / "a/b.html", "new")
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["b.html"] and (
+        tmp_path / "a/b.html"
+    ).read_text() == "old"
+
+
+@pytest.mark.slow
+def test_a_thousand_students_are_told_in_seconds(book):
+    verdicts = [
+        said(f"gap{gap}", 1.0, unit=unit, message=f"message {gap}", hint="hint", output="output\n" * 50)
+        for unit in ("start", "multi_gpu", "multi_node")
+        for gap in range(6)
+    ]
+    submissions = [handed_in(f"s{number}", digest=f"d{number}") for number in range(1000)]
+    book.record(submissions)
+    with book._transaction():  # one for all: this test is about telling
+        book._transaction = lambda: __import__("contextlib").nullcontext()
+        for submission in submissions:
+            for unit in ("start", "multi_gpu", "multi_node"):
+                book.store(submission, unit, [verdict for verdict in verdicts if verdict.unit == unit], "1")
+        del book._transaction
+    before = time.process_time()
+    assert write_reports(book, book.folder) == 1000
+    assert (book.folder / "report.html").stat().st_size < 500_000  # with 2,000 students less than 1 MB
+    assert time.process_time() - before < 30  # some 3 s of work when the machine is idle
+
+
+def grader(*words):
+    return subprocess.run(
+        [sys.executable, "-m", "grader", *map(str, words)], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+
+
+@pytest.mark.slow
+def test_adjust_and_report_are_commands(tmp_path):
+    with Gradebook(tmp_path) as book:
+        store(book, handed_in(), [said("step", 0.5)])
+    wanted = ["--student", "jane", "--unit", "multi_gpu", "--gap", "step", "--reason", "a typo", "--author", "Dr. Roe"]
+    assert grader("adjust", tmp_path, *wanted, "--points", 1.5).returncode == 0
+    assert "a typo" in (tmp_path / "feedback/jane.html").read_text()
+    assert ",1,0,adjusted," in (tmp_path / "grades.csv").read_text()
+    (tmp_path / "grades.csv").unlink()
+    done = grader("report", tmp_path)
+    assert (done.returncode, done.stdout) == (0, f"1 students: see {tmp_path / 'report.html'}\n")
+    assert "adjusted" in (tmp_path / "grades.csv").read_text()
+    assert grader("adjust", tmp_path, *wanted).returncode == 0  # taken back
+    assert "adjusted" not in (tmp_path / "grades.csv").read_text()
+
+
+@pytest.mark.slow
+def test_commands_end_with_a_sentence_and_status_2(tmp_path):
+    done = grader("report", tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1) and "has no gradebook.sqlite" in done.stderr
+    Gradebook(tmp_path).close()
+    done = grader(
+        "adjust", tmp_path, "--student", "jane", "--unit", "x", "--points", 1, "--reason", "r", "--author", "a"
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1) and "no student 'jane'" in done.stderr
+
+
+def test_pages_say_what_the_courses_rules_made_of_the_points(book):
+    due = datetime(2026, 11, 20, 17, tzinfo=UTC)
+    course = Rules(
+        title="My term",
+        scale=100,
+        passing=50,
+        units={"multi_gpu": UnitRules(due=due, per_day=10, gaps={"b": 0})},
+        students={"jnae": StudentRules()},
+    )
+    store(book, handed_in(handed_in=(due + timedelta(hours=30)).isoformat()), [said("a", 2.0), said("b", 0.0)])
+    store(book, handed_in("max", digest="m"), [said("a", 2.0), said("b", 0.0)])
+    of_class = scores(book, rules=course)
+    jane, report = Page(pages.feedback(of_class[0])), Page(pages.report(of_class))
+    for words in (
+        "My term",
+        "Handed in Saturday, 21 November 2026, 23:00 (UTC)",
+        "late",
+        "80 of 100",
+        "passed",
+        "b without points",
+        "multi_gpu: 2 days late: −20 %, 2 points become 1.6.",
+        "1.6 of 2 points are 80 on the scale to 100: passed (50 are needed).",
+    ):
+        assert words in jane.text
+    assert (
+        "My term" in report.text
+        and "course.toml names 'jnae', who has handed in nothing; did you mean 'jane'?" in report.text
+    )
+    assert (
+        "It is not known when multi_gpu was handed in, so nothing counts as late. A person should look: max."
+        in report.text
+    )
