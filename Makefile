@@ -1,5 +1,5 @@
 # Every target first brings .venv up to date with setup_environment.sh, and then uses it. `make` alone lists the targets.
-#   make test ARGS="-m quick"           the quick tests, in about a minute; -k throughput: tests with that word in their name
+#   make test ARGS="-k throughput"      the tests with that word in their name
 #   make tour ARGS="--track chainer"    ARGS are options for pytest, JupyterLab, the tour or the benchmark
 #   make PYTHON=python3.12 test         use another Python (3.11 to 3.13)
 #   make SYSTEM_TORCH=1 tour            on a GPU image: use the torch that it has
@@ -13,16 +13,18 @@ IN_VENV := VIRTUAL_ENV="$(CURDIR)/.venv" PATH="$(CURDIR)/.venv/bin:$$PATH"
 CHECKOV := build/checkov-3.3.30/bin/checkov
 LAB_PAGE := /lab/tree/$(firstword $(wildcard notebooks/00_start.ipynb) $(wildcard notebooks))
 
-.PHONY: help environment frameworks checkov tour test test-frameworks test-containers lab bench
+.PHONY: help environment frameworks checkov tour test test-all test-frameworks test-containers lab bench lint
 
 help:
 	@echo "make tour         the training runs by qsub, their throughput in a table and a figure; then a class is graded"
 	@echo "make lab          JupyterLab at the first notebook"
-	@echo "make test         all tests, in four processes; with ARGS=\"-m quick\" the quick ones, in about a minute"
+	@echo "make test         the tests that everybody runs: all quick ones, and one real run of every feature"
+	@echo "make test-all     all tests, those of the unit 07_frameworks among them: for changes of what they are about"
+	@echo "make lint         is the code formatted, and free of what ruff finds?"
 	@echo "make bench        how fast training is, against its limits"
 	@echo "make frameworks   a second environment, with TensorFlow, Lightning, Accelerate and JAX, for the unit 07_frameworks"
-	@echo "make test-frameworks   the tests of that unit; the others do without the second environment"
-	@echo "make checkov      a linter for security, in build/: make test then looks at the manifests for Kubernetes with it"
+	@echo "make test-frameworks   the tests of that unit alone; the others do without the second environment"
+	@echo "make checkov      a linter for security, in build/: make test-all looks at the manifests for Kubernetes with it"
 	@echo "make test-containers   build the image for Kubernetes, and test it: needs buildah, podman and about 10 minutes"
 	@echo "make environment  only create or refresh .venv, which the others do by themselves"
 
@@ -37,11 +39,20 @@ frameworks: environment
 	@bash setup_frameworks.sh
 
 test: environment
+	@$(IN_VENV) python -m pytest -n auto -m "not thorough" $(ARGS)
+
+test-all: environment frameworks checkov
 	@$(IN_VENV) python -m pytest -n auto $(ARGS)
+	@$(IN_VENV) python -m pytest -n 2 --frameworks $(OF_FRAMEWORKS) $(ARGS)
 
 # Only these files have such tests; collecting all others would take half a minute.
+OF_FRAMEWORKS := tests/frameworks tests/grader/test_known_answers.py tests/grader/test_conceded.py
 test-frameworks: frameworks
-	@$(IN_VENV) python -m pytest -n 2 --frameworks tests/frameworks tests/grader/test_mutants.py tests/grader/test_conceded.py $(ARGS)
+	@$(IN_VENV) python -m pytest -n 2 --frameworks $(OF_FRAMEWORKS) $(ARGS)
+
+lint: environment
+	@$(IN_VENV) ruff format --check .
+	@$(IN_VENV) ruff check .
 
 # BUILD takes options for buildah, such as another base: docs/kubernetes.md
 test-containers: environment checkov

@@ -1,4 +1,6 @@
-"""The grader: instructors run ``python -m grader``, students call `check` in their notebooks."""
+"""Runs at the student's and at the instructor's. Students receive it: yes, but for its folders called instructors.
+
+The grader: instructors run ``python -m grader``, students call `check` in their notebooks."""
 
 
 def check(unit, track=None):

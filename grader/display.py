@@ -87,6 +87,9 @@ def html(checked):
     caption = f"<caption><b>{escape(summary(checked))}</b></caption>"
     return (
         "<div"
+        f""
+        f""
+        f""
         f' class="handson-check"><style>{STYLE}</style><table>{caption}<thead><tr>{head}</tr></thead>{body}</table></div>'
     )
 

@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from grader import notebook_cells
+from grader import gaps, notebook_cells
 from grader.gaps import Exercise, Gap, exercise, normal
 from handson.cluster import job_scripts
 from handson.files import COURSE
@@ -60,12 +60,18 @@ def solution(file):
     return ROOT / "solutions" / (name if room == "exercises" else f"{name.stem}/{name.stem}.py")
 
 
+def solved(file, **instead):
+    """The text of an exercise with all gaps filled: those named in `instead` with its code, the remaining ones from the
+    solution."""
+    return gaps.fill(given_out(file), {**gaps.answers(solution(file).read_text()), **instead})
+
+
 def recorded(given):
     """The text of exercises.json. given: {file: its Exercise}."""
     entries = {}
     for file, one in sorted(given.items()):
-        gaps = [[gap.name, gap.hint, gap.first, gap.end] for gap in one.gaps]
-        entries[file] = {"kind": one.kind, "lines": one.lines, "gaps": gaps}
+        places = [[gap.name, gap.hint, gap.first, gap.end] for gap in one.gaps]
+        entries[file] = {"kind": one.kind, "lines": one.lines, "gaps": places}
     return json.dumps(entries, indent=1) + "\n"
 
 

@@ -175,23 +175,19 @@ def _apply(check, cases, given, server, readable, shared=None):
 
 def _with_needs(check, found, note):
     """`found`, where a criterion that passed fails if the one that it needs does not. note: ends the message."""
-    needs = {criterion.title: criterion.needs for criterion in check.criteria}
-    counting = {title for title, (status, _, _) in zip(needs, found) if status == PASSED}
-    while left_out := {title for title in counting if needs[title] and needs[title] not in counting}:
+    criteria = {criterion.id: criterion for criterion in check.criteria}
+    passed = {id for id, (status, _, _) in zip(criteria, found) if status == PASSED}
+    counting = set(passed)
+    while left_out := {id for id in counting if criteria[id].needs and criteria[id].needs not in counting}:
         counting -= left_out
-    passed = {title for title, (status, _, _) in zip(needs, found) if status == PASSED}
 
-    def cause(title):
-        """The criterion by whose own fault `title` does not count, maybe over several steps."""
-        return cause(needs[title]) if title in passed else title
+    def cause(id):
+        """The criterion by whose own fault `id` does not count, maybe over several steps."""
+        return cause(criteria[id].needs) if id in passed else criteria[id].title
 
     return [
-        (
-            (FAILED, f'{ONLY_IF} "{cause(title)}" passes, too{note}', outcome)
-            if title in passed - counting
-            else (status, message, outcome)
-        )
-        for title, (status, message, outcome) in zip(needs, found)
+        (FAILED, f'{ONLY_IF} "{cause(id)}" passes, too{note}', one[2]) if id in passed - counting else one
+        for id, one in zip(criteria, found)
     ]
 
 
@@ -199,10 +195,9 @@ def _works_for_the_solution(check, cases, part, server, readable):
     """Whether the check passes the solution. If so, an error that the check raised is the student's fault, else the
     grader's."""
     try:
-        solution = exercises.solution(part.file).read_text()
+        right = exercises.solved(part.file)
     except OSError:  # students don't have it
         return False
-    right = gaps.fill(exercises.given_out(part.file), gaps.answers(solution))
     found, _ = _apply(check, cases, _source(check, part, right), server, readable)
     return all(status == PASSED for status, _, _ in found)
 

@@ -1,6 +1,6 @@
 """A verdict: what a check found in one gap. Self-checks show verdicts; the grader stores, exports and reports them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 PASSED = "passed"
 FAILED = "failed"  # it ran, and its result is wrong
@@ -39,9 +39,6 @@ class Verdict:
     output: str = ""  # what the student's code printed; long output is cut, and the cut is marked
     seconds: float = 0.0
     cpu_seconds: float = 0.0
-
-    def with_points(self, points):
-        return replace(self, points=points)
 
 
 def counted(verdicts):

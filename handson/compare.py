@@ -48,14 +48,6 @@ SHOWN = 5  # busy runs that are named
 TOLERANCE = 1.1  # a speed-up that is so many times the highest possible one is an error of measurement
 LECTURE = {1: 51.1, 2: 87.6, 4: 172.1}  # workers -> images/s, as the lecture reports from Reedbush
 HEADINGS = ("task", "track", "workers", "runs", "images/s", "speed-up", "efficiency", "val. loss", "val. accuracy")
-TRACKS = {  # name, colour, marker
-    "pytorch": ("PyTorch", "#0072B2", "o"),
-    "chainer": ("Chainer", "#D55E00", "^"),
-    "tensorflow": ("TensorFlow", "#E69F00", "s"),
-    "lightning": ("Lightning", "#009E73", "v"),
-    "accelerate": ("Accelerate", "#CC79A7", "P"),
-    "jax": ("JAX", "#56B4E9", "X"),
-}
 LINES = ("-", "-.", (0, (5, 1)), (0, (3, 1, 1, 1)))  # for the first, second, ... conditions of a track
 
 
@@ -305,50 +297,31 @@ def picture(results):
 
 def draw(results):
     """The figure of throughput and speed-up against workers, and a description of it."""
-    from matplotlib.figure import Figure
-
     rows = table(results)
     common, own = _common_and_own(rows)
     workers = sorted({row.workers for row in rows})
-    drawing = Figure(figsize=(10, 4.6), layout="constrained")
+    drawing, left, right = figures.axes(10, 4.6, columns=2)
     drawing.get_layout_engine().set(wspace=0.06)
     drawing.suptitle(common, fontsize="medium", parse_math=False)
-    left, right = drawing.subplots(1, 2)
     series = {}
     for row, condition in zip(rows, own):
         series.setdefault((row.track, condition), []).append(row)
     series = _by_script(series, {run.name for run in results if run.unit == identity.OTHER_SYSTEMS})
     for track, condition in series:
-        name, colour, marker = TRACKS.get(track, (track, "black", "D"))
+        look = figures.TRACKS.get(track, dict(label=track, color="black", marker="D"))
         nth = [key for key in series if key[0] == track].index((track, condition))
-        style = dict(color=colour, marker=marker, linestyle=LINES[nth % len(LINES)], label=_label(name, condition))
+        style = look | dict(linestyle=LINES[nth % len(LINES)], label=_label(look["label"], condition))
         _draw(left, right, series[track, condition], style)
-    ideal = figures.IDEAL | {"zorder": 1}
     if any(row.speedup for row in rows):
-        left.plot([], [], **ideal)  # the legend's: there is one for each track
+        left.plot([], [], **figures.IDEAL)  # the legend's: there is one for each track
     else:
         right.text(0.98, 0.03, "no single-GPU run to compare with", ha="right", transform=right.transAxes)
-    right.plot([1, workers[-1]], [1, workers[-1]], **ideal)
-    if cores := most_cores(results):
-        right.plot([1, cores, workers[-1]], [1, cores, cores], **figures.CORES | {"zorder": 1})
-    lecture = {number: rate / LECTURE[1] for number, rate in LECTURE.items() if number <= workers[-1]}
-    right.plot(
-        list(lecture),
-        list(lecture.values()),
-        color="0.6",
-        marker="s",
-        linestyle="-",
-        zorder=1,
-        label="the lecture, 1 to 4 GPUs",
-    )
+    draw_ideal(right, workers[-1], most_cores(results))
     for axes, label in (left, "throughput [images/s]"), (right, "speed-up over one worker"):
         axes.set(
             xlabel="workers", xticks=workers, xticklabels=[_tick(rows, number) for number in workers], ylabel=label
         )
         axes.set(xlim=(0, 1.06 * workers[-1]), ylim=(0, None))
-        axes.grid(color="0.92")
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
         lines, names = axes.get_legend_handles_labels()
         if len(names) > IN_LEGEND:
             lines, names = (
@@ -358,6 +331,17 @@ def draw(results):
         for name in axes.legend(lines, names, loc="upper left", fontsize="small", edgecolor="none").get_texts():
             name.set_parse_math(False)
     return drawing, "Throughput and speed-up against workers. " + " ".join(_sentence(row) for row in rows)
+
+
+def draw_ideal(axes, most, cores=None):
+    """The ideal speed-up of up to `most` workers, that of the lecture, and, if the workers share `cores`, what these
+    allow."""
+    axes.plot([1, most], [1, most], **figures.IDEAL, zorder=1)
+    if cores:
+        axes.plot([1, cores, most], [1, cores, cores], **figures.CORES, zorder=1)
+    lecture = {number: rate / LECTURE[1] for number, rate in LECTURE.items() if number <= most}
+    style = dict(color="0.6", marker="s", zorder=1, label="the lecture, 1 to 4 GPUs")
+    axes.plot(list(lecture), list(lecture.values()), **style)
 
 
 def _by_script(series, names):

@@ -1,40 +1,176 @@
-"""Figures: the colours that mean the same in all of them; and writing one, as .png and .svg or as a picture in a
-notebook, with words for people who cannot see it."""
+"""Figures: the colours that mean the same in all of them; axes, bars and lines; and writing one, as .png and .svg or as
+a picture in a notebook, with words for people who cannot see it."""
 
 import io
+import itertools
+import statistics
 
 from handson.errors import OneSentence
 from handson.files import written_aside
 
-# of a step: (colour, hatching); brightness and hatching differ as well as colour, so that they can be told apart in
-# grey
+# the colours of Okabe and Ito, which people with any colour vision can tell apart
+BLACK, VERMILION, BLUE, GREEN = "#000000", "#D55E00", "#0072B2", "#009E73"
+ORANGE, SKY, PINK = "#E69F00", "#56B4E9", "#CC79A7"
+LAYERS = ("#D9E8F5", "#A9CCE8", "#6FA8D6", "#3A7CB8")  # of a network, from its input on
+PALE_BLUE, PALE_ORANGE, YELLOW, GREY, PAPER, LINE = "#9ECAE1", "#FBE3B5", "#F7E7A6", "#B4B4AE", "#F7F7F5", "#444444"
+# of a step, or of a GPU's memory: (colour, hatching); brightness and hatching differ as well as colour, so that they
+# can be told apart in grey
 PARTS = {
-    "compute": ("#9ECAE1", ""),
+    "compute": (PALE_BLUE, ""),
     "forward": ("#C9DFF0", ""),
-    "backward": ("#6FA8D6", "///"),
-    "all-reduce": ("#E69F00", "xxx"),
-    "communication": ("#E69F00", "xxx"),
+    "backward": (LAYERS[2], "///"),
+    "all-reduce": (ORANGE, "xxx"),
+    "communication": (ORANGE, "xxx"),
     "waiting": ("#FFFFFF", "...."),
-    "optimize": ("#B4B4AE", "--"),
-    "loading": ("#F7E7A6", "|||"),
+    "optimize": (GREY, "--"),
+    "loading": (YELLOW, "|||"),
+    "load": (YELLOW, "|||"),
     "enlarge": ("#FCF6DC", ""),
     "evaluate": ("#D9C2DF", "\\\\\\"),
     "copy": ("#B5D8B0", "---"),
-    "contention": ("#3A7CB8", ""),
+    "contention": (LAYERS[3], ""),
     "overhead": ("#DDDDDD", "++"),
+    "parameters": (LAYERS[3], ""),
+    "gradients": (LAYERS[2], "///"),
+    "optimizer": (GREY, "--"),
+    "activations": (YELLOW, "..."),
 }
-# colour, marker, line
-SERIES = (("#000000", "o", "-"), ("#D55E00", "^", "--"), ("#0072B2", "s", "-."), ("#009E73", "D", ":"))
+SERIES = tuple(
+    dict(color=colour, marker=marker, linestyle=line, markerfacecolor="white")
+    for colour, marker, line in ((BLACK, "o", "-"), (VERMILION, "^", "--"), (BLUE, "s", "-."), (GREEN, "D", ":"))
+)
+BESIDE = (("0.55", ""), (PALE_BLUE, "///"), (YELLOW, "..."), ("white", "xxx"))  # bars of several series at one place
+TRACKS = {
+    "pytorch": dict(label="PyTorch", color=BLUE, marker="o"),
+    "chainer": dict(label="Chainer", color=VERMILION, marker="^"),
+    "tensorflow": dict(label="TensorFlow", color=ORANGE, marker="s"),
+    "lightning": dict(label="Lightning", color=GREEN, marker="v"),
+    "accelerate": dict(label="Accelerate", color=PINK, marker="P"),
+    "jax": dict(label="JAX", color=SKY, marker="X"),
+}
 IDEAL = dict(color="0.3", linestyle="--", linewidth=1, label="ideal")
 CORES = dict(color="0.3", linestyle=":", linewidth=1.5, label="what the cores here allow")
-PREDICTED = "#D55E00"
+PREDICTED = VERMILION
 PICTURES = (".png", ".svg", ".pdf", ".eps", ".ps", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".gif")
 
 
 def part(name):
-    """How all figures draw this part of a step: arguments of bars."""
+    """How all figures draw this part of a step, or of a GPU's memory: arguments of bars."""
     colour, hatch = PARTS[name]
     return dict(facecolor=colour, hatch=hatch, edgecolor="0.25", linewidth=0.6)
+
+
+def axes(width=7.5, height=3.2, columns=1, grid=True, **options):
+    """A matplotlib Figure of so many inches, followed by its axes, from the left; options: of Figure.subplots."""
+    from matplotlib.figure import Figure
+
+    drawing = Figure(figsize=(width, height), layout="constrained")
+    found = drawing.subplots(1, columns, squeeze=False, **options)[0]
+    for one in found:
+        if grid:
+            one.grid(color="0.92")
+        one.set_axisbelow(True)
+        one.spines[["top", "right"]].set_visible(False)
+    return drawing, *found
+
+
+def canvas(width, height):
+    """A Figure and its axes, without a frame, to draw on; one unit of its coordinates is 0.4 inches."""
+    from matplotlib.figure import Figure
+
+    drawing = Figure(figsize=(0.4 * width, 0.4 * height))
+    found = drawing.add_axes((0, 0, 1, 1))
+    found.set(xlim=(0, width), ylim=(0, height))
+    found.axis("off")
+    return drawing, found
+
+
+def legend_above(axes, **options):
+    """The legend in a line above the axes."""
+    axes.legend(
+        **dict(loc="lower center", bbox_to_anchor=(0.5, 1.0), fontsize="small", frameon=False, ncols=4) | options
+    )
+
+
+def bars(axes, values, xlabel, predicted=None, start=0, **style):
+    """Horizontal bars from `start`, one for each name, from the top: of its value, or of the median of several, each of
+    which gets a mark. predicted: name -> what a long line marks; style: of the bars."""
+    middles = [statistics.median(value) if isinstance(value, list) else value for value in values.values()]
+    style = dict(color=PALE_BLUE, edgecolor="0.25", height=0.55) | style
+    axes.barh(range(len(values)), [middle - start for middle in middles], left=start, **style)
+    for row, (name, value) in enumerate(values.items()):
+        if isinstance(value, list):
+            axes.plot(value, [row] * len(value), "k|", markersize=11, markeredgewidth=1.5, alpha=0.7)
+        if name in (predicted or {}):
+            axes.plot([predicted[name]] * 2, [row - 0.4, row + 0.4], color=PREDICTED, linewidth=2.5)
+    axes.set(yticks=range(len(values)), yticklabels=list(values), xlabel=xlabel)
+    axes.set(xlim=(start, None), ylim=(len(values) - 0.5, -0.5))
+
+
+def bars_beside(axes, series, predicted=None):
+    """Vertical bars at the places 0, 1, ..., those of several series beside each other. series: name -> a number for
+    each place; predicted: likewise, what a line across the bar marks."""
+    width = 0.8 / len(series)
+    for number, ((name, heights), (colour, hatch)) in enumerate(zip(series.items(), BESIDE)):
+        places = [place + width * (number - (len(series) - 1) / 2) for place in range(len(heights))]
+        axes.bar(places, heights, width, label=name, color=colour, hatch=hatch, edgecolor="0.25", linewidth=0.6)
+        for place, height in zip(places, (predicted or {}).get(name, ())):
+            axes.plot([place - 0.45 * width, place + 0.45 * width], [height] * 2, color=PREDICTED, linewidth=2.5)
+
+
+def band(axes, x, values, style, label):
+    """The mean of several runs as a line, and a band from the lowest to the highest. values: (runs, points)."""
+    axes.plot(x, values.mean(axis=0), label=label, **style)
+    axes.fill_between(x, values.min(axis=0), values.max(axis=0), color=style["color"], alpha=0.13, linewidth=0)
+
+
+def spans(axes, rows, height=0.6):
+    """When each row was in which part of a step. rows: name -> part -> [(begin, length), ...]."""
+    labels = {}
+    for row, parts in enumerate(rows.values()):
+        for name, moments in parts.items():
+            label = None if name in labels else labels.setdefault(name, name)
+            axes.broken_barh(moments, (row - height / 2, height), label=label, **part(name))
+    axes.set(yticks=range(len(rows)), yticklabels=list(rows), xlim=(0, None), ylim=(len(rows) - 0.5, -0.5))
+    legend_above(axes)
+
+
+def one_after_the_other(lengths):
+    """name -> length, as a row of `spans`: each part begins where the one before ends."""
+    ends = itertools.accumulate(lengths.values())
+    return {name: [(end - length, length)] for (name, length), end in zip(lengths.items(), ends)}
+
+
+def bar_chart(values, xlabel, predicted=None, start=0):
+    """A picture with a bar for each name, and its value in it; `predicted`: name -> the value to mark; `start`: where
+    bars begin, 1 for ratios."""
+    predicted = predicted or {}
+    drawing, one = axes(7.5, 0.8 + 0.45 * len(values))
+    bars(one, values, xlabel, predicted, start, **part("compute"))
+    largest = max([*values.values(), *predicted.values()]) - start
+    for row, (name, value) in enumerate(values.items()):
+        side = "right" if value - start > 0.12 * largest else "left"
+        one.text(value, row, f" {_short(value)} ", va="center", ha=side, fontsize="small")
+        if name in predicted:
+            text = f" {_short(predicted[name])}"
+            one.text(predicted[name], row - 0.42, text, va="top", color=PREDICTED, fontsize="small")
+    one.set_xlim(start, start + 1.12 * largest)
+    if predicted:
+        one.plot([], [], color=PREDICTED, linewidth=2.5, label="predicted")
+        legend_above(one)
+    marks = "".join(f"; predicted for {name} {_short(value)}" for name, value in predicted.items())
+    return picture(
+        drawing, f"{xlabel}: {', '.join(f'{name} {_short(value)}' for name, value in values.items())}{marks}."
+    )
+
+
+def _short(value):
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def medians(values, form):
+    """The medians in words: "plain 120 images/s, ...", where `form` is "{:.0f} images/s"."""
+    return ", ".join(f"{name} {form.format(statistics.median(value))}" for name, value in values.items())
 
 
 class FigureError(OneSentence, OSError):

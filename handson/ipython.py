@@ -1,6 +1,11 @@
-"""Whether a program runs in a notebook, which can show HTML instead of text."""
+"""Whether a program runs in a notebook, which can show HTML instead of text; and a bar there for what takes longer than
+a few seconds."""
 
+import contextlib
 import sys
+import time
+
+PATIENCE = 3  # seconds before the bar appears
 
 
 def shell():
@@ -11,3 +16,37 @@ def shell():
 def in_notebook():
     """Whether this is a Jupyter kernel, which shows HTML."""
     return hasattr(shell(), "kernel")
+
+
+@contextlib.contextmanager
+def progress_bar(what):
+    """``with progress_bar("measuring") as show``: show(share) draws how much is done, from 0 to 1. The bar is
+    removed at the end; only notebooks have one."""
+    begin, handle = time.monotonic(), None
+
+    def show(share):
+        nonlocal handle
+        passed = time.monotonic() - begin
+        if not in_notebook() or passed < PATIENCE:
+            return
+        from IPython.display import HTML, display
+
+        page = HTML(progress_page(what, share, passed))
+        if handle:
+            handle.update(page)
+        else:
+            handle = display(page, display_id=True)
+
+    try:
+        yield show
+    finally:
+        if handle:
+            from IPython.display import HTML
+
+            handle.update(HTML(""))
+
+
+def progress_page(what, share, passed):
+    """The bar as HTML, `passed` seconds after the beginning."""
+    left = f", about {passed * (1 - share) / share:.0f} s left" if share > 0.02 else ""
+    return f'<progress value="{share:.3f}" style="width: 20em"></progress> {what}: {100 * share:.0f} %{left}'

@@ -14,12 +14,6 @@ from handson.sizes import bytes_of, words
 from handson.training import gpu_memory
 from handson.training.gpu_memory import PARTS
 
-STYLES = {  # brightness and hatching differ as well as colour, so that they can be told apart in grey
-    "parameters": dict(facecolor="#3A7CB8", hatch=""),
-    "gradients": dict(facecolor="#6FA8D6", hatch="///"),
-    "optimizer": dict(facecolor="#B4B4AE", hatch="--"),
-    "activations": dict(facecolor="#F7E7A6", hatch="..."),
-}
 DRAWN = 8  # ranks in a figure
 ROOM_FOR_NAME = 0.13  # of a step: how long a phase must be for its name to be drawn
 SHOW_LIMIT = 1.5  # times the peak: a limit that is higher has no line, as all else would be flat
@@ -157,7 +151,7 @@ def _draw_step(axes, account):
     times = [1000 * moment[0] for moment in moments]
     parts = [[moment[2 + number] / MB for moment in moments] for number in range(len(PARTS))]
     for areas, part in zip(axes.stackplot(times, parts, step="post"), PARTS):
-        areas.set(**STYLES[part], edgecolor="0.25", linewidth=0.3)
+        areas.set(**figures.part(part) | {"linewidth": 0.3})
     phases = [phase for _, phase, *_ in moments]
     begins = [(times[at], phase) for at, phase in enumerate(phases) if not at or phase != phases[at - 1]]
     for (time, phase), (following, _) in zip(begins, [*begins[1:], (math.inf, "")]):
@@ -181,7 +175,7 @@ def _draw_bars(axes, account):
         bottom = 0
         for part in PARTS:
             size = (sizes[part] or 0) / MB
-            axes.bar(place, size, bottom=bottom, width=0.6, **STYLES[part], edgecolor="0.25", linewidth=0.6)
+            axes.bar(place, size, bottom=bottom, width=0.6, **figures.part(part))
             bottom += size
     axes.set(xticks=range(len(kinds)), xticklabels=kinds)
 
@@ -189,7 +183,7 @@ def _draw_bars(axes, account):
 def _patch(part):
     from matplotlib.patches import Patch
 
-    return Patch(**STYLES[part], edgecolor="0.25", label=part)
+    return Patch(**figures.part(part), label=part)
 
 
 def _sentence(name, account):

@@ -132,11 +132,8 @@ class Timeline:
 
     def draw(self, title=""):
         """The figure, a row for each stage, and a description of it."""
-        from matplotlib.figure import Figure
-
         stages = len(self.schedule)
-        drawing = Figure(figsize=(9, 0.9 + 0.45 * stages), layout="constrained")
-        axes = drawing.subplots()
+        drawing, axes = figures.axes(9, 0.9 + 0.45 * stages, grid=False)
         for stage, name, begin, end in self.operations:
             axes.barh(stage, end - begin, left=begin, height=0.8, **COLOURS[name[0]])
             axes.text(
@@ -151,7 +148,6 @@ class Timeline:
         )
         axes.set_title(f"{title}: {words}" if title else words, loc="left", fontsize="medium", parse_math=False)
         axes.invert_yaxis()
-        axes.spines[["top", "right"]].set_visible(False)
         rows = " ".join(f"Stage {stage}: {', '.join(names)}." for stage, names in enumerate(self.schedule))
         return drawing, f"Timeline of a pipeline of {stages} stages, {words}. {rows}"
 

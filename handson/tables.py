@@ -1,7 +1,8 @@
-"""Tables of the TOML files that people write."""
+"""Tables of the TOML files that people write, and what is wrong in one. It needs nothing but Python itself."""
 
 import difflib
 import re
+from typing import get_args, get_type_hints
 
 
 def known(table, keys):
@@ -33,3 +34,13 @@ def text(values, key, default, pattern, wanted):
     if key in values and not (isinstance(value, str) and re.fullmatch(pattern, value)):
         raise ValueError(f"{key} = {value!r}, but it must be {wanted}")
     return value
+
+
+def wanted(error, kind):
+    """(a key, what it must be): what a msgspec.ValidationError says of a dataclass `kind`, whose types have a
+    description."""
+    key = re.search(r"\$\.(\w+)", str(error))[1]
+    found = get_type_hints(kind, include_extras=True)[key]
+    while not hasattr(found, "__metadata__"):  # in `X | None`, X
+        found = get_args(found)[0]
+    return key, found.__metadata__[-1].description

@@ -1,4 +1,4 @@
-"""For all tests: signals as in a terminal, which tests are quick, and the order in which several processes share the
+"""For all tests: signals as in a terminal, and the order in which several processes share the
 files."""
 
 import gc
@@ -21,20 +21,19 @@ SCOPES = (  # of tests that share a process, where that is not a file: what stan
     r"(tests/grader/test_sandbox_)",  # a user whose processes are counted
     # a process that ranks are forked from
     r"(tests/pytorch/)test_(?:batches|cntk|communication|evaluator|memory|memory_saved|one_big_batch|pipeline|products|resume|schedules|train_restarts)\.",
-    r"(tests/grader/)test_(?:judging|mutants.py::test_(?:the|every)_)",  # a box's server
+    r"(tests/grader/)test_judging",  # a sandbox's server
     # a process that imports the systems for all others
     r"(tests/frameworks/)test_(?:jax|several_processes|tensorflow_bad_input|translated_scripts)",
-    r"(tests/grader/test_mutants.py::\w+\[[a-z_]+-)",  # the known answers of a unit
+    r"(tests/grader/test_known_answers.py::\w+\[[a-z_]+-)",  # the known answers of a unit
     r"(tests/browser/)",  # one Chromium and one JupyterLab, and notebooks that use each other's runs
 )
 LONGEST = (  # these begin, in this order
     "tests/browser/",
-    "tests/grader/test_mutants.py",
+    "tests/grader/test_known_answers.py",
     "tests/grader/test_class_of_1000.py",
     "tests/grader/test_hostile.py",
     "tests/grader/test_grade.py",
     "tests/grader/test_clusters.py",
-    "tests/grader/test_no_answers.py",
     "tests/grader/test_nbgrader.py",
     "tests/pytorch/test_failing_ranks.py",
     "tests/slurm/",
@@ -51,7 +50,7 @@ os.environ.setdefault("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1")
 os.environ["MPIEXEC_PORT_RANGE"] = launcher.on_this_host()["MPIEXEC_PORT_RANGE"]
 
 # in the names of tests that need the second environment
-OTHER_SYSTEMS = r"tests/frameworks/|tests/grader/test_(?:mutants|conceded)\.py.*\[frameworks"
+OTHER_SYSTEMS = r"tests/frameworks/|tests/grader/test_(?:known_answers|conceded)\.py.*\[frameworks"
 
 # as in a shell's background; what tests start would ignore Ctrl-C, too
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -78,9 +77,8 @@ def scope(nodeid):
 
 
 def pytest_xdist_auto_num_workers(config):
-    """Of `-n auto`, on two cores: many tests wait. Each process imports the tests and torch first, a tenth of what the
-    quick tests take."""
-    return 3 if config.option.markexpr == "quick" else 4
+    """Of `-n auto`, on two cores: many tests wait."""
+    return 4
 
 
 def pytest_xdist_make_scheduler(config, log):
@@ -104,11 +102,11 @@ def pytest_collection():
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Where only quick tests are wanted, leave out the files that have none: each process would import them."""
+    """Leave out the files that have only thorough tests where none are wanted: each process would import them."""
     if (
-        config.option.markexpr == "quick"
+        config.option.markexpr == "not thorough"
         and collection_path.suffix == ".py"
-        and re.search(r"^pytestmark = .*mark\.slow", collection_path.read_text(), re.MULTILINE)
+        and re.search(r"^pytestmark = .*mark\.thorough", collection_path.read_text(), re.MULTILINE)
     ):
         return True
 
@@ -133,23 +131,20 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave out the tests of the other systems, or all but these. Mark all tests `quick` but the slow ones. The longest
-    scopes come first, then the files with slow tests, so that all processes end at about the same time."""
+    """Leave out the tests of the other systems, or all but these. The longest scopes come first, then the files with
+    thorough tests, so that all processes end at about the same time."""
     unwanted = {
         item for item in items if bool(re.search(OTHER_SYSTEMS, item.nodeid)) != config.getoption("--frameworks")
     }
     config.hook.pytest_deselected(items=list(unwanted))
     items[:] = [item for item in items if item not in unwanted]
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    thorough = {item.path for item in items if item.get_closest_marker("thorough")}
     items.sort(
         key=lambda item: (
             next((place for place, start in enumerate(LONGEST) if item.nodeid.startswith(start)), len(LONGEST)),
-            item.path not in slow,
+            item.path not in thorough,
         )
     )
-    for item in items:
-        if not item.get_closest_marker("slow"):
-            item.add_marker("quick")
 
 
 @pytest.hookimpl(wrapper=True)

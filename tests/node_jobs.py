@@ -5,7 +5,7 @@ import subprocess
 import sysconfig
 from pathlib import Path
 
-from waiting import wait_until
+from waiting import run_to_end, wait_until
 
 from handson import linux
 
@@ -48,14 +48,8 @@ class Jobs:
         }
 
     def __call__(self, *command, **environment):
-        return subprocess.run(
-            command,
-            cwd=self.folder,
-            env=self.environment | environment,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            stdin=subprocess.DEVNULL,
+        return run_to_end(
+            command, cwd=self.folder, env=self.environment | environment, timeout=PATIENCE, stdin=subprocess.DEVNULL
         )
 
     def submit(self, script, *arguments, select="2:ngpus=2:mpiprocs=2:ompthreads=1", **environment):

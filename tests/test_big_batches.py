@@ -2,10 +2,10 @@
 
 import pytest
 
-from handson.notebook import big_batches
-from handson.notebook.big_batches import Plan, evaluated
+from handson.notebook import multi_gpu
+from handson.notebook.multi_gpu import Plan, evaluated
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 
 @pytest.fixture(scope="module")
@@ -15,7 +15,7 @@ def curves():
         "stands still": Plan(64, [0.02] + [0.0] * 29),
         "an epoch": Plan(256, [0.02] * 6),
     }
-    return big_batches.run(plans, seeds=2)
+    return multi_gpu.train(plans, seeds=2)
 
 
 def test_every_seed_has_a_curve_that_ends_with_the_last_update(curves):
@@ -34,4 +34,4 @@ def test_the_rates_of_the_plan_are_those_of_the_training(curves):
 
 def test_short_runs_are_evaluated_after_every_update_and_long_ones_now_and_then():
     assert evaluated(3).tolist() == [1, 2, 3]
-    assert len(evaluated(1000)) <= big_batches.POINTS and evaluated(1000)[-1] == 1000
+    assert len(evaluated(1000)) <= multi_gpu.POINTS and evaluated(1000)[-1] == 1000

@@ -10,9 +10,10 @@ import sysconfig
 
 import pytest
 import real_pbs
+from waiting import run_to_end
 
 from handson.cluster import follow as following
-from handson.cluster.follow import JobFailed, follow, submit, wait_until_it_runs
+from handson.cluster.follow import JobFailed, follow, submit
 from handson.pbs import jobs
 
 PATIENCE = 60  # seconds
@@ -37,9 +38,7 @@ def folder(tmp_path, monkeypatch):
     yield folder
     (folder / "end").touch()
     if (tmp_path / "state").exists():
-        listed = subprocess.run(
-            [f"{sysconfig.get_path('scripts')}/qstat"], capture_output=True, text=True
-        ).stdout.splitlines()[2:]
+        listed = run_to_end([f"{sysconfig.get_path('scripts')}/qstat"]).stdout.splitlines()[2:]
         for job_id in (line.split()[0] for line in listed):
             subprocess.run([f"{sysconfig.get_path('scripts')}/qdel", job_id], capture_output=True)
             jobs.wait(job_id, PATIENCE)
@@ -68,7 +67,7 @@ class Said(list):
 # With the embedded PBS ------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_job_that_prints_nothing_is_explained_once(folder, monkeypatch):
     monkeypatch.setattr(following, "START", 0)
     explained = (
@@ -81,15 +80,7 @@ def test_a_job_that_prints_nothing_is_explained_once(folder, monkeypatch):
     assert said == [explained.format(running), "at last"]
 
 
-@pytest.mark.slow
-def test_one_can_wait_until_a_job_runs(folder):
-    waiting, running = job(folder, "echo late", "-h"), job(folder, UNTIL_THE_END)
-    wait_until_it_runs(running, limit=PATIENCE)
-    with pytest.raises(JobFailed, match=r"has not begun after 0 seconds; `qstat -s`"):
-        wait_until_it_runs(waiting, limit=0)
-
-
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_lines_are_said_while_the_job_runs(folder):
     number = job(folder, f"echo live\n{UNTIL_THE_END}echo over")
     said = Said(live=(folder / "end").touch)  # without a line at once, the job would not end
@@ -97,7 +88,7 @@ def test_lines_are_said_while_the_job_runs(folder):
     assert said == ["live", "over"]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_output_is_found_wherever_it_goes_and_again_after_the_end(folder):
     number = job(folder, "printf 'no newline at the end'", "-o", "else where.txt")
     for _ in range(2):
@@ -106,7 +97,7 @@ def test_the_output_is_found_wherever_it_goes_and_again_after_the_end(folder):
     assert (folder / "else where.txt").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_job_that_waits_says_where_and_why(folder):
     first = job(folder, UNTIL_THE_END, "-l", "select=2:ngpus=2")
     second = job(folder, "echo mine", "-l", "select=2:ngpus=2")
@@ -122,7 +113,7 @@ def test_a_job_that_waits_says_where_and_why(folder):
     follow(first, say=Said())
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("how", ["Ctrl-C in a notebook", "Ctrl-C in a command"])
 def test_ctrl_c_leaves_the_job_running_and_it_can_be_followed_again(folder, how):
     number = job(folder, f"echo live\n{UNTIL_THE_END}echo over")
@@ -145,26 +136,12 @@ def test_ctrl_c_leaves_the_job_running_and_it_can_be_followed_again(folder, how)
     assert again == ["live", "over"]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_job_that_fails_is_an_error_with_its_status_and_the_place_of_its_output(folder):
     number = job(folder, "echo no; exit 7")
     with pytest.raises(JobFailed, match=f"^job {number} ended with status 7; its output is in {folder}/job.o0$"):
         follow(number, say=(said := Said()))
     assert said == ["no"]
-
-
-def test_a_job_that_is_deleted_before_it_runs_is_not_waited_for(folder):
-    number = job(folder, "echo", "-h")
-    subprocess.run([f"{sysconfig.get_path('scripts')}/qdel", number], check=True)
-    with pytest.raises(JobFailed, match=f"^job {number} was deleted before it ran$"):
-        follow(number)
-
-
-def test_a_job_that_waits_for_cores_says_so_in_plain_words():
-    comment = "Not Running: Insufficient amount of resource: physical cores (R: 1 A: 0 T: 2)"
-    assert (
-        following._plainly(comment) == "it needs 1 of the 2 cores of this machine, and other jobs leave 0 of them free"
-    )
 
 
 def test_a_job_that_can_never_run_is_not_waited_for(folder):
@@ -177,13 +154,6 @@ def test_a_job_that_can_never_run_is_not_waited_for(folder):
         ),
     ):
         follow(number, say=Said())
-
-
-@pytest.mark.slow
-def test_a_job_that_does_not_end_is_an_error_after_the_limit(folder):
-    number = job(folder, UNTIL_THE_END)
-    with pytest.raises(JobFailed, match=f"job {number} has not ended after 0.3 seconds; .* qdel {number}$"):
-        follow(number, limit=0.3)
 
 
 def test_a_job_that_there_is_none_of(folder):
@@ -203,11 +173,7 @@ def test_a_refused_script_with_gaps_is_to_be_filled_first(folder, marked):
     assert str(error.value).endswith(f"; first fill in what {folder}/job.sh marks with PUT YOUR CODE") == marked
 
 
-def test_notebooks_show_the_sentence_and_no_traceback():
-    assert JobFailed("job 5 ended with status 7")._render_traceback_() == ["job 5 ended with status 7"]
-
-
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_values_of_variables_arrive_whatever_is_in_them(folder):
     value = "-e 1 --size 32, 'and' \"so\" on"
     follow(job(folder, 'echo "$OPTIONS"', "-V", OPTIONS=value), say=(said := Said()))
@@ -217,7 +183,7 @@ def test_values_of_variables_arrive_whatever_is_in_them(folder):
 TRAINING = "# Minibatch-size: 32\n# epoch: 4\n\nepoch       main/loss   elapsed_time\n{rows}Throughput: 7\n"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_bar_counts_the_epochs_where_people_look_on(folder, monkeypatch, capsys):
     rows = "".join(f"{epoch}           0.5         {epoch}.0\n" for epoch in range(1, 5))
     (folder / "training").write_text(TRAINING.format(rows=rows))
@@ -307,53 +273,7 @@ cat '{folder}/running'""",
     assert said == ["joined to the errors"]
 
 
-def test_a_server_that_does_not_answer_is_asked_again(folder, real):
-    (folder / "job.e12").write_text("here\n")
-    done = QSTAT.format(folder=folder, state="F", join="eo", comment="", status="    Exit_status = 0\n")
-    (folder / "done").write_text(done)
-    real("qsub", "echo 12.pbshead")
-    real(
-        "qstat",
-        f"rm '{folder}/refuse' 2>/dev/null && {{ echo 'qstat: cannot connect to server (errno=15010)' >&2; exit 2; }};"
-        f" cat '{folder}/done'",
-    )
-    (folder / "refuse").touch()
-    follow("12.pbshead", say=(said := Said()))
-    assert said == [UNKNOWN.format(" (errno=15010)"), "here"]
-
-
-UNKNOWN = (
-    "job 12.pbshead: the batch system does not say how it is (qstat: cannot connect to server{}); it is asked again"
-    " until it does"
-)
-
-
-@pytest.mark.parametrize(("patience", "says"), [(0, [UNKNOWN.format("")]), (3600, [])])
-def test_silence_in_the_midst_of_a_job_is_said_after_a_while(folder, real, monkeypatch, patience, says):
-    monkeypatch.setattr(following, "SILENCE", patience)
-    (folder / "job.o12").write_text("here\n")
-    fill = {"folder": folder, "join": "oe", "comment": "", "state": "R", "status": ""}
-    (folder / "running").write_text(QSTAT.format(**fill))
-    (folder / "done").write_text(QSTAT.format(**fill | {"state": "F", "status": "    Exit_status = 0\n"}))
-    real("qsub", "echo 12.pbshead")
-    count = f"n=$(cat '{folder}/looks' 2>/dev/null || echo 0); echo $((n + 1)) >'{folder}/looks'"
-    real(
-        "qstat",
-        f"{count}\ncase $n in 0) cat '{folder}/running'; exit;; [1-4]) echo 'qstat: cannot connect to server' >&2; exit"
-        f" 2;; esac; cat '{folder}/done'",
-    )
-    follow("12.pbshead", folder / "job.o12", say=(said := Said()))
-    assert [line for line in said if line != "here"] == says and "here" in said
-
-
-def test_what_a_real_pbs_does_not_understand_is_said_at_once(folder, real):
-    real("qsub", "echo 12.pbshead")
-    real("qstat", "echo 'qstat: Unknown queue destination abc' >&2; exit 170")
-    with pytest.raises(JobFailed, match="^job abc cannot be followed: qstat: Unknown queue destination abc$"):
-        follow("abc")
-
-
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_job_of_a_sites_own_pbs_is_followed_to_its_end(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{real_pbs.install(tmp_path / 'real')}:/usr/bin:/bin")
     number = job(folder, "echo all of it; exit 3")
@@ -391,23 +311,6 @@ def slurm(folder, real, *states):
     )
 
 
-def test_a_job_that_is_only_slow_says_that_it_is(monkeypatch):
-    monkeypatch.setattr(following.linux, "BUSY", 8)
-    cores, said = len(os.sched_getaffinity(0)), []
-    for running in (1, 40 * cores):
-        monkeypatch.setattr(following.linux, "running", lambda: running)
-        monkeypatch.setattr(following, "START", 0)
-        explain = following._silence("7", said.append)
-        explain(1)
-        explain(2)
-        said.append(following._problem("-29"))
-    busy = (
-        f"; this machine is busy ({40 * cores} processes want {cores} core{'s' * (cores > 1)}), so that everything"
-        " takes longer"
-    )
-    assert [sentence.endswith(busy) for sentence in said] == [False, False, True, True]
-
-
 def test_slurm_names_the_output_after_the_script(folder, real):
     (folder / "run_x.sh.o12").write_text("from Slurm\n")
     slurm(
@@ -434,20 +337,3 @@ def test_slurm_tells_how_a_job_ended(folder, real, state, code, words):
     slurm(folder, real, (state, "None", code))
     with pytest.raises(JobFailed, match=f"^job 12 {words}$"):
         follow(12)
-
-
-def test_output_that_never_comes_is_an_error(folder, real, monkeypatch):
-    monkeypatch.setattr(following, "DELIVERY", 0)
-    slurm(folder, real, ("COMPLETED", "None", "0:0"))
-    with pytest.raises(JobFailed, match="its output is not in .*/run_x.sh.o12$"):
-        follow(12)
-
-
-def test_a_job_that_slurm_has_forgotten(folder, real):
-    real("qsub", "# Slurm's\necho 12")
-    real("scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
-    with pytest.raises(JobFailed, match="^Slurm knows no job 12, or has forgotten it"):
-        follow(12)
-    (folder / "kept").write_text("from then\n")
-    follow(12, folder / "kept", say=(said := Said()))
-    assert said == ["from then"]

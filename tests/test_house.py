@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from waiting import wait_until
+from waiting import run_to_end, wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
 INPUTS = ["requirements.txt", "build-constraints.txt", "pyproject.toml"]
@@ -38,7 +38,6 @@ case "$*" in
     --version) echo "Python {version}" ;;
 esac
 """
-NO_SPACE = 'echo "Installing collected packages: torch"; echo "ERROR: [Errno 28] No space left on device"; exit 1'
 NO_INDEX = 'echo "WARNING: Retrying after NewConnectionError(...): Failed to establish a new connection"; exit 1'
 
 
@@ -138,13 +137,6 @@ def test_an_environment_whose_python_is_gone_is_made_anew(house):
     assert house.calls() == ["venv", "pip"] * 2
 
 
-def test_a_moved_environment_is_made_anew(house):
-    house.make("environment")
-    house.folder = house.folder.rename(house.folder.with_name("elsewhere"))
-    assert house.make("environment")[0] == 0
-    assert house.calls() == ["venv", "pip"] * 2
-
-
 def test_another_python_makes_another_environment(house):
     house.make("environment")
     house.pythons("3.12")
@@ -152,15 +144,6 @@ def test_another_python_makes_another_environment(house):
     house.make("environment", "PYTHON=python3.12")
     house.make("environment")
     assert house.calls() == ["venv", "pip"] * 2
-
-
-def test_the_environment_may_be_a_link_to_another_disk(house):
-    elsewhere = house.folder.parent / "bigger disk"
-    (house.folder / ".venv").symlink_to(elsewhere)
-    assert house.make("environment")[0] == 0
-    (house.folder / ".venv/bin/python").unlink()
-    assert house.make("environment")[0] == 0
-    assert (house.folder / ".venv").is_symlink() and (elsewhere / "bin/python").exists()
 
 
 @pytest.mark.parametrize("step", ["venv", "pip"])
@@ -172,15 +155,6 @@ def test_an_installation_cut_off_is_made_again_from_nothing(house, step):
     assert house.make("test")[0] == 0
     assert house.calls() == [*done, "venv", "pip"]
     assert not (house.folder / ".venv/half").exists()
-
-
-def test_an_update_cut_off_is_made_again_from_nothing(house):
-    house.make("environment")
-    with open(house.folder / "requirements.txt", "a") as file:
-        file.write("new==1.0\n")
-    house.cut_off("pip", "environment")
-    assert house.make("test")[0] == 0
-    assert house.calls() == ["venv", "pip", "pip", "venv", "pip"]
 
 
 def test_an_interrupted_installation_says_what_to_do(house):
@@ -206,17 +180,10 @@ def test_too_old_a_python_is_named_and_how_to_get_another(house):
     house.pythons("3.9")
     status, sentence = house.make("tour")
     assert status == 2
-    assert (
-        "python3 is 3.9" in sentence
-        and "package manager, pyenv, conda or uv" in sentence
-        and "make PYTHON=" in sentence
-    )
+    assert "python3 is 3.9" in sentence
+    assert "package manager, pyenv, conda or uv" in sentence
+    assert "make PYTHON=" in sentence
     assert not house.calls()
-
-
-def test_too_new_a_python_is_refused(house):
-    house.pythons("3.14")
-    assert "python3 is 3.14" in house.make("tour")[1]
 
 
 def test_a_fitting_python_is_found_behind_one_that_does_not_fit(house):
@@ -225,19 +192,7 @@ def test_a_fitting_python_is_found_behind_one_that_does_not_fit(house):
     assert "3.11" in (house.folder / ".venv/bin/python").read_text()
 
 
-def test_a_python_that_was_asked_for_is_the_only_one_tried(house):
-    house.stub("python3.8", (house.stubs / "python3").read_text().replace("3.11", "3.8"))
-    assert "python3.8 is 3.8" in house.make("tour", "PYTHON=python3.8")[1]
-    assert "/no/such/python does not run" in house.make("tour", "PYTHON=/no/such/python")[1]
-
-
-def test_a_missing_venv_module_is_named_with_its_package(house):
-    house.pythons("3.11", can_make="no")
-    status, sentence = house.make("test")
-    assert status == 2 and "without its venv module" in sentence and "apt install python3.11-venv" in sentence
-
-
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_an_unreachable_index_is_named(house):
     """With the real Python and pip, asking a port of this machine where nobody listens."""
     variables = {
@@ -267,29 +222,6 @@ def test_a_disk_too_full_is_named_before_anything_is_installed(house):
     assert not house.calls()
 
 
-def test_a_disk_that_fills_up_is_named_and_freed_again(house):
-    house.pip("echo half >.venv/half; " + NO_SPACE)
-    status, sentence = house.make("test")
-    assert status == 2 and "is full: free about 2 GB" in sentence
-    assert not (house.folder / ".venv/half").exists()
-    house.pip("")
-    assert house.make("test")[0] == 0
-
-
-def test_any_other_failure_shows_what_pip_said(house):
-    house.pip('echo "Collecting chainer"; echo "error: gcc was not found"; exit 1')
-    process = house.start("test")
-    errors = process.communicate(timeout=120)[1]
-    assert process.returncode == 2 and "error: gcc was not found" in errors and ".venv/install.log" in errors
-    assert "gcc was not found" in (house.folder / ".venv/install.log").read_text()
-
-
-def test_a_folder_of_somebody_else_is_named(house):
-    (house.folder / ".venv").write_text("not a folder")
-    status, sentence = house.make("test")
-    assert status == 2 and "cannot write into" in sentence
-
-
 def test_the_torch_of_an_image_is_used(house):
     assert house.make("environment", "SYSTEM_TORCH=1")[0] == 0
     assert "torch==2.11.0+cu130\n" in (house.folder / ".venv/requirements.txt").read_text()
@@ -304,30 +236,6 @@ def test_the_torch_of_an_image_can_be_chosen_and_given_up_later(house):
     house.make("environment", "SYSTEM_TORCH=0")
     assert not (house.folder / ".venv/requirements.txt").exists()
     assert house.calls() == ["venv", "pip"] * 3
-
-
-def test_the_torch_of_an_image_stays_chosen_through_a_repair(house):
-    house.make("environment", "SYSTEM_TORCH=1")
-    (house.folder / ".venv/bin/python").unlink()
-    house.make("environment")
-    assert house.calls() == ["venv", "pip"] * 2
-    assert (house.folder / ".venv/requirements.txt").exists()
-
-
-def test_an_image_without_torch_is_named(house):
-    house.pythons("3.11", torch_status=1)
-    status, sentence = house.make("environment", "SYSTEM_TORCH=1")
-    assert status == 2 and "has no torch that can be imported" in sentence
-
-
-def test_lab_opens_the_first_notebook_once_there_is_one(house):
-    house.stub("jupyter", '#!/bin/sh\nprintf "%s\\n" "$@"\n')
-    assert "--LabApp.default_url=/lab/tree/\n" in house.make("lab")[1]
-    (house.folder / "notebooks").mkdir()
-    (house.folder / "notebooks/00_start.ipynb").touch()
-    output = house.make("lab", "ARGS=--no-browser")[1]
-    assert "--LabApp.default_url=/lab/tree/notebooks/00_start.ipynb\n" in output and "--no-browser\n" in output
-    assert f"--ServerApp.root_dir={house.folder}\n" in output
 
 
 def test_requirements_are_exact_and_nowhere_else():
@@ -355,9 +263,7 @@ def test_conda_gets_the_same_pins():
 
 
 def tracked_files():
-    listed = subprocess.run(
-        ["git", "-c", "safe.directory=*", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    listed = run_to_end(["git", "-c", "safe.directory=*", "ls-files", "-z"], cwd=ROOT, check=True)
     return [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
 
 
@@ -386,7 +292,7 @@ def test_readme_names_make_targets_that_exist():
 
 def test_readme_names_commands_that_exist():
     named = set(re.findall(r"python -m handson (\w+)", readme() + (ROOT / "Makefile").read_text()))
-    shown = subprocess.run([sys.executable, "-m", "handson", "--help"], cwd=ROOT, capture_output=True, text=True).stdout
+    shown = run_to_end([sys.executable, "-m", "handson", "--help"], cwd=ROOT).stdout
     assert named <= set(re.findall(r"\w+", shown))
 
 
@@ -440,11 +346,11 @@ def test_ci_installs_what_is_missing_and_runs_the_tests_last(house):
     status, calls = run_ci(house, "exit 0")
     assert status == 0
     assert calls[0].startswith("apt-get update") and " procps " in calls[1] and " bash " not in calls[1]
-    assert calls[2] == "make environment" and calls[3].startswith("make tour")
-    assert calls[4:] == ["make checkov", "make test", "make frameworks", "make test-frameworks"]
+    assert calls[2:4] == ["make environment", "make lint"] and calls[4].startswith("make tour")
+    assert calls[5:7] == ["make test", "make frameworks"] and calls[7].startswith("make test-frameworks")
 
 
-@pytest.mark.parametrize("target", ["environment", "tour", "checkov", "test", "frameworks", "test-frameworks"])
+@pytest.mark.parametrize("target", ["environment", "lint", "tour", "test", "frameworks", "test-frameworks"])
 def test_ci_fails_when_a_step_fails(house, target):
     assert run_ci(house, f'[ "$1" != {target} ]')[0] != 0
 

@@ -7,8 +7,6 @@ import graphlib
 import re
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parent.parent
 # to import: batch commands do without
 SLOW = {"torch", "numpy", "chainer", "chainermn", "mpi4py", "scipy", "matplotlib", "typer", "IPython"}
@@ -25,7 +23,6 @@ def modules(package):
 
 
 COURSE = {name: path for package in ("handson", "grader", "tests") for name, path in modules(package).items()}
-SCRIPTS = sorted(path for path in (ROOT / "solutions").rglob("*.py"))
 
 
 @functools.cache
@@ -82,64 +79,6 @@ def reached(name):
     return seen
 
 
-@pytest.mark.parametrize(
-    ("package", "others"),
-    [("handson", ["grader", "tests", "solutions", "exercises"]), ("grader", ["tests", "solutions", "exercises"])],
-)
-def test_a_package_imports_none_that_stands_on_it(package, others):
-    wrong = {name: found for name, path in modules(package).items() if (found := of(imports(path), *others))}
-    assert not wrong
-
-
-@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: str(path.relative_to(ROOT / "solutions")))
-def test_students_files_import_handson_and_of_the_grader_check_alone(path):
-    """A notebook checks the student's work; a script imports nothing of the grader."""
-    is_notebook = path.stem == path.parent.name
-    assert of(imports(path), "grader", "tests") in ([], ["grader.check"] if is_notebook else [])
-    assert not of(imports(path), "handson.instructors")
-
-
-@pytest.mark.parametrize("package", ["handson", "grader"])
-def test_students_modules_do_without_those_for_instructors(package):
-    """Students receive no folder called `instructors`. Only the commands that have subcommands there look whether it
-    exists."""
-    students = {name: path for name, path in modules(package).items() if "instructors" not in name.split(".")}
-    assert [
-        name for name, path in students.items() if any("instructors" in found.split(".") for found in imports(path))
-    ] == [f"{package}.__main__"]
-
-
-@pytest.mark.parametrize("package", ["handson", "grader"])
-def test_no_modules_import_each_other_in_a_circle(package):
-    graphlib.TopologicalSorter(graph(package)).prepare()  # raises CycleError, which names the circle
-
-
-@pytest.mark.parametrize(
-    "name", [name for name in COURSE if name.startswith(("handson.pbs", "handson.cluster")) and name != MEASURING]
-)
-def test_batch_commands_and_cluster_tools_start_without_slow_libraries(name):
-    """A qsub takes 50 ms, torch seconds."""
-    for module in reached(name):
-        assert not of(imports(COURSE[module], within_functions=False), *SLOW), module
-
-
-@pytest.mark.parametrize(
-    "name", [name for name in COURSE if name.startswith("grader.") and "probes" in name.split(".")]
-)
-def test_what_runs_beside_students_code_reaches_nothing_that_knows_what_is_right(name):
-    assert not [module for module in reached(name) if {"checks", "oracles", "instructors"} & set(module.split("."))]
-
-
-def test_a_unit_s_checks_import_those_of_no_other_unit():
-    """Else a change of one unit would grade another one again. What several share is in grader/checks, grader/probes
-    and grader/oracles."""
-    for name, path in modules("grader/units").items():
-        unit = ".".join(name.split(".")[:3])
-        assert not [found for found in of(imports(path), "grader.units") if not f"{found}.".startswith(f"{unit}.")], (
-            name
-        )
-
-
 TRACK = {"cluster", "profiling", "training"}
 MAY_IMPORT = {  # room of handson -> the other rooms that it may import; modules beside the rooms are for all
     "cluster": {"pbs"},  # what it needs to say what a job asked for; the embedded PBS runs its jobs on virtual nodes
@@ -158,26 +97,74 @@ MAY_IMPORT = {  # room of handson -> the other rooms that it may import; modules
 }
 
 
-@pytest.mark.parametrize("room", sorted(path.parent.name for path in ROOT.glob("handson/*/__init__.py")))
-def test_a_room_of_handson_imports_only_those_that_it_stands_on(room):
-    others = [name for name in MAY_IMPORT if name not in {room, *MAY_IMPORT[room]}]
-    for name, path in modules(f"handson/{room}").items():
-        assert not of(imports(path), *(f"handson.{other}" for other in others)), name
+def offenders(paths, *packages):
+    """name -> what it imports of the packages, of each file of `paths` that imports any."""
+    return {name: found for name, path in paths.items() if (found := of(imports(path), *packages))}
 
 
-@pytest.mark.parametrize("room", ["checks", "oracles", "probes"])
-def test_what_units_share_in_the_grader_names_none_of_them(room):
+def test_a_room_imports_only_those_that_it_stands_on():
+    """The rooms are the packages of the course, those of handson and the units; a change of one unit must not grade
+    another one again, so that what several share is in grader/checks, grader/probes and grader/oracles."""
+    wrong = offenders(modules("handson"), "grader", "tests", "solutions", "exercises")
+    wrong |= offenders(modules("grader"), "tests", "solutions", "exercises")
+    for room in sorted(path.parent.name for path in ROOT.glob("handson/*/__init__.py")):
+        others = MAY_IMPORT.keys() - {room, *MAY_IMPORT[room]}
+        wrong |= offenders(modules(f"handson/{room}"), *(f"handson.{other}" for other in others))
+    units = [f"grader.units.{path.parent.name}" for path in ROOT.glob("grader/units/*/__init__.py")]
+    for unit in units:
+        wrong |= offenders(modules(unit.replace(".", "/")), *(other for other in units if other != unit))
+    assert not wrong
+
+
+def test_students_files_import_handson_and_of_the_grader_check_alone():
+    """A notebook checks the student's work; a script imports nothing of the grader."""
+    found = offenders(modules("solutions"), "grader", "tests", "handson.instructors")
+    is_notebook = lambda name: len({*name.split(".")[-2:]}) == 1
+    assert {name: used for name, used in found.items() if used != ["grader.check"] or not is_notebook(name)} == {}
+
+
+def test_students_modules_do_without_those_for_instructors():
+    """Students receive no folder called `instructors`. Only the commands that have subcommands there look whether it
+    exists."""
+    importing = [
+        name
+        for name, path in COURSE.items()
+        if not {"instructors", "tests"} & {*name.split(".")}
+        and any("instructors" in found.split(".") for found in imports(path))
+    ]
+    assert importing == ["handson.__main__", "grader.__main__"]
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    for package in ("handson", "grader"):
+        graphlib.TopologicalSorter(graph(package)).prepare()  # raises CycleError, which names the circle
+
+
+def test_batch_commands_and_cluster_tools_start_without_slow_libraries():
+    """A qsub takes 50 ms, torch seconds."""
+    quick = [name for name in COURSE if name.startswith(("handson.pbs", "handson.cluster")) and name != MEASURING]
+    wrong = {
+        (name, module): found
+        for name in quick
+        for module in reached(name)
+        if (found := of(imports(COURSE[module], within_functions=False), *SLOW))
+    }
+    assert not wrong
+
+
+def test_what_runs_beside_students_code_reaches_nothing_that_knows_what_is_right():
+    probes = [name for name in COURSE if name.startswith("grader.") and "probes" in name.split(".")]
+    knowing = {"checks", "oracles", "instructors"}
+    assert not [(name, module) for name in probes for module in reached(name) if knowing & {*module.split(".")}]
+
+
+def test_what_units_share_in_the_grader_names_none_of_them():
     """A unit is two folders that are found by their names: what is shared learns from a case what kind of script it
     runs. Units whose names are words of other meanings, too, are left out."""
     units = "|".join(path.name for path in (ROOT / "grader/units").iterdir() if "_" in path.name.strip("_"))
+    named = re.compile(rf"(?<![a-z_])(\d\d_)?({units})(?![a-z_])")
+    shared = [path for room in ("checks", "oracles", "probes") for path in modules(f"grader/{room}").values()]
     texts = [
-        (path.name, node.value)
-        for path in modules(f"grader/{room}").values()
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Constant)
+        (path.name, getattr(node, "value", None)) for path in shared for node in ast.walk(ast.parse(path.read_text()))
     ]
-    assert [
-        (file, text)
-        for file, text in texts
-        if isinstance(text, str) and re.search(rf"(?<![a-z_])(\d\d_)?({units})(?![a-z_])", text)
-    ] == []
+    assert not [(file, text) for file, text in texts if isinstance(text, str) and named.search(text)]

@@ -3,12 +3,12 @@ and the real one on demand."""
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from environments import QUICK_START
+from waiting import run_to_end
 
 STEPS = """
 import hashlib, json, sys, tempfile
@@ -50,43 +50,21 @@ found["of_counter"] = torch.compile(lambda number: number + 2, backend=counter)(
 found["graphs"] = counter.frame_count
 found["stand_ins"] = [name for name, module in sys.modules.items() if isinstance(module, no_compiler.StandIn)]
 """
-SHAPES = """
-import json, sys
-import torch
-import torch.nn.functional as F
 
-found, given = {}, [torch.empty(shape, device="meta") for shape in ((1, 3, 8, 8), (4, 3, 3, 3))]
-try:
-    F.conv2d(*given)
-except (RuntimeError, NotImplementedError) as problem:
-    found["before"] = str(problem)
-import torch.distributed.fsdp
-found["after"] = list(F.conv2d(*given).shape)
-found["compiler"] = "torch._dynamo.eval_frame" in sys.modules
-"""
-
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 
 def run(code, place):
     """What the code finds in a process of its own."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(place), str(place.parent)])}
-    done = subprocess.run(
-        [sys.executable, "-c", f"{code}\nprint(json.dumps(found))"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
+    done = run_to_end([sys.executable, "-c", f"{code}\nprint(json.dumps(found))"], env=environment, timeout=500)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def test_whatever_begins_with_quick_start_has_it_and_finds_nothing_else_of_the_tests():
     code = "import importlib.util, sys; print('no_compiler' in sys.modules, importlib.util.find_spec('environments'))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=os.environ | QUICK_START, capture_output=True, text=True, timeout=60
-    )
+    done = run_to_end([sys.executable, "-c", code], env=os.environ | QUICK_START)
     assert (done.stdout, done.stderr) == ("True None\n", "")
 
 
@@ -96,17 +74,3 @@ def test_steps_are_the_same_to_the_last_bit_and_the_compiler_comes_when_it_is_as
     assert (with_it.pop("imported"), without.pop("imported")) == (False, True)
     assert [with_it.pop(name) for name in ("compiled", "of_counter", "graphs", "stand_ins")] == [2.0, 3.0, 1, []]
     assert len(with_it["operators"]) > 100 and with_it == without
-
-
-def test_operators_of_shapes_alone_come_with_the_modules_that_need_them():
-    found = run(f"import no_compiler{SHAPES}", Path(__file__).parent)
-    assert "not implemented" in found["before"] and (found["after"], found["compiler"]) == ([1, 4, 6, 6], False)
-
-
-def test_all_modules_come_after_the_compiler_has():
-    """Some import each other in a circle, unless they come in PyTorch's order."""
-    code = (
-        "import no_compiler, json, torch, torch._dynamo.eval_frame, torch.distributed.pipelining as it; found ="
-        " it.__name__"
-    )
-    assert run(code, Path(__file__).parent) == "torch.distributed.pipelining"

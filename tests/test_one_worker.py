@@ -6,12 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from grader.instructors.known_answers import solved
-from handson.notebook import one_worker
+from grader.exercises import solved
+from handson.notebook import profiled_runs, runs
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE = "exercises/01_single_gpu/pytorch/train_cifar_single_gpu.py"
-TWO = SimpleNamespace(workers=2, track="pytorch", device="2 virtual GPUs: processes with one thread each, on 2 cores")
+TWO = SimpleNamespace(workers=2, track="pytorch")
 
 
 @pytest.fixture
@@ -24,11 +24,11 @@ def made(monkeypatch):
         existing.append(SimpleNamespace(workers=1, unit=folder.name[3:]))
         return str(len(jobs))
 
-    monkeypatch.setattr(one_worker, "submit", submit)
-    monkeypatch.setattr(one_worker, "follow", lambda job: None)
-    monkeypatch.setattr(one_worker.profiled_runs, "submit", submit)
-    monkeypatch.setattr(one_worker.profiled_runs, "of_job", lambda folder, job: f"profile {job} in {folder.name}")
-    monkeypatch.setattr(one_worker.runs, "like", lambda several, exercises: existing)
+    monkeypatch.setattr(runs, "submit", submit)
+    monkeypatch.setattr(runs, "follow", lambda job: None)
+    monkeypatch.setattr(profiled_runs, "submit", submit)
+    monkeypatch.setattr(profiled_runs, "of_job", lambda folder, job: f"profile {job} in {folder.name}")
+    monkeypatch.setattr(runs, "like", lambda several, exercises: existing)
     return jobs
 
 
@@ -39,13 +39,13 @@ def exercises(tmp_path):
 
 
 def test_a_run_that_there_is_is_not_made_again(made, exercises):
-    first = one_worker.run(TWO, exercises)
-    assert one_worker.run(TWO, exercises) is first and len(made) == 1
+    first = runs.of_one_worker(TWO, exercises)
+    assert runs.of_one_worker(TWO, exercises) is first and len(made) == 1
 
 
 def test_while_the_single_gpu_script_has_gaps_that_of_two_gpus_runs_on_one(made, exercises):
-    assert one_worker.run(TWO, exercises, "--epoch 2").unit == "multi_gpu"
-    assert one_worker.profile(exercises, "pytorch", "--epoch 1") == "profile 2 in 02_multi_gpu"
+    assert runs.of_one_worker(TWO, exercises, "--epoch 2").unit == "multi_gpu"
+    assert profiled_runs.of_one_worker(exercises, "pytorch", "--epoch 1") == "profile 2 in 02_multi_gpu"
     assert made[0] == (
         "02_multi_gpu",
         "-v",
@@ -59,18 +59,5 @@ def test_while_the_single_gpu_script_has_gaps_that_of_two_gpus_runs_on_one(made,
 
 def test_a_single_gpu_script_without_gaps_is_taken(made, exercises):
     (exercises.parent / FILE).write_text(solved(FILE))
-    assert one_worker.run(TWO, exercises, "--epoch 2").unit == "single_gpu"
+    assert runs.of_one_worker(TWO, exercises, "--epoch 2").unit == "single_gpu"
     assert made[0][:3] == ("01_single_gpu", "-v", "TRACK=pytorch,OPTIONS=--epoch 2")
-
-
-@pytest.mark.parametrize(
-    ("device", "cores"),
-    [
-        (TWO.device, 2),
-        ("4 virtual GPUs: processes with one thread each, sharing 2 cores equally", 2),
-        ("1 virtual GPU: a process with one thread on one core", 1),
-        ("2 GPUs (Some GPU)", None),
-    ],
-)
-def test_the_cores_of_virtual_gpus_are_those_that_the_run_names(device, cores):
-    assert one_worker.cores(SimpleNamespace(device=device)) == cores

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from IPython.display import Image
 
-from handson.notebook import pipelined
+from handson.notebook import model_parallel
 from handson.pipelines import ScheduleError, division_problem, schedule_problem, simulate
 
 SOLUTION = runpy.run_path(
@@ -153,7 +153,7 @@ def test_a_schedule_for_other_micro_batches_or_with_a_deadlock_is_one_sentence()
 def test_a_measured_step_begins_at_0_in_milliseconds(tmp_path):
     operations = [[0, "F0", 2.0, 2.001], [1, "F0", 2.001, 2.002], [1, "B0", 2.002, 2.004], [0, "B0", 2.004, 2.006]]
     (tmp_path / "pipeline.json").write_text(json.dumps({"schedule": [["F0", "B0"]] * 2, "operations": operations}))
-    timeline = pipelined.measured(tmp_path)
+    timeline = model_parallel.timeline(tmp_path)
     assert (
         timeline.operations[0].begin == 0 and timeline.end == pytest.approx(6) and timeline.bubble == pytest.approx(0.5)
     )
@@ -162,10 +162,12 @@ def test_a_measured_step_begins_at_0_in_milliseconds(tmp_path):
 
 def test_figures_of_pipelines_say_in_words_what_they_show(monkeypatch):
     runs = {"one process": [SimpleNamespace(throughput=500)], "gpipe": [SimpleNamespace(throughput=800)]}
-    shown = pipelined.throughputs(runs, {"gpipe": 16 / 9})
+    shown = model_parallel.throughputs(runs, {"gpipe": 16 / 9})
     assert "gpipe 800 images/s (1.60 times)" in shown.alt
-    monkeypatch.setattr(pipelined, "held", {"a": [8 * pipelined.MB] * 2, "b": [2 * pipelined.MB, pipelined.MB]}.get)
-    shown = pipelined.activations(
+    monkeypatch.setattr(
+        model_parallel, "held", {"a": [8 * model_parallel.MB] * 2, "b": [2 * model_parallel.MB, model_parallel.MB]}.get
+    )
+    shown = model_parallel.activations(
         {"gpipe": "a", "1f1b": "b"},
         lambda schedule, stage, stages, micro_batches, activations: (2 - stage) * activations,
         2,

@@ -7,9 +7,10 @@ import numpy
 import pytest
 from IPython.display import Image
 
-from handson.notebook import communication, drawings, memory_runs, plots, products, schedules
-from handson.notebook.big_batches import Curve, Plan
-from handson.notebook.timing import Steps
+from handson import figures
+from handson.notebook import communication, drawings, model_parallel, multi_gpu, runs, single_gpu
+from handson.notebook.measure import Steps
+from handson.notebook.multi_gpu import Curve, Plan
 from handson.training import data
 from handson.training.gpu_memory import PARTS
 
@@ -36,20 +37,30 @@ def a_run(throughput, **row):
     return [SimpleNamespace(throughput=throughput, log=[{"validation/main/accuracy": 0.5, "bytes": 2e6} | row])]
 
 
+def of_workers(workers, throughput):
+    """A run whose workers share two cores, if they are more."""
+    device = f"{workers} virtual GPUs, sharing 2 cores equally" if workers > 2 else f"on {workers} cores"
+    return SimpleNamespace(track="chainer", workers=workers, throughput=throughput, device=device)
+
+
 def a_counted_run(megabytes):
     """A run of one epoch, 10 steps of 10 ms, on two ranks that have held so many MB of each part."""
     account = {"most": dict.fromkeys(PARTS, megabytes * 2**20), "peak": dict.fromkeys(PARTS, megabytes * 2**20)}
     return [
         SimpleNamespace(
-            throughput=3200, workers=2, batchsize=16, log=[{"epoch": 1, "elapsed_time": 0.1}], memory=[account] * 2
+            workers=2, batchsize=16, images=320, epochs=1, log=[{"epoch": 1, "elapsed_time": 0.1}], memory=[account] * 2
         )
     ]
 
 
 PICTURES = {
-    "divided matrices": (products.parts, (3,), "divided among 3 ranks: query, key, value and up in columns"),
+    "divided matrices": (
+        model_parallel.split_products,
+        (3,),
+        "divided among 3 ranks: query, key, value and up in columns",
+    ),
     "a mesh": (
-        products.steps,
+        model_parallel.steps,
         ({"tensor-inside": {800: 0.1, 160: 0.25}}, lambda name, rate: 40 / rate, 800),
         "0.25 s at 160 Mbit/s, 0.10 s at 800 Mbit/s",
     ),
@@ -58,41 +69,41 @@ PICTURES = {
     "all-reduce": (drawings.all_reduce, (), "4 ranks"),
     "four steps": (drawings.four_steps, (), "all-reduce"),
     "nodes": (drawings.nodes, (2, 2), "intra_ranks begin at 0"),
-    "parts": (plots.parts_of_step, (SINGLE.seconds(),), "forward 2.0 ms, backward 2.0 ms, optimize 1.0 ms"),
-    "throughputs": (plots.throughputs, ({1: 50, 2: 90},), "1: 50 images/s, 2: 90 images/s"),
-    "epoch": (plots.epoch, ({"load": 0.5, "forward": 1.5},), "load 0.50 s, forward 1.50 s"),
+    "parts": (single_gpu.parts_of_step, (SINGLE.seconds(),), "forward 2.0 ms, backward 2.0 ms, optimize 1.0 ms"),
+    "throughputs": (single_gpu.throughputs, ({1: 50, 2: 90},), "1: 50 images/s, 2: 90 images/s"),
+    "epoch": (single_gpu.epoch, ({"load": 0.5, "forward": 1.5},), "load 0.50 s, forward 1.50 s"),
     "speed-up": (
-        plots.speed_up,
-        ([1, 2, 4], [50, 80, 90], "chainer", 2),
+        multi_gpu.speed_up,
+        ([of_workers(1, 50), of_workers(2, 80), of_workers(4, 90)],),
         "2 workers 1.60, 4 workers 1.80; ideal: as many as workers; 2 cores allow 2.",
     ),
-    "ranks": (plots.ranks, (two_ranks(),), "2 ranks"),
+    "ranks": (multi_gpu.ranks, (two_ranks(),), "2 ranks"),
     "steps": (
-        plots.steps_compared,
+        multi_gpu.steps_compared,
         (SINGLE, two_ranks()),
         "rank 0: compute 5.0 ms, waiting 2.0 ms, communication 3.0 ms",
     ),
     "epochs and updates": (
-        plots.equal_epochs_and_updates,
+        multi_gpu.equal_epochs_and_updates,
         ({"one": a_curve(20), "other": a_curve(10)},),
         "one: 4.5 %, other: 9.0 %",
     ),
-    "rates": (plots.rates_and_errors, ({"one": a_curve(20)},), "one: 4.5 %"),
-    "bars": (plots.bars, ({"a": 1, "b": 2}, "size [m]", {"b": 3}), "a 1, b 2; predicted for b 3."),
-    "ratios": (plots.bars, ({"a": 1.0, "b": 1.5}, "speed-up", None, 1), "a 1, b 1.5"),
-    "training": (plots.training, (LOG,), "main/loss 1"),
+    "rates": (multi_gpu.rates_and_errors, ({"one": a_curve(20)},), "one: 4.5 %"),
+    "bars": (figures.bar_chart, ({"a": 1, "b": 2}, "size [m]", {"b": 3}), "a 1, b 2; predicted for b 3."),
+    "ratios": (figures.bar_chart, ({"a": 1.0, "b": 1.5}, "speed-up", None, 1), "a 1, b 1.5"),
+    "training": (runs.show, (SimpleNamespace(log=LOG),), "main/loss 1"),
     "buckets": (
-        schedules.buckets,
+        communication.buckets,
         ({"1-KB": a_run(50), "one-bucket": a_run(90), "torch-ddp": a_run(80)},),
         "1-KB 50 images/s, one-bucket 90 images/s, torch-ddp 80",
     ),
     "periods": (
-        schedules.periods,
+        communication.periods,
         ({"local-sgd-1": a_run(1), "local-sgd-4": a_run(1), "block-momentum-4": a_run(1)}, lambda period: 2e6 / period),
         "block momentum 4: 0.500, 2.0 MB",
     ),
     "staleness": (
-        schedules.staleness,
+        communication.staleness,
         ({"asynchronous": a_run(1, **{"staleness 0": 1, "staleness 2": 3})},),
         "asynchronous: mean 1.50, largest 2.",
     ),
@@ -107,12 +118,12 @@ PICTURES = {
     ),
     "never there": (communication.to_accuracy, ({"plain": a_run(1, elapsed_time=3)}, 0.9), "plain never"),
     "memory and time": (
-        memory_runs.bytes_and_time,
+        model_parallel.bytes_and_time,
         ({"plain": a_counted_run(8), "checkpoint": a_counted_run(2)}, {"plain": 7e6}),
         "plain 8.0 MB, 10 ms; checkpoint 2.0 MB",
     ),
     "memory and ranks": (
-        memory_runs.against_ranks,
+        model_parallel.against_ranks,
         (
             {1: {"zero": a_counted_run(4)}, 2: {"zero": a_counted_run(3)}},
             {"zero": "zero"},
@@ -120,9 +131,9 @@ PICTURES = {
         ),
         "zero 12.0, 9.0 MB, of which optimizer 4.0, 3.0 MB.",
     ),
-    "images": (plots.images, (data.load_arrays("digits")[0],), "first 10 images"),
+    "images": (single_gpu.images, (data.load_arrays("digits")[0],), "first 10 images"),
     "shards": (
-        plots.classes_of_shards,
+        multi_gpu.classes_of_shards,
         ({"in order": [[0, 0], [1, 1]], "at random": [[0, 1], [1, 0]]},),
         "in order, at random",
     ),

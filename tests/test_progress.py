@@ -3,7 +3,7 @@
 import IPython.display
 import pytest
 
-from handson.notebook import progress
+from handson import ipython
 
 
 @pytest.fixture
@@ -20,23 +20,23 @@ def pages(monkeypatch):
         return Handle()
 
     monkeypatch.setattr(IPython.display, "display", display)
-    monkeypatch.setattr(progress, "in_notebook", lambda: True)
+    monkeypatch.setattr(ipython, "in_notebook", lambda: True)
     return shown
 
 
 def test_the_bar_is_drawn_updated_and_removed(pages, monkeypatch):
-    monkeypatch.setattr(progress, "PATIENCE", 0)
-    with progress.bar("measuring") as show:
+    monkeypatch.setattr(ipython, "PATIENCE", 0)
+    with ipython.progress_bar("measuring") as show:
         show(0)
         show(0.5)
     assert "measuring: 0 %" in pages[0] and "measuring: 50 %, about " in pages[1] and pages[2:] == [""]
 
 
 def test_what_is_over_at_once_has_no_bar(pages):
-    with progress.bar("measuring") as show:
+    with ipython.progress_bar("measuring") as show:
         show(0.9)
     assert pages == []
 
 
 def test_the_time_left_follows_from_the_time_passed():
-    assert progress.page_of("measuring", 0.25, 20).endswith("measuring: 25 %, about 60 s left")
+    assert ipython.progress_page("measuring", 0.25, 20).endswith("measuring: 25 %, about 60 s left")

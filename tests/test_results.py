@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy
 import pytest
+from made_results import result
 
 from handson.profiling import recording
 from handson.training import method_runs, results
@@ -17,22 +18,9 @@ from handson.training.results import OPTIONAL, SINCE, OldResult, Result, ResultE
 
 def a_run(**changes):
     """A sound result, with some of its fields replaced."""
-    fields = dict(
-        unit="multi_node",
-        script="train_cifar_multi_node",
-        track="pytorch",
-        profiled=False,
-        workers=4,
-        nodes=2,
-        device="4 virtual GPUs",
-        dataset="digits",
-        size=256,
-    )
-    fields |= dict(
-        batchsize=32, epochs=4, seed=0, images=6000, seconds=2.5, train_seconds=2.25, versions={"torch": "2.13.0"}
-    )
-    fields |= dict(log=[{"epoch": 1, "main/loss": 2.5}, {"epoch": 2, "main/loss": 2.25}])
-    return Result(**fields | changes)
+    fields = dict(unit="multi_node", workers=4, nodes=2, epochs=4, images=6000, seconds=2.5, train_seconds=2.25)
+    fields |= dict(versions={"torch": "2.13.0"}, log=[{"epoch": 1, "main/loss": 2.5}, {"epoch": 2, "main/loss": 2.25}])
+    return result(**fields | changes)
 
 
 def test_the_throughput_line_is_that_of_the_lecture():
@@ -45,22 +33,6 @@ def test_what_was_written_is_read(tmp_path):
     assert path == tmp_path / "made" / "for it" / "result.json"
     assert read(path) == read(path.parent) == a_run()
     assert os.listdir(path.parent) == ["result.json"]
-
-
-def test_throughput_is_images_over_seconds():
-    assert a_run().throughput == 2400
-
-
-def test_what_evaluation_took_may_be_unknown(tmp_path):
-    assert read(write(a_run(train_seconds=None), tmp_path)).train_seconds is None
-
-
-def test_numbers_of_numpy_and_torch_are_written_as_numbers(tmp_path):
-    import torch
-
-    log = [{"epoch": numpy.int64(3), "a": numpy.float32(0.5), "b": torch.tensor(0.25), "c": numpy.array(2.0)}]
-    write(a_run(log=log), tmp_path)
-    assert json.loads((tmp_path / "result.json").read_text())["log"] == [{"epoch": 3, "a": 0.5, "b": 0.25, "c": 2.0}]
 
 
 def test_images_counted_by_numpy_or_torch_are_a_whole_number(tmp_path, capsys):
@@ -92,54 +64,22 @@ def test_a_failed_write_keeps_the_old_result_and_nothing_else(tmp_path, monkeypa
     assert read(tmp_path) == a_run() and os.listdir(tmp_path) == ["result.json"]
 
 
-def test_an_output_directory_that_cannot_be_made_is_named(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(ResultError, match="file/out/result.json cannot be written"):
-        write(a_run(), tmp_path / "file" / "out")
-
-
 def test_a_wrong_result_is_not_written(tmp_path):
     with pytest.raises(ResultError, match="workers is not a positive whole number"):
         write(a_run(workers=0), tmp_path)
     assert os.listdir(tmp_path) == []
 
 
-def test_a_directory_without_result_is_named(tmp_path):
-    with pytest.raises(ResultError, match="there is no .*result.json: give the output directory of a run"):
-        read(tmp_path)
-
-
-@pytest.mark.parametrize("text", [b"", b"{", b"\xff\xfe", b"[" * 100_000, b"1" * 5000, b"[1]"])
-def test_a_file_that_is_no_result_is_one_sentence(tmp_path, text):
-    (tmp_path / "result.json").write_bytes(text)
-    with pytest.raises(ResultError) as error:
-        read(tmp_path)
-    assert str(tmp_path / "result.json") in str(error.value) and "\n" not in str(error.value)
-
-
-def test_a_huge_file_is_refused(tmp_path):
-    path = write(a_run(), tmp_path)
-    path.write_bytes(path.read_bytes() + b" " * results.LARGEST_FILE)
-    with pytest.raises(ResultError, match="more than 16,777,216 bytes"):
-        read(tmp_path)
-
-
 WRONG = [
     ("unit", ["single_gpu"]),
     ("unit", "two\nlines"),
     ("script", ""),
-    ("script", ["train"]),
     ("profiled", 0),
-    ("profiled", None),
-    ("double_buffering", None),
     ("network", None),
-    ("communicator", "two\nlines"),
     ("lr", 0),
     ("track", 3),
-    ("device", ""),
     ("device", "\x1b[2J"),
     ("dataset", "two\nlines"),
-    ("dataset", None),
     *[
         (name, value)
         for name in ("workers", "nodes", "size", "batchsize", "epochs", "images")
@@ -148,11 +88,9 @@ WRONG = [
     ("seed", "zero"),
     *[("seconds", value) for value in (0, -1, float("nan"), float("inf"), 10**400, "2.5", None)],
     ("train_seconds", 0),
-    ("throughput", float("nan")),
     ("throughput", 2500),
     ("nodes", 5),
     ("log", {}),
-    ("log", [3]),
     ("log", [{"loss": "low"}]),
     ("log", [{"loss": float("nan")}]),
     ("versions", []),

@@ -3,9 +3,10 @@
 import os
 
 import pytest
+from made_results import result
 
 from handson.notebook import runs
-from handson.training.results import Result, ResultError, write
+from handson.training.results import ResultError, write
 
 
 @pytest.fixture
@@ -16,20 +17,9 @@ def exercises(tmp_path):
     def run(unit="single_gpu", job=1, rate=100.0, **changes):
         workers = {"single_gpu": 1, "multi_gpu": 2, "multi_node": 4, "frameworks": 1}[unit]
         out = tmp_path / f"0_{unit}" / "results" / f"{unit}_pytorch_{job}"
-        fields = dict(
-            script=f"train_cifar_{unit}",
-            profiled=False,
-            track="pytorch",
-            workers=workers,
-            nodes=1,
-            device="virtual GPU",
-            dataset="digits",
-            size=64,
-            batchsize=32,
-            epochs=2,
-            seed=0,
+        path = write(
+            result(unit, **dict(workers=workers, seconds=3000 / rate, size=64, epochs=2, images=3000) | changes), out
         )
-        path = write(Result(unit=unit, images=3000, seconds=3000 / rate, **fields | changes), out)
         made.append(path)
         os.utime(path, (len(made), len(made)))
         return out

@@ -1,12 +1,10 @@
 """Sites: what their files say, how `python -m handson site use` fits the job scripts, and that these ask for nothing
 but real PBS."""
 
-import os
 import re
 import shutil
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -109,10 +107,6 @@ def test_a_new_site_waits_for_the_jobs_of_the_old_one_and_says_so(course, monkey
     assert last not in use("slurm")
 
 
-def test_what_a_site_does_not_limit_is_shown_too(course):
-    assert re.search("^  walltime +as long as you ask for: there is no limit$", use("local"), re.MULTILINE)
-
-
 def test_what_students_wrote_into_a_job_script_stays(course):
     """Their markers are gone then; the original has them."""
     path = course / "exercises/02_multi_gpu/run_multi_gpu_training.sh"
@@ -124,16 +118,6 @@ def test_what_students_wrote_into_a_job_script_stays(course):
     path.rename(path.with_name("another.sh")).write_text(unfilled)
     use("local")
     assert path.with_name("another.sh").read_text() == unfilled
-
-
-def test_instructors_fit_the_solutions_too(course):
-    use("bare", gaps=False)
-    text = (course / "solutions/03_multi_node/run_multi_node_training.sh").read_text()
-    assert {"#PBS -q first", "#PBS -l select=2:mpiprocs=2:ompthreads=1", "#PBS -l place=scatter"} <= set(
-        directives(text)
-    )
-    assert "group_list" not in "".join(directives(text))
-    assert (course / "exercises/02_multi_gpu/run_multi_gpu_training.sh").read_text().startswith(FILLED[:60])
 
 
 def test_a_job_loads_the_modules_before_it_looks_for_the_launcher(course):
@@ -159,40 +143,6 @@ def test_it_can_be_repeated_and_taken_back(course, gaps):
     assert contents(course) not in (once, original)
     use("local", gaps=gaps)
     assert contents(course) == original
-
-
-@pytest.mark.parametrize("noted", [b"", b"\n", b"\xff"])
-def test_a_note_of_the_choice_that_names_no_site_means_the_local_one(tmp_path, monkeypatch, noted):
-    monkeypatch.setattr(site, "SITES", tmp_path)
-    (tmp_path / site.CHOSEN).write_bytes(noted)
-    assert site.chosen() == "local"
-
-
-def test_scripts_stay_executable_and_links_stay_links(course):
-    link = course / "exercises/02_multi_gpu/link.sh"
-    link.symlink_to(course / "solutions/02_multi_gpu/run_multi_gpu_training.sh")
-    use("bare")
-    assert link.is_symlink()
-    assert all(os.access(path, os.X_OK) for path in [*course.glob("jobs/*/*.sh"), *course.glob("solutions/*/*.sh")])
-
-
-@pytest.mark.slow
-def test_a_script_that_is_being_submitted_is_always_whole(course):
-    """Whoever reads while `use` writes sees the old or the new text, and no file is left over."""
-    path, seen, end = course / "jobs/pbs/run_network.sh", set(), threading.Event()
-
-    def read():
-        while not end.is_set():
-            seen.add(path.read_text())
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    for name in ["bare", "local"] * 10:
-        use(name)
-    end.set()
-    reader.join()
-    assert {text[-20:] for text in seen} == {path.read_text()[-20:]}
-    assert not list(course.rglob("*.part"))
 
 
 def test_the_chosen_site_is_remembered_and_is_the_embedded_ones(course, monkeypatch):
@@ -223,16 +173,12 @@ def test_an_unknown_site_changes_nothing_and_is_answered_with_the_list(course, n
         ('group = "$(id)"', r"group = '\$\(id\)'"),
         ('modules = "cuda"', "modules = .*a list"),
         ('modules = ["cuda; true"]', "modules = 'cuda; true'"),
-        ("modules = [1]", "modules = 1"),
         ('mpi = "intel"', "mpi = 'intel', but it must be environment or site"),
-        ('batch = "lsf"', "batch = 'lsf'"),
         ('walltime = "ten minutes"', "walltime = 'ten minutes'"),
         ('interface = "ib0 && x"', "interface"),
         ("queue = ", "bare.toml is not right"),
-        ("queue = 7", "queue = 7"),
         ('grup = "cs101"', "there is no key 'grup': did you mean 'group'"),
         ("exercises = 4", r"exercises = 4, but it must be a table: a line \[exercises\]"),
-        ("exercises = { node = 4 }", "there is no key 'node': did you mean 'nodes'"),
         ("exercises = { gpus = 1 }", "gpus = 1, but it must be a whole number, 2 or more"),
         ("exercises = { nodes = 9 }", "has 8 nodes with 0 GPUs, and the exercises use 9 nodes with 2 GPUs: correct"),
     ],
@@ -275,38 +221,6 @@ def test_a_site_says_how_many_nodes_and_gpus_the_exercises_use(course):
     assert contents(course) == original
 
 
-@pytest.mark.parametrize("machine", ["nodes = 1\ngpus = 1", "nodes = 1\ngpus = 2", "nodes = 2\ngpus = 1"])
-def test_a_machine_that_is_too_small_for_the_exercises_is_refused(course, machine):
-    (course / "jobs/sites/small.toml").write_text(f"[machine]\n{machine}\n")
-    original = contents(course)
-    with pytest.raises(
-        site.SiteError,
-        match=(
-            r"the site small has \d nodes? with \d GPUs?, and the exercises use 2 nodes with 2 GPUs: correct"
-            r" \[machine\] or \[exercises\] in"
-        ),
-    ):
-        use("small")
-    assert contents(course) == original and site.chosen() == "local"
-
-
-@pytest.mark.parametrize(
-    ("line", "problem"),
-    [
-        ('gpu_memroy = "300MB"', "there is no key 'gpu_memroy': did you mean 'gpu_memory'"),
-        (
-            "gpu_memory = 300",
-            "the memory of a GPU is a number with KB, MB, GB or TB such as 300MB, or unlimited, not '300'",
-        ),
-    ],
-)
-def test_a_wrong_line_about_the_machine_is_refused_with_what_is_wrong(tmp_path, line, problem):
-    path = tmp_path / "site.toml"
-    path.write_text(f"{SITE}{line}\n")
-    with pytest.raises(site.SiteError, match=problem):
-        site.load(str(path))
-
-
 def test_list_and_show_say_which_sites_use_refuses(course):
     """A site that can't be used doesn't hide the ones behind it."""
     (course / "jobs/sites/bare.toml").write_text("queue = 7\n")
@@ -315,23 +229,12 @@ def test_list_and_show_say_which_sites_use_refuses(course):
     job_scripts.show_all(said.append)
     assert [line[2:].split()[0] for line in said] == site.names()
     lines = {line[2:].split()[0]: line for line in said}
-    assert (
-        "refused" in lines["bare"]
-        and "queue = 7" in lines["bare"]
-        and "refused" in lines["more"]
-        and "queue lecture" in lines["slurm"] + lines["pbs"]
-    )
+    assert "refused" in lines["bare"]
+    assert "queue = 7" in lines["bare"]
+    assert "refused" in lines["more"]
+    assert "queue lecture" in lines["slurm"] + lines["pbs"]
     with pytest.raises(site.SiteError, match="has 3 nodes with 2 GPUs, and the exercises use 4 nodes"):
         job_scripts.show("more")
-
-
-def test_a_reader_who_goes_away_does_not_lose_the_choice(course):
-    def say(line):
-        raise BrokenPipeError(32, "Broken pipe")
-
-    with pytest.raises(BrokenPipeError):
-        job_scripts.use("bare", say=say)
-    assert site.chosen() == "bare"
 
 
 def test_the_command_ends_with_a_sentence():
@@ -390,20 +293,8 @@ def test_a_script_uses_variables_that_a_real_pbs_sets(script):
     assert used <= BY_PBS | BY_PBS_O | GIVEN | set_here
 
 
-def test_chunks_of_a_script_for_several_nodes_cannot_share_a_host(script):
-    """pack, free, or nothing at all would let a real PBS put both on one; so would a second place."""
-    chunks = int(re.search(r"^#PBS -l select=(\d+)", script, re.MULTILINE)[1])
-    places = re.findall(r"^#PBS -l place=(.*)$", script, re.MULTILINE)
-    assert places == ["scatter"] * (chunks > 1)
-
-
 def test_a_script_starts_as_many_ranks_as_it_has_mpi_processes(script):
     """PBS writes a line for each into the node file."""
     for ranks in re.findall(r"^ *mpiexec -n (.*?) -hostfile", script, re.MULTILINE):
         assert ranks == '$(wc -l <"$PBS_NODEFILE")'
     assert script.count("mpiexec -n ") == len(re.findall("^ *mpiexec -n ", script, re.MULTILINE))
-
-
-def test_a_script_does_not_say_where_its_output_goes(script):
-    """Slurm's qsub and PBS disagree about -o and -j in a script: they belong on the command line."""
-    assert not re.search("^#PBS -(o|e|j|k)", script, re.MULTILINE)

@@ -3,7 +3,6 @@ an earlier one."""
 
 import hashlib
 import re
-import shutil
 import stat
 import zipfile
 
@@ -11,7 +10,6 @@ import pytest
 
 from grader.instructors.collect import collect
 from handson import submit
-from handson.cluster.site import SiteError
 from handson.submit import SubmitError
 
 SCRIPT, JOB, NOTEBOOK = (
@@ -20,15 +18,9 @@ SCRIPT, JOB, NOTEBOOK = (
     "notebooks/01_single_gpu.ipynb",
 )
 GOOD = {SCRIPT: b"x = 1\n", JOB: b"#!/bin/bash\n", NOTEBOOK: b'{"cells": []}'}
-NOT_PACKED = {
-    "exercises/01_single_gpu/results/run_1/log.py": b"1",
-    "exercises/01_single_gpu/single_gpu.o12": b"1",
-    "exercises/__pycache__/x.py": b"1",
-    "notebooks/.ipynb_checkpoints/01.ipynb": b"1",
-    "datasets/make.py": b"1",
-    "handson/x.py": b"1",
-    "exercises/.hidden.py": b"1",
-}
+NOT_PACKED = {"exercises/01_single_gpu/results/run_1/log.py": b"1", "exercises/01_single_gpu/single_gpu.o12": b"1"}
+NOT_PACKED |= {"exercises/__pycache__/x.py": b"1", "notebooks/.ipynb_checkpoints/01.ipynb": b"1"}
+NOT_PACKED |= {"datasets/make.py": b"1", "handson/x.py": b"1", "exercises/.hidden.py": b"1"}
 
 
 @pytest.fixture
@@ -72,16 +64,10 @@ def test_exercises_and_notebooks_are_packed_and_nothing_else(course):
 def test_the_receipt_has_the_time_and_the_digest_and_stays_beside_the_zip(course):
     path, said = submitted(course)
     assert (course / "jane.receipt.txt").read_text().rstrip() in said
-    assert f"SHA256: {hashlib.sha256(path.read_bytes()).hexdigest()}" in said and re.search(
-        r"Time:   20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC", said
-    )
+    assert f"SHA256: {hashlib.sha256(path.read_bytes()).hexdigest()}" in said
+    assert re.search(r"Time:   20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC", said)
     assert "3 files (2 in exercises/, 1 in notebooks/)" in said and "Not handed in yet: upload jane.zip" in said
     assert f"\nFolder: {course}\n" in said, "who types it elsewhere sees whose files these are"
-
-
-def test_a_room_that_is_missing_is_said(course):
-    shutil.rmtree(course / "notebooks")
-    assert f"notebooks/ is missing in {course}." in submitted(course)[1]
 
 
 def test_the_same_work_gives_the_same_zip_and_other_work_replaces_it(course):
@@ -131,14 +117,6 @@ def test_a_zip_of_another_origin_is_never_replaced(course):
     assert (course / "jane.zip").read_bytes() == b"mine"
 
 
-@pytest.mark.parametrize("name", ["../jane", ".jane", "", " ", "a/b", "x\n", "-rf", "a" * 101])
-def test_a_name_that_is_no_file_name_is_refused(course, name):
-    if name == "":
-        return  # the login name
-    with pytest.raises(SubmitError, match="can't be the name of a file"):
-        submit.submit(name, course)
-
-
 def test_the_drop_folder_gets_each_submission_under_a_name_of_its_own(course, drop):
     first, said = submitted(course)
     (course / SCRIPT).write_bytes(b"x = 2\n")
@@ -152,9 +130,8 @@ def test_the_drop_folder_gets_each_submission_under_a_name_of_its_own(course, dr
 def test_what_lies_in_the_drop_folder_is_collected_with_its_time(course, drop, tmp_path):
     submitted(course)
     [one] = collect(drop, tmp_path / "work", list(GOOD))
-    assert (one.student, one.refused, one.problems) == ("jane", None, ()) and re.fullmatch(
-        r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", one.handed_in
-    )
+    assert (one.student, one.refused, one.problems) == ("jane", None, ())
+    assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", one.handed_in)
     assert {name: (one.path / name).read_bytes() for name in GOOD} == GOOD
 
 
@@ -164,9 +141,8 @@ def test_a_file_that_is_much_younger_than_its_name_is_reported(course, drop, tmp
     path.rename(drop / path.name.replace(path.name.split(".")[1], "20200101T000000Z"))
     said = []
     [one] = collect(drop, tmp_path / "work", list(GOOD), said.append)
-    assert one.handed_in.startswith("2020") and said[0].startswith(
-        "Written over an hour after the time in the name: jane.20200101T000000Z."
-    )
+    assert one.handed_in.startswith("2020")
+    assert said[0].startswith("Written over an hour after the time in the name: jane.20200101T000000Z.")
 
 
 def test_an_earlier_submission_is_never_replaced(course, drop, monkeypatch):
@@ -176,19 +152,6 @@ def test_an_earlier_submission_is_never_replaced(course, drop, monkeypatch):
     before = path.stat()
     submitted(course)
     assert [one.stat().st_ino for one in drop.iterdir()] == [before.st_ino]
-
-
-def test_without_hard_links_it_is_renamed_and_replaces_nothing_either(course, drop, monkeypatch):
-    monkeypatch.setattr(
-        submit.os, "link", lambda *names: (_ for _ in ()).throw(PermissionError(1, "Operation not permitted"))
-    )
-    submitted(course)
-    [path] = drop.iterdir()
-    assert contents(path) == GOOD
-
-
-def test_here_writes_the_zip_alone(course, drop):
-    assert "Not handed in yet" in submitted(course, drop=False)[1] and list(drop.iterdir()) == []
 
 
 def test_a_drop_folder_that_takes_nothing_is_said_and_the_work_is_kept(course, drop):
@@ -216,13 +179,6 @@ def test_a_full_disk_leaves_no_half_written_file(course, drop, monkeypatch):
     assert list(drop.iterdir()) == [] and not list(course.glob("*.part"))
 
 
-def test_a_drop_folder_needs_an_absolute_path(tmp_path, monkeypatch, course):
-    (tmp_path / "edu.toml").write_text('drop = "handed_in"\n')
-    monkeypatch.setenv("HANDSON_SITE", str(tmp_path / "edu.toml"))
-    with pytest.raises(SiteError, match="drop = 'handed_in', but it must be the absolute path of a folder"):
-        submitted(course)
-
-
 def test_checks_run_if_asked_and_hold_nothing_back(course, monkeypatch):
     asked = []
     monkeypatch.setattr(
@@ -231,8 +187,6 @@ def test_checks_run_if_asked_and_hold_nothing_back(course, monkeypatch):
         lambda command, cwd: asked.append((command[1:], cwd)) or type("Done", (), {"returncode": 1}),
     )
     path, said = submitted(course, checked=True)
-    assert (
-        asked == [(["-m", "grader", "check", "single_gpu"], course)]
-        and "Not complete: single_gpu. It is packed nevertheless." in said
-        and path.exists()
-    )
+    assert asked == [(["-m", "grader", "check", "single_gpu"], course)]
+    assert "Not complete: single_gpu. It is packed nevertheless." in said
+    assert path.exists()

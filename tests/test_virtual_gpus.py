@@ -1,10 +1,10 @@
 """What a virtual GPU is to the process that uses it: one core, and memory that it keeps."""
 
 import os
-import subprocess
 import sys
 
 import pytest
+from waiting import run_to_end
 
 from handson.training import virtual_gpus
 
@@ -22,9 +22,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults)
 
 
 def page_faults(before):
-    done = subprocess.run(
-        [sys.executable, "-c", STEPS.format(before=before)], capture_output=True, text=True, check=True, timeout=60
-    )
+    done = run_to_end([sys.executable, "-c", STEPS.format(before=before)], check=True)
     return int(done.stdout)
 
 
@@ -37,9 +35,7 @@ def test_a_virtual_gpu_is_one_core_and_ids_beyond_the_cores_go_round():
     cores = virtual_gpus.cores()
     code = "from handson.training import virtual_gpus; import os; virtual_gpus.pin({}); print(*os.sched_getaffinity(0))"
     for gpu in (0, len(cores), len(cores) + 1):
-        done = subprocess.run(
-            [sys.executable, "-c", code.format(gpu)], capture_output=True, text=True, check=True, timeout=60
-        )
+        done = run_to_end([sys.executable, "-c", code.format(gpu)], check=True)
         assert done.stdout.split() == [str(cores[gpu % len(cores)])]
 
 

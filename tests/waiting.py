@@ -1,5 +1,6 @@
-"""How tests wait: for a condition, and never for ever."""
+"""How tests wait: for a condition or a program's end, and never for ever."""
 
+import subprocess
 import time
 
 PATIENCE = 90  # seconds, on a busy machine
@@ -23,3 +24,8 @@ def whole(path, end="\n"):
     there before its text is."""
     text = path.read_text() if path.exists() else ""
     return text if text.endswith(end) else ""
+
+
+def run_to_end(command, timeout=300, **options):
+    """A program that has ended, its output and errors as text. options: those of subprocess.run."""
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, **options)

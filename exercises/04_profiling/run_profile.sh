@@ -1,5 +1,8 @@
 #!/bin/bash
-# Here go the #PBS lines of your training script for queue, resources, group and time. The notebooks add them by themselves.
+#PBS -q lecture
+#PBS -l select=1:ngpus=2:mpiprocs=2:ompthreads=1
+#PBS -W group_list=gt00
+#PBS -l walltime=00:10:00
 #PBS -N profile
 
 cd "${PBS_O_WORKDIR:-.}"

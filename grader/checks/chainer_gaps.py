@@ -135,13 +135,19 @@ IN_BATCHES = "SerialIterator(data set, batch size): it goes through the data aga
 
 
 def in_order(needed):
-    """The criteria on the order of the images, which need another one."""
+    """The criteria on the order of the images, which need another one, by its id."""
     new = training.new_order_every_epoch("the order must be drawn anew for each")
     return (
         Criterion(
-            "a new order every epoch", 1, new, "order_sampler=Shuffle(args.seed) draws each epoch's order.", needed
+            "new_order_every_epoch",
+            "a new order every epoch",
+            1,
+            new,
+            "order_sampler=Shuffle(args.seed) draws each epoch's order.",
+            needed,
         ),
         Criterion(
+            "order_from_seed",
             "the order follows from the seed",
             1,
             order_follows_seed,
@@ -163,12 +169,12 @@ def passes(form):
 
 
 def iterator(*cases):
-    once = Criterion("every image once an epoch, in batches", 1, every_image_in_batches, IN_BATCHES)
+    once = Criterion("every_image_once", "every image once an epoch, in batches", 1, every_image_in_batches, IN_BATCHES)
     return Check(
         "iterator",
         f"{PROBES}:iterators",
         cases,
-        (once, *in_order(once.title)),
+        (once, *in_order(once.id)),
         observed=lambda case: passes(lambda form: (form,)),
     )
 
@@ -187,18 +193,22 @@ def updater(criteria, *cases):
 
 
 MOMENTUM_SGD = Criterion(
+    "momentum_sgd",
     "momentum SGD with the rate asked for",
     1,
     sgd.updates("Chainer"),
     "chainer.optimizers.MomentumSGD(rate, momentum=...); its setup(model) gives it what to update.",
 )
-UPDATE = Criterion("the update of each batch", 1, update_of_each_batch, "StandardUpdater(iterator, optimizer, ...)")
+UPDATE = Criterion(
+    "update_of_batch", "the update of each batch", 1, update_of_each_batch, "StandardUpdater(iterator, optimizer, ...)"
+)
 CONVERTED = Criterion(
+    "batches_converted",
     "batches are converted for the device",
     1,
     converted_for_device,
     "StandardUpdater's arguments: converter, device.",
-    UPDATE.title,
+    "update_of_batch",
 )
 
 
@@ -212,17 +222,25 @@ def images_of_all(seen, case, expected):
 
 def throughput(*cases):
     """The check of `images` and `throughput`."""
-    all_images = "images of all workers and epochs"
     return Check(
         "throughput",
         f"{PROBES}:throughput",
         cases,
         (
             Criterion(
-                all_images, 1, images_of_all, "What goes through the network in an epoch, times the epochs of this run."
+                "images_counted",
+                "images of all workers and epochs",
+                1,
+                images_of_all,
+                "What goes through the network in an epoch, times the epochs of this run.",
             ),
             Criterion(
-                "images per second", 1, training.images_a_second, "Throughput is images divided by seconds.", all_images
+                "images_per_second",
+                "images per second",
+                1,
+                training.images_a_second,
+                "Throughput is images divided by seconds.",
+                "images_counted",
             ),
         ),
         given=training.seconds,
@@ -232,13 +250,14 @@ def throughput(*cases):
 
 def run(task, **case):
     """The check of a whole script. Each step takes all images, because the result must not depend on their order."""
-    end = "the parameters of our own run"
+    end = "same_parameters_as_our_run"
     return Check(
         "run",
         f"{PROBES}:run",
         ({"task": task, "images": 24, "lr": 0.05} | case,),
         (
             Criterion(
+                "rank_0_reports",
                 "rank 0 alone reports the throughput",
                 1,
                 training.rank_0_reports,
@@ -246,13 +265,20 @@ def run(task, **case):
                 end,
             ),
             Criterion(
+                "result_json",
                 "result.json tells what was run",
                 1,
                 training.result_of_run,
                 "What is counted at the end goes into result.json.",
                 end,
             ),
-            Criterion(end, 1, training.same_end, "If all gaps pass, look at the lines between them."),
+            Criterion(
+                end,
+                "the parameters of our own run",
+                1,
+                training.same_end,
+                "If all gaps pass, look at the lines between them.",
+            ),
         ),
         oracle=f"{ORACLES}:run",
         whole=True,

@@ -11,10 +11,14 @@ class Criterion:
     judge(seen, case, expected) returns None if it is right, else a sentence for the student that says what is wrong.
     `seen`: the observations of each rank; `expected`: the oracle's values, or None without an oracle.
 
-    needs: the title of another criterion of the check, or "". Without it passing, too, this one earns nothing: for a
+    id: short and stable, unique in its check; known answers name it. title, hint: what students read, which may be
+    reworded at any time.
+
+    needs: the id of another criterion of the check, or "". Without it passing, too, this one earns nothing: for a
     property that code has which does no work at all, such as equal parameters on all ranks.
     """
 
+    id: str
     title: str
     points: float
     judge: Callable

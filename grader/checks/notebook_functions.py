@@ -2,8 +2,7 @@
 number passes.
 
 Units call these in their TOPIC_notebook.py. Right answers are in units/TOPIC/instructors/TOPIC_functions.py, which
-students don't have. Students' checks take cases from units/TOPIC/recorded.json: inputs and right values, which `python
--m grader release` computes from the answers.
+students don't have. What students receive has units/TOPIC/recorded.json in its place: inputs and right values.
 """
 
 import functools
@@ -44,7 +43,10 @@ def function(gap, title, hint, points=2, whole="", uses=()):
     floats of their values, the reason; uses: modules of the course that the notebook imports and that an answer may
     use."""
     form = {"values": [Array()], "whole": bool}
-    case, criterion = {"gap": gap, "whole": whole, "uses": list(uses)}, Criterion(title, points, _computes, hint)
+    case, criterion = (
+        {"gap": gap, "whole": whole, "uses": list(uses)},
+        Criterion("value", title, points, _computes, hint),
+    )
     return Check(gap, f"{PROBES}:value", (case,), (criterion,), given=_given, observed=lambda case: form)
 
 
@@ -55,7 +57,9 @@ def choice(gap, title, hint, points=1, of="prediction", before=None):
     makes one}.
     """
     form, case = {"value": str if of == "word" else float}, {"gap": gap, "name": gap, "before": before or {}}
-    return Check(gap, f"{PROBES}:{of}", (case,), (Criterion(title, points, _chosen, hint),), observed=lambda case: form)
+    return Check(
+        gap, f"{PROBES}:{of}", (case,), (Criterion("value", title, points, _chosen, hint),), observed=lambda case: form
+    )
 
 
 def prediction(
@@ -73,7 +77,7 @@ def prediction(
     above the gap passes: nobody has them."""
     case, criterion = (
         {"name": gap, "before": before or {}, "measured": low},
-        Criterion("a prediction", 1, sensible(low, high, why, whole, also), hint),
+        Criterion("prediction", "a prediction", 1, sensible(low, high, why, whole, also), hint),
     )
     return Check(gap, f"{PROBES}:prediction", (case,), (criterion,), observed=lambda case: {"value": float})
 
@@ -129,7 +133,10 @@ def _new(unit, gap, seed):
 
 @functools.cache
 def recorded(unit):
-    """The content of a unit's recorded.json: gap -> what is recorded for it."""
+    """The content of a unit's recorded.json: gap -> what is recorded for it. It is made of the instructors' answers
+    where these are present."""
+    if (FOLDER / unit / "instructors").is_dir():
+        return json.loads(importlib.import_module("grader.instructors.notebook_answers").recorded(unit))
     return json.loads((FOLDER / unit / "recorded.json").read_text())
 
 

@@ -233,27 +233,36 @@ DEVICE = Check(
     ({"gpu": [1]}, {"gpu": [2]}),
     (
         Criterion(
-            "the GPU asked for", 1, training.right_gpu, "devices.use(id) chooses a GPU; args.gpu is a list of ids."
+            "right_gpu",
+            "the GPU asked for",
+            1,
+            training.right_gpu,
+            "devices.use(id) chooses a GPU; args.gpu is a list of ids.",
         ),
     ),
     observed=lambda case: {"gpu": object},
 )
 ORDER_CRITERIA = (
     Criterion(
-        "a new order every epoch", 1, new_order_every_epoch, "A sampler's set_epoch chooses the order of its next pass."
+        "new_order_every_epoch",
+        "a new order every epoch",
+        1,
+        new_order_every_epoch,
+        "A sampler's set_epoch chooses the order of its next pass.",
     ),
     Criterion(
+        "order_from_epoch",
         "the order follows from the epoch",
         1,
         order_follows_epoch,
         "set_epoch takes the number of the epoch that begins.",
-        "a new order every epoch",
+        "new_order_every_epoch",
     ),
 )
 
 
 def device_of_rank(*cases):
-    criteria = (Criterion("a GPU for each rank of a node", 1, training.right_gpu, ON_ITS_NODE),)
+    criteria = (Criterion("gpu_of_rank", "a GPU for each rank of a node", 1, training.right_gpu, ON_ITS_NODE),)
     return Check("device", f"{PROBES}:device", cases, criteria, observed=lambda case: {"gpu": object})
 
 
@@ -291,7 +300,11 @@ STEP = Check(
     ({"lengths": [11], "batchsize": 4, "epochs": 2, "lr": 0.1},),
     (
         Criterion(
-            "the update of one step", 3, step_as_one_batch, "Four steps: zero_grad, forward and loss, backward, step."
+            "update_of_step",
+            "the update of one step",
+            3,
+            step_as_one_batch,
+            "Four steps: zero_grad, forward and loss, backward, step.",
         ),
     ),
     oracle=f"{ORACLES}:step",
@@ -300,13 +313,15 @@ STEP = Check(
 BIG_BATCH = "the update of one big batch"
 STEP_CRITERIA = (
     Criterion(
+        "equal_parameters",
         "equal parameters on all ranks",
         1,
         ranks_stay_equal,
         "Forward must go through `replica`, which averages the gradients.",
-        BIG_BATCH,
+        "one_big_batch",
     ),
     Criterion(
+        "one_big_batch",
         BIG_BATCH,
         2,
         step_as_one_batch,
@@ -317,40 +332,64 @@ STEP_CRITERIA = (
 MEAN = "backward gives the mean gradients"
 REPLICA_CRITERIA = (
     Criterion(
+        "keeps_parameters",
         "the model keeps its parameters",
         1,
         parameters_of_model,
         "DistributedDataParallel(model) holds the model as it is.",
-        MEAN,
+        "mean_gradients",
     ),
-    Criterion(MEAN, 1, mean_gradients, "DistributedDataParallel(model) averages them during backward."),
+    Criterion(
+        "mean_gradients", MEAN, 1, mean_gradients, "DistributedDataParallel(model) averages them during backward."
+    ),
 )
 ON_ONE_RANK = "every image on exactly one rank"
 SPLIT_CRITERIA = (
-    Criterion(ON_ONE_RANK, 1, partition, "All ranks must cut in the same way: from the same seed."),
     Criterion(
-        "no shard larger than it has to be", 1, balanced, "Deal the remainder out, an image to a rank.", ON_ONE_RANK
+        "every_image_on_one_rank", ON_ONE_RANK, 1, partition, "All ranks must cut in the same way: from the same seed."
     ),
     Criterion(
-        "at random", 1, at_random, "The data set may be sorted: shuffle before cutting, by args.seed.", ON_ONE_RANK
+        "balanced",
+        "no shard larger than it has to be",
+        1,
+        balanced,
+        "Deal the remainder out, an image to a rank.",
+        "every_image_on_one_rank",
     ),
     Criterion(
+        "at_random",
+        "at random",
+        1,
+        at_random,
+        "The data set may be sorted: shuffle before cutting, by args.seed.",
+        "every_image_on_one_rank",
+    ),
+    Criterion(
+        "lengths_of_all",
         "`lengths` of all shards",
         1,
         lengths_of_all,
         "A list with the number of images of every rank, the same on all ranks.",
-        ON_ONE_RANK,
+        "every_image_on_one_rank",
     ),
 )
 ALL_IMAGES = "images of all ranks and epochs"
 THROUGHPUT_CRITERIA = (
     Criterion(
+        "images_counted",
         ALL_IMAGES,
         1,
         training.images_of_all,
         "What went through the network: all images, times the epochs of this run.",
     ),
-    Criterion("images per second", 1, training.images_a_second, "Throughput is images divided by seconds.", ALL_IMAGES),
+    Criterion(
+        "images_per_second",
+        "images per second",
+        1,
+        training.images_a_second,
+        "Throughput is images divided by seconds.",
+        "images_counted",
+    ),
 )
 
 
@@ -378,13 +417,14 @@ def split(gap, *cases):
 def run(task, *cases):
     """The check of a whole script. A step takes all images of an epoch, because the result must not depend on their
     order. With several ranks all images are equal, because it must not depend on which rank gets which image either."""
-    end = "the parameters of our own run, on all ranks"
+    end = "same_parameters_as_our_run"
     return Check(
         "run",
         f"{PROBES}:run",
         tuple({"task": task, "images": 25, "epochs": 2, "batchsize": 25} | case for case in cases),
         (
             Criterion(
+                "rank_0_reports",
                 "rank 0 alone reports the throughput",
                 1,
                 training.rank_0_reports,
@@ -392,13 +432,20 @@ def run(task, *cases):
                 end,
             ),
             Criterion(
+                "result_json",
                 "result.json tells what was run",
                 1,
                 training.result_of_run,
                 "What is counted at the end goes into result.json.",
                 end,
             ),
-            Criterion(end, 1, training.same_end, "If all gaps pass, look at the lines between them."),
+            Criterion(
+                end,
+                "the parameters of our own run, on all ranks",
+                1,
+                training.same_end,
+                "If all gaps pass, look at the lines between them.",
+            ),
         ),
         oracle=f"{ORACLES}:run",
         whole=True,

@@ -129,9 +129,9 @@ def one_big_batch(seen, case, expected, tolerance=criteria.TOLERANCE, factors=la
     along = sgd.of_gradient(found[rank], right[rank], expected["start"], step, 100 * tolerance)
     if not problem and along:
         why = next((sentence for sentence, factor in factors(step).items() if abs(along / factor - 1) < ALIKE), None)
-        problem = (
-            why
-            or f"this step goes {criteria.distinct_digits(along, 1, 3)[0]} times as far along the gradients as it should: are they clipped, or the loss divided or multiplied, or does it update twice?"
+        problem = why or (
+            f"this step goes {criteria.distinct_digits(along, 1, 3)[0]} times as far along the gradients as"
+            f" it should: are they clipped, or the loss divided or multiplied, or does it update twice?"
         )
     several = case.get("workers", len(seen)) > 1
     right = "one process that takes the images of all workers as one batch" if several else "the right update"
@@ -169,9 +169,10 @@ def images_of_all(seen, case, expected, also=None):
         "a run resumed at first_epoch makes args.epoch - first_epoch epochs, neither more nor less": (
             sum(lengths) * (epochs + 1)
         ),
-        "the images of the last step are multiplied by the number of steps, but other steps have more: count those of all steps": (
-            last * steps
-        ),
+        (
+            "the images of the last step are multiplied by the number of steps, but other steps have more: count"
+            " those of all steps"
+        ): (last * steps),
         "`images` counts rank 0's shard for every rank; shards differ": lengths[0] * workers * epochs,
         "the images of all workers are counted once for every worker": right * workers,
         "steps are counted as full batches of args.batchsize images, but some are smaller: count the images": (
@@ -212,9 +213,10 @@ def images_a_second(seen, case, expected):
     wrong = (
         {
             "these are seconds per image, not images per second": seconds / images if images else 0,
-            "it is multiplied by the number of ranks: it is `images` / seconds, and the `images` are those of all ranks": (
-                images / seconds * workers
-            ),
+            (
+                "it is multiplied by the number of ranks: it is `images` / seconds, and the `images` are those of"
+                " all ranks"
+            ): (images / seconds * workers),
             "it is divided by the number of ranks; the course's throughput is that of all together": (
                 images / seconds / workers
             ),

@@ -6,6 +6,8 @@ import zipfile
 from pathlib import Path
 
 from grader import exercises
+from grader.course import UNITS
+from grader.instructors.notebook_answers import recorded
 from handson.cluster import job_scripts
 from handson.cluster import site as sites
 from handson.errors import OneSentence
@@ -43,6 +45,8 @@ def bundle(built, path, site=None, root=exercises.ROOT):
     files[Path("requirements.txt")] = (root / "requirements.txt").read_text().partition(FOR_TESTS)[0].encode(), 0o644
     files |= {file: (text.encode(), mode) for file, (text, mode) in built.files.items()}
     files[Path("grader/exercises.json")] = exercises.recorded(built.exercises).encode(), 0o644
+    for unit in UNITS:
+        files[Path("grader/units", unit, "recorded.json")] = recorded(unit).encode(), 0o644
     files[Path("jobs/sites/CHOSEN")] = f"{name}\n".encode(), 0o644
     try:
         with written_aside(path) as archive, zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as pack:

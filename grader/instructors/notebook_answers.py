@@ -9,11 +9,10 @@ import json
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy
 
-from grader.checks.notebook_functions import CALLS, FOLDER, RECORDED, Call, digest
+from grader.checks.notebook_functions import CALLS, RECORDED, Call, digest
 from grader.probes.notebooks import encoded
 
 DIGITS = 5  # significant digits of inputs: enough to tell mistakes apart
@@ -80,31 +79,10 @@ def answers(unit):
     return importlib.import_module(f"grader.units.{unit}.instructors.{unit}_functions").ANSWERS
 
 
-def recorded_files():
-    """{path of a unit's recorded.json, below the course's folder: its text}."""
-    files = {}
-    for path in sorted(FOLDER.glob("*/instructors/*_functions.py")):
-        unit = path.parents[1].name
-        files[Path("grader/units", unit, "recorded.json")] = _text(
-            {gap: answer.recorded(gap) for gap, answer in answers(unit).items()}
-        )
-    return files
-
-
-def _text(entries):
-    """JSON with a line for each call."""
-    whole = []
-    for gap, entry in entries.items():
-        fields = []
-        for name, value in entry.items():
-            text = "[\n" + ",\n".join(map(_compact, value)) + "\n]" if isinstance(value, list) else _compact(value)
-            fields.append(f'"{name}": {text}')
-        whole.append(f'"{gap}": {{' + ",\n".join(fields) + "}")
-    return "{\n" + ",\n".join(whole) + "\n}\n"
-
-
-def _compact(value):
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+def recorded(unit):
+    """The text of a unit's recorded.json, which students receive."""
+    entries = {gap: answer.recorded(gap) for gap, answer in answers(unit).items()}
+    return json.dumps(entries, separators=(",", ":"), ensure_ascii=False) + "\n"
 
 
 def _rounded(value, digits=DIGITS):

@@ -15,7 +15,6 @@ from pathlib import Path
 from grader import notebook_cells
 from grader.course import UNITS, most_points
 from grader.gaps import BEGIN, GapError, exercise, text_lines
-from grader.instructors.notebook_answers import recorded_files
 from grader.instructors.reports.in_words import head
 from grader.instructors.rules import FILE, NONE, read
 from handson.cluster import job_scripts
@@ -50,8 +49,7 @@ class Built:
 
 def release(solutions, course, check=False, say=print, site=None):
     """Build course/exercises and course/notebooks from `solutions`, or with `check` only compare them. Returns what was
-    Built. If the course has a grader, each unit's recorded.json, the values that students' checks compare with, is
-    built or compared, too.
+    Built.
 
     site: the name of the site whose queue and modules job scripts get, and with which they are then compared; by
     default that of course.toml, else the chosen one. Raises GapError, SiteError and RulesError before anything is
@@ -73,8 +71,6 @@ def release(solutions, course, check=False, say=print, site=None):
             _replace(course, room, files, cloned, say)
         gaps = sum(len(given.gaps) for file, given in built.exercises.items() if file.startswith(room))
         say(f"{course / room}: {counted(len(files), 'file')}, {counted(gaps, 'gap')}.")
-    if (course / "grader/units").is_dir():
-        _record(course, check)
     if site and not check and (course / "jobs/sites").is_dir():
         (course / "jobs/sites/CHOSEN").write_text(f"{site}\n")
         say(
@@ -99,7 +95,8 @@ def build(solutions, site=None, rules=NONE):
         )
         if source.suffix == ".sh":
             text = job_scripts.for_students(text, here)
-            if source.name.endswith("_profile.sh"):
+            training = source.with_name(source.name.replace("_profile", "_training"))
+            if training != source and training.exists():
                 text = without_requests(text, source)
         if source.suffix in (".py", ".sh"):
             given = exercise(text, source.suffix, source)
@@ -229,17 +226,6 @@ def _compare(course, room, files):
             f"{course / room} is not what the solutions give ({stale[0].relative_to(room)} differs): run `python -m"
             " grader release`"
         )
-
-
-def _record(course, check):
-    for name, text in recorded_files().items():
-        path = course / name
-        if path.exists() and path.read_text() == text:
-            continue
-        if check:
-            raise GapError(f"{path} is not what the answers beside it give: run `python -m grader release`")
-        with written_aside(path) as file:
-            file.write(text.encode())
 
 
 def _replace(course, room, files, cloned, say):

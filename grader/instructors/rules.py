@@ -11,38 +11,37 @@ import re
 import tomllib
 import zoneinfo
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, date, datetime, time, timedelta
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
 
 from grader.course import UNITS, most_points, name_of_gap
 from grader.verdict import most
 from handson.cluster import site as sites
 from handson.errors import OneSentence
 from handson.files import COURSE
-from handson.tables import known, table, text
+from handson.tables import known, table, wanted
 
 FILE = COURSE / "course.toml"
-KEYS = (
-    "title",
-    "site",
-    "language",
-    "zone",
-    "scale",
-    "pass",
-    "counts",
-    "attempts",
-    "bonus",
-    "late",
-    "units",
-    "students",
-    "groups",
-)
-OF_LATE = ("grace", "per_day", "most", "days")
-OF_UNIT = ("points", "gaps", "start", "due", "grace", "per_day", "most")
-OF_STUDENT = ("late_days", "extensions")
+KEYS = "title site language zone scale pass counts attempts bonus late units students groups".split()
 LAST, BEST, LAST_IN_TIME = "last", "best", "last in time"
 MOST_LATE_DAYS = 30
 DAY = timedelta(days=1)
+# what values may be, and how a sentence says it
+Number = Annotated[float, Meta(ge=0, le=1e9, description="a number, 0 or more")]
+AboveZero = Annotated[float, Meta(gt=0, le=1e9, description="a number, above 0")]
+Percent = Annotated[float, Meta(ge=0, le=100, description="a number, from 0 to 100")]
+Minutes = Annotated[float, Meta(ge=0, le=100_000, description="a number, from 0 to 100000")]
+Attempts = Annotated[int, Meta(ge=1, le=10_000, description="a whole number from 1 to 10000")]
+LateDays = Annotated[int, Meta(ge=0, le=MOST_LATE_DAYS, description=f"a whole number from 0 to {MOST_LATE_DAYS}")]
+Points = Annotated[dict[str, Number], Meta(description="a table of gaps and their points, 0 or more each")]
+Line = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]+\Z", description="a line of text")]
+Site = Annotated[str, Meta(pattern=r"^[\w.-]+\Z", description="the name of a site, as in jobs/sites")]
+Language = Annotated[str, Meta(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]+)*\Z", description="a language such as en or de")]
+Counts = Annotated[Literal[LAST, BEST, LAST_IN_TIME], Meta(description=f"{LAST!r}, {BEST!r} or {LAST_IN_TIME!r}")]
 
 
 class RulesError(OneSentence, ValueError):
@@ -50,20 +49,33 @@ class RulesError(OneSentence, ValueError):
 
 
 @dataclass(frozen=True)
-class UnitRules:
+class Lateness:
+    """What it costs to be late."""
+
+    grace: Minutes = 0  # after a deadline, in which nothing is late
+    per_day: Percent = 0  # that a submission loses for each day begun after the deadline
+    most: Percent = 100  # that it loses at most
+
+
+@dataclass(frozen=True)
+class LatenessOfAll(Lateness):
+    """What holds for all units, and the free days of each student."""
+
+    days: LateDays = 0
+
+
+@dataclass(frozen=True)
+class UnitRules(Lateness):
     """The rules of one unit. Times are in UTC."""
 
-    points: float | None = None  # of the whole unit; None: the sum of its gaps'
-    gaps: dict = field(default_factory=dict)  # points of gaps that don't have those of their checks; 0: without points
+    points: Number = None  # of the whole unit; None: the sum of its gaps'
+    gaps: Points = field(default_factory=dict)  # of gaps that don't have those of their checks; 0: without points
     start: datetime | None = None
     due: datetime | None = None
-    grace: timedelta = timedelta(0)  # after `due`, in which nothing is late
-    per_day: float = 0.0  # per cent that a submission loses for each day begun after `due`
-    most: float = 100.0  # per cent that it loses at most
 
     def days_late(self, handed_in, due):
         """How many days after `due` have begun; 0 if it is in time, or if either time is unknown (None)."""
-        if handed_in is None or due is None or handed_in <= due + self.grace:
+        if handed_in is None or due is None or handed_in <= due + timedelta(minutes=self.grace):
             return 0
         return math.ceil((handed_in - due) / DAY)
 
@@ -88,7 +100,7 @@ class UnitRules:
 class StudentRules:
     """What holds for one student alone."""
 
-    late_days: int | None = None
+    late_days: LateDays = None
     extensions: dict = field(default_factory=dict)  # unit: datetime
 
 
@@ -96,15 +108,15 @@ class StudentRules:
 class Rules:
     """What a course.toml says, with defaults for the rest."""
 
-    title: str = "Hands-on distributed deep learning"
-    site: str | None = None
-    language: str = "en"
+    title: Line = "Hands-on distributed deep learning"
+    site: Site = None
+    language: Language = "en"
     zone: zoneinfo.ZoneInfo | None = None
-    scale: float | None = None  # the grade for all points; None: grades are points
-    passing: float | None = None  # the lowest grade that passes
-    counts: str = LAST
-    attempts: int | None = None  # how many count
-    bonus: float = 0.0  # the most bonus points that a person may give a student
+    scale: AboveZero = None  # the grade for all points; None: grades are points
+    passing: Number = None  # the lowest grade that passes
+    counts: Counts = LAST
+    attempts: Attempts = None  # how many count
+    bonus: Number = 0  # the most bonus points that a person may give a student
     late_days: int = 0  # free days of each student
     units: dict = field(default_factory=dict)
     students: dict = field(default_factory=dict)
@@ -302,40 +314,37 @@ def _worth(unit):
 
 def _rules(values):
     known(values, KEYS)
-    late = table(values, "late")
-    _within("late", known, late, OF_LATE)
-    lateness, late_days = _within("late", _lateness, late), _within("late", _whole, late, "days", 0, 0, MOST_LATE_DAYS)
-    zone = _zone(values)
-    units = table(values, "units", tuple(UNITS))
+    late, zone = table(values, "late"), _zone(values)
+    of_all = _within("late", _made, LatenessOfAll, late)
+    units, students = table(values, "units", tuple(UNITS)), table(values, "students")
     units = {
-        unit: _within(f"units.{unit}", _unit, unit, table(units, unit), lateness, zone)
+        unit: _within(f"units.{unit}", _unit, unit, table(units, unit), late, zone)
         for unit in UNITS
         if unit in units or late
     }
-    students = table(values, "students")
-    rules = Rules(
-        title=text(values, "title", Rules.title, r"[^\x00-\x1f\x7f]+", "a line of text"),
-        site=text(values, "site", None, r"[\w.-]+", "the name of a site, as in jobs/sites"),
-        language=text(values, "language", Rules.language, r"[a-z]{2,3}(-[A-Za-z0-9]+)*", "a language such as en or de"),
-        zone=zone,
-        scale=_number(values, "scale", None, above=0),
-        passing=_number(values, "pass", None),
-        counts=text(values, "counts", LAST, f"{LAST}|{BEST}|{LAST_IN_TIME}", f"{LAST!r}, {BEST!r} or {LAST_IN_TIME!r}"),
-        attempts=_whole(values, "attempts", None, 1, 10_000),
-        bonus=_number(values, "bonus", 0.0),
-        late_days=late_days,
-        units=units,
-        students={
-            student: _within(f"students.{student}", _student, table(students, student), units, zone)
-            for student in students
-        },
-        groups=_groups(table(values, "groups")),
-    )
+    students = {
+        student: _within(f"students.{student}", _student, table(students, student), units, zone) for student in students
+    }
+    made = dict(zone=zone, late_days=of_all.days, units=units, students=students)
+    made["groups"] = _within("groups", _groups, table(values, "groups"))
+    own = {"passing" if key == "pass" else key: value for key, value in values.items() if key not in (*made, "late")}
+    rules = _made(Rules, own | made)
     if rules.site is not None and rules.site not in sites.names():
         raise ValueError(f"site = {rules.site!r}, but the sites are {', '.join(sites.names())}")
     if rules.passing is not None and rules.passing > (rules.scale or total_of(rules)):
         raise ValueError(f"pass = {rules.passing:g}, but the highest grade is {rules.scale or total_of(rules):g}")
     return rules
+
+
+def _made(kind, values):
+    """The table `values` as a dataclass, `kind`. Raises ValueError, which says what a key must be."""
+    known(values, [one.name for one in fields(kind)])
+    try:
+        return msgspec.convert(values, kind)
+    except msgspec.ValidationError as error:
+        key, words = wanted(error, kind)
+        name = "pass" if key == "passing" else key
+        raise ValueError(f"{name} = {values[key]!r}, but it must be {words}") from None
 
 
 def _within(place, make, *values):
@@ -346,27 +355,11 @@ def _within(place, make, *values):
         raise ValueError(f"[{place}]: {error}") from None
 
 
-def _lateness(values):
-    """What a deadline costs, for UnitRules: the keys that are there."""
-    made = {
-        key: _number(values, key, None, to=to)
-        for key, to in (("grace", 100_000), ("per_day", 100), ("most", 100))
-        if key in values
-    }
-    return made | {"grace": timedelta(minutes=made["grace"])} if "grace" in made else made
-
-
-def _unit(unit, values, lateness, zone):
-    known(values, OF_UNIT)
-    gaps, worth = table(values, "gaps"), _worth(unit)
-    known(gaps, tuple(dict.fromkeys(gap for _, gap in worth)))
-    made = UnitRules(
-        points=_number(values, "points", None),
-        gaps={gap: _number(gaps, gap, 0.0) for gap in gaps},
-        start=_time(values, "start", zone),
-        due=_time(values, "due", zone, end=True),
-        **(lateness | _lateness(values)),
-    )
+def _unit(unit, values, late, zone):
+    worth = _worth(unit)
+    known(table(values, "gaps"), tuple(dict.fromkeys(gap for _, gap in worth)))
+    times = {"start": _time(values, "start", zone), "due": _time(values, "due", zone, end=True)}
+    made = _made(UnitRules, {key: value for key, value in late.items() if key != "days"} | values | times)
     if made.start and made.due and made.due <= made.start:
         raise ValueError(f"due, {shown(made.due, zone)}, is before start, {shown(made.start, zone, end=False)}")
     if made.points and not any(made.factors(worth).values()):
@@ -375,12 +368,9 @@ def _unit(unit, values, lateness, zone):
 
 
 def _student(values, units, zone):
-    known(values, OF_STUDENT)
     extensions = table(values, "extensions", tuple(UNITS))
-    made = StudentRules(
-        _whole(values, "late_days", None, 0, MOST_LATE_DAYS),
-        {unit: _time(extensions, unit, zone, end=True) for unit in extensions},
-    )
+    extensions = {unit: _time(extensions, unit, zone, end=True) for unit in extensions}
+    made = _made(StudentRules, values | {"extensions": extensions})
     for unit, until in made.extensions.items():
         if unit not in units or units[unit].due is None:
             raise ValueError(
@@ -398,34 +388,11 @@ def _groups(values):
     of_student = {}
     for name, members in values.items():
         if not isinstance(members, list) or not members or not all(isinstance(one, str) and one for one in members):
-            raise ValueError(f"[groups]: {name} = {members!r}, but it must be a list of students")
+            raise ValueError(f"{name} = {members!r}, but it must be a list of students")
         for student in members:
             if (other := of_student.setdefault(student, name)) != name or members.count(student) > 1:
-                raise ValueError(
-                    f"[groups]: {student!r} is in {f'{other} and in {name}' if other != name else f'{name} twice'}"
-                )
+                raise ValueError(f"{student!r} is in {f'{other} and in {name}' if other != name else f'{name} twice'}")
     return {name: tuple(members) for name, members in values.items()}
-
-
-def _number(values, key, default, above=None, to=math.inf):
-    value = values.get(key, default)
-    if key in values and (
-        type(value) not in (int, float)
-        or not 0 <= value < math.inf
-        or value > to
-        or above is not None
-        and value <= above
-    ):
-        span = f"above {above:g}" if above is not None else f"from 0 to {to:g}" if to < math.inf else "0 or more"
-        raise ValueError(f"{key} = {value!r}, but it must be a number, {span}")
-    return value
-
-
-def _whole(values, key, default, least, most):
-    value = values.get(key, default)
-    if key in values and (type(value) is not int or not least <= value <= most):
-        raise ValueError(f"{key} = {value!r}, but it must be a whole number from {least} to {most}")
-    return value
 
 
 def _zone(values):

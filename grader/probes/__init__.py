@@ -1,4 +1,6 @@
-"""Probes run in the ranks, beside a student's code: a probe gives a gap the names that it needs, and reports what the
+"""Runs beside student code, in a sandboxed rank. Students receive it: yes.
+
+Probes run in the ranks, beside a student's code: a probe gives a gap the names that it needs, and reports what the
 gap does with them.
 
 A probe knows no expected value. It is called as ``probe(rank, ranks, source, case)`` and returns observations: JSON and

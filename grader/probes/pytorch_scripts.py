@@ -182,7 +182,7 @@ def batch(seed, step, lengths, rank):
 def enlarge(images, size=SIZE):
     """In place of data.enlarge: what goes through `prepare` is multiplied by the size, which is 2, so that it shows in
     the results."""
-    return size * images.clone()  # only of tensors: students receive this function, and a product is an answer
+    return images * size
 
 
 def seed_of(case):

@@ -1,4 +1,6 @@
-"""Runs the ranks of a check in processes of their own, confined by the Linux kernel, and reports how each rank ended,
+"""Runs around student code; the module rank runs beside it. Students receive it: yes.
+
+It runs the ranks of a check in processes of their own, confined by the Linux kernel, and reports how each rank ended,
 whatever it did.
 
     caller -> server (libraries loaded, one thread; forks) -> watcher (reads, watches, kills) -> init (may be confined)

@@ -80,7 +80,6 @@ class Server:
     cores: tuple = field(default=(), init=False)
     process: object = field(default=None, init=False)
     connection: object = field(default=None, init=False)
-    answered: bool = field(default=False, init=False)  # until then, a run may wait for the libraries
 
     def start(self):
         """Start the server, without waiting until it is ready."""
@@ -131,7 +130,6 @@ class Server:
             )
         if "fault" in answer:
             raise SandboxFault(answer["fault"])
-        self.answered = True
         return Outcome(
             [RankOutcome(**rank) for rank in answer["ranks"]],
             answer["cpu_seconds"],
@@ -151,4 +149,4 @@ class Server:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
-        self.process, self.connection, self.answered = None, None, False
+        self.process, self.connection = None, None

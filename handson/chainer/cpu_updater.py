@@ -23,7 +23,7 @@ from chainer.training.updaters import StandardUpdater
 from handson.errors import TrackError
 from handson.profiling import recording
 from handson.training import progress, virtual_gpus
-from handson.training.banner import device_names
+from handson.training.banner import name_devices
 from handson.training.worker_processes import deaf_to_ctrl_c
 
 
@@ -181,7 +181,7 @@ def _undo(limit, workers, cores, blas_threads):
 def _read_devices(devices):
     """name -> id, main first. Raises TrackError."""
     if isinstance(devices, (list, tuple)) and devices:
-        devices = dict(zip(device_names(len(devices)), devices))
+        devices = name_devices(devices)
     if not isinstance(devices, dict):
         raise TrackError(f"devices must be names and ids such as {{'main': 0, 'gpu1': 1}}, not {devices!r}")
     if "main" not in devices:

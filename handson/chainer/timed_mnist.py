@@ -119,10 +119,8 @@ def sentence(milliseconds):
 def draw(milliseconds, out):
     """Write steps.png and steps.svg to the folder `out`: the mean times of each rank, and those of each step."""
     import matplotlib
-    from matplotlib.figure import Figure
 
-    drawing = Figure(figsize=(10, 4), layout="constrained")
-    left, right = drawing.subplots(1, 2)
+    drawing, left, right = figures.axes(10, 4, columns=2, grid=False)
     of_ranks, of_steps, begins = milliseconds.mean(1), *_at_most_100(milliseconds.mean(0))
     iterations = begins + 1.5  # of iterations counted from 1, the first was no step
     for index, part in enumerate(PARTS):
@@ -139,8 +137,6 @@ def draw(milliseconds, out):
     )
     right.xaxis.get_major_locator().set_params(integer=True)
     drawing.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=len(PARTS), edgecolor="none")
-    for axes in (left, right):
-        axes.spines[["top", "right"]].set_visible(False)
     description = f"Time of the four parts of a training step, by rank and by iteration. {sentence(milliseconds)}."
     with matplotlib.rc_context({"svg.hashsalt": "handson"}):
         for kind, metadata in ("png", {}), ("svg", {"Date": None}):

@@ -50,7 +50,8 @@ try:
     address = socket.gethostbyname(name)
 except OSError:
     address = None
-print(json.dumps({"name": name, "address": address, "interfaces": {i: of(i) for _, i in socket.if_nameindex() if of(i)}}))
+interfaces = {i: of(i) for _, i in socket.if_nameindex() if of(i)}
+print(json.dumps({"name": name, "address": address, "interfaces": interfaces}))
 """
 CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=5).sendall(b'x')"
 MEET = """

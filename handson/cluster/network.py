@@ -316,24 +316,19 @@ def mbit(rate):
     return f"{megabits / 1000:.3g} Gbit/s" if megabits >= 1000 else f"{megabits:.3g} Mbit/s"
 
 
-STYLES = (("black", "s", ":"), ("#0072B2", "o", "-"), ("#D55E00", "^", "--"))  # colour, marker, line of each series
-
-
 def draw(series, nodes, rate, path):
     """Draw times and the bandwidths they amount to against message size, as `path` with .png and with .svg; returns
     both."""
-    from matplotlib.figure import Figure
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     from handson import figures
     from handson.cluster.virtual_nodes import bits_per_second
 
-    drawing = Figure(figsize=(10, 4.6), layout="constrained")
+    drawing, left, right = figures.axes(10, 4.6, columns=2)
     drawing.get_layout_engine().set(wspace=0.06)
     where = f"{len(nodes)} ranks on {len(set(nodes))} node{'s' * (len(set(nodes)) > 1)}"
     drawing.suptitle(where + (f", network {rate}" if rate != "none" else ""), fontsize="medium")
-    left, right = drawing.subplots(1, 2)
-    for one, (colour, marker, line) in zip(series, STYLES):
+    for one, style in zip(series, figures.SERIES):
         alpha, beta = one.fit
         grid = numpy.geomspace(min(one.times), max(one.times), 100)
         model = alpha + grid / beta
@@ -344,31 +339,15 @@ def draw(series, nodes, rate, path):
         ):
             points = [(size, value(size, seconds)) for size, times in one.times.items() for seconds in times]
             medians = [(size, value(size, seconds)) for size, seconds in one.medians.items()]
-            axes.plot(grid, curve, color=colour, linestyle=line, linewidth=1.3)
-            axes.plot(
-                *zip(*points), color=colour, marker=marker, markersize=2.5, linestyle="", alpha=0.35, markeredgewidth=0
-            )
-            axes.plot(
-                *zip(*medians),
-                color=colour,
-                marker=marker,
-                markersize=6.5,
-                markerfacecolor="white",
-                linestyle="",
-                markeredgewidth=1.3,
-            )
-        left.plot([], [], color=colour, marker=marker, linestyle=line, markerfacecolor="white", label=label)
+            axes.plot(grid, curve, **style | {"marker": "", "linewidth": 1.3})
+            small = dict(markersize=2.5, alpha=0.35, markeredgewidth=0, markerfacecolor=style["color"])
+            axes.plot(*zip(*points), **style | small | {"linestyle": ""})
+            axes.plot(*zip(*medians), **style | {"linestyle": "", "markersize": 6.5, "markeredgewidth": 1.3})
+        left.plot([], [], **style, label=label)
     if bits := bits_per_second(rate):
         right.axhline(bits / 1e6, color="0.4", linewidth=1)
-        right.annotate(
-            f"rate: {rate}",
-            (0.02, bits / 1e6),
-            xycoords=("axes fraction", "data"),
-            xytext=(0, 3),
-            textcoords="offset points",
-            fontsize="small",
-            color="0.3",
-        )
+        at = dict(xycoords=("axes fraction", "data"), xytext=(0, 3), textcoords="offset points")
+        right.annotate(f"rate: {rate}", (0.02, bits / 1e6), fontsize="small", color="0.3", **at)
     left.set(ylabel="time [ms]")
     right.set(ylabel="bandwidth that each rank gets [Mbit/s]")
     for axes in (left, right):
@@ -377,9 +356,6 @@ def draw(series, nodes, rate, path):
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: readable(int(size))))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.grid(color="0.92")
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
     left.set_ylim(top=20 * left.get_ylim()[1])  # for the legend
     left.legend(loc="upper left", fontsize="small", edgecolor="none", labelspacing=0.8)
     return figures.save(drawing, path, describe(series, where, rate))

@@ -1,16 +1,30 @@
-"""Figures and numbers of notebook 05_communication: all-reduces, and methods of communication compared."""
+"""What notebook 05_communication draws of its runs: all-reduces, methods of communication compared, and failures."""
 
 import json
+import os
+import re
+import signal
+import time
+from collections import Counter
 from pathlib import Path
 
 import numpy
 
-from handson.notebook.plots import _axes, picture
-from handson.training import results
+from handson import figures
+from handson.cluster.follow import wait_until_it_runs
+from handson.errors import OneSentence
+from handson.figures import BLUE, ORANGE, PREDICTED, SERIES, picture
+from handson.notebook.runs import rate
 
-# marker and line of each algorithm
-STYLES = {"naive": ("s", "-"), "ring": ("o", "-"), "doubling": ("^", "--"), "gloo": ("D", ":")}
-LIKE = ("0.1", "0.45", "0.65", "0.3")
+# grey, marker and line of each algorithm
+STYLES = {
+    "naive": dict(color="0.1", marker="s", linestyle="-"),
+    "ring": dict(color="0.45", marker="o", linestyle="-"),
+    "doubling": dict(color="0.65", marker="^", linestyle="--"),
+    "gloo": dict(color="0.3", marker="D", linestyle=":"),
+}
+LIMIT = 300  # seconds for a job that runs to write its first checkpoint
+SMALL = dict(fontsize="small", edgecolor="none")  # legends
 
 
 def all_reduces(folder):
@@ -28,26 +42,17 @@ def of(measured, algorithm):
 def seconds_against_bytes(measured, predicted=None):
     """The seconds of each algorithm against the size of the message; predicted: algorithm -> a function of the bytes,
     drawn as a thin line."""
-    drawing, (axes,) = _axes(7.5, 3.8)
-    for colour, (algorithm, (marker, line)) in zip(LIKE, STYLES.items()):
+    drawing, axes = figures.axes(7.5, 3.8)
+    for algorithm, style in STYLES.items():
         sizes, seconds = of(measured, algorithm)
         if len(sizes):
-            axes.plot(
-                sizes,
-                1000 * seconds,
-                color=colour,
-                marker=marker,
-                linestyle=line,
-                markersize=5,
-                markerfacecolor="white",
-                label=algorithm,
-            )
+            axes.plot(sizes, 1000 * seconds, **style, markersize=5, markerfacecolor="white", label=algorithm)
             if algorithm in (predicted or {}):
-                axes.plot(sizes, [1000 * predicted[algorithm](size) for size in sizes], color="#D55E00", linewidth=1)
+                axes.plot(sizes, [1000 * predicted[algorithm](size) for size in sizes], color=PREDICTED, linewidth=1)
     if predicted:
-        axes.plot([], [], color="#D55E00", linewidth=1, label="predicted")
+        axes.plot([], [], color=PREDICTED, linewidth=1, label="predicted")
     axes.set(xscale="log", yscale="log", xlabel="size of the message [bytes]", ylabel="time of an all-reduce [ms]")
-    axes.legend(fontsize="small", edgecolor="none")
+    axes.legend(**SMALL)
     return picture(
         drawing,
         f"Time of all-reduces among {measured['ranks']} ranks against the size of the message, both in logarithmic"
@@ -59,57 +64,18 @@ def bytes_sent(measured, formulas):
     """What the rank that sends most has sent of the largest message, as a multiple of its size, beside what
     formulas[algorithm](ranks) say."""
     largest = max(row["bytes"] for row in measured["rows"])
-    counted = {
-        row["algorithm"]: max(row["sent"]) / largest
-        for row in measured["rows"]
-        if row["bytes"] == largest and max(row["sent"])
-    }
-    drawing, (axes,) = _axes(6, 2.2)
-    for place, (algorithm, multiple) in enumerate(counted.items()):
-        axes.barh(place, multiple, height=0.55, facecolor="#E69F00", edgecolor="0.25")
-        axes.plot(
-            formulas[algorithm](measured["ranks"]),
-            place,
-            color="black",
-            marker="|",
-            markersize=24,
-            markeredgewidth=2,
-            linestyle="none",
-        )
-    axes.set(
-        yticks=range(len(counted)),
-        yticklabels=list(counted),
-        xlabel="sent by the busiest rank, as a multiple of the message; black: the formula",
-        xlim=(0, None),
-    )
-    axes.invert_yaxis()
-    return picture(
-        drawing,
-        "Sent by the busiest rank: "
-        + ", ".join(f"{name} {value:.2f} messages" for name, value in counted.items())
-        + ".",
-    )
-
-
-def trainings(folder):
-    """The results of train_hooks.py in a folder: method -> [handson.training.results.Result of each seed]."""
-    found = {}
-    for path in sorted(Path(folder).glob("*/result.json"), key=lambda path: path.stat().st_mtime_ns):
-        found.setdefault(path.parent.name.rpartition("_")[0], []).append(results.read(path))
-    return found
+    rows = [row for row in measured["rows"] if row["bytes"] == largest and max(row["sent"])]
+    counted = {row["algorithm"]: max(row["sent"]) / largest for row in rows}
+    drawing, axes = figures.axes(6, 2.2)
+    expected = {algorithm: formulas[algorithm](measured["ranks"]) for algorithm in counted}
+    figures.bars(axes, counted, "sent by the busiest rank [messages]; long line: the formula", expected)
+    words = ", ".join(f"{name} {value:.2f} messages" for name, value in counted.items())
+    return picture(drawing, f"Sent by the busiest rank: {words}.")
 
 
 def seconds_to(run, accuracy):
     """The seconds of training after which a run first had this validation accuracy; None if it never had."""
     return next((row["elapsed_time"] for row in run.log if row["validation/main/accuracy"] >= accuracy), None)
-
-
-def rate(run):
-    """Images per second after the first epoch, which has a method's warm start and all that happens only once."""
-    first, last = run.log[0], run.log[-1]
-    if first is last:
-        return run.throughput
-    return run.images / run.epochs * (last["epoch"] - first["epoch"]) / (last["elapsed_time"] - first["elapsed_time"])
 
 
 def some_gradients():
@@ -134,118 +100,253 @@ def some_gradients():
 
 def throughputs(runs):
     """Throughput of each method, a bar for the median and a mark for each seed; beside it, what a node sent in the
-    whole run."""
-    drawing, (left, right) = _axes(9, 0.8 + 0.36 * len(runs), columns=2, sharey=True)
-    for place, (method, of_method) in enumerate(runs.items()):
-        rates, sent = [rate(run) for run in of_method], [run.log[-1]["bytes"] / 1e6 for run in of_method]
-        left.barh(place, numpy.median(rates), height=0.55, facecolor="#9ECAE1", edgecolor="0.25")
-        left.plot(rates, [place] * len(rates), "k|", markersize=9)
-        right.barh(place, numpy.median(sent), height=0.55, facecolor="#E69F00", edgecolor="0.25")
-    left.set(
-        yticks=range(len(runs)),
-        yticklabels=list(runs),
-        xlabel="images/s after the first epoch; marks: seeds",
-        xlim=(0, None),
-    )
-    right.set(xlabel="sent by a node in all epochs [MB]", xlim=(0, None))
-    left.invert_yaxis()
-    return picture(
-        drawing,
-        "Throughput: "
-        + ", ".join(
-            f"{method} {numpy.median([rate(run) for run in some]):.0f} images/s" for method, some in runs.items()
-        )
-        + ".",
-    )
+    whole run. runs: method -> [Result of each seed]."""
+    drawing, left, right = figures.axes(9, 0.8 + 0.36 * len(runs), columns=2, sharey=True)
+    rates = {method: list(map(rate, of_method)) for method, of_method in runs.items()}
+    figures.bars(left, rates, "images/s after the first epoch; marks: seeds")
+    sent = {method: numpy.median(_megabytes(of_method)) for method, of_method in runs.items()}
+    figures.bars(right, sent, "sent by a node in all epochs [MB]", color=ORANGE)
+    return picture(drawing, f"Throughput: {figures.medians(rates, '{:.0f} images/s')}.")
+
+
+def _megabytes(runs):
+    return [run.log[-1]["bytes"] / 1e6 for run in runs]
 
 
 def to_accuracy(runs, accuracy, without_limit=None):
-    """Seconds to an accuracy for each method: a bar for the median, a point for each seed. A method with a seed that
+    """Seconds to an accuracy for each method: a bar for the median, a mark for each seed. A method with a seed that
     never reached it has a white bar. without_limit: the same runs of another folder, without a limit of the network,
     drawn as a dashed line (their fastest method)."""
-    drawing, (axes,) = _axes(7.5, 0.9 + 0.36 * len(runs))
-    words = []
-    for place, (method, of_method) in enumerate(runs.items()):
-        reached = [seconds for run in of_method if (seconds := seconds_to(run, accuracy)) is not None]
-        missed = len(of_method) - len(reached)
-        if reached:
-            axes.barh(
-                place, numpy.median(reached), height=0.55, facecolor="white" if missed else "0.8", edgecolor="0.25"
-            )
-            axes.plot(reached, [place] * len(reached), "ko", markersize=4)
-        if missed:
-            beside = {"xytext": (6, 0), "textcoords": "offset points", "va": "center", "fontsize": "small"}
-            white = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
-            axes.annotate(
-                f"{missed} of {len(of_method)} seeds did not reach it",
-                (max(reached, default=0), place),
-                bbox=white,
-                zorder=3,
-                **beside,
-            )
-        words.append(f"{method} {numpy.median(reached):.1f} s" if reached else f"{method} never")
-    best = [
-        seconds for run in (without_limit or {}).get("plain", ()) if (seconds := seconds_to(run, accuracy)) is not None
+    drawing, axes = figures.axes(7.5, 0.9 + 0.36 * len(runs))
+    reached = {method: _seconds_to(of_method, accuracy) for method, of_method in runs.items()}
+    missed = {method: len(of_method) - len(reached[method]) for method, of_method in runs.items()}
+    xlabel = f"seconds of training to a validation accuracy of {accuracy}"
+    colours = ["white" if missed[method] else "0.8" for method in runs]
+    figures.bars(axes, {method: found or 0 for method, found in reached.items()}, xlabel, color=colours)
+    beside = dict(xytext=(6, 0), textcoords="offset points", va="center", fontsize="small", zorder=3)
+    beside["bbox"] = dict(facecolor="white", edgecolor="none", pad=0.5)
+    for place, (method, count) in enumerate(missed.items()):
+        if count:
+            words = f"{count} of {len(runs[method])} seeds did not reach it"
+            axes.annotate(words, (max(reached[method], default=0), place), **beside)
+    if best := _seconds_to((without_limit or {}).get("plain", ()), accuracy):
+        style = dict(color="0.3", linestyle="--", linewidth=1, label="plain, network without a limit")
+        axes.axvline(numpy.median(best), **style)
+        figures.legend_above(axes)
+    words = [
+        f"{method} {numpy.median(found):.1f} s" if found else f"{method} never" for method, found in reached.items()
     ]
-    if best:
-        axes.axvline(
-            numpy.median(best), color="0.3", linestyle="--", linewidth=1, label="plain, network without a limit"
-        )
-        axes.legend(fontsize="small", frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0))
-    axes.set(
-        yticks=range(len(runs)),
-        yticklabels=list(runs),
-        xlabel=f"seconds of training to a validation accuracy of {accuracy}",
-        xlim=(0, None),
-    )
-    axes.set_ylim(len(runs) - 0.5, -0.5)
-    return picture(drawing, f"Seconds to an accuracy of {accuracy}: " + ", ".join(words) + ".")
+    return picture(drawing, f"Seconds to an accuracy of {accuracy}: {', '.join(words)}.")
+
+
+def _seconds_to(runs, accuracy):
+    """Of the runs that had the accuracy."""
+    return [seconds for run in runs if (seconds := seconds_to(run, accuracy)) is not None]
 
 
 def accuracies(runs, methods):
     """Validation accuracy after each epoch of some methods, the mean over the seeds and their range."""
-    drawing, (axes,) = _axes(7, 3.4)
-    _curves(axes, runs, methods, "validation/main/accuracy")
+    drawing, axes = figures.axes(7, 3.4)
+    words = _draw_epochs(axes, runs, methods, "validation/main/accuracy")
     axes.set(ylabel="validation accuracy")
-    axes.legend(fontsize="small", edgecolor="none", loc="lower right")
-    return picture(drawing, f"Validation accuracy; at the end: {_ends(runs, methods, 'validation/main/accuracy')}.")
+    axes.legend(**SMALL, loc="lower right")
+    return picture(drawing, f"Validation accuracy; at the end: {words}.")
 
 
 def losses(runs, methods):
     """As `accuracies`, beside the loss of the last batch of each epoch in logarithmic scale, which shows what a method
     still has to learn."""
-    drawing, (left, right) = _axes(10, 3.4, columns=2)
-    _curves(left, runs, methods, "main/loss")
+    drawing, left, right = figures.axes(10, 3.4, columns=2)
+    losses = _draw_epochs(left, runs, methods, "main/loss")
     left.set(ylabel="training loss", yscale="log")
-    _curves(right, runs, methods, "validation/main/accuracy")
+    accuracies = _draw_epochs(right, runs, methods, "validation/main/accuracy")
     right.set(ylabel="validation accuracy")
-    right.legend(fontsize="small", edgecolor="none", loc="lower right")
-    return picture(
-        drawing,
-        f"Training loss at the end: {_ends(runs, methods, 'main/loss')}. Validation accuracy:"
-        f" {_ends(runs, methods, 'validation/main/accuracy')}.",
-    )
+    right.legend(**SMALL, loc="lower right")
+    return picture(drawing, f"Training loss at the end: {losses}. Validation accuracy: {accuracies}.")
 
 
-def _curves(axes, runs, methods, what):
-    for colour, marker, line, method in zip(
-        ("#000000", "#D55E00", "#0072B2", "#009E73"), "o^sD", ("-", "--", "-.", ":"), methods
-    ):
-        curves = numpy.array([[row[what] for row in run.log] for run in runs[method]], float)
-        epochs = numpy.arange(1, curves.shape[1] + 1)
-        axes.plot(
-            epochs,
-            curves.mean(axis=0),
-            color=colour,
-            marker=marker,
-            linestyle=line,
-            markerfacecolor="white",
-            label=method,
-        )
-        axes.fill_between(epochs, curves.min(axis=0), curves.max(axis=0), color=colour, alpha=0.15, linewidth=0)
+def _draw_epochs(axes, runs, methods, what):
+    """Draw the log's `what` after each epoch; returns the values at the end, in words."""
+    for style, method in zip(SERIES, methods):
+        values = numpy.array([[row[what] for row in run.log] for run in runs[method]], float)
+        figures.band(axes, numpy.arange(1, values.shape[1] + 1), values, style, method)
     axes.set(xlabel="epoch")
     axes.xaxis.get_major_locator().set_params(integer=True)
-
-
-def _ends(runs, methods, what):
     return ", ".join(f"{method} {numpy.mean([run.log[-1][what] for run in runs[method]]):.3f}" for method in methods)
+
+
+def buckets(runs, reference="torch-ddp"):
+    """Throughput against the size of buckets. runs: method -> [Result of each seed]; `reference` is drawn as a dashed
+    line."""
+    drawing, axes = figures.axes(6.5, 3.2)
+    rates = {method: [run.throughput for run in of_method] for method, of_method in runs.items()}
+    sizes = [method for method in runs if method != reference]
+    axes.plot(sizes, [numpy.median(rates[size]) for size in sizes], **SERIES[0], label="from scratch")
+    for size in sizes:
+        axes.plot([size] * len(rates[size]), rates[size], "k_", markersize=9)
+    if reference in rates:
+        axes.axhline(numpy.median(rates[reference]), color=BLUE, linestyle="--", label=reference)
+    axes.set(xlabel="largest size of a bucket", ylabel="throughput [images/s]")
+    axes.set_ylim(0, 1.1 * max(map(max, rates.values())))
+    axes.legend(**SMALL, loc="lower right")
+    return picture(drawing, f"Throughput: {figures.medians(rates, '{:.0f} images/s')}.")
+
+
+def periods(runs, formula=None):
+    """Accuracy at the end, and bytes sent, against the steps between two averages. runs: "local-sgd-4", ... -> [Result
+    of each seed].
+
+    formula: a function of these steps, which gives the bytes that a node should send.
+    """
+    drawing, left, right = figures.axes(9, 3.2, columns=2)
+    words, kinds = [], {}
+    for method, of_method in runs.items():
+        kind, period = re.fullmatch(r"(.+)-(\d+)", method).groups()
+        kinds.setdefault(kind.replace("-", " "), {})[int(period)] = of_method
+    for (kind, by_period), style in zip(kinds.items(), SERIES):
+        ends = {
+            period: [run.log[-1]["validation/main/accuracy"] for run in by_period[period]]
+            for period in sorted(by_period)
+        }
+        sent = {period: numpy.median(_megabytes(by_period[period])) for period in ends}
+        left.plot(list(ends), [numpy.mean(of_period) for of_period in ends.values()], **style, label=kind)
+        right.plot(list(sent), list(sent.values()), **style, label=kind)
+        for period, of_period in ends.items():
+            left.plot([period] * len(of_period), of_period, color=style["color"], marker="_", linestyle="none")
+            words.append(f"{kind} {period}: {numpy.mean(of_period):.3f}, {sent[period]:.1f} MB")
+    every = sorted({period for by_period in kinds.values() for period in by_period})
+    if formula:
+        sent = [formula(period) / 1e6 for period in every]
+        right.plot(every, sent, color=BLUE, linewidth=4, alpha=0.4, label="formula")
+        right.legend(**SMALL)
+    left.set(ylabel="validation accuracy at the end")
+    left.legend(**SMALL)
+    right.set(ylabel="sent by a node in the whole run [MB]")
+    _scale_of_periods(left, right, every)
+    words = "; ".join(words)
+    return picture(drawing, f"Accuracy and megabytes sent against the steps between two averages: {words}.")
+
+
+def _scale_of_periods(left, right, periods):
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    for axes in (left, right):
+        axes.set(xscale="log", xlabel="H: steps between two averages")
+        axes.set_xticks(periods, map(str, periods))
+        axes.minorticks_off()
+    right.set_yscale("log")
+    right.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    right.yaxis.set_major_formatter("{x:g}")
+    right.yaxis.set_minor_locator(NullLocator())
+
+
+def staleness(runs):
+    """Histograms of the staleness of gradients, side by side. runs: method -> [Result of each seed] of
+    train_parameter_server.py."""
+    drawing, axes = figures.axes(7, 3)
+    counted, words = {method: _counted(of_method) for method, of_method in runs.items()}, []
+    for method, times in counted.items():
+        mean = sum(one * count for one, count in times.items()) / times.total()
+        words.append(f"{method}: mean {mean:.2f}, largest {max(times)}")
+    places = range(1 + max(max(times) for times in counted.values()))
+    shares = {method: [100 * times[one] / times.total() for one in places] for method, times in counted.items()}
+    figures.bars_beside(axes, shares)
+    axes.set(xlabel="staleness [steps of the server]", ylabel="gradients [%]")
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.legend(**SMALL)
+    return picture(drawing, f"Staleness of gradients. {'; '.join(words)}.")
+
+
+def _counted(runs):
+    """How often each staleness occurred in some runs: a Counter."""
+    found = Counter()
+    for row in (row for run in runs for row in run.log):
+        found.update({int(name.split()[1]): int(times) for name, times in row.items() if name.startswith("staleness ")})
+    return found
+
+
+def sessions(runs):
+    """Left the throughput of each run of train_cntk.py, right its loss after each epoch. runs: name -> Result."""
+    drawing, left, right = figures.axes(9, 2.6, columns=2)
+    figures.bars(left, {name: run.throughput for name, run in runs.items()}, "throughput [images/s]")
+    for style, (name, run) in zip(SERIES, runs.items()):
+        losses = [numpy.nan if row["main/loss"] is None else row["main/loss"] for row in run.log]
+        right.plot(range(1, len(losses) + 1), losses, **style, label=name)
+    right.set(xlabel="epoch", ylabel="loss while training", ylim=(0, None))
+    right.xaxis.get_major_locator().set_params(integer=True)
+    right.legend(**SMALL)
+    words = (
+        f"{name}: {run.throughput:.0f} images/s, loss {run.log[-1]['main/loss']:.2f} in the last epoch"
+        for name, run in runs.items()
+    )
+    return picture(drawing, "; ".join(words) + ".")
+
+
+class NotKilled(OneSentence, RuntimeError):
+    """Why no node was killed."""
+
+
+def kill_node(job, node, checkpoint, limit=LIMIT, say=print):
+    """Wait until `checkpoint` is there, then kill all processes that the job has on a node, as a power cut does. Raises
+    NotKilled.
+
+    Not its first node: the job script itself runs there, and the job would end. It finds the nodes of the embedded PBS,
+    whose processes are on this machine.
+    """
+    wait_until_it_runs(job)
+    end = time.monotonic() + limit
+    while not Path(checkpoint).exists():
+        if time.monotonic() > end:
+            raise NotKilled(
+                f"job {job} has written no {checkpoint} in {limit} seconds: look at its output, and submit it again"
+            )
+        time.sleep(0.05)
+    killed = [process for process in _processes(job, node) if _kill(process)]
+    if not killed:
+        cluster = f"on a cluster, kill torchrun and its rank there by hand (`ssh {node}`)"
+        raise NotKilled(
+            f"no process of job {job} on {node} was found on this machine: if it has ended, submit it again; {cluster}"
+        )
+    say(f"{node} is dead: {len(killed)} processes were killed")
+
+
+def _processes(job, node):
+    """The processes of a job that run on a node: those whose environment says so."""
+    import psutil
+
+    found, number = [], str(job).split(".")[0]
+    for process in psutil.process_iter():
+        try:
+            environment = process.environ()
+        except psutil.Error:  # it has ended, or is somebody else's
+            continue
+        if environment.get("PBS_JOBID", "").split(".")[0] == number and environment.get("HANDSON_NODE") == node:
+            found.append(process)
+    return found
+
+
+def _kill(process):
+    try:
+        os.kill(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def lost_shares(lost_share, checkpoint, betweens):
+    """The share of the time that is lost against the seconds between two checkpoints, a line for each number of seconds
+    between failures."""
+    intervals = numpy.geomspace(2 * checkpoint, 3e5, 120)
+    drawing, axes = figures.axes(7, 3.4)
+    words = []
+    for line, between in zip(("-", "--", ":"), betweens):
+        shares = numpy.array([100 * lost_share(interval, checkpoint, between) for interval in intervals])
+        best, failures = int(shares.argmin()), f"a failure every {between / 3600:g} hours"
+        axes.plot(intervals, shares, color="black", linestyle=line, label=failures)
+        axes.plot(intervals[best], shares[best], "o", color=PREDICTED, markersize=7)
+        words.append(f"{failures}: best every {intervals[best]:.0f} s, {shares[best]:.1f} % lost")
+    axes.set(xscale="log", xlabel="seconds between two checkpoints", ylabel="share of the time that is lost [%]")
+    axes.set_ylim(0, 40)
+    axes.legend(**SMALL, loc="upper center", bbox_to_anchor=(0.4, 1.0))
+    words = "; ".join(words)
+    return picture(drawing, f"Share of the time that is lost against the seconds between checkpoints; {words}.")

@@ -2,22 +2,10 @@
 
 import numpy
 
-from handson.figures import PARTS, picture
+from handson.figures import LAYERS, LINE, PALE_ORANGE, PAPER, PARTS, canvas, picture
 
-LAYERS = ("#D9E8F5", "#A9CCE8", "#6FA8D6", "#3A7CB8")  # colours of a network's layers, from its input on
-GRADIENT, WORKER, LINE = PARTS["all-reduce"][0], "#F7F7F5", "#444444"
+GRADIENT = PARTS["all-reduce"][0]
 ARROW = dict(arrowstyle="-|>", color=LINE, linewidth=1.3, shrinkA=0, shrinkB=0, mutation_scale=11)
-
-
-def _canvas(width, height):
-    """A Figure and its axes, without a frame; one unit of its coordinates is 0.4 inches."""
-    from matplotlib.figure import Figure
-
-    drawing = Figure(figsize=(0.4 * width, 0.4 * height))
-    axes = drawing.add_axes((0, 0, 1, 1))
-    axes.set(xlim=(0, width), ylim=(0, height))
-    axes.axis("off")
-    return drawing, axes
 
 
 def _box(axes, x, y, width, height, text="", colour="white", size=9, **style):
@@ -33,7 +21,7 @@ def _box(axes, x, y, width, height, text="", colour="white", size=9, **style):
 
 def _worker(axes, x, y, width, height, name):
     """The frame around what is on one GPU."""
-    _box(axes, x, y, width, height, colour=WORKER, edgecolor="#999999", linestyle=(0, (4, 2)))
+    _box(axes, x, y, width, height, colour=PAPER, edgecolor="0.6", linestyle=(0, (4, 2)))
     axes.text(x + 0.25, y + height - 0.2, name, ha="left", va="top", fontsize=9.5, weight="bold")
 
 
@@ -53,32 +41,23 @@ def _network(axes, x, y, layers=range(4), width=1.15, height=2.6, gap=0.35):
 
 def _digits(axes, x, y, first, count=4, side=1.2):
     """A little stack of images from the data set, the first ones `first`, first + 1, ..."""
+    from matplotlib.patches import Rectangle
+
     from handson.training import data
 
     images = data.load_arrays("digits")[0].images
     for number in range(count):
         left, bottom = x + 0.28 * number, y + 0.28 * (count - 1 - number)
-        axes.imshow(
-            images[first + number, 0],
-            cmap="gray_r",
-            extent=(left, left + side, bottom, bottom + side),
-            zorder=2 + number,
-        )
-        axes.add_patch(_frame(left, bottom, side, 2.5 + number))
-    axes.set(xlim=axes.limits[0], ylim=axes.limits[1])
-
-
-def _frame(left, bottom, side, zorder):
-    from matplotlib.patches import Rectangle
-
-    return Rectangle((left, bottom), side, side, fill=False, edgecolor=LINE, linewidth=0.8, zorder=zorder)
+        place = (left, left + side, bottom, bottom + side)
+        axes.imshow(images[first + number, 0], cmap="gray_r", extent=place, zorder=2 + number)
+        frame = dict(fill=False, edgecolor=LINE, linewidth=0.8, zorder=2.5 + number)
+        axes.add_patch(Rectangle((left, bottom), side, side, **frame))
 
 
 def data_parallel(workers=2):
     """The same network on every worker, each with its own part of the data."""
     height = 5.0 * workers
-    drawing, axes = _canvas(24, height)
-    axes.limits = (0, 24), (0, height)
+    drawing, axes = canvas(24, height)
     for worker in range(workers):
         y = 5.0 * (workers - 1 - worker) + 0.4
         _worker(axes, 4.0, y, 11.6, 4.2, f"GPU {worker}: the whole network")
@@ -86,7 +65,7 @@ def data_parallel(workers=2):
         _arrow(axes, (2.9, y + 1.9), (4.5, y + 1.9))
         behind = _network(axes, 4.6, y + 0.5)
         _arrow(axes, (behind + 0.1, y + 1.8), (behind + 1.1, y + 1.8))
-        _box(axes, behind + 1.2, y + 0.9, 2.9, 1.8, "its own\ngradients", "#FBE3B5")
+        _box(axes, behind + 1.2, y + 0.9, 2.9, 1.8, "its own\ngradients", PALE_ORANGE)
         _arrow(axes, (15.0, y + 1.8), (17.0, y + 1.8), arrowstyle="<|-|>")
     _box(axes, 17.1, 0.6, 2.7, height - 1.2, "all-reduce:\nthe mean\nof all\ngradients", GRADIENT, 9.5)
     _arrow(axes, (19.9, height / 2), (20.9, height / 2))
@@ -100,8 +79,7 @@ def data_parallel(workers=2):
 
 def model_parallel():
     """One network cut in two: every worker has some of the layers, and all see the same data."""
-    drawing, axes = _canvas(24, 5)
-    axes.limits = (0, 24), (0, 5)
+    drawing, axes = canvas(24, 5)
     _digits(axes, 0.5, 1.4, 0)
     _arrow(axes, (2.9, 2.2), (4.5, 2.2))
     for gpu, x in ((0, 4.0), (1, 12.6)):
@@ -124,26 +102,15 @@ def all_reduce(values=((4, -2, 1), (2, 0, 3), (-1, 2, 1), (3, 4, -1))):
     values = numpy.array(values, dtype=float)
     ranks, parameters = values.shape
     height = 1.5 * ranks + 1.6
-    drawing, axes = _canvas(22, height)
-    for x, title, shown in (
-        (2.4, "before", values),
-        (15.2, "after", numpy.broadcast_to(values.mean(axis=0), values.shape)),
-    ):
+    drawing, axes = canvas(22, height)
+    means = numpy.broadcast_to(values.mean(axis=0), values.shape)
+    for x, title, shown, colour in ((2.4, "before", values, PALE_ORANGE), (15.2, "after", means, GRADIENT)):
         axes.text(x + 0.8 * parameters, height - 0.6, title, ha="center", va="center", fontsize=10, weight="bold")
         for rank, row in enumerate(shown):
             y = height - 2.6 - 1.5 * rank
             axes.text(x - 0.3, y + 0.5, f"rank {rank}", ha="right", va="center", fontsize=9.5)
             for parameter, value in enumerate(row):
-                _box(
-                    axes,
-                    x + 1.6 * parameter,
-                    y,
-                    1.4,
-                    1.0,
-                    f"{value:g}",
-                    "#FBE3B5" if title == "before" else GRADIENT,
-                    10,
-                )
+                _box(axes, x + 1.6 * parameter, y, 1.4, 1.0, f"{value:g}", colour, 10)
     middle = (height - 1.1) / 2
     _arrow(axes, (7.6, middle), (8.7, middle))
     _box(axes, 8.8, middle - 1.5, 3.2, 3.0, "all-reduce\n(mean)", "white", 10)
@@ -159,7 +126,7 @@ def four_steps(workers=2):
     """One iteration of data-parallel training along the axis of time."""
     parts = (("forward", 3.4), ("backward", 6.0), ("all-reduce", 3.2), ("optimize", 2.2))
     height = 1.7 * workers + 1.5
-    drawing, axes = _canvas(19, height)
+    drawing, axes = canvas(19, height)
     for worker in range(workers):
         x, y = 2.0, height - 1.9 - 1.7 * worker
         axes.text(1.7, y + 0.6, f"GPU {worker}", ha="right", va="center", fontsize=9.5)
@@ -181,7 +148,7 @@ def four_steps(workers=2):
 def nodes(count=2, per_node=2):
     """Nodes with their GPUs, and the numbers that the rank on each GPU has."""
     width = 0.8 + count * (5.2 * per_node + 1.4)
-    drawing, axes = _canvas(width, 6.2)
+    drawing, axes = canvas(width, 6.2)
     for node in range(count):
         left = 0.8 + node * (5.2 * per_node + 1.4)
         _worker(axes, left, 1.6, 5.2 * per_node + 0.4, 4.3, f"node{node + 1}")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy
 
+from handson import figures
 from handson.cluster.follow import follow, submit, wait_until_it_runs
 from handson.figures import picture
-from handson.notebook import plots
-from handson.notebook.runs import left_by
+from handson.notebook import runs
 from handson.profiling import analysis, explain, figure, profile_job_resources, rank_clocks, readers
 from handson.profiling import watch as watching
 from handson.profiling.timeline import COMMUNICATION, COMPUTE, PARTS, RANGE, ProfileError, part_of_step
@@ -36,7 +36,7 @@ def of_job(folder, job):
     """The Run that a job has recorded, when it has ended; its output is shown meanwhile. Raises JobFailed, ResultError
     or ProfileError."""
     follow(job)
-    return readers.load([left_by(folder, job)])[0]
+    return readers.load([runs.left_by(folder, job)])[0]
 
 
 def of_script(folder, script, when, options, keep=False):
@@ -54,11 +54,26 @@ def of_script(folder, script, when, options, keep=False):
     return readers.load([place])[0]
 
 
-def show(*runs, steps=3, usage=False):
+def of_one_worker(exercises, TRACK="pytorch", OPTIONS=""):
+    """The Run of a profile of one worker, made now. Raises JobFailed, ResultError or ProfileError."""
+    folder, unit, for_one = runs.script_of_one_worker(exercises, TRACK)
+    return of_job(folder, start(folder, f"run_{unit}_profile.sh", TRACK=TRACK, OPTIONS=f"{OPTIONS}{for_one}"))
+
+
+def of_method(folder, script, network, method, options):
+    """Run `script` with one method by the job script run_script.sh, some steps of it recorded: a Run."""
+    name = f"{script.removesuffix('.py')}_{method}_profile"
+    options = f"--method {method} {options}"
+    variables = {"SCRIPT": script, "NAME": name, "PROFILE": "--skip 4 --steps 8", "OPTIONS": options}
+    follow(submit(folder, "-V", "-l", f"network={network}", "-j", "oe", "run_script.sh", **variables))
+    return readers.load([f"{folder}/results/{name}"])[0]
+
+
+def show(*profiles, steps=3, usage=False):
     """The timelines of runs one above the other, at one scale; with `usage`, what their devices did during the whole
     run under them."""
-    drawing = figure.timeline([run if usage else replace(run, usage=None) for run in runs], steps)
-    return picture(drawing, " ".join(f"{run.name}: {analysis.verdict(run).sentence}." for run in runs))
+    drawing = figure.timeline([run if usage else replace(run, usage=None) for run in profiles], steps)
+    return picture(drawing, " ".join(f"{run.name}: {analysis.verdict(run).sentence}." for run in profiles))
 
 
 def explained(one, more):
@@ -132,9 +147,10 @@ def show_ranges(run, steps=2, names=PARTS):
     words = ", ".join(
         f"{name} {' and '.join(f'{1000 * seconds:.1f}' for seconds in of_ranks)} ms" for name, of_ranks in means.items()
     )
-    return plots.ranges(
-        of_ranks, (end - begin) / 1e6, f"The marked ranges of {steps} steps; mean times on the ranks: {words}."
-    )
+    drawing, axes = figures.axes(9, 0.9 + 0.5 * len(of_ranks))
+    figures.spans(axes, of_ranks)
+    axes.set(xlabel="time [ms]", xlim=(0, (end - begin) / 1e6))
+    return picture(drawing, f"The marked ranges of {steps} steps; mean times on the ranks: {words}.")
 
 
 def _within(moments, begin, end):

@@ -1,10 +1,18 @@
-"""The runs that a student has made: found in the results folders of the exercises. The notebooks compare them."""
+"""The runs that a student has made: found in the results folders of the exercises, or made now; what they took, and the
+figure of one. The notebooks compare them."""
 
 from pathlib import Path
 
-from handson import compare
+import numpy
+
+from handson import compare, figures
+from handson.cluster.follow import follow, submit
+from handson.figures import SERIES
 from handson.training.identity import OTHER_SYSTEMS
 from handson.training.results import ResultError, read
+
+# folder, unit, and options for one worker
+ONE_WORKER = (("01_single_gpu", "single_gpu", ""), ("02_multi_gpu", "multi_gpu", " -g 0"))
 
 
 def of_job(folder, job):
@@ -65,3 +73,70 @@ def single(run, exercises):
             f"there is no single-GPU run with {words}, track {run.track}, to compare with: submit one in 01_single_gpu"
         )
     return found[-1]
+
+
+def of_one_worker(several, exercises, options=""):
+    """The last Result of one worker under the conditions of the Result `several`; if there is none, a job makes it now.
+    Raises JobFailed."""
+    if found := [other for other in like(several, exercises) if other.workers == 1]:
+        return found[-1]
+    folder, unit, for_one = script_of_one_worker(exercises, several.track)
+    variables = f"TRACK={several.track},OPTIONS={options}{for_one}"
+    follow(submit(folder, "-v", variables, "-j", "oe", f"run_{unit}_training.sh"))
+    found = [other for other in like(several, exercises) if other.workers == 1]
+    return found[-1] if found else single(several, exercises)  # which raises the sentence on what is missing
+
+
+def script_of_one_worker(exercises, track):
+    """What can train with one worker: folder, unit and options of the script of 01_single_gpu, or, while that has gaps,
+    of that of 02_multi_gpu on one GPU."""
+    for name, unit, for_one in ONE_WORKER:
+        folder = Path(exercises, name)
+        script = folder / track / f"train_cifar_{unit}.py"
+        if script.exists() and "raise NotImplementedError" not in script.read_text(errors="replace"):
+            break
+    return folder, unit, for_one
+
+
+def of_methods(folder):
+    """The Results of a script with several methods, in a folder: method -> [Result of each seed]."""
+    found = {}
+    for path in sorted(Path(folder).glob("*/result.json"), key=lambda path: path.stat().st_mtime_ns):
+        found.setdefault(path.parent.name.rpartition("_")[0], []).append(read(path))
+    return found
+
+
+def rate(run):
+    """Images per second after the first epoch, which has a method's warm start and all that happens only once; of a
+    single epoch, in that."""
+    epochs, seconds = _after_the_first_epoch(run, "elapsed_time")
+    return run.images / run.epochs * epochs / seconds
+
+
+def of_a_step(run, name="elapsed_time", batch=None):
+    """The seconds of a step of a run, on average after the first epoch if there is another one; name="bytes": the bytes
+    that a node has sent. batch: the images of all ranks in a step, if not all have images of their own."""
+    epochs, total = _after_the_first_epoch(run, name)
+    return total / epochs / -(-run.images // run.epochs // (batch or run.workers * run.batchsize))
+
+
+def _after_the_first_epoch(run, name):
+    """Epochs, and how much the log's `name` grew in them."""
+    first, last = run.log[0] if len(run.log) > 1 else {"epoch": 0, name: 0}, run.log[-1]
+    return last["epoch"] - first["epoch"], last[name] - first[name]
+
+
+def show(run):
+    """The picture of a run: loss and accuracy after each epoch."""
+    drawing, left, right = figures.axes(8, 2.8, columns=2)
+    log, epochs = run.log, range(1, len(run.log) + 1)
+    for axes, what in ((left, "loss"), (right, "accuracy")):
+        for name, words, style in (
+            (f"main/{what}", "training", SERIES[0]),
+            (f"validation/main/{what}", "validation", SERIES[1]),
+        ):
+            axes.plot(epochs, [one.get(name) or numpy.nan for one in log], **style, label=words)
+        axes.set(xlabel="epoch", ylabel=what, xticks=epochs, ylim=(0, None if what == "loss" else 1.03))
+    left.legend(fontsize="small", edgecolor="none")
+    last = ", ".join(f"{name} {value:.3g}" for name, value in log[-1].items() if "main" in name and value is not None)
+    return figures.picture(drawing, f"Loss and accuracy against epochs; after the last one {last}.")

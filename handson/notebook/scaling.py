@@ -7,7 +7,7 @@ import numpy
 
 from handson import figures
 from handson.cluster.follow import follow, submit
-from handson.notebook import measured_runs as of_student
+from handson.notebook import runs as of_student
 from handson.scaling import measured_runs, published
 from handson.training import results
 from handson.training.options import LEARNING_RATE
@@ -18,12 +18,8 @@ STEPS, WARM_UP = 60, 5
 def one_worker(exercises, out, size=64):
     """The folder of the student's last run of one worker whose steps were measured; if there is none, of one that is
     made now, in `out`."""
-    found = [
-        run
-        for run in of_student.find(exercises, unit="single_gpu")
-        if run.steps and run.parameters and not run.profiled
-    ]
-    if found:
+    runs = of_student.find(exercises, unit="single_gpu", profiled=False)
+    if found := [run for run in runs if run.steps and run.parameters]:
         return found[-1].folder
     if not (Path(out) / "result.json").exists():
         results.write(_measured(size), out)
@@ -35,7 +31,6 @@ def _measured(size, batchsize=32):
     import torch
 
     from handson.pytorch.model import ConvNet
-    from handson.pytorch.profiling_helpers import backward
 
     torch.set_num_threads(1)
     model = ConvNet()
@@ -43,7 +38,8 @@ def _measured(size, batchsize=32):
     images, labels = torch.randn(batchsize, 3, size, size), torch.randint(10, (batchsize,))
     moments = []
     for _ in range(STEPS + WARM_UP + 1):
-        backward(torch.nn.functional.cross_entropy(model(images), labels), optimizer)
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(images), labels).backward()
         optimizer.step()
         moments.append(time.perf_counter())
     steps = numpy.diff(moments[WARM_UP:]).round(7).tolist()
@@ -74,44 +70,23 @@ def rehearse(folder, one, workers, network, per_node=1, options="", steps=20):
     name = f"rehearsal_{workers}_{network}{options.replace(' ', '')}"
     variables = {"RUN": str(Path(one).resolve()), "OPTIONS": f"--steps {steps} -o results/{name} {options}"}
     select = f"{workers // per_node}:ngpus=1:mpiprocs={per_node}:ompthreads=1"
-    follow(
-        submit(
-            folder,
-            "-V",
-            "-l",
-            f"network={network}",
-            "-l",
-            f"select={select}",
-            "-l",
-            "place=scatter",
-            "-j",
-            "oe",
-            "run_rehearsal.sh",
-            **variables,
-        )
-    )
+    resources = ["-l", f"network={network}", "-l", f"select={select}", "-l", "place=scatter"]
+    follow(submit(folder, "-V", *resources, "-j", "oe", "run_rehearsal.sh", **variables))
     [[run], _, _] = measured_runs.read([Path(folder) / "results" / name])
     return run
 
 
 def curves(series, ylabel, workers=tuple(2**power for power in range(10)), ideal=True):
     """A picture of functions of the number of workers: name -> function."""
-    from matplotlib.figure import Figure
-
-    drawing = Figure(figsize=(6.4, 3.8), layout="constrained")
-    axes = drawing.subplots()
-    for (name, function), (colour, marker, line) in zip(series.items(), figures.SERIES):
-        axes.plot(
-            workers, [function(number) for number in workers], color=colour, marker=marker, linestyle=line, label=name
-        )
+    drawing, axes = figures.axes(6.4, 3.8)
+    for (name, function), style in zip(series.items(), figures.SERIES):
+        axes.plot(workers, [function(number) for number in workers], **style, label=name)
     if ideal:
         axes.plot(workers, workers, **figures.IDEAL)
     axes.set(xscale="log", yscale="log", xlabel="workers", ylabel=ylabel)
     axes.set_xticks(workers, [f"{number:,}" for number in workers])
     axes.yaxis.set_major_formatter("{x:,.10g}")
     axes.minorticks_off()
-    axes.grid(color="0.92")
-    axes.spines[["top", "right"]].set_visible(False)
     axes.legend(fontsize="small", edgecolor="none")
     words = " ".join(
         f"{name}: " + ", ".join(f"{float(f'{function(number):.3g}'):,.10g} at {number}" for number in workers) + "."

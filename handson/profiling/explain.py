@@ -174,10 +174,7 @@ def _both(explanation, steps):
 def draw(explanation):
     """A matplotlib Figure: a step with fewer workers above one with more, at one scale, and what makes the latter
     longer; notebooks show it."""
-    from matplotlib.figure import Figure
-
-    drawing = Figure(figsize=(10, 2.6), layout="constrained")
-    axes = drawing.subplots()
+    drawing, axes = figures.axes(10, 2.6, grid=False)
     one, more = explanation.workers
     shorter, longer = (1000 * seconds for seconds in explanation.steps)
     of_one = f"a step of {one} worker{'s' * (one > 1)}"
@@ -204,7 +201,6 @@ def draw(explanation):
     axes.axvline(shorter, **figures.IDEAL | {"label": None})
     axes.set_yticks([1, 0], [of_one, f"a step of {more} workers"])
     axes.set(xlabel=f"time of a step [ms]; efficiency {1 - explanation.loss:.2f}", xlim=(0, None))
-    axes.spines[["top", "right"]].set_visible(False)
     drawing.legend(loc="outside upper center", ncols=2, fontsize="small", edgecolor="none")
     return drawing
 

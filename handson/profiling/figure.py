@@ -114,8 +114,7 @@ def draw_usage(above, below, run):
     recorded."""
     usage = run.usage
     for number, device in enumerate(usage["devices"]):
-        colour, _, line = figures.SERIES[number % len(figures.SERIES)]
-        style = dict(color=colour, linestyle=line, marker=".", label=device["name"])
+        style = figures.SERIES[number % len(figures.SERIES)] | dict(marker=".", label=device["name"])
         seconds = usage["interval"] * numpy.arange(1, len(device["utilisation"]) + 1)
         above.plot(seconds, device["utilisation"], **style)
         below.plot(seconds, numpy.array(device["memory"]) / 2**20, **style)

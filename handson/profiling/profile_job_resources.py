@@ -22,8 +22,6 @@ def of_training(folder, job_script):
     """
     profile = Path(folder, job_script)
     training = profile.with_name(profile.name.replace("_profile", "_training"))
-    if training.name == "run_training.sh":  # any script on two GPUs
-        training = profile.parent.parent / "02_multi_gpu/run_multi_gpu_training.sh"
     if training == profile or not profile.exists() or _in(profile) or not training.exists():
         return training, []
     return training, [word for request in _in(training) for word in request]

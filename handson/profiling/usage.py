@@ -12,6 +12,9 @@ import os
 import threading
 import time
 from pathlib import Path
+from typing import Annotated, NotRequired, TypedDict
+
+from msgspec import Meta
 
 from handson import linux
 from handson.cluster.nodes import current_node
@@ -20,6 +23,35 @@ from handson.training import gpu_memory, virtual_gpus
 INTERVAL = 1.0  # seconds between the samples of a training run
 MOST = 600  # samples of a run that its result keeps; more are averaged
 RESCAN = 5  # samples after which to look for new processes; while a core has none, every sample does
+
+
+Number = Annotated[float, Meta(ge=-1e15, le=1e15)]
+
+
+class Device(TypedDict):
+    """What a device did, in each sample."""
+
+    name: str
+    utilisation: list[Number]  # %
+    memory: list[Number]  # bytes
+    energy: Number | None  # J, of the whole run
+
+
+class Node(TypedDict):
+    """How busy a node was."""
+
+    name: str
+    running: Number  # processes that were computing or waited for a core, mean
+    cores: Number
+
+
+class Usage(TypedDict):
+    """What the devices of a run did."""
+
+    begin: Number  # s since 1970
+    interval: Number  # s between two samples
+    devices: list[Device]
+    nodes: NotRequired[list[Node]]
 
 
 class Gpus:
@@ -186,13 +218,7 @@ def _keep_sampling(samples):
 
 
 def read(folder):
-    """The samples in a run's folder, for its result: {"begin": s since 1970, "interval": s, "nodes": [...], "devices":
-    [...]}; None if there are none.
-
-    Each device: its name, lists "utilisation" (%) and "memory" (bytes), of MOST samples at most, and "energy" in J or
-    None. Each node: its name, "running", how many processes were computing or waited for a core (mean), and "cores"
-    that it has.
-    """
+    """The samples in a run's folder, for its result: a Usage, of MOST samples at most; None if there are none."""
     found, of_nodes, begin, interval = [], [], None, INTERVAL
     for path in sorted(Path(folder).glob("usage_*.jsonl")):
         try:

@@ -4,11 +4,10 @@ for."""
 import os
 
 from handson import frameworks
-from handson.pytorch import devices, extensions
 
 
-def accelerator(comm, args):
-    """Accelerate's Accelerator for this rank, on its GPU. It takes the process group that is there. Raises
+def accelerate(device):
+    """Accelerate's Accelerator for a rank that trains on `device`. It takes the process group that is there. Raises
     NoFrameworks.
 
     Under mpiexec, Accelerate asks for MASTER_ADDR and MASTER_PORT also where a group is there already; nothing is sent
@@ -20,13 +19,6 @@ def accelerator(comm, args):
 
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
     os.environ.setdefault("MASTER_PORT", "29500")
-    gpu = args.gpu[comm.intra_rank]
-    device = devices.use(gpu)
     return Accelerator(
         cpu=device.type == "cpu", kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)]
     )
-
-
-def evaluator(loader, model, prepare):
-    """An Evaluator to which each rank brings its part of the test set."""
-    return extensions.Evaluator(loader, model, prepare, True)

@@ -6,6 +6,7 @@ residuals).
 """
 
 import contextlib
+import math
 import os
 import sys
 from pathlib import Path
@@ -134,3 +135,35 @@ def say_where(batches, path, comm):
             f"Going on in epoch {batches.epoch + 1}, after {batches.position} of {batches.samples} images, from {path}",
             flush=True,
         )
+
+
+def differences(one, other):
+    """The largest difference between two checkpoints: name of a part -> number; of the residuals, for each rank."""
+    first, second = (torch.load(Path(folder, "checkpoint.pt"), weights_only=True) for folder in (one, other))
+    found = {
+        part: _largest(first["shared"][part], second["shared"][part]) for part in ("model", "optimizer", "batches")
+    }
+    for rank, (mine, theirs) in enumerate(zip(first["own"], second["own"], strict=True)):
+        for part in ("residuals", "random"):
+            found[f"{part} of rank {rank}"] = _largest(mine[part], theirs[part])
+    return found
+
+
+def _largest(one, other):
+    """The largest difference between two nests of dictionaries and lists of tensors and numbers; infinite where their
+    forms differ."""
+    if isinstance(one, dict):
+        return (
+            max((_largest(one[name], other[name]) for name in one), default=0.0)
+            if one.keys() == other.keys()
+            else math.inf
+        )
+    if isinstance(one, (list, tuple)):
+        return max(map(_largest, one, other), default=0.0) if len(one) == len(other) else math.inf
+    if hasattr(one, "shape"):
+        if one.shape != other.shape:
+            return math.inf
+        return float((one.double() - other.double()).abs().max()) if one.numel() else 0.0
+    if isinstance(one, (int, float)) and not isinstance(one, bool):
+        return abs(one - other)
+    return 0.0 if one == other else math.inf

@@ -10,7 +10,7 @@ from torch.optim.swa_utils import update_bn
 from torch.utils.data import DataLoader, DistributedSampler
 
 from handson.errors import TrackError
-from handson.pytorch import devices, extensions
+from handson.pytorch import extensions
 from handson.pytorch.workers import stop_together
 from handson.training import data, method_runs, options, progress
 from handson.training.method_runs import one_run, runs  # noqa: F401 - for scripts
@@ -35,11 +35,6 @@ def add_options(methods):
 class Forgetful(dict):
     """The state of error feedback without memory: in each call, the hook gets an empty dictionary in its place. See
     `after_warm_up`."""
-
-
-def device(comm, args):
-    """The device of this rank: `args.gpu` lists those of its node."""
-    return devices.use(list(args.gpu)[comm.intra_rank])
 
 
 def after_warm_up(hook, steps, plain):

@@ -1,6 +1,6 @@
 """Steps of a small network, alone, in two threads and in two processes; and what one step is made of. ``python -m
-handson.pytorch.thread_times ROUNDS`` prints JSON: the best rates of all rounds. handson.notebook.threads starts it,
-since a process keeps the number of torch's threads.
+handson.pytorch.thread_times ROUNDS`` prints JSON: the best rates of all rounds. handson.notebook.other_frameworks
+starts it, since a process keeps the number of torch's threads.
 """
 
 import json

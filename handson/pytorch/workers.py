@@ -20,7 +20,7 @@ from handson.errors import EndTogether, OneSentence, WorkerError, in_a_sentence,
 from handson.profiling import recording
 from handson.pytorch.batches import check_division
 from handson.training import gpu_memory, progress, step_times
-from handson.training.banner import device_names
+from handson.training.banner import name_devices
 from handson.training.worker_processes import deaf_to_ctrl_c, end_with_parent, kill_all
 
 TIMEOUT = timedelta(minutes=5)  # for any one collective; a step takes well under a second
@@ -37,15 +37,14 @@ register_optimizer_step_post_hook(_step_ended)
 
 
 def spawn(worker, args, train_set, test_set):
-    """Run ``worker(rank, meeting, args, train_set, test_set)`` in a process for each id of `args.gpu`, as
-    torch.multiprocessing.spawn does.
+    """Run ``worker(rank, meeting, args, train_set, test_set)`` in a process for each id of `args.gpu`.
 
     meeting: the path of a file for init_process_group, through which the ranks find each other; they leave the group
     together. Returns when all have finished. When one fails, all are stopped, and one sentence names it; Ctrl-C stops
     them too. Ends with a sentence where the images can't be shared out.
     """
     size = len(args.gpu)
-    print(dict(zip(device_names(size), args.gpu)))
+    print(name_devices(args.gpu))
     check_division(len(train_set), size, args.batchsize)
     loopback()
     # it would print a line for each process that it stops

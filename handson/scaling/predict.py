@@ -261,11 +261,8 @@ def to_accuracy(results, accuracy, predictions, start_up=0.0):
 def draw(predictions, one, measured=(), efficiency=0.8):
     """A matplotlib Figure, and a description of it: throughput with its band, the ideal line, that of an efficiency,
     and measured runs; the parts of a step as areas, and from where on communication takes longer than computation."""
-    from matplotlib.figure import Figure
-
     workers = [found.workers for found in predictions]
-    drawing = Figure(figsize=(10, 4.6), layout="constrained")
-    left, right = drawing.subplots(1, 2)
+    drawing, left, right = figures.axes(10, 4.6, columns=2)
     rates = [middle(found.throughput) for found in predictions]
     single = float(numpy.median(one.throughput))
     left.fill_between(
@@ -313,9 +310,6 @@ def draw(predictions, one, measured=(), efficiency=0.8):
         axes.yaxis.set_major_formatter("{x:,.10g}")
         axes.minorticks_off()
         axes.set(xlabel="workers")
-        axes.grid(color="0.92")
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
         axes.legend(loc="upper left", fontsize="small", edgecolor="none", framealpha=1)
     words = [
         f"{number} workers: {rate:.1f} images/s, between {low:.1f} and {high:.1f}."

@@ -87,9 +87,9 @@ def beyond_the_job(workers, gpus, comm=None):
     return ""
 
 
-def device_names(count):
-    """What MultiprocessParallelUpdater calls so many devices: 2 -> ['main', 'gpu1']."""
-    return ["main", *(f"gpu{number}" for number in range(1, count))]
+def name_devices(gpus):
+    """GPU ids as the dictionary that MultiprocessParallelUpdater takes: [0, 1] -> {'main': 0, 'gpu1': 1}."""
+    return {"main" if index == 0 else f"gpu{index}": gpu for index, gpu in enumerate(gpus)}
 
 
 class LossTable:

@@ -10,6 +10,10 @@ import mmap
 import os
 import struct
 from pathlib import Path
+from typing import Annotated, TypedDict
+
+import msgspec
+from msgspec import Meta
 
 from handson import linux
 from handson.errors import OneSentence
@@ -23,6 +27,29 @@ LARGEST_FILE = 16 * 2**20  # bytes
 LONGEST_STEP = 5_000  # moments of a step that a file keeps
 LIVE = "handson_gpu_memory"  # the name of a process's file in memory: bytes in use, and the limit
 LIVE_FORMAT = struct.Struct("dd")
+
+Size = Annotated[float, Meta(ge=0, lt=2**60)]
+OfParts = TypedDict("OfParts", dict.fromkeys(PARTS, Size))
+Predicted = TypedDict("Predicted", dict.fromkeys(PARTS, Size | None))
+
+
+class Account(TypedDict):
+    """What a rank has counted, in bytes."""
+
+    rank: Size
+    device: Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]*\Z")]  # words
+    limit: Size | None
+    peak: OfParts  # when most was in use
+    most: OfParts  # of each part at any moment
+    predicted: Predicted  # what formulas give for `most`; None where there is no formula
+    asked: Size | None  # what did not fit
+
+
+class Counted(Account):
+    """An Account with the moments of one step: seconds, phase, and bytes of each of PARTS."""
+
+    step: list[tuple[Size, str, Size, Size, Size, Size]]
+
 
 limit = None  # bytes that this run gives each GPU; math.inf: unlimited; None: nothing is counted
 folder = None  # where its ranks write what they have counted
@@ -81,24 +108,17 @@ def _thinned(moments):
 
 
 def read(out):
-    """What the ranks of the run in the folder `out` have counted, in their order: a list of dicts; it is empty where
-    they have counted nothing.
-
-    Each has "rank", "device" (words), "limit" (bytes, or None), "peak", a dict with the bytes of each of PARTS when
-    most was in use, "most", the most of each part at any moment, "predicted", the same as formulas give it (None where
-    there is no formula), "step", a list of moments [seconds, phase, bytes of each of PARTS] in one step, and "asked",
-    the bytes that did not fit, or None. Raises ValueError.
-    """
+    """What the ranks of the run in the folder `out` have counted, in their order: a list of Counted, empty where they
+    have counted nothing. Raises ValueError."""
     found = []
     for path in Path(out).glob("memory_rank*.json"):
         with open(path, "rb") as file:
             text = file.read(LARGEST_FILE + 1)
         try:
-            account = json.loads(text) if len(text) <= LARGEST_FILE else None
+            account = json.loads(text if len(text) <= LARGEST_FILE else "")
+            msgspec.convert(account, Counted)
         except (ValueError, RecursionError):
-            account = None
-        if not is_account(account):
-            raise ValueError(f"{path} is not what a rank has counted of its memory: repeat the run")
+            raise ValueError(f"{path} is not what a rank has counted of its memory: repeat the run") from None
         found.append(account)
     return sorted(found, key=lambda account: account["rank"])
 
@@ -109,25 +129,6 @@ def summary(out):
         return [{name: value for name, value in account.items() if name != "step"} for account in read(out)] or None
     except (OSError, ValueError):
         return None
-
-
-def is_account(account, step=True):
-    """Whether this is an element of what `read` returns; step: with the moments of a step."""
-    try:
-        sizes = [*map(account["peak"].__getitem__, PARTS), *map(account["most"].__getitem__, PARTS), account["rank"]]
-        sizes += [
-            size
-            for size in (account["limit"], account["asked"], *map(account["predicted"].__getitem__, PARTS))
-            if size is not None
-        ]
-        for seconds, phase, *parts in account["step"] if step else ():
-            if not isinstance(phase, str) or len(parts) != len(PARTS):
-                return False
-            sizes += [seconds, *parts]
-        plain = isinstance(account["device"], str) and account["device"].isprintable()
-        return plain and all(type(size) in (int, float) and 0 <= size < 2**60 for size in sizes)
-    except (KeyError, TypeError, AttributeError, ValueError):
-        return False
 
 
 class Live:

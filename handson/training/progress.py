@@ -1,7 +1,7 @@
 """Notices that a rank makes no progress, and where it stands: ranks that disagree about a collective would wait for
 each other for ever.
 
-A rank calls `progress` after each step. What watches over it is another process (mpiexec's rank has a `supervisor`,
+A rank calls `progress` after each step. What watches over it is another process (mpiexec's rank has a `rank_parent`,
 workers have the process that started them), as a rank that is stopped, or waits in a library, cannot report it. The two
 share a `Note`.
 """

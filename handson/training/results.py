@@ -12,10 +12,15 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from numbers import Integral
 from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
 
 from handson.errors import OneSentence
 from handson.files import written_aside
 from handson.profiling import recording, usage
+from handson.tables import wanted
 from handson.training import gpu_memory, identity, step_times
 from handson.training.options import LEARNING_RATE
 
@@ -23,8 +28,17 @@ OPTIONAL = ("usage", "memory", "steps", "parameters")  # what a run can lack
 # fields that older versions of the course did not write
 SINCE = {"script": "which script was run", "network": "how its workers communicated"}
 LARGEST_FILE = 16 * 2**20  # bytes; ours have a few thousand
-LARGEST_NUMBER = 1e15
-MAY_BE_EMPTY = ("unit", "network", "communicator", "gradients")
+AboveZero = Annotated[float, Meta(gt=0, le=1e15, description="a positive number")]
+Count = Annotated[int, Meta(ge=1, le=10**15, description="a positive whole number")]
+Whole = Annotated[int, Meta(ge=-(10**15), le=10**15, description="a whole number")]
+Flag = Annotated[bool, Meta(description="true or false")]
+Line = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f-\x9f]*\Z", description="a line of text")]
+Name = Annotated[Line, Meta(min_length=1, description="a line of text")]
+Log = Annotated[list[dict[str, usage.Number | None]], Meta(description="a list of numbers by name")]
+Versions = Annotated[dict, Meta(description="a table")]
+Steps = Annotated[list[AboveZero], Meta(description="a list of positive numbers")]
+Memory = Annotated[list[gpu_memory.Account], Meta(description="what ranks have counted")]
+Usage = Annotated[usage.Usage, Meta(description="what devices did")]
 
 
 class ResultError(OneSentence, ValueError):
@@ -39,36 +53,36 @@ class OldResult(ResultError):
 class Result:
     """One training run."""
 
-    unit: str  # of the course, such as "multi_gpu"; "" for a script that lies in no unit's folder
-    script: str  # without its suffix: "train_cifar_multi_gpu"
-    track: str  # "pytorch" or "chainer"
-    profiled: bool  # recording takes time, too
-    workers: int
-    nodes: int
-    device: str  # "1 virtual GPU (core 0)", or the GPU's name
-    dataset: str
-    size: int  # pixels, after enlarging
-    batchsize: int  # per worker
-    epochs: int
-    seed: int
-    images: int  # by all workers in all epochs
-    seconds: float  # from the start of training to its end, with evaluation
-    train_seconds: float | None = None  # in training iterations alone
-    throughput: float | None = None  # images/s; images / seconds unless given
-    log: list = field(default_factory=list)  # a dict for each epoch: name -> number, None where it was not finite
-    lr: float = LEARNING_RATE
-    network: str = ""  # the rate of each node's network, such as "100mbit"; "" where it is not limited
-    communicator: str = ""  # what carries the gradients: "gloo", "nccl", "naive", ...; "" where no communicator does
+    unit: Line  # of the course, such as "multi_gpu"; "" for a script that lies in no unit's folder
+    script: Name  # without its suffix: "train_cifar_multi_gpu"
+    track: Name  # "pytorch" or "chainer"
+    profiled: Flag  # recording takes time, too
+    workers: Count
+    nodes: Count
+    device: Name  # "1 virtual GPU (core 0)", or the GPU's name
+    dataset: Name
+    size: Count  # pixels, after enlarging
+    batchsize: Count  # per worker
+    epochs: Count
+    seed: Whole
+    images: Count  # by all workers in all epochs
+    seconds: AboveZero  # from the start of training to its end, with evaluation
+    train_seconds: AboveZero | None = None  # in training iterations alone
+    throughput: AboveZero = None  # images/s; images / seconds unless given
+    log: Log = field(default_factory=list)  # a dict for each epoch: name -> number, None where it was not finite
+    lr: AboveZero = LEARNING_RATE
+    network: Line = ""  # the rate of each node's network, such as "100mbit"; "" where it is not limited
+    communicator: Line = ""  # what carries the gradients: "gloo", "nccl", "naive", ...; "" where no communicator does
     # the type in which they travel, such as "float16"; "": in that of the parameters, and each parameter alone
-    gradients: str = ""
-    double_buffering: bool = False  # the gradients of a step travel while the next one is computed
-    versions: dict = field(default_factory=dict)  # software -> version
-    usage: dict | None = None  # of devices during the run, as handson.profiling.usage.read has it
+    gradients: Line = ""
+    double_buffering: Flag = False  # the gradients of a step travel while the next one is computed
+    versions: Versions = field(default_factory=dict)  # software -> version
+    usage: Usage | None = None  # of devices during the run, as handson.profiling.usage.read has it
     # of each rank's GPU, as handson.training.gpu_memory.summary has it; None where it was not counted
-    memory: list | None = None
+    memory: Memory | None = None
     # seconds of rank 0's last steps, without the first of each epoch; None: they were not measured
-    steps: list | None = None
-    parameters: int | None = None  # numbers that the gradient of a step consists of
+    steps: Steps | None = None
+    parameters: Count | None = None  # numbers that the gradient of a step consists of
     folder: str | None = field(default=None, compare=False)  # where it was read; not part of the file
 
     def __post_init__(self):
@@ -169,68 +183,15 @@ def _what_is_wrong(content):
         field.name for field in fields(Result) if field.name not in content and field.name not in (*OPTIONAL, "folder")
     ]:
         return f"{missing[0]} is missing"
-    for name in ("unit", "script", "track", "device", "dataset", "network", "communicator", "gradients"):
-        if (
-            not isinstance(content[name], str)
-            or not (content[name] or name in MAY_BE_EMPTY)
-            or not content[name].isprintable()
-        ):
-            return f"{name} is not a line of text"
-    for name in ("profiled", "double_buffering"):
-        if not isinstance(content[name], bool):
-            return f"{name} is neither true nor false"
-    for name in ("workers", "nodes", "size", "batchsize", "epochs", "images"):
-        if not _is_number(content[name], int) or content[name] < 1:
-            return f"{name} is not a positive whole number"
-    if not _is_number(content["seed"], int):
-        return "seed is not a whole number"
-    for name in ("seconds", "throughput", "lr", "train_seconds"):
-        if not (_is_number(content[name]) and content[name] > 0) and (name, content[name]) != ("train_seconds", None):
-            return f"{name} is not a positive number"
+    try:
+        msgspec.convert(content, Result)
+    except msgspec.ValidationError as error:
+        return "{} is not {}".format(*wanted(error, Result))
     if content["nodes"] > content["workers"]:
         return "it has more nodes than workers"
     if not math.isclose(content["throughput"], content["images"] / content["seconds"], rel_tol=1e-3):
         return "throughput is not images / seconds"
-    if not isinstance(content["versions"], dict) or not isinstance(content["log"], list):
-        return "versions or log has the wrong type"
-    if not _is_usage(content.get("usage")):
-        return "usage is not what devices did"
-    memory = content.get("memory")
-    if memory is not None and not (
-        isinstance(memory, list) and all(gpu_memory.is_account(one, step=False) for one in memory)
-    ):
-        return "memory is not what ranks have counted"
-    steps, parameters = content.get("steps"), content.get("parameters")
-    if steps is not None and not (isinstance(steps, list) and all(_is_number(step) and step > 0 for step in steps)):
-        return "steps is not a list of positive numbers"
-    if parameters is not None and not (_is_number(parameters, int) and parameters > 0):
-        return "parameters is not a positive whole number"
-    for epoch in content["log"]:
-        if not isinstance(epoch, dict) or not all(value is None or _is_number(value) for value in epoch.values()):
-            return "log is not a list of numbers by name"
     return None
-
-
-def _is_usage(usage):
-    """Whether this is what usage.read returns."""
-    if usage is None:
-        return True
-    try:
-        nodes = usage.get("nodes", [])
-        numbers = [usage["begin"], usage["interval"], *(device["energy"] or 0 for device in usage["devices"])]
-        numbers += [number for node in nodes for number in (node["running"], node["cores"])]
-        numbers += [
-            number for device in usage["devices"] for name in ("utilisation", "memory") for number in device[name]
-        ]
-        return all(map(_is_number, numbers)) and all(
-            isinstance(one["name"], str) for one in [*usage["devices"], *nodes]
-        )
-    except (KeyError, TypeError, AttributeError):
-        return False
-
-
-def _is_number(value, types=(int, float)):
-    return isinstance(value, types) and not isinstance(value, bool) and abs(value) <= LARGEST_NUMBER
 
 
 def finish(args, manager, evaluator, throughput, images, seconds):

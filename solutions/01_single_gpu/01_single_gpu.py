@@ -35,12 +35,12 @@ FOLDER = "../exercises/01_single_gpu"
 import torch
 import torch.nn.functional as F
 
-from handson.notebook import plots
+from handson.notebook import single_gpu
 from handson.training import data
 
 train_set, test_set = data.load("digits")
 print(len(train_set), "training images, each a tensor of shape", tuple(train_set.images[0].shape))
-plots.images(train_set)
+single_gpu.images(train_set)
 
 # %% [markdown]
 # Eight pixels are little work for a GPU. So each batch is enlarged to 256 x 256 pixels and three channels, as in the lecture.
@@ -122,7 +122,7 @@ follow(job)
 from handson.notebook import runs
 
 run = runs.of_job(FOLDER, job)
-plots.training(run.log)
+runs.show(run)
 
 # %% [markdown]
 # The training loss falls from epoch to epoch. The validation loss, on images that the network never trained on, falls with it, though less
@@ -165,10 +165,10 @@ print(f"I expect backward to take {prediction_backward} times as long as forward
 # The next cell makes 20 steps with a clock in between.
 
 # %%
-from handson.notebook import timing
+from handson.notebook import measure
 
-steps = timing.steps(batchsize=32, size=SIZE)
-plots.parts_of_step(steps.seconds())
+steps = measure.steps(batchsize=32, size=SIZE)
+single_gpu.parts_of_step(steps.seconds())
 
 # %%
 import numpy
@@ -192,9 +192,9 @@ print("throughput:", round(throughput(32, steps.of_steps())), "images/s")
 # What will the curve look like? Draw it in the air.
 
 # %%
-seconds_of_steps = timing.batch_sizes(size=SIZE)
+seconds_of_steps = measure.batch_sizes(size=SIZE)
 rates = {size: throughput(size, seconds) for size, seconds in seconds_of_steps.items()}
-plots.throughputs(rates)
+single_gpu.throughputs(rates)
 
 # %% [markdown]
 # Most curves rise steeply at first, then flatten: from some size on, the device has enough to do. On a core this comes soon, at 4 to 16
@@ -228,8 +228,8 @@ print("90 % of the best throughput is reached with batch size", smallest_batch(r
 # Which share will these have together?
 
 # %%
-epoch = timing.epoch(size=SIZE)
-plots.epoch(epoch)
+epoch = measure.epoch(size=SIZE)
+single_gpu.epoch(epoch)
 
 # %% [markdown]
 # On a core, forward and backward take most of the epoch. On a fast GPU they shrink, and loading can become the largest part: then a faster GPU
@@ -252,8 +252,10 @@ def limit(seconds, part):
 
 
 # %%
+from handson import figures
+
 limits = {part: limit(epoch, part) for part in epoch}
-plots.bars(limits, "speed-up of the epoch if this part cost nothing", start=1)
+figures.bar_chart(limits, "speed-up of the epoch if this part cost nothing", start=1)
 
 # %% [markdown]
 # A bar of length zero (a factor of 1) is a part that is not worth improving. Two GPUs share the work of forward and backward, but not

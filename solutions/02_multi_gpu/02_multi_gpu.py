@@ -55,13 +55,13 @@ drawings.four_steps()
 import torch
 from torch.utils.data import random_split
 
-from handson.notebook import plots
+from handson.notebook import multi_gpu
 from handson.training import data
 
 labels = data.load("digits")[0].labels
 in_order = labels.sort().values.chunk(2)
 at_random = [labels[part.indices] for part in random_split(labels, [0.5, 0.5])]
-plots.classes_of_shards({"sorted, cut in the middle": in_order, "cut at random": at_random})
+multi_gpu.classes_of_shards({"sorted, cut in the middle": in_order, "cut at random": at_random})
 
 # %% [markdown]
 # Cut in the middle, each rank would know half of the digits, and their gradients would pull in different directions. Cut at random, both
@@ -116,7 +116,7 @@ follow(job)
 from handson.notebook import runs
 
 two = runs.of_job(FOLDER, job)
-plots.training(two.log)
+runs.show(two)
 
 # %% [markdown]
 # ## Speed-up and efficiency
@@ -124,9 +124,7 @@ plots.training(two.log)
 # To compare with: your last run with one worker under the same conditions. If there is none, it is made now.
 
 # %%
-from handson.notebook import one_worker
-
-one = one_worker.run(two, EXERCISES, OPTIONS)
+one = runs.of_one_worker(two, EXERCISES, OPTIONS)
 print(f"1 worker:  {one.throughput:6.1f} images/s")
 print(f"2 workers: {two.throughput:6.1f} images/s")
 
@@ -159,7 +157,7 @@ def efficiency(single, several, workers):
 print("speed-up:  ", round(speed_up(one.throughput, two.throughput), 2))
 print("efficiency:", round(efficiency(one.throughput, two.throughput, 2), 3))
 print("(the lecture, on two GPUs: 1.71 and 0.857)")
-plots.speed_up([1, 2], [one.throughput, two.throughput], TRACK, one_worker.cores(two))
+multi_gpu.speed_up([one, two])
 
 # %% [markdown]
 # Was your prediction in `00_start` right? On two cores that do nothing else, 1.6 to 1.8 is usual. If yours is below 1.3, look at what else the
@@ -174,11 +172,11 @@ plots.speed_up([1, 2], [one.throughput, two.throughput], TRACK, one_worker.cores
 # No rank can leave the all-reduce before the other has come to it. Look for the rank that comes first: what does it do?
 
 # %%
-from handson.notebook import timing
+from handson.notebook import measure
 
-single_steps = timing.steps(workers=1, size=SIZE)
-steps = timing.steps(workers=2, size=SIZE)
-plots.ranks(steps)
+single_steps = measure.steps(workers=1, size=SIZE)
+steps = measure.steps(workers=2, size=SIZE)
+multi_gpu.ranks(steps)
 
 # %% [markdown]
 # The rank that comes first waits (the dotted parts). No rank is slower by design here: now this one is late, now the other, because
@@ -209,7 +207,7 @@ for rank, seconds in enumerate(waiting(steps.began("all-reduce"))):
 # of the machine, mostly also by computation.
 
 # %%
-plots.steps_compared(single_steps, steps)
+multi_gpu.steps_compared(single_steps, steps)
 
 # %% [markdown]
 # One more thing kept your job from a speed-up of 2: rank 0 alone evaluates the test set, and the other rank waits for it.
@@ -257,7 +255,7 @@ command = "OMP_NUM_THREADS=1 torchrun --standalone --nproc-per-node 2 hanging.py
 from handson.notebook import profiled_runs
 
 variables = {"TRACK": TRACK, "OPTIONS": f"{OPTIONS} --epoch 1 --size {SIZE}"}
-single = one_worker.profile(EXERCISES, **variables)
+single = profiled_runs.of_one_worker(EXERCISES, **variables)
 double = profiled_runs.of_job(FOLDER, profiled_runs.start(FOLDER, "run_multi_gpu_profile.sh", **variables))
 profiled_runs.explained(single, double)
 
@@ -302,8 +300,7 @@ prediction_error = 25
 print(f"I expect 8 workers to misread {prediction_error} % of the test images.")
 
 # %%
-from handson.notebook import big_batches
-from handson.notebook.big_batches import Plan
+from handson.notebook.multi_gpu import Plan
 
 RATE = 0.002  # the learning rate, for now the same for all
 equal_epochs = updates(1500, 32, 8, epochs=6)
@@ -313,8 +310,8 @@ plans = {
     "8 workers, equal epochs": Plan(256, [RATE] * equal_epochs),
     "8 workers, equal updates": Plan(256, [RATE] * equal_updates),
 }
-curves = big_batches.run(plans, SEEDS)
-plots.equal_epochs_and_updates(curves)
+curves = multi_gpu.train(plans, SEEDS)
+multi_gpu.equal_epochs_and_updates(curves)
 
 # %% [markdown]
 # The line is the mean of several runs with other seeds, the band reaches from the best to the worst.
@@ -350,7 +347,7 @@ warmup = updates(1500, 32, 8, epochs=1)
 rising = [learning_rate(update, RATE, 8, warmup) for update in range(equal_epochs)]
 plans = {"8 workers, 8 x rate": Plan(256, [8 * RATE] * equal_epochs), "8 workers, with warm-up": Plan(256, rising)}
 same_rate = {"1 worker": curves["1 worker"], "8 workers, same rate": curves["8 workers, equal epochs"]}
-plots.rates_and_errors(same_rate | big_batches.run(plans, SEEDS))
+multi_gpu.rates_and_errors(same_rate | multi_gpu.train(plans, SEEDS))
 
 # %% [markdown]
 # The scaled rate makes up for most of what the bigger batch has lost. Whether the warm-up helps, too, depends on the rate: try

@@ -151,11 +151,11 @@ job = submit(FOLDER, "-v", variables, "-j", "oe", "run_multi_node_training.sh")
 follow(job)
 
 # %%
-from handson.notebook import plots, runs
+from handson.notebook import runs
 from handson.training.results import read
 
 four = runs.of_job(FOLDER, job)
-plots.training(four.log)
+runs.show(four)
 
 # %% [markdown]
 # ## The scaling table
@@ -163,9 +163,7 @@ plots.training(four.log)
 # Your runs on one, two and four workers under the same conditions belong together. If one is missing, it is made now.
 
 # %%
-from handson.notebook import one_worker
-
-one_worker.run(four, EXERCISES, OPTIONS)
+runs.of_one_worker(four, EXERCISES, OPTIONS)
 if not [run for run in runs.like(four, EXERCISES) if run.workers == 2]:
     folder = f"{EXERCISES}/02_multi_gpu"
     follow(submit(folder, "-v", variables, "-j", "oe", "run_multi_gpu_training.sh"))
@@ -225,7 +223,7 @@ compare.picture(results)
 from handson.notebook import profiled_runs
 
 recorded = {"TRACK": TRACK, "OPTIONS": f"{OPTIONS} --epoch 1"}
-single = one_worker.profile(EXERCISES, **recorded)
+single = profiled_runs.of_one_worker(EXERCISES, **recorded)
 several = profiled_runs.of_job(FOLDER, profiled_runs.start(FOLDER, "run_multi_node_profile.sh", **recorded))
 profiled_runs.explained(single, several)
 
@@ -299,6 +297,8 @@ for rate in rates:
 # The marks are what your function predicts from the run at full speed, if nothing is computed during the all-reduce.
 
 # %%
+from handson import figures
+
 measured, predicted = {}, {}
 for rate in rates:
     run = read(f"{FOLDER}/results/slow/{rate}")
@@ -308,7 +308,7 @@ for rate in rates:
         megabits = int(rate.removesuffix("mbit"))
         slow_step = step + allreduce_seconds(PARAMETERS, 4, megabits)
         predicted[rate] = 4 * run.batchsize / slow_step
-plots.bars(measured, "throughput of four workers [images/s]", predicted) if rates else None
+figures.bar_chart(measured, "throughput of four workers [images/s]", predicted) if rates else None
 
 # %% [markdown]
 # The measured throughput is mostly below the mark, since the formula counts bytes alone. It leaves out that every message has a delay, that the
@@ -352,7 +352,7 @@ follow(submit(FOLDER, "-v", options, "-l", select, "-j", "oe", "run_multi_node_t
 # %%
 one_by_two = read(f"{FOLDER}/results/fast/one_node").throughput
 names = {"multi-GPU script": throughputs[2], "multi-node script, 1 x 2": one_by_two}
-plots.bars(names, "throughput of two workers [images/s]")
+figures.bar_chart(names, "throughput of two workers [images/s]")
 
 # %% [markdown]
 # The two differ little: the gradients take the same way within a node. What the multi-node script does more (to send out the data, to evaluate
@@ -385,7 +385,7 @@ for number, option in enumerate(variants.values()):
 # %%
 found = [read(f"{FOLDER}/results/fast/{number}") for number in range(len(variants))]
 names = {name: run.images / run.train_seconds for name, run in zip(variants, found)}
-plots.bars(names, "throughput of four workers [images/s]") if variants else None
+figures.bar_chart(names, "throughput of four workers [images/s]") if variants else None
 
 # %% [markdown]
 # Where the network is what limits, double buffering gains most: the all-reduce then costs nothing as long as it is shorter than the computation.

@@ -210,8 +210,7 @@ for name, of_ranks in profiled_runs.ranges(marked).items():
 #
 # Each of the next scripts trains as it should, but slower than it could. For each of them: read the script and **predict** what is
 # slow, **profile** it, **name** what the profile shows, **fix** the script at the gap, and profile again. The first profile is
-# kept in `results/`, so that you can run all cells again. `one_step` in these scripts is an iteration as you know it: forward,
-# backward, all-reduce, optimize.
+# kept in `results/`, so that you can run all cells again.
 #
 # ### 1. Images in files
 #

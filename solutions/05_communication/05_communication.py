@@ -99,7 +99,7 @@ print(f"I expect the ring to win from {prediction_ring:,} bytes on.")
 
 # %%
 from handson.cluster.follow import follow, submit
-from handson.notebook import communication
+from handson.notebook import communication, runs
 
 variables = f"HANDSON_NETWORK={MESSAGES},OPTIONS=--largest 4194304 -o results/all_reduce"
 follow(submit(FOLDER, "-v", variables, "-j", "oe", "run_all_reduce.sh"))
@@ -212,24 +212,19 @@ prediction_bucket = 600
 ### END SOLUTION
 print(f"I expect buckets of {prediction_bucket} KB to be the fastest.")
 
+
 # %%
-from handson.notebook import schedules
-
-
 def run(script, name, options, network=NETWORK, select="2:ngpus=1:mpiprocs=1:ompthreads=1", track="pytorch"):
     """Run a script on two nodes, into results/`name`; returns its results: method -> a result for each seed."""
     variables = {"SCRIPT": script, "NAME": name, "OPTIONS": options, "TRACK": track}
-    follow(
-        submit(
-            FOLDER, "-V", "-l", f"network={network}", "-l", f"select={select}", "-j", "oe", "run_script.sh", **variables
-        )
-    )
-    return communication.trainings(f"{FOLDER}/results/{name}")
+    resources = ["-l", f"network={network}", "-l", f"select={select}"]
+    follow(submit(FOLDER, "-V", *resources, "-j", "oe", "run_script.sh", **variables))
+    return runs.of_methods(f"{FOLDER}/results/{name}")
 
 
 # where all gradients take longer to send than backward takes to compute
 SLOWER = "none" if NETWORK == "none" else "100mbit"
-schedules.buckets(
+communication.buckets(
     run("train_data_parallel.py", "data_parallel", f"--method {BUCKETS} --epoch 1 --batchsize 50", SLOWER)
 )
 
@@ -243,7 +238,7 @@ schedules.buckets(
 from handson.notebook import profiled_runs
 
 hidden = [
-    schedules.recorded(FOLDER, "train_data_parallel.py", SLOWER, method, "--epoch 1 --batchsize 50")
+    profiled_runs.of_method(FOLDER, "train_data_parallel.py", SLOWER, method, "--epoch 1 --batchsize 50")
     for method in ("one-bucket", "600-KB")
 ]
 profiled_runs.show(*hidden, steps=2)
@@ -385,7 +380,7 @@ low = run(
     "train_hooks.py", "low_rate", f"--method plain double-buffering --epoch {EPOCHS} --lr 0.03", "none", track=TRACK
 )
 rates = {"plain": of_track["plain"], "double-buffering": of_track["double-buffering"]}
-rates |= {f"{method}, rate 0.03": runs for method, runs in low.items()}
+rates |= {f"{method}, rate 0.03": seeds for method, seeds in low.items()}
 communication.accuracies(rates, list(rates))
 
 # %% [markdown]
@@ -425,7 +420,7 @@ print(f"I expect that {prediction_period} steps between two averages cost less t
 
 # %%
 periods = run("train_local_sgd.py", "local_sgd", f"--method {PERIODS} --epoch 3")
-schedules.periods(periods, lambda period: block_bytes(136_000, 36, period, 2))
+communication.periods(periods, lambda period: block_bytes(136_000, 36, period, 2))
 
 # %%
 communication.throughputs(periods)
@@ -456,7 +451,7 @@ print(f"I expect most gradients to be {prediction_staleness} steps old.")
 # %%
 FOUR_RANKS = "2:ngpus=2:mpiprocs=2:ompthreads=1"
 served = run("train_parameter_server.py", "parameter_server", "--method all --epoch 3", select=FOUR_RANKS)
-schedules.staleness({method: served[method] for method in ("asynchronous", "asynchronous-slow-worker")})
+communication.staleness({method: served[method] for method in ("asynchronous", "asynchronous-slow-worker")})
 
 # %% [markdown]
 # Between two gradients of a worker, each of the others has sent about one. A slow worker misses many steps, so its gradients are the
@@ -497,18 +492,18 @@ prediction_blocks = 3
 print(f"I expect {prediction_blocks} times as many images per second.")
 
 # %%
-from handson.notebook import sessions
+from handson.training.results import read
 
 RUNS = {"all bits": "--bits 32", "1 bit": "--bits 1 --warm-up 1500", "block momentum": "--block-size 750"}
 SLOW = "none" if NETWORK == "none" else "20mbit"
 for name, options in RUNS.items():
     variables = f"HANDSON_NETWORK={SLOW},SCRIPT=train_cntk.py,NAME=cntk_{name.replace(' ', '_')},OPTIONS=-e 3 {options}"
     follow(submit(FOLDER, "-v", variables, "-j", "oe", "run_script.sh"))
-runs = sessions.runs({name: f"{FOLDER}/results/cntk_{name.replace(' ', '_')}" for name in RUNS})
-sessions.show(runs)
+trained = {name: read(f"{FOLDER}/results/cntk_{name.replace(' ', '_')}") for name in RUNS}
+communication.sessions(trained)
 
 # %%
-ratio = runs["block momentum"].throughput / runs["all bits"].throughput
+ratio = trained["block momentum"].throughput / trained["all bits"].throughput
 print(f"predicted: {prediction_blocks} times as many images per second; measured: {ratio:.1f}")
 
 # %% [markdown]
@@ -525,23 +520,25 @@ print(f"predicted: {prediction_blocks} times as many images per second; measured
 # First a run that nothing interrupts, then one whose second node you kill. There, `torchrun --max-restarts` starts all ranks again.
 
 # %%
-from handson.notebook import restarts
+import shutil
 
-for name in ("whole", "killed"):
-    restarts.begin_anew(f"{FOLDER}/results/{name}")
+for name in ("whole", "killed"):  # the script would go on from the checkpoint of an earlier run
+    shutil.rmtree(f"{FOLDER}/results/{name}", ignore_errors=True)
 follow(submit(FOLDER, "-v", "OPTIONS=-e 3 -o results/whole", "-j", "oe", "run_restarts.sh"))
 
 # %%
 job = submit(FOLDER, "-v", "OPTIONS=-e 3 -o results/killed", "-j", "oe", "run_restarts.sh")
 if NETWORK != "none":  # there are virtual nodes
-    restarts.kill_node(job, "node2", f"{FOLDER}/results/killed/checkpoint.pt")
+    communication.kill_node(job, "node2", f"{FOLDER}/results/killed/checkpoint.pt")
 follow(job)
 
 # %% [markdown]
 # Do both end with the same numbers? This compares all that is in the two last checkpoints:
 
 # %%
-for part, difference in restarts.differences(f"{FOLDER}/results/whole", f"{FOLDER}/results/killed").items():
+from handson.pytorch import checkpoints
+
+for part, difference in checkpoints.differences(f"{FOLDER}/results/whole", f"{FOLDER}/results/killed").items():
     print(f"{part:20} differs by {difference:g}")
 
 # %% [markdown]
@@ -564,7 +561,7 @@ def lost_share(interval, checkpoint, between):
 
 
 # %%
-restarts.lost_shares(lost_share, checkpoint=30, betweens=(6 * 3600, 24 * 3600, 7 * 24 * 3600))
+communication.lost_shares(lost_share, checkpoint=30, betweens=(6 * 3600, 24 * 3600, 7 * 24 * 3600))
 
 # %% [markdown]
 # The best interval is the square root of 2 x *checkpoint* x *between* (J. W. Young, "A first order approximation to the optimum

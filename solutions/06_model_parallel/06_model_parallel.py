@@ -31,7 +31,7 @@ RATES = (800, 400, 160)  # Mbit/s of the network between the two virtual nodes, 
 # %%
 from handson.cluster import virtual_nodes
 from handson.cluster.follow import follow, submit
-from handson.notebook import communication
+from handson.notebook import model_parallel, runs
 
 if why := virtual_nodes.why_not():
     RATES = RATES[:1]
@@ -50,21 +50,9 @@ SELECT = {
 def run(script, name, options, ranks=1, network="none", track="pytorch"):
     """Run a script on 1, 2 or 4 ranks, into results/`name`; returns its results: method -> a result for each seed."""
     variables = {"SCRIPT": script, "NAME": name, "OPTIONS": options, "TRACK": track}
-    follow(
-        submit(
-            FOLDER,
-            "-V",
-            "-l",
-            f"network={network}",
-            "-l",
-            f"select={SELECT[ranks]}",
-            "-j",
-            "oe",
-            "run_script.sh",
-            **variables,
-        )
-    )
-    return communication.trainings(f"{FOLDER}/results/{name}")
+    resources = ["-l", f"network={network}", "-l", f"select={SELECT[ranks]}"]
+    follow(submit(FOLDER, "-V", *resources, "-j", "oe", "run_script.sh", **variables))
+    return runs.of_methods(f"{FOLDER}/results/{name}")
 
 
 # %% [markdown]
@@ -97,8 +85,6 @@ def block_parameters(width):
 
 
 # %%
-from handson.notebook import memory_runs
-
 WIDTH, BLOCKS, TOKENS, BATCH = 128, 4, 16, 64
 network = transformer.Transformer(width=WIDTH, blocks=BLOCKS)
 parameters = sum(parameter.numel() for parameter in network.parameters())
@@ -241,13 +227,11 @@ print(
 # %%
 SAVING = "plain accumulate-4 accumulate-8 checkpoint torch-checkpoint checkpoint-and-accumulate-4"
 saving = run("train_memory.py", "saving", f"--method {SAVING} --epoch 1 --batchsize {BATCH} --gpu-memory unlimited")
-memory_runs.bytes_and_time(
-    saving,
-    predicted={"plain": predicted["activations"], "checkpoint": checkpointed_bytes(BATCH, TOKENS, WIDTH, BLOCKS)},
-)
+checkpointed = checkpointed_bytes(BATCH, TOKENS, WIDTH, BLOCKS)
+model_parallel.bytes_and_time(saving, {"plain": predicted["activations"], "checkpoint": checkpointed})
 
 # %%
-slower = memory_runs.step_seconds(saving["checkpoint"][0]) / memory_runs.step_seconds(saving["plain"][0])
+slower = runs.of_a_step(saving["checkpoint"][0]) / runs.of_a_step(saving["plain"][0])
 print(f"checkpointing: predicted {prediction_slower:.2f} times the time, measured {slower:.2f}")
 print("losses:", {method: round(result.log[-1]["main/loss"], 4) for method, [result] in saving.items()})
 
@@ -313,7 +297,7 @@ sharded = {ranks: run("train_sharded.py", f"sharded_{ranks}", options, ranks) fo
 
 # %%
 count = sum(parameter.numel() for parameter in transformer.Transformer(width=WIDTH, blocks=2).parameters())
-memory_runs.against_ranks(
+model_parallel.against_ranks(
     sharded,
     {"ddp": "ddp", "zero": "zero", "torch-zero": "zero", "fsdp": "fsdp"},
     lambda method, ranks: sharded_bytes(method, count, ranks),
@@ -441,9 +425,7 @@ one_process = run("train_pipeline.py", "one_process", "--epoch 1 --method naive 
 two_stages = run("train_pipeline.py", "two_stages", "--epoch 1 --method all --batchsize 128 --width 256", ranks=2)
 
 # %%
-from handson.notebook import pipelined
-
-pipelined.throughputs(
+model_parallel.throughputs(
     {"one process": one_process["naive"]} | two_stages,
     {name: 2 * (1 - bubble(2, m)) for name, m in (("naive", 1), ("gpipe", 8), ("1f1b", 8))},
 )
@@ -453,32 +435,24 @@ pipelined.throughputs(
 # that do not take the same time (count their layers), and messages.
 
 # %%
-pipelined.measured(f"{FOLDER}/results/two_stages/gpipe_0").picture("GPipe, measured")
+model_parallel.timeline(f"{FOLDER}/results/two_stages/gpipe_0").picture("GPipe, measured")
 
 # %%
-pipelined.measured(f"{FOLDER}/results/two_stages/1f1b_0").picture("1F1B, measured")
+model_parallel.timeline(f"{FOLDER}/results/two_stages/1f1b_0").picture("1F1B, measured")
 
 # %%
 for method, micro_batches in (("naive", 1), ("gpipe", 8), ("1f1b", 8)):
-    idle = pipelined.measured(f"{FOLDER}/results/two_stages/{method}_0").bubble
+    idle = model_parallel.timeline(f"{FOLDER}/results/two_stages/{method}_0").bubble
     print(f"{method:6} idle: {idle:4.0%} measured, {bubble(2, micro_batches):4.0%} by your formula")
 
 # %% [markdown]
 # And the activations, on four stages? Each rank's tensors are counted now. What does your `held_bytes` predict for stage 0 with 1F1B, from what it holds with GPipe?
 
 # %%
-four_stages = run(
-    "train_pipeline.py",
-    "four_stages",
-    "--method gpipe 1f1b --epoch 1 --blocks 8 --batchsize 256 --gpu-memory unlimited",
-    ranks=4,
-)
-pipelined.activations(
-    {method: f"{FOLDER}/results/four_stages/{method}_0" for method in ("gpipe", "1f1b")},
-    held_bytes,
-    stages=4,
-    micro_batches=8,
-)
+options = "--method gpipe 1f1b --epoch 1 --blocks 8 --batchsize 256 --gpu-memory unlimited"
+four_stages = run("train_pipeline.py", "four_stages", options, ranks=4)
+folders = {method: f"{FOLDER}/results/four_stages/{method}_0" for method in ("gpipe", "1f1b")}
+model_parallel.activations(folders, held_bytes, stages=4, micro_batches=8)
 
 # %% [markdown]
 # With 1F1B, stage s of p holds p - s micro-batches, however many there are. So a batch can be cut into many micro-batches, and the bubble becomes
@@ -506,9 +480,7 @@ memory.picture([f"{FOLDER}/results/fits_in_two/1f1b_0"])
 # keeps W as (outputs, inputs), so a column of these matrices is a row of `layer.weight`.)
 
 # %%
-from handson.notebook import products
-
-products.parts(ranks=2)
+model_parallel.split_products(ranks=2)
 
 # %% [markdown]
 # An operator stands where a split part begins, and another one where it ends (Shoeybi et al., "Megatron-LM", 2019, call them f and g):
@@ -660,15 +632,15 @@ for rate in RATES:
 
 # %%
 steps = {
-    name: {rate: products.seconds_of_a_step(of_rate[name][0], 2 * IMAGES) for rate, of_rate in meshes.items()}
+    name: {rate: runs.of_a_step(of_rate[name][0], batch=2 * IMAGES) for rate, of_rate in meshes.items()}
     for name in sends
 }
 computing = {name: of_one[RATES[0]] - step_seconds(0, sends[name], 2, RATES[0]) for name, of_one in steps.items()}
-products.steps(steps, lambda name, rate: step_seconds(computing[name], sends[name], 2, rate), RATES[0])
+model_parallel.steps(steps, lambda name, rate: step_seconds(computing[name], sends[name], 2, rate), RATES[0])
 
 # %%
 for name in sends:
-    counted = products.node_bytes(meshes[RATES[-1]][name][0], 2 * IMAGES)
+    counted = runs.of_a_step(meshes[RATES[-1]][name][0], "bytes", batch=2 * IMAGES)
     print(
         f"{name:14} predicted: {2 * sends[name] / 1e6:5.2f} MB from a node in a step; counted at its network: {counted / 1e6:5.2f} MB"
     )

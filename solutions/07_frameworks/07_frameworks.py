@@ -112,11 +112,11 @@ for script, gpus, ranks in RUNS:
 
 # %%
 from handson import compare
-from handson.notebook import runs, systems
+from handson.notebook import other_frameworks, runs
 
 results = runs.find(EXERCISES, unit="frameworks")
 results = [run for run in results if compare.conditions(run) == compare.conditions(results[-1])]
-print("\n".join(systems.table(results, EXERCISES)))
+print("\n".join(other_frameworks.table(results, EXERCISES)))
 compare.picture(results)
 
 # %% [markdown]
@@ -161,9 +161,7 @@ for parts in ([32, 32], [14, 14], [8, 7], [32, 1]):
 # then are in the list as well.
 
 # %%
-from handson.notebook import threads
-
-step, operations = threads.step("convolutions")
+step, operations = other_frameworks.one_step("convolutions")
 print(f"A step of {1000 * step:.2f} ms has {len(operations)} operations. The first ones, in ms:")
 for begin, end in operations[:5]:
     print(f"    {1000 * begin:.3f} to {1000 * end:.3f}")
@@ -207,7 +205,7 @@ def threads_speedup(python, kernels, threads):
 # gives the lock away and then has to wait for it again.
 
 # %%
-threads.compared(seconds_in_python, threads_speedup)
+other_frameworks.compare_threads(seconds_in_python, threads_speedup)
 
 # %%
 from grader import check

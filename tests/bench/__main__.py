@@ -7,12 +7,10 @@ from pathlib import Path
 
 from tests.bench import (
     batch,
-    calls,
     chainer,
     checks,
     class_,
     communication,
-    estimates,
     frameworks,
     grading,
     model_parallel,
@@ -20,17 +18,10 @@ from tests.bench import (
     overhead,
     predictions,
     profiling,
-    proof_jobs,
-    proof_notebooks,
-    proof_ranks,
-    proof_scripts,
     same_scores,
     scaling,
-    seeds,
 )
 
-# of known answers, but for the last; they take long and run only when they are named
-PROOFS = (proof_notebooks, proof_jobs, proof_scripts, proof_ranks, seeds, calls)
 MODULES = (
     scaling,
     predictions,
@@ -44,16 +35,14 @@ MODULES = (
     profiling,
     checks,
     grading,
-    estimates,
     same_scores,
     class_,
-    *PROOFS,
 )
 BENCHES = {module.__name__.rpartition(".")[2].rstrip("_"): module.measure for module in MODULES}
 
 
 def main():
-    names = sys.argv[1:] or [name for name, measure in BENCHES.items() if sys.modules[measure.__module__] not in PROOFS]
+    names = sys.argv[1:] or list(BENCHES)
     if unknown := set(names) - set(BENCHES):
         sys.exit(f"tests.bench: there is no {', '.join(sorted(unknown))}; the benchmarks are: {', '.join(BENCHES)}")
     if len(names) > 1:  # each in a process of its own: one may wait for the end of all that it has started

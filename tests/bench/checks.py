@@ -11,7 +11,7 @@ from pathlib import Path
 
 from grader import self_check
 from grader.course import UNITS, ready
-from grader.instructors.known_answers import solved
+from grader.exercises import solved
 from grader.instructors.release import notebook, release
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,9 +11,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from answers.known import of_part
 from grader.course import UNITS, name_of_gap
+from grader.exercises import solved
 from grader.instructors.gradebook import Gradebook
-from grader.instructors.known_answers import of_part, solved
 from grader.instructors.release import notebook
 from grader.verdict import FAILED, NOT_ATTEMPTED, PASSED, Verdict
 from tests.grader.classes import handed_in, store

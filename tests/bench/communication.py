@@ -14,7 +14,8 @@ import sys
 
 from handson.cluster.network import all_reduce_volume
 from handson.cluster.virtual_nodes import bits_per_second
-from handson.notebook import communication
+from handson.notebook import runs as of_student
+from handson.notebook.communication import seconds_to
 from handson.training.results import read
 from tests.bench.nodes import job
 from tests.bench.runs import ROOT, rate
@@ -108,7 +109,7 @@ def _methods(folder):
     def share(method, of=fast):
         """The median over the rounds of a method's throughput, as a share of plain's."""
         return statistics.median(
-            communication.rate(one) / communication.rate(other) for one, other in zip(slow[method], of["plain"])
+            of_student.rate(one) / of_student.rate(other) for one, other in zip(slow[method], of["plain"])
         )
 
     rows = [(f"throughput of plain at {at}, of that without a limit", f"{share('plain'):.2f}", "at most 0.45")]
@@ -139,10 +140,7 @@ def _methods(folder):
                 f"{counted / formula:.2f} of the formula with headers, {formula:,.0f}: 0.9 to 1.1",
             )
         )
-    reached = {
-        method: [communication.seconds_to(run, ACCURACY) or float("inf") for run in runs]
-        for method, runs in slow.items()
-    }
+    reached = {method: [seconds_to(run, ACCURACY) or float("inf") for run in runs] for method, runs in slow.items()}
     plain = statistics.median(reached["plain"])
     for method, seconds in reached.items():
         middle, words = (
@@ -164,7 +162,7 @@ def _slow_network(plain):
     """The network on which the gradients take three times as long as a step without a limit, of which backward hides
     some: plain should get to a third of its throughput, and sending half the bytes meanwhile to twice or three times
     plain's."""
-    step = plain.images / plain.epochs / STEPS / communication.rate(plain)
+    step = plain.images / plain.epochs / STEPS / of_student.rate(plain)
     return f"{_on_the_wire(PAYLOAD['plain'](_parameters())) * 8 / (3 * step) / 1e6:.0f}mbit"
 
 
@@ -196,7 +194,7 @@ def _unit(folder, script, methods, network, seed, more=f"--epoch {EPOCHS}", rank
         network,
         TWO_NODES if ranks == 2 else SELECT,
     )
-    return communication.trainings(out)
+    return of_student.of_methods(out)
 
 
 def _ring(folder):
@@ -221,7 +219,7 @@ def _overlap(folder):
     methods take turns."""
     methods = ("one-bucket", "600-KB", "torch-ddp")
     runs = _unit(folder, "train_data_parallel", methods, "100mbit", 0, f"--seeds {TURNS} --epoch 2 --batchsize 50")
-    steps = zip(*([1 / communication.rate(run) for run in runs[method]] for method in methods))
+    steps = zip(*([1 / of_student.rate(run) for run in runs[method]] for method in methods))
     hidden = [(one - ours) / (one - ddp) for one, ours, ddp in steps]
     words = ", ".join(f"{share:.2f}" for share in hidden)
     return [

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 from handson import frameworks
-from handson.notebook import systems
+from handson.notebook import other_frameworks
 from tests.bench import runs
 
 UNIT = runs.ROOT / "solutions/07_frameworks"
@@ -56,13 +56,13 @@ def measure(folder):
             [one] = _run(folder / f"{system}_{turn}", [(script, (), ("-g", "0"))])
             documented.setdefault(system, []).append(_documented(system))
             pair = _run(folder / f"{system}_pair_{turn}", [(script, (), ("-g", gpu)) for gpu in "01"])
-            single.setdefault(system, []).append(systems.steady(one))
-            double.setdefault(system, []).append(sum(map(systems.steady, pair)))
+            single.setdefault(system, []).append(other_frameworks.steady(one))
+            double.setdefault(system, []).append(sum(map(other_frameworks.steady, pair)))
             first.setdefault(system, []).append(one.log[0].get("first_step", 0.0))
         for key, (script, launcher) in TOGETHER.items():
             words = () if launcher else ("-g", "0,1")
             [two] = _run(folder / f"{key[0]}_{key[1]}_{turn}", [(script, launcher, words)])
-            both.setdefault(key, []).append(systems.steady(two))
+            both.setdefault(key, []).append(other_frameworks.steady(two))
     rows = [
         (f"images/s of {system}, one worker", f"{statistics.median(rates):.0f}", "") for system, rates in single.items()
     ]

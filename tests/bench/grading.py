@@ -16,10 +16,11 @@ import jupytext
 import nbformat
 import psutil
 
+from answers.known import of_unit
 from grader.course import UNITS
+from grader.exercises import solved
 from grader.instructors import hidden
 from grader.instructors.grade import work
-from grader.instructors.known_answers import known, solved
 from grader.instructors.release import notebook
 from grader.judging import judge
 from grader.probes import FOR_SCRIPTS
@@ -127,13 +128,13 @@ def measure(folder):
 def _class(folder, file, students=STUDENTS):
     """Hand in for some students, right and wrong answers in turn."""
     unit, part = next((unit, part) for unit, parts in UNITS.items() for part in parts if part.file == file)
-    mutants = [
-        mutant for mutant in known(unit, part.folder)[0] if mutant["gap"] in {check.gap for check in part.checks}
+    mistakes = [
+        mistake for mistake in of_unit(unit, part.folder)[0] if mistake.gap in {check.gap for check in part.checks}
     ]
-    mutants = [mutant for mutant in mutants if mutant.get("status", "failed") == "failed"]
+    mistakes = [mistake for mistake in mistakes if mistake.get("status", "failed") == "failed"]
     for number in range(students):
-        mutant = mutants[number % len(mutants)]
-        text = solved(file, **({mutant["gap"]: mutant["code"]} if number % 2 else {})) + f"# {number}\n"
+        mistake = mistakes[number % len(mistakes)]
+        text = solved(file, **({mistake.gap: mistake.code} if number % 2 else {})) + f"# {number}\n"
         path = folder / f"student{number:03}" / file
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(notebook(text) if path.suffix == ".ipynb" else text)

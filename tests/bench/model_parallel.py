@@ -8,7 +8,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from handson.notebook import communication
+from handson.notebook import runs as of_student
 from tests.bench.runs import LIMIT, ROOT
 
 UNIT = ROOT / "solutions/06_model_parallel/pytorch"
@@ -31,12 +31,12 @@ def _pipeline(folder):
     cut = f"--epoch 2 --micro-batches {MICRO_BATCHES} {PIPELINE}"
     gains, shares, whole = {"gpipe": [], "1f1b": []}, {"gpipe": [], "1f1b": []}, []
     for turn in range(TURNS):
-        alone = communication.rate(_alone(folder / f"one{turn}", 0, f"--method naive --epoch 2 {PIPELINE}"))
+        alone = of_student.rate(_alone(folder / f"one{turn}", 0, f"--method naive --epoch 2 {PIPELINE}"))
         # what these cores do at once with the same micro-batches, where nobody waits for anybody
         with ThreadPoolExecutor(STAGES) as pool:
             both = sum(
                 map(
-                    communication.rate,
+                    of_student.rate,
                     pool.map(
                         lambda gpu: _alone(folder / f"both{turn}{gpu}", gpu, f"--method gpipe {cut}"), range(STAGES)
                     ),
@@ -45,8 +45,8 @@ def _pipeline(folder):
         two = _run(folder / f"two{turn}", "train_pipeline", STAGES, f"--method gpipe 1f1b {cut}")
         whole.append(both / alone)
         for method in gains:
-            gains[method].append(communication.rate(two[method]) / alone)
-            shares[method].append(communication.rate(two[method]) / (both * (1 - bubble)))
+            gains[method].append(of_student.rate(two[method]) / alone)
+            shares[method].append(of_student.rate(two[method]) / (both * (1 - bubble)))
     both = (
         f"{STAGES} processes beside each other with all layers and the same micro-batches: times one with the batch in"
         " one piece"
@@ -97,7 +97,7 @@ def _counting(folder):
     ratios = []
     for turn in range(TURNS):
         with_and_without = [
-            communication.rate(
+            of_student.rate(
                 _run(folder / f"{turn}{name}", "train_memory", 1, f"--method plain --epoch 3 {ZERO} {words}")["plain"]
             )
             for name, words in (("without", ""), ("with", "--gpu-memory unlimited"))
@@ -114,7 +114,7 @@ def _zero(folder):
     ratios = []
     for turn in range(TURNS):
         runs = _run(folder / f"{turn}", "train_sharded", 2, f"--method ddp zero --epoch 3 {ZERO}")
-        ratios.append(communication.rate(runs["ddp"]) / communication.rate(runs["zero"]))
+        ratios.append(of_student.rate(runs["ddp"]) / of_student.rate(runs["zero"]))
     rows = [
         (
             "time of a step of ZeRO from scratch, of DistributedDataParallel's",
@@ -149,4 +149,4 @@ def _run(out, script, ranks, options):
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT)
     if done.returncode:
         sys.exit(f"{script} failed: {done.stderr}")
-    return {method: result for method, [result] in communication.trainings(out).items()}
+    return {method: result for method, [result] in of_student.of_methods(out).items()}

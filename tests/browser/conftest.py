@@ -12,8 +12,8 @@ from lab import CHROMIUM, SIZE, server
 from playwright.sync_api import sync_playwright
 
 from grader.course import UNITS
+from grader.exercises import solved
 from grader.instructors.bundle import TOP, bundle
-from grader.instructors.known_answers import solved
 from grader.instructors.release import build
 from notebooks import ROOT, run_in_kernel, run_in_lab, source_of
 
@@ -67,7 +67,14 @@ def page(browser):
 
 
 # the remaining ones take minutes: they are run by hand
-@pytest.fixture(scope="module", params=[name for name in NOTEBOOKS if name < "06"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        name if name == "00_start" else pytest.param(name, marks=pytest.mark.thorough)
+        for name in NOTEBOOKS
+        if name < "06"
+    ],
+)
 def ran(request, course, tmp_path_factory):
     """A notebook whose gaps are filled after it has run: in the browser, or, where there is none and CI asks for none,
     in a kernel."""

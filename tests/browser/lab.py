@@ -36,11 +36,7 @@ def server(course, home):
     }
     command = [
         programs / "python",
-        "-m",
-        "jupyterlab",
-        "--no-browser",
-        "--allow-root",
-        "--ServerApp.port=0",
+        *"-m jupyterlab --no-browser --allow-root --ServerApp.port=0".split(),
         f"--ServerApp.root_dir={course}",
     ]
     command += [f"--IdentityProvider.token={TOKEN}", "--LabApp.expose_app_in_browser=True"]

@@ -6,9 +6,9 @@ import re
 import pytest
 from lab import Notebook
 
+from answers.known import of_unit
 from grader import gaps
 from grader.course import UNITS
-from grader.instructors.known_answers import known
 from grader.instructors.release import CHECK_IN_CELL, GAP_IN_CELL
 from handson.profiling import analysis, readers
 from notebooks import ROOT, filled, source_of
@@ -16,7 +16,7 @@ from notebooks import ROOT, filled, source_of
 PICTURES = {"00_start": 3, "01_single_gpu": 6, "02_multi_gpu": 9, "03_multi_node": 6, "04_profiling": 9}
 SAYS = {"00_start": [r"This is job \d+\."], "04_profiling": ["virtual GPU", "waits the most, for rank"]}
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]
+pytestmark = pytest.mark.timeout(1000)
 
 
 def gap_cells(cells):
@@ -55,6 +55,7 @@ def test_a_notebook_with_its_gaps_filled_runs_without_error_and_its_check_is_all
         assert "✓ passed" in table and "✗" not in table and "– not" not in table
 
 
+@pytest.mark.thorough
 def test_it_shows_its_pictures_and_full_marks(ran):
     results, shown = ran.outputs("execute_result"), shown_by(ran)
     assert len(shown) >= PICTURES.get(ran.name, 2)
@@ -67,6 +68,7 @@ def test_it_shows_its_pictures_and_full_marks(ran):
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("ran", ["04_profiling"], indirect=True)
 def test_profiles_show_the_bottlenecks_before_and_not_after(ran, course):
     """By counts, and by shares of a step where these are far apart on a busy machine, too."""
@@ -86,12 +88,13 @@ def test_profiles_show_the_bottlenecks_before_and_not_after(ran, course):
     assert len(shown_by(ran)) == PICTURES[ran.name]
 
 
+@pytest.mark.thorough
 def test_a_wrong_answer_is_told_what_is_wrong_with_it(page, lab, pictures):
     """In a light and in a dark theme."""
     opened = Notebook(page, lab, "notebooks/00_start.ipynb")
-    mutant = next(mutant for mutant in known("start", "")[0] if mutant["gap"] == "workers")
+    mistake = next(mistake for mistake in of_unit("start", "")[0] if mistake.gap == "workers")
     sources = filled("00_start")
-    wrong = gaps.fill(gaps.exercise(source_of("00_start"), ".py"), {"workers": mutant["code"]})
+    wrong = gaps.fill(gaps.exercise(source_of("00_start"), ".py"), {"workers": mistake.code})
     cells = opened.cells()
     number = next(number for number, names in gap_cells(cells).items() if "workers" in names)
     at = wrong.index("def workers")
@@ -110,6 +113,6 @@ def test_a_wrong_answer_is_told_what_is_wrong_with_it(page, lab, pictures):
         page.locator(f"body[data-jp-theme-name='JupyterLab {theme}']").wait_for(state="attached")
         if pictures:
             page.screenshot(path=pictures / f"wrong_answer_{theme}.png")
-        assert table.get_by_text(mutant["message"]).is_visible()
+        assert table.get_by_text(mistake.message).is_visible()
         assert table.get_by_text("✗ failed").is_visible()
     opened.end_kernel()

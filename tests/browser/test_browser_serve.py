@@ -8,9 +8,9 @@ from waiting import wait_until
 
 from grader import exercises
 from grader.course import UNITS
+from grader.exercises import solved
 from grader.instructors.collect import digest_of
 from grader.instructors.gradebook import Gradebook
-from grader.instructors.known_answers import solved
 from grader.instructors.reports import PROGRESS, write_reports
 from grader.verdict import GRADER_FAULT
 from tests.grader.classes import handed_in, not_done, said, store
@@ -21,7 +21,7 @@ SCRIPT = next(part for part in UNITS[UNIT] if part.file.endswith(".sh"))  # its 
 GAP = SCRIPT.checks[0].gap
 HOSTILE = "<img src=x onerror=document.title='hacked'>"
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 
 @pytest.fixture(scope="module")

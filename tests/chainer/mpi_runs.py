@@ -41,9 +41,7 @@ def mpiexec(ranks, source, *arguments, folder=None):
         "-n",
         str(ranks),
         sys.executable,
-        "-W",
-        "error",
-        "-c",
+        *"-W error -c".split(),
         START + source,
         *map(str, arguments),
     ]

@@ -15,7 +15,7 @@ TASKS = {
     path.parent.parent.name[3:]: path.parent.parent.name
     for path in sorted((ROOT / "solutions").glob("[0-9]*/chainer/train_cifar_*.py"))
 }
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """The Chainer track's ways to send half the bytes, or to send them during the next step: trained with, and compared."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,20 +10,18 @@ from handson.chainer import chainer_method_runs
 import chainer.links as L
 import numpy
 import pytest
+from waiting import run_to_end
 
 from handson.errors import TrackError
 
 SCRIPT = Path(__file__).resolve().parents[2] / "solutions/05_communication/chainer/train_hooks.py"
-LIMIT = 120  # seconds
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_every_method_trains_and_writes_its_own_result(tmp_path):
     mpiexec = str(Path(sys.executable).with_name("mpiexec"))
     options = ["--method", "all", "-e", "2", "--size", "16", "-b", "300", "-o", str(tmp_path)]
-    run = subprocess.run(
-        [mpiexec, "-n", "2", sys.executable, SCRIPT, *options], capture_output=True, text=True, timeout=LIMIT
-    )
+    run = run_to_end([mpiexec, "-n", "2", sys.executable, SCRIPT, *options])
     assert run.returncode == 0, run.stderr
     results = [
         json.loads((tmp_path / f"{method}_0" / "result.json").read_text())

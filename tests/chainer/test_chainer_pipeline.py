@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 import sysconfig
 from types import SimpleNamespace
@@ -18,6 +17,7 @@ import pytest
 import torch
 from mpi_runs import results
 from split_training import MICRO_BATCHES, OPTIONS, PIPELINE, STEPS, batch, numbers
+from waiting import run_to_end
 
 from handson.errors import TrackError
 from handson.pytorch import transformer as of_torch
@@ -29,7 +29,7 @@ result({method: trained(create_communicator("naive"), method) for method in ("na
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 def test_both_steps_train_as_the_unsplit_network(size):
     whole = stages.part(SimpleNamespace(rank=0, size=1), SimpleNamespace(**OPTIONS), 10)
@@ -50,7 +50,7 @@ def test_both_steps_train_as_the_unsplit_network(size):
             numpy.testing.assert_allclose(of_rank[method][1], part, rtol=0, atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_script_writes_a_result_with_the_last_ranks_loss(tmp_path):
     scripts = sysconfig.get_path("scripts")
     options = "--method naive gpipe -e 1 -b 500 --micro-batches 4 --width 8 --heads 2 --blocks 1"
@@ -64,13 +64,7 @@ def test_the_script_writes_a_result_with_the_last_ranks_loss(tmp_path):
         tmp_path,
         *options.split(),
     ]
-    ended = subprocess.run(
-        command,
-        env=os.environ | {"PATH": f"{scripts}:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    ended = run_to_end(command, env=os.environ | {"PATH": f"{scripts}:{os.environ['PATH']}"})
     assert (ended.returncode, ended.stderr) == (0, "")
     naive, gpipe = (json.loads((tmp_path / f"{method}_0/result.json").read_text()) for method in ("naive", "gpipe"))
     assert naive["images"] == 1500 and naive["track"] == "chainer"

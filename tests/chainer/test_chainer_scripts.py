@@ -9,6 +9,7 @@ from handson.chainer.communicators import NAMES
 import pytest
 from mpi_runs import results
 from script_runs import PYTHON, SCRIPTS, SIZE
+from waiting import run_to_end
 
 from handson.training.results import read
 
@@ -44,7 +45,7 @@ Num epoch: 2
 ==========================================
 Using squares dataset: \S+/squares\.npz
 """
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 
 @pytest.mark.parametrize(
@@ -146,5 +147,5 @@ def test_what_distribution_adds_is_a_short_diff(task, tmp_path):
     for name in ("single_gpu", task):
         lines = SCRIPTS[name].read_text().splitlines(keepends=True)
         (tmp_path / name).write_text("".join(line for line in lines if "### " not in line))
-    changed = subprocess.run(["diff", tmp_path / "single_gpu", tmp_path / task], capture_output=True, text=True).stdout
+    changed = run_to_end(["diff", tmp_path / "single_gpu", tmp_path / task]).stdout
     assert 10 < len(re.findall("^[<>]", changed, re.MULTILINE)) < 40, changed

@@ -9,7 +9,7 @@ from mpi_runs import mpiexec, results
 
 from handson.errors import TrackError
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 
 def test_naive_is_what_runs_on_cpus_and_every_other_name_says_why():

@@ -1,9 +1,10 @@
 """Chainer imports and runs with today's NumPy, silently, and nobody else notices."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
+
+from waiting import run_to_end
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -11,14 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def run_python(source, *options):
     """Runs ``source`` in a fresh Python in which every warning is an error; returns the finished process."""
     environment = dict(os.environ, PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1")
-    return subprocess.run(
-        [sys.executable, "-W", "error", *options, "-c", source],
-        env=environment,
-        cwd="/",
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    return run_to_end([sys.executable, "-W", "error", *options, "-c", source], env=environment, cwd="/")
 
 
 def assert_silent(process):
@@ -27,10 +21,6 @@ def assert_silent(process):
 
 def test_chainer_and_chainermn_import_silently():
     assert_silent(run_python("import handson.chainer; import chainer, chainermn; chainer.links.Linear(2, 2)"))
-
-
-def test_chainer_is_the_real_one():
-    assert_silent(run_python("import handson.chainer, chainer; assert chainer.__version__.startswith('7.')"))
 
 
 def test_numpy_is_left_as_it_was():
@@ -44,14 +34,6 @@ def test_numpy_is_left_as_it_was():
             "assert not new & {'float', 'sctypes', 'int', 'object'}, new"
         )
     )
-
-
-def test_only_those_who_ask_get_chainer():
-    assert_silent(run_python("import sys, handson; assert not any(name.startswith('chainer') for name in sys.modules)"))
-
-
-def test_importing_the_package_does_not_start_mpi():
-    assert_silent(run_python("import sys, handson.chainer; assert 'mpi4py.MPI' not in sys.modules"))
 
 
 def test_a_failed_import_of_chainer_before_does_no_harm():

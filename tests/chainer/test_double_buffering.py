@@ -22,7 +22,7 @@ def train(dtype):
         yield values(model)
 result([list(train(dtype)) for dtype in (None, "float32", "float16")])
 """
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 
 def simulate(ranks, travels):
@@ -86,25 +86,6 @@ optimizer.update(model, *batch(RANK, 1))
 result("done")
 """,
     ) == ["done", "done"]
-
-
-def test_gradients_travel_without_help_of_the_computation():
-    """Between the start of an all-reduce and the wait for it nobody calls MPI but the helper; large, so that it takes
-    several steps."""
-    assert results(
-        2,
-        """
-model = L.Linear(1000, 1000)
-model.cleargrads()
-model.W.grad = numpy.full((1000, 1000), RANK, "f")
-mean = mean_gradients.MeanGradients(MPI.COMM_WORLD, model, zero_fill=True)
-mean.start()
-mean._thread.join(30)
-result(not mean._thread.is_alive() and mean._request == MPI.REQUEST_NULL)
-mean.wait()
-assert (model.W.grad == 0.5).all()
-""",
-    ) == [True, True]
 
 
 def test_evaluation_may_use_mpi_while_gradients_travel():

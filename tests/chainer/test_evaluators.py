@@ -7,10 +7,9 @@ from handson.chainer.evaluators import Evaluator
 import chainer
 import numpy
 import pytest
-from chainer.training import extensions
 from mpi_runs import results
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 
 class Mean(chainer.Chain):
@@ -29,15 +28,6 @@ def evaluate(evaluator, samples, batchsize):
 def test_every_sample_weighs_the_same(batchsize):
     samples = [0, 0, 0, 0, 0, 0, 7]
     assert evaluate(Evaluator, samples, batchsize) == {"main/value": 1, "main/double": 2}
-
-
-def test_chainers_own_gives_a_small_last_batch_too_much_weight():
-    assert evaluate(extensions.Evaluator, [0, 0, 0, 0, 0, 0, 7], 6)["main/value"] == 3.5
-
-
-def test_it_is_an_extension_like_chainers():
-    assert evaluate(Evaluator, [1, 2], 2).keys() == evaluate(extensions.Evaluator, [1, 2], 2).keys()
-    assert Evaluator.default_name == "validation" and Evaluator.trigger == (1, "epoch")
 
 
 MULTI_NODE = """
@@ -66,19 +56,3 @@ def test_the_result_is_the_same_for_any_number_of_ranks():
             assert exact == [[pytest.approx(mean, rel=1e-15)] * 2 for mean in means] and one == another
             chainers.add(round(one, 6))
     assert len(chainers) > 1
-
-
-SCATTER = """
-communicator = create_communicator("naive")
-def part(number, **options):
-    return list(chainermn.scatter_dataset(list(range(number)), communicator, shuffle=True, seed=0, **options))
-result([part(10), part(10, force_equal_length=False), part(12)])
-"""
-
-
-def test_scatter_dataset_duplicates_samples_unless_told_not_to():
-    """Training needs equal lengths, or ranks make different numbers of steps; evaluation needs every sample once."""
-    default, uneven, divides = zip(*results(3, SCATTER))
-    assert [len(part) for part in default] == [4, 4, 4] and set(sum(default, [])) == set(range(10))
-    assert [len(part) for part in uneven] == [4, 3, 3] and sorted(sum(uneven, [])) == list(range(10))
-    assert [len(part) for part in divides] == [4, 4, 4] and sorted(sum(divides, [])) == list(range(12))

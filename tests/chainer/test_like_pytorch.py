@@ -24,7 +24,7 @@ from handson.pytorch import model as torch_models
 sys.path.append(str(Path(__file__).resolve().parents[1] / "pytorch"))
 from ranks import on_ranks  # noqa: E402
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 
 def assert_same(mine, its, tolerance):

@@ -13,7 +13,7 @@ from script_runs import SCRIPTS, SIZE, wait_for
 from test_chainer_scripts import IN_ONE_PROCESS
 
 TIMES = {"_snapshot_elapsed_time", "extensions/LogReport/_log"}
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 
 def snapshot(path):

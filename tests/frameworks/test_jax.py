@@ -14,7 +14,7 @@ from forked import Script, together
 from handson.pytorch.model import ConvNet
 from handson.training import data
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 FOLDER = oracle.SOLUTIONS.parent / "jax"
 SIZE, EPOCHS, TOTAL, RATE, TEST = 64, 2, 8, 0.01, 9
 
@@ -107,10 +107,7 @@ def test_processes_make_the_steps_of_one_big_batch(size):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (
-            ["-g", "0,1,2,3,4,5,6", "-b", "1"],
-            "-b: batches of 1 for each of 7 devices leave 2 of 1,500 images for the last step",
-        ),
+        (["-g", "0,1,2,3,4,5,6", "-b", "1"], "-b: batches of 1 for each of 7 devices leave 2 of 1,500 images for"),
         (["-g", "0,8"], "-g: there is no GPU 8; JAX sees those from 0 to 7"),
         (["-g", "0,0"], "-g: JAX has one device for each GPU; name each id once"),
     ],

@@ -11,7 +11,7 @@ from node_jobs import Jobs
 from oracle import SOLUTIONS
 from waiting import wait_until
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 SOON = 30  # seconds, on a busy machine
 PARAMETER_SERVER, MULTI_WORKER = "train_cifar_parameter_server.py", "train_cifar_multi_worker.py"
 ROLES = [
@@ -42,15 +42,9 @@ def submit(jobs, name, ranks, *words):
     select = f"select=1:ngpus={ranks}:mpiprocs={ranks}:ompthreads=1"
     options = " ".join(["--size 32 -b 100 -o out", *words])
     done = jobs(
-        "qsub",
-        "-V",
-        "-l",
+        *"qsub -V -l".split(),
         select,
-        "-j",
-        "oe",
-        "-N",
-        "job",
-        "run_script.sh",
+        *"-j oe -N job run_script.sh".split(),
         SCRIPT=f"tensorflow/{name}",
         OPTIONS=options,
     )
@@ -82,10 +76,8 @@ def test_all_processes_end_when_one_is_killed_in_the_midst_of_the_training(name,
     os.kill(rank_process(jobs, name, victim), signal.SIGKILL)
     job = wait_until(lambda: jobs.ended(number), "the job ends", SOON)
     output = jobs.output(number)
-    assert (
-        job["Exit_status"] != "0"
-        and f"rank {victim} on " in output
-        and "was killed by SIGKILL; all ranks end" in output
-    )
+    assert job["Exit_status"] != "0"
+    assert f"rank {victim} on " in output
+    assert "was killed by SIGKILL; all ranks end" in output
     assert "Traceback" not in output, output
     wait_until(lambda: not [words for words in jobs.processes().values() if name in words], "no process is left", SOON)

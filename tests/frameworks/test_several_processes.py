@@ -11,7 +11,7 @@ import oracle
 import pytest
 from forked import together
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 
 def addresses(number):

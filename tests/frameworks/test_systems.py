@@ -10,11 +10,11 @@ import zipfile
 
 import pytest
 from smaller import smaller
+from waiting import run_to_end
 
 from grader.course import UNITS
-from grader.exercises import ROOT
+from grader.exercises import ROOT, solved
 from grader.instructors.bundle import TOP, bundle
-from grader.instructors.known_answers import solved
 from grader.instructors.release import build
 from handson import compare
 from handson.training import results
@@ -25,7 +25,7 @@ NOISE = re.compile(
     r"^[WIEF]\d{4} |warning[^s]|deprecat|tf-trt|onednn|rank_zero|💡|FutureWarning|not recommended",
     re.IGNORECASE | re.MULTILINE,
 )
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 
 @pytest.fixture(scope="module")
@@ -108,10 +108,7 @@ def test_lightning_and_accelerate_compute_what_ddp_computes(found, tmp_path):
     words = ["-e", run.epochs, "--size", run.size, "-b", run.batchsize, "--lr", run.lr, "-o", tmp_path]
     torchrun = [
         sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node=2",
+        *"-m torch.distributed.run --standalone --nproc-per-node=2".split(),
         str(DDP),
         *map(str, words),
     ]
@@ -128,7 +125,5 @@ def test_lightning_and_accelerate_compute_what_ddp_computes(found, tmp_path):
 
 def test_without_the_second_environment_a_script_says_so_in_a_sentence(tmp_path):
     command = [sys.executable, ROOT / "solutions/07_frameworks/tensorflow/train_cifar_single_gpu.py", "-o", tmp_path]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=100, env=os.environ | {"HANDSON_FRAMEWORKS": os.devnull}
-    )
+    done = run_to_end(command, env=os.environ | {"HANDSON_FRAMEWORKS": os.devnull})
     assert done.returncode != 0 and "type `make frameworks`" in done.stderr and len(done.stderr.splitlines()) == 1

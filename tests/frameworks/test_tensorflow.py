@@ -1,14 +1,14 @@
 """TensorFlow against the oracle: however many replicas there are, k steps are those of one big batch. And where Keras's
 `fit` differs by definition."""
 
-import subprocess
 import sys
 
 import numpy
 import pytest
 from oracle import by_hand, cut, images, loop, network, optimizer, weights
+from waiting import run_to_end
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 
 def by_fit(strategy, of_all, labels, batch):
@@ -98,10 +98,5 @@ def test_the_students_loop_makes_the_steps_of_one_big_batch_also_where_it_is_sho
 
 
 def test_nothing_is_printed_by_the_import():
-    done = subprocess.run(
-        [sys.executable, "-c", "from handson.tensorflow import keras, tf; tf.constant(1)"],
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
+    done = run_to_end([sys.executable, "-c", "from handson.tensorflow import keras, tf; tf.constant(1)"], timeout=500)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

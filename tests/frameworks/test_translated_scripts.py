@@ -15,7 +15,7 @@ from handson.pytorch.batches import EpochBatches
 from handson.pytorch.model import ConvNet
 from handson.training import data, results
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 UNIT = oracle.SOLUTIONS.parent
 SCRIPTS = [UNIT / "lightning/train_cifar_lightning.py", UNIT / "accelerate/train_cifar_accelerate.py"]
 SIZE, EPOCHS, BATCH, RATE, IMAGES, TEST = 64, 2, 4, 0.01, 27, 9

@@ -6,19 +6,13 @@ import shutil
 import loaded as libraries
 import pytest
 
+from answers.known import servers
 from grader.exercises import ROOT
 from grader.instructors.bundle import bundle
 from grader.instructors.gradebook import Gradebook
-from grader.instructors.known_answers import servers
 from grader.instructors.release import build
 from grader.probes import FOR_SCRIPTS, loaded_for
 from grader.sandbox.forkserver import Forked
-
-
-@pytest.fixture(scope="session", autouse=True)
-def own_state(tmp_path_factory):
-    """What gradings took is not remembered in the home of the person who runs the tests."""
-    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
 
 
 @pytest.fixture(scope="session")

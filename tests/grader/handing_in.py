@@ -1,8 +1,9 @@
 """Classes of students for tests: each hands in a folder with what is asked of them."""
 
+from answers.known import of_unit
 from grader import exercises
 from grader.course import UNITS
-from grader.instructors.known_answers import known, solved
+from grader.exercises import solved
 
 
 def hand_in(folder, student, unit, texts):
@@ -14,13 +15,13 @@ def hand_in(folder, student, unit, texts):
 
 
 def small_class(folder, unit="single_gpu"):
-    """ann has the solution, bob has done nothing, and others have a mutant each; all in the PyTorch track. Returns how
+    """ann has the solution, bob has done nothing, and others have a mistake each; all in the PyTorch track. Returns how
     many there are."""
     place = next(place for place, part in enumerate(UNITS[unit]) if part.track == "pytorch")
     part = UNITS[unit][place]
     hand_in(folder, "ann", unit, {place: solved(part.file)})
     hand_in(folder, "bob", unit, {place: exercises.given_out(part.file).text})
-    mutants = known(unit, part.folder)[0][:3]
-    for number, mutant in enumerate(mutants):
-        hand_in(folder, f"mutant{number}", unit, {place: solved(part.file, **{mutant["gap"]: mutant["code"]})})
-    return 2 + len(mutants)
+    mistakes = of_unit(unit, part.folder)[0][:3]
+    for number, mistake in enumerate(mistakes):
+        hand_in(folder, f"mistake{number}", unit, {place: solved(part.file, **{mistake.gap: mistake.code})})
+    return 2 + len(mistakes)

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import psutil
 
-from grader.instructors.grade import ipp_cluster, speed
+from grader.instructors.grade import ipp_cluster
 from grader.probes import FOR_SCRIPTS
 from grader.sandbox import forkserver
 
@@ -46,8 +46,7 @@ def process_of(server):
 
 
 def borrow(folder, put=setattr):
-    """Let the graders of this process use the process that listens in `folder`, and not look how fast the machine is.
-    put: as setattr."""
+    """Let the graders of this process use the process that listens in `folder`. put: as setattr."""
 
     @contextmanager
     def started(place, libraries):
@@ -59,7 +58,6 @@ def borrow(folder, put=setattr):
                 yield
 
     put(ipp_cluster, "forkserver", SimpleNamespace(started=started))
-    put(speed, "here", lambda *_: (1.0, None))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Code in a box, as probes: some of it does what no student's code should."""
 
 import ctypes
-import math
 import os
 import random
 import signal
@@ -99,31 +98,11 @@ def swarm(rank, ranks, processes, bytes_each, seconds=600):
     return processes
 
 
-def trickle(rank, ranks):
-    """100 ms of CPU time a second: neither idle, in whichever looks of the box they fall, nor much."""
-    while True:
-        begin = time.process_time()
-        while time.process_time() - begin < 0.1:
-            pass
-        time.sleep(0.9)
-
-
-def write_for_ever(rank, ranks):
-    while True:
-        print("x" * 100, flush=True)
-        time.sleep(0.1)
-
-
 def flood(rank, ranks):
     print("the beginning")
     for _ in range(50_000):
         print("x" * 100)
     print("the end")
-
-
-def flood_for_ever(rank, ranks):
-    while True:
-        os.write(1, bytes(1 << 16))
 
 
 def huge(rank, ranks):
@@ -136,10 +115,6 @@ def foreign(rank, ranks):
 
 def objects(rank, ranks):
     return numpy.array([object()])
-
-
-def no_numbers(rank, ranks):
-    return [math.nan, math.inf, numpy.array([math.nan])]
 
 
 def write_everywhere(rank, ranks):
@@ -196,14 +171,6 @@ def kill_grandparent(rank, ranks):
     fields = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(") ")[2].split()
     os.kill(int(fields[1]), signal.SIGKILL)
     time.sleep(600)
-
-
-def close_output(rank, ranks):
-    sys.stdout.close()
-    sys.stderr.close()
-    os.close(1)
-    os.close(2)
-    return 1
 
 
 def leave_a_thread(rank, ranks):

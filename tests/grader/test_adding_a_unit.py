@@ -1,30 +1,30 @@
-"""docs/adding_a_unit.md, done exactly as it says in a copy of the course: two new folders are enough for a graded
+"""docs/adding_a_unit.md, done exactly as it says in a copy of the course: three new folders are enough for a graded
 unit."""
 
 import csv
 import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 from environments import environment_of
+from waiting import run_to_end
 
 from grader.gaps import answers, exercise, fill
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/adding_a_unit.md").read_text()
-PLACE = r"`(?:solutions|grader)/"  # of a file whose text follows the paragraph
+PLACE = r"`(?:solutions|grader|answers)/"  # of a file whose text follows the paragraph
 FILES = dict(
     re.findall(rf"({PLACE}[\w./]+)`(?:(?!\n\n|{PLACE}).)*\n\n```\w+\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 )
 FILES = {name.removeprefix("`"): text for name, text in FILES.items()}
 COMMANDS = re.findall(r"^    (\S.*)$", PAGE.partition("## 4.")[2], re.MULTILINE)
-TWO_FOLDERS = ("solutions/50_totals/", "grader/units/totals/")
+FOLDERS = ("solutions/50_totals/", "grader/units/totals/", "answers/totals/")
 BUILT = ("exercises/50_totals/", "notebooks/50_totals.ipynb", "exercises/.released", "notebooks/.released")
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 
 class Course:
@@ -50,9 +50,7 @@ class Course:
         """What a command prints; it is one of the page, or a list of words."""
         assert isinstance(command, list) or command in COMMANDS or "grader grade" in command
         words = command.replace("python ", f"{self.programs}/python ").split() if isinstance(command, str) else command
-        done = subprocess.run(
-            words, cwd=self.folder / where, env=self.environment, capture_output=True, text=True, timeout=500
-        )
+        done = run_to_end(words, cwd=self.folder / where, env=self.environment, timeout=500)
         assert done.returncode == status, done.stdout + done.stderr
         return done.stdout
 
@@ -93,12 +91,12 @@ def course(tmp_path_factory):
 
 
 def test_the_page_has_every_file_of_the_unit():
-    assert len(FILES) == 11 and all(name.startswith(TWO_FOLDERS) for name in FILES)
+    assert len(FILES) == 12 and all(name.startswith(FOLDERS) for name in FILES)
     assert len(COMMANDS) == 5
 
 
 def test_nothing_but_the_units_own_files_changes(course):
-    assert {name for name in course.changed if not name.startswith((*TWO_FOLDERS, *BUILT))} == set()
+    assert {name for name in course.changed if not name.startswith((*FOLDERS, *BUILT))} == set()
     assert {
         "exercises/50_totals/pytorch/add_up.py",
         "exercises/50_totals/run_totals.sh",
@@ -108,7 +106,7 @@ def test_nothing_but_the_units_own_files_changes(course):
 
 def test_the_known_answers_prove_its_checks(course):
     said = course.run("python -m grader verify --unit totals")
-    assert "The checks of totals are right about the solutions, the untouched exercises and 5 known answers." in said
+    assert "The checks of totals are right about the solutions, the untouched exercises and 7 known answers." in said
 
 
 def test_a_student_gets_nothing_for_the_exercise_and_everything_for_the_solution(course):
@@ -124,26 +122,15 @@ def test_a_student_gets_nothing_for_the_exercise_and_everything_for_the_solution
 
 
 def test_the_tests_on_all_units_hold_with_it(course):
-    """The quick ones; but this page has fewer known answers than a unit of the course needs, and no proof of them."""
-    about_units = "totals or test_proof or test_teaching or test_contents or syllabus or knows_the_costs"
-    asked = f"({about_units}) and not every_gap_has_known_answers and not all_known_answers_are_run and not test_adding"
-    files = [
-        "tests/grader",
-        "tests/test_contents.py",
-        "tests/test_imports.py",
-        "tests/test_teaching.py",
-        "tests/test_jobs.py",
-    ]
+    asked = "(totals or test_teaching or test_contents or syllabus) and not test_adding"
+    files = (
+        "tests/grader tests/test_contents.py tests/test_imports.py tests/test_teaching.py tests/test_jobs.py".split()
+    )
     shown = course.run(
         [
             f"{course.programs}/python",
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "-m",
-            "quick",
+            *"-m pytest -q -p no:cacheprovider -m".split(),
+            "not thorough",
             "-k",
             asked,
             *files,

@@ -11,24 +11,25 @@ import pytest
 from test_grade import LIMIT, ROOT, below, command, finished, results
 from waiting import wait_until
 
+from answers.known import of_unit
 from grader import exercises
 from grader.course import UNITS
-from grader.instructors.known_answers import known, solved
+from grader.exercises import solved
 
 STUDENTS = 1000
 UNIT = "single_gpu"
 SCRIPT = next(part for part in UNITS[UNIT] if part.file.endswith(".sh"))
 GROWTH = 60 << 20  # bytes that a process may grow by, from a tenth of the class to its end
 BETWEEN = STUDENTS // 25  # results between the deaths of engines
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 
 def job_scripts():
     """Job scripts, wrong and right ones: their checks only read."""
-    mutants = [
-        mutant for mutant in known(UNIT, SCRIPT.track)[0] if mutant["gap"] in {check.gap for check in SCRIPT.checks}
+    mistakes = [
+        mistake for mistake in of_unit(UNIT, SCRIPT.track)[0] if mistake.gap in {check.gap for check in SCRIPT.checks}
     ]
-    wrong = [solved(SCRIPT.file, **{mutant["gap"]: mutant["code"]}) for mutant in mutants]
+    wrong = [solved(SCRIPT.file, **{mistake.gap: mistake.code}) for mistake in mistakes]
     return [solved(SCRIPT.file), exercises.given_out(SCRIPT.file).text, *wrong]
 
 

@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
 import time
 
 import ipyparallel
@@ -21,17 +20,17 @@ from waiting import wait_until, whole
 
 from grader import exercises
 from grader.course import UNITS
+from grader.exercises import solved
 from grader.instructors.grade import grading, work
 from grader.instructors.grade import ipp_cluster as running_cluster
-from grader.instructors.grade.ipp_cluster import ClusterError, Engines, controller_here
-from grader.instructors.known_answers import solved
+from grader.instructors.grade.ipp_cluster import ClusterError, ControllerLost, Engines
 from grader.verdict import NOT_ATTEMPTED, NOT_FOUND, PASSED
 from handson.pbs import directives, resources
 
 LIMIT = 180  # seconds for each command
 ENGINES = 2
 HEARTBEATS = re.findall(r"--HeartMonitor[^\"]*", (ROOT / "jobs/ipyparallel/pbs/ipcluster_config.py").read_text())
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 
 @pytest.fixture(params=["mpi", "pbs"])
@@ -46,7 +45,7 @@ def cluster(request, tmp_path, loaded):
         "HANDSON_PBS_HOME": str(home),
         "HANDSON_SITE": "local",
     }
-    environment |= {"XDG_STATE_HOME": str(tmp_path / "state"), work.SHARED: str(loaded)}
+    environment |= {work.SHARED: str(loaded)}
     # the job meets what a site's own PBS gives it
     own = f"{real_pbs.install(tmp_path / 'bin')}:" if profile == "pbs" else ""
     environment["PATH"] = f"{own}{os.path.dirname(sys.executable)}:/usr/bin:/bin"
@@ -114,9 +113,7 @@ def test_a_class_is_graded_on_engines_that_ipyparallel_started(cluster, tmp_path
     environment = environment | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, text=True, capture_output=True, timeout=LIMIT)
     assert done.returncode == 0, done.stderr
-    assert f"({ENGINES} engines)" in done.stdout and re.search(
-        rf"^Estimate: \d+ (s|min) on {ENGINES} engines[.;]", done.stdout, re.MULTILINE
-    )
+    assert f"({ENGINES} engines)" in done.stdout
     [log] = folder.glob("log/ipcontroller*.log")
     assert "DB backend: NoDB" in log.read_text() and "beating every 500ms" in log.read_text(), (
         "the profile's options reach the controller"
@@ -125,9 +122,6 @@ def test_a_class_is_graded_on_engines_that_ipyparallel_started(cluster, tmp_path
     assert {status for _, _, status, _, _ in found["ann", UNIT]} == {PASSED, NOT_FOUND}, found["ann", UNIT]
     assert {status for _, _, status, _, _ in found["bob", UNIT]} == {NOT_ATTEMPTED, NOT_FOUND}
     if profile == "pbs":
-        assert json.loads((tmp_path / "state/handson/grading_seconds.json").read_text())["queues"]["local"] > 0.1, (
-            "what the engines' job took is remembered"
-        )
         check_job_script((folder / "engines_job.sh").read_text(), environment, tmp_path)
 
 
@@ -212,28 +206,12 @@ def test_a_cluster_whose_files_are_not_there_yet_is_waited_for(monkeypatch):
     assert running_cluster._connected("mpi", None) == "a client"
 
 
-def test_a_controller_on_this_host_that_loses_a_process_counts_as_lost(monkeypatch):
-    monkeypatch.setattr("grader.instructors.grade.ipp_cluster.LOOK", 0.0)
-    with subprocess.Popen(["bash", "-c", "sleep 60 & sleep 60 & wait; wait"]) as started:
-        process = psutil.Process(started.pid)
-        end = time.monotonic() + LIMIT
-        while len(process.children()) < 2 and time.monotonic() < end:
-            time.sleep(0.01)
-        engines = Engines(client=None, wanted=1, controller=process)
-        assert engines.controller_alive() and engines.controller_alive()
-        queues = process.children()
-        queues[0].kill()
-        psutil.wait_procs(queues[:1], timeout=LIMIT)
-        assert not engines.controller_alive()
-        for left in (*queues[1:], process):
-            left.kill()
-
-
 @pytest.mark.parametrize("victim", ["controller", "queue"])
-def test_a_controller_on_another_host_that_is_silent_counts_as_lost(tmp_path, monkeypatch, victim):
+def test_a_controller_that_is_silent_counts_as_lost(tmp_path, monkeypatch, victim):
     """All of its processes stop, as when its host is cut off; or only the queue ends that takes work to the engines."""
     monkeypatch.setattr("grader.instructors.grade.ipp_cluster.ASK", 0.1)
     monkeypatch.setattr("grader.instructors.grade.ipp_cluster.SILENCE", 3.0)
+    monkeypatch.setattr("grader.instructors.grade.ipp_cluster.ALONE", 600.0)  # there are no engines
     cluster = ipyparallel.Cluster(
         n=0, profile_dir=str(tmp_path / "profile"), cluster_id="", controller_args=HEARTBEATS, shutdown_atexit=False
     )
@@ -241,12 +219,11 @@ def test_a_controller_on_another_host_that_is_silent_counts_as_lost(tmp_path, mo
     controller = psutil.Process(cluster.controller.pid)
     try:
         client = cluster.connect_client_sync(timeout=LIMIT)
-        engines, begun = Engines(client, wanted=1), time.monotonic()
-        threading.Thread(target=engines.listen, daemon=True).start()
-        while engines.asked - begun < 4:  # longer than the silence that counts
-            assert engines.controller_alive()
+        engines, begin = Engines(client), time.monotonic()
+        while time.monotonic() - begin < 4:  # longer than the silence that counts
+            engines.look()
             time.sleep(0.1)
-        queue, port = [], client._mux_socket.last_endpoint.decode().rpartition(":")[2]
+        queue, port = [], client._task_socket.last_endpoint.decode().rpartition(":")[2]
         for process in [controller, *controller.children()]:
             if victim == "controller":
                 process.suspend()
@@ -255,9 +232,10 @@ def test_a_controller_on_another_host_that_is_silent_counts_as_lost(tmp_path, mo
         for process in queue[-1:]:
             process.kill()
         begin = time.monotonic()
-        while engines.controller_alive():
-            assert time.monotonic() - begin < 30
-            time.sleep(0.1)
+        with pytest.raises(ControllerLost):
+            while time.monotonic() - begin < 30:
+                engines.look()
+                time.sleep(0.1)
     finally:
         for process in [*controller.children(), controller]:
             process.kill()
@@ -268,10 +246,8 @@ def test_a_controller_or_engines_that_die_are_told_in_a_sentence_and_what_is_gra
     tmp_path, monkeypatch, loaded, victim
 ):
     """Of a cluster that runs already: the grader does not start another one. The engines die as with `qdel`: all at
-    once. If the controller is on another host, only its silence shows that it has ended."""
-    found = controller_here
+    once."""
     monkeypatch.setenv(work.SHARED, str(loaded))
-    monkeypatch.setattr("grader.instructors.grade.ipp_cluster.controller_here", lambda *where: None)
     monkeypatch.setattr("grader.instructors.grade.ipp_cluster.ASK", 0.2)
     monkeypatch.setattr("grader.instructors.grade.ipp_cluster.SILENCE", 5.0)
     students, handed_in, out, said, killed = 6, tmp_path / "handed_in", tmp_path / "out", [], []
@@ -283,7 +259,6 @@ def test_a_controller_or_engines_that_die_are_told_in_a_sentence_and_what_is_gra
             n=1, profile_dir=str(tmp_path / cluster), cluster_id="", controller_args=HEARTBEATS
         ) as client:
             first = client[:].apply_sync(os.getpid)[0] if victim == "engines" else client.cluster.controller.pid
-            assert found(None, client.cluster.cluster_file).pid == client.cluster.controller.pid
             grading.grade(
                 handed_in,
                 out,

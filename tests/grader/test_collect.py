@@ -1,7 +1,6 @@
 """Collecting: whose submission it is, which attempt counts, what is missing; and nothing that is handed in does any
 harm."""
 
-import dataclasses
 import gzip
 import io
 import json
@@ -107,23 +106,13 @@ def test_a_folder_or_archive_is_read_with_or_without_a_folder_around_it(room, su
     "entry, student, name, number, late",
     [
         ("Jane Doe_12345_assignsubmission_file_homework.zip", "Jane Doe_12345", "Jane Doe", "12345", False),
-        (
-            "Jane_van Doe_12345_assignsubmission_file_my_home_work.zip",
-            "Jane_van Doe_12345",
-            "Jane_van Doe",
-            "12345",
-            False,
-        ),
         ("doejane_12345_67890_homework.zip", "doejane_12345", "doejane", "12345", False),
         ("doejane_LATE_12345_67890_home_work-1.zip", "doejane_12345", "doejane", "12345", True),
-        ("anon_aB3xZ_67890_homework.zip", "anon_aB3xZ", "anon_aB3xZ", "", False),
         ("LATE_anon_12345_67890_home_work.zip", "anon_12345", "anon_12345", "", True),
         ("A_777_assignsubmission_file_B_12345_assignsubmission_file_hw.zip", "A_777", "A", "777", False),
         ("Participant_7_assignsubmission_file_homework.zip", "Participant_7", "Participant", "7", False),
         ("Max_١٢_assignsubmission_file_homework.zip", "Max_١٢", "Max_١٢", "", False),
         ("jane.zip", "jane", "jane", "", False),
-        ("Jane Doe.ZIP", "Jane Doe", "Jane Doe", "", False),
-        ("student-2.zip", "student-2", "student-2", "", False),
         ("Zoë Müller.zip", "Zoë Müller", "Zoë Müller", "", False),
     ],
 )
@@ -160,18 +149,6 @@ def test_of_several_attempts_the_newest_counts_and_all_are_kept(room):
     assert [one.attempt for one in newest(reversed(attempts))] == [2, 2]
 
 
-def test_several_archives_in_one_folder_are_attempts(room):
-    write(room / "jane", {"first.zip": zipped({SCRIPT: b"1"}), "again.zip": zipped({SCRIPT: b"2"})})
-    os.utime(room / "jane/first.zip", (1000, 1000))
-    assert [(one.student, unpacked(one)[SCRIPT]) for one in collected(room)] == [("jane", b"1"), ("jane", b"2")]
-
-
-def test_students_of_one_name_are_told_apart_by_their_number(room):
-    for number in (1, 2):
-        write(room / f"Jane Doe_{number}_assignsubmission_file_", GOOD)
-    assert [one.student for one in collected(room)] == ["Jane Doe_1", "Jane Doe_2"]
-
-
 def test_a_number_that_several_names_have_is_refused_for_all_of_them(room):
     for name in (
         "Jane Doe_5_assignsubmission_file_",
@@ -180,20 +157,9 @@ def test_a_number_that_several_names_have_is_refused_for_all_of_them(room):
     ):
         write(room / name, GOOD)
     jane, maximal, zoe = collected(room)
-    assert (
-        "has the number 5, as Max Roe_5 has" in jane.refused
-        and "has the number 5, as Jane Doe_5 has" in maximal.refused
-    )
+    assert "has the number 5, as Max Roe_5 has" in jane.refused
+    assert "has the number 5, as Jane Doe_5 has" in maximal.refused
     assert zoe.refused is None and (jane.path, maximal.path) == (None, None)
-
-
-def test_a_name_that_could_come_from_two_platforms_is_refused_and_takes_nobodys_number(room):
-    """A file that a student of Canvas calls x_12345_assignsubmission_file_hw.zip."""
-    (room / "doejane_5_100_x_12345_assignsubmission_file_hw.zip").write_bytes(zipped(GOOD))
-    write(room / "Zoe_12345_assignsubmission_file_", GOOD)
-    zoe, jane = collected(room)
-    assert zoe.refused is None
-    assert "could be a name from Moodle or from Canvas" in jane.refused and jane.number == ""
 
 
 def test_a_full_disk_is_said_with_what_to_do(room, monkeypatch):
@@ -257,13 +223,6 @@ def test_a_file_that_is_too_large_is_left_out(room):
     assert maximal.problems == () and len(unpacked(maximal)[SCRIPT]) == 1_000_000
 
 
-def test_collecting_again_leaves_nothing_of_before(room):
-    write(room / "jane", GOOD)
-    collected(room)
-    (room / "jane" / OTHER).unlink()
-    assert set(unpacked(only(room))) == {SCRIPT, NOTEBOOK}
-
-
 # Hostile and unlucky: (name, content, a part of the reason). Each is refused in a sentence, and the others go on.
 
 
@@ -323,7 +282,6 @@ HOSTILE = {
     "path traversal that ends inside": ("x.zip", lambda: zipped({f"a/../{SCRIPT}": b"x"}), "leads out"),
     "path traversal of Windows": ("x.zip", lambda: zipped(GOOD | {"..\\evil.py": b"x"}), "leads out"),
     "absolute path, zip": ("x.zip", lambda: zipped(GOOD | {"/etc/cron.d/evil": b"x"}), "leads out"),
-    "absolute path, tar": ("x.tgz", lambda: tarred(GOOD | {"/etc/cron.d/evil": b"x"}), "leads out"),
     "absolute path of Windows": ("x.zip", lambda: zipped(GOOD | {"C:\\evil.py": b"x"}), "leads out"),
     "symbolic link, zip": (
         "x.zip",
@@ -341,7 +299,6 @@ HOSTILE = {
         "a link",
     ),
     "hard link": ("x.tgz", lambda: tarred(GOOD, members=[member("a.py", tarfile.LNKTYPE, "/etc/passwd")]), "a link"),
-    "device, zip": ("x.zip", lambda: zipped({zip_entry(SCRIPT, stat.S_IFCHR): b""}), "device"),
     "device, tar": ("x.tar", lambda: tarred(GOOD, "w", [member(SCRIPT + "c", tarfile.CHRTYPE)]), "device"),
     "pipe": ("x.tar", lambda: tarred({}, "w", [member(SCRIPT, tarfile.FIFOTYPE)]), "device"),
     "sparse file": ("x.tar", lambda: header(SCRIPT.encode(), b"%011o" % 0, b"S") + bytes(1024), "holds a sparse file"),
@@ -359,7 +316,6 @@ HOSTILE = {
         "more than 10,000 files",
     ),
     "not UTF-8, zip": ("x.zip", not_utf8_zip, "not UTF-8"),
-    "not UTF-8, tar": ("x.tar", lambda: header(b"exercises/\xff\xfe.py") + bytes(1024), "not UTF-8"),
     "clash by case": ("x.zip", lambda: zipped(GOOD | {SCRIPT.upper(): b"x"}), "two files of one name"),
     "the same name twice": (
         "x.tar",
@@ -374,12 +330,8 @@ HOSTILE = {
     ),
     "nothing asked for": ("x.zip", lambda: zipped({"essay.docx": b"x"}), "none of the files"),
     "empty zip": ("x.zip", lambda: zipped({}), "none of the files"),
-    "empty tar": ("x.tar", lambda: tarred({}, "w"), "none of the files"),
     "empty file, zip": ("x.zip", lambda: b"", "can't be read"),
-    "empty file, tar": ("x.tar", lambda: b"", "can't be read"),
-    "empty file, gz": ("x.tgz", lambda: b"", "can't be read"),
     "cut off, zip": ("x.zip", lambda: zipped(GOOD)[:-30], DAMAGED),
-    "cut off, tar": ("x.tar", lambda: tarred({SCRIPT: b"x" * 5000}, "w")[:2000], "can't be read"),
     "cut off, gz": ("x.tar.gz", lambda: tarred({SCRIPT: os.urandom(5000)})[:2000], "can't be read"),
     "damaged, zip": (
         "x.zip",
@@ -393,31 +345,24 @@ HOSTILE = {
         "unusual",
     ),
     "a zip called .tar.gz": ("x.tar.gz", lambda: zipped(GOOD), "can't be read"),
-    "a tar called .zip": ("x.zip", lambda: tarred(GOOD), "can't be read"),
-    "a tar.gz called .tar": ("x.tar", lambda: tarred(GOOD), DAMAGED),
     "a 7z": ("x.7z", lambda: b"7z\xbc\xaf\x27\x1c", "is a 7z archive, which can't be read: pack the folder as .zip"),
     "a RAR": (
         "x.rar",
         lambda: b"Rar!\x1a\x07\x01\x00",
         "is a RAR archive, which can't be read: pack the folder as .zip",
     ),
-    "a RAR called .zip": ("x.zip", lambda: b"Rar!\x1a\x07\x01\x00", "is a RAR archive"),
-    "an xz": ("x.tar.xz", lambda: b"\xfd7zXZ\x00", "is a xz archive"),
     "a lone notebook": ("x.ipynb", lambda: b"{}", "neither a folder nor an archive"),
     "sizes that lie": ("x.zip", lying_zip, "can't be read"),
     "a negative size": ("x.tar", lambda: header(size=b"\xff" * 10 + b"\xfc\x00") + bytes(2048), "negative size"),
-    "a small negative size": ("x.tar", lambda: header(SCRIPT.encode(), b"\xff" * 12) + bytes(2048), "negative size"),
     "a header of digits": ("x.tar", lambda: pax(b"1" * 60_000) + header() + bytes(1024), "header"),
     "a long header": ("x.tar", lambda: pax(b"30 path=" + b"x" * 100_000) + header() + bytes(1024), "beyond reason"),
-    "headers of headers": ("x.tar", lambda: pax(b"9 a=bcd\n\n") * 5000 + header() + bytes(1024), ""),
     "a name with a line break": ("x.zip", lambda: zipped({"../a\nb\x1b[31m": b"x"}), "leads out"),
-    "a name of 60,000 letters": ("x.zip", lambda: zipped({"../" + "x" * 60_000: b"x"}), "leads out"),
     "everything too large": ("x.zip", lambda: zipped({SCRIPT: b"#" * 1_000_001}), "too large"),
 }
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=pytest.mark.slow if "100,000" in case else ()) for case in HOSTILE]
+    "case", [pytest.param(case, marks=pytest.mark.thorough if "100,000" in case else ()) for case in HOSTILE]
 )
 def test_hostile_archives_are_refused_in_a_sentence_and_the_others_go_on(room, case):
     name, make, reason = HOSTILE[case]
@@ -426,9 +371,10 @@ def test_hostile_archives_are_refused_in_a_sentence_and_the_others_go_on(room, c
     before = time.process_time()
     bad, good = collected(room)
     assert time.process_time() - before < 20
-    assert (
-        bad.refused.startswith(name) and reason in bad.refused and bad.refused.endswith(".") and len(bad.refused) < 300
-    )
+    assert bad.refused.startswith(name)
+    assert reason in bad.refused
+    assert bad.refused.endswith(".")
+    assert len(bad.refused) < 300
     assert bad.refused.isprintable() and (bad.path, bad.digest, bad.attempt) == (None, "", 1)
     assert good.refused is None and unpacked(good) == GOOD
     assert sorted(path.name for path in (room.parent / "work").iterdir()) == ["zoe"], "nothing else is written"
@@ -518,37 +464,8 @@ def test_hostile_folders_are_refused_in_a_sentence_and_the_others_go_on(room, mo
     assert good.refused is None and unpacked(good) == GOOD
 
 
-def test_a_link_in_place_of_a_submission_is_refused(room):
-    write(room / "zoe", GOOD)
-    (room / "x").symlink_to(room / "zoe")
-    assert [one.refused is None for one in collected(room)] == [False, True]
-
-
-def test_a_file_that_may_not_be_read_is_refused(room, monkeypatch):
-    write(room / "x", GOOD)
-    monkeypatch.setattr(
-        archives, "start_of", lambda path, limit: (_ for _ in ()).throw(PermissionError(13, "Permission denied"))
-    )
-    assert "can't be read (Permission denied)" in only(room).refused
-
-
 def test_strange_names_of_students_stay_apart_and_are_safe_to_show(room):
-    names = [
-        "a\x01b",
-        "a\x02b",
-        "a\u202eb",
-        "a\\b",
-        "a\nb",
-        "a b",
-        "..b",
-        "-rf",
-        "=cmd()",
-        "<b>x",
-        "Æ" * 100,
-        "con",
-        "x.",
-        "x ",
-    ]
+    names = ["a\x01b", "a\x02b", "a\u202eb", "a\\b", "a\nb", "..b", "-rf", "=cmd()", "<b>x", "Æ" * 100, "x.", "x "]
     for name in names:
         write(room / name, {SCRIPT: name.encode()})
     with open(os.fsencode(room) + b"/a\xff.zip", "wb") as file:
@@ -566,11 +483,9 @@ def test_strange_names_of_students_stay_apart_and_are_safe_to_show(room):
     "student",
     [
         "",
-        ".",
         "..",
         "../x",
         "/etc/passwd",
-        "a/b",
         "a\\b",
         "x\0y",
         "-rf",
@@ -578,11 +493,8 @@ def test_strange_names_of_students_stay_apart_and_are_safe_to_show(room):
         "x.",
         "a" * 300,
         "日" * 90,
-        "x ",
         "a_b-0123456789ab",
         "<script>",
-        "con:",
-        "*",
         "\n",
     ],
 )
@@ -593,24 +505,11 @@ def test_file_names_are_safe_and_told_apart(student):
     assert file_name(name) != name, "nobody can be called what another one's file is called"
 
 
-@pytest.mark.parametrize("student", ["jane", "Jane Doe_12345", "Zoë Müller", "jane@example.org", "O-Neil", "山田太郎"])
-def test_file_names_are_readable(student):
-    assert file_name(student) == student
-
-
 def test_no_submissions_is_said(room):
     with pytest.raises(CollectError, match="is empty"):
         collected(room)
     with pytest.raises(CollectError, match="is no folder"):
         collect(room / "nowhere", room.parent / "work", EXPECTED)
-
-
-def test_submissions_are_records(room):
-    write(room / "jane", GOOD)
-    submission = only(room)
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        submission.student = "max"
-    assert submission.time == pytest.approx(time.time(), abs=100)
 
 
 def test_files_that_nobody_handed_in_are_no_students_and_said(room):

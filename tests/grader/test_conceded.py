@@ -13,15 +13,16 @@ import numpy
 import pytest
 import sandbox_runs
 
-from grader.checks.notebook_functions import FOLDER, digest
+from answers.known import SITE, servers, verdicts
+from grader.checks.notebook_functions import digest, recorded
 from grader.course import UNITS
+from grader.exercises import solved
 from grader.instructors import hidden
-from grader.instructors.known_answers import SITE, servers, solved, verdicts
 from grader.probes.notebooks import decoded
 from grader.verdict import GRADER_FAULT
 
 ROOT = Path(__file__).resolve().parents[2]
-SUBMISSIONS = tomllib.loads(Path(__file__).with_name("conceded.toml").read_text())["submission"]
+SUBMISSIONS = tomllib.loads((ROOT / "answers/forged/conceded.toml").read_text())["submission"]
 SECTION = (ROOT / "docs/grading.md").read_text().partition("## What the grader can't detect")[2]
 NOTE = "a person should look at it"
 FIT, SEARCH, PRINTED = (
@@ -75,7 +76,7 @@ def is_noted(found):
     return any(NOTE in verdict.message for verdict in found)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @sandbox_runs.needs_strong
 @pytest.mark.parametrize("submission", PARAMETERS)
 def test_a_submission_gains_what_the_guide_says_and_no_more(server_for, of_wrong_answer, submission):
@@ -86,10 +87,10 @@ def test_a_submission_gains_what_the_guide_says_and_no_more(server_for, of_wrong
     assert {verdict.status for verdict in found} == {GRADER_FAULT} or submission.get("status") != GRADER_FAULT, found
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @sandbox_runs.needs_strong
 def test_a_formula_that_is_fitted_to_the_recorded_calls_is_one(server_for):
-    calls = json.loads((FOLDER / "scaling/recorded.json").read_text())["gustafson"]["calls"]
+    calls = recorded("scaling")["gustafson"]["calls"]
     assert len(calls) == 42
     given, right = [decoded(given) for given, _, _ in calls], [value for _, value, _ in calls]
     terms = [[1, one["serial"], one["workers"], one["serial"] * one["workers"]] for one in given]
@@ -104,11 +105,11 @@ def test_a_formula_that_is_fitted_to_the_recorded_calls_is_one(server_for):
     assert points(found) == 2, found
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @sandbox_runs.needs_strong
 @pytest.mark.parametrize("gap", ["bottleneck", "slow_rank", "collectives"])
 def test_a_digest_is_searched_in_a_moment(server_for, gap):
-    entry = json.loads((FOLDER / "profiling/recorded.json").read_text())[gap]
+    entry = recorded("profiling")[gap]
     words = set(
         "".join(
             letter if letter in string.ascii_letters else " "
@@ -119,7 +120,7 @@ def test_a_digest_is_searched_in_a_moment(server_for, gap):
     assert points(judged(server_for, "04_profiling.ipynb", gap, None, f"{gap} = {answer!r}")) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @sandbox_runs.needs_strong
 def test_the_inputs_of_hidden_cases_are_printed(server_for):
     unit, part = place("pytorch/train_cifar_multi_gpu.py")

@@ -9,7 +9,7 @@ PAGE = (ROOT / "docs/customising.md").read_text()
 SECTIONS = {name: text for name, text in re.findall(r"^## ([^\n]*)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)}
 RELEASE, VERIFY = re.findall(r"^    (\S.*)$", PAGE.partition("\n## ")[0], re.MULTILINE)
 RIGHT = "The checks of start are right about the solutions, the untouched exercises and "
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 
 class Copy(Course):
@@ -45,13 +45,13 @@ def test_a_gap_less_and_what_verify_says_until_its_known_answers_are_deleted(cou
     course.type(RELEASE)
     said = course.verified(status=1)
     assert re.search(
-        r"known_shared.toml has known answers \(\d+\) to prediction, which has no check: correct the name, or remove"
+        r"notebook.toml has known answers \(\d+\) to prediction, which has no check: correct the name, or remove"
         r" them\n1 of these",
         said,
     )
-    path = course.folder / "grader/units/start/instructors/known_shared.toml"
-    entries = re.split(r"(?=^\[\[)", path.read_text(), flags=re.MULTILINE)
-    path.write_text("".join(entry for entry in entries if 'gap = "prediction"' not in entry))
+    path = course.folder / "answers/start/notebook.toml"
+    entries = re.split(r"(?=^\[\w+\.)", path.read_text(), flags=re.MULTILINE)
+    path.write_text("".join(entry for entry in entries if not entry.startswith("[prediction.")))
     assert RIGHT in course.verified()
 
 

@@ -1,8 +1,6 @@
 """Servers that are forked from a process which has their libraries loaded."""
 
-import contextlib
 import os
-import resource
 
 import psutil
 import pytest
@@ -39,7 +37,7 @@ def of_shared():
     return process, process.children()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_each_server_is_forked_from_the_process_that_has_the_libraries(servers, tmp_path):
     with forkserver.started(tmp_path, LIBRARIES):
         assert all(map(works, servers)) and not any(server.process for server in servers)
@@ -59,21 +57,3 @@ def test_a_server_outlives_the_process_it_was_forked_from(servers, tmp_path):
 
 def test_a_server_loads_its_libraries_itself_where_none_are_shared(servers):
     assert works(servers[0]) and servers[0].process
-
-
-def test_the_path_of_the_folder_may_be_longer_than_that_of_a_socket(servers, tmp_path):
-    servers[0].folder = tmp_path / ("x" * 100)
-    servers[0].folder.mkdir()
-    with forkserver.started(servers[0].folder, LIBRARIES):
-        assert works(servers[0]) and not servers[0].process
-
-
-def test_a_caller_may_have_a_thousand_files_open(servers):
-    """Its server gets its end of their connection under the same number."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard if hard < 2048 else max(soft, 2048), hard))
-    with contextlib.ExitStack() as stack:
-        for _ in range(1030):
-            stack.enter_context(open(os.devnull))
-        assert works(servers[0])
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

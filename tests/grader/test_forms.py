@@ -3,6 +3,8 @@ work was done."""
 
 import numpy
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from grader import judging
 from grader.checks import criteria
@@ -12,34 +14,56 @@ from grader.course import UNITS
 from grader.sandbox import Outcome, RankOutcome
 from grader.verdict import FAILED, PASSED
 
-CHECKS = [
-    pytest.param(check, id=f"{unit}-{part.track}-{check.gap}")
-    for unit, parts in UNITS.items()
-    for part in parts
-    for check in part.checks
-]
-
-
-@pytest.mark.parametrize(
-    ("thing", "form"),
-    [
-        (3, int),
-        (3, float),
-        (2.5, float),
-        (True, bool),
-        ("a", str),
-        (None, object),
-        ([], [int]),
-        ([1, 2], [int]),
-        ([1, "a"], (int, str)),
-        ({"a": [1.0]}, {"a": (float,)}),
-        ({"a": 1, "b": 2}, Counts(int)),
-        (numpy.zeros((2, 3)), Array()),
-        (numpy.zeros((2, 3)), Array((2, None))),
-    ],
+KINDS = {int: st.integers(), float: st.floats() | st.integers(), bool: st.booleans(), str: st.text(), object: st.none()}
+FORMS = st.recursive(
+    st.sampled_from([*KINDS]) | st.builds(Array, st.none() | st.lists(st.integers(0, 3), max_size=3).map(tuple)),
+    lambda forms: (
+        forms.map(lambda form: [form])
+        | st.lists(forms, max_size=3).map(tuple)
+        | st.dictionaries(st.text(), forms, max_size=3)
+        | st.builds(Counts, forms)
+    ),
+    max_leaves=5,
 )
-def test_what_has_the_form_fits(thing, form):
+
+
+def things_of(form):
+    """Things that have a form."""
+    match form:
+        case Array():
+            return st.just(numpy.zeros(2 if form.shape is None else form.shape))
+        case Counts():
+            return st.dictionaries(st.text(), things_of(form.form), max_size=3)
+        case dict():
+            return st.fixed_dictionaries({name: things_of(inner) for name, inner in form.items()})
+        case tuple():
+            return st.tuples(*map(things_of, form)).map(list)
+        case list():
+            return st.lists(things_of(form[0]), max_size=3)
+    return KINDS[form]
+
+
+def spoiled(thing):
+    """The thing with each part of it, and the whole, replaced by what has no form but `object`."""
+    yield ...
+    for place in thing if isinstance(thing, dict) else range(len(thing)) if isinstance(thing, list) else ():
+        for part in spoiled(thing[place]):
+            changed = thing.copy()
+            changed[place] = part
+            yield changed
+
+
+def strict(form):
+    """A form in which nothing may be anything."""
+    return "object" not in str(form)
+
+
+@settings(max_examples=100, derandomize=True, database=None, deadline=None)
+@given(st.data(), FORMS)
+def test_what_has_the_form_fits_and_what_is_another_thing_somewhere_does_not(data, form):
+    thing = data.draw(things_of(form))
     assert fits(thing, form)
+    assert not strict(form) or not any(fits(other, form) for other in spoiled(thing))
 
 
 @pytest.mark.parametrize(
@@ -49,20 +73,18 @@ def test_what_has_the_form_fits(thing, form):
         (True, int),
         (True, float),
         ("3", float),
-        (None, float),
-        ([1.5], [int]),
         ([], (int,)),
         ([1, 2, 3], (int, int)),
         (1, [int]),
         ({}, {"a": int}),
         ({"a": 1, "b": 1}, {"a": int}),
-        ({"a": "1"}, Counts(int)),
         ([0.0], Array()),
         (numpy.zeros(3), Array((2,))),
+        (numpy.zeros((2, 3)), Array((3, None))),
         (numpy.zeros((3, 0)), Array((3,))),
     ],
 )
-def test_what_has_another_form_does_not(thing, form):
+def test_what_has_another_form_does_not_fit(thing, form):
     assert not fits(thing, form)
 
 
@@ -83,14 +105,16 @@ def nothing_wrong(seen, case, expected):
 def test_too_few_observations_pass_no_criterion():
     form = {"observed": lambda case: {"found": (float,) * case["count"]}}
     right, short = {"found": [1.0, 2.0]}, {"found": []}
-    assert applied([right, right], Criterion("one", 1, nothing_wrong, ""), **form) == ([(PASSED, "")], "")
-    [(status, message)], odd = applied([right, short], Criterion("one", 1, nothing_wrong, ""), **form)
+    assert applied([right, right], Criterion("one", "one", 1, nothing_wrong, ""), **form) == ([(PASSED, "")], "")
+    [(status, message)], odd = applied([right, short], Criterion("one", "one", 1, nothing_wrong, ""), **form)
     assert status == FAILED and odd and "too few values" in message
 
 
 def test_a_property_counts_only_beside_the_criterion_that_it_needs():
-    work = Criterion("work", 2, lambda seen, case, expected: None if seen[0]["sum"] else "nothing is added up", "")
-    equal = Criterion("equal on all ranks", 1, lambda seen, case, expected: None, "", needs="work")
+    work = Criterion(
+        "work", "work", 2, lambda seen, case, expected: None if seen[0]["sum"] else "nothing is added up", ""
+    )
+    equal = Criterion("equal_all_ranks", "equal on all ranks", 1, lambda seen, case, expected: None, "", needs="work")
     assert [status for status, _ in applied([{"sum": 3}], work, equal)[0]] == [PASSED, PASSED]
     [(_, why), (status, message)], _ = applied([{"sum": 0}], work, equal)
     assert why == "nothing is added up"
@@ -98,9 +122,9 @@ def test_a_property_counts_only_beside_the_criterion_that_it_needs():
 
 
 def test_a_property_that_does_not_count_names_the_criterion_that_failed_by_itself():
-    work = Criterion("work", 2, lambda seen, case, expected: "nothing is added up", "")
-    equal = Criterion("equal on all ranks", 1, nothing_wrong, "", needs="work")
-    fast = Criterion("fast", 1, nothing_wrong, "", needs="equal on all ranks")
+    work = Criterion("work", "work", 2, lambda seen, case, expected: "nothing is added up", "")
+    equal = Criterion("equal_all_ranks", "equal on all ranks", 1, nothing_wrong, "", needs="work")
+    fast = Criterion("fast", "fast", 1, nothing_wrong, "", needs="equal_all_ranks")
     found, _ = applied([{"sum": 0}], work, equal, fast)
     assert [message for _, message in found[1:]] == ['this counts only if "work" passes, too'] * 2
 
@@ -114,12 +138,10 @@ def test_ranks_whose_numbers_are_nan_are_named_and_not_compared_with_each_other(
     )
 
 
-@pytest.mark.parametrize("check", CHECKS)
-def test_what_a_criterion_needs_is_another_criterion_of_its_check(check):
-    titles = [criterion.title for criterion in check.criteria]
-    assert all(one.needs in {"", *titles} - {one.title} for one in check.criteria)
-
-
-@pytest.mark.parametrize("check", CHECKS)
-def test_every_check_that_runs_code_names_the_form_of_what_is_observed(check):
-    assert callable(check.probe) or check.observed(check.cases[0] | {"unit": "any"})
+def test_criteria_need_others_of_their_check_and_what_runs_code_names_the_form_of_what_is_observed():
+    checks = [check for parts in UNITS.values() for part in parts for check in part.checks]
+    for check in checks:
+        ids = [criterion.id for criterion in check.criteria]
+        assert len(ids) == len(set(ids)), check.gap
+        assert all(one.needs in {"", *ids} - {one.id} for one in check.criteria), check.gap
+        assert callable(check.probe) or check.observed(check.cases[0] | {"unit": "any"}), check.gap

@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from grader import verdict
 from grader.instructors.collect import Submission
-from grader.instructors.gradebook import SCHEMA, Gradebook, GradebookError
+from grader.instructors.gradebook import Gradebook, GradebookError
 from grader.instructors.reports import write_reports
 from grader.instructors.rules import NONE, to_grade
 from grader.instructors.scores import scores
@@ -86,12 +85,6 @@ def test_what_the_grader_failed_at_is_tried_again(book):
     assert book.what_is_missing(pairs([handed_in()], ["multi_gpu"]), {"multi_gpu": "7"}) == [(handed_in(), "multi_gpu")]
 
 
-def test_refused_submissions_are_kept_and_not_graded(book):
-    refused = handed_in(digest="", refused="x.zip holds a link.")
-    book.record([refused])
-    assert book.submissions() == [refused]
-
-
 def test_the_newest_attempt_counts_and_the_others_are_history(book):
     attempts = [handed_in(attempt=number, digest=f"d{number}") for number in (1, 2, 3)]
     book.record(attempts[::-1])
@@ -108,12 +101,6 @@ def test_going_back_to_an_older_attempt_brings_its_results_back(book):
     book.record([handed_in(digest="old")])
     assert book.results()["jane", "multi_gpu"][0].points == 1.0
     assert book.what_is_missing(pairs([handed_in(digest="old")], ["multi_gpu"]), {"multi_gpu": "7"}) == []
-
-
-def test_a_new_submission_has_no_results_yet(book):
-    graded(book, handed_in())
-    book.record([handed_in(digest="d2")])
-    assert book.results() == {}
 
 
 def test_results_of_the_same_content_are_each_students_own(book):
@@ -150,13 +137,6 @@ def test_impossible_verdicts_are_not_stored(book, bad):
     with pytest.raises(ValueError):
         book.store(handed_in(), "multi_gpu", [said(), bad], "7")
     assert book.results()["jane", "multi_gpu"][0].points == 1.0
-
-
-@pytest.mark.parametrize("status", verdict.STATUSES)
-def test_every_status_comes_back(book, status):
-    points = None if status == GRADER_FAULT else 0.0
-    graded(book, handed_in(), status=status, points=points)
-    assert book.results()["jane", "multi_gpu"] == [said(status=status, points=points)]
 
 
 def test_adjustments_replace_one_another_and_can_be_taken_back(book):
@@ -199,13 +179,10 @@ def test_the_whole_grade_can_be_set_up_to_the_points_of_all_units(book):
     "change, sentence",
     [
         ({"student": "joan"}, "no student 'joan'"),
-        ({"student": "\udcff"}, "no student"),
         ({"unit": "multi"}, "result in 'multi': it is one of multi_gpu"),
         ({"gap": "setp"}, "no gap 'setp': it is one of step"),
-        ({"points": -1.0}, "-1 points"),
         ({"points": math.nan}, "nan points"),
         ({"points": 3.5}, "3.5 points can't be given: multi_gpu, step has from 0 to 3$"),
-        ({"points": 3.5, "gap": ""}, "multi_gpu has from 0 to 3$"),
         ({"reason": " "}, "a reason"),
         ({"author": ""}, "an author"),
     ],
@@ -248,13 +225,6 @@ def test_history_can_not_be_changed(book, table, statement):
         database.execute(statement.format(table))
 
 
-def test_a_gradebook_is_there_when_it_is_opened_again(tmp_path):
-    with Gradebook(tmp_path) as book:
-        graded(book, handed_in())
-    with Gradebook(tmp_path, writing=False) as book:
-        assert book.submissions() == [handed_in()] and book.results() == {("jane", "multi_gpu"): [said()]}
-
-
 def test_a_reader_can_not_write_and_may_read_while_it_is_written(tmp_path):
     with Gradebook(tmp_path) as book, Gradebook(tmp_path, writing=False) as reader:
         graded(book, handed_in())
@@ -289,14 +259,13 @@ def test_a_lost_gradebook_is_not_begun_anew_beside_its_grades(tmp_path, left):
         match=f"is {'gone' if left is None else 'empty'}, but grades.csv was made of it: put a copy of it back",
     ):
         Gradebook(tmp_path)
-    assert (tmp_path / "grades.csv").read_bytes() == before and (tmp_path / "gradebook.sqlite").exists() == (
-        left is not None
-    )
+    assert (tmp_path / "grades.csv").read_bytes() == before
+    assert (tmp_path / "gradebook.sqlite").exists() == (left is not None)
     (tmp_path / "grades.csv").unlink()
     Gradebook(tmp_path).close()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("writing", [True, False])
 def test_a_damaged_page_or_row_is_a_sentence(tmp_path, writing):
     with Gradebook(tmp_path) as book:
@@ -320,12 +289,6 @@ def test_a_damaged_page_or_row_is_a_sentence(tmp_path, writing):
     path.write_bytes(whole.replace(b'[{"unit": "multi_gpu"', b'[{"unit" ! "multi_gpu"'))
     with Gradebook(tmp_path, writing) as book, pytest.raises(GradebookError, match="is damaged"):
         book.results()
-
-
-def test_a_disk_that_is_full_from_the_beginning_is_said(tmp_path, monkeypatch):
-    monkeypatch.setattr("grader.instructors.gradebook.SCHEMA", "PRAGMA max_page_count = 1;" + SCHEMA)
-    with pytest.raises(GradebookError, match="can't be used .database or disk is full.: make room"):
-        Gradebook(tmp_path)
 
 
 def test_a_gradebook_of_another_time_is_refused(tmp_path):
@@ -382,9 +345,8 @@ def test_a_gradebook_of_version_1_is_upgraded_and_loses_nothing(tmp_path, writin
     with Gradebook(tmp_path) as book:
         graded(book, handed_in(digest="d3"))
         book.adjust("jane", "multi_gpu", "step", 1.0, "why", "who")
-        assert (
-            book.submissions()[0].digest == "d3" and book.adjustments()["jane", "multi_gpu", "step"]["digest"] == "d3"
-        )
+        assert book.submissions()[0].digest == "d3"
+        assert book.adjustments()["jane", "multi_gpu", "step"]["digest"] == "d3"
         book.comment("jane", "multi_gpu", "", "well done", "who", "d3")
         with pytest.raises(sqlite3.Error, match="history is kept"):
             book._database.execute("DELETE FROM comments")
@@ -402,8 +364,8 @@ def test_the_newest_comment_counts_and_can_be_taken_back(book):
 
 
 def test_the_same_files_are_one_attempt_also_if_their_time_is_known_later(book):
-    for time in (None, "2026-11-20T17:00:00+00:00", None):
-        book.record([replace(handed_in(), handed_in=time)])
+    for when in (None, "2026-11-20T17:00:00+00:00", None):
+        book.record([replace(handed_in(), handed_in=when)])
     [attempt] = book.attempts()
     assert (attempt.attempt, attempt.handed_in) == (1, "2026-11-20T17:00:00+00:00")
     book.record([replace(handed_in(), handed_in="2026-11-22T17:00:00+00:00")])
@@ -468,7 +430,7 @@ for turn in itertools.count(1):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_gradebook_survives_kill_9_at_any_moment(tmp_path):
     chance = random.Random(1)
     for _ in range(12):
@@ -493,17 +455,3 @@ def test_a_gradebook_survives_kill_9_at_any_moment(tmp_path):
             [complete] = [line for line in told[-1:] if line.count(" ") == 1] or [""]
             if complete.endswith(f" {turn}"):
                 assert (complete.split()[0], "multi_gpu") in book.results(), "what was said to be stored is there"
-
-
-@pytest.mark.slow
-def test_a_thousand_submissions_are_quick(tmp_path):
-    submissions = [handed_in(f"s{number:04}", digest=f"d{number}") for number in range(1000)]
-    with Gradebook(tmp_path) as book:
-        before = time.process_time()
-        book.record(submissions)
-        book.record(submissions)
-        assert len(book.what_is_missing(pairs(submissions), VERSIONS)) == 2000
-        for one in submissions:
-            book.store(one, "multi_gpu", [said()] * 10, "7")
-        assert len(book.what_is_missing(pairs(submissions), VERSIONS)) == 1000 and len(book.results()) == 1000
-        assert time.process_time() - before < 10

@@ -19,16 +19,16 @@ from waiting import wait_until
 
 from grader import exercises, judging, run_probes
 from grader.course import UNITS
+from grader.exercises import solved
 from grader.instructors.grade import work
-from grader.instructors.known_answers import solved
 from grader.probes import FOR_SCRIPTS
 from grader.sandbox import Limits, Server
 from grader.verdict import GRADER_FAULT, TIMEOUT
 
-pytestmark = [pytest.mark.slow, sandbox_runs.needs_strong]
+pytestmark = [pytest.mark.thorough, sandbox_runs.needs_strong]
 
 ROOT = Path(__file__).resolve().parents[2]
-SUBMISSIONS = tomllib.loads(Path(__file__).with_name("hostile.toml").read_text())["submission"]
+SUBMISSIONS = tomllib.loads((ROOT / "answers/forged/hostile.toml").read_text())["submission"]
 LIMITS = Limits(cpu_seconds=2, wall_seconds=20, memory_bytes=512 << 20, processes=48)
 # seconds of CPU for what no time would be enough for, and for what ends by itself, whole runs among them
 NEVER_ENDS, ENDS = 1, 10
@@ -248,7 +248,8 @@ def test_a_file_that_is_hard_to_read_is_judged_in_time(world, name):
 
 def test_code_that_names_what_is_outside_of_its_gap_is_pointed_out(world):
     code = (
-        "from grader.sandbox import messages\npack = messages.pack\nmessages.pack = lambda thing: pack({'observations':"
+        "from grader.sandbox import protocol as messages\npack = messages.pack\nmessages.pack = lambda thing:"
+        " pack({'observations':"
         " [{'samples': [], 'lengths': []}]})\n"
     )
     assert all(

@@ -13,6 +13,8 @@ from grader.exercises import solution
 from grader.instructors import release
 from grader.instructors.grade import digest
 from grader.judging import judge
+from grader.probes import loaded_for
+from grader.sandbox import Server
 from grader.verdict import FAILED, NOT_ATTEMPTED, PASSED
 from handson.cluster import job_scripts, site
 
@@ -22,6 +24,9 @@ WIDE = (
     'batch = "pbs"\nqueue = "edu"\ngroup = "cs101"\n[machine]\nnodes = 3\ngpus = 4\n[exercises]\nnodes = 3\ngpus = 4\n'
 )
 PARTS = {unit: part for unit, parts in UNITS.items() for part in parts if part.file.endswith(".sh")}
+
+JOB = PARTS["multi_gpu"]
+server = None  # see sandbox
 
 
 @pytest.fixture(params=["local", "pbs", "reedbush", "slurm", "bare", "wide"])
@@ -35,8 +40,17 @@ def here(request, tmp_path, monkeypatch):
     return site.read(request.param)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def sandbox():
+    """All scripts of this module run in one sandbox's server."""
+    global server
+    server = Server(loaded_for([JOB.file]))
+    yield
+    server.stop()
+
+
 def verdicts(unit, text):
-    return {verdict.check: verdict for verdict in judge(unit, (PARTS[unit],), lambda file: text, server=None)}
+    return {verdict.check: verdict for verdict in judge(unit, (PARTS[unit],), lambda file: text, server)}
 
 
 def solved(unit, here):
@@ -87,7 +101,7 @@ def test_another_sites_answers_are_told_this_sites(here):
         "#!/bin/bash\n#PBS -q other\n#PBS -l select=2:mpiprocs=2:ngpus=3:ompthreads=1\n#PBS -W group_list=other\n#PBS"
         " -l walltime=99:00:00\n"
     )
-    found = verdicts("multi_node", text + "#PBS -N multi_node\nmpiexec python pytorch/train_cifar_multi_node.py\n")
+    found = verdicts("multi_node", text + "cd $PBS_O_WORKDIR\nmpiexec python pytorch/train_cifar_multi_node.py\n")
     assert f"that is `{here.queue}`" in found["the queue"].message
     assert (f"that is `{here.group}`" if here.group else "leave the line") in found["the group"].message
     assert ("wanted" if here.gpus else "has no GPUs") in found["the GPUs of each node"].message
@@ -178,7 +192,7 @@ def test_an_untouched_script_is_not_attempted_and_a_half_filled_one_is_judged_li
 def at_local(unit, change):
     """The verdicts on the solution of a job script with a `change`, as a function of its text, at the site `local`."""
     data = change(solved(unit, site.read("local"))).encode()
-    found = judge(unit, (PARTS[unit],), lambda file: exercises.handed_in(file, data), server=None)
+    found = judge(unit, (PARTS[unit],), lambda file: exercises.handed_in(file, data), server)
     return {verdict.check: verdict for verdict in found}
 
 
@@ -237,8 +251,7 @@ def of_mpiexec(instead):
     [
         (of_mpiexec("mpiexec -np 1"), "the processes of each node", "mpiexec starts 1"),
         (of_mpiexec("env mpiexec -n 1"), "the processes of each node", "mpiexec starts 1"),
-        (of_mpiexec("mpirun -n 1"), "the processes of each node", "mpiexec starts 1"),
-        (of_mpiexec("env"), "the processes of each node", "no mpiexec starts them"),
+        (of_mpiexec("mpirun -n 1"), "the processes of each node", "mpirun starts 1"),
         (of_mpiexec("OMP_NUM_THREADS=64 mpiexec"), "the threads of each process", "sets OMP_NUM_THREADS to 64"),
     ],
 )
@@ -342,7 +355,7 @@ def test_the_program_may_be_started_in_any_way(instead):
         (f"mpiexec -n '1' {TRAIN}\n", "the processes of each node", "mpiexec starts 1"),
         (f"mpiexec -n 4 -n 1 {TRAIN}\n", "the processes of each node", "mpiexec starts 1"),
         (f"mpiexec --np=1 {TRAIN}\n", "the processes of each node", "mpiexec starts 1"),
-        (f"srun --ntasks=1 {TRAIN}\n", "the processes of each node", "mpiexec starts 1"),
+        (f"srun --ntasks=1 {TRAIN}\n", "the processes of each node", "srun starts 1"),
         (f'CMD=({TRAIN})\necho mpiexec\n"${{CMD[@]}}"\n', "the processes of each node", "no mpiexec starts them"),
         (f'L=(mpiexec -n 2)\n"${{L[@]}}" {TRAIN}\n', "the processes of each node", "mpiexec starts 2"),
         (
@@ -430,10 +443,10 @@ def test_a_script_of_any_length_is_read_at_once(piece):
         (commands(f"nohup mpiexec -n 4 {TRAIN} >log 2>&1 & # in the background\necho started\n"), "leave `&` out"),
         (commands(f"mpiexec -n 4 {TRAIN} 2>&1 | tee log &\n"), "leave `&` out, or let `wait` be the last line"),
         (below("#PBS -I"), "an interactive job is not possible"),
-        (below("#PBS '-h'"), "has an option `-h`"),
+        (below("#PBS '-h'"), "asks for `-h`"),
         (below("#PBS '-N' a/b"), "illegal -N value"),
         (below("#PBS job"), "there is a space before `job`"),
-        (below("#PBS -v A=1,=2"), "qsub refuses the job, and says: cannot send environment"),
+        (below("#PBS -v A=1,=2"), "cannot send environment"),
         (below("#PBS -W block=maybe"), "Illegal attribute or resource value block"),
         (below("#PBS -l software=none"), "asks for `software`"),
         (lambda text: text.replace("#PBS -q lecture", "#PBS -q lecture -N a/b"), "illegal -N value"),
@@ -477,7 +490,7 @@ def test_a_directive_that_is_too_long_is_not_read(line):
     }
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("change", ["another site", "the site's file"])
 def test_units_with_a_job_script_are_graded_anew_for_another_site_and_the_others_are_not(tmp_path, monkeypatch, change):
     shutil.copytree(ROOT / "jobs/sites", tmp_path / "sites")

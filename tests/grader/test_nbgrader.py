@@ -13,7 +13,7 @@ import pytest
 
 from grader import gaps
 from grader.course import most_points as points
-from grader.instructors.known_answers import solved
+from grader.exercises import solved
 from grader.instructors.release import CHECK_IN_CELL, notebook
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,7 +33,7 @@ BUILT = {
     path.stem: path.read_text() for path in sorted((ROOT / "solutions").glob("*/*.py")) if path.stem == path.parent.name
 } | {"07_own": OWN}
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.thorough, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 import pytest
 
 from grader.course import UNITS
-from grader.instructors.known_answers import solved
+from grader.exercises import solved
 from grader.judging import judge
 from grader.sandbox import Server
 from grader.verdict import FAILED, PASSED
@@ -50,11 +50,6 @@ def test_a_gap_may_use_values_of_the_cells_above_it(server, own):
     assert statuses(f"{helper}\n# %%\n{own}\n{solved(FILE, updates=code)}", server, "updates") == [(PASSED, "")]
 
 
-def test_a_value_of_a_cell_below_the_gap_is_not_there(server):
-    [(status, message)] = statuses(solved(FILE, updates="return epochs * warmup"), server, "updates")
-    assert status == FAILED and "no `warmup` here" in message
-
-
 def test_an_argument_is_not_taken_from_another_cell(server):
     text = "# %%\nraise_here = 1 / 0\nsingle = several = raise_here\n" + solved(FILE)
     part = next(part for part in UNITS["multi_gpu"] if part.file == FILE)
@@ -97,9 +92,7 @@ def test_a_measured_value_is_named_and_not_measured_again(server):
 
 
 def test_a_prediction_may_be_computed_from_what_is_measured_above_it(server):
-    measured = (
-        "# %%\nfrom handson.scaling import network\n\nseconds = network.measured()\nshare = seconds[0] / seconds[1]\n"
-    )
+    measured = "# %%\nfrom handson.scaling import message_times as network\n\nseconds = network.measured()\nshare = seconds[0] / seconds[1]\n"
     text = measured + solved(FILE, prediction_error="prediction_error = 100 * share")
     assert statuses(text, server, "prediction_error") == [(PASSED, "")]
     below = solved(FILE, prediction_error="prediction_error = 100 * share") + "\n" + measured
@@ -137,23 +130,6 @@ def test_a_prediction_that_is_not_a_number_is_told_what_it_is(server, code, word
 
 
 @pytest.mark.parametrize(
-    ("value", "status"),
-    [("0", PASSED), ("0.0", PASSED), ("0.25", FAILED), ("1", PASSED), ("100", PASSED), ("101", FAILED)],
-)
-def test_a_part_of_1_is_no_percentage_and_0_is_one(server, value, status):
-    assert (
-        statuses(solved(FILE, prediction_error=f"prediction_error = {value}"), server, "prediction_error")[0][0]
-        == status
-    )
-
-
-def test_what_a_gap_does_not_need_is_not_loaded(server):
-    text = "# %%\nimport torch\n\ndef heavy():\n    return torch\n\ndef light(number):\n    return number\n\n"
-    code = "import sys\n\nreturn light(several / single) + ('torch' in vars(sys)['mod' 'ules'])"
-    assert statuses(text + solved(FILE, speed_up=code), server, "speed_up") == [(PASSED, "")]
-
-
-@pytest.mark.parametrize(
     ("code", "right"),
     [
         ("arrivals -= arrivals.max(axis=1)[:, None]\nreturn -arrivals.mean(axis=0)", False),
@@ -165,27 +141,6 @@ def test_a_function_leaves_its_arguments_as_they_are(server, code, right):
     assert (status == PASSED) == right and ("your code changes `arrivals` itself" in message) != right
 
 
-def test_a_kind_of_number_that_equals_everything_does_not_hide_a_change(server):
-    code = (
-        "class Same(type(batchsize)):\n    __eq__ = lambda self, other: True\n    __hash__ = None\n\nfound = batchsize"
-        " * len(step_seconds) / sum(step_seconds)\n"
-    )
-    text = solved(
-        "notebooks/01_single_gpu.ipynb", throughput=code + "step_seconds[:] = map(Same, step_seconds)\nreturn found"
-    )
-    ((status, message),) = statuses(text, server, "throughput", unit="single_gpu")
-    assert status == FAILED and "your code changes `step_seconds` itself" in message
-
-
-@pytest.mark.parametrize("change", ["step_seconds.sort()", "step_seconds[:] = list(numpy.array(step_seconds))"])
-def test_an_argument_with_the_same_numbers_in_it_is_unchanged(server, change):
-    text = solved(
-        "notebooks/01_single_gpu.ipynb",
-        throughput=f"import numpy\n{change}\nreturn batchsize * len(step_seconds) / sum(step_seconds)",
-    )
-    assert statuses(text, server, "throughput", unit="single_gpu") == [(PASSED, "")]
-
-
 SECONDS = "network.ring(4 * parameters, workers, network.Cluster(network.Link(0, megabits * 1e6 / 8)))"
 
 
@@ -194,7 +149,7 @@ SECONDS = "network.ring(4 * parameters, workers, network.Cluster(network.Link(0,
     [
         (
             "",
-            f"from handson.scaling import network\nreturn {SECONDS}",
+            f"from handson.scaling import message_times as network\nreturn {SECONDS}",
             "your code needs `handson.scaling`, which has the course's own formulas",
         ),
         (
@@ -207,9 +162,13 @@ SECONDS = "network.ring(4 * parameters, workers, network.Cluster(network.Link(0,
             f"network = __import__('handson.scaling.message_times').scaling.network\nreturn {SECONDS}",
             "from the function's arguments (parameters, workers, megabits)",
         ),
-        ("from handson.scaling import network", f"return {SECONDS}", "your code needs `handson.scaling`"),
         (
-            f"def mine(parameters, workers, megabits):\n    from handson.scaling import network\n    return {SECONDS}",
+            "from handson.scaling import message_times as network",
+            f"return {SECONDS}",
+            "your code needs `handson.scaling`",
+        ),
+        (
+            f"def mine(parameters, workers, megabits):\n    from handson.scaling import message_times as network\n    return {SECONDS}",
             "return mine(parameters, workers, megabits)",
             "needs `handson.scaling`",
         ),
@@ -244,22 +203,14 @@ def test_a_module_that_may_be_used_lets_no_other_one_in(server):
     [
         ("return [several / single]", "it gives the list ["),
         ("yield several / single\nreturn 2", "but the generator of a function with `yield`"),
-        ("async def later():\n    pass\n\nreturn later()", "but the coroutine of a function with"),
         ("return object()", "no number, but object"),
-        ("return [object()]", "no number, but list"),
-        ("return None", "your code returns None for single = "),
         ("if single > 1e9:\n    return 1", "returns None for single = "),
-        ("return 'much'", "'much'"),
         ("return [0] * 20_000", "20,000 numbers"),
-        ("return {1, 2}", "no number"),
         ("return {0: several / single}", "a dictionary: leave out the keys"),
-        ("return {0: several / single}.values()", "dict_values: make a list of it"),
         ("return (one for one in [2])", "generator: make a list of it"),
-        ("return zip([1], [2])", "zip: make a list of it"),
         ("yield several / single", "your code yields its values"),
         ("return [[1], [1, 2]]", "rows that have different lengths"),
         ("return [{'speed_up': 2}]", "list of dictionaries"),
-        ("return [str(several / single)]", "your code gives texts, such as '"),
         ("return f'{several / single}'", "a number has no quotes"),
     ],
 )

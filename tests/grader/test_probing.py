@@ -7,8 +7,8 @@ import pytest
 
 from grader import run_probes
 from grader.course import UNITS
+from grader.exercises import solved
 from grader.instructors import hidden
-from grader.instructors.known_answers import solved
 from grader.judging import judge
 from grader.probes import needs_frameworks
 from grader.verdict import ERROR, FAILED, KILLED, PASSED, TIMEOUT
@@ -20,7 +20,7 @@ SINGLE, SEVERAL, NOTEBOOK = (
     PARTS["multi_gpu", "pytorch", "py"],
     PARTS["multi_gpu", "", "ipynb"],
 )
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 
 class Counting:
@@ -120,14 +120,10 @@ def test_a_gap_that_is_wrong_runs_once_more_by_itself(server, code, alone):
             FAILED,
         ),
     ],
-    ids=[
-        "changes torch, and raises",
-        "exits",
-        "never ends",
-        "closes its output",
-        "puts a link in place of its folder",
-        "breaks numpy and the loader",
-    ],
+    ids=(
+        "changes torch, and raises; exits; never ends; closes its output; "
+        "puts a link in place of its folder; breaks numpy and the loader"
+    ).split("; "),
 )
 def test_what_a_gap_does_to_the_process_costs_the_others_nothing(server, monkeypatch, code, status):
     monkeypatch.setattr(run_probes, "LIMITS", replace(run_probes.LIMITS, cpu_seconds=2))

@@ -30,7 +30,7 @@ def test_the_exercises_are_a_fresh_release_of_the_solutions():
     release(ROOT / "solutions", ROOT, check=True, say=lambda line: None)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_release_is_deterministic_and_keeps_modes(tmp_path):
     for name in ("once", "twice", "twice"):  # over an older release too
         release(ROOT / "solutions", tmp_path / name, say=lambda line: None)
@@ -155,12 +155,13 @@ def test_a_directive_that_cannot_be_read_is_refused_with_its_file(tmp_path):
             "solutions/02_multi_gpu/run_own_profile.sh has a directive error: -l select='1: close its quotation marks"
         ),
     ):
+        release_of(tmp_path, "02_multi_gpu/run_own_training.sh", "#!/bin/bash\n")
         release_of(tmp_path, "02_multi_gpu/run_own_profile.sh", "#!/bin/bash\n#PBS -l select='1\n")
 
 
 def test_a_gap_that_is_all_of_its_cell_is_refused_since_it_could_not_be_found_again(tmp_path, monkeypatch):
     cell = "# %%\n### BEGIN SOLUTION a: hint\na = 1\n### END SOLUTION\n"
-    check = Check("a", lambda text, case: text, (), (Criterion("it", 1.5, lambda *seen: None, "hint"),))
+    check = Check("a", lambda text, case: text, (), (Criterion("it", "it", 1.5, lambda *seen: None, "hint"),))
     monkeypatch.setitem(UNITS, "own", (Part("notebooks/07_own.ipynb", "", (check,)),))
     with pytest.raises(GapError, match="07_own.py, line 5: the gap a is all of its cell"):
         release_of(tmp_path, "07_own/07_own.py", f"# %%\nx = 1\n\n{cell}")
@@ -176,7 +177,7 @@ def test_a_gap_that_is_all_of_its_cell_is_refused_since_it_could_not_be_found_ag
 
 
 def test_two_files_of_a_task_may_not_have_gaps_of_one_name(tmp_path, monkeypatch):
-    check = Check("a", lambda text, case: text, (), (Criterion("it", 1, lambda *seen: None, "hint"),))
+    check = Check("a", lambda text, case: text, (), (Criterion("it", "it", 1, lambda *seen: None, "hint"),))
     monkeypatch.setitem(
         UNITS, "own", tuple(Part(f"exercises/07_own/{name}.py", "", (check,)) for name in ("one", "two"))
     )
@@ -208,7 +209,7 @@ def test_job_scripts_are_fitted_to_a_site_and_the_choice_is_noted(tmp_path):
     assert "module load cuda\n" in text and "#PBS -q (queue)\n" in text
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "option",
     [
@@ -307,7 +308,7 @@ def test_nobody_has_changed_what_a_clone_has(tmp_path):
     assert [path.name for path in tmp_path.glob("*.before-*/*/*")] == [mine.name]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_stale_exercises_are_named(tmp_path):
     shutil.copytree(ROOT / "exercises", tmp_path / "exercises")
     shutil.copytree(ROOT / "notebooks", tmp_path / "notebooks")

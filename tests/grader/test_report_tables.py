@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from classes import gradescopes, handed_in, not_done, said, store
 
-from grader.instructors.gradebook import Gradebook
-from grader.instructors.reports import score_tables, write_reports
+from grader.instructors.reports import score_tables
 from grader.instructors.reports.report_files import clean, number
 from grader.instructors.rules import Rules, UnitRules
 from grader.instructors.scores import scores
@@ -80,9 +79,8 @@ def test_moodle_reads_its_worksheet_back(of_class):
         ("Participant 13", "zoe", "", "4"),
     ]
     assert all(row["Last modified (grade)"] == "" for row in table)
-    assert (
-        table[0]["Feedback comments"] == "multi_gpu 3.25/4" and table[1]["Feedback comments"] == "multi_gpu ungraded/4"
-    )
+    assert table[0]["Feedback comments"] == "multi_gpu 3.25/4"
+    assert table[1]["Feedback comments"] == "multi_gpu ungraded/4"
     assert "&lt;b&gt;" in table[2]["Feedback comments"], "Moodle shows comments as HTML"
 
 
@@ -93,12 +91,6 @@ def test_canvas_reads_its_gradebook_back_and_no_grade_there_is_lost(of_class):
     points_possible, *table = list(csv.reader(io.StringIO(text)))[1:]
     assert points_possible[0] == "Points Possible" and points_possible[-1] == "4"
     assert [(row[0], row[1], row[-1]) for row in table] == [("jane", "11", "3.25")]
-
-
-def test_nobody_is_called_what_canvas_takes_for_the_row_of_points(book):
-    store(book, handed_in("Points  Possible", "11"), [said("a", 1.25)])
-    _, _, row = csv.reader(io.StringIO(score_tables.canvas(scores(book))))
-    assert (row[0], row[1], row[-1]) == ("Points-Possible", "11", "1.25")
 
 
 def test_nbgraders_columns_have_a_row_for_each_unit(of_class):
@@ -134,19 +126,10 @@ def test_rows_add_up_to_the_grade_and_say_which_rule_gave_what(by_rules):
     ]
 
 
-def test_rows_with_points_that_are_no_round_numbers_add_up_too(book):
-    store(book, handed_in(), [said(f"g{number}", 1.0) for number in range(7)])
-    [score] = scores(book, rules=Rules(units={"multi_gpu": UnitRules(points=20)}))
-    assert sum(float(row["points"]) for row in rows(score_tables.grades([score]))) == pytest.approx(
-        score.grade, abs=1e-4
-    )
-
-
 def test_platforms_get_the_grade_on_the_courses_scale(by_rules):
     [moodle] = rows(score_tables.moodle(by_rules))
-    assert (moodle["Grade"], moodle["Maximum grade"]) == ("72.5", "100") and moodle["Feedback comments"].startswith(
-        "multi_gpu 3/4. multi_gpu: 2 days late: −20 %"
-    )
+    assert (moodle["Grade"], moodle["Maximum grade"]) == ("72.5", "100")
+    assert moodle["Feedback comments"].startswith("multi_gpu 3/4. multi_gpu: 2 days late: −20 %")
     assert list(csv.reader(io.StringIO(score_tables.canvas(by_rules))))[0][-1] == "Term"
     [nbgrader] = rows(score_tables.nbgrader(by_rules))
     assert [nbgrader[name] for name in ("duedate", "raw_score", "late_submission_penalty", "score")] == [
@@ -179,22 +162,8 @@ def test_gradescope_gets_no_score_for_the_ungraded_and_the_refused(of_class):
     assert "score" not in refused and refused["tests"] == [] and "x.zip holds a link" in refused["output"]
 
 
-HOSTILE = [
-    "=cmd|' /C calc'!A0",
-    "+1",
-    "-1+2",
-    "@SUM(1)",
-    "|x",
-    "%x",
-    "\t=1",
-    "\r=1",
-    "\n=1",
-    " =1",
-    "＝1",
-    "\x00=1",
-    "\x1b[31m=1",
-    "\u200b=1",
-]
+HOSTILE = ["=cmd|' /C calc'!A0", "+1", "-1+2", "@SUM(1)", "|x", "%x", "\t=1", "\r=1", "\n=1", " =1", "＝1", "\x00=1"]
+HOSTILE += ["\x1b[31m=1", "\u200b=1"]
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -205,26 +174,6 @@ def test_no_text_becomes_a_formula_or_a_line_of_its_own(book, text):
         assert len({len(row) for row in table}) == 1 and len(table) <= 3
         for cell in (cell for row in table for cell in row):
             assert not cell.startswith(score_tables.FORMULA) and cell.isprintable()
-
-
-@pytest.mark.parametrize("text", ["x;=1+1", "x; =1+1", 'x;"=1+1"', "x,-1", "x;;@SUM(A1)"])
-def test_a_text_is_no_formula_where_other_marks_separate_cells_either(text):
-    line = score_tables.table(["a"], [[text]]).splitlines()[1]
-    for cell in line.replace(",", ";").replace('"', "").split(";"):
-        assert not cell.strip().startswith(score_tables.FORMULA), line
-
-
-@pytest.mark.parametrize("time", [9e16, 1e300, -9e16, 0.0])
-def test_a_file_of_an_impossible_date_ends_no_report(tmp_path, time):
-    with Gradebook(tmp_path) as book:
-        store(book, handed_in(time=time), [said()])
-        assert write_reports(book, tmp_path) == 1
-    assert [row["timestamp"] for row in rows((tmp_path / "nbgrader.csv").read_text())] == [""]
-    assert "Handed in" not in (tmp_path / "feedback/jane.html").read_text()
-
-
-def test_negative_numbers_stay_numbers():
-    assert score_tables.table(["a"], [[-1.5], [None], [0]]) == 'a\n-1.5\n""\n0\n'
 
 
 @pytest.mark.parametrize(
@@ -249,8 +198,3 @@ def test_points_read_as_people_write_them(value, text):
 )
 def test_text_loses_what_a_terminal_or_browser_would_act_on(text, cleaned):
     assert clean(text) == cleaned
-
-
-def test_an_empty_class_is_told():
-    for make in (score_tables.grades, score_tables.moodle, score_tables.canvas, score_tables.nbgrader):
-        assert make([])

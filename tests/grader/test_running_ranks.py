@@ -31,7 +31,7 @@ CONFINED = pytest.param(
 )
 both = pytest.mark.parametrize("readable", [pytest.param(None, id="plain"), CONFINED])
 LANDLOCK_KEEPS_SIGNALS = layers_in_force.works(landlock.abi) and landlock.abi() >= 6
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -75,12 +75,6 @@ def test_an_endless_loop_ends_with_its_cpu_time(run, readable):
     (rank,) = run("loop", readable=readable)
     assert rank.status == TIMEOUT
     assert "never end" in rank.message
-
-
-def test_an_endless_loop_ends_with_the_cpu_time_of_all_ranks_together(server):
-    outcome = server.run("tests.grader.misbehaving:loop", (), 4, Limits(cpu_seconds=2, wall_seconds=60))
-    assert {rank.status for rank in outcome.ranks} == {TIMEOUT}
-    assert 1.8 <= outcome.cpu_seconds < 6  # ranks go on for half a second to say where they are
 
 
 def test_a_rank_that_the_kernel_ends_for_its_cpu_time_says_where_it_was(run):
@@ -139,11 +133,6 @@ def test_a_crash_is_told_by_its_signal(run, name, arguments, says):
     assert says in rank.message
 
 
-def test_a_stopped_rank_does_not_stop_the_box(run):
-    (rank,) = run("end_by_signal", signal.SIGSTOP)
-    assert rank.status == TIMEOUT
-
-
 @pytest.mark.parametrize(
     ("name", "says"),
     [("quit", "SystemExit: 3"), ("interrupt", "KeyboardInterrupt"), ("foreign", "object can't be sent")],
@@ -168,11 +157,6 @@ def test_a_flood_of_output_is_cut_in_the_middle_and_says_so(run):
     assert "bytes cut ...]" in rank.output
 
 
-def test_an_endless_flood_ends(run):
-    (rank,) = run("flood_for_ever")
-    assert rank.status == TIMEOUT
-
-
 @pytest.mark.parametrize(
     ("name", "says"), [("huge", "more than 4,194,304"), ("objects", "arrays of object can't be sent")]
 )
@@ -180,11 +164,6 @@ def test_observations_that_can_not_be_sent_are_refused(run, name, says):
     (rank,) = run(name)
     assert rank.status == ERROR
     assert says in rank.message
-
-
-def test_numbers_that_are_none_come_back_as_they_are(run):
-    (rank,) = run("no_numbers")
-    assert str(rank.observations) == "[nan, inf, array([nan])]"
 
 
 @both
@@ -244,29 +223,6 @@ def test_memory_is_bounded_for_all_processes_of_a_run_together(run, readable):
     )
 
 
-@both
-def test_processes_that_share_their_memory_may_be_many(run, readable):
-    """They begin as copies of a process that has loaded the libraries, and write little: as the workers of a data
-    loader."""
-    (rank,) = run("swarm", 40, 1, 1.0, limits=Limits(cpu_seconds=20, memory_bytes=256 << 20), readable=readable)
-    assert rank.observations == 40, rank
-
-
-def test_computing_a_little_now_and_then_is_waiting_too(server):
-    outcome = server.run(
-        "tests.grader.misbehaving:trickle", (), 1, Limits(cpu_seconds=6, wall_seconds=60, waiting_seconds=3)
-    )
-    assert outcome.ranks[0].status == TIMEOUT
-    assert 3 <= outcome.waited_seconds < outcome.seconds < 30
-
-
-def test_printing_for_ever_is_called_a_loop_and_not_waiting(server):
-    outcome = server.run(
-        "tests.grader.misbehaving:write_for_ever", (), 1, Limits(cpu_seconds=6, wall_seconds=60, waiting_seconds=3)
-    )
-    assert (outcome.ranks[0].status, "never end" in outcome.ranks[0].message) == (TIMEOUT, True)
-
-
 def test_much_from_all_ranks_is_their_fault_and_not_the_boxs(run):
     found = run("forge_growing", ranks=4, limits=Limits(cpu_seconds=20))
     # those that still send when the first one is refused are ended
@@ -274,31 +230,17 @@ def test_much_from_all_ranks_is_their_fault_and_not_the_boxs(run):
     assert any("more than 4,194,304" in rank.message for rank in found)
 
 
-def test_output_may_be_closed(run):
-    (rank,) = run("close_output")
-    assert rank.observations == 1
-
-
 def test_a_thread_that_never_ends_harms_nobody(run):
     (rank,) = run("leave_a_thread")
     assert rank.observations == 1
 
 
-def test_threads_reserve_no_memory_that_they_do_not_use(run):
-    """Each has a stack of 8 MiB. An arena of 64 MiB for each would be more than a rank may have, as it was for
-    TensorFlow's."""
-    (rank,) = run("start_threads", 24, limits=replace(LIMITS, cpu_seconds=5))
-    assert rank.observations == 24, rank.message
-
-
 @pytest.mark.parametrize("name, arguments", [("start_threads", [100]), ("abort_for_a_thread", [])])
 def test_a_thread_that_cannot_be_started_is_named(name, arguments, run):
     (rank,) = run(name, *arguments, limits=replace(LIMITS, cpu_seconds=5))
-    assert (
-        rank.status in (ERROR, KILLED)
-        and "could not start one more thread" in rank.message
-        and "512 MiB" in rank.message
-    )
+    assert rank.status in (ERROR, KILLED)
+    assert "could not start one more thread" in rank.message
+    assert "512 MiB" in rank.message
 
 
 def test_daemons_end_with_the_run(run):

@@ -17,13 +17,14 @@ import sandbox_runs
 from loaded import LIBRARIES
 from test_hostile import RIGHT, SUBMISSIONS, WRONG
 
+from answers.known import of_unit
 from grader import judging, run_probes
 from grader.course import UNITS
+from grader.exercises import solved
 from grader.instructors.grade import work
-from grader.instructors.known_answers import known, solved
 from grader.sandbox.forkserver import Forked
 
-pytestmark = [pytest.mark.slow, sandbox_runs.needs_strong]
+pytestmark = [pytest.mark.thorough, sandbox_runs.needs_strong]
 
 AT_ONCE = 3  # submissions: most of their time, those that deadlock or are ended only wait
 REPETITIONS = int(os.environ.get("HANDSON_REPETITIONS", 1))
@@ -61,8 +62,8 @@ def submissions():
     notebooks."""
     found = [(*solution, {}) for solution in SOLUTIONS]
     for unit, track, name in MUTANTS:
-        mutant = next(mutant for mutant in known(unit, track)[0] if mutant["name"] == name)
-        found.append((unit, track, mutant.get("check", mutant["gap"]), {mutant["gap"]: mutant["code"]}))
+        mistake = next(mistake for mistake in of_unit(unit, track)[0] if mistake.name == name)
+        found.append((unit, track, mistake.of_check, {mistake.gap: mistake.code}))
     hostile = {one["name"]: one for one in SUBMISSIONS}
     for gap, names in HOSTILE.items():
         for name in names:

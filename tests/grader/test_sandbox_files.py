@@ -13,7 +13,7 @@ from sandbox_runs import CALLERS, error_of, run
 ROOM = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 MIB = 1 << 20
 
-pytestmark = [pytest.mark.slow, sandbox_runs.needs_strong, pytest.mark.parametrize("caller", CALLERS)]
+pytestmark = [pytest.mark.thorough, sandbox_runs.needs_strong, pytest.mark.parametrize("caller", CALLERS)]
 
 
 @pytest.fixture

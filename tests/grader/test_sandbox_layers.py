@@ -5,19 +5,18 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 
 import pytest
 import sandbox_runs
 from sandbox_runs import CALLERS, bomb, daemonize, error_of, run
+from waiting import run_to_end
 
 from grader import sandbox
 from grader.sandbox import cgroups, confine, kernel, landlock, layers_in_force, namespaces, seccomp
 from handson import linux
 
 MIB = 1 << 20
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -128,7 +127,7 @@ def test_every_filter_jumps_within_itself_and_ends_in_a_decision(architecture):
 
 
 def test_the_doctor_prints_a_table_and_a_sentence():
-    ran = subprocess.run([sys.executable, "-m", "grader", "doctor"], capture_output=True, text=True, timeout=60)
+    ran = run_to_end([sys.executable, "-m", "grader", "doctor"])
     assert ran.returncode == 0 and ran.stderr == ""
     lines = ran.stdout.splitlines()
     assert lines[0].startswith(layers_in_force.USERS) and lines[-1].endswith(".")
@@ -179,6 +178,7 @@ def test_groups_that_are_over_are_removed():
     assert not [group for folder, _ in cgroups.places() for group in folder.glob(old)]
 
 
+@pytest.mark.thorough
 def test_cpu_time_is_bounded():
     def burn():
         signal.signal(signal.SIGXCPU, signal.SIG_IGN)
@@ -213,9 +213,8 @@ def test_without_landlock_the_tree_of_mounts_still_hides_files(caller):
         return [os.listdir("/"), os.listdir("/etc"), written, others, error_of(os.kill, 1, signal.SIGKILL)]
 
     root, etc, written, others, _ = run(look, caller=caller, before=remove_landlock)
-    assert not {".old", ".own", "home", "var", "sys", "run"} & set(root) and not {"shadow", "hostname", "ssh"} & set(
-        etc
-    )
+    assert not {".old", ".own", "home", "var", "sys", "run"} & set(root)
+    assert not {"shadow", "hostname", "ssh"} & set(etc)
     assert set(written) <= {errno.EROFS, errno.EACCES} and set(others) <= {errno.EACCES, errno.ENOENT, errno.EPERM}
 
 

@@ -27,7 +27,7 @@ from grader.sandbox.limits import KEPT
 MIB = 1 << 20
 libc = ctypes.CDLL(None, use_errno=True)
 
-pytestmark = [pytest.mark.slow, sandbox_runs.needs_strong, pytest.mark.parametrize("caller", CALLERS)]
+pytestmark = [pytest.mark.thorough, sandbox_runs.needs_strong, pytest.mark.parametrize("caller", CALLERS)]
 
 
 @pytest.fixture

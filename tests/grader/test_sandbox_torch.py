@@ -2,21 +2,21 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import sandbox_runs
+from waiting import run_to_end
 
-pytestmark = [pytest.mark.slow, sandbox_runs.needs_strong]
+pytestmark = [pytest.mark.thorough, sandbox_runs.needs_strong]
 
 
 @pytest.fixture(scope="module")
 def runs():
     script = Path(__file__).with_name("sandbox_training.py")
     environment = {**os.environ, "PYTHONPATH": str(script.parent.parent.parent)}
-    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=500, env=environment)
+    ran = run_to_end([sys.executable, script], timeout=500, env=environment)
     assert ran.returncode == 0, ran.stderr
     return json.loads(ran.stdout)
 

@@ -63,12 +63,10 @@ def test_an_adjustment_can_make_another_track_the_better_one(book):
 def test_what_is_ungraded_makes_the_score_incomplete_until_it_is_adjusted(book):
     store(book, handed_in(), [said("a", None), said("b", 2.0)])
     score = only(book)
-    assert (
-        not score.complete
-        and not score.units[0].complete
-        and not score.units[0].gaps[0].complete
-        and score.units[0].gaps[1].complete
-    )
+    assert not score.complete
+    assert not score.units[0].complete
+    assert not score.units[0].gaps[0].complete
+    assert score.units[0].gaps[1].complete
     book.adjust("jane", "multi_gpu", "a", 1.0, "checked by eye", "who")
     assert only(book).complete and only(book).points == 3.0
 

@@ -7,7 +7,7 @@ import pytest
 
 from grader import judging
 from grader.course import UNITS
-from grader.instructors import known_answers
+from grader.exercises import solved
 from grader.instructors.collect import Submission
 from grader.instructors.grade import seeds, work
 from grader.instructors.grade.seeds import SecretError
@@ -61,5 +61,5 @@ def test_all_files_of_a_unit_are_checked_with_the_seeds_that_were_asked_for(monk
         judging, "_cases", lambda unit, check, hidden, seed: asked.append((bool(check.oracle), seed)) or []
     )
     for part in UNITS["multi_gpu"]:
-        judging._prepared("multi_gpu", part, known_answers.solved, None, seed=1, shared=2)
+        judging._prepared("multi_gpu", part, solved, None, seed=1, shared=2)
     assert set(asked) == {(True, 2), (False, 1)}

@@ -78,13 +78,3 @@ def test_what_ranks_do_together_is_named(found, late, sentence):
         [{"parameters": one} for one in found], case, {"start": START, "gradients": RANKS}
     )
     assert said is None if sentence is None else sentence in said
-
-
-@pytest.mark.parametrize(("factor", "step"), [(0.25, 0), (3, 1), (-1, 2)])
-def test_how_far_an_update_goes_along_its_gradient_is_found_also_under_momentum(factor, step):
-    gradients = GRADIENTS[0].copy()
-    right = sgd.trace(START, gradients, lr=LR)[1:]
-    gradients[step] *= factor
-    found = sgd.trace(START, gradients, lr=LR)[1:]
-    assert sgd.of_gradient(found, right, START, step) == pytest.approx(factor)
-    assert sgd.of_gradient(found + RANDOM.normal(size=50), right, START, step) is None

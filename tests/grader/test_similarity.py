@@ -4,11 +4,9 @@ import random
 import subprocess
 import sys
 import time
-import zipfile
 from pathlib import Path
 
 import pytest
-from markupsafe import escape
 
 from grader.instructors import similarity
 from grader.instructors.collect import collect
@@ -52,27 +50,7 @@ def filled(code, speed="    result = len(images) / seconds\n"):
 def odd_of_their_own(number):
     """An answer that is unlike any other's, and unlike the solution."""
     chance = random.Random(number)
-    words = [
-        "model",
-        "images",
-        "labels",
-        "+",
-        "*",
-        "(",
-        ")",
-        "[",
-        "]",
-        "1",
-        "2",
-        "if",
-        "else",
-        "for",
-        "in",
-        "not",
-        "optimizer",
-        "len",
-        "sum",
-    ]
+    words = "model images labels + * ( ) [ ] 1 2 if else for in not optimizer len sum".split()
     return "".join("    " + " ".join(chance.choices(words, k=9)) + "\n" for _ in range(9))
 
 
@@ -111,11 +89,6 @@ def test_exercises_as_they_were_given_and_solutions_are_not_alike():
     assert found({"a": GIVEN, "b": GIVEN, "c": SOLVED, "d": SOLVED}) == []
 
 
-def test_the_solution_with_other_names_is_no_likeness():
-    renamed = SOLVED.replace("outputs", "predicted").replace("result", "rate")
-    assert found({"a": renamed, "b": renamed}) == []
-
-
 def test_what_much_of_the_class_wrote_is_common_knowledge():
     assert found({f"s{number}": filled(ODD + odd_of_their_own(number)) for number in range(6)}) == []
 
@@ -124,37 +97,6 @@ def test_what_much_of_the_class_wrote_is_common_knowledge():
 def test_copies_are_one_group_however_much_of_the_class_they_are(copies):
     group = {f"copy{number}": filled(ODD) for number in range(copies)}
     assert found(OTHERS | group) == [set(group)]
-
-
-def test_who_shares_something_else_makes_another_group():
-    other = odd_of_their_own(99)
-    assert sorted(map(sorted, found(OTHERS | {"a": filled(ODD), "b": filled(ODD + other), "c": filled(other)}))) == [
-        ["a", "b"],
-        ["b", "c"],
-    ]
-
-
-def test_copies_that_were_changed_here_and_there_stay_one_group():
-    group = {f"copy{number}": filled(ODD + odd_of_their_own(number) * (number % 3 == 0)) for number in range(100, 112)}
-    assert found(OTHERS | group) == [set(group)]
-
-
-def test_who_shares_the_most_comes_first():
-    three = {name: filled(odd_of_their_own(99)) for name in "abc"}
-    two = {name: filled(ODD + odd_of_their_own(98)) for name in "yz"}
-    assert found(OTHERS | three | two) == [set("yz"), set("abc")]
-
-
-def test_a_copy_of_everything_comes_first_where_single_answers_are_alike_in_much_of_the_class():
-    """Each student takes answers from a small pool, so that many are alike in some; one hands in nearly all that
-    another has."""
-    chance, pool = random.Random(1), [odd_of_their_own(number) for number in range(100, 130)]
-    mixed = {f"s{number}": chance.sample(pool, 8) for number in range(24)}
-    mixed["copy"] = [*mixed["s0"][:7], odd_of_their_own(99)[:100]]
-    texts = {student: {FILE: filled("".join(answers))} for student, answers in mixed.items()}
-    first, *others = groups(texts.items(), {FILE: GIVEN}, {FILE: SOLVED})
-    assert {side.student for side in first.sides} == {"s0", "copy"} and first.copies and first.tokens.isdigit()
-    assert len(others) > 4 and not any(group.copies for group in others), "the others are still there, after it"
 
 
 def test_short_answers_are_never_a_likeness():
@@ -234,50 +176,20 @@ def submissions(tmp_path):
 def test_collected_submissions_are_compared_with_the_courses_own_exercises(submissions, tmp_path):
     name = "exercises/02_multi_gpu/pytorch/train_cifar_multi_gpu.py"
     [group] = similarity.of_submissions(collect(submissions, tmp_path / "work", [name]))
-    assert (
-        [side.student for side in group.sides] == ["jane", "max"]
-        and group.files == (name,)
-        and group.gaps == ((name, "device"),)
-    )
+    assert [side.student for side in group.sides] == ["jane", "max"]
+    assert group.files == (name,)
+    assert group.gaps == ((name, "device"),)
     assert 'device <span class="soft">in exercises/02_multi_gpu' in pages.similarity([group])
 
 
-def test_what_is_not_compared_is_named_and_times_do_not_matter(tmp_path):
-    with zipfile.ZipFile(tmp_path / "class.zip", "w") as pack:
-        pack.writestr("Jane_11_assignsubmission_file_/work.rar", b"Rar!")
-        pack.writestr("Max_12_assignsubmission_file_/notebooks/00_start.ipynb", "no JSON")
-    said, left_out = [], []
-    similarity.of_submissions(
-        collect(tmp_path / "class.zip", tmp_path / "work", ["notebooks/00_start.ipynb"], said.append, with_times=False),
-        left_out.append,
-    )
-    assert said == [] and len(left_out) == 2
-    assert left_out[0].startswith("Jane_11: not compared, work.rar") and left_out[1].startswith(
-        "Max_12: notebooks/00_start.ipynb is not compared, "
-    )
-    page = pages.similarity([], left_out)
-    assert all(str(escape(sentence)) in page for sentence in left_out)
-
-
-def test_the_page_shows_line_numbers_of_scripts_and_gaps_under_their_names():
-    side = similarity.Side("a", 10, 10, (("exercises/x.py", 71, "own", True), ("notebooks/y.ipynb", 72, "own", True)))
-    page = pages.similarity(
-        [similarity.Group((side, side), ("notebooks/y.ipynb",), (("notebooks/y.ipynb", "time_step"),))]
-    )
-    assert "<i>71</i>" in page and "<i>72" not in page, "a notebook has no line 72"
-    assert "time_step" in page
-
-
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_similarity_is_a_command(submissions, tmp_path):
     words = [sys.executable, "-m", "grader", "similarity", str(submissions), "--out", str(tmp_path / "page.html")]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert (
-        ": jane, max\n1 group: see" in done.stdout
-        and "(device in exercises/02_multi_gpu/" in done.stdout
-        and "zoe" not in done.stdout
-    )
+    assert ": jane, max\n1 group: see" in done.stdout
+    assert "(device in exercises/02_multi_gpu/" in done.stdout
+    assert "zoe" not in done.stdout
     assert "joined" in (tmp_path / "page.html").read_text()
     words[4] = str(tmp_path / "nowhere")
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120)

@@ -1,23 +1,25 @@
 """`python -m grader verify` finds what is wrong with checks, and names it; that nothing is wrong with the course's is
-in test_mutants.py."""
+in test_known_answers.py."""
 
 from dataclasses import replace
 
 import pytest
 
+from answers import known, verify
+from answers.known import Answer
+from grader import exercises
 from grader.checks.check import Check, Criterion
 from grader.checks.notebook_functions import function
-from grader.course import UNITS, Part
-from grader.gaps import GapError
-from grader.instructors import known_answers, verify
+from grader.course import UNITS
+from grader.gaps import GapError, answers
 from handson.cluster import site
 
 JOB = next(part for part in UNITS["multi_gpu"] if part.file.endswith(".sh"))
 NOTEBOOK = UNITS["start"][0]
 
 
-def problems(unit, part, server_for):
-    return list(verify.problems(unit, part, server_for(part.file)))
+def problems(unit, part, server_for, answers=known.of_part):
+    return list(verify.problems(unit, part, server_for(part.file), answers))
 
 
 def test_a_gap_of_a_notebook_without_an_answer_is_named(server_for, monkeypatch):
@@ -31,25 +33,28 @@ def test_a_gap_of_a_notebook_without_an_answer_is_named(server_for, monkeypatch)
     assert any(f"can't make its inputs (KeyError: '{lost}')" in sentence for sentence in found)
 
 
-def test_a_mistake_that_is_not_caught_and_a_right_answer_that_is_not_accepted_are_named(server_for, monkeypatch):
-    mutant = {
-        "gap": "resources",
-        "name": "nothing wrong",
-        "criterion": "the queue",
-        "message": "x",
-        "code": known_answers.gaps.answers(JOB_TEXT)["resources"],
-    }
-    variant = {"gap": "resources", "name": "no queue", "code": mutant["code"].replace("#PBS -q lecture\n", "")}
-    monkeypatch.setattr(known_answers, "known", lambda unit, track: ([mutant], [variant]))
-    wrong, refused = problems("multi_gpu", JOB, server_for)
-    assert 'the mistake "nothing wrong" in resources is not caught as it should by "the queue": passed' in wrong
-    assert 'a right answer to resources gets no points for "the queue": no line asks for it' in refused
+def test_a_mistake_that_is_not_caught_and_a_right_answer_that_is_not_accepted_are_named(server_for):
+    code = answers(JOB_TEXT)["resources"]
+    mistake = Answer("resources", "nothing wrong", code, "queue")
+    variant = Answer("resources", "no queue", code.replace("#PBS -q lecture\n", ""))
+    wrong, refused = problems("multi_gpu", JOB, server_for, lambda unit, part: ([mistake], [variant]))
+    assert 'the mistake "nothing wrong" in resources is not caught as it should be by queue: passed' in wrong
+    assert 'a right answer to resources gets no points for "the queue"' in refused
 
 
-JOB_TEXT = known_answers.exercises.solution(JOB.file).read_text()
+def test_two_mistakes_that_read_the_same_sentence_are_named_unless_one_says_so(server_for):
+    other = answers(JOB_TEXT)["resources"].replace("-q lecture", "-q other")
+    found = [Answer("resources", "another", other, "queue"), Answer("resources", "a third", other, "queue")]
+    [same] = problems("multi_gpu", JOB, server_for, lambda unit, part: (found, []))
+    assert '"another" and "a third", read the same sentence' in same
+    found[1] = replace(found[1], same_as="another")
+    assert problems("multi_gpu", JOB, server_for, lambda unit, part: (found, [])) == []
 
 
-@pytest.mark.slow
+JOB_TEXT = exercises.solution(JOB.file).read_text()
+
+
+@pytest.mark.thorough
 def test_the_chosen_site_decides_on_solutions_and_not_on_known_mistakes(server_for, monkeypatch, tmp_path):
     """These are written for the local site."""
     for name in ("local", "reedbush"):
@@ -62,43 +67,27 @@ def test_the_chosen_site_decides_on_solutions_and_not_on_known_mistakes(server_f
 
 
 def test_what_a_unit_lacks_is_named_with_the_file_where_it_belongs(monkeypatch):
-    check = Check("resources", lambda text, case: text, (), (Criterion("the colour", 1, lambda *seen: None, ""),))
-    monkeypatch.setattr(
-        known_answers,
-        "known",
-        lambda unit, track: (
-            [
-                {"gap": "resourses", "name": "typo", "criterion": "x"},
-                {"gap": "resources", "name": "n", "criterion": "the couleur"},
-            ],
-            [],
-        ),
+    check = Check(
+        "resources", lambda text, case: text, (), (Criterion("colour", "the colour", 1, lambda *seen: None, ""),)
     )
+    wrong = [Answer("resourses", "typo", "", "x"), Answer("resources", "n", "", "couleur")]
+    monkeypatch.setattr(known, "of_part", lambda unit, part: (wrong, []) if unit == "own" else ([], []))
     monkeypatch.setattr(verify.hidden, "cases", lambda: {("own", "", "resource"): ({},)})
-    found = list(verify.lacking("own", (Part("exercises/07_own/run.sh", "", (check,)),)))
+    found = list(verify.lacking("own", (replace(JOB, checks=(check,)),)))
+    file = "answers/own/run_multi_gpu_training.toml"
     assert found == [
-        (
-            "grader/units/own/instructors/known_shared.toml has known answers (1) to resourses, which has no check:"
-            " correct the name, or remove them"
-        ),
-        (
-            'own: a known mistake in resources names the criterion "the couleur", which the check of resources does not'
-            " have"
-        ),
-        (
-            'own, exercises/07_own/run.sh: no known mistake proves "the colour" of resources: add a [[mutant]] to'
-            " grader/units/own/instructors/known_shared.toml"
-        ),
-        (
-            "grader/units/own/instructors/hidden_shared.toml has cases for resource, which has no check: correct the"
-            " name, or remove them"
-        ),
+        f"{file} has known answers (1) to resourses, which has no check: correct the name, or remove them",
+        f'{file}: "n" names the criterion couleur, which the check of resources does not have',
+        f'own, {JOB.file}: no wrong answer proves colour of resources: add [resources.wrong."NAME"] to {file}',
+        f'own, {JOB.file}: resources has no right answer but the solution: add [resources.right."NAME"] to {file}',
+        "grader/units/own/instructors/hidden_shared.toml has cases for resource, which has no check: correct the name,"
+        " or remove them",
     ]
 
 
 def test_tracks_with_different_points_are_named():
     parts = [
-        Part(f"exercises/07_own/{track}/a.py", track, (function("a", "it", "", points=points),))
+        replace(JOB, track=track, checks=(function("a", "it", "", points=points),))
         for track, points in (("pytorch", 1), ("chainer", 2))
     ]
     assert "own: the tracks have different points (pytorch 1, chainer 2): make them equal" in verify.lacking(

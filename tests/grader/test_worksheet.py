@@ -21,42 +21,12 @@ from grader.instructors.reports import score_tables, write_reports
 from grader.instructors.worksheet import WorksheetError
 from handson.errors import OneSentence
 
-HEAD = [
-    "Identifier",
-    "Full name",
-    "Email address",
-    "Status",
-    "Grade",
-    "Maximum grade",
-    "Grade can be changed",
-    "Last modified (submission)",
-    "Last modified (grade)",
-    "Feedback comments",
-]
-JANE = [
-    "Participant 11",
-    "Jane Doe",
-    "jane@example.org",
-    "Submitted for grading",
-    "",
-    "100.00",
-    "Yes",
-    "Friday, 20 November 2026, 5:59 PM",
-    "-",
-    "",
-]
-MAX = [
-    "Participant 12",
-    "Max Roe",
-    "max@example.org",
-    "Submitted for grading",
-    "7.00",
-    "100.00",
-    "Yes",
-    "Sunday, 25 October 2026, 2:30 AM",
-    "Monday, 2 November 2026, 9:00 AM",
-    "old",
-]
+HEAD = ["Identifier", "Full name", "Email address", "Status", "Grade", "Maximum grade", "Grade can be changed"]
+HEAD += ["Last modified (submission)", "Last modified (grade)", "Feedback comments"]
+JANE = ["Participant 11", "Jane Doe", "jane@example.org", "Submitted for grading", "", "100.00", "Yes"]
+JANE += ["Friday, 20 November 2026, 5:59 PM", "-", ""]
+MAX = ["Participant 12", "Max Roe", "max@example.org", "Submitted for grading", "7.00", "100.00", "Yes"]
+MAX += ["Sunday, 25 October 2026, 2:30 AM", "Monday, 2 November 2026, 9:00 AM", "old"]
 ZOE = ["Participant 13", "Zoe", "zoe@example.org", "No submission", "", "100.00", "Yes", "-", "-", ""]
 
 
@@ -95,15 +65,6 @@ def test_who_handed_in_when_is_read_with_the_zone_of_the_course(tmp_path):
     assert zoe.handed_in is None
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["Friday, 20 November 2026, 5:59\u202fPM", "Friday, November 20, 2026, 5:59 PM", "Friday, 20 November 2026, 17:59"],
-)
-def test_dates_are_read_in_the_forms_of_moodles_english_languages(tmp_path, text):
-    [jane] = worksheet.read(write(tmp_path / "w.csv", [*JANE[:7], text, *JANE[8:]])).listed(ZoneInfo("UTC"))
-    assert jane.handed_in == "2026-11-20T17:59:00+00:00"
-
-
 @pytest.mark.parametrize("separator", [";", "\t"])
 def test_a_worksheet_that_a_spreadsheet_has_saved_with_other_separators_is_read(tmp_path, separator):
     text = io.StringIO()
@@ -125,11 +86,9 @@ def test_moodle_reads_its_own_worksheet_back_with_grades_and_comments(tmp_path):
         "12": (7.0, "old"),
     }, "ungraded is left alone"
     rows = list(csv.DictReader(io.StringIO(text)))
-    assert (
-        list(rows[0]) == HEAD
-        and [row["Last modified (grade)"] for row in rows] == ["-", MAX[8], "-"]
-        and rows[0]["Email address"] == "jane@example.org"
-    )
+    assert list(rows[0]) == HEAD
+    assert [row["Last modified (grade)"] for row in rows] == ["-", MAX[8], "-"]
+    assert rows[0]["Email address"] == "jane@example.org"
 
 
 def test_each_member_of_a_group_gets_the_groups_grade(tmp_path):
@@ -249,10 +208,8 @@ def test_of_a_worksheet_that_was_kept_only_the_names_count_and_not_the_times(tmp
     with Gradebook(tmp_path / "out") as book:
         known = {one.student: one.handed_in is not None for one in book.attempts()}
     assert known == {"Jane Doe_11": True, "Max Roe_12": False}
-    assert (
-        "Jane Doe" in (tmp_path / "out/moodle.csv").read_text()
-        and "Max Roe" in (tmp_path / "out/moodle.csv").read_text()
-    )
+    assert "Jane Doe" in (tmp_path / "out/moodle.csv").read_text()
+    assert "Max Roe" in (tmp_path / "out/moodle.csv").read_text()
 
 
 def test_a_maximum_of_moodles_that_is_too_low_is_said(tmp_path):
@@ -279,12 +236,6 @@ def test_what_the_grader_does_not_fill_in_goes_back_to_moodle_unchanged(tmp_path
     rows = [[f"Participant {number}", *row[1:]] for number, row in enumerate(rows, start=11)]
     sheet = worksheet.read(write(tmp_path / "w.csv", *rows, head=head))
     assert list(csv.reader(io.StringIO(score_tables.moodle([], sheet)))) == [head, *rows]
-
-
-def test_anonymous_participants_have_a_number_and_no_name(tmp_path):
-    rows = [[row[0], *row[3:]] for row in (JANE, MAX)]
-    [jane, _] = worksheet.read(write(tmp_path / "w.csv", *rows, head=[HEAD[0], *HEAD[3:]])).listed(ZoneInfo("UTC"))
-    assert (jane.student, jane.handed_in) == ("Participant_11", "2026-11-20T17:59:00+00:00")
 
 
 @pytest.mark.parametrize(

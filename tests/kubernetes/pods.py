@@ -22,6 +22,7 @@ from pathlib import Path
 import programs
 import psutil
 import pytest
+from waiting import run_to_end
 
 from handson.cluster import virtual_nodes
 from handson.files import COURSE
@@ -137,17 +138,7 @@ def execute(process, *command):
     numbers = [_numbers(child.pid) for child in psutil.Process(process.pid).children(recursive=True)]
     # the entrypoint: 1 is bubblewrap
     _, outside, _ = min((of for of in numbers if len(of) == 3 and of[2] > 1), key=lambda of: of[2])
-    enter = [
-        "nsenter",
-        f"--target={outside}",
-        "--user",
-        "--preserve-credentials",
-        "--mount",
-        "--pid",
-        "--net",
-        "--uts",
-        "--ipc",
-    ]
+    enter = ["nsenter", f"--target={outside}", *"--user --preserve-credentials --mount --pid --net --uts --ipc".split()]
     [container] = process.pod.spec["containers"]
     within = [
         "env",
@@ -155,12 +146,7 @@ def execute(process, *command):
         f"--chdir={container['workingDir']}",
         *(f"{name}={value}" for name, value in _variables(process.pod).items()),
     ]
-    done = subprocess.run(
-        virtual_nodes.inside(process.holder, "/", *enter, "--", *within, *map(str, command)),
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-    )
+    done = run_to_end(virtual_nodes.inside(process.holder, "/", *enter, "--", *within, *map(str, command)))
     return done.returncode, done.stdout + done.stderr
 
 
@@ -189,19 +175,12 @@ def _box(pod, claim, folder):
     """The command that runs a pod's container."""
     spec, [container] = pod.spec, pod.spec["containers"]
     user = spec["securityContext"]
-    assert (
-        user["runAsNonRoot"]
-        and not container["securityContext"]["allowPrivilegeEscalation"]
-        and container["securityContext"]["readOnlyRootFilesystem"]
-    )
+    assert user["runAsNonRoot"]
+    assert not container["securityContext"]["allowPrivilegeEscalation"]
+    assert container["securityContext"]["readOnlyRootFilesystem"]
     words = [
         BWRAP,
-        "--die-with-parent",
-        "--unshare-user",
-        "--unshare-pid",
-        "--unshare-ipc",
-        "--clearenv",
-        "--uid",
+        *"--die-with-parent --unshare-user --unshare-pid --unshare-ipc --clearenv --uid".split(),
         str(user["runAsUser"]),
         "--gid",
         str(user["runAsGroup"]),
@@ -220,11 +199,7 @@ def _box(pod, claim, folder):
         "/etc/passwd",
         "--ro-bind",
         folder / "hosts_of_pods",
-        "/etc/hosts",
-        "--proc",
-        "/proc",
-        "--dev",
-        "/dev",
+        *"/etc/hosts --proc /proc --dev /dev".split(),
     ]
     words += ["--ro-bind", "/sys", "/sys", "--dir", "/home/handson"]
     for path, source in mounts(pod, claim, folder):

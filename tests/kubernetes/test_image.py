@@ -20,7 +20,7 @@ import pods
 import programs
 import pytest
 import yaml
-from waiting import wait_until
+from waiting import run_to_end, wait_until
 
 from handson.cluster import site as sites
 from handson.cluster.kubernetes import cluster_jobs
@@ -41,7 +41,7 @@ USUAL = (
 )
 RUNTIMES = ([], ["--runtime=runc"])  # of podman: crun needs rights that containers often lack
 LIMITS = ("--ulimit=nofile=4096:4096", "--ulimit=nproc=4096:4096")
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 
 def run(*words, timeout=500):
@@ -74,9 +74,7 @@ def base(tmp_path_factory):
     user = '--customize-hook=chroot "$1" useradd --uid 1000 --create-home --shell /bin/bash ubuntu'
     quick = ["force-unsafe-io", *(f"path-exclude=/usr/share/{name}/*" for name in ("doc", "info", "locale", "man"))]
     options = [
-        "--quiet",
-        "--variant=minbase",
-        "--include=ca-certificates,python3",
+        *"--quiet --variant=minbase --include=ca-certificates,python3".split(),
         *(f"--dpkgopt={one}" for one in quick),
         reachable,
         user,
@@ -98,9 +96,7 @@ def podman(request):
             lambda: subprocess.run(["podman", "rmi", "--force", SYSTEM, BASE], capture_output=True, timeout=120)
         )
         build = [
-            "--isolation=chroot",
-            "--network=host",
-            "--target=system",
+            *"--isolation=chroot --network=host --target=system".split(),
             f"--build-arg=BASE={request.getfixturevalue('base')}",
         ]
         run_where_allowed(
@@ -115,9 +111,7 @@ def podman(request):
         return run("podman", *call.runtime, *words, timeout=timeout)
 
     for runtime in RUNTIMES:
-        tried = subprocess.run(
-            ["podman", *runtime, "run", "--rm", *options, image, "true"], capture_output=True, text=True, timeout=500
-        )
+        tried = run_to_end(["podman", *runtime, "run", "--rm", *options, image, "true"], timeout=500)
         if tried.returncode == 0:
             break
     else:
@@ -146,10 +140,7 @@ def test_the_image_has_no_root_no_keys_and_what_each_role_needs(podman):
     assert printed("python", "-c", "import torch, mpi4py, grader, handson; print('all there')").strip() == "all there"
     tracks = ["--track", "chainer"] if not IMAGE else []  # whose ranks start fast
     tour = printed(
-        "tour",
-        "train",
-        "--output",
-        "/tmp/tour",
+        *"tour train --output /tmp/tour".split(),
         *tracks,
         "--options",
         "-e 1 --size 32",
@@ -198,17 +189,10 @@ def test_a_worker_takes_keys_from_its_secret_and_no_password(podman, tmp_path):
             "no password, nor anything else, takes the place of a key"
         )
         assert "PRIVATE KEY" not in _log(podman, worker)
-    alone = subprocess.run(
-        ["podman", *podman.runtime, "run", "--rm", *USUAL, *podman.options, podman.image, "worker"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert (
-        alone.returncode == 1
-        and "there are no ssh keys in" in alone.stderr
-        and "handson kubernetes keys" in alone.stderr
-    )
+    alone = run_to_end(["podman", *podman.runtime, "run", "--rm", *USUAL, *podman.options, podman.image, "worker"])
+    assert alone.returncode == 1
+    assert "there are no ssh keys in" in alone.stderr
+    assert "handson kubernetes keys" in alone.stderr
 
 
 @pytest.mark.timeout(1000)
@@ -232,9 +216,7 @@ def network(podman):
         command = [
             "podman",
             *podman.runtime,
-            "run",
-            "--rm",
-            "--network=handson-test",
+            *"run --rm --network=handson-test".split(),
             *podman.options,
             podman.image,
             "true",
@@ -271,13 +253,7 @@ def test_four_ranks_in_two_containers_train(tmp_path, podman, network, part, tra
 @pytest.mark.skipif(not IMAGE, reason="without containers, tests/kubernetes/test_grader.py has both roles")
 @pytest.mark.timeout(1000)
 def test_engines_reach_their_controller(tmp_path, podman, network):
-    made = subprocess.run(
-        ["kubectl", "kustomize", COURSE / "jobs/kubernetes/overlays/kind/grader"],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
+    made = run_to_end(["kubectl", "kustomize", COURSE / "jobs/kubernetes/overlays/kind/grader"], check=True)
     objects = {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(made.stdout)}
     files = {"keys": cluster_jobs.connection_files()}
     [controller] = pods.of_deployment(objects["Deployment", "controller"], files, "controller")
@@ -331,10 +307,7 @@ def _container(pod, claim, folder):
     [container] = pod.spec["containers"]
     words = [
         f"--hostname={pod.host}",
-        "--user=1000:1000",
-        "--read-only",
-        "--cap-drop=all",
-        "--security-opt=no-new-privileges",
+        *"--user=1000:1000 --read-only --cap-drop=all --security-opt=no-new-privileges".split(),
     ]
     words += [
         f"--workdir={container['workingDir']}",

@@ -88,15 +88,13 @@ def pod(name, phase="Running", waiting=None, ended=None, unscheduled=None, **sta
 # Submitting --------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_script_goes_to_the_cluster_with_its_options_and_nothing_that_is_there_is_deleted(cluster, tmp_path):
     assert cluster_jobs.submit(Kubectl(SITE), "torchrun", tmp_path / "script.py", ["--epoch=1"]) == "kind/torchrun"
     made = cluster.read()["objects"]
     assert made["configmap/script"]["data"]["train_cifar_multi_node.py"] == SCRIPT
-    assert (
-        made["job/torchrun"]["spec"]["template"]["spec"]["containers"][0]["args"][-1] == "--epoch=1"
-        and "service/torchrun" in made
-    )
+    assert made["job/torchrun"]["spec"]["template"]["spec"]["containers"][0]["args"][-1] == "--epoch=1"
+    assert "service/torchrun" in made
     assert "delete" not in cluster.verbs()
     assert all("kind-handson" in call["words"] for call in cluster.read()["calls"]), (
         "the context is the site's, whichever is the current one"
@@ -112,21 +110,15 @@ def test_what_is_refused_has_changed_nothing(cluster, tmp_path):
     assert cluster.read()["objects"].keys() == {"job/torchrun", "secret/ssh-keys"}
 
 
-def test_mpi_needs_keys_and_says_which_command_makes_them(cluster, tmp_path):
-    cluster.write(objects={})
-    with pytest.raises(KubernetesError, match="ssh-keys is missing: python -m handson kubernetes keys --site kind"):
-        cluster_jobs.submit(Kubectl(SITE), "mpi", tmp_path / "script.py")
-
-
 def test_keys_are_made_once_and_shown_nowhere(cluster, tmp_path, capfd):
     cluster.write(objects={})
     said = []
     cluster_jobs.keys(Kubectl(SITE), said.append)
     [made] = [call["words"] for call in cluster.read()["calls"] if "generic" in call["words"]]
     files = [word.partition("=")[2].partition("=")[2] for word in made if word.startswith("--from-file")]
-    assert (
-        len(files) == 2 and not any(Path(file).exists() for file in files) and said == ["the Secret ssh-keys was made"]
-    )
+    assert len(files) == 2
+    assert not any(Path(file).exists() for file in files)
+    assert said == ["the Secret ssh-keys was made"]
     cluster.write(objects={"secret/ssh-keys": {}})
     cluster_jobs.keys(Kubectl(SITE), said.append)
     assert "kept" in said[-1] and len([call for call in cluster.read()["calls"] if "generic" in call["words"]]) == 1
@@ -170,22 +162,8 @@ def test_only_what_the_course_has_made_is_deleted(cluster):
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        (
-            "Unable to connect to the server: dial tcp 192.0.2.7:443: i/o timeout",
-            "the cluster does not answer .* cluster-info",
-        ),
-        (
-            "Unable to connect to the server: net/http: TLS handshake timeout",
-            "the cluster does not answer .* cluster-info",
-        ),
-        (
-            "error: You must be logged in to the server (Unauthorized)",
-            "the cluster does not know you, or not any more .* aws eks update-kubeconfig",
-        ),
-        (
-            "Unable to connect to the server: getting credentials: exec: executable aws not found",
-            "the cluster does not know you, or not any more",
-        ),
+        ("Unable to connect to the server: dial tcp 192.0.2.7:443: i/o timeout", "the cluster does not answer"),
+        ("error: You must be logged in to the server (Unauthorized)", "the cluster does not know you, or not any"),
         (
             (
                 'Error from server (Forbidden): error when creating "STDIN": jobs.batch is forbidden: User "student"'
@@ -209,10 +187,6 @@ def test_only_what_the_course_has_made_is_deleted(cluster):
             "does not know this kind of job .* torchrun or mpi",
         ),
         (
-            'error: the server doesn\'t have a resource type "mpijob"',
-            "does not know this kind of job .* torchrun or mpi",
-        ),
-        (
             'Error from server (NotFound): error when creating "STDIN": namespaces "handson" not found',
             "namespace is not there .* kubernetes apply --site kind",
         ),
@@ -230,10 +204,6 @@ def test_what_kubectl_refuses_is_told_with_the_next_command(cluster, tmp_path, s
     [
         (None, "kubectl has no such context .* get-contexts"),
         (
-            {"contexts": [{"name": "another", "context": {"cluster": "c", "user": "u"}}]},
-            "kubectl has no such context .* get-contexts",
-        ),
-        (
             {
                 "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
                 "contexts": [{"name": "kind-handson", "context": {"cluster": "c", "user": "u"}}],
@@ -249,12 +219,6 @@ def test_what_a_real_kubectl_says_without_a_cluster_is_understood(tmp_path, monk
         (tmp_path / "config").write_text(json.dumps({"apiVersion": "v1", "kind": "Config"} | config))
     with pytest.raises(KubernetesError, match=words):
         cluster_jobs.submit(Kubectl(SITE), "mpi")
-
-
-def test_without_kubectl_that_is_said(monkeypatch):
-    monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(KubernetesError, match="there is no kubectl on PATH: install it"):
-        Kubectl(SITE)
 
 
 # How a job is ------------------------------------------------------------------------
@@ -292,42 +256,9 @@ CREATING = {"reason": "ContainerCreating"}
             [],
             "torchrun-0: its node cannot pull the image registry.example/handson:7; push it there, or correct `image`",
         ),
-        (
-            pod(
-                "torchrun-0",
-                "Pending",
-                {
-                    "reason": "ErrImageNeverPull",
-                    "message": 'Container image "x" is not present with pull policy of Never',
-                },
-            ),
-            [],
-            "cannot pull the image",
-        ),
-        (
-            unscheduled("2 Insufficient nvidia.com/gpu."),
-            [],
-            (
-                "no node has enough nvidia.com/gpu left, or offers it at all; kubectl describe nodes; .*device"
-                " plugin.*gpu_resource"
-            ),
-        ),
-        (unscheduled("2 Insufficient cpu."), [], "no node has enough cpu left; ask for less"),
-        (
-            unscheduled("pod has unbound immediate PersistentVolumeClaims."),
-            [],
-            "the claim `course` has no volume; kubectl describe pvc course -n handson",
-        ),
-        (
-            unscheduled('persistentvolumeclaim "course" not found.'),
-            [],
-            "the claim course is missing; python -m handson kubernetes apply --site kind",
-        ),
-        (
-            unscheduled("2 node(s) had untolerated taint {nvidia.com/gpu: present}."),
-            [],
-            "no node is open for such pods; look at their taints: kubectl describe nodes",
-        ),
+        (unscheduled("2 Insufficient nvidia.com/gpu."), [], "no node has enough nvidia.com/gpu left, or offers it"),
+        (unscheduled("pod has unbound immediate PersistentVolumeClaims."), [], "the claim `course` has no volume"),
+        (unscheduled("2 node(s) had untolerated taint {nvidia.com/gpu: present}."), [], "no node is open for such"),
         (
             pod("torchrun-0", "Pending", CREATING),
             [warning("FailedMount", 'MountVolume.SetUp failed for volume "keys" : secret "ssh-keys" not found')],
@@ -335,22 +266,8 @@ CREATING = {"reason": "ContainerCreating"}
         ),
         (
             pod("torchrun-0", "Pending", CREATING),
-            [
-                warning(
-                    "FailedMount", 'MountVolume.SetUp failed for volume "handson-course" : mount failed: exit status 32'
-                )
-            ],
-            "a volume cannot be mounted; kubectl describe pod torchrun-0 -n handson",
-        ),
-        (
-            pod("torchrun-0", "Pending", CREATING),
             [warning("FailedCreatePodSandBox", "Failed to create pod sandbox: no room")],
             "torchrun-0: FailedCreatePodSandBox Failed",
-        ),
-        (
-            pod("torchrun-0", "Pending", CREATING),
-            [warning("FailedMount", 'secret "ssh-keys" not found', "mpi-0")],
-            "torchrun-0: it is being started",
         ),
         (pod("torchrun-1", "Pending"), [], "torchrun-1: it is being started"),
         (pod("torchrun-1", "Running"), [], "^$"),
@@ -360,7 +277,7 @@ def test_a_pod_that_waits_says_why_and_what_to_do(one, events, words):
     assert re.search(words, state.waiting([one], events, SITE.kubernetes, "kind"))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("message", "words"),
     [
@@ -401,32 +318,11 @@ def test_a_job_whose_pods_are_refused_says_why(cluster, message, words):
             pod("torchrun-1", "Failed", ended={"exitCode": 137, "reason": "OOMKilled"}),
             "in pod torchrun-1 with status 137; it was out of memory: .* AGAIN$",
         ),
-        (
-            pod("torchrun-1", "Failed", ended={"exitCode": 137, "reason": "Error"}),
-            "with status 137; it was killed: AGAIN$",
-        ),
-        (
-            pod("torchrun-1", "Failed", ended={"exitCode": 1, "reason": "Error"}),
-            "with status 1; its log: kubectl logs torchrun-1",
-        ),
+        (pod("torchrun-1", "Failed", ended={"exitCode": 137, "reason": "Error"}), "with status 137; it was killed"),
+        (pod("torchrun-1", "Failed", ended={"exitCode": 1, "reason": "Error"}), "with status 1; its log: kubectl"),
         (
             pod("torchrun-1", "Failed", reason="Evicted", message="The node was low on resource: memory. "),
             "lost pod torchrun-1: Evicted .The node was low on resource: memory.; AGAIN$",
-        ),
-        (
-            pod(
-                "torchrun-1",
-                "Failed",
-                conditions=[
-                    {
-                        "type": "DisruptionTarget",
-                        "status": "True",
-                        "reason": "EvictionByEvictionAPI",
-                        "message": "Eviction API: evicting",
-                    }
-                ],
-            ),
-            "lost pod torchrun-1: EvictionByEvictionAPI .Eviction API: evicting.; AGAIN$",
         ),
         (pod("torchrun-1", "Running"), "failed: Job was active longer than specified deadline; AGAIN$"),
     ],
@@ -440,7 +336,7 @@ def test_a_job_that_failed_names_the_pod_that_failed_first(one, words):
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_follow_shows_the_log_of_a_job_and_how_it_ended(cluster):
     cluster.write(
         objects={"job/torchrun": job(Complete="")},

@@ -12,7 +12,6 @@ from handson.cluster.kubernetes import cluster_jobs, state
 from handson.files import COURSE
 from handson.training.results import read
 
-pytestmark = pytest.mark.slow
 THROUGHPUT = re.compile(r"^Throughput: [\d.]+ \[images/sec.\] \(1500 / [\d.]+\)$", re.MULTILINE)
 # seconds for the rest to end, on a busy machine; usually one or two, since they wait for a connection to close, not for
 # a time to pass
@@ -55,9 +54,9 @@ def started(tmp_path, keys):
     ("part", "track", "first"),
     [
         ("torchrun", "pytorch", "torchrun-0"),
-        ("mpi", "chainer", "mpi-0"),
-        ("mpijob", "pytorch", "mpijob-launcher"),
-        ("mpijob", "chainer", "mpijob-launcher"),
+        pytest.param("mpi", "chainer", "mpi-0", marks=pytest.mark.thorough),
+        pytest.param("mpijob", "pytorch", "mpijob-launcher", marks=pytest.mark.thorough),
+        pytest.param("mpijob", "chainer", "mpijob-launcher", marks=pytest.mark.thorough),
     ],
 )
 def test_four_ranks_in_two_pods_train_as_a_job_of_pbs_does(started, tmp_path, keys, part, track, first):
@@ -68,11 +67,13 @@ def test_four_ranks_in_two_pods_train_as_a_job_of_pbs_does(started, tmp_path, ke
     result = read(path)
     assert (result.workers, result.nodes, result.track, result.images) == (4, 2, track, 1500)
     private = keys[0].splitlines()[2]
-    assert private not in log and not [
+    assert private not in log
+    assert not [
         path for path in (tmp_path / "claim").rglob("*") if path.is_file() and private.encode() in path.read_bytes()
     ]
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(1000)
 @pytest.mark.parametrize(
     ("befall", "options", "sentence"),
@@ -99,6 +100,7 @@ def test_a_lost_pod_of_torchrun_ends_the_training_with_a_sentence(started, befal
     assert told == f"ended in pod {other} with status 137; it was killed: AGAIN"
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(1000)
 @pytest.mark.parametrize(
     ("befall", "reason"),
@@ -123,6 +125,7 @@ def _shown(name, status, when):
     return {"metadata": {"name": name}, "status": {"phase": "Failed", "containerStatuses": [ended]}}
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(1000)
 def test_a_launcher_without_its_worker_says_so_in_a_sentence(started):
     with started("mpi", "pytorch", LIMIT="3") as processes:

@@ -16,7 +16,7 @@ from handson.pbs import command
 
 SSHD = "/usr/sbin/sshd"
 OPEN_MPI = shutil.which("mpiexec.openmpi")
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 
 def need(program):

@@ -12,7 +12,7 @@ import pytest
 from handson.cluster import network, virtual_nodes
 from handson.scaling.measured_runs import measured_network
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 
 def times(alpha, beta, noise=0.0):
@@ -25,12 +25,6 @@ def times(alpha, beta, noise=0.0):
 def test_the_fit_finds_the_model_again(alpha, beta):
     assert network.fit(times(alpha, beta)) == pytest.approx((alpha, beta), rel=0.03)
     assert network.fit(times(alpha, beta, noise=0.1)) == pytest.approx((alpha, beta), rel=0.15)
-
-
-def test_small_messages_that_pass_at_once_do_not_turn_the_line():
-    """A token bucket lets through what is in it, however slow the network: those sizes say nothing of its bandwidth."""
-    medians = times(1e-5, 12.5e6) | {64: 1.1e-5, 256: 1.1e-5, 1024: 1.2e-5, 4096: 1.6e-5}
-    assert network.fit(medians)[1] == pytest.approx(12.5e6, rel=0.03)
 
 
 def test_a_ring_sends_each_byte_nearly_twice():

@@ -17,7 +17,7 @@ from handson.cluster import virtual_nodes
 from handson.training import leftovers
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.thorough,
     pytest.mark.skipif(virtual_nodes.why_not() is not None, reason=f"{virtual_nodes.why_not()}"),
 ]
 SOON = 30  # seconds, on a busy machine: the kernel frees namespaces when it finds the time
@@ -116,9 +116,8 @@ def test_when_ranks_were_killed_fifty_times(jobs, select, runs):
     wait_until(lambda: not jobs.processes(), f"no process is left, but: {jobs.processes()}", SOON)
     wait_until(lambda: not left(), "nothing is left in the folders", leftovers.YOUNG + SOON)
     assert bool(seen) == select.startswith("2"), "only several nodes need namespaces"
-    assert (
-        not seen & {(pid, linux.start_time(pid)) for pid in linux.every_pid()} and list(jobs.temporary.iterdir()) == []
-    )
+    assert not seen & {(pid, linux.start_time(pid)) for pid in linux.every_pid()}
+    assert list(jobs.temporary.iterdir()) == []
 
 
 def mounts(pid):
@@ -169,9 +168,8 @@ def test_when_a_node_dies_the_job_is_told_which(running, node):
     os.kill(running.first_processes[node], signal.SIGKILL)
     job = running.finish(running.number)
     sentence = f"its virtual node node{node + 1} was killed"
-    assert job["comment"].endswith(
-        f" and failed; {sentence}"
-    ) and f"=>> PBS: job killed: {sentence}\n" in running.output(running.number)
+    assert job["comment"].endswith(f" and failed; {sentence}")
+    assert f"=>> PBS: job killed: {sentence}\n" in running.output(running.number)
     nothing_is_left(running)
 
 

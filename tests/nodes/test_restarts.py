@@ -9,7 +9,8 @@ from environments import ROOT, environment_of
 from node_jobs import Jobs
 
 from handson.cluster import virtual_nodes
-from handson.notebook import restarts
+from handson.notebook import communication
+from handson.pytorch import checkpoints
 from handson.training import map_files
 
 SCRIPTS = ROOT / "solutions/05_communication"
@@ -35,7 +36,7 @@ def test_the_job_starts_a_killed_node_once_more_and_ends_as_its_training(tmp_pat
     assert done.returncode == status and len((tmp_path / "begun").read_text()) == len(codes)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.skipif(virtual_nodes.why_not() is not None, reason=f"{virtual_nodes.why_not()}")
 def test_a_killed_node_costs_no_number(tmp_path):
     # torchrun and ranks start more than ten times
@@ -46,22 +47,19 @@ def test_a_killed_node_costs_no_number(tmp_path):
         numbers = {}
         for name in ("whole", "killed"):
             done = jobs(
-                "qsub",
-                "-j",
-                "oe",
-                "-v",
+                *"qsub -j oe -v".split(),
                 f"{OPTIONS} results/{name},HANDSON_DATA={tmp_path / 'data'}",
                 "run_restarts.sh",
             )
             numbers[name] = done.stdout.split(".")[0]
-        restarts.kill_node(
+        communication.kill_node(
             numbers["killed"], "node2", jobs.folder / "results/killed/checkpoint.pt", limit=100, say=lambda line: None
         )
         for name, number in numbers.items():
             output = Path(jobs.folder, f"restarts.o{number}")
             assert jobs.finish(number)["Exit_status"] == "0", output.read_text()[-3000:]
         assert "Going on in epoch" in output.read_text()
-        assert set(restarts.differences(jobs.folder / "results/whole", jobs.folder / "results/killed").values()) == {
+        assert set(checkpoints.differences(jobs.folder / "results/whole", jobs.folder / "results/killed").values()) == {
             0.0
         }
     finally:

@@ -1,6 +1,5 @@
 """Nodes made of namespaces: names, addresses, ranks that find each other, and bytes that go through the network."""
 
-import fcntl
 import json
 import os
 import shutil
@@ -8,12 +7,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from environments import environment_of
 from node_jobs import Jobs, namespaces
-from waiting import wait_until
+from waiting import run_to_end, wait_until
 
 from handson.cluster import virtual_nodes
 
@@ -87,7 +85,6 @@ for node in $(uniq "$PBS_NODEFILE"); do
 done
 wait
 """
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -105,16 +102,11 @@ def job(tmp_path_factory):
 RANKS = ("chainer", "mpiexec", "torchrun")  # ChainerMN and PyTorch under mpiexec, PyTorch under torchrun
 
 
-@needs_namespaces
-def test_a_run_that_ends_well_prints_no_traceback(job):
-    output = (job / "output").read_text()
-    assert "Traceback" not in output and "rendezvous" not in output.lower(), output
-
-
 def ranks_of(job, how):
     return sorted(json.loads((job / f"{how}.json").read_text()), key=lambda rank: rank["rank"])
 
 
+@pytest.mark.thorough
 @needs_namespaces
 def test_the_script_runs_on_the_first_node_and_pbsdsh_on_all(job):
     assert (job / "first_node").read_text() == "node1\n"
@@ -140,6 +132,7 @@ def test_nodes_have_host_names_and_addresses_of_their_own(job, how):
     assert found == [("node1", "10.78.0.1")] * 2 + [("node2", "10.78.0.2")] * 2
 
 
+@pytest.mark.thorough
 @needs_namespaces
 @pytest.mark.parametrize("how", RANKS)
 def test_an_all_reduce_goes_through_the_network_at_its_rate(job, how):
@@ -151,44 +144,27 @@ def test_an_all_reduce_goes_through_the_network_at_its_rate(job, how):
     assert max(rank["seconds"] for rank in ranks_of(job, how)) > 0.9 * shortest
 
 
+@pytest.mark.thorough
 @needs_namespaces
 def test_the_rate_is_that_of_the_request(job):
     assert "tbf" in (job / "shape").read_text() and "rate 10Mbit" in (job / "shape").read_text()
 
 
-@needs_namespaces
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core")
-def test_two_workers_on_two_nodes_use_two_cores(jobs):
-    program = "import os; os.write(1, b'%d\\n' % sorted(os.sched_getaffinity(0))[0])"
-    out = jobs.run(
-        f'mpiexec -n 2 -hostfile "$PBS_NODEFILE" python -c "{program}"', select="2:ngpus=1:mpiprocs=1:ompthreads=1"
-    )
-    assert len(set(out.split())) == 2
-
-
-@needs_namespaces
-def test_eight_nodes_with_one_worker_each(tmp_path):
-    jobs = Jobs(tmp_path, nodes=8, gpus=1)
-    out = jobs.run('mpiexec -n 8 -hostfile "$PBS_NODEFILE" hostname', select="8:ngpus=1:mpiprocs=1")
-    jobs.close()
-    assert sorted(out.split()) == [f"node{number}" for number in range(1, 9)]
-
-
 # Rates --------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_what_is_no_rate_is_refused_at_once(jobs):
     for words in (["-v", "HANDSON_NETWORK=fast"], ["-l", "network=100mb"]):
         done = jobs("qsub", "-l", "select=2", *words, "--", "true")
         assert done.returncode != 0 and "network" in done.stderr.lower() and "Traceback" not in done.stderr
     jobs.site.write_text(jobs.site.read_text() + 'network = "0mbit"\n')
     done = jobs("qsub", "-l", "select=2", "--", "true")
-    assert (
-        done.returncode == 2
-        and "the rate of a network is none, or a number with mbit or gbit such as 100mbit, not '0mbit'" in done.stderr
-    )
+    assert done.returncode == 2
+    assert "the rate of a network is none, or a number with mbit or gbit such as 100mbit, not '0mbit'" in done.stderr
 
 
+@pytest.mark.thorough
 @needs_namespaces
 def test_the_request_comes_before_the_variable_and_the_variable_before_the_site(jobs):
     jobs.site.write_text(jobs.site.read_text() + 'network = "30mbit"\n')
@@ -199,11 +175,6 @@ def test_the_request_comes_before_the_variable_and_the_variable_before_the_site(
     assert jobs.run(look, "-v", "HANDSON_NETWORK=20mbit", **options) == "rate 20Mbit\n"
     assert jobs.run(look, "-l", "network=10mbit", "-v", "HANDSON_NETWORK=20mbit", **options) == "rate 10Mbit\n"
     assert jobs.run(f"{look} || echo unlimited", "-l", "network=none", **options) == "unlimited\n"
-
-
-@pytest.mark.parametrize(("rate", "bits"), [("none", None), ("1mbit", 1e6), ("100mbit", 1e8), ("10gbit", 1e10)])
-def test_rates_are_bits_per_second(rate, bits):
-    assert virtual_nodes.bits_per_second(rate) == bits
 
 
 # Coming up ----------------------------------------------------------------------
@@ -226,14 +197,12 @@ def bring_up(tmp_path):
 
 
 def on_node(holder, node, *command):
-    return subprocess.run(
-        virtual_nodes.inside(holder.inside, "/", *virtual_nodes.on(node["pid"], *command)),
-        capture_output=True,
-        text=True,
-        timeout=20,
+    return run_to_end(
+        virtual_nodes.inside(holder.inside, "/", *virtual_nodes.on(node["pid"], *command)), timeout=20
     ).stdout
 
 
+@pytest.mark.thorough
 @needs_namespaces
 def test_jobs_at_the_same_time_have_networks_of_their_own(bring_up):
     (one, nodes), (other, _) = bring_up("node1", "node2"), bring_up("node1", "node2")
@@ -241,6 +210,7 @@ def test_jobs_at_the_same_time_have_networks_of_their_own(bring_up):
     assert nodes["node1"]["address"] == "10.78.0.1"
 
 
+@pytest.mark.thorough
 @needs_namespaces
 def test_nodes_know_each_other_by_name_whatever_the_machine_calls_them(bring_up):
     holder, nodes = bring_up("node1", "node2")
@@ -249,25 +219,7 @@ def test_nodes_know_each_other_by_name_whatever_the_machine_calls_them(bring_up)
             assert on_node(holder, node, "getent", "ahostsv4", name).split()[0] == other["address"]
 
 
-def test_the_machines_own_names_stay_but_do_not_hide_the_nodes():
-    lines = virtual_nodes.hosts_file(
-        {"node1": "10.78.0.1"}, "127.0.1.1 here\n192.168.0.7 node1 node1.lab # old\n"
-    ).splitlines()
-    assert "127.0.1.1 here" in lines and "10.78.0.1 node1" in lines
-    assert not [line for line in lines if "192.168.0.7" in line]
-
-
-@needs_namespaces
-def test_why_nodes_ended_is_read_in_a_program_with_more_than_1024_open_files():
-    reading, writing = os.pipe()
-    with os.fdopen(fcntl.fcntl(reading, fcntl.F_DUPFD, 1100)) as said, os.fdopen(writing, "w") as holder:
-        assert virtual_nodes.fallen(SimpleNamespace(stderr=said)) is None
-        holder.write("its virtual node node2 was killed\n")
-        holder.flush()
-        assert virtual_nodes.fallen(SimpleNamespace(stderr=said)) == "its virtual node node2 was killed"
-    os.close(reading)
-
-
+@pytest.mark.thorough
 def test_a_runner_that_is_killed_while_its_nodes_come_up_leaves_none(tmp_path):
     program = (
         "import sys, pathlib; from handson.cluster import virtual_nodes as v; v.start({'node1': {}, 'node2': {}},"
@@ -325,6 +277,7 @@ with meet(options.parse(gpus=None)) as comm:
 """
 
 
+@pytest.mark.thorough
 def test_without_namespaces_a_job_says_why_and_its_ranks_are_the_same(tmp_path):
     stubs = tmp_path / "stubs"
     stubs.mkdir()
@@ -334,14 +287,14 @@ def test_without_namespaces_a_job_says_why_and_its_ranks_are_the_same(tmp_path):
     (jobs.folder / "ranks.py").write_text(PLAIN)
     sentence, host, *ranks = jobs.run(REFUSED).splitlines()
     jobs.close()
-    assert sentence.startswith("handson: virtual nodes need ") and sentence.endswith(
-        "; the nodes of this job are groups of plain processes"
-    )
+    assert sentence.startswith("handson: virtual nodes need ")
+    assert sentence.endswith("; the nodes of this job are groups of plain processes")
     assert "sysctl" in sentence or "Operation not permitted" in sentence
     assert host == os.uname().nodename
     assert ranks == ["0 0 node1 2", "1 1 node1 2", "2 0 node2 2", "3 1 node2 2"]
 
 
+@pytest.mark.thorough
 @needs_namespaces
 def test_a_kernel_that_refuses_namespaces_is_told_from_its_setting():
     """Really refused: in a user namespace that may have none below it, by a process without the right to do without."""
@@ -353,10 +306,11 @@ def test_a_kernel_that_refuses_namespaces_is_told_from_its_setting():
         "echo 0 >/proc/sys/user/max_user_namespaces; exec setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin"
         f" {sys.executable} -c '{code}' {ROOT}"
     )
-    done = subprocess.run(["unshare", "--map-root-user", "sh", "-c", shell], capture_output=True, text=True, timeout=20)
+    done = run_to_end(["unshare", "--map-root-user", "sh", "-c", shell], timeout=20)
     assert "user namespaces" in done.stdout and "`sysctl user.max_user_namespaces=10000`" in done.stdout, done
 
 
+@pytest.mark.thorough
 def test_missing_tools_are_named_with_their_package(monkeypatch):
     which = shutil.which
     monkeypatch.setattr(
@@ -365,6 +319,7 @@ def test_missing_tools_are_named_with_their_package(monkeypatch):
     assert virtual_nodes.why_not() == "virtual nodes need tc, which this machine lacks: install iproute2"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("program", "why"), [("exit 0", "without a word"), ("echo no bridges here >&2; exit 1", "no bridges here")]
 )

@@ -10,7 +10,7 @@ import stat
 import subprocess
 from pathlib import Path
 
-from waiting import wait_until
+from waiting import run_to_end, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = ("qsub", "qstat", "qdel", "qhold", "qrls", "qalter", "qselect", "qsig", "pbsnodes", "pbsdsh")
@@ -51,14 +51,8 @@ class PBS:
 
     def __call__(self, *command, stdin="", **environment):
         """Run a command; returns what subprocess.run returns, as text."""
-        return subprocess.run(
-            command,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            cwd=self.directory,
-            env=self.environment | environment,
-            timeout=PATIENCE,
+        return run_to_end(
+            command, input=stdin, cwd=self.directory, env=self.environment | environment, timeout=PATIENCE
         )
 
     def script(self, text, name="a.sh"):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from pbs_harness import PATIENCE, ROOT, SERVER
-from waiting import wait_until
+from waiting import run_to_end, wait_until
 
 from handson.pbs import delivery, runner, scheduler, store
 
@@ -26,7 +26,7 @@ until [ "$(pgrep -u $(id -u) -fc '^sleep 100[1235]$')" -ge 4 ]; do sleep 0.02; d
 touch "$HOME/begun.$PBS_JOBID"
 sleep 1006
 """
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 
 def begin(pbs, *arguments, text=TREE):
@@ -42,9 +42,7 @@ def number(pbs):
 
 
 def left_over(pbs):
-    return subprocess.run(
-        ["pgrep", "-u", str(os.getuid()), "-fa", rf"^sleep {number(pbs)}[0-9]$"], capture_output=True, text=True
-    ).stdout
+    return run_to_end(["pgrep", "-u", str(os.getuid()), "-fa", rf"^sleep {number(pbs)}[0-9]$"]).stdout
 
 
 def kill(pid):
@@ -55,40 +53,6 @@ def test_walltime_ends_the_whole_tree(pbs):
     job_id = begin(pbs, "-l", "walltime=2")
     assert pbs.finish(job_id)["Exit_status"] == "-29"
     assert not left_over(pbs), "when the job has ended, its processes have"
-
-
-@pytest.mark.parametrize(("busy_until", "ended"), [(0, 2), (11, 12), (1000, 22)])
-def test_while_others_have_the_cores_a_job_may_run_ten_times_its_walltime(busy_until, ended, monkeypatch, tmp_path):
-    """It is given a walltime of two seconds, and would never end. The clock here is made."""
-
-    class Clock:
-        now = 1000
-
-        def time(self):
-            return self.now
-
-        def wait(self, seconds):
-            self.now += seconds
-            return b""
-
-    clock, shell = Clock(), subprocess.Popen(["sleep", "1000"])
-    monkeypatch.setattr(runner, "time", clock)
-    monkeypatch.setattr(runner.linux, "running", lambda: 100 * os.cpu_count() if clock.now < 1000 + busy_until else 1)
-    monkeypatch.setattr(runner.linux, "stat", lambda process: [b"S"])
-    monkeypatch.setattr(runner, "_members", lambda job: [shell.pid] if shell.poll() is None else [])
-    monkeypatch.setattr(runner, "_kill_delay", lambda: 0)
-    monkeypatch.setattr(
-        runner.processes, "reap", lambda ended: ended.update({shell.pid: 9} if shell.poll() is not None else {})
-    )
-    monkeypatch.setattr(runner.ending, "spool_files", lambda job: [(tmp_path / "stderr", "", "")])
-    job = {"id": "1", "stime": 1000, "asked": {"walltime": 2, "listing": {}}}
-    assert runner.watch(job, shell.pid, clock, None)["exit_status"] == -29
-    said = (tmp_path / "stderr").read_text().splitlines()
-    assert said[-1] == f"=>> PBS: job killed: walltime {max(3, ended)} exceeded limit 2"
-    assert said[:-1] == [
-        f"=>> PBS: walltime 2 is over; the job goes on, as {100 * os.cpu_count()} processes of others want the cores of"
-        " this machine"
-    ] * (busy_until > 0)
 
 
 def test_deleting_ends_the_whole_tree(pbs):
@@ -107,10 +71,7 @@ def test_the_end_of_the_script_ends_what_it_left_behind(pbs):
 def test_jobs_go_on_when_the_scheduler_is_killed(pbs):
     job_id = begin(
         pbs,
-        "-l",
-        "select=2:ngpus=2",
-        "-l",
-        "place=scatter",
+        *"-l select=2:ngpus=2 -l place=scatter".split(),
         text='touch "$HOME/begun.$PBS_JOBID"; until [ -e go ]; do sleep 0.05; done\n',
     )
     waiting = pbs.submit("a.sh")
@@ -222,13 +183,6 @@ def test_that_a_job_has_started_is_stored_before_its_script_begins(pbs, monkeypa
     assert last["started"] and Path(last["tmpdir"]).is_dir()
     delivery.remove_files(last)
     pbs("qdel", "-W", "force", job_id)
-
-
-def test_a_killed_job_shell_is_an_exit_status(pbs):
-    job_id = begin(pbs)
-    kill(int(pbs.full(job_id)["session_id"]))
-    assert pbs.finish(job_id)["Exit_status"] == "137"
-    assert not left_over(pbs)
 
 
 def test_an_end_that_was_found_out_but_not_recorded_is_recorded_later(pbs):
@@ -367,24 +321,6 @@ def test_a_job_that_ends_on_a_full_disk_is_recorded(pbs, small_disk):
         assert "is full, so its output may be incomplete" in job["comment"]
 
 
-def test_the_end_of_a_job_is_noted_even_if_there_is_no_room_for_it(pbs, small_disk):
-    job_id = begin(pbs, text='touch "$HOME/begun.$PBS_JOBID"; until [ -e go ]; do sleep 0.05; done; exit 9\n')
-    kill(pbs.process("handson.pbs.scheduler"))
-    # what sets aside the room in a database is SQLite's affair; here it takes nothing at all
-    with database_locked(pbs):
-        if small_disk:
-            fill(pbs)
-        (pbs.user_home / "go").touch()
-        wait_until(
-            lambda: b"exit_status" in (pbs.home / "jobs" / job_id / "outcome").read_bytes(), "the runner notes the end"
-        )
-        kill(pbs.process("handson.pbs.runner"))
-        with contextlib.suppress(FileNotFoundError):
-            (pbs.home / "filler").unlink()
-    pbs("qstat")
-    assert pbs.finish(job_id)["Exit_status"] == "9"
-
-
 @contextlib.contextmanager
 def database_locked(pbs):
     locked = sqlite3.connect(pbs.home / "jobs.sqlite", isolation_level=None)
@@ -392,28 +328,6 @@ def database_locked(pbs):
     yield
     locked.execute("ROLLBACK")
     locked.close()
-
-
-def test_output_that_does_not_fit_where_it_belongs_is_kept_and_the_comment_says_so(pbs, tmp_path):
-    target = tmp_path / "full"
-    target.mkdir()
-    mounted = (
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", target], capture_output=True).returncode == 0
-    )
-    where = target if mounted else Path("/proc")  # another file system that takes no files
-    try:
-        pbs.finish(pbs.submit("-j", "oe", "-o", f"{where}/out", pbs.script("head -c 300000 /dev/zero\n")))
-    finally:
-        if mounted:
-            left = os.listdir(target)
-            subprocess.run(["umount", target], check=True)
-    assert re.search(
-        rf" and finished; its output could not be written to {where}/out \(.*\) and is kept in ",
-        pbs.full("0")["comment"],
-    )
-    assert (pbs.home / "undelivered" / f"0.{SERVER}.OU").stat().st_size == 300_000
-    if mounted:
-        assert left == [], "nothing half-written is left"
 
 
 # Damage ------------------------------------------------------------------------
@@ -465,12 +379,3 @@ def test_a_state_directory_of_somebody_else_is_refused(pbs):
     assert done.returncode == 1 and done.stderr.count("\n") == 1 and "Traceback" not in done.stderr
     assert str(pbs.home) in done.stderr
     pbs.home = pbs.directory / "none"
-
-
-def test_a_state_directory_that_cannot_be_made_is_named(pbs):
-    (pbs.directory / "file").touch()
-    done = pbs("qsub", pbs.script("echo\n"), HANDSON_PBS_HOME=f"{pbs.directory}/file/state")
-    assert (
-        done.stderr.startswith(f"qsub: {pbs.directory}/file/state cannot hold the jobs (Not a directory): ")
-        and done.returncode == 1
-    )

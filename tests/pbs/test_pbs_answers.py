@@ -717,6 +717,5 @@ def test_a_job_that_depends_on_a_failed_one_ends_instead_of_waiting(ask):
     ask("qsub -W depend=afterok:0 a.sh")
     started()
     out, _, _ = ask("qstat -xf 1")
-    assert "    job_state = F\n" in out and "Job deleted as result of dependency on job 0.pbshead" in out.replace(
-        "\n\t", ""
-    )
+    assert "    job_state = F\n" in out
+    assert "Job deleted as result of dependency on job 0.pbshead" in out.replace("\n\t", "")

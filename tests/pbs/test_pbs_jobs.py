@@ -2,9 +2,7 @@
 
 import contextlib
 import json
-import os
 import sqlite3
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -14,7 +12,7 @@ from pbs_harness import PATIENCE, ROOT, SERVER, mode
 from waiting import wait_until
 
 SLEEP = "touch $HOME/begun.$PBS_JOBID\nsleep 100\n"
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 
 def begun(pbs, job_id):
@@ -54,14 +52,6 @@ def test_a_missing_interpreter_is_named_in_the_output(pbs):
     assert job["Exit_status"] == "127" and job["comment"].endswith(" and failed")
 
 
-def test_a_job_with_a_missing_home_fails_with_the_reason(pbs):
-    job = pbs.finish(pbs.submit(pbs.script("echo\n"), HOME=str(pbs.directory / "nowhere")))
-    assert job["Exit_status"] == "-1"
-    assert job["comment"].endswith(
-        f" and failed; it could not be started: {pbs.directory}/nowhere No such file or directory"
-    )
-
-
 def test_the_exit_status_is_the_scripts(pbs):
     _, job = pbs.run("exit 7\n")
     assert job["Exit_status"] == "7" and job["comment"].endswith(" and failed")
@@ -81,21 +71,6 @@ def test_output_goes_where_o_and_e_say(pbs):
     assert mode(pbs.directory / "named") == 0o600
 
 
-def test_j_eo_joins_into_the_error_file(pbs):
-    pbs.finish(pbs.submit("-j", "eo", pbs.script("echo out; echo err >&2\n")))
-    assert (pbs.directory / "a.sh.e0").read_text() == "out\nerr\n"
-    assert not (pbs.directory / "a.sh.o0").exists()
-
-
-def test_k_keeps_the_output_at_home_and_R_removes_it_after_success(pbs):
-    pbs.finish(pbs.submit("-k", "o", pbs.script("echo out; echo err >&2\n")))
-    assert (pbs.user_home / "a.sh.o0").read_text() == "out\n"
-    assert (pbs.directory / "a.sh.e0").exists()
-    pbs.finish(pbs.submit("-R", "oe", pbs.script("echo out\n")))
-    pbs.finish(pbs.submit("-R", "oe", pbs.script("exit 1\n")))
-    assert not (pbs.directory / "a.sh.o1").exists() and (pbs.directory / "a.sh.o2").exists()
-
-
 def test_output_that_cannot_be_delivered_is_kept_and_the_comment_says_where(pbs):
     pbs.finish(pbs.submit("-j", "oe", "-o", "nowhere/out", pbs.script("echo out\n")))
     kept = pbs.home / "undelivered" / f"0.{SERVER}.OU"
@@ -107,35 +82,11 @@ def test_output_that_cannot_be_delivered_is_kept_and_the_comment_says_where(pbs)
     assert kept.read_text() == "out\n"
 
 
-def test_a_link_in_place_of_the_output_is_replaced_not_followed(pbs):
-    (pbs.directory / "victim").write_text("untouched")
-    (pbs.directory / "a.sh.o0").symlink_to(pbs.directory / "victim")
-    pbs.run("echo out\n")
-    assert (pbs.directory / "victim").read_text() == "untouched"
-    assert (pbs.directory / "a.sh.o0").read_text() == "out\n"
-
-
 def test_files_that_a_job_writes_are_private_unless_umask_says_otherwise(pbs):
     pbs.run("touch private\n")
     pbs.run("touch public\n", "-W", "umask=022")
     assert (mode(pbs.user_home / "private"), mode(pbs.user_home / "public")) == (0o600, 0o644)
     assert (mode(pbs.directory / "a.sh.o0"), mode(pbs.directory / "a.sh.o1")) == (0o600, 0o644), "and so is the output"
-
-
-def test_k_oed_writes_the_output_where_it_belongs_while_the_job_runs(pbs):
-    job_id = pbs.submit(
-        "-k",
-        "oed",
-        "-j",
-        "oe",
-        pbs.script("echo live\ntouch $HOME/begun.$PBS_JOBID\nuntil [ -e $HOME/end ]; do sleep 0.05; done\n"),
-    )
-    begun(pbs, job_id)
-    output = Path(pbs.full(job_id)["Output_Path"].partition(":")[2])
-    assert output == pbs.directory / "a.sh.o0" and output.read_text() == "live\n"
-    (pbs.user_home / "end").touch()
-    pbs.finish(job_id)
-    assert output.read_text() == "live\n" and mode(output) == 0o600
 
 
 def test_a_held_job_starts_when_it_is_released(pbs):
@@ -165,28 +116,9 @@ def test_block_waits_and_gives_the_exit_status(pbs):
     assert pbs("qsub", "-W", "block=true", pbs.script("#!/no/such/shell\n")).returncode == 127
 
 
-def test_block_on_a_job_that_is_deleted_before_it_runs(pbs):
-    pbs.script("echo\n")
-    waiting = subprocess.Popen(
-        ["qsub", "-h", "-W", "block=true", "a.sh"], cwd=pbs.directory, env=pbs.environment, stdout=subprocess.PIPE
-    )
-    wait_until(lambda: pbs.state("0"), "the job is there")
-    assert waiting.poll() is None
-    pbs("qdel", "0")
-    assert waiting.wait(PATIENCE) == 3
-    waiting.stdout.close()
-
-
 def test_an_array_runs_its_sub_jobs(pbs):
     pbs.submit(
-        "-J",
-        "1-5:2",
-        "-j",
-        "oe",
-        "-o",
-        "out.^array_index^",
-        "-N",
-        "many",
+        *"-J 1-5:2 -j oe -o out.^array_index^ -N many".split(),
         pbs.script("echo $PBS_ARRAY_INDEX $PBS_JOBID $PBS_ARRAY_ID\n"),
     )
     array = pbs.finish("0[]")
@@ -200,28 +132,12 @@ def test_an_array_runs_its_sub_jobs(pbs):
     ]
 
 
-def test_the_output_of_sub_jobs_is_numbered(pbs):
-    pbs.submit("-J", "0-1", "-j", "oe", pbs.script("echo $PBS_ARRAY_INDEX; exit $PBS_ARRAY_INDEX\n"))
-    array = pbs.finish("0[]")
-    assert [(pbs.directory / f"a.sh.o0.{index}").read_text() for index in (0, 1)] == ["0\n", "1\n"]
-    assert array["Exit_status"] == "1", "one of its sub-jobs failed"
-
-
 def test_deleting_an_array_deletes_its_sub_jobs(pbs):
     pbs.submit("-J", "0-5", pbs.script(SLEEP))
     begun(pbs, "0[0]")
     assert pbs("qdel", "0[]").returncode == 0
     assert pbs.finish("0[]")["comment"].endswith(" and terminated")
     assert {pbs.state(f"0[{index}]") for index in range(6)} == {"F"}
-
-
-def test_one_sub_job_can_be_deleted(pbs):
-    pbs.submit("-h", "-J", "0-1", pbs.script("echo\n"))
-    pbs("qdel", "0[1]")
-    listed = pbs("qstat", "-t", "0[]").stdout.splitlines()[2:]
-    assert [line.split()[4] for line in listed] == ["H", "Q", "X"]
-    pbs("qrls", "0[]")
-    pbs.finish("0[]")
 
 
 def test_dependencies_form_a_chain(pbs):
@@ -237,21 +153,6 @@ def test_dependencies_form_a_chain(pbs):
     assert (pbs.user_home / "log").read_text() == "first\nsecond\nthird\n"
 
 
-def test_before_needs_a_job_that_waits_for_it(pbs):
-    pbs.submit("-h", pbs.script("echo\n"))
-    done = pbs("qsub", "-W", "depend=before:0", "a.sh")
-    assert (done.stderr, done.returncode) == ("qsub: Invalid Job Dependency\n", 206)
-    assert "1." not in pbs("qstat", "-x").stdout, "a refused job was stored"
-
-
-def test_several_jobs_are_deleted_together(pbs):
-    for _ in range(2):
-        pbs.submit("-h", pbs.script("echo\n"))
-    assert pbs("qdel", "0", f"1.{SERVER}").returncode == 0
-    assert (pbs.state("0"), pbs.state("1")) == ("F", "F")
-    assert pbs.full("0")["comment"].endswith("and terminated")
-
-
 def test_force_does_not_wait_for_a_job_that_ignores_term(pbs):
     pbs.site.write_text(pbs.site.read_text().replace("0.3", "3000"))
     job_id = pbs.submit(pbs.script("trap '' TERM\n" + SLEEP.replace("sleep 100", "while :; do sleep 0.1; done")))
@@ -260,17 +161,6 @@ def test_force_does_not_wait_for_a_job_that_ignores_term(pbs):
     assert pbs.state(job_id) == "R"
     assert pbs("qdel", "-Wforce", job_id).returncode == 0
     assert pbs.finish(job_id)["Exit_status"] == "265"
-
-
-def test_a_job_may_clean_up_when_it_is_deleted(pbs):
-    pbs.site.write_text(pbs.site.read_text().replace("0.3", "30"))
-    job_id = pbs.submit(
-        "-j", "oe", pbs.script("trap 'echo saved; exit 3' TERM\ntouch $HOME/begun.$PBS_JOBID\nsleep 100 & wait\n")
-    )
-    begun(pbs, job_id)
-    pbs("qdel", job_id)
-    assert pbs.finish(job_id)["Exit_status"] == "3"
-    assert (pbs.directory / "a.sh.o0").read_text().splitlines()[0] == "saved"
 
 
 def test_a_job_can_submit_a_job(pbs):
@@ -288,7 +178,6 @@ pbsdsh -h node2 -- /bin/sh -c 'echo $HANDSON_NODE $PBS_NODENUM ${LATE:-unset} $P
 pbsdsh -n 2 -- /bin/sh -c 'echo $HANDSON_NODE; exit 4'; echo $?
 pbsdsh /bin/sh -c 'exit $PBS_NODENUM'; echo $?
 pbsdsh -s -c 3 /bin/sh -c 'echo copy $PBS_TASKNUM'
-pbsdsh -v -c 2 -- true
 pbsdsh -h node9 -- true; echo $?
 captured=$(pbsdsh -n 0 -- echo to the output of the job); echo "captured: $captured"
 """
@@ -298,20 +187,6 @@ captured=$(pbsdsh -n 0 -- echo to the output of the job); echo "captured: $captu
         *("node2", "pbsdsh: task 0x00000000 exit status 4", "0"),
         *("pbsdsh: task 0x00000002 exit status 1", "pbsdsh: task 0x00000003 exit status 1", "0"),
         *("copy 2", "copy 3", "copy 4"),
-        *(
-            "pbsdsh: spawned task 0x00000000 on logical node 0 event 2",
-            "pbsdsh: spawned task 0x00000001 on logical node 0 event 3",
-        ),
-        *(
-            "pbsdsh: waiting on 2 spawned and 0 obits",
-            "pbsdsh: waiting on 1 spawned and 1 obits",
-            "pbsdsh: waiting on 0 spawned and 2 obits",
-        ),
-        *(
-            "pbsdsh: task 0x00000000 exit status 0",
-            "pbsdsh: waiting on 0 spawned and 1 obits",
-            "pbsdsh: task 0x00000001 exit status 0",
-        ),
         *("pbsdsh: host node9 is not one of the job's: node1 node2", "1"),
         *("to the output of the job", "captured: "),
     ]
@@ -342,65 +217,6 @@ def test_a_job_is_pinned_to_the_cores_of_its_node(pbs):
     assert len(cores) == 1 and allowed.split() == ["Cpus_allowed_list:", str(cores[0])]
 
 
-def test_options_without_meaning_are_noted_in_one_line(pbs):
-    done = pbs("qsub", "-h", "-m", "abe", "-M", "me@here", "-p", "5", "-A", "account", pbs.script("echo\n"))
-    assert (done.stdout, done.returncode) == (f"0.{SERVER}\n", 0)
-    assert done.stderr == "qsub: accepted, without effect on this machine: -m -M -p\n"
-    job = pbs.full("0")
-    assert (job["Priority"], job["Mail_Users"], job["Account_Name"]) == ("5", "me@here", "account")
-
-
-def test_z_prints_no_id(pbs):
-    assert pbs("qsub", "-z", "-h", pbs.script("echo\n")).stdout == ""
-
-
-@pytest.mark.parametrize(
-    "arguments, sentence, status",
-    [
-        (["."], "qsub: script not a file\n", 1),
-        (["bad name.sh"], "qsub: cannot form a valid job name from the script name\n", 1),
-        (["-J", "0-10000", "a.sh"], "qsub: Array job exceeds server or queue size limit\n", 3),
-        (
-            ["-I"],
-            "qsub: -I: an interactive job is not possible here; submit a script, or run the command in a terminal\n",
-            1,
-        ),
-    ],
-)
-def test_what_else_is_refused(pbs, arguments, sentence, status):
-    pbs.script("echo\n"), pbs.script("echo\n", "bad name.sh")
-    done = pbs("qsub", *arguments)
-    assert (done.stdout, done.stderr, done.returncode) == ("", sentence, status)
-    assert pbs("qstat", "-x").stdout == ""
-
-
-def test_a_script_with_a_bad_name_needs_a_name(pbs):
-    pbs.finish(pbs.submit("-N", "good", pbs.script("echo out\n", "bad name.sh")))
-    assert (pbs.directory / "good.o0").read_text() == "out\n"
-
-
-def test_the_group_may_be_the_sites_or_the_users_own(pbs):
-    import grp
-
-    pbs.submit("-h", "-W", "group_list=gt00", pbs.script("echo\n"))
-    pbs.submit("-h", "-W", f"group_list={grp.getgrgid(os.getegid()).gr_name}@{SERVER},gt00", "a.sh")
-    assert pbs.full("0")["group_list"] == "gt00"
-
-
-def test_another_site_is_not_mixed_into_the_queue(pbs):
-    other = pbs.directory / "other.toml"
-    other.write_text('queue = ["big", "small"]\n[machine]\nnodes = 1\n')
-    pbs.submit("-h", pbs.script("echo\n"))
-    done = pbs("qsub", "-q", "small", "a.sh", HANDSON_SITE=str(other))
-    assert done.returncode == 2 and done.stderr.startswith(f"qsub: jobs of the site {pbs.site} are unfinished: ")
-    pbs("qdel", "0")
-    assert pbs("qsub", "-h", "-q", "small", "a.sh", HANDSON_SITE=str(other)).stdout == f"1.{SERVER}\n"
-    assert pbs("qsub", "-h", "a.sh", HANDSON_SITE="").stdout == f"2.{SERVER}\n", (
-        "without HANDSON_SITE it is the one in force"
-    )
-    assert pbs.full("2")["queue"] == "big"
-
-
 def test_the_memory_of_a_gpu_is_what_the_job_asks_for_else_what_the_site_says(pbs):
     pbs.site.write_text(pbs.site.read_text() + 'gpu_memory = "300MB"\n')
     assert "     resources_available.gpu_memory = 307200kb\n" in pbs("pbsnodes", "node1").stdout
@@ -412,48 +228,6 @@ def test_the_memory_of_a_gpu_is_what_the_job_asks_for_else_what_the_site_says(pb
     assert pbs("qalter", "-l", "gpu_memory=100mb", changed).returncode == pbs("qrls", changed).returncode == 0
     pbs.finish(changed)
     assert (pbs.directory / f"a.sh.o{changed}").read_text() == "100mb\n"
-
-
-def test_a_broken_site_file_is_one_sentence(pbs):
-    pbs.site.write_text("[machine")
-    for command in (["qsub", pbs.script("echo\n")], ["pbsnodes", "-a"]):
-        done = pbs(*command)
-        assert done.returncode == 2 and done.stderr.count("\n") == 1
-        assert done.stderr.startswith(f"{command[0]}: site file {pbs.site} is not right (")
-
-
-def test_qstat_chooses_and_shows_in_many_ways(pbs):
-    first = pbs.submit("-l", "select=2:ngpus=2", "-l", "place=scatter", pbs.script(SLEEP))
-    second = pbs.submit(pbs.script("echo\n"))
-    begun(pbs, first)
-    user = pbs.full(first)["Job_Owner"].split("@")[0]
-
-    def listed(*arguments):
-        return [line.split(".")[0] for line in pbs("qstat", *arguments).stdout.splitlines() if line[:1].isdigit()]
-
-    assert listed() == listed("-u", user) == listed("lecture") == listed(f"@{SERVER}") == [first, second]
-    assert (listed("-r"), listed("-i"), listed("-u", "nobody"), listed(second)) == ([first], [second], [], [second])
-    assert "\n   node1/0+node2/0\n" in pbs("qstat", "-n").stdout
-    assert pbs("qstat", "-Q").stdout.splitlines()[2].split()[:8] == ["lecture", "0", "2", "yes", "yes", "1", "1", "0"]
-    assert pbs("qstat", "nosuch").returncode == 170
-    jobs = json.loads(pbs("qstat", "-f", "-F", "json").stdout)["Jobs"]
-    assert jobs[f"{first}.{SERVER}"]["Resource_List"]["ngpus"] == 4
-    table = pbs("pbsnodes", "-aSj").stdout.splitlines()
-    name, _, *numbers = table[3].split()
-    assert [name, *numbers] == ["node1", "1", "1", "0", "8gb/8gb", "1/2", "0/0", "0/2", first]
-    node = pbs("pbsnodes", "node2").stdout
-    assert (
-        node.startswith("node2\n     Mom = ")
-        and f"     jobs = {first}.{SERVER}/0\n" in node
-        and "     resources_assigned.ngpus = 2\n" in node
-    )
-    assert pbs("pbsnodes", "node9").returncode == 1
-    pbs("qdel", first, second)
-
-
-def test_looking_at_nothing_creates_nothing(pbs):
-    assert pbs("qstat").stdout == pbs("qstat", "-x").stdout == ""
-    assert not pbs.home.exists()
 
 
 def test_the_state_directory_is_private(pbs):
@@ -491,63 +265,10 @@ def test_jobs_that_ended_two_weeks_ago_are_forgotten(pbs):
     assert pbs.submit("-h", "a.sh") == str(int(last) + 1), "no number is given twice"
 
 
-def test_python_can_follow_a_job(pbs, monkeypatch):
-    for name, value in pbs.environment.items():
-        monkeypatch.setenv(name, value)
-    from handson.pbs import jobs
-    from handson.pbs.pbs_errors import PBSError
-
-    job_id = pbs.submit(
-        "-j", "oe", pbs.script("echo live; until [ -e $HOME/go ]; do sleep 0.05; done; echo end; exit 2\n")
-    )
-    wait_until(lambda: jobs.job(job_id)["state"] == "R", "the job runs")
-    running = jobs.job(f"{job_id}.{SERVER}")
-    assert running["exit_status"] is None and running["comment"].startswith("Job run at ")
-    wait_until(
-        lambda: Path(running["output_path"]).exists() and Path(running["output_path"]).read_text() == "live\n",
-        "its output, live",
-    )
-    with pytest.raises(PBSError, match="has not ended after 0.1 seconds"):
-        jobs.wait(job_id, timeout=0.1)
-    with open(running["output_path"]) as follower:
-        (pbs.user_home / "go").touch()
-        ended = jobs.wait(job_id, timeout=PATIENCE)
-        assert follower.read() == "live\nend\n", "a follower that has the file open sees the end"
-    assert (ended["state"], ended["exit_status"]) == ("F", 2)
-    assert ended["output_path"] == ended["error_path"] == str(pbs.directory / "a.sh.o0")
-    with pytest.raises(PBSError, match=f"Unknown Job Id 77.{SERVER}"):
-        jobs.job(77)
-
-
-def test_the_batch_commands_import_nothing_slow():
-    modules = "qsub qstat qdel qrls pbsnodes pbsdsh scheduler runner jobs attributes"
-    code = (
-        f"import sys; sys.path.append({str(ROOT)!r})\nfor name in {modules.split()!r}: __import__('handson.pbs.' +"
-        " name)\n"
-    )
-    code += "print(*sorted({name.split('.')[0] for name in sys.modules} - set(sys.stdlib_module_names)))"
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, timeout=PATIENCE)
-    assert (done.stdout, done.stderr) == ("__main__ handson\n", "")
-
-
 def test_qsub_does_not_wait_for_the_job(pbs):
     job = pbs.submit(pbs.script("until [ -e $HOME/go ]; do sleep 0.02; done\n"))
     (pbs.user_home / "go").touch()
     pbs.finish(job)
-
-
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="with one core, jobs run one after the other")
-def test_jobs_that_fit_run_at_the_same_time(pbs):
-    meet = "touch $HOME/$ME; until [ -e $HOME/$OTHER ]; do sleep 0.02; done\n"
-    first = pbs.submit("-l", "select=1:ngpus=1", "-v", "ME=a,OTHER=b", pbs.script(meet))
-    second = pbs.submit("-l", "select=1:ngpus=1", "-v", "ME=b,OTHER=a", "a.sh")
-    assert pbs.finish(first)["Exit_status"] == pbs.finish(second)["Exit_status"] == "0"
-
-
-def test_jobs_that_would_share_cores_run_one_after_the_other(pbs):
-    alone = "[ ! -e $HOME/busy ] || exit 1; touch $HOME/busy; sleep 0.2; rm $HOME/busy\n"
-    ids = [pbs.submit("-l", "select=2:ngpus=2:mpiprocs=2", "-l", "place=scatter", pbs.script(alone)) for _ in range(3)]
-    assert [pbs.finish(job_id)["Exit_status"] for job_id in ids] == ["0"] * 3
 
 
 def test_qstat_shows_the_cpu_time_that_a_running_job_has_used_so_far(pbs):

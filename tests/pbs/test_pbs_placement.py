@@ -6,7 +6,7 @@ import sqlite3
 import pytest
 
 from handson.cluster import site
-from handson.pbs import delivery, depend, machine, pbsnodes, placement, resources, scheduler, store
+from handson.pbs import depend, machine, pbsnodes, placement, resources, scheduler, store
 
 
 def nodes(count=2, gpus=2, ncpus=2, cores=(0, 1), mem=8 << 20):
@@ -231,12 +231,6 @@ def test_a_job_that_can_never_run_stands_in_nobodys_way(queue):
     assert comments[never].startswith("Can Never Run: ")
 
 
-def test_a_job_behind_a_waiting_one_is_told_if_it_can_never_run(queue):
-    queue.submit(ALL), queue.submit(ALL)
-    never = queue.submit(ask("9:ncpus=1"))
-    assert queue.pass_over()[1][never].startswith("Can Never Run: ")
-
-
 def test_a_broken_site_file_is_the_comment_of_every_waiting_job(queue, monkeypatch):
     def broken(path):
         raise site.SiteError("site file x is not right")
@@ -244,17 +238,6 @@ def test_a_broken_site_file_is_the_comment_of_every_waiting_job(queue, monkeypat
     monkeypatch.setattr(site, "load", broken)
     job = queue.submit(ask())
     assert queue.pass_over() == ([], {job: "Not Running: site file x is not right"})
-
-
-def test_a_job_waits_for_its_time(queue):
-    job = queue.submit(ask(), state="W", not_before=2000)
-    assert queue.pass_over(now=1999.0)[0] == []
-    assert queue.pass_over(now=2000.0)[0] == [job]
-
-
-def test_a_held_job_does_not_start(queue):
-    queue.submit(ask(), state="H", hold="u")
-    assert queue.pass_over()[0] == []
 
 
 @pytest.mark.parametrize(
@@ -283,13 +266,6 @@ def test_after_waits_for_the_start_only(queue):
     second = queue.submit(ask(), state="H", depend=[["after", [first]]])
     assert queue.pass_over()[0] == [first]
     assert queue.pass_over()[0] == [second]
-
-
-def test_a_job_that_depends_on_an_unknown_one_is_deleted_with_the_reason(queue):
-    job = queue.submit(ask(), state="H", depend=[["afterok", ["9999"]]])
-    queue.pass_over()
-    assert queue.job(job)["state"] == "F"
-    assert queue.job(job)["comment"] == "Dependency request for job rejected: Unknown Job Id 9999.here"
 
 
 def test_before_makes_the_other_job_wait(queue):
@@ -329,20 +305,3 @@ def test_an_array_may_limit_how_many_run_together(queue):
     array = submit_array(queue, 3, limit=1)
     after = queue.submit(ask("1:ngpus=1"))
     assert queue.pass_over()[0] == [f"{array}[0]", after]
-
-
-def test_a_held_array_does_not_start(queue):
-    submit_array(queue, 3, state="H")
-    assert queue.pass_over()[0] == []
-
-
-def test_an_array_ends_with_its_last_sub_job(queue):
-    array = submit_array(queue, 2)
-    queue.pass_over()
-    queue.end(f"{array}[0]", 0)
-    delivery.end_array(queue.db, queue.job(f"{array}[0]"))
-    assert queue.job(f"{array}[]")["state"] == "B"
-    queue.end(f"{array}[1]", 3)
-    delivery.end_array(queue.db, queue.job(f"{array}[1]"))
-    assert (queue.job(f"{array}[]")["state"], queue.job(f"{array}[]")["exit_status"]) == ("F", 1)
-    assert queue.job(f"{array}[]")["comment"].endswith(" and failed")

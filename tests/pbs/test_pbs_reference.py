@@ -10,7 +10,7 @@ from pbs_harness import SERVER, mode
 from waiting import wait_until
 
 A = "#!/bin/bash\necho hello\n"
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,10 @@
 """A real PBS on PATH always wins, and is found without ever running in circles."""
 
-import subprocess
 import sys
 
 import pytest
 from pbs_harness import COMMANDS, PATIENCE, SERVER
+from waiting import run_to_end
 
 REAL = """#!/bin/sh
 printf 'real <%s>' "$@"
@@ -58,15 +58,6 @@ def test_a_wrapper_that_leads_back_to_ours_is_no_endless_loop(pbs, tmp_path, how
     assert pbs("qsub", "-h", pbs.script("echo\n"), PATH=path).stdout == f"0.{SERVER}\n"
 
 
-def test_an_old_mark_does_not_hide_the_real_command(pbs, tmp_path):
-    """A job of a real PBS may inherit the mark (-V): it names a process that isn't there any more."""
-    executable(tmp_path / "real" / "qsub", REAL)
-    path = f"{pbs.environment['PATH']}:{tmp_path}/real"
-    assert pbs("qsub", "x", PATH=path, HANDSON_STEPPED_ASIDE="qsub:1:0").returncode == 42
-    assert pbs("qsub", "x", PATH=path, HANDSON_STEPPED_ASIDE="qstat:1:0").returncode == 42
-    assert pbs("qsub", "x", PATH=path, HANDSON_STEPPED_ASIDE="nonsense").returncode == 42
-
-
 def test_nothing_is_imported_before_stepping_aside(pbs, tmp_path):
     executable(tmp_path / "real" / "qsub", REAL)
     code = (
@@ -75,7 +66,5 @@ def test_nothing_is_imported_before_stepping_aside(pbs, tmp_path):
     )
     from pbs_harness import ROOT
 
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE
-    )
+    done = run_to_end([sys.executable, "-S", "-c", code], cwd=ROOT, timeout=PATIENCE)
     assert (done.stdout, done.stderr) == ("False False\n", "")

@@ -10,15 +10,8 @@ from handson.profiling.timeline import COMMUNICATION, COMPUTE, COPY, HOST, LOADI
 ROOT = Path(__file__).resolve().parents[2]
 REAL = ROOT.parent / "shared/data/profiles"
 MS = 1_000_000  # ns
-KINDS = {
-    "compute": COMPUTE,
-    "communication": COMMUNICATION,
-    "copy": COPY,
-    "loading": LOADING,
-    "host": HOST,
-    "range": RANGE,
-    "step": STEP,
-}
+KINDS = {"compute": COMPUTE, "communication": COMMUNICATION, "copy": COPY, "loading": LOADING, "host": HOST}
+KINDS |= {"range": RANGE, "step": STEP}
 HOUR = 3_600_000 * MS  # when made profiles begin
 
 

@@ -4,10 +4,10 @@ import dataclasses
 
 import made_profiles as made
 import pytest
+from made_results import result
 
 from handson.profiling import explain
 from handson.profiling.timeline import ProfileError
-from handson.training.results import Result
 
 
 def one_worker(compute=60.0, gap=5.0):
@@ -87,28 +87,13 @@ def test_what_no_cause_explains_is_said_and_given_to_none():
     assert "  -100.0 points  not explained" in explain.text(explanation)
 
 
-def result(workers, seconds, **changes):
-    facts = dict(
-        unit="multi_gpu",
-        script="train_cifar_multi_gpu",
-        track="pytorch",
-        profiled=True,
-        nodes=1,
-        device="d",
-        dataset="digits",
-        size=256,
-        batchsize=32,
-        epochs=1,
-        seed=0,
-        images=1500,
-        seconds=seconds,
-    )
-    return Result(workers=workers, train_seconds=seconds, **facts | changes)
+def run_of(workers, seconds, **changes):
+    return result(workers=workers, seconds=seconds, train_seconds=seconds, profiled=True, **changes)
 
 
 def test_the_loss_that_throughput_shows_is_said_beside_it():
     one, two = one_worker(), workers(transfer=65 / 3)
-    one.result, two.result = result(1, 10.0), result(2, 6.5)
+    one.result, two.result = run_of(1, 10.0), run_of(2, 6.5)
     explanation = explain.split(one, two)
     assert explanation.measured == pytest.approx(1 - 10 / 13) and explanation.loss == pytest.approx(0.25)
     assert explain.text(explanation)[-1] == (
@@ -117,23 +102,15 @@ def test_the_loss_that_throughput_shows_is_said_beside_it():
     )
 
 
-def test_efficiency_that_is_gained_is_called_so():
-    assert (
-        explain._lost(-0.443) == "44.3 % is gained"
-        and explain._lost(0.231) == "23.1 % is lost"
-        and explain._lost(-0.0001) == "0.0 % is lost"
-    )
-
-
 def test_recorded_steps_that_are_not_like_the_others_are_noticed():
     one, two = one_worker(), workers(transfer=65 / 3)
-    one.result, two.result = result(1, 10.0), result(2, 5.9)
+    one.result, two.result = run_of(1, 10.0), run_of(2, 5.9)
     assert "record more of them" in explain.text(explain.split(one, two))[-1]
 
 
 def test_runs_under_other_conditions_are_not_compared():
     one, two = one_worker(), workers()
-    one.result, two.result = result(1, 10.0), result(2, 6.5, batchsize=16)
+    one.result, two.result = run_of(1, 10.0), run_of(2, 6.5, batchsize=16)
     with pytest.raises(ProfileError, match=r"differ in batchsize \(32, 16\)"):
         explain.split(one, two)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import made_profiles as made
 import pytest
+from waiting import run_to_end
 
 from handson.profiling import readers
 from handson.training import results
@@ -30,7 +31,6 @@ def test_a_profile_is_taken_with_the_resources_of_the_training(script):
     assert not script.is_symlink() and script.parent.name.endswith(task)
 
 
-@pytest.mark.slow
 def test_a_job_leaves_profile_and_result_in_one_folder(tmp_path):
     shutil.copytree(made.ROOT / "solutions/02_multi_gpu", tmp_path / "02_multi_gpu")
     environment = os.environ | {
@@ -39,18 +39,14 @@ def test_a_job_leaves_profile_and_result_in_one_folder(tmp_path):
     }
     variables = "TRACK=chainer,PROFILE=--skip 3 --steps 4,OPTIONS=--epoch 1 --size 16"
     command = ["qsub", "-W", "block=true", "-j", "oe", "-v", variables, "run_multi_gpu_profile.sh"]
-    done = subprocess.run(
-        command, cwd=tmp_path / "02_multi_gpu", env=environment, capture_output=True, text=True, timeout=500
-    )
+    done = run_to_end(command, cwd=tmp_path / "02_multi_gpu", env=environment, timeout=500)
     [out] = (tmp_path / "02_multi_gpu").glob("multi_gpu_profile.o*")
     assert done.returncode == 0, done.stderr + out.read_text()
     assert "Recorded 4 steps" in out.read_text() and "Throughput: " in out.read_text()
     [folder] = (tmp_path / "02_multi_gpu/results").iterdir()
     assert re.fullmatch(r"multi_gpu_chainer_profile_\d+", folder.name)
     [run] = readers.load([folder])
-    assert (
-        len(run.timelines) == 2
-        and run.result == results.read(folder)
-        and run.result.unit == "multi_gpu"
-        and run.result.profiled
-    )
+    assert len(run.timelines) == 2
+    assert run.result == results.read(folder)
+    assert run.result.unit == "multi_gpu"
+    assert run.result.profiled

@@ -1,7 +1,6 @@
 """Reading profiles: what is in real files and in databases of the documented schemas comes out; anything else is
 refused in a sentence."""
 
-import gzip
 import json
 
 import made_profiles as made
@@ -20,9 +19,8 @@ def test_a_real_export_of_nsys_has_its_events():
     assert timeline.pid == 945961 and timeline.on_gpu and timeline.tool == "nsys"
     assert "add_one(const float *, float *, int)" in timeline.names and "cudaLaunchKernel" in timeline.names
     first = timeline.kind.tolist().index(COMPUTE)
-    assert (
-        timeline.begin[first] == 1785620044423518993 + 339316740 and timeline.end[first] - timeline.begin[first] == 1440
-    )
+    assert timeline.begin[first] == 1785620044423518993 + 339316740
+    assert timeline.end[first] - timeline.begin[first] == 1440
     assert timeline.lanes[timeline.lane[first]] == "GPU 0, stream 13"
 
 
@@ -37,9 +35,8 @@ def test_a_real_trace_of_one_gpu_has_its_events():
 @real
 def test_real_traces_of_two_ranks_are_one_run():
     [run] = readers.load([made.REAL / f"nccl128_rank{rank}.json.gz" for rank in (1, 0)])
-    assert [timeline.rank for timeline in run.timelines] == [0, 1] and {
-        timeline.size for timeline in run.timelines
-    } == {128}
+    assert [timeline.rank for timeline in run.timelines] == [0, 1]
+    assert {timeline.size for timeline in run.timelines} == {128}
     zero, one = run.timelines
     assert (zero.count(COMPUTE), zero.count(COMMUNICATION), zero.count(COPY)) == (1154 - 10, 10, 50)
     assert (one.count(COMPUTE), one.count(COMMUNICATION)) == (1104 - 10, 10)
@@ -122,17 +119,6 @@ def test_a_step_of_a_gpu_lasts_until_the_gpu_has_done_what_was_launched_in_it(tm
     assert (timeline.begin[1:] >= timeline.begin[:-1]).all(), "events stay in order"
 
 
-def test_kernels_that_nobody_is_seen_to_launch_move_no_step(tmp_path):
-    path = gpu_trace(tmp_path / "a.json", [(1, 0, 10)], [(2, 4, 30)])
-    path.write_text(
-        path.read_text()
-        .replace('"cudaLaunchKernel"', '"cudaLaunchKernel", "skip": 0')
-        .replace('"cuda_runtime"', '"other"')
-    )
-    [timeline] = readers.read(path)
-    assert timeline.steps()[0, 2] - timeline.steps()[0, 1] == 10_000
-
-
 def test_facts_after_the_events_are_read_too_and_events_cannot_pose_as_facts(tmp_path):
     path = made.chrome_trace(tmp_path / "a.json", [("cpu_op", 'x "rank": 9, "baseTimeNanoseconds": 5', 1, 2)])
     content = json.loads(path.read_text()) | {"distributedInfo": {"rank": 2, "world_size": 3}}
@@ -166,39 +152,6 @@ def test_an_nvprof_database_is_read(tmp_path):
         "cudaLaunchKernel",
     } <= set(timeline.names)
     assert timeline.steps().tolist() == [[9, 300, 9000]]
-
-
-def test_serialised_kernels_of_nvprof_are_read_from_their_table(tmp_path):
-    path = made.nvprof(tmp_path / "a.nvprof")
-    with made.sqlite3.connect(path) as connection:
-        connection.execute("ALTER TABLE CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL RENAME TO CUPTI_ACTIVITY_KIND_KERNEL")
-    connection.close()
-    assert readers.read(path)[0].count(COMPUTE) == 1
-
-
-def test_kernels_of_two_processes_in_one_nvprof_file_go_to_who_launched_them(tmp_path):
-    functions = (
-        (
-            "_id_ INTEGER, cbid INTEGER, start INTEGER, end INTEGER, processId INTEGER, threadId INTEGER, correlationId"
-            " INTEGER"
-        ),
-        [(1, 41, 400, 450, 1, 1, 10), (2, 211, 460, 470, 1, 1, 11), (3, 211, 480, 490, 2, 1, 12)],
-    )
-    by_pid = {
-        timeline.pid: timeline
-        for timeline in readers.read(made.nvprof(tmp_path / "a.nvprof", CUPTI_ACTIVITY_KIND_RUNTIME=functions))
-    }
-    assert by_pid[1].count(COMPUTE) == 1 and by_pid[1].count(COMMUNICATION) == 0
-    assert by_pid[2].count(COMPUTE) == 0 and by_pid[2].count(COMMUNICATION) == 1
-
-
-def test_an_nvprof_file_without_kernels_or_markers_is_read(tmp_path):
-    path = made.nvprof(tmp_path / "a.nvprof")
-    with made.sqlite3.connect(path) as connection:
-        for table in ("CONCURRENT_KERNEL", "MARKER", "MEMCPY"):
-            connection.execute(f"DROP TABLE CUPTI_ACTIVITY_KIND_{table}")
-    connection.close()
-    assert len(readers.read(path)[0]) == 3
 
 
 def test_the_processes_in_an_nsys_file_are_the_ranks_that_their_marks_say(tmp_path):
@@ -247,12 +200,6 @@ def test_folders_are_runs_and_so_are_files_of_one_folder(tmp_path):
     assert [(run.name, len(run.timelines)) for run in runs] == [("b", 2), ("a", 2)]
 
 
-def test_two_profiles_of_one_rank_are_refused(tmp_path):
-    for name in ("a.json", "b.json"):
-        made.chrome_trace(tmp_path / name, [("cpu_op", "aten::mm", 1, 1)], distributedInfo={"rank": 1, "world_size": 2})
-    refused("both of rank 1", tmp_path)
-
-
 def test_profiles_left_by_a_run_with_more_ranks_are_noticed(tmp_path):
     for rank, size in (0, 2), (1, 2), (2, 4):
         made.chrome_trace(
@@ -269,11 +216,6 @@ def refused(words, *paths):
     assert "\n" not in str(error.value) and str(paths[0]) in str(error.value)
 
 
-def test_an_empty_file_is_refused(tmp_path):
-    (tmp_path / "a.json").touch()
-    refused("is empty", tmp_path / "a.json")
-
-
 def test_a_missing_file_and_a_folder_without_profiles_are_refused(tmp_path):
     refused("No such file", tmp_path / "a.json")
     for name in ("pipeline.json", "products.json", "memory_rank12.json"):  # of a run of unit model_parallel
@@ -288,22 +230,11 @@ def test_a_truncated_trace_is_refused(tmp_path, length):
     refused("is damaged or was not written to its end", path)
 
 
-def test_a_truncated_gzipped_trace_is_refused(tmp_path):
-    path = made.chrome_trace(tmp_path / "a.json", [("cpu_op", f"aten::{n}", n, 1) for n in range(500)])
-    zipped = gzip.compress(path.read_bytes())
-    (tmp_path / "a.json.gz").write_bytes(zipped[: len(zipped) // 2])
-    refused("is damaged or was not written to its end", tmp_path / "a.json.gz")
-
-
 @pytest.mark.parametrize("make", [made.nvprof, made.nsys])
 def test_a_truncated_database_is_refused(tmp_path, make):
     path = make(tmp_path / "a.sqlite")
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     refused("is damaged|version of the profiler", path)
-
-
-def test_a_database_of_something_else_is_refused(tmp_path):
-    refused("of neither nvprof nor nsys", made.database(tmp_path / "a.sqlite", books=("title TEXT", [("x",)])))
 
 
 def test_a_database_of_a_version_with_other_columns_is_refused(tmp_path):
@@ -314,14 +245,6 @@ def test_a_database_of_a_version_with_other_columns_is_refused(tmp_path):
     refused(
         "version of the profiler that this cannot read .*start",
         made.nsys(tmp_path / "a.sqlite", CUPTI_ACTIVITY_KIND_KERNEL=(changed, [])),
-    )
-
-
-def test_a_database_with_values_of_other_types_is_refused(tmp_path):
-    columns = "start, end, deviceId, streamId, correlationId, globalPid, demangledName, shortName"
-    refused(
-        "values that no profiler writes",
-        made.nsys(tmp_path / "a.sqlite", CUPTI_ACTIVITY_KIND_KERNEL=(columns, [("x", "y", 0, 7, 1, 1 << 24, 1, 1)])),
     )
 
 
@@ -336,10 +259,7 @@ def test_a_foreign_file_is_refused(tmp_path, content):
     [
         '{"a": 1}',
         "[]",
-        '{"traceEvents": []}',
-        "[1, 2]",
         '{"traceEvents": [{"ph": "X"}]}',
-        '{"traceEvents": {"a": 1}}',
         '{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "a", "pid": 1, "tid": 1, "ts": "soon"}]}',
     ],
 )

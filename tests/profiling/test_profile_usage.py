@@ -1,7 +1,6 @@
 """Watching devices: how busy a virtual GPU's core is and what its worker has in memory, on screen and in a run's
 result."""
 
-import dataclasses
 import json
 import os
 import re
@@ -11,6 +10,7 @@ import sys
 import time
 
 import pytest
+from made_results import result
 
 from handson.profiling import usage, watch
 from handson.training import results
@@ -66,32 +66,6 @@ def test_samples_of_all_nodes_are_read_and_long_runs_are_averaged(tmp_path):
     assert found["nodes"] == [{"name": node, "running": 3.5, "cores": 2} for node in ("node1", "node2")]
 
 
-def test_a_run_without_samples_has_no_usage(tmp_path):
-    assert usage.read(tmp_path) is None
-    (tmp_path / "usage_a.jsonl").write_text('{"node": "a"')
-    assert usage.read(tmp_path) is None
-
-
-def a_run(**changes):
-    facts = dict(
-        unit="multi_gpu",
-        script="train_cifar_multi_gpu",
-        track="pytorch",
-        profiled=True,
-        workers=2,
-        nodes=1,
-        device="d",
-        dataset="digits",
-        size=256,
-        batchsize=32,
-        epochs=1,
-        seed=0,
-        images=1,
-        seconds=1,
-    )
-    return results.Result(**facts | changes)
-
-
 def test_a_result_keeps_the_use_of_devices(tmp_path):
     devices = {
         "begin": 1.5,
@@ -99,31 +73,8 @@ def test_a_result_keeps_the_use_of_devices(tmp_path):
         "nodes": [{"name": "n", "running": 3.5, "cores": 2}],
         "devices": [{"name": "core 0", "utilisation": [1.5], "memory": [3.0], "energy": None}],
     }
-    results.write(a_run(usage=devices), tmp_path)
+    results.write(result(profiled=True, usage=devices), tmp_path)
     assert results.read(tmp_path).usage == devices
-
-
-def test_results_of_earlier_versions_are_read(tmp_path):
-    content = dataclasses.asdict(a_run())
-    del content["usage"]
-    (tmp_path / "result.json").write_text(json.dumps(content))
-    assert results.read(tmp_path).usage is None
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {},
-        [],
-        {"begin": 1, "interval": 1, "devices": [{"name": 3, "utilisation": [], "memory": [], "energy": None}]},
-        {"begin": "x", "interval": 1, "devices": []},
-    ],
-)
-def test_a_result_with_another_kind_of_usage_is_refused(tmp_path, wrong):
-    content = dataclasses.asdict(a_run()) | {"usage": wrong}
-    (tmp_path / "result.json").write_text(json.dumps(content))
-    with pytest.raises(results.ResultError, match="usage is not what devices did"):
-        results.read(tmp_path)
 
 
 def test_a_process_records_the_use_of_its_devices_while_it_works(tmp_path, monkeypatch):
@@ -146,11 +97,6 @@ def test_the_screen_shows_each_device_with_its_power_where_it_tells_energy():
     assert "W" not in watch.table(["core 0"], [(97, 2**30, None)], None, 2)[1]
 
 
-def test_the_screen_shows_how_much_memory_a_device_has_where_that_is_limited():
-    lines = watch.table(["core 0", "core 1"], [(97, 120 * 2**20, None), (3, 0, None)], None, 2, [300 * 2**20, None])
-    assert [re.split(r"\s{2,}", line)[-1] for line in lines] == ["memory", "120 MB / 300 MB", "0 MB"]
-
-
 def test_the_memory_of_a_virtual_gpu_is_that_of_its_tensors_where_they_are_counted():
     core = min(os.sched_getaffinity(0))
     program = (
@@ -168,7 +114,7 @@ def test_the_memory_of_a_virtual_gpu_is_that_of_its_tensors_where_they_are_count
         process.stdin.close()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_ctrl_c_ends_with_a_summary(tmp_path):
     command = [sys.executable, "-m", "handson", "watch", "--interval", "0.1", "-o", tmp_path / "samples.jsonl"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

@@ -102,20 +102,14 @@ def test_a_profile_job_without_requests_gets_those_of_the_training_script(tmp_pa
             "#PBS -q lecture\n#PBS -l select=1:ngpus=2\n#PBS -W group_list=gt00\n#PBS -N multi_gpu\n"
         ),
         "02_multi_gpu/run_multi_gpu_profile.sh": "#PBS -N multi_gpu_profile\n",
-        "04_profiling/run_profile.sh": "#PBS -N profile\n",
         "02_multi_gpu/run_own_profile.sh": "#PBS -l select=1\n",
     }.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     requests = ("-q", "lecture", "-l", "select=1:ngpus=2", "-W", "group_list=gt00")
     profiled_runs.start(tmp_path / "02_multi_gpu", "run_multi_gpu_profile.sh", TRACK="chainer")
-    profiled_runs.start(tmp_path / "04_profiling", "run_profile.sh", SCRIPT="slow.py")
     profiled_runs.start(tmp_path / "02_multi_gpu", "run_own_profile.sh", TRACK="chainer")
-    assert submitted == [
-        (*requests, "-j", "oe", "run_multi_gpu_profile.sh"),
-        (*requests, "-j", "oe", "run_profile.sh"),
-        ("-j", "oe", "run_own_profile.sh"),
-    ]
+    assert submitted == [(*requests, "-j", "oe", "run_multi_gpu_profile.sh"), ("-j", "oe", "run_own_profile.sh")]
 
 
 def test_requests_that_cannot_be_read_are_named_in_a_sentence(tmp_path):

@@ -22,7 +22,7 @@ import torch.distributed as dist
 from loading import load
 from torch import nn
 
-from handson.notebook import timing
+from handson.notebook import measure
 from handson.pytorch import workers
 from handson.training import data, options
 
@@ -35,7 +35,7 @@ PATIENCE = 100  # seconds for anything that ought to take less than one
 
 # Imported once, in the process that ranks are forked from. DistributedDataParallel would import torch._dynamo in every
 # one.
-context = timing.CONTEXT
+context = measure.CONTEXT
 context.set_forkserver_preload(
     [
         "pytest",
@@ -45,7 +45,7 @@ context.set_forkserver_preload(
         "handson.pytorch.extensions",
         "handson.pytorch.products",
         "handson.cntk",
-        timing.__name__,
+        measure.__name__,
     ]
 )
 

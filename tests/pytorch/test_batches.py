@@ -50,11 +50,6 @@ def test_all_workers_make_as_many_steps_and_never_with_an_empty_batch():
         assert all(1 <= len(batch) <= batchsize for batches in epoch for batch in batches), (lengths, batchsize)
 
 
-def test_no_more_steps_are_made_than_the_longest_shard_needs():
-    for lengths, batchsize in CASES:
-        assert (len(EpochBatches(lengths, 0, batchsize, 0)) - 1) * batchsize < max(lengths)
-
-
 def test_batches_are_equal_to_within_one_image():
     for lengths, batchsize in CASES:
         for batches in epoch_of(lengths, batchsize):
@@ -75,25 +70,6 @@ def test_the_order_follows_from_seed_and_epoch():
     assert epoch_of([50, 50], 8, seed=1, epoch=3) != first
     assert epoch_of([50, 50], 8, seed=2, epoch=2) != first
     assert epoch_of([50, 50], 8, seed=0, epoch=1) != epoch_of([50, 50], 8, seed=1, epoch=0)
-
-
-def test_the_order_does_not_depend_on_what_was_drawn_before():
-    batches = EpochBatches([50], 0, 8, 0)
-    batches.set_epoch(3)
-    expected = list(batches)
-    batches.set_epoch(0)
-    list(batches)
-    torch.manual_seed(77)
-    batches.set_epoch(3)
-    assert list(batches) == expected == list(batches)
-
-
-def test_drawing_batches_leaves_the_random_numbers_of_others_alone():
-    torch.manual_seed(5)
-    expected = torch.rand(3)
-    torch.manual_seed(5)
-    list(EpochBatches([50], 0, 8, 0))
-    assert torch.equal(torch.rand(3), expected)
 
 
 def test_a_dataloader_takes_the_batches_whole():

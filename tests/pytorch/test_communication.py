@@ -15,7 +15,7 @@ from environments import QUICK_START
 from loading import load
 from ranks import on_ranks
 
-from handson.notebook import communication
+from handson.notebook import runs
 from handson.pytorch import all_reduces, messages, pytorch_method_runs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,7 +44,7 @@ def all_lengths(comm, algorithm):
     return wrong
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4, *(pytest.param(size, marks=pytest.mark.slow) for size in (5, 6))])
+@pytest.mark.parametrize("size", [1, 2, 3, 4, *(pytest.param(size, marks=pytest.mark.thorough) for size in (5, 6))])
 @pytest.mark.parametrize("algorithm", ["naive", "ring", "doubling"])
 def test_every_rank_has_the_sum_whatever_the_length(algorithm, size):
     assert on_ranks(all_lengths, size, algorithm) == [[]] * size
@@ -133,7 +133,7 @@ def trained(tmp_path_factory):
     return run.stdout, out
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_every_method_trains_and_writes_its_own_result(trained):
     output, out = trained
     methods = list(solution_methods())
@@ -178,5 +178,5 @@ def test_a_hook_without_memory_finds_nothing_however_it_keeps_it(state):
 def test_the_warm_start_is_not_part_of_a_rate():
     log = [{"epoch": epoch, "elapsed_time": seconds} for epoch, seconds in ((1, 10.0), (2, 12.0), (3, 14.0))]
     run = SimpleNamespace(log=log, images=300, epochs=3, throughput=300 / 14)
-    assert communication.rate(run) == 50
-    assert communication.rate(SimpleNamespace(log=log[:1], images=100, epochs=1, throughput=10)) == 10
+    assert runs.rate(run) == 50
+    assert runs.rate(SimpleNamespace(log=log[:1], images=100, epochs=1, throughput=10)) == 10

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from environments import QUICK_START
 from torch import nn
 
-from handson.notebook import systems
+from handson.notebook import other_frameworks
 from handson.pytorch.data_parallel import data_parallel
 from handson.training import results
 
@@ -80,7 +80,7 @@ def test_replicas_are_in_threads_and_the_first_ones_statistics_are_kept():
     assert network.training_there == {True, False}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_its_script_leaves_a_result_for_the_table(tmp_path):
     words = ["-e", "1", "--size", "32", "-b", "64", "-g", "0,1", "-o", str(tmp_path / "out")]
     done = subprocess.run(
@@ -102,7 +102,7 @@ def test_its_script_leaves_a_result_for_the_table(tmp_path):
         1500,
     )
     assert run.log[0]["main/loss"] < 2.3
-    head, row, *_, silently = systems.table([run], SCRIPT.parents[2])
+    head, row, *_, silently = other_frameworks.table([run], SCRIPT.parents[2])
     assert row.startswith("PyTorch, data_parallel  2") and "of" in row[head.index("lines that differ") :].split()[1]
     assert silently.startswith("  PyTorch, data_parallel: divides each batch")
 
@@ -114,13 +114,13 @@ def test_images_per_second_later_are_without_what_compiles():
         {"first_step": 5.0, "training_time": 20.0},
     ]
     run = SimpleNamespace(images=300, epochs=3, batchsize=10, workers=2, train_seconds=20.0, log=log)
-    assert systems.steady(run) == pytest.approx(300 * 2 / 3 / 10)
+    assert other_frameworks.steady(run) == pytest.approx(300 * 2 / 3 / 10)
     run.images, run.epochs, run.train_seconds, run.log = 100, 1, 10.0, log[:1]
-    assert systems.steady(run) == (100 - 20) / 5
+    assert other_frameworks.steady(run) == (100 - 20) / 5
     run.log = [{}]
-    assert systems.steady(run) == 100 / 10
+    assert other_frameworks.steady(run) == 100 / 10
     run.epochs, run.seconds, run.log = 2, 14.0, [{"elapsed_time": 8.0}, {"elapsed_time": 14.0}]
-    assert systems.steady(run) == 50 / (6 - 2), "without the two seconds of an epoch's evaluation"
+    assert other_frameworks.steady(run) == 50 / (6 - 2), "without the two seconds of an epoch's evaluation"
 
 
 def test_lines_that_differ_are_those_a_reader_would_count(tmp_path):
@@ -128,4 +128,4 @@ def test_lines_that_differ_are_those_a_reader_would_count(tmp_path):
     exercises.mkdir()
     (tmp_path / "one.py").write_text('"""One."""\nimport a\n\nx = 1\ny = 2  # why\nprint(x + y)\n')
     (exercises / "two.py").write_text('"""Two."""\nimport a\nimport b\n\nx = b.c()\ny = 2\nprint(x + y)\n')
-    assert systems.differing(tmp_path, ["two.py"], "one.py") == "2 of 5"
+    assert other_frameworks.differing(tmp_path, ["two.py"], "one.py") == "2 of 5"

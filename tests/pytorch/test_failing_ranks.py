@@ -33,7 +33,8 @@ SECONDS_TO_END = 20  # for all ranks, once one has failed; a few on a machine th
 
 MULTI_NODE = """
 import os, sys
-from handson.training import options, watchdog
+from handson.training import options
+from handson.training import progress as watchdog
 
 args = options.parse(gpus=None)
 import torch
@@ -61,7 +62,8 @@ MULTI_GPU = """
 import os
 import torch
 import torch.distributed as dist
-from handson.training import data, options, watchdog
+from handson.training import data, options
+from handson.training import progress as watchdog
 from handson.pytorch import devices, workers
 
 def worker(rank, meeting, args, train_set, test_set):
@@ -86,15 +88,11 @@ START = {
     # By itself it looks after its ranks ten times a second, and may end one before that has said why it ends.
     "torchrun": [
         sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node=2",
-        "--monitor-interval=1",
+        *"-m torch.distributed.run --standalone --nproc-per-node=2 --monitor-interval=1".split(),
     ],
     "spawn": [sys.executable],
 }
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 
 class Run:
@@ -292,10 +290,8 @@ def test_whoever_ends_the_run_ends_all_ranks(run, number):
     status, _, errors = run.end()
     assert status != 0 and time.monotonic() - begin < SECONDS_TO_END
     if number == signal.SIGINT:
-        assert (
-            "Traceback" not in errors
-            and errors.count("stopped by Ctrl-C before the end, so it leaves no result\n") == 1
-        )
+        assert "Traceback" not in errors
+        assert errors.count("stopped by Ctrl-C before the end, so it leaves no result\n") == 1
 
 
 @start_with("spawn")
@@ -350,11 +346,6 @@ def test_ranks_that_disagree_about_options_are_told_which(run):
 
 
 @start_with("mpiexec")
-def test_a_wrong_option_is_said_once(run):
-    assert "-b/--batchsize: must be a whole number above 0" in refused(run, "-b", "0")
-
-
-@start_with("mpiexec")
 def test_a_wrong_option_of_one_rank_alone_is_said(run):
     begin = [sys.executable, str(run.program), "-o", str(run.out)]
     run.begin(command=[f"{PROGRAMS}/mpiexec", "-n", "1", *begin, ":", "-n", "1", *begin, "-b", "0"])
@@ -370,13 +361,6 @@ def test_too_few_gpu_ids_for_the_ranks_of_a_node_are_refused(run):
 @start_with("mpiexec", "spawn")
 def test_an_unknown_data_set_is_said_once(run):
     assert "there is no data set named 'digit': give the path" in refused(run, "--dataset", "digit")
-
-
-@start_with("spawn")
-def test_more_workers_than_images_are_refused(run, tmp_path):
-    assert "9 workers are more than the 8 training images" in refused(
-        run, "--dataset", small_set(tmp_path), "-g", "0,1,2,3,4,5,6,7,0"
-    )
 
 
 @pytest.mark.parametrize(
@@ -449,9 +433,3 @@ def test_a_problem_of_all_ranks_is_said_once_and_by_others_where_rank_0_does_not
         assert all(rank.value for rank in ranks) and ranks[0].errors.endswith(": the network is another one\n")
     else:
         assert re.search(r"rank 2 on \S+: the network is another one\n$", ranks[2].errors)
-
-
-def test_a_sentence_names_its_rank(capsys, monkeypatch):
-    monkeypatch.setenv("RANK", "1")
-    problems.say_once(TrackError("the image is gone"), None)
-    assert re.search(r"rank 1 on \S+: the image is gone\n$", capsys.readouterr().err)

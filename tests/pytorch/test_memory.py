@@ -11,7 +11,6 @@ from ranks import on_ranks
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from handson.pytorch import memory_counter
 from handson.pytorch.memory_counter import Counter, OutOfMemory
 
 WIDTH, LAYERS, BATCH = 16, 6, 100
@@ -111,12 +110,6 @@ def test_the_sentence_says_what_was_asked_for_what_is_in_use_and_what_holds_it()
     assert (error.value.asked, error.value.in_use["activations"]) == (OUTPUT, 3 * OUTPUT)
 
 
-def test_a_limit_below_the_parameters_alone_names_the_network():
-    with pytest.raises(OutOfMemory, match="whatever the batch: take a smaller network") as error:
-        train(sgd, limit=NETWORK - 1)
-    assert error.value.in_use["parameters"] == NETWORK - LAYER and error.value.asked == LAYER
-
-
 def test_what_far_exceeds_the_machine_is_refused_with_the_same_sentence():
     with (
         pytest.raises(OutOfMemory, match="empty tried to allocate 4096.0 TB|empty tried to allocate 4194304.0 GB"),
@@ -150,24 +143,6 @@ def test_views_and_changes_in_place_take_nothing_and_resized_tensors_what_they_h
         del kept, tensor
         assert counter.total == 0
     assert torch.UntypedStorage.resize_ is resize, "as it was before"
-
-
-def test_data_from_before_the_network_belongs_to_the_host():
-    with Counter() as counter:
-        data = torch.randn(1000, WIDTH)
-        network = chain()
-        assert counter.total == NETWORK
-        network(data[:BATCH].clone())
-    assert len(data) == 1000
-
-
-def test_a_network_from_before_is_counted_from_its_first_forward_on():
-    network = chain()
-    optimizer = sgd(network.parameters())
-    with Counter() as counter:
-        network(torch.randn(BATCH, WIDTH)).sum().backward()
-        optimizer.step()
-    assert counter.in_use == {"parameters": NETWORK, "gradients": NETWORK, "optimizer": NETWORK, "activations": 0}
 
 
 def test_buffers_and_frozen_parameters_have_no_gradients():
@@ -217,15 +192,6 @@ def test_buckets_are_gradients_and_of_a_sharded_network_each_rank_counts_its_par
                 "optimizer": 2 * NETWORK / shards,
             }
             assert in_use == expected | {"activations": 0} and predicted == expected | {"activations": None}
-
-
-def test_an_own_optimizer_says_what_its_state_is(monkeypatch):
-    with Counter() as counter:
-        monkeypatch.setattr(memory_counter, "_counter", counter)
-        momentum = [torch.zeros_like(parameter) for parameter in chain().parameters()]
-        for one in momentum:
-            memory_counter.count(one, "optimizer")
-        assert counter.in_use["optimizer"] == NETWORK
 
 
 def test_results_are_the_same_with_and_without_counting():

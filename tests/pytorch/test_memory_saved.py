@@ -3,7 +3,6 @@ and need the memory they should."""
 
 import json
 import os
-import subprocess
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -15,6 +14,7 @@ from environments import QUICK_START
 from loading import load
 from ranks import on_ranks
 from torch.utils.data import DataLoader
+from waiting import run_to_end
 
 from handson.errors import TrackError
 from handson.pytorch import transformer_runs
@@ -24,7 +24,6 @@ from handson.pytorch.transformer import Transformer
 SCRIPTS = Path(__file__).resolve().parents[2] / "solutions/06_model_parallel/pytorch"
 MPIEXEC = str(Path(sys.executable).with_name("mpiexec"))
 STEPS, IMAGES = 3, 12  # IMAGES: of a step, on all ranks together
-LIMIT = 120  # seconds
 
 
 def solution(script):
@@ -65,7 +64,7 @@ def plainly(model, images, labels):
     return loss
 
 
-@pytest.mark.parametrize("parts", [1, 2, *[pytest.param(parts, marks=pytest.mark.slow) for parts in (5, 12)]])
+@pytest.mark.parametrize("parts", [1, 2, *[pytest.param(parts, marks=pytest.mark.thorough) for parts in (5, 12)]])
 def test_accumulation_and_checkpointing_train_as_the_batch_in_one_piece(parts):
     saving = solution("save_memory")
 
@@ -120,13 +119,13 @@ def test_zero_trains_as_one_process_with_all_images_and_keeps_its_share_of_the_s
 
 def script(name, ranks, *words):
     command = [MPIEXEC, "-n", str(ranks), sys.executable, SCRIPTS / f"{name}.py", *map(str, words)]
-    return subprocess.run(command, env=os.environ | QUICK_START, capture_output=True, text=True, timeout=LIMIT)
+    return run_to_end(command, env=os.environ | QUICK_START)
 
 
 SMALL = ("--epoch", 1, "--batchsize", 240, "--width", 32, "--blocks", 2)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_all_ways_to_divide_the_state_learn_the_same_and_need_less_than_ddp(tmp_path):
     ran = script("train_sharded", 2, "--method", "all", *SMALL, "--gpu-memory", "unlimited", "--out", tmp_path)
     assert ran.returncode == 0, ran.stderr
@@ -145,24 +144,9 @@ def test_all_ways_to_divide_the_state_learn_the_same_and_need_less_than_ddp(tmp_
     assert state["torch-zero"] < 0.6 * state["ddp"]  # it divides whole tensors
     peaks = {method: max(sum(account["peak"].values()) for account in run["memory"]) for method, run in runs.items()}
     assert peaks["zero"] < peaks["ddp"]
-    tools = [
-        ["compare", *(tmp_path / f"{method}_0" for method in runs)],
-        ["memory", *(tmp_path / f"{method}_0" for method in runs)],
-    ]
-    for words in tools:
-        said = subprocess.run(
-            [sys.executable, "-m", "handson", *map(str, words)],
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-            timeout=LIMIT,
-        )
-        assert said.returncode == 0 and "train_sharded" in said.stdout or "zero_0 rank 1" in said.stdout, (
-            said.stdout + said.stderr
-        )
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

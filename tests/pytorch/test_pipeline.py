@@ -4,7 +4,6 @@ and holding no more than they must."""
 import json
 import math
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,8 +14,9 @@ from environments import QUICK_START
 from loading import load
 from ranks import on_ranks
 from torch import nn
+from waiting import run_to_end
 
-from handson.notebook import pipelined
+from handson.notebook import model_parallel
 from handson.pytorch import stages, transformer
 from handson.pytorch.memory_counter import Counter
 
@@ -24,7 +24,6 @@ SCRIPTS = Path(__file__).resolve().parents[2] / "solutions/06_model_parallel/pyt
 MPIEXEC = str(Path(sys.executable).with_name("mpiexec"))
 # IMAGES of a micro-batch; LAYERS on 2, 3 or 4 ranks are uneven stages
 STEPS, MICRO_BATCHES, IMAGES, LAYERS = 3, 4, 2, 5
-LIMIT = 120  # seconds
 
 
 def solution(script):
@@ -99,7 +98,7 @@ def trained(comm):
     return found
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("size", [1, 2, 3, pytest.param(4, marks=pytest.mark.thorough)])
 def test_every_order_trains_as_the_unsplit_network(size):
     whole, losses = layers(range(LAYERS)), []
     optimizer = torch.optim.Adam(whole.parameters(), lr=0.01)
@@ -160,31 +159,26 @@ def script(out, ranks, *words):
         "pytorch/train_pipeline.py",
         "-o",
         out,
-        "--width",
-        "16",
-        "--epoch",
-        "1",
+        *"--width 16 --epoch 1".split(),
         *words,
     ]
-    return subprocess.run(
-        command, cwd=SCRIPTS.parent, env=os.environ | QUICK_START, capture_output=True, text=True, timeout=LIMIT
-    )
+    return run_to_end(command, cwd=SCRIPTS.parent, env=os.environ | QUICK_START)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_script_trains_and_measures_a_step(tmp_path):
     ended = script(tmp_path, 2, "--method", "1f1b", "--blocks", "1", "--gpu-memory", "unlimited")
     assert ended.returncode == 0, ended.stderr
     result = json.loads((tmp_path / "1f1b_0/result.json").read_text())
     assert result["images"] == 1472 and len(result["memory"]) == 2
-    timeline = pipelined.measured(tmp_path / "1f1b_0")
+    timeline = model_parallel.timeline(tmp_path / "1f1b_0")
     assert [[name for stage, name, *_ in timeline.operations if stage == one] for one in range(2)] == timeline.schedule
     assert 0 < timeline.bubble < 1 and "ms" in timeline.unit
     assert all(0 <= one.begin < one.end for one in timeline.operations)
-    assert len(pipelined.held(tmp_path / "1f1b_0")) == 2
+    assert len(model_parallel.held(tmp_path / "1f1b_0")) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_more_stages_than_layers_end_the_script_with_one_sentence(tmp_path):
     ended = script(tmp_path, 4, "--blocks", "1")
     sentence = (

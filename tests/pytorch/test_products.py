@@ -17,7 +17,7 @@ from torch import nn
 from torch.distributed.tensor.debug import CommDebugMode
 
 from handson.errors import TrackError
-from handson.notebook import products as figures
+from handson.notebook import runs
 from handson.pytorch import products
 from handson.pytorch.transformer import MLP, Transformer
 
@@ -90,7 +90,7 @@ def on_all(comm):
     return numbers(model), counts
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 def test_a_split_network_trains_as_the_whole_one_with_one_all_reduce_in_each_direction(size):
     found = on_ranks(on_all, size)
@@ -121,7 +121,7 @@ def by_a_plan(comm):
         return model(batch(9)[0]).numpy(), counts
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_the_plan_of_pytorch_trains_as_the_whole_network_too(size):
     right, _ = trained(transformer(), [batch(step) for step in range(STEPS)])
@@ -149,7 +149,7 @@ def on_a_mesh(comm, inside):
     return mesh.get_local_rank("data"), mesh.get_local_rank("tensor"), numbers(model)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("inside", ["tensor", "data"])
 def test_a_mesh_trains_as_one_process_with_all_images(inside):
     found = on_ranks(on_a_mesh, 4, inside)
@@ -190,8 +190,8 @@ def test_a_step_of_a_mesh_is_measured_without_the_first_epoch():
         {"epoch": 3, "elapsed_time": 106.0, "bytes": 5e9 + 120},
     ]
     run = SimpleNamespace(log=log, images=75, epochs=3)  # 25 images in an epoch: 3 steps of 10, the last one of 5
-    assert (figures.seconds_of_a_step(run, 10), figures.node_bytes(run, 10)) == (1.0, 20.0)
-    assert figures.seconds_of_a_step(SimpleNamespace(log=log[:1], images=25, epochs=1), 10) == 100 / 3
+    assert (runs.of_a_step(run, batch=10), runs.of_a_step(run, "bytes", batch=10)) == (1.0, 20.0)
+    assert runs.of_a_step(SimpleNamespace(log=log[:1], images=25, epochs=1), batch=10) == 100 / 3
 
 
 def test_linear_copies_what_it_gets():

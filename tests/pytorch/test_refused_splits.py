@@ -97,7 +97,7 @@ def refused(comm, out):
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_what_can_not_be_split_is_one_sentence(tmp_path):
     of_ranks = on_ranks(refused, RANKS, tmp_path)
     for number, (script, words, _, sentence) in enumerate(REFUSED):

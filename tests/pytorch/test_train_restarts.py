@@ -9,7 +9,7 @@ from loading import load
 from ranks import on_ranks
 
 from handson.errors import TrackError
-from handson.notebook import restarts
+from handson.notebook import communication
 from handson.pytorch import checkpoints
 from handson.pytorch.checkpoints import CheckpointError
 from handson.pytorch.model import SmallNet
@@ -53,7 +53,6 @@ def folder(tmp_path_factory):
     return map_files.write("digits", tmp_path_factory.mktemp("data") / "digits_files", say=lambda line: None)
 
 
-@pytest.mark.slow
 def test_a_run_that_stops_in_mid_epoch_ends_as_one_that_does_not(folder, tmp_path):
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     for out in (whole, stopped):
@@ -63,12 +62,12 @@ def test_a_run_that_stops_in_mid_epoch_ends_as_one_that_does_not(folder, tmp_pat
     state = torch.load(stopped / "checkpoint.pt", weights_only=True)["shared"]["batches"]
     assert state["epoch"] == 0 and 0 < state["position"] < 1500
     on_ranks(train, 2, folder, stopped)
-    found = restarts.differences(whole, stopped)
+    found = checkpoints.differences(whole, stopped)
     assert {"model", "optimizer", "batches", "residuals of rank 1", "random of rank 1"} <= found.keys()
     assert set(found.values()) == {0.0}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_gradients_that_are_no_numbers_end_the_run_and_leave_the_last_good_checkpoint(folder, tmp_path):
     for rank, sentence in enumerate(on_ranks(train, 2, folder, tmp_path, None, float("nan"))):
         assert (
@@ -101,7 +100,7 @@ def test_differences_see_what_differs(tmp_path):
             {"shared": shared, "own": [{"residuals": {0: torch.full((3,), residual)}, "random": torch.zeros(2)}]},
             tmp_path / name / "checkpoint.pt",
         )
-    assert restarts.differences(tmp_path / "one", tmp_path / "two") == {
+    assert checkpoints.differences(tmp_path / "one", tmp_path / "two") == {
         "model": 0.0,
         "optimizer": 0.0,
         "batches": 0.0,
@@ -111,5 +110,5 @@ def test_differences_see_what_differs(tmp_path):
 
 
 def test_a_job_that_never_writes_a_checkpoint_is_a_sentence(tmp_path):
-    with pytest.raises(restarts.NotKilled, match="job 7 has written no .*checkpoint.pt in 0 seconds"):
-        restarts.kill_node("7", "node2", tmp_path / "checkpoint.pt", limit=0)
+    with pytest.raises(communication.NotKilled, match="job 7 has written no .*checkpoint.pt in 0 seconds"):
+        communication.kill_node("7", "node2", tmp_path / "checkpoint.pt", limit=0)

@@ -8,7 +8,7 @@ import pytest
 
 from handson.scaling import published
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 
 @pytest.fixture(scope="module")

@@ -2,40 +2,32 @@
 made."""
 
 import os
-import subprocess
 import sys
 import sysconfig
 
 import pytest
 from test_predict import a_run
+from waiting import run_to_end
 
 from handson.scaling import measured_runs, model
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 
 @pytest.mark.parametrize("options", [["--double-buffering", "--dtype", "float16"], ["--overlap"]], ids=" ".join)
 def test_a_rehearsal_leaves_a_run_to_predict_from(tmp_path, options):
     one = a_run(tmp_path, 1)
     command = [
-        "mpiexec",
-        "-n",
-        "2",
+        *"mpiexec -n 2".split(),
         sys.executable,
-        "-m",
-        "handson",
-        "rehearse",
+        *"-m handson rehearse".split(),
         one,
-        "--steps",
-        "6",
-        "--parameters",
-        "7000000",
-        "-o",
+        *"--steps 6 --parameters 7000000 -o".split(),
         tmp_path / "two",
         *options,
     ]
     environment = os.environ | {"PATH": f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"}
-    done = subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True, timeout=500)
+    done = run_to_end(list(map(str, command)), env=environment, timeout=500)
     assert done.returncode == 0 and "2 workers that sleep" in done.stdout, done.stderr
     found, _, _ = measured_runs.read([one, tmp_path / "two"])
     run = found[1]

@@ -11,8 +11,8 @@ sys.path.append(str(ROOT / "tests/grader"))
 from handing_in import hand_in  # noqa: E402
 
 from grader.course import UNITS  # noqa: E402
+from grader.exercises import solved  # noqa: E402
 from grader.instructors.gradebook import Gradebook  # noqa: E402
-from grader.instructors.known_answers import solved  # noqa: E402
 from grader.verdict import NOT_FOUND, PASSED  # noqa: E402
 
 UNIT = "multi_gpu"
@@ -21,7 +21,7 @@ import ipyparallel
 from handson.cluster import nodes
 print(sorted(ipyparallel.Client(profile="slurm", timeout=60)[:].apply_sync(nodes.current_node)))
 """
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 
 @pytest.fixture
@@ -42,18 +42,7 @@ def on_login(cluster, tmp_path):
 def test_a_class_is_graded_on_both_hosts_of_a_job(on_login, tmp_path):
     place = next(place for place, part in enumerate(UNITS[UNIT]) if part.track == "pytorch")
     hand_in(tmp_path / "handed_in", "ann", UNIT, {place: solved(UNITS[UNIT][place].file)})
-    on_login(
-        "-m",
-        "grader",
-        "cluster",
-        "start",
-        "--site=slurm",
-        "--profile=slurm",
-        "-n",
-        "2",
-        "--nodes=2",
-        "--walltime=00:30:00",
-    )
+    on_login(*"-m grader cluster start --site=slurm --profile=slurm -n 2 --nodes=2 --walltime=00:30:00".split())
     try:
         printed = on_login("-m", "grader", "grade", "handed_in", "--out", "out", "--unit", UNIT, "--profile", "slurm")
         assert on_login("-c", HOSTS) == "['node1', 'node2']\n", (

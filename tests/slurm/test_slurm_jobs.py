@@ -18,7 +18,6 @@ LECTURE = {  # the first lines, as in the lecture
 }
 TABLE = "epoch +main/loss +validation/main/loss +main/accuracy +validation/main/accuracy +elapsed_time"
 WORKERS_AND_NODES = {"single_gpu": (1, 1), "multi_gpu": (2, 1), "multi_node": (4, 2)}
-pytestmark = pytest.mark.slow
 
 
 def check_output(output, task, epochs):
@@ -46,14 +45,9 @@ def toured(cluster, tmp_path_factory):
     folder = tmp_path_factory.mktemp("tour") / "tour"
     command = [
         sys.executable,
-        "-m",
-        "handson",
-        "tour",
-        "-o",
+        *"-m handson tour -o".split(),
         folder,
-        "--track",
-        "pytorch",
-        "--options",
+        *"--track pytorch --options".split(),
         "-e 1 --size 16",
     ]
     with cluster.start(
@@ -68,6 +62,7 @@ def toured(cluster, tmp_path_factory):
     return SimpleNamespace(folder=folder, status=process.returncode, printed=printed)
 
 
+@pytest.mark.thorough
 def test_the_tour_runs(toured):
     assert toured.status == 0, toured.printed
     assert toured.printed.count("[images/sec.]") == len(list(ROOT.glob("solutions/*/run_*_training.sh"))), (
@@ -83,6 +78,7 @@ def check_run(folder, task, track, epochs, number):
     assert not list(folder.glob("*.e[0-9]*"))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("task", FOLDERS)
 def test_a_pbs_script_runs_unchanged(toured, task):
     assert toured.status == 0, toured.printed
@@ -91,6 +87,7 @@ def test_a_pbs_script_runs_unchanged(toured, task):
     check_run(folder, task, "pytorch", 1, output.name.rpartition(".o")[2])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("task", FOLDERS)
 def test_a_pbs_script_runs_unchanged_in_the_other_track(jobs, task):
     state, number, folder = jobs.finished("chainer", task)
@@ -98,7 +95,9 @@ def test_a_pbs_script_runs_unchanged_in_the_other_track(jobs, task):
     check_run(folder, task, "chainer", 4, number)
 
 
-@pytest.mark.parametrize("task", FOLDERS)
+@pytest.mark.parametrize(
+    "task", [task if task == "single_gpu" else pytest.param(task, marks=pytest.mark.thorough) for task in FOLDERS]
+)
 def test_a_script_runs_by_sbatch_where_nothing_of_pbs_is_set(jobs, task):
     state, number, folder = jobs.finished("native", task)
     output = (folder / f"{task}.o{number}").read_text()

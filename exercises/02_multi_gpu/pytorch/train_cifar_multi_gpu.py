@@ -1,5 +1,4 @@
-"""Train a network on several GPUs of one machine, a process for each. Options: python train_cifar_multi_gpu.py
---help"""
+"""Train a network on several GPUs of one machine, a process for each: python train_cifar_multi_gpu.py --help"""
 
 import time
 from fractions import Fraction
@@ -15,7 +14,6 @@ from torch.utils.data import DataLoader, random_split
 from handson.pytorch import devices, extensions
 from handson.pytorch.batches import EpochBatches
 from handson.pytorch.model import ConvNet
-from handson.pytorch.profiling_helpers import sgd
 from handson.pytorch.workers import TIMEOUT, communicator, spawn
 from handson.training import data, options, results
 from handson.training.banner import announce
@@ -38,7 +36,7 @@ def train(comm, args, train_set, test_set):
     model = ConvNet(len(train_set.classes)).to(device)
     # PUT YOUR CODE: `replica`: the model, wrapped so that backward averages the gradients over the ranks
     raise NotImplementedError("PUT YOUR CODE: replica")
-    optimizer = sgd(model, args)  # as on one GPU
+    optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
 
     def prepare(images, labels):
         return data.enlarge(images.to(device), args.size), labels.to(device)
@@ -69,9 +67,8 @@ def train(comm, args, train_set, test_set):
 
 
 def worker(rank, meeting, args, train_set, test_set):
-    dist.init_process_group(
-        devices.backend(args.gpu), f"file://{meeting}", rank=rank, world_size=len(args.gpu), timeout=TIMEOUT
-    )
+    backend = devices.backend(args.gpu)  # NCCL, or gloo without GPUs
+    dist.init_process_group(backend, f"file://{meeting}", rank=rank, world_size=len(args.gpu), timeout=TIMEOUT)
     train(communicator(), args, train_set, test_set)
 
 

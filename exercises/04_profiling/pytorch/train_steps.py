@@ -1,5 +1,4 @@
-"""Train on several GPUs with all four steps of an iteration in the open: the all-reduce, too. Options: python
-train_steps.py --help"""
+"""Train on several GPUs with all four steps of an iteration in the open. Options: python train_steps.py --help"""
 
 import time
 
@@ -10,16 +9,21 @@ from torch.profiler import record_function
 from torch.utils.data import DataLoader, DistributedSampler
 
 from handson.pytorch import devices
-from handson.pytorch.profiling_helpers import average_gradients, backward, network
+from handson.pytorch.model import ConvNet
+from handson.pytorch.profiling_helpers import average_gradients
 from handson.pytorch.workers import TIMEOUT, communicator, spawn
 from handson.training import data, options, results
 from handson.training.banner import LossTable, announce
 
 
 def train(comm, args, train_set, test_set):
-    device, model, optimizer = network(comm, args, len(train_set.classes))
+    device = devices.use(args.gpu[comm.intra_rank])
     sampler = DistributedSampler(train_set, seed=args.seed)
     train_loader = DataLoader(train_set, args.batchsize, sampler=sampler)
+
+    torch.manual_seed(args.seed)
+    model = ConvNet(len(train_set.classes)).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
 
     table = LossTable(comm)
     start = time.perf_counter()
@@ -30,7 +34,8 @@ def train(comm, args, train_set, test_set):
             # PUT YOUR CODE: put the four steps into ranges: forward (with the loss), backward, all-reduce,
             # optimize; `with record_function("forward"):` begins one
             loss = F.cross_entropy(model(images), labels)
-            backward(loss, optimizer)
+            optimizer.zero_grad()
+            loss.backward()
             average_gradients(model, len(images))
             optimizer.step()
         table.add(loss.detach())
@@ -42,9 +47,8 @@ def train(comm, args, train_set, test_set):
 
 
 def worker(rank, meeting, args, train_set, test_set):
-    dist.init_process_group(
-        devices.backend(args.gpu), f"file://{meeting}", rank=rank, world_size=len(args.gpu), timeout=TIMEOUT
-    )
+    backend = devices.backend(args.gpu)  # NCCL, or gloo without GPUs
+    dist.init_process_group(backend, f"file://{meeting}", rank=rank, world_size=len(args.gpu), timeout=TIMEOUT)
     train(communicator(), args, train_set, test_set)
 
 

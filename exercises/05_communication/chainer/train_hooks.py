@@ -3,6 +3,7 @@
 import handson.chainer  # before chainer: lets it run on today's NumPy
 from handson.chainer import chainer_method_runs, devices
 from handson.chainer.communicators import create_communicator
+from handson.chainer.data import Enlarge, Shuffle
 from handson.chainer.model import WideNet
 from handson.chainer.optimizers import create_multi_node_optimizer
 
@@ -11,6 +12,8 @@ import chainer.links as L
 import chainermn
 import half_and_late
 import numpy
+from chainer.iterators import SerialIterator
+from chainer.training.updaters import StandardUpdater
 
 from handson.training import data, options
 from handson.training.all_ranks import all_ranks_end_together
@@ -27,22 +30,25 @@ METHODS = {  # name -> the type in which gradients travel (None: that of the par
 def train(args, method, train_set, test_set):
     dtype, make_optimizer = METHODS[method]
     comm = half_and_late.half(dtype)
-    device = chainer_method_runs.device(comm, args)
+    device = devices.use(args.gpu[comm.intra_rank])
     mine = chainermn.scatter_dataset(train_set, comm, shuffle=True, seed=args.seed)
+    train_iterator = SerialIterator(mine, args.batchsize, order_sampler=Shuffle(args.seed))
 
     numpy.random.seed(args.seed)
     model = L.Classifier(WideNet(len(test_set.classes)))
     model.to_device(device)
+    model.add_hook(chainer_method_runs.FiniteLoss(comm.rank))
     optimizer = make_optimizer(chainer.optimizers.SGD(args.lr), comm)
     optimizer.setup(model)
-    updater = chainer_method_runs.updater(mine, args, optimizer, device)
+    convert = Enlarge(args.size)
+    updater = StandardUpdater(train_iterator, optimizer, converter=convert, device=device)
 
     progress = chainer_method_runs.Progress(comm, method)
     while updater.epoch < args.epoch:
         updater.update()
         if updater.is_new_epoch:
             chainer_method_runs.wait(optimizer)  # or an all-reduce would hide behind the evaluation
-            progress.add(model.loss.array, model, test_set, updater)
+            progress.add(model.loss.array, model, test_set, convert, device)
     progress.report(args, len(mine) * comm.size * args.epoch)
 
 

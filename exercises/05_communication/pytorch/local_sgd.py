@@ -28,8 +28,8 @@ def after_step(model, block):
     mine = messages.vector(model)
     # PUT YOUR CODE: `mean`: the mean of all ranks' `mine`, by one all-reduce
     raise NotImplementedError("PUT YOUR CODE: mean")
-    # Blockwise model-update filtering: Chen and Huo, "Scalable training of deep learning machines by incremental block training with
-    # intra-block parallel optimization and blockwise model-update filtering", ICASSP 2016.
+    # Blockwise model-update filtering: Chen and Huo, "Scalable training of deep learning machines by incremental block
+    # training with intra-block parallel optimization and blockwise model-update filtering", ICASSP 2016.
     # PUT YOUR CODE: the step of this block is `mean` minus block.start; block.velocity: block.momentum
     # times itself, plus that step; block.start: itself plus the velocity
     raise NotImplementedError("PUT YOUR CODE: block_momentum")

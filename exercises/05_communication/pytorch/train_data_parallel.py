@@ -1,5 +1,4 @@
-"""Train with the functions of data_parallel.py, with buckets of several sizes: mpiexec -n 2 python
-train_data_parallel.py --help"""
+"""Train with data_parallel.py, and buckets of several sizes: mpiexec -n 2 python train_data_parallel.py --help"""
 
 import math
 
@@ -10,7 +9,7 @@ import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
-from handson.pytorch import pytorch_method_runs
+from handson.pytorch import devices, pytorch_method_runs
 from handson.pytorch.communicator import meet
 from handson.pytorch.model import DeepNet
 from handson.pytorch.workers import TIMEOUT
@@ -22,7 +21,7 @@ METHODS = {"1-KB": 1e3, "300-KB": 3e5, "600-KB": 6e5, "one-bucket": math.inf, "t
 
 
 def train(comm, args, method, train_set, test_set):
-    device = pytorch_method_runs.device(comm, args)
+    device = devices.use(args.gpu[comm.intra_rank])
     sampler = DistributedSampler(train_set, seed=args.seed)
     train_loader = DataLoader(train_set, args.batchsize, sampler=sampler)
 

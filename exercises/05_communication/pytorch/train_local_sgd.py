@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from local_sgd import Block, after_step
 from torch.utils.data import DataLoader, DistributedSampler
 
-from handson.pytorch import messages, pytorch_method_runs
+from handson.pytorch import devices, messages, pytorch_method_runs
 from handson.pytorch.communicator import meet
 from handson.pytorch.model import WideNet
 from handson.pytorch.workers import TIMEOUT
@@ -25,7 +25,7 @@ METHODS = {  # name -> (steps between two averages, block momentum: Chen and Huo
 
 
 def train(comm, args, method, train_set, test_set):
-    device = pytorch_method_runs.device(comm, args)
+    device = devices.use(args.gpu[comm.intra_rank])
     sampler = DistributedSampler(train_set, seed=args.seed)
     train_loader = DataLoader(train_set, args.batchsize, sampler=sampler)
 

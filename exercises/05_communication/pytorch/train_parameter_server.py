@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from parameter_server import serve, serve_together, work
 
-from handson.pytorch import messages, pytorch_method_runs
+from handson.pytorch import devices, messages, pytorch_method_runs
 from handson.pytorch.communicator import meet
 from handson.pytorch.model import WideNet
 from handson.pytorch.workers import TIMEOUT
@@ -23,7 +23,7 @@ METHODS = {  # name -> (how the server takes gradients, seconds that the last wo
 
 
 def train(comm, args, method, train_set, test_set):
-    device = pytorch_method_runs.device(comm, args)
+    device = devices.use(args.gpu[comm.intra_rank])
     workers, (server, pause) = comm.size - 1, METHODS[method]
     torch.manual_seed(args.seed)  # all ranks begin with the same parameters
     model = WideNet(len(train_set.classes)).to(device)

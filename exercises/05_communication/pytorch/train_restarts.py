@@ -38,7 +38,7 @@ def restore(shared, own, model, optimizer, residuals, batches):
 
 
 def train(comm, args, files):
-    device = devices.use(dict(enumerate(args.gpu))[comm.intra_rank])
+    device = devices.use(args.gpu[comm.intra_rank])
     batches = Partition(len(files), args.batchsize * comm.size, comm.size, comm.rank, args.seed)
     # else every new iterator of the loader, also that after a restart, would draw one of the noise's numbers
     own = torch.Generator()
@@ -52,7 +52,7 @@ def train(comm, args, files):
     pytorch_method_runs.refuse_nan(comm, model)
     residuals = {}
     replica.register_comm_hook(residuals, hooks.one_bit)
-    optimizer = torch.optim.SGD(model.parameters(), args.lr, momentum=0.9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
     torch.manual_seed(args.seed + 1 + comm.rank)  # each rank has noise of its own
 
     checkpoint = args.out / "checkpoint.pt"

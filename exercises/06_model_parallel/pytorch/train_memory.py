@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader
 
 from handson.errors import TrackError
-from handson.pytorch import pytorch_method_runs, transformer_runs
+from handson.pytorch import devices, transformer_runs
 from handson.pytorch.communicator import meet
 from handson.pytorch.transformer import Block
 from handson.pytorch.workers import TIMEOUT, stop_together
@@ -36,7 +36,7 @@ METHODS = {  # name -> (micro-batches, forward)
 
 
 def train(comm, args, method, train_set):
-    device = pytorch_method_runs.device(comm, args)
+    device = devices.use(args.gpu[comm.intra_rank])
     train_loader = DataLoader(
         train_set, args.batchsize, shuffle=True, drop_last=True, generator=torch.Generator().manual_seed(args.seed)
     )

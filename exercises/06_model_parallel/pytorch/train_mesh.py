@@ -8,7 +8,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch.utils.data import DataLoader
 
-from handson.pytorch import pytorch_method_runs, transformer_runs
+from handson.pytorch import devices, transformer_runs
 from handson.pytorch.communicator import meet
 from handson.pytorch.products import ranks_of_a_node
 from handson.pytorch.workers import TIMEOUT
@@ -22,7 +22,7 @@ METHODS = {  # name -> what the ranks of one node do together; what is left to d
 
 
 def train(comm, args, method, train_set):
-    device = pytorch_method_runs.device(comm, args)
+    device = devices.use(args.gpu[comm.intra_rank])
     mesh = of_ranks.make_mesh(device.type, comm.inter_size, ranks_of_a_node(comm), METHODS[method])
     sampler = of_ranks.make_sampler(train_set, mesh, args.seed)
     train_loader = DataLoader(train_set, args.batchsize, sampler=sampler)

@@ -11,7 +11,7 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
-from handson.pytorch import pytorch_method_runs, transformer_runs
+from handson.pytorch import devices, transformer_runs
 from handson.pytorch.communicator import meet
 from handson.pytorch.transformer import Block
 from handson.pytorch.workers import TIMEOUT
@@ -32,7 +32,7 @@ def fully_sharded(model, device, ranks):
 
 
 def train(comm, args, method, train_set):
-    device = pytorch_method_runs.device(comm, args)
+    device = devices.use(args.gpu[comm.intra_rank])
     sampler = DistributedSampler(train_set, seed=args.seed)
     train_loader = DataLoader(train_set, args.batchsize, sampler=sampler, drop_last=True)
 

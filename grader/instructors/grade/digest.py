@@ -16,8 +16,6 @@ from handson.files import COURSE
 JUDGING = ("grader.judging", "grader.sandbox.server", "grader.sandbox.forkserver", "grader.instructors.grade.work")
 # no verdict depends on these, nor on what only they import
 FRONTS = {"grader", "grader.instructors.grade.digest", "handson.cluster.job_scripts"}
-# the names of files with known answers and their proofs, which are only for testing the checks
-KNOWN, PROOF = "known_", "proof"
 LIBRARIES = ("torch", "numpy", "chainer", "mpi4py", "pytorch-pfn-extras", "pillow")
 PACKAGES = ("grader", "handson")
 
@@ -30,7 +28,7 @@ def of_unit(unit):
     for name in sorted(_modules(unit)):
         digest.update(_content(_file(name)))
     for path in sorted(_folder(unit).rglob("*")):
-        if path.suffix in (".toml", ".json") and not path.name.startswith(KNOWN):
+        if path.suffix in (".toml", ".json"):
             digest.update(_content(path))
     for part in UNITS[unit]:
         digest.update(exercises.given_out(part.file).text.encode())
@@ -56,11 +54,7 @@ def _modules(unit):
     run."""
     wanted = [
         *JUDGING,
-        *(
-            ".".join(path.relative_to(COURSE).with_suffix("").parts)
-            for path in _folder(unit).rglob("*.py")
-            if path.stem != PROOF
-        ),
+        *(".".join(path.relative_to(COURSE).with_suffix("").parts) for path in _folder(unit).rglob("*.py")),
     ]
     for part in UNITS[unit]:
         wanted += loaded_for([part.file])

@@ -5,10 +5,9 @@ import json
 import os
 import sys
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 
 from tqdm import tqdm
 
@@ -16,8 +15,8 @@ from grader import sandbox
 from grader.course import UNITS, ready
 from grader.instructors import rules, worksheet
 from grader.instructors.collect import Listed, collect, names, newest, unpacked
-from grader.instructors.grade import digest, estimate, ipp_cluster, remembered, seeds, speed, work
-from grader.instructors.grade.placing import ControllerLost, EnginesLost, Placer
+from grader.instructors.grade import digest, dispatch, ipp_cluster, seeds, work
+from grader.instructors.grade.ipp_cluster import ControllerLost, EnginesLost
 from grader.instructors.gradebook import Gradebook
 from grader.instructors.reports import PROGRESS, note_absent, scores_of, write_reports
 from grader.instructors.reports.report_files import write
@@ -27,8 +26,7 @@ from handson.errors import OneSentence
 
 RESTARTS = 5  # the most starts of a cluster, if its controller ends each time
 KEEPING = 0.5  # seconds in which results are collected, to write them to the disk together
-BAR = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{left}, {rate_fmt}{postfix}]"
-LINE = "{n_fmt} of {total_fmt} units graded, {rate_fmt}, {left} left"
+LINE = "{n_fmt} of {total_fmt} units graded, {rate_fmt}, {remaining} left"
 
 
 class GradeError(OneSentence, RuntimeError):
@@ -237,38 +235,21 @@ def _units(units, trusted):
 def _grade(book, missing, versions, resources, secret, engines, profile, cluster_file, trusted, say):
     """Grade the (submission, unit) pairs `missing`, and store each pair as soon as all of its pieces are done."""
     left = {(submission.student, submission.digest, unit): submission for submission, unit in missing}
-    seconds = {}
     handed_in = {
         part.file for submission, unit in missing for part in UNITS[unit] if (submission.path / part.file).is_file()
     }
     libraries = {loaded_for([file]) for file in handed_in}
-    jobs, took = estimate.jobs_of(missing), {}
     elsewhere = profile or cluster_file
-    spun, spin = (
-        (1.0, None) if elsewhere else speed.here(engines, estimate.seconds_of(jobs, [engines], remembered.read()))
-    )
-    known = remembered.read(spin)
-    expected, words = (None, None) if elsewhere else estimate.in_words(jobs, [engines], known, spun)
-    if not elsewhere:
-        say(words)
-    time_left = estimate.Left(jobs, expected, known)
-    with _progress(len(missing), time_left, book.folder, say) as tick:
-        for attempt in range(RESTARTS):
-            began = time.monotonic()
+    with _progress(len(missing), book.folder, say) as tick:
+        for _ in range(RESTARTS):
             place = (
                 ipp_cluster.running(profile, cluster_file, trusted)
                 if elsewhere
                 else ipp_cluster.started(engines, libraries)
             )
             with place as there:
-                if elsewhere and not attempt:
-                    say(_of_cluster(there, jobs))
-                start, used = time.monotonic() - began, time.process_time()
                 try:
-                    _grade_on(there, left, book, versions, resources, secret, trusted, seconds, took, time_left, tick)
-                    if not elsewhere:
-                        estimate.remember(took, len(jobs), engines, start, time.process_time() - used, spun, spin)
-                    return
+                    return _grade_on(there, left, book, versions, resources, secret, trusted, tick)
                 except ControllerLost:
                     if elsewhere:
                         raise ipp_cluster.ClusterError(
@@ -293,30 +274,14 @@ def _grade(book, missing, versions, resources, secret, engines, profile, cluster
     )
 
 
-def _of_cluster(engines, jobs):
-    """How long `jobs` take on the engines of a running cluster, in words: all of them compute for a moment, to show how
-    fast they are now."""
-    expected = estimate.seconds_of(jobs, [max(1, len(engines.ids()))], remembered.read())
-    answers = engines.ask(partial(speed.here, 1, expected))
-    if not answers:
-        return (
-            f"How long this takes is not known: no engine has shown within {ipp_cluster.ASKING:.0f} seconds how fast"
-            " it is."
-        )
-    spun, spin = speed.mean([one for _, one in answers])
-    hosts = sorted(Counter(host for host, _ in answers).values())
-    known = remembered.at_speed(remembered.read(), spin)
-    return estimate.in_words(jobs, hosts, known, spun)[1]
-
-
-def _grade_on(engines, left, book, versions, resources, secret, trusted, seconds, took, time_left, tick):
+def _grade_on(engines, left, book, versions, resources, secret, trusted, tick):
     open_pieces, verdicts, finished = {}, defaultdict(list), []
     kept = 0.0
 
     def pieces():
-        for (student, digest, unit), submission in list(left.items()):
-            made = work.pieces(submission, unit, secret)
-            open_pieces[student, digest, unit] = len(made)
+        for key, submission in list(left.items()):
+            made = work.pieces(submission, key[-1], secret)
+            open_pieces[key] = len(made)
             for piece in made:
                 if piece.data is None:
                     take(piece, work.not_handed_in(piece))
@@ -340,9 +305,8 @@ def _grade_on(engines, left, book, versions, resources, secret, trusted, seconds
         finished.clear()
 
     try:
-        for piece, found in Placer(engines, pieces(), trusted, seconds, took).results():
+        for piece, found in dispatch.results(engines, pieces(), trusted):
             take(piece, found)
-            time_left.finish(piece.kind)
             if finished and time.monotonic() - kept > KEEPING:
                 keep()
                 kept = time.monotonic()
@@ -350,36 +314,21 @@ def _grade_on(engines, left, book, versions, resources, secret, trusted, seconds
         keep()
 
 
-class _Bar(tqdm):
-    """A bar that shows the seconds `left` which it is given. tqdm's own follow from the number of units, and units
-    differ."""
-
-    left = None
-
-    @property
-    def format_dict(self):
-        return super().format_dict | {"left": "?" if self.left is None else self.format_interval(self.left)}
-
-
 @contextmanager
-def _progress(units, left, folder, say):
-    """In a `with`: a function to call after each unit. It shows how many units are graded, how fast, and the time that
-    is `left` (an estimate.Left): as a bar in a terminal, else as about 20 lines in all. In `folder` it notes how many,
-    for `serve`."""
-    begin = time.monotonic()
+def _progress(units, folder, say):
+    """In a `with`: a function to call after each unit. It shows how many units are graded, how fast, and the time
+    that is left: as a bar in a terminal, else as about 20 lines in all. In `folder` it notes how many, for `serve`."""
     terminal, lines = sys.stderr.isatty(), max(1, units // 20)
     with open(os.devnull, "w") as nowhere:
-        where = {"file": sys.stderr, "bar_format": BAR} if terminal else {"file": nowhere, "bar_format": LINE}
+        where = {"file": sys.stderr} if terminal else {"file": nowhere, "bar_format": LINE}
         # no smoothing, since units come in bursts
-        with _Bar(total=units, unit="unit", desc="graded", smoothing=0, **where) as bar:
-            bar.left = left.whole
+        with tqdm(total=units, unit="unit", desc="graded", smoothing=0, **where) as bar:
 
             def note():
                 with suppress(OneSentence):  # a full disk stops the grading where results are stored
                     write(folder / PROGRESS, json.dumps({"done": bar.n, "units": units}))
 
             def tick(key, engines):
-                bar.left = left.after(time.monotonic() - begin)
                 bar.set_postfix_str(f"{engines} engines, {key[0]}: {key[-1]}"[:60], refresh=False)
                 bar.update()
                 if not terminal and (bar.n % lines == 0 or bar.n in (1, units)):

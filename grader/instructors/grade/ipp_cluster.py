@@ -1,15 +1,14 @@
 """The engines of a cluster that is started here, or of one that is running already. They are trusted: no student's code
 runs in them."""
 
-import functools
 import logging
 import os
 import sys
 import tempfile
 import threading
 import time
-from collections import Counter
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
+from pathlib import Path
 
 import ipyparallel
 import psutil
@@ -31,12 +30,11 @@ FOLDER = "handson-cluster-"
 STARTING = 300  # seconds that a cluster may take to start, on a busy machine
 ANSWERING = 60  # seconds for a cluster that is not ours to answer
 APPEARING = 5  # seconds for its files: `ipcluster start --daemonize` returns before they are all there
-ASKING = 10  # seconds for its engines to say how fast they are; who is silent is left out
 HEARTBEAT = 500  # milliseconds; the default of 3,000 makes a start take 6 seconds
 MISSED = 60  # heartbeats that a busy engine may miss before it counts as dead; the end of an engine is noticed at once
-LOOK = 1.0  # seconds between looks at the processes of engines and controller
+LOOK = 1.0  # seconds between looks at the engines and the controller
 ALONE = 8.0  # seconds without any engine, on a cluster that is not ours, after which the grader ends
-# seconds between questions to a controller that is not ours; seconds without an answer that make it dead
+# seconds between questions to the controller; seconds without an answer that make it dead
 ASK, SILENCE = 2.0, 30.0
 
 
@@ -44,6 +42,14 @@ class ClusterError(OneSentence, RuntimeError):
     """A sentence on why there is no cluster to grade on."""
 
     status = 1
+
+
+class ControllerLost(Exception):
+    """The cluster's controller has ended, or does not answer, so no more results will come."""
+
+
+class EnginesLost(Exception):
+    """The cluster has no engine, and got no new one in time."""
 
 
 @contextmanager
@@ -64,6 +70,9 @@ def started(engines, libraries=(FOR_SCRIPTS,)):
             raise ClusterError(
                 f"{tempfile.gettempdir()} can't be used ({error.strerror}): make room, or name another folder in TMPDIR"
             ) from error
+        cores = os.sched_getaffinity(0)
+        for core in cores if len(cores) == engines else ():  # with fewer engines, the kernel has a choice
+            Path(folder, f"{work.CORE}{core}").touch()
         yield stack.enter_context(_started(folder, engines, libraries))
 
 
@@ -98,21 +107,19 @@ def _started(folder, engines, libraries):
                 client = cluster.connect_client_sync(timeout=STARTING)
                 cluster.start_engines_sync(engines)
                 there = Engines(client, engines, cluster)
+                stack.callback(there.close)
                 _wait_for_one(there)
             except Exception as error:  # ipyparallel's errors have no common class
                 raise ClusterError(
                     f"the cluster of {engines} engines did not start within {STARTING} seconds: {error}"
                 ) from error
-            try:
-                yield there
-            finally:
-                client.close()  # else its hundred sockets stay open until they are collected as garbage
+            yield there
     finally:
         _kill()
         try:
             cluster.stop_cluster_sync()
         except Exception:
-            pass  # what still runs ends with this process: see tied.py
+            pass  # what still runs ends with this process: see die_with_parent.py
 
 
 def _kill():
@@ -127,11 +134,8 @@ def _kill():
 
 def _wait_for_one(engines):
     """Wait until the first engine has started. It can work while the others start."""
-    deadline = time.monotonic() + STARTING
     while not engines.ids():
-        if time.monotonic() > deadline:
-            raise TimeoutError("no engine came")
-        engines.replace_lost()
+        engines.look()
         time.sleep(0.05)
 
 
@@ -151,15 +155,10 @@ def running(profile=None, cluster_file=None, trusted=False):
         raise ClusterError(
             f"no engine of {where} answers ({first}): start the cluster with `ipcluster start`"
         ) from error
-    there = Engines(client, len(client.ids), controller=controller_here(profile, cluster_file))
-    threading.Thread(target=there.listen, daemon=True).start()
-    try:
+    with closing(Engines(client)) as there:
         if not trusted:
-            _all_confined(there, where)
+            _all_confined(client, where)
         yield there
-    finally:
-        there.over.set()
-        client.close()
 
 
 def _connected(profile, cluster_file):
@@ -176,10 +175,14 @@ def _connected(profile, cluster_file):
             time.sleep(0.1)
 
 
-def _all_confined(engines, where):
+def _all_confined(client, where):
     """Ask the engines whether their hosts can confine a student's code; this host, where no student's code runs, need
-    not. Raises ClusterError."""
-    for host, why in engines.ask(missing, ANSWERING):
+    not. Raises ClusterError. An engine that does not answer shows that with its first piece."""
+    asked = [client[engine].apply_async(_host_and_missing) for engine in client.ids]
+    end = time.monotonic() + ANSWERING
+    for result in asked:
+        result.wait(max(0.0, end - time.monotonic()))
+        host, why = result.get() if result.ready() and result.successful() else ("", "")
         if why:
             raise ClusterError(
                 f"the engines of {where} can't be used: on {host}, {why[0].lower()}{why[1:]} `python -m grader doctor`"
@@ -187,15 +190,8 @@ def _all_confined(engines, where):
             )
 
 
-def controller_here(profile, cluster_file):
-    """The process of a running cluster's controller if that is on this host, else None."""
-    with suppress(Exception):  # the file of a cluster that was started elsewhere may lack it
-        found = ipyparallel.Cluster.from_file(
-            **({"cluster_file": str(cluster_file)} if cluster_file else {"profile": profile})
-        )
-        process = psutil.Process(found.controller.pid)
-        return process if "controller" in " ".join(process.cmdline()) else None
-    return None
+def _host_and_missing():
+    return nodes.current_node(), missing()
 
 
 def name(profile, cluster_file):
@@ -205,147 +201,57 @@ def name(profile, cluster_file):
 
 class Engines:
     """The engines, each with a number. wanted: how many there should be; cluster: the cluster started here, whose
-    engines are replaced when they end, or None for a cluster that was running already; controller: the process of the
-    latter's controller, if it is on this host."""
+    engines are replaced when they end, or None for a cluster that was running already."""
 
-    def __init__(self, client, wanted, cluster=None, controller=None):
-        self.client, self.wanted, self.cluster, self.controller = client, wanted, cluster, controller
-        self.processes = {}  # engine -> its process, if it was started here
-        self.pinned = {}  # engine -> its core
-        self.hosts, self.questions = {}, {}  # engine -> its host; engine -> when it was asked for its host
-        self.silence, self.asked, self.over = 0.0, time.monotonic(), threading.Event()
-        # since when the queue that takes work to the engines has not been connected, on a cluster that is not ours
-        self.cut = None
-        # don't look at once: a new process shows no command for a moment
-        self.news, self.looked = threading.Event(), time.monotonic()
-        # the most processes below the controller that were seen, and when they were counted
-        self.queues, self.counted = 0, time.monotonic()
-        self.alone = STARTING if cluster else ALONE  # seconds for which there may be no engine
+    def __init__(self, client, wanted=0, cluster=None):
+        self.client, self.wanted, self.cluster = client, wanted, cluster
+        self.view = client.load_balanced_view()
+        self.looked = self.there = self.heard = time.monotonic()  # there: when there was an engine
+        self.cut = None  # since when the queue that takes work to the engines has not been connected
+        self.silence, self.over = 0.0, threading.Event()
+        threading.Thread(target=self._listen, daemon=True).start()
 
     def ids(self):
         """The numbers of the running engines."""
         return list(self.client.ids)
 
-    def host(self, engine):
-        """The name of an engine's host, or None while its answer may still come. Engines started here are all on this
-        host."""
-        if self.cluster:
-            return "this host"
-        if engine not in self.questions:
-            self.questions[engine] = time.monotonic()
-            self.client[engine].apply_async(nodes.current_node).add_done_callback(
-                functools.partial(self._note_host, engine)
-            )
-        late = time.monotonic() - self.questions[engine] > ANSWERING
-        return self.hosts.get(engine, f"host of engine {engine}" if late else None)
+    def submit(self, function, *arguments):
+        """Have any engine call a function; returns ipyparallel's AsyncResult."""
+        return self.view.apply_async(function, *arguments)
 
-    def _note_host(self, engine, result):
-        with suppress(Exception):  # if the engine fails here, its first piece will show it
-            self.hosts[engine] = result.get(0)
-        self.forget(result)
-        self.news.set()
-
-    def ask(self, function, seconds=ASKING):
-        """[(host, what `function` returns)] of the engines that answer within some seconds; all of them run it at the
-        same time."""
-        asked = [self.client[engine].apply_async(_with_host, function) for engine in self.ids()]
-        end, found = time.monotonic() + seconds, []
-        for result in asked:
-            result.wait(max(0.0, end - time.monotonic()))
-            with suppress(Exception):  # an engine that fails here shows it with its first piece
-                found.append(result.get(0))
-            self.forget(result)
-        return found
-
-    def cores(self, engines):
-        """The cores for the work of some engines: one for each engine, if as many engines were started here as there
-        are cores; else (), which means all cores.
-
-        Left to itself, the kernel often puts two engines' work on one core while another core is idle, since it
-        consists of short processes.
-        """
-        there = sorted(os.sched_getaffinity(0))
-        if self.cluster is None or self.wanted != len(there):
-            return ()
-        alive = self.ids()
-        for engine in engines:
-            if self.pinned.get(engine) not in there:
-                taken = Counter(self.pinned[other] for other in alive if other in self.pinned)
-                self.pinned[engine] = min(there, key=lambda core: taken[core])
-        return tuple({self.pinned[engine] for engine in engines})
-
-    def submit(self, engine, function, *arguments):
-        """Have an engine call a function; returns ipyparallel's AsyncResult."""
-        if self.cluster and engine not in self.processes:
-            self.processes[engine] = None
-            self.client[engine].apply_async(os.getpid).add_done_callback(functools.partial(self._note_process, engine))
-        result = self.client[engine].apply_async(function, *arguments)
-        result.add_done_callback(lambda result: self.news.set())
-        return result
-
-    def _note_process(self, engine, result):
-        with suppress(Exception):  # it has ended
-            self.processes[engine] = psutil.Process(result.get(0))
-            self.forget(result)
-
-    def wait(self, seconds):
-        """Wait until something that was submitted is done, or some seconds have passed."""
-        self.news.wait(seconds)
-        self.news.clear()
-
-    def end(self, engine):
-        """Kill an engine that does not answer, if it was started here."""
-        if process := self.processes.get(engine):
-            with suppress(psutil.Error):
-                process.kill()
-
-    def forget(self, result):
-        """Drop what the client stores of a result; the client itself never drops it."""
-        try:
-            self.client.purge_local_results(result)
-        except (KeyError, RuntimeError):
-            pass
-
-    def replace_lost(self):
-        """Start an engine for each one that has ended, if they were started here. Kill engines that are stopped, or
-        that the controller has given up."""
-        if self.cluster is None or time.monotonic() - self.looked < LOOK:
+    def look(self):
+        """Replace engines that have ended, if they were started here. Raises ControllerLost or EnginesLost."""
+        now = time.monotonic()
+        if now - self.looked < LOOK:
             return
-        self.looked, there = time.monotonic(), self.ids()
-        for engine, process in list(self.processes.items()):
+        # min: time while this process was stopped is left out
+        self.silence, self.looked = self.silence + min(now - self.looked, 2 * LOOK), now
+        controller = self.cluster and getattr(self.cluster.controller, "process", None)
+        if max(self.silence, now - (self.cut or now)) > SILENCE or (controller and not linux.runs(controller.pid)):
+            raise ControllerLost
+        if self.ids():
+            self.there = now
+        elif now - self.there > (STARTING if self.cluster else ALONE):
+            raise EnginesLost
+        if self.cluster:
+            self._replace_lost()
+
+    def _replace_lost(self):
+        """Start an engine for each one that has ended or is stopped; the latter is killed."""
+        alive = 0
+        for child in psutil.Process().children():
             with suppress(psutil.Error):
-                if process and (engine not in there or process.status() == psutil.STATUS_STOPPED):
-                    process.kill()
-            if engine not in there:
-                del self.processes[engine]
-        missing = self.wanted - _engines_alive()
-        if missing > 0:
-            self.cluster.start_engines_sync(missing)
+                if "ipyparallel.engine" in child.cmdline():
+                    if child.status() == psutil.STATUS_STOPPED:
+                        child.kill()
+                    alive += child.status() not in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE)
+        if alive < self.wanted:
+            self.cluster.start_engines_sync(self.wanted - alive)
 
-    def controller_alive(self):
-        """Whether the cluster still has a controller that works."""
-        if self.cluster is None:
-            now = time.monotonic()
-            # min: time while this process was stopped is left out
-            self.silence, self.asked = self.silence + min(now - self.asked, LOOK), now
-            silence = max(self.silence, now - (self.cut or now))
-            return silence < SILENCE and (self.controller is None or self._queues_alive(self.controller.pid))
-        process = getattr(self.cluster.controller, "process", None)
-        return bool(process) and linux.runs(process.pid) and self._queues_alive(process.pid)
-
-    def _queues_alive(self, controller):
-        """Whether all processes below the controller still run. Each of them is a queue: without it the engines get or
-        return nothing."""
-        if time.monotonic() - self.counted < LOOK:
-            return True
-        self.counted, alive = time.monotonic(), sum(map(linux.runs, linux.children(controller)))
-        self.queues = max(self.queues, alive)
-        return alive == self.queues
-
-    def listen(self):
+    def _listen(self):
         """Ask the controller again and again, and note that it answers, and whether its queue is connected: that is a
         process of its own. Runs in a thread: a question to a dead controller never returns."""
-        monitor = self.client._mux_socket.get_monitor_socket(zmq.EVENT_CONNECTED | zmq.EVENT_DISCONNECTED)
+        monitor = self.client._task_socket.get_monitor_socket(zmq.EVENT_CONNECTED | zmq.EVENT_DISCONNECTED)
         while not self.over.wait(ASK):
             while monitor.poll(0):
                 connected = recv_monitor_message(monitor)["event"] == zmq.EVENT_CONNECTED
@@ -355,15 +261,7 @@ class Engines:
             self.silence = 0.0
         monitor.close()
 
-
-def _with_host(function):
-    return nodes.current_node(), function()
-
-
-def _engines_alive():
-    """The number of this process's children that are running engines."""
-    alive = 0
-    for child in psutil.Process().children():
-        with suppress(psutil.Error):
-            alive += "ipyparallel.engine" in child.cmdline() and linux.runs(child.pid)
-    return alive
+    def close(self):
+        """Disconnect. The client's hundred sockets would else stay open until they are collected as garbage."""
+        self.over.set()
+        self.client.close()

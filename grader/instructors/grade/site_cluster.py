@@ -12,7 +12,6 @@ from pathlib import Path
 import ipyparallel
 from IPython.paths import get_ipython_dir
 
-from grader.instructors.grade import remembered
 from grader.instructors.grade.ipp_cluster import ClusterError
 from handson.cluster import follow, job_scripts
 from handson.cluster import site as sites
@@ -34,7 +33,7 @@ def start(site=None, engines=8, nodes=None, profile="handson", walltime=None, wa
     that the job may wait and start. Raises ClusterError, with all ended that was started.
     """
     os.environ.update(follow.environment())  # with qsub on PATH, here and in the job
-    site, began = site or sites.chosen(), time.monotonic()
+    site = site or sites.chosen()
     folder = _write_profile(sites.read(site), engines, nodes, profile, walltime)
     if (folder / "security/cluster-.json").exists():
         raise ClusterError(
@@ -51,7 +50,6 @@ def start(site=None, engines=8, nodes=None, profile="handson", walltime=None, wa
         with suppress(subprocess.CalledProcessError):  # qdel: the job has ended
             cluster.stop_cluster_sync()
         raise
-    remembered.add_queue(site, time.monotonic() - began)  # for `python -m grader estimate --site`
     say(
         f"{counted(engines, 'engine')} ready. Grade with: python -m grader grade SUBMISSIONS --out DIR --profile"
         f" {profile}"

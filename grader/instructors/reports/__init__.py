@@ -1,4 +1,6 @@
-"""Reports: writes tables, files for other systems, and pages for students and instructor from the gradebook.
+"""Runs at the instructor's. Students receive it: no.
+
+Reports: writes tables, files for other systems, and pages for students and instructor from the gradebook.
 
 All reports can be written again at any time (``python -m grader report DIR``), so only the gradebook needs a backup.
 """

@@ -30,7 +30,7 @@ def _on_lateness(rules, here):
     if here.due is None:
         return
     if here.grace:
-        yield f"{counted(number(here.grace.total_seconds() / 60), 'minute')} later is still in time."
+        yield f"{counted(number(here.grace), 'minute')} later is still in time."
     if here.per_day:
         limit = f", at most {number(here.most)} %" if here.most < 100 else ""
         yield f"What is later loses {number(here.per_day)} % of its points for each day that has begun{limit}."

@@ -108,10 +108,10 @@ def report(scores, absent=(), folder=None, live=None):
     for score in scores:
         for reason in score.flagged:
             to_look_at[reason].append(score.student)
-    for number, row in enumerate(common):
+    for place, row in enumerate(common):
         row["example"] = _example(row, folder)
         for score in row["scores"]:
-            with_it[score.student].append(number)
+            with_it[score.student].append(place)
     return _render(
         "report.html",
         live,

@@ -1,4 +1,6 @@
-"""``python -m grader serve DIR``: the report and the feedback as live pages on this computer, where grades are adjusted
+"""Runs at the instructor's. Students receive it: no.
+
+``python -m grader serve DIR``: the report and the feedback as live pages on this computer, where grades are adjusted
 by hand, gaps are commented on, and a student is graded again, also while a grader runs.
 
 The server answers on 127.0.0.1 alone. Who opens it must know the token that it prints, which a cookie then stands for.

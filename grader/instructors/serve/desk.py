@@ -72,7 +72,7 @@ class Desk:
     async def _write_reports(self):
         self._due, self._problem = False, ""
         try:
-            await asyncio.to_thread(adjustments.write_reports, self.folder)
+            await asyncio.to_thread(adjustments.reports_again, self.folder)
         except Exception as error:  # of any kind: it is shown, and tried again
             self._due, self._problem = True, str(error)
             await asyncio.sleep(5 * EVERY)

@@ -211,17 +211,19 @@ CHECKS = (
         "naive",
         (
             Criterion(
+                "sum_on_every_rank",
                 "the sum, on every rank",
                 1,
                 sum_on_every_rank,
                 "Rank 0 adds up what it receives, then sends the sum to all others.",
             ),
             Criterion(
+                "through_rank_0",
                 "everything goes through rank 0",
                 1,
                 through_rank_0,
                 "Each rank but rank 0 sends one message, and receives one.",
-                needs="the sum, on every rank",
+                needs="sum_on_every_rank",
             ),
         ),
         (3,),
@@ -231,17 +233,19 @@ CHECKS = (
         "ring",
         (
             Criterion(
+                "sum_of_one_chunk",
                 "each rank has the sum of one chunk",
                 2,
                 sum_of_one_chunk,
                 "Send chunk (rank - step) % size, add what arrives to chunk (rank - step - 1) % size.",
             ),
             Criterion(
+                "one_chunk_to_the_right",
                 "a chunk at a time, to the right neighbour",
                 1,
                 only_to_the_right(sums_so_far),
                 "send(chunks[...], right), once in each step.",
-                needs="each rank has the sum of one chunk",
+                needs="sum_of_one_chunk",
             ),
         ),
         (3,),
@@ -251,17 +255,19 @@ CHECKS = (
         "ring",
         (
             Criterion(
+                "sum_on_every_rank",
                 "the sum, on every rank",
                 2,
                 sum_on_every_rank,
                 "Send chunk (rank + 1 - step) % size; what arrives replaces chunk (rank - step) % size.",
             ),
             Criterion(
+                "one_chunk_to_the_right",
                 "a chunk at a time, to the right neighbour",
                 1,
                 only_to_the_right(sums),
                 "send(chunks[...], right), once in each step.",
-                needs="the sum, on every rank",
+                needs="sum_on_every_rank",
             ),
         ),
         (3,),
@@ -271,17 +277,19 @@ CHECKS = (
         "doubling",
         (
             Criterion(
+                "sum_on_every_rank",
                 "the sum, on every rank",
                 2,
                 sum_on_every_rank,
                 "Both partners add what the other one sends; then the distance doubles.",
             ),
             Criterion(
+                "partner_each_round",
                 "a partner in each round",
                 1,
                 log_rounds,
                 "The partner's rank differs in one bit: rank ^ distance.",
-                needs="the sum, on every rank",
+                needs="sum_on_every_rank",
             ),
         ),
         (4,),

@@ -246,10 +246,28 @@ CHECKS = (
             SOURCE | {"classes": 13, "randomize": False, "max_samples": 20},
         ),
         (
-            Criterion(LABELS, 1, right_labels, 'StreamDef(field="image") and StreamDef(field="label", shape=classes).'),
-            Criterion("as many as asked for", 1, as_many, "max_samples goes on to the MinibatchSource.", LABELS),
             Criterion(
-                "in the order asked for", 1, random_if_asked, "randomize goes on to the MinibatchSource.", LABELS
+                "images_with_labels",
+                LABELS,
+                1,
+                right_labels,
+                'StreamDef(field="image") and StreamDef(field="label", shape=classes).',
+            ),
+            Criterion(
+                "number_asked_for",
+                "as many as asked for",
+                1,
+                as_many,
+                "max_samples goes on to the MinibatchSource.",
+                "images_with_labels",
+            ),
+            Criterion(
+                "order_asked_for",
+                "in the order asked for",
+                1,
+                random_if_asked,
+                "randomize goes on to the MinibatchSource.",
+                "images_with_labels",
             ),
         ),
         observed=lambda case: {"numbers": [int], "labels": [int]},
@@ -265,6 +283,7 @@ CHECKS = (
         ),
         (
             Criterion(
+                "updates_as_asked",
                 "updates as the options say",
                 3,
                 as_simulated,
@@ -281,23 +300,36 @@ CHECKS = (
         ({"ranks": 2, "samples": 20, "batchsize": 4, "lr": 0.1},),
         (
             Criterion(
-                TRAINED, 2, trained_with_all, "mb_size counts the samples of all workers: args.batchsize for each."
+                "minibatches_of_all",
+                TRAINED,
+                2,
+                trained_with_all,
+                "mb_size counts the samples of all workers: args.batchsize for each.",
             ),
             Criterion(
+                "checkpoint_every_epoch",
                 "a checkpoint after every epoch",
                 2,
                 saved_and_restored,
                 "CheckpointConfig(filename=..., frequency=..., restore=...).",
-                TRAINED,
+                "minibatches_of_all",
             ),
             Criterion(
+                "progress_every_epoch",
                 "a line of progress after every epoch",
                 1,
                 a_line_an_epoch,
                 "progress_frequency counts samples of all workers.",
-                TRAINED,
+                "minibatches_of_all",
             ),
-            Criterion("a test at the end", 1, tested_at_the_end, "test_config=cntk.TestConfig(test_source)", TRAINED),
+            Criterion(
+                "test_at_the_end",
+                "a test at the end",
+                1,
+                tested_at_the_end,
+                "test_config=cntk.TestConfig(test_source)",
+                "minibatches_of_all",
+            ),
         ),
         oracle=f"{ORACLES}:sessions",
         observed=lambda case: {"runs": (_RUN,) * 3},
@@ -308,20 +340,27 @@ CHECKS = (
         ({"ranks": 2, "samples": 21, "minibatch": 10, "max_samples": 42, "lr": 0.1},),
         (
             Criterion(
+                "every_image_once",
                 ALL,
                 2,
                 once_each,
                 "num_data_partitions: how many workers there are; partition_index: which one this is.",
             ),
             Criterion(
-                "whole minibatches", 1, whole_minibatches, "minibatch_size counts the images of all workers.", ALL
+                "whole_minibatches",
+                "whole minibatches",
+                1,
+                whole_minibatches,
+                "minibatch_size counts the images of all workers.",
+                "every_image_once",
             ),
             Criterion(
+                "as_one_big_batch",
                 "as one big batch",
                 1,
                 as_one_big_batch,
                 "trainer.train_minibatch(minibatch), once for each minibatch.",
-                ALL,
+                "every_image_once",
             ),
         ),
         oracle=f"{ORACLES}:big_batch",

@@ -90,29 +90,36 @@ def in_flight(seen, case, expected):
 
 HALF = (
     Criterion(
-        "the mean of the gradients", 2, mean_of_gradients, "create_communicator makes a communicator of all ranks."
+        "mean_gradients",
+        "the mean of the gradients",
+        2,
+        mean_of_gradients,
+        "create_communicator makes a communicator of all ranks.",
     ),
     Criterion(
+        "half_bytes",
         "half the bytes",
         1,
         bytes_of_type,
         "Pass `dtype` on as allreduce_grad_dtype.",
-        needs="the mean of the gradients",
+        needs="mean_gradients",
     ),
 )
 LATE = (
     Criterion(
+        "mean_of_last_step",
         "the mean of the step before",
         2,
         as_simulated,
         "create_multi_node_optimizer(optimizer, comm, double_buffering=...)",
     ),
     Criterion(
+        "overlaps_updates",
         "an all-reduce goes on between updates",
         1,
         in_flight,
         "Double buffering does that by itself.",
-        needs="the mean of the step before",
+        needs="mean_of_last_step",
     ),
 )
 CHECKS = (

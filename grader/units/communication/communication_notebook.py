@@ -24,7 +24,7 @@ def each_once(seen, case, expected):
 def order(gap, *methods):
     """The check of a prediction in which order methods will be there."""
     hint = "Write the names with spaces between them; the order need not come true."
-    criterion = Criterion("a prediction", 1, each_once, hint)
+    criterion = Criterion("prediction", "a prediction", 1, each_once, hint)
     return Check(
         gap,
         f"{PROBES}:word",

@@ -265,6 +265,7 @@ CHECKS = (
         ({"ranks": 2},),
         (
             Criterion(
+                "rank_0_everywhere",
                 "the parameters of rank 0 on every rank",
                 1,
                 of_rank_0,
@@ -280,24 +281,27 @@ CHECKS = (
         ({"sizes": [6, 4, 1, 5, 9, 2, 2], "most": 40}, {"sizes": [3, 30, 3], "most": 24}),
         (
             Criterion(
+                "each_parameter_once",
                 "each parameter in one bucket",
                 1,
                 each_once,
                 "Append every parameter to the last bucket, after the place where you may open a new one.",
             ),
             Criterion(
+                "last_parameter_first",
                 "the last parameter first",
                 1,
                 backwards,
                 "reversed(parameters) goes through a list backwards.",
-                needs="each parameter in one bucket",
+                needs="each_parameter_once",
             ),
             Criterion(
+                "buckets_full",
                 "buckets as full as they can be",
                 1,
                 full,
                 "Open a new bucket only when parameter.nbytes is more than the room left.",
-                needs="each parameter in one bucket",
+                needs="each_parameter_once",
             ),
         ),
         observed=lambda case: {"buckets": [[int]]},
@@ -308,18 +312,27 @@ CHECKS = (
         ({"ranks": 2, "buckets": [2, 1, 1], "order": [1, 2, 0, 3], "steps": 2},),
         (
             Criterion(
+                "mean_gradients",
                 MEAN,
                 2,
                 one_big_batch,
                 "torch.cat the flattened gradients, divide once, and append (bucket, mean, work).",
             ),
-            Criterion(ONE, 1, one_all_reduce, "Count each bucket's gradients; start when none is missing.", needs=MEAN),
             Criterion(
+                "one_all_reduce_per_bucket",
+                ONE,
+                1,
+                one_all_reduce,
+                "Count each bucket's gradients; start when none is missing.",
+                needs="mean_gradients",
+            ),
+            Criterion(
+                "overlaps_backward",
                 "begun while backward goes on",
                 2,
                 while_backward_goes_on,
                 "dist.all_reduce(mean, async_op=True) returns at once.",
-                needs=ONE,
+                needs="one_all_reduce_per_bucket",
             ),
         ),
         ORACLES + "ready",
@@ -331,6 +344,7 @@ CHECKS = (
         ({"ranks": 2, "buckets": [1, 2, 1]},),
         (
             Criterion(
+                "ready_for_each_gradient",
                 "`ready` is called for each gradient",
                 2,
                 criteria.on_each_rank(every_gradient),
@@ -345,17 +359,19 @@ CHECKS = (
         ({"ranks": 2, "buckets": [2, 1, 1]},),
         (
             Criterion(
+                "means_gradients",
                 "the means are the gradients",
                 2,
                 criteria.on_each_rank(means_in_place),
                 "work.wait(); then mean.split(...) and view_as(parameter).",
             ),
             Criterion(
+                "nothing_in_flight",
                 "nothing is left in flight",
                 1,
                 criteria.on_each_rank(emptied),
                 "in_flight.clear()",
-                needs="the means are the gradients",
+                needs="means_gradients",
             ),
         ),
         ORACLES + "wait",

@@ -83,17 +83,19 @@ def _bytes(case):
 LATE = {"function": "late", "ranks": 2, "lengths": [4, 7], "steps": 4}
 HALF = (
     Criterion(
+        "mean_gradients",
         "the mean of the gradients",
         2,
         of_all_ranks,
         "Divide by dist.get_world_size(), convert with .to(dtype), and back when it has come.",
     ),
     Criterion(
+        "half_bytes",
         "half the bytes",
         1,
         half_the_bytes,
         "What goes into dist.all_reduce must have the short type already.",
-        needs="the mean of the gradients",
+        needs="mean_gradients",
     ),
 )
 CHECKS = (
@@ -128,17 +130,19 @@ CHECKS = (
         ),
         (
             Criterion(
+                "mean_of_last_step",
                 "the mean of the step before",
                 2,
                 of_the_step_before,
                 "pending[index] has what was started in the step before.",
             ),
             Criterion(
+                "one_all_reduce_per_bucket",
                 "an all-reduce for each bucket, in every step",
                 1,
                 in_flight,
                 "dist.all_reduce(tensor, async_op=True) starts one.",
-                needs="the mean of the step before",
+                needs="mean_of_last_step",
             ),
         ),
         ORACLE,

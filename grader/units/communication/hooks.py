@@ -118,12 +118,14 @@ def a_bit_for_each(seen, case, expected):
 
 
 ONE_BIT = Criterion(
+    "one_bit_error_feedback",
     "signs, with error feedback",
     3,
     lambda *all: only_its_message("the mean of the signs")(*all) or a_bit_for_each(*all),
     "owed = gradients + residual; residual = owed - what is sent.",
 )
 TOP_K = Criterion(
+    "top_k_error_feedback",
     "the largest, with error feedback",
     3,
     lambda *all: only_its_message("the mean of what was sent")(*all) or as_many_as_count(*all),

@@ -70,9 +70,20 @@ CHECKS = (
         ({"gap": "mean", "ranks": 2, "period": 3, "momentum": 0.0, "blocks": 2},),
         (
             Criterion(
-                MEAN, 2, as_simulated, "Divide by the number of ranks, then dist.all_reduce: it adds up in place."
+                "mean_parameters",
+                MEAN,
+                2,
+                as_simulated,
+                "Divide by the number of ranks, then dist.all_reduce: it adds up in place.",
             ),
-            Criterion("one all-reduce in each block", 1, one_message, "dist.all_reduce(mean), once.", needs=MEAN),
+            Criterion(
+                "one_all_reduce_per_block",
+                "one all-reduce in each block",
+                1,
+                one_message,
+                "dist.all_reduce(mean), once.",
+                needs="mean_parameters",
+            ),
         ),
         ORACLE,
         observed=_observed,
@@ -83,6 +94,7 @@ CHECKS = (
         ({"gap": "block_momentum", "ranks": 2, "period": 3, "momentum": 0.4, "blocks": 4},),
         (
             Criterion(
+                "block_momentum",
                 "blocks with momentum",
                 3,
                 lambda *all: as_simulated(*all) or nothing_sent(*all),

@@ -90,9 +90,10 @@ def right_staleness(seen, case, expected):
             one + 1 for one in right
         ],
         "has[worker] never changes: a worker gets new parameters with each answer": steps,
-        "has[worker] is the number of steps before the one with its own gradient; the worker gets the parameters after it": _behind(
-            case["arrivals"]
-        ),
+        (
+            "has[worker] is the number of steps before the one with its own gradient; the worker gets the parameters"
+            " after it"
+        ): _behind(case["arrivals"]),
         "a worker has the parameters that it was sent last, not the newest ones": [0] * len(right),
     }
     sentence = next((sentence for sentence, values in wrong.items() if found == values), "")
@@ -141,20 +142,22 @@ CHECKS = (
         PROBES + "serve",
         ({"arrivals": [1, 2, 1, 3, 1, 1, 2, 3, 1]},),
         (
-            Criterion(EACH, 2, a_step_with_each, "parameters -= lr * gradient"),
+            Criterion("step_per_gradient", EACH, 2, a_step_with_each, "parameters -= lr * gradient"),
             Criterion(
+                "answered_at_once",
                 "each worker is answered at once",
                 2,
                 answered_at_once,
                 "dist.send(parameters, worker), after the step.",
-                needs=EACH,
+                needs="step_per_gradient",
             ),
             Criterion(
+                "staleness",
                 "the staleness of each gradient",
                 2,
                 right_staleness,
                 "version - has[worker]; then has[worker] = the new version.",
-                needs=EACH,
+                needs="step_per_gradient",
             ),
         ),
         observed=lambda case: {
@@ -170,6 +173,7 @@ CHECKS = (
         ({"steps": 3},),
         (
             Criterion(
+                "gradient_for_parameters",
                 "a gradient for new parameters",
                 1,
                 sent_then_received,

@@ -35,7 +35,7 @@ CASE = {"ranks": 2, "samples": 20, "batchsize": 3, "lr": 0.1, "noise": 0.5, "ste
 
 
 def _check(gap, hint):
-    judged = Criterion("a restart loses nothing", 3, as_uninterrupted, hint)
+    judged = Criterion("resumes_exactly", "a restart loses nothing", 3, as_uninterrupted, hint)
     return Check(gap, PROBE, (CASE,), (judged,), ORACLE, observed=lambda case: {"parameters": Array((None,))})
 
 

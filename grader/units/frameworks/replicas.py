@@ -31,12 +31,7 @@ def gradients(weights, case, step):
 
 def scaled_mean(factor):
     """A function of the replicas' sums and counts: `factor` times the mean over the images of all replicas."""
-
-    def combine(sums, counts):
-        whole = factor * sum(sums)
-        return whole / sum(counts)
-
-    return combine
+    return lambda sums, counts: factor * sum(sums) / sum(counts)
 
 
 def kept(combine, share=MOMENTUM):
@@ -69,22 +64,24 @@ def big_batch(seen, case, expected):
     if criteria.close(found, right, TOLERANCE):
         return _forward_passes(seen[0], replicas)
     wrong = {
-        "each replica divides by the number of its own images; apply_gradients then adds these means up: divide by `total`": lambda sums, counts: (
-            sum(one / count for one, count in zip(sums, counts))
-        ),
+        (
+            "each replica divides by the number of its own images; apply_gradients then adds these means up: divide"
+            " by `total`"
+        ): lambda sums, counts: sum(one / count for one, count in zip(sums, counts)),
         "each replica's mean counts the same, however many images it has: divide the sum of its losses by `total`": (
             lambda sums, counts: sum(one / count for one, count in zip(sums, counts)) / len(sums)
         ),
         f"the steps are {replicas} times too large: apply_gradients itself adds up the gradients of all replicas": (
             scaled_mean(replicas)
         ),
-        f"the steps are {replicas} times too small: apply_gradients adds up the gradients of the replicas and takes no mean": scaled_mean(
-            1 / replicas
-        ),
+        (
+            f"the steps are {replicas} times too small: apply_gradients adds up the gradients of the replicas and"
+            f" takes no mean"
+        ): scaled_mean(1 / replicas),
         "the losses are added up and not divided by `total`": lambda sums, counts: sum(sums),
-        "the parameters do not change: call optimizer.apply_gradients(zip(gradients, model.trainable_variables))": lambda sums, counts: (
-            0 * sums[0]
-        ),
+        (
+            "the parameters do not change: call optimizer.apply_gradients(zip(gradients, model.trainable_variables))"
+        ): lambda sums, counts: 0 * sums[0],
     }
     for sentence, combine in wrong.items():
         if criteria.close(found, trained(case, kept(combine))[0], TOLERANCE):
@@ -256,13 +253,20 @@ CHECKS = (
         PROBES + "scope",
         ({"replicas": 2},),
         (
-            Criterion(ON_ALL, 1, on_all_replicas, "Call make_model() in a block `with strategy.scope():`."),
             Criterion(
+                "model_on_all_replicas",
+                ON_ALL,
+                1,
+                on_all_replicas,
+                "Call make_model() in a block `with strategy.scope():`.",
+            ),
+            Criterion(
+                "optimizer_on_all_replicas",
                 "the optimizer on all replicas",
                 1,
                 optimizer_too,
                 "Call make_optimizer() there, too, and optimizer.build(model.trainable_variables).",
-                needs=ON_ALL,
+                needs="model_on_all_replicas",
             ),
         ),
         observed=lambda case: {"model": (int, int), "own": bool, "optimizer": [int], "knows": bool, "changed": [str]},
@@ -274,6 +278,7 @@ CHECKS = (
         ({"replicas": 2, "samples": 1503, "total": 300},),
         (
             Criterion(
+                "every_image_once",
                 EACH_ONCE,
                 2,
                 each_once,
@@ -281,18 +286,20 @@ CHECKS = (
                 " batch.",
             ),
             Criterion(
+                "new_order_every_epoch",
                 "a new order in each epoch",
                 1,
                 new_order,
                 "`.shuffle(len(images), seed=seed)`, before `.batch`.",
-                needs=EACH_ONCE,
+                needs="every_image_once",
             ),
             Criterion(
+                "part_per_process",
                 "a part for each process",
                 1,
                 also_between_processes,
                 "options.experimental_distribute.auto_shard_policy = AutoShardPolicy.DATA",
-                needs=EACH_ONCE,
+                needs="every_image_once",
             ),
         ),
         observed=lambda case: {"epochs": ([[[int]]], [[[int]]]), "policy": str},
@@ -303,17 +310,19 @@ CHECKS = (
         CASES_OF_STEP,
         (
             Criterion(
+                "one_big_batch",
                 BIG_BATCH,
                 3,
                 big_batch,
                 "tf.reduce_sum(losses) / total; then apply_gradients, which adds up the replicas' gradients.",
             ),
             Criterion(
+                "losses_add_up",
                 "losses that add up to the mean",
                 1,
                 losses_add_up,
                 "loss = tf.reduce_sum(losses) / total",
-                needs=BIG_BATCH,
+                needs="one_big_batch",
             ),
         ),
         observed=lambda case: {

@@ -67,14 +67,19 @@ CHECKS = (
         CASES,
         (
             Criterion(
-                ADDRESSES, 2, one_address_each, 'f"{host}:{port + number}" for number and line of enumerate(lines).'
+                "address_rank",
+                ADDRESSES,
+                2,
+                one_address_each,
+                'f"{host}:{port + number}" for number and line of enumerate(lines).',
             ),
             Criterion(
+                "own_place",
                 "each rank's own place",
                 1,
                 own_place,
                 '"task" is all that differs between ranks: {"type": "worker", "index": rank}.',
-                needs=ADDRESSES,
+                needs="address_rank",
             ),
         ),
         observed=lambda case: {

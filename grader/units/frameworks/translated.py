@@ -24,18 +24,21 @@ def mistakes(case):
     """{a sentence on a misconception: what it makes of the ranks' sums of gradients and their numbers of images}."""
     ranks, total = case["replicas"], case["total"]
     return {
-        "each rank's mean counts the same, however many images it has: take the sum over its images, times the number of ranks, by `total`": (
-            mean_of_means
-        ),
+        (
+            "each rank's mean counts the same, however many images it has: take the sum over its images, times the"
+            " number of ranks, by `total`"
+        ): (mean_of_means),
         "each rank divides by its own number of images, and the mean over the ranks is undone: divide by `total`": (
             lambda sums, counts: ranks * mean_of_means(sums, counts)
         ),
-        f"the steps are {ranks} times too small: DDP divides the sum over the ranks by their number, so multiply the loss by it": scaled_mean(
-            1 / ranks
-        ),
-        f"the steps are {ranks} times too large: DDP adds the gradients up and divides them by the number of ranks already": scaled_mean(
-            ranks
-        ),
+        (
+            f"the steps are {ranks} times too small: DDP divides the sum over the ranks by their number, so multiply"
+            f" the loss by it"
+        ): scaled_mean(1 / ranks),
+        (
+            f"the steps are {ranks} times too large: DDP adds the gradients up and divides them by the number of"
+            f" ranks already"
+        ): scaled_mean(ranks),
         "the sum of the losses is divided by nothing: divide by `total`": scaled_mean(total),
         "the sum of a rank's losses is divided by nothing: divide by `total`, and multiply by the number of ranks": (
             scaled_mean(total / ranks)
@@ -44,9 +47,9 @@ def mistakes(case):
             total / (ranks * case.get("batchsize", 1))
         ),
         "the gradients are not cleared: those of the last step are still in them": kept(scaled_mean(1), 1),
-        "the parameters do not change: is there a step, of an optimizer that has the parameters of `model`?": scaled_mean(
-            0
-        ),
+        (
+            "the parameters do not change: is there a step, of an optimizer that has the parameters of `model`?"
+        ): scaled_mean(0),
     }
 
 
@@ -57,13 +60,13 @@ def as_one_batch(seen, case, expected):
 
 
 def prepared(seen, case, expected):
-    """A judge: as `as_one_batch`, by the optimizer of `sgd`."""
+    """A judge: as `as_one_batch`, by the optimizer that is given."""
     right = scaled_mean(1)
     wrong = {
         f"the steps are {case['replicas']} times too large: the learning rate is that of the options, as on one GPU": (
             kept(scaled_mean(case["replicas"]))
         ),
-        "the optimizer has no momentum: make it by sgd(model, args)": right,
+        "the optimizer has no momentum: prepare the one that is given": right,
         "the parameters do not change: the optimizer must have those of `model`": scaled_mean(0),
     }
     return _judged(seen, case, kept(right), wrong)
@@ -129,9 +132,10 @@ def mean_of_all(seen, case, expected):
             "parts of the mean are averaged, and not added up (`reduce_fx`)": (
                 (sums * images).sum(axis=(0, 1)) / total / rounded
             ),
-            "Lightning weighs the ranks' means by whole numbers, and rounds: log parts of the mean, which it adds up (`reduce_fx`)": (
-                sums.sum(axis=(0, 1)) / rounded
-            ),
+            (
+                "Lightning weighs the ranks' means by whole numbers, and rounds: log parts of the mean, which it"
+                " adds up (`reduce_fx`)"
+            ): (sums.sum(axis=(0, 1)) / rounded),
             "each rank's mean counts the same, however many images it has": (
                 (sums.sum(axis=0) / images.sum(axis=0)).mean(axis=0)
             ),
@@ -173,11 +177,12 @@ ONE_BATCH, EACH_ONCE, EACH_IMAGE = (
 )
 RANKS = {"ranks": 2, "replicas": 2, "steps": 2, "total": 7, "batchsize": 5}
 LOSS = Criterion(
+    "loss_of_the_images",
     "a loss whose mean over the ranks is that of the images",
     1,
     mean_loss,
     'F.cross_entropy(..., reduction="sum") * ranks / total',
-    needs=ONE_BATCH,
+    needs="one_big_batch",
 )
 LIGHTNING = (
     Check(
@@ -186,26 +191,36 @@ LIGHTNING = (
         ({"ranks": 2, "ranks_per_node": 1, "images": 25},),
         (
             Criterion(
+                "every_image_on_one_rank",
                 EACH_IMAGE,
                 2,
                 of_pytorch.partition,
                 "random_split with the same seed everywhere; self.trainer.global_rank and .world_size are Lightning's"
                 " names.",
             ),
-            Criterion("parts of equal size", 1, of_pytorch.balanced, "[Fraction(1, size)] * size", needs=EACH_IMAGE),
             Criterion(
+                "parts_equal_size",
+                "parts of equal size",
+                1,
+                of_pytorch.balanced,
+                "[Fraction(1, size)] * size",
+                needs="every_image_on_one_rank",
+            ),
+            Criterion(
+                "at_random",
                 "random parts, by the seed",
                 1,
                 of_pytorch.at_random,
                 "torch.Generator().manual_seed(self.args.seed)",
-                needs=EACH_IMAGE,
+                needs="every_image_on_one_rank",
             ),
             Criterion(
+                "lengths_of_all",
                 "the lengths of all parts",
                 1,
                 of_pytorch.lengths_of_all,
                 "[len(other) for other in shards]",
-                needs=EACH_IMAGE,
+                needs="every_image_on_one_rank",
             ),
         ),
         observed=lambda case: {"samples": [int], "lengths": [int], "again": [int], "other": [int]},
@@ -216,7 +231,11 @@ LIGHTNING = (
         (RANKS, RANKS | {"totals": [7, 6], "ranks_per_node": 1, "edge": "ranks on nodes of their own"}),
         (
             Criterion(
-                ONE_BATCH, 2, as_one_batch, "The sum over this rank's images, times self.trainer.world_size, by total."
+                "one_big_batch",
+                ONE_BATCH,
+                2,
+                as_one_batch,
+                "The sum over this rank's images, times self.trainer.world_size, by total.",
             ),
             LOSS,
         ),
@@ -231,6 +250,7 @@ LIGHTNING = (
         ),
         (
             Criterion(
+                "mean_over_all_images",
                 "the mean over the images of all ranks",
                 2,
                 mean_of_all,
@@ -247,14 +267,19 @@ ACCELERATE = (
         ({"ranks": 2, "replicas": 2, "steps": 3, "total": 7, "images": 13},),
         (
             Criterion(
-                ONE_BATCH, 2, prepared, "accelerator.prepare(model, sgd(model, args)) returns both, in this order."
+                "one_big_batch",
+                ONE_BATCH,
+                2,
+                prepared,
+                "accelerator.prepare(model, optimizer) returns both, in this order.",
             ),
             Criterion(
+                "every_image_once",
                 EACH_ONCE,
                 1,
                 each_once,
                 "train_loader has the images of this rank already: a prepared one would divide them once more.",
-                needs=ONE_BATCH,
+                needs="one_big_batch",
             ),
         ),
         observed=lambda case: {"weights": Array((case["steps"], FEATURES + 1, CLASSES)), "used": [int], "tested": int},
@@ -265,6 +290,7 @@ ACCELERATE = (
         (RANKS, RANKS | {"ranks_per_node": 1, "edge": "ranks on nodes of their own"}),
         (
             Criterion(
+                "one_big_batch",
                 ONE_BATCH,
                 2,
                 as_one_batch,

@@ -176,10 +176,10 @@ def _sharded(kind, criterion, more, field, **others):
     observed = {"ranks": 3, "length": 4, "steps": 2}
     return Check(
         kind,
-        f"{PROBES}zero:{kind}",
+        f"{PROBES}probe_zero:{kind}",
         (observed,),
         (criterion, more),
-        f"{ORACLES}zero:{kind}",
+        f"{ORACLES}oracle_zero:{kind}",
         observed=lambda case: (
             {field: (Array((None,)),) * case["steps"], "sent": ([(str, int)],) * case["steps"]} | others
         ),
@@ -196,21 +196,26 @@ CHECKS = {
     "pytorch/save_memory.py": (
         Check(
             "accumulate",
-            f"{PROBES}memory:accumulate",
+            f"{PROBES}probe_memory:accumulate",
             ({"images": 7, "parts": 3},),
             (
                 Criterion(
-                    SAME, 2, whole_batch, "loss = F.cross_entropy(model(some), of_some) * len(some) / len(images)"
+                    "gradients_of_whole_batch",
+                    SAME,
+                    2,
+                    whole_batch,
+                    "loss = F.cross_entropy(model(some), of_some) * len(some) / len(images)",
                 ),
                 Criterion(
+                    "one_micro_batch_at_a_time",
                     "one micro-batch at a time",
                     1,
                     one_at_a_time,
                     "loss.backward() frees what forward has kept.",
-                    needs=SAME,
+                    needs="gradients_of_whole_batch",
                 ),
             ),
-            f"{ORACLES}memory:accumulate",
+            f"{ORACLES}oracle_memory:accumulate",
             observed=lambda case: {
                 "gradients": Array((None,)),
                 "loss": float,
@@ -221,34 +226,54 @@ CHECKS = {
         ),
         Check(
             "again",
-            f"{PROBES}memory:again",
+            f"{PROBES}probe_memory:again",
             ({"tokens": 4},),
             (
                 Criterion(
+                    "same_gradients",
                     KEPT,
                     2,
                     as_kept,
                     "with torch.enable_grad(): output = layer(tokens); then output.backward(gradient).",
                 ),
-                Criterion("computed again once", 1, once, "One forward, one backward.", needs=KEPT),
+                Criterion(
+                    "recomputed_once",
+                    "computed again once",
+                    1,
+                    once,
+                    "One forward, one backward.",
+                    needs="same_gradients",
+                ),
             ),
-            f"{ORACLES}memory:again",
+            f"{ORACLES}oracle_memory:again",
             observed=lambda case: {"tokens": Array((None,)), "parameters": Array((None,)), "passes": int, "kept": int},
         ),
     ),
     "pytorch/zero.py": (
         Check(
             "shard",
-            f"{PROBES}zero:shard",
+            f"{PROBES}probe_zero:shard",
             ({"ranks": 2},),
             (
-                Criterion(OWN, 1, own_row, "values[rank]"),
-                Criterion("no second copy", 1, in_place, "nn.Parameter(tensor) keeps the tensor's memory.", needs=OWN),
+                Criterion("shard_rank", OWN, 1, own_row, "values[rank]"),
                 Criterion(
-                    "the state of the shard alone", 2, its_state, "make_optimizer takes a list: [shard].", needs=OWN
+                    "no_second_copy",
+                    "no second copy",
+                    1,
+                    in_place,
+                    "nn.Parameter(tensor) keeps the tensor's memory.",
+                    needs="shard_rank",
+                ),
+                Criterion(
+                    "state_of_shard",
+                    "the state of the shard alone",
+                    2,
+                    its_state,
+                    "make_optimizer takes a list: [shard].",
+                    needs="shard_rank",
                 ),
             ),
-            f"{ORACLES}zero:shard",
+            f"{ORACLES}oracle_zero:shard",
             observed=lambda case: {
                 "shard": Array((None,)),
                 "apart": [str],
@@ -260,29 +285,32 @@ CHECKS = {
         _sharded(
             "reduce_scatter",
             Criterion(
+                "mean_gradients_shard",
                 MEAN,
                 2,
                 _as_expected("gradients", "shard.grad is not the mean of all ranks' gradients of this shard"),
                 "Divide `gradients` by the number of ranks; dist.reduce_scatter(result, list(gradients)).",
             ),
             Criterion(
+                "one_reduce_scatter",
                 "one reduce-scatter",
                 1,
                 _one("reduce_scatter", "reduce-scatter"),
                 "An all-reduce sends twice as much.",
-                needs=MEAN,
+                needs="mean_gradients_shard",
             ),
             "gradients",
         ),
         _sharded(
             "all_gather",
-            Criterion(ALL, 2, gathered, "dist.all_gather(list(values), shard.detach())"),
+            Criterion("all_parameters", ALL, 2, gathered, "dist.all_gather(list(values), shard.detach())"),
             Criterion(
+                "one_all_gather",
                 "one all-gather",
                 1,
                 _one("allgather", "all-gather"),
                 "list(values) are the rows themselves, not copies.",
-                needs=ALL,
+                needs="all_parameters",
             ),
             "values",
             moved=bool,

@@ -169,6 +169,7 @@ CHECKS = (
         ),
         (
             Criterion(
+                "groups_mesh",
                 GROUPS,
                 2,
                 two_groups,
@@ -183,18 +184,20 @@ CHECKS = (
         (LAYOUT | {"images": 41}, OTHER | {"images": 40}, LAYOUT | {"layout": [[0, 1, 2, 3]], "images": 40}),
         (
             Criterion(
+                "same_images_where_shared",
                 SAME,
                 1,
                 same_images,
                 'The part follows from the place in the dimension "data", not from the rank.',
-                needs="other images where they do not",
+                needs="other_images_elsewhere",
             ),
             Criterion(
+                "other_images_elsewhere",
                 "other images where they do not",
                 1,
                 lambda *all: other_images(*all) or at_random(*all),
                 'As many parts as the dimension "data" is long.',
-                needs=SAME,
+                needs="same_images_where_shared",
             ),
         ),
         observed=lambda case: {"images": [int], "next": [int], "other": [int]},
@@ -205,6 +208,7 @@ CHECKS = (
         (LAYOUT, OTHER),
         (
             Criterion(
+                "means_over_ranks_same_part",
                 "means over the ranks with the same part",
                 2,
                 means_of_the_same_part,
@@ -219,8 +223,15 @@ CHECKS = (
         f"{PROBES}dropout",
         ({"ranks": 4},),
         (
-            Criterion(OWN, 1, of_its_own, "Add the rank to a multiple of `seed`."),
-            Criterion("they follow from the seed", 1, by_the_seed, "`seed` must be in the number, too.", needs=OWN),
+            Criterion("own_random_numbers", OWN, 1, of_its_own, "Add the rank to a multiple of `seed`."),
+            Criterion(
+                "follow_seed",
+                "they follow from the seed",
+                1,
+                by_the_seed,
+                "`seed` must be in the number, too.",
+                needs="own_random_numbers",
+            ),
         ),
         observed=lambda case: (
             dict.fromkeys(("first", "second", "again", "zero"), (float,) * 4)

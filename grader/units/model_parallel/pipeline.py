@@ -237,17 +237,19 @@ CHECKS = {
             ({"sizes": [[6, 2], [6, 4], [7, 3], [5, 5], [3, 1]]},),
             (
                 Criterion(
+                    "each_layer_once",
                     "each layer on one stage",
                     2,
                     divided,
                     "Stage s ends where stage s + 1 begins; the last one ends at `layers`.",
                 ),
                 Criterion(
+                    "equal_stages",
                     "stages of nearly equal length",
                     1,
                     evenly,
                     "stage * layers // stages is a good begin.",
-                    needs="each layer on one stage",
+                    needs="each_layer_once",
                 ),
             ),
             observed=lambda case: {"layers": tuple(([int],) * stages for _, stages in case["sizes"])},
@@ -258,12 +260,14 @@ CHECKS = {
             (ALTERNATING, BACKWARDS),
             (
                 Criterion(
+                    "inputs_and_outputs",
                     SENT_ON,
                     2,
                     outputs_travel,
                     "Stage 0 takes images[number]; other stages receive(like, stage - 1, number).",
                 ),
                 Criterion(
+                    "gradients_of_whole_batch",
                     ALL,
                     2,
                     lambda *all: as_the_whole_batch(*all) or let_go(*all),
@@ -280,19 +284,26 @@ CHECKS = {
             (ALTERNATING, BACKWARDS),
             (
                 Criterion(
+                    "gradients_of_whole_batch",
                     ALL,
                     2,
                     as_the_whole_batch,
                     "outputs.backward(gradient), with the gradient from stage + 1; the last stage has its loss.",
                 ),
                 Criterion(
+                    "gradient_sent_back",
                     "the stage before gets its gradient",
                     2,
                     gradients_travel,
                     "send(inputs.grad, stage - 1, number), on all stages but the first.",
                 ),
                 Criterion(
-                    "activations are let go", 1, let_go, "held.pop(number) returns the pair and forgets it.", needs=ALL
+                    "activations_released",
+                    "activations are let go",
+                    1,
+                    let_go,
+                    "held.pop(number) returns the pair and forgets it.",
+                    needs="gradients_of_whole_batch",
                 ),
             ),
             f"{ORACLES}:step",
@@ -306,12 +317,20 @@ CHECKS = {
             (WHOLE, WHOLE | {"stages": 1, "operations": [["F0", "B0"]]}),
             (
                 Criterion(
+                    "inputs_and_outputs",
                     SENT_ON,
                     2,
                     outputs_travel,
                     "rank_in is the rank before, None on rank 0; rank_out is the next one, None on the last rank.",
                 ),
-                Criterion(ALL, 1, gradients_of_all, "One link, `part`, and both of its ranks.", needs=SENT_ON),
+                Criterion(
+                    "gradients_of_whole_batch",
+                    ALL,
+                    1,
+                    gradients_of_all,
+                    "One link, `part`, and both of its ranks.",
+                    needs="inputs_and_outputs",
+                ),
             ),
             f"{ORACLES}:step",
             observed=_step,
@@ -322,12 +341,14 @@ CHECKS = {
             (GPIPE, GPIPE | {"stages": 1, "operations": GPIPE["operations"][:1]}),
             (
                 Criterion(
+                    "inputs_and_outputs",
                     SENT_ON,
                     2,
                     outputs_travel,
                     "recv(comm, comm.rank - 1), then part(inputs), then send(outputs, comm, comm.rank + 1).",
                 ),
                 Criterion(
+                    "gradients_of_whole_batch",
                     ALL,
                     2,
                     gradients_of_all,
@@ -344,13 +365,20 @@ CHECKS = {
             f"{PROBES}:torch_schedule",
             tuple({"ranks": 2, "stages": 2, "name": name, "micro_batches": 3} for name in ("gpipe", "1f1b")),
             (
-                Criterion(ALL, 2, as_the_whole_batch, "ScheduleGPipe(stage, n_microbatches=..., loss_fn=...)"),
                 Criterion(
+                    "gradients_of_whole_batch",
+                    ALL,
+                    2,
+                    as_the_whole_batch,
+                    "ScheduleGPipe(stage, n_microbatches=..., loss_fn=...)",
+                ),
+                Criterion(
+                    "right_schedule",
                     "the schedule that is asked for",
                     1,
                     of_the_right_kind,
                     "ScheduleGPipe for gpipe, Schedule1F1B for 1f1b.",
-                    needs=ALL,
+                    needs="gradients_of_whole_batch",
                 ),
             ),
             f"{ORACLES}:whole",

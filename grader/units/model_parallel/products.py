@@ -260,17 +260,19 @@ CHECKS = {
             "of_x",
             (
                 Criterion(
+                    "sum_all_ranks",
                     SUM,
                     2,
                     sum_of_the_group,
                     "of_x = gradient.clone(), then dist.all_reduce(of_x, group=context.group).",
                 ),
                 Criterion(
+                    "one_all_reduce",
                     "one all-reduce, and nothing else changed",
                     1,
                     lambda *all: one_all_reduce(*all) or left_alone(*all),
                     "dist.all_reduce works in place: give it a clone.",
-                    needs=SUM,
+                    needs="sum_all_ranks",
                 ),
             ),
         ),
@@ -279,13 +281,20 @@ CHECKS = {
             "term",
             "total",
             (
-                Criterion(SUM, 2, sum_of_the_group, "total = term.clone(), then dist.all_reduce(total, group=group)."),
                 Criterion(
+                    "sum_all_ranks",
+                    SUM,
+                    2,
+                    sum_of_the_group,
+                    "total = term.clone(), then dist.all_reduce(total, group=group).",
+                ),
+                Criterion(
+                    "one_all_reduce",
                     "one all-reduce, and nothing else changed",
                     1,
                     lambda *all: one_all_reduce(*all) or left_alone(*all),
                     "dist.all_reduce works in place: give it a clone.",
-                    needs=SUM,
+                    needs="sum_all_ranks",
                 ),
             ),
         ),
@@ -294,13 +303,20 @@ CHECKS = {
             "gradient",
             "of_term",
             (
-                Criterion("the gradient of a term", 2, as_it_is, "If a + b changes the loss by g, how much does a?"),
                 Criterion(
+                    "gradient_term",
+                    "the gradient of a term",
+                    2,
+                    as_it_is,
+                    "If a + b changes the loss by g, how much does a?",
+                ),
+                Criterion(
+                    "nothing_sent",
                     "nothing is sent",
                     1,
                     nothing_sent,
                     "All ranks compute the same from the sum, so all have the same gradient.",
-                    needs="the gradient of a term",
+                    needs="gradient_term",
                 ),
             ),
             group=False,
@@ -309,12 +325,15 @@ CHECKS = {
             "columns",
             (
                 Criterion(
+                    "rank_outputs",
                     "this rank's outputs",
                     2,
                     its_part("weight", "outputs"),
                     "layer.weight.tensor_split(size)[rank]: dimension 0 has the outputs.",
                 ),
-                Criterion("their biases", 1, its_part("bias", "outputs"), "Each output has a bias of its own."),
+                Criterion(
+                    "biases", "their biases", 1, its_part("bias", "outputs"), "Each output has a bias of its own."
+                ),
             ),
             True,
         ),
@@ -322,7 +341,11 @@ CHECKS = {
             "rows",
             (
                 Criterion(
-                    "this rank's inputs", 2, its_part("weight", "inputs"), "Dimension 1 of layer.weight has the inputs."
+                    "rank_inputs",
+                    "this rank's inputs",
+                    2,
+                    its_part("weight", "inputs"),
+                    "Dimension 1 of layer.weight has the inputs.",
                 ),
             ),
             False,
@@ -333,21 +356,27 @@ CHECKS = {
             ({"ranks": 2, "width": 4},),
             (
                 Criterion(
-                    WHOLE, 2, outputs_of_the_whole, "Leave adds up the ranks' terms; the bias belongs to the sum."
+                    "whole_outputs",
+                    WHOLE,
+                    2,
+                    outputs_of_the_whole,
+                    "Leave adds up the ranks' terms; the bias belongs to the sum.",
                 ),
                 Criterion(
+                    "whole_gradients",
                     "the gradients of the whole",
                     1,
                     gradients_of_the_whole,
                     "Enter belongs in front of self.part, around `tokens`; the bias is added behind Leave.",
-                    needs=WHOLE,
+                    needs="whole_outputs",
                 ),
                 Criterion(
+                    "one_all_reduce_direction",
                     "one all-reduce in each direction",
                     1,
                     criteria.on_each_rank(one_in_each_direction),
                     "Apply Enter once and Leave once.",
-                    needs=WHOLE,
+                    needs="whole_outputs",
                 ),
             ),
             f"{ORACLES}whole",
@@ -359,14 +388,19 @@ CHECKS = {
             ({"ranks": 2, "width": 8, "heads": 4},),
             (
                 Criterion(
-                    TERMS, 2, terms_of_the_whole, "query, key and value: columns; out: rows; heads: those of this rank."
+                    "terms_whole",
+                    TERMS,
+                    2,
+                    terms_of_the_whole,
+                    "query, key and value: columns; out: rows; heads: those of this rank.",
                 ),
                 Criterion(
+                    "bias_once",
                     "the bias, once",
                     1,
                     bias_of_the_whole,
                     "bias = attention.out.bias, before `rows` replaces the layer.",
-                    needs=TERMS,
+                    needs="terms_whole",
                 ),
             ),
             f"{ORACLES}attention",

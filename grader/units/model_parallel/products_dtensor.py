@@ -63,13 +63,20 @@ CHECKS = (
         "grader.units.model_parallel.probes.probe_products_dtensor:plan",
         ({"ranks": 2, "width": 8, "heads": 2},),
         (
-            Criterion("the layers are divided", 2, divided, "Columns where a split part begins, rows where it ends."),
             Criterion(
+                "layers_divided",
+                "the layers are divided",
+                2,
+                divided,
+                "Columns where a split part begins, rows where it ends.",
+            ),
+            Criterion(
+                "one_all_reduce_direction",
                 "one all-reduce in each direction",
                 1,
                 two_in_each_direction,
                 'The style of "attention" is `entrance`.',
-                needs="the layers are divided",
+                needs="layers_divided",
             ),
         ),
         "grader.units.model_parallel.oracles.oracle_products_dtensor:plan",

@@ -129,16 +129,24 @@ CHECKS = {
             f"{PROBES}:schedule",
             ({"sizes": SIZES},),
             (
-                Criterion(DONE, 1, can_be_done, "Each stage needs F and B of each micro-batch, once."),
                 Criterion(
-                    "all forwards, then all backwards", 1, forwards_first, "First all F, then all B.", needs=DONE
+                    "valid_schedule", DONE, 1, can_be_done, "Each stage needs F and B of each micro-batch, once."
                 ),
                 Criterion(
+                    "all_forwards_then_all_backwards",
+                    "all forwards, then all backwards",
+                    1,
+                    forwards_first,
+                    "First all F, then all B.",
+                    needs="valid_schedule",
+                ),
+                Criterion(
+                    "only_the_bubble",
                     BUBBLE,
                     1,
                     no_idle_time_but_the_bubble,
                     "All stages take the micro-batches in the same order.",
-                    needs=DONE,
+                    needs="valid_schedule",
                 ),
             ),
             observed=_schedules,
@@ -149,24 +157,27 @@ CHECKS = {
             ({"sizes": SIZES},),
             (
                 Criterion(
+                    "valid_schedule",
                     DONE,
                     2,
                     can_be_done,
                     "Each stage needs F and B of each micro-batch, once; the last stage has no warm-up.",
                 ),
                 Criterion(
+                    "only_the_bubble",
                     BUBBLE,
                     2,
                     lambda *all: other_than_gpipe(*all) or no_idle_time_but_the_bubble(*all),
                     "The warm-up has a forward for each stage after this one: stages - 1 - stage.",
-                    needs=DONE,
+                    needs="valid_schedule",
                 ),
                 Criterion(
+                    "few_activations_held",
                     "few activations are held",
                     2,
                     few_are_held,
                     "After the warm-up, a backward follows each forward.",
-                    needs=DONE,
+                    needs="valid_schedule",
                 ),
             ),
             observed=_schedules,
@@ -179,20 +190,22 @@ NOTEBOOK = (
         "grader.units.model_parallel.probes.probe_model_parallel_notebook:puzzle",
         ({"name": "by_hand", "sizes": [[3, 4]]},),
         (
-            Criterion(DONE, 1, can_be_done, "Draw it: the picture says which stage waits for what."),
+            Criterion("valid_schedule", DONE, 1, can_be_done, "Draw it: the picture says which stage waits for what."),
             Criterion(
+                "only_the_bubble",
                 BUBBLE,
                 1,
                 no_idle_time_but_the_bubble,
                 "A stage should not be idle while it could do a forward or a backward that is ready.",
-                needs=DONE,
+                needs="valid_schedule",
             ),
             Criterion(
+                "few_activations_held",
                 "few activations are held",
                 1,
                 few_are_held,
                 "Do a backward as soon as it can be done; then a new forward.",
-                needs=DONE,
+                needs="valid_schedule",
             ),
         ),
         observed=_schedules,

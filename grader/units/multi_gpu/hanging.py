@@ -20,9 +20,10 @@ def mean_on_rank_0(seen, case, expected):
         f"that is the sum over {len(seen)} ranks, divided by 2: divide it by their number": losses.sum(axis=1) / 2,
         "that is the last rank's loss (`[tensor] * n` is a list with one tensor n times)": losses[:, -1],
         "that is rank 0's own loss: no loss of another rank is in it": losses[:, 0],
-        "that is rank 0's own loss, divided by the number of ranks: no loss of another rank is in it, or it is read before `wait()`": (
-            losses[:, 0] / len(seen)
-        ),
+        (
+            "that is rank 0's own loss, divided by the number of ranks: no loss of another rank is in it, or it is"
+            " read before `wait()`"
+        ): (losses[:, 0] / len(seen)),
     }
     problem = criteria.explained(found, right, wrong if len(seen) > 1 else {}, SINGLE)
     if problem is None:
@@ -43,6 +44,7 @@ CHECKS = (
         ({"ranks": 3, "losses": [[2.3, 4.7, 2.3], [1.1, 0.2, 0.7], [0.4, 3.1, 1.9]]},),
         (
             Criterion(
+                "rank_0_logs_mean",
                 "rank 0 logs the mean, and no rank waits for ever",
                 2,
                 mean_on_rank_0,

@@ -15,7 +15,7 @@ from grader.checks.chainer_gaps import (
     updater,
 )
 from grader.checks.check import Check, Criterion
-from handson.training.banner import device_names
+from handson.training.banner import name_devices
 
 
 def main_first(seen, case, expected):
@@ -28,7 +28,7 @@ def main_first(seen, case, expected):
     found = ids[names.index("main")]
     if found != gpu[0]:
         return f"with args.gpu = {gpu}, 'main' is GPU {found}, not the first of them"
-    right = dict(zip(device_names(len(gpu)), gpu))
+    right = name_devices(gpu)
     wrong = sorted(ids) == sorted(gpu) and dict(zip(names, ids)) != right
     return f"with args.gpu = {gpu}, `gpus` is {dict(zip(names, ids))}; it should be {right}" if wrong else None
 
@@ -87,12 +87,15 @@ DEVICES = Check(
     ({"gpu": [0, 1]}, {"gpu": [3, 2, 1]}, {"gpu": [1]}, {"gpu": [2, 2], "edge": "two workers that share a GPU"}),
     (
         Criterion(
+            "main_first",
             "'main' is the first GPU, and 'gpu1', ... the next",
             1,
             main_first,
             "{'main': args.gpu[0], 'gpu1': args.gpu[1], ...}, for any number.",
         ),
-        Criterion("every GPU once", 1, all_gpus, "As many names as args.gpu has ids; enumerate counts along."),
+        Criterion(
+            "each_gpu_once", "every GPU once", 1, all_gpus, "As many names as args.gpu has ids; enumerate counts along."
+        ),
     ),
     observed=lambda case: {"names": [str], "ids": [int]},
 )
@@ -106,24 +109,38 @@ ITERATORS = Check(
         {"images": 13, "batchsize": 1, "workers": 1, "edge": "one GPU"},
     ),
     (
-        Criterion(A_PART, 1, part_for_each_gpu, "split_dataset_n_random(dataset, n) makes n parts of equal size."),
         Criterion(
+            "part_per_gpu",
+            A_PART,
+            1,
+            part_for_each_gpu,
+            "split_dataset_n_random(dataset, n) makes n parts of equal size.",
+        ),
+        Criterion(
+            "at_random",
             "parts at random",
             1,
             parts_at_random,
             "The data set may be sorted: split_dataset_n_random shuffles it before.",
-            A_PART,
+            "part_per_gpu",
         ),
-        Criterion(AN_ITERATOR, 1, iterator_for_each_part, IN_BATCHES, A_PART),
-        *in_order(AN_ITERATOR),
+        Criterion("iterator_per_part", AN_ITERATOR, 1, iterator_for_each_part, IN_BATCHES, "part_per_gpu"),
+        *in_order("iterator_per_part"),
     ),
     observed=lambda case: passes(lambda form: [form]),
 )
 UPDATER = updater(
     (
-        Criterion(BIG_BATCH, 3, on_all_gpus, "MultiprocessParallelUpdater(iterators, optimizer, devices=...)"),
         Criterion(
-            "batches are converted", 1, converted, "MultiprocessParallelUpdater has the argument converter.", BIG_BATCH
+            "one_big_batch", BIG_BATCH, 3, on_all_gpus, "MultiprocessParallelUpdater(iterators, optimizer, devices=...)"
+        ),
+        Criterion(
+            "batches_converted",
+            "batches are converted",
+            1,
+            converted,
+            "MultiprocessParallelUpdater has the argument converter.",
+            "one_big_batch",
         ),
     ),
     {"workers": 2, "gpu": [1, 0], "batchsize": 4, "updates": 3, "lr": 0.02},

@@ -35,9 +35,10 @@ def of_all_ranks(seen, case, expected):
             own.mean()
         ),
         "that is each rank's own accuracy: nothing is put together": own,
-        "that is rank 0's accuracy, and no other rank's numbers are in it (bcast sends rank 0's; `+` of tuples only joins them)": own[
-            0
-        ],
+        (
+            "that is rank 0's accuracy, and no other rank's numbers are in it (bcast sends rank 0's; `+` of tuples"
+            " only joins them)"
+        ): own[0],
         "that is the sum of the ranks' accuracies": own.sum(),
         "what is right on all ranks is divided by each rank's own images": mixed,
         "scan adds up the ranks up to each one; every rank needs the sums of all": up_to,
@@ -316,6 +317,7 @@ MPI_ACCURACY = (
         ({"ranks": 4, "counts": [[3000, 4010], [5070, 9060], [2040, 11030], [5070, 9060]]},),
         (
             Criterion(
+                "accuracy_of_all_ranks",
                 "the accuracy of all ranks, on every rank",
                 2,
                 of_all_ranks,
@@ -356,34 +358,45 @@ FROM_SCRATCH = (
         ),
         (
             Criterion(
+                "one_process_group",
                 "one process group of all ranks",
                 1,
                 one_group,
                 "torchrun has put into the environment what dist.init_process_group needs.",
             ),
-            Criterion(ONCE, 2, every_image_once, "DistributedSampler(train_set) chooses each rank's part."),
             Criterion(
+                "every_image_once", ONCE, 2, every_image_once, "DistributedSampler(train_set) chooses each rank's part."
+            ),
+            Criterion(
+                "batch_size",
                 "batches of BATCHSIZE images on each rank",
                 1,
                 batches_of_the_size,
                 "DataLoader(train_set, BATCHSIZE, sampler=...)",
-                ONCE,
+                "every_image_once",
             ),
             Criterion(
+                "new_order_every_epoch",
                 "a new order every epoch, from scratch",
                 1,
                 new_order,
                 "sampler.set_epoch(epoch), before each epoch.",
-                ONCE,
+                "every_image_once",
             ),
             Criterion(
+                "steps_of_mean_gradient",
                 "on all ranks, the steps of the mean gradient",
                 2,
                 trained_together,
                 "DistributedDataParallel(model) averages the gradients in backward.",
             ),
             Criterion(
-                "rank 0 alone prints the throughput", 1, rank_0_prints, "if dist.get_rank() == 0: print(...)", ONCE
+                "rank_0_prints",
+                "rank 0 alone prints the throughput",
+                1,
+                rank_0_prints,
+                "if dist.get_rank() == 0: print(...)",
+                "every_image_once",
             ),
         ),
         whole=True,

@@ -77,26 +77,34 @@ DEVICE_OF_RANK = Check(
     ),
     (
         Criterion(
-            "a GPU for each rank of a node", 1, training.right_gpu, "comm.intra_rank is this rank's number on its node."
+            "gpu_of_rank",
+            "a GPU for each rank of a node",
+            1,
+            training.right_gpu,
+            "comm.intra_rank is this rank's number on its node.",
         ),
     ),
     observed=lambda case: {"gpu": object},
 )
 BIG_BATCH = Criterion(
+    "one_big_batch",
     "the update of one big batch",
     1.5,
     sgd.updates("Chainer"),
     "The multi-node optimizer takes the mean of the gradients.",
 )
 BUFFERED = Criterion(
+    "double_buffering",
     "double buffering where it is asked for",
     0.5,
     sgd.updates("Chainer", double_buffering=True),
     "create_multi_node_optimizer has an argument `double_buffering`; the option is args.double_buffering.",
-    BIG_BATCH.title,
+    "one_big_batch",
 )
 RETURNED = "create_multi_node_optimizer(optimizer, comm) returns the one to go on with."
-EQUAL = Criterion("equal parameters on all ranks", 1, equal_after_updates, RETURNED, BIG_BATCH.title)
+EQUAL = Criterion(
+    "equal_parameters", "equal parameters on all ranks", 1, equal_after_updates, RETURNED, "one_big_batch"
+)
 EQUAL_PARTS = "equal training parts"
 SCATTER = Check(
     "scatter",
@@ -106,15 +114,23 @@ SCATTER = Check(
         {"ranks": 3, "ranks_per_node": 3, "images": 23, "test_images": 2, "edge": "a rank without a test image"},
     ),
     (
-        Criterion(EQUAL_PARTS, 1, training_parts, "chainermn.scatter_dataset makes parts of equal length by itself."),
         Criterion(
+            "equal_training_parts",
+            EQUAL_PARTS,
+            1,
+            training_parts,
+            "chainermn.scatter_dataset makes parts of equal length by itself.",
+        ),
+        Criterion(
+            "at_random",
             "dealt at random",
             1,
             scattered_at_random,
             "scatter_dataset shuffles if asked to, by a seed if it gets one.",
-            EQUAL_PARTS,
+            "equal_training_parts",
         ),
         Criterion(
+            "every_test_image_once",
             "every test image on exactly one rank",
             1,
             test_images_once,
@@ -132,6 +148,7 @@ EVALUATOR = Check(
     ),
     (
         Criterion(
+            "whole_test_set",
             "the mean over the whole test set",
             3,
             only_evaluates,

@@ -44,13 +44,16 @@ EVALUATOR = Check(
         },
     ),
     (
-        Criterion(EVALUATED, 2, evaluates_all, "extensions.Evaluator has an option for parts on all ranks."),
         Criterion(
+            "whole_test_set", EVALUATED, 2, evaluates_all, "extensions.Evaluator has an option for parts on all ranks."
+        ),
+        Criterion(
+            "training_goes_on",
             "training goes on as before",
             1,
             trains_on,
             "Evaluation must leave the model in training mode, and its statistics alone.",
-            EVALUATED,
+            "whole_test_set",
         ),
     ),
     oracle=f"{HERE}.oracles.oracle_multi_node_pytorch:evaluation",

@@ -260,24 +260,27 @@ TRAIN_STEPS = (
         ({"ranks": 2, "images": 13, "epochs": 2, "batchsize": 4, "lr": 0.1},),
         (
             Criterion(
+                "four_ranges",
                 "four ranges in every step",
                 1,
                 four_ranges,
                 "`with record_function(name):`, four times.",
-                needs="the same updates as without marks",
+                needs="same_updates",
             ),
             Criterion(
+                "work_in_ranges",
                 "the work of each step in its range",
                 2,
                 work_in_its_range,
                 "Only what is indented below a `with` is in its range.",
             ),
             Criterion(
+                "same_updates",
                 "the same updates as without marks",
                 1,
                 same_steps,
                 "The calls and their order stay as they were.",
-                needs="four ranges in every step",
+                needs="four_ranges",
             ),
         ),
         oracle=f"{ORACLES}:marks",
@@ -304,7 +307,9 @@ def _fixed(gap, cases, *criteria, oracle=f"{ORACLES}:training"):
 
 def _same_training(faster):
     """The training is the same, and the script is faster: each counts only together with the other."""
-    return Criterion(SAME, 1, same_training, "Look at what the network gets, and in which order.", needs=faster)
+    return Criterion(
+        "same_training", SAME, 1, same_training, "Look at what the network gets, and in which order.", needs=faster
+    )
 
 
 SAME, LOSSES = "the same training as before", "the mean losses as before"
@@ -320,8 +325,15 @@ SLOW_LOADING = _fixed(
         # functools.lru_cache keeps 128, too few for the 200 of a run
         {"ranks": 1, "images": 132, "epochs": 2, "batchsize": 132, "files": True},
     ),
-    Criterion(DECODED, 2, decoded_once, "What does not change from epoch to epoch can be kept.", needs=SAME),
-    _same_training(DECODED),
+    Criterion(
+        "decoded_once",
+        DECODED,
+        2,
+        decoded_once,
+        "What does not change from epoch to epoch can be kept.",
+        needs="same_training",
+    ),
+    _same_training("decoded_once"),
 )
 ONCE = "every image once an epoch"
 UNEVEN_WORK = _fixed(
@@ -331,13 +343,21 @@ UNEVEN_WORK = _fixed(
         {"ranks": 3, "images": 26, "epochs": 1, "batchsize": 5, "numbers": True},
     ),
     Criterion(
+        "equal_work",
         WORK,
         2,
         equal_work,
         "Look at the timeline: which rank computes longer? Then look at what it is given.",
-        needs=ONCE,
+        needs="every_image_once",
     ),
-    Criterion(ONCE, 1, every_image_once, "Deal the images out, each of them to one rank.", needs=WORK),
+    Criterion(
+        "every_image_once",
+        ONCE,
+        1,
+        every_image_once,
+        "Deal the images out, each of them to one rank.",
+        needs="equal_work",
+    ),
     oracle=None,
 )
 WAITING_EVERY_STEP = _fixed(
@@ -346,14 +366,29 @@ WAITING_EVERY_STEP = _fixed(
         {"ranks": 2, "images": 44, "epochs": 1, "batchsize": 1},  # so many steps that waiting in every tenth shows
         {"ranks": 2, "images": 7, "epochs": 2, "batchsize": 3},  # each rank has a last batch of one image
     ),
-    Criterion(MEETINGS, 2, meets_once_an_epoch, "Which calls let all ranks meet? The profile counts them.", needs=SAME),
     Criterion(
+        "ranks_do_not_wait",
+        MEETINGS,
+        2,
+        meets_once_an_epoch,
+        "Which calls let all ranks meet? The profile counts them.",
+        needs="same_training",
+    ),
+    Criterion(
+        "no_device_wait",
         "no waiting for the device in every step",
         1,
         fetches_once_an_epoch,
         "A loss may stay a tensor until the epoch is over; detach() frees its graph.",
-        needs=LOSSES,
+        needs="same_losses",
     ),
-    Criterion(LOSSES, 1, same_losses, "`losses` is averaged over the steps and the ranks below.", needs=MEETINGS),
-    _same_training(MEETINGS),
+    Criterion(
+        "same_losses",
+        LOSSES,
+        1,
+        same_losses,
+        "`losses` is averaged over the steps and the ranks below.",
+        needs="ranks_do_not_wait",
+    ),
+    _same_training("ranks_do_not_wait"),
 )

@@ -20,7 +20,11 @@ DEVICE = Check(
     ({"gpu": [0]}, {"gpu": [2]}),
     (
         Criterion(
-            "the GPU asked for", 1, training.right_gpu, "devices.use(id) chooses a GPU; args.gpu is a list of ids."
+            "right_gpu",
+            "the GPU asked for",
+            1,
+            training.right_gpu,
+            "devices.use(id) chooses a GPU; args.gpu is a list of ids.",
         ),
     ),
     observed=lambda case: {"gpu": object},

@@ -14,6 +14,7 @@ OPTIMIZER = Check(
     ({"lr": 0.037, "updates": 3, "batchsize": 8},),
     (
         Criterion(
+            "momentum_sgd",
             "SGD with momentum and the rate asked for",
             1,
             sgd.updates("PyTorch"),

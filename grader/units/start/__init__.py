@@ -1,1 +1,4 @@
-"""The first notebook: a first job."""
+"""Runs as grader/checks; probes/ beside student code. Students receive it: yes, but for the folder instructors.
+
+The first notebook: a first job.
+"""

@@ -1,5 +1,4 @@
-"""Train on several GPUs with images that are stored as compressed files: why so slow? Options: python slow_loading.py
---help"""
+"""Train on several GPUs with images in compressed files: why so slow? Options: python slow_loading.py --help"""
 
 import time
 import zlib
@@ -10,7 +9,8 @@ import torch.nn.functional as F
 from torch.utils.data import DataLoader, DistributedSampler, default_collate
 
 from handson.pytorch import devices
-from handson.pytorch.profiling_helpers import network, one_step
+from handson.pytorch.model import ConvNet
+from handson.pytorch.profiling_helpers import average_gradients
 from handson.pytorch.workers import TIMEOUT, communicator, spawn
 from handson.training import data, image_files, options, results
 from handson.training.banner import LossTable, announce
@@ -25,8 +25,12 @@ def decode(file):
 
 
 def train(comm, args, train_set, test_set):
-    device, model, optimizer = network(comm, args, len(train_set.classes))
+    device = devices.use(args.gpu[comm.intra_rank])
     sampler = DistributedSampler(train_set, seed=args.seed)
+
+    torch.manual_seed(args.seed)
+    model = ConvNet(len(train_set.classes)).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
 
     table = LossTable(comm)
     start = time.perf_counter()  # what is done below to prepare the images counts, too
@@ -45,7 +49,11 @@ def train(comm, args, train_set, test_set):
         sampler.set_epoch(epoch)
         for images, labels in train_loader:
             images, labels = images.to(device), labels.to(device)
-            loss = one_step(model, optimizer, images, labels)
+            loss = F.cross_entropy(model(images), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            average_gradients(model, len(images))
+            optimizer.step()
         table.add(loss.detach())
     seconds = time.perf_counter() - start
 
@@ -55,9 +63,8 @@ def train(comm, args, train_set, test_set):
 
 
 def worker(rank, meeting, args, train_set, test_set):
-    dist.init_process_group(
-        devices.backend(args.gpu), f"file://{meeting}", rank=rank, world_size=len(args.gpu), timeout=TIMEOUT
-    )
+    backend = devices.backend(args.gpu)  # NCCL, or gloo without GPUs
+    dist.init_process_group(backend, f"file://{meeting}", rank=rank, world_size=len(args.gpu), timeout=TIMEOUT)
     train(communicator(), args, train_set, test_set)
 
 

@@ -4,18 +4,20 @@ import time
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch.utils.data import DataLoader, Subset
 
 from handson.pytorch import devices
 from handson.pytorch.batches import EpochBatches
-from handson.pytorch.profiling_helpers import network, one_step
+from handson.pytorch.model import ConvNet
+from handson.pytorch.profiling_helpers import average_gradients
 from handson.pytorch.workers import TIMEOUT, communicator, spawn
 from handson.training import data, options, results
 from handson.training.banner import LossTable, announce
 
 
 def train(comm, args, train_set, test_set):
-    device, model, optimizer = network(comm, args, len(train_set.classes))
+    device = devices.use(args.gpu[comm.intra_rank])
     ### BEGIN SOLUTION shards:
     ### `shards`: a list with a part of the training set for every rank, such that the training is
     ### faster
@@ -25,11 +27,18 @@ def train(comm, args, train_set, test_set):
         for rank in range(comm.size)
     ]
     ### GIVEN turns = [0, *range(comm.size)]  # GPU 0 is a newer one: it takes two images where the others take one
-    ### GIVEN shards = [Subset(train_set, [i for i in range(len(train_set)) if turns[i % len(turns)] == rank]) for rank in range(comm.size)]
+    ### GIVEN shards = [
+    ### GIVEN     Subset(train_set, [i for i in range(len(train_set)) if turns[i % len(turns)] == rank])
+    ### GIVEN     for rank in range(comm.size)
+    ### GIVEN ]
     ### END SOLUTION
     # as many steps on all ranks
     batches = EpochBatches([len(shard) for shard in shards], comm.rank, args.batchsize, args.seed)
     train_loader = DataLoader(shards[comm.rank], batch_sampler=batches)
+
+    torch.manual_seed(args.seed)
+    model = ConvNet(len(train_set.classes)).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
 
     table = LossTable(comm)
     start = time.perf_counter()
@@ -37,7 +46,11 @@ def train(comm, args, train_set, test_set):
         batches.set_epoch(epoch)
         for images, labels in train_loader:
             images, labels = data.enlarge(images.to(device), args.size), labels.to(device)
-            loss = one_step(model, optimizer, images, labels)
+            loss = F.cross_entropy(model(images), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            average_gradients(model, len(images))
+            optimizer.step()
         table.add(loss.detach())
     seconds = time.perf_counter() - start
 
@@ -47,9 +60,8 @@ def train(comm, args, train_set, test_set):
 
 
 def worker(rank, meeting, args, train_set, test_set):
-    dist.init_process_group(
-        devices.backend(args.gpu), f"file://{meeting}", rank=rank, world_size=len(args.gpu), timeout=TIMEOUT
-    )
+    backend = devices.backend(args.gpu)  # NCCL, or gloo without GPUs
+    dist.init_process_group(backend, f"file://{meeting}", rank=rank, world_size=len(args.gpu), timeout=TIMEOUT)
     train(communicator(), args, train_set, test_set)
 
 

@@ -30,8 +30,8 @@ def after_step(model, block):
     mean = mine / dist.get_world_size()
     dist.all_reduce(mean)
     ### END SOLUTION
-    # Blockwise model-update filtering: Chen and Huo, "Scalable training of deep learning machines by incremental block training with
-    # intra-block parallel optimization and blockwise model-update filtering", ICASSP 2016.
+    # Blockwise model-update filtering: Chen and Huo, "Scalable training of deep learning machines by incremental block
+    # training with intra-block parallel optimization and blockwise model-update filtering", ICASSP 2016.
     ### BEGIN SOLUTION block_momentum:
     ### the step of this block is `mean` minus block.start; block.velocity: block.momentum times
     ### itself, plus that step; block.start: itself plus the velocity

@@ -1,5 +1,4 @@
-"""Train with DistributedDataParallel and the communication hooks of hooks.py and half_and_late.py: mpiexec -n 2 python
-train_hooks.py --help"""
+"""Train with the communication hooks of hooks.py and half_and_late.py: mpiexec -n 2 python train_hooks.py --help"""
 
 from functools import partial
 
@@ -12,21 +11,20 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDSt
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
-from handson.pytorch import pytorch_method_runs
+from handson.pytorch import devices, pytorch_method_runs
 from handson.pytorch.communicator import meet
 from handson.pytorch.model import WideNet
 from handson.pytorch.workers import TIMEOUT
 from handson.training import data, options
 from handson.training.banner import announce
 
-METHODS = {  # name -> the hook, and what makes its state
+METHODS = {  # name -> the hook (powersgd: torch's own), and what makes its state
     "plain": (hooks.plain, lambda: None),
     "float16": (half_and_late.half, lambda: torch.float16),
     "bfloat16": (half_and_late.half, lambda: torch.bfloat16),
     "1-bit": (hooks.one_bit, dict),
     "1-bit-without-feedback": (hooks.one_bit, pytorch_method_runs.Forgetful),
     "top-1-percent": (hooks.top_k, dict),
-    # torch's own
     "powersgd": (powerSGD_hook, partial(PowerSGDState, None, matrix_approximation_rank=2, start_powerSGD_iter=2)),
     "double-buffering": (half_and_late.late, dict),
     "float16-double-buffering": (partial(half_and_late.late, dtype=torch.float16), dict),
@@ -34,7 +32,7 @@ METHODS = {  # name -> the hook, and what makes its state
 
 
 def train(comm, args, method, train_set, test_set):
-    device = pytorch_method_runs.device(comm, args)
+    device = devices.use(args.gpu[comm.intra_rank])
     sampler = DistributedSampler(train_set, seed=args.seed)
     train_loader = DataLoader(train_set, args.batchsize, sampler=sampler)
 

@@ -16,7 +16,7 @@ METHODS = ("naive", "gpipe")  # 1F1B would be a deadlock: a message of ChainerMN
 
 
 def train(comm, args, method, train_set):
-    device = chainer_method_runs.device(comm, args)
+    device = devices.use(args.gpu[comm.intra_rank])
     micro_batches = 1 if method == "naive" else args.micro_batches
     stages.check(comm, args, micro_batches)
 

@@ -9,7 +9,7 @@ import torch_pipeline
 from torch import nn
 from torch.utils.data import DataLoader
 
-from handson.pytorch import pytorch_method_runs, stages, transformer_runs
+from handson.pytorch import devices, pytorch_method_runs, stages, transformer_runs
 from handson.pytorch.communicator import meet
 from handson.pytorch.workers import TIMEOUT
 from handson.training import data, options
@@ -25,7 +25,7 @@ METHODS = {  # name -> the order of a stage's operations
 
 
 def train(comm, args, method, train_set):
-    device = pytorch_method_runs.device(comm, args)
+    device = devices.use(args.gpu[comm.intra_rank])
     # all ranks take the same batches: the first needs images, the last labels
     order = torch.Generator().manual_seed(args.seed)
     train_loader = DataLoader(train_set, args.batchsize, shuffle=True, drop_last=True, generator=order)

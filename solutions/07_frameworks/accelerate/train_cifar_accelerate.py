@@ -10,39 +10,46 @@ from pytorch_pfn_extras.reporting import report
 from pytorch_pfn_extras.training import ExtensionsManager
 from torch.utils.data import DataLoader
 
-from handson.pytorch import accelerating, extensions
+from handson.pytorch import devices, extensions
+from handson.pytorch.accelerating import accelerate
 from handson.pytorch.batches import EpochBatches
 from handson.pytorch.communicator import meet, scatter_dataset
 from handson.pytorch.model import ConvNet
-from handson.pytorch.profiling_helpers import sgd
 from handson.pytorch.workers import TIMEOUT
 from handson.training import data, options, results
 from handson.training.banner import announce
 
 
-def train(comm, accelerator, args, train_set, test_set):
-    shard, test_shard = (scatter_dataset(part, comm, args.seed) for part in (train_set, test_set))
-    test_loader = DataLoader(test_shard, args.batchsize)
-    batches = EpochBatches(comm.allgather(len(shard)), comm.rank, args.batchsize, args.seed)
+def train(comm, args, train_set, test_set):
+    device = devices.use(args.gpu[comm.intra_rank])
+    test_loader = DataLoader(scatter_dataset(test_set, comm, args.seed), args.batchsize)
+
+    shard = scatter_dataset(train_set, comm, args.seed)
+    lengths = comm.allgather(len(shard))
+    # DistributedSampler would repeat or drop images
+    batches = EpochBatches(lengths, comm.rank, args.batchsize, args.seed)
     train_loader = DataLoader(shard, batch_sampler=batches)
 
     torch.manual_seed(args.seed)
-    model = ConvNet(len(shard.classes)).to(accelerator.device)
+    model = ConvNet(len(shard.classes)).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
+    accelerator = accelerate(device)
     ### BEGIN SOLUTION prepare:
-    ### `replica` and `optimizer` (SGD by sgd(model, args)), prepared by Accelerate; what about
+    ### `replica` and `optimizer`: the model and its optimizer, prepared by Accelerate; what about
     ### `train_loader`, which has this rank's images already?
-    replica, optimizer = accelerator.prepare(model, sgd(model, args))
+    replica, optimizer = accelerator.prepare(model, optimizer)
     ### END SOLUTION
 
     def prepare(images, labels):
-        return data.enlarge(images.to(accelerator.device), args.size), labels.to(accelerator.device)
+        return data.enlarge(images.to(device), args.size), labels.to(device)
 
     manager = ExtensionsManager(model, optimizer, args.epoch, iters_per_epoch=len(train_loader), out_dir=args.out)
-    evaluator = accelerating.evaluator(test_loader, model, prepare)
+    evaluator = extensions.Evaluator(test_loader, model, prepare, all_ranks=True)
     extensions.add_reports(manager, evaluator, model, everywhere=True)
+    first_epoch = extensions.resume(manager, args.resume, device)
 
     start = time.perf_counter()
-    for epoch in range(args.epoch):
+    for epoch in range(first_epoch, args.epoch):
         batches.set_epoch(epoch)
         for (images, labels), total in zip(train_loader, batches.totals):
             images, labels = prepare(images, labels)
@@ -59,8 +66,9 @@ def train(comm, accelerator, args, train_set, test_set):
                 report({"main/loss": loss.detach(), "main/accuracy": extensions.accuracy(outputs, labels)})
     seconds = time.perf_counter() - start
 
-    images = sum(batches.totals) * args.epoch
-    results.finish(args, manager, evaluator, images / seconds, images, seconds)
+    images = sum(lengths) * (args.epoch - first_epoch)
+    throughput = images / seconds
+    results.finish(args, manager, evaluator, throughput, images, seconds)
 
 
 def main():
@@ -69,7 +77,7 @@ def main():
         dist.init_process_group(comm.backend, store=comm.store, rank=comm.rank, world_size=comm.size, timeout=TIMEOUT)
         train_set, test_set = comm.load_on_rank_0(args)
         announce("multiple nodes", args, train_set, comm.devices, comm)
-        train(comm, accelerating.accelerator(comm, args), args, train_set, test_set)
+        train(comm, args, train_set, test_set)
 
 
 if __name__ == "__main__":

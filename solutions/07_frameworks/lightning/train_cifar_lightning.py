@@ -12,7 +12,6 @@ from torch.utils.data import DataLoader, Subset, random_split
 from handson.pytorch.batches import EpochBatches
 from handson.pytorch.extensions import accuracy
 from handson.pytorch.model import ConvNet
-from handson.pytorch.profiling_helpers import sgd
 from handson.training import data, options
 
 
@@ -26,7 +25,7 @@ class Training(L.LightningModule):
         self.model = ConvNet(len(train_set.classes))
 
     def configure_optimizers(self):
-        return sgd(self.model, self.args)
+        return torch.optim.SGD(self.model.parameters(), lr=self.args.lr, momentum=0.9)
 
     def train_dataloader(self):
         train_set = self.sets[0]

@@ -13,7 +13,6 @@ from handson.pytorch import devices, extensions
 from handson.pytorch.batches import EpochBatches
 from handson.pytorch.data_parallel import data_parallel
 from handson.pytorch.model import ConvNet
-from handson.pytorch.profiling_helpers import backward, sgd
 from handson.training import data, options, results
 from handson.training.banner import announce
 
@@ -29,7 +28,7 @@ def train(args, train_set, test_set):
     torch.manual_seed(args.seed)
     model = ConvNet(len(train_set.classes)).to(device)
     replica = data_parallel(model, args.gpu)
-    optimizer = sgd(model, args)
+    optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
 
     def prepare(images, labels):
         return data.enlarge(images.to(device), args.size), labels.to(device)
@@ -44,9 +43,10 @@ def train(args, train_set, test_set):
         for images, labels in train_loader:
             images, labels = prepare(images, labels)
             with manager.run_iteration():
+                optimizer.zero_grad()
                 outputs = replica(images)
                 loss = F.cross_entropy(outputs, labels)  # on the first GPU, of the images of all
-                backward(loss, optimizer)
+                loss.backward()
                 optimizer.step()
                 report({"main/loss": loss.detach(), "main/accuracy": extensions.accuracy(outputs, labels)})
     seconds = time.perf_counter() - start

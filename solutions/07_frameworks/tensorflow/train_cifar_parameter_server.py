@@ -41,7 +41,8 @@ def train(strategy, args, train_set, test_set):
             with tf.GradientTape() as tape:
                 outputs = model(images, training=True)
                 loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, outputs))
-            optimizer.apply(tape.gradient(loss, model.trainable_variables))  # of this worker alone
+            gradients = tape.gradient(loss, model.trainable_variables)
+            optimizer.apply_gradients(zip(gradients, model.trainable_variables))  # of this worker alone
             return loss, tf.reduce_mean(tf.cast(tf.equal(tf.argmax(outputs, 1), labels), "float32"))
 
         return strategy.run(part, args=next(iterator))

@@ -1,5 +1,4 @@
-"""The answers to the gaps in notebook 05_communication: inputs, what is right, and typical mistakes. recorded.json is
-made of them."""
+"""The answers to the gaps in notebook 05_communication: inputs, what is right, and typical mistakes."""
 
 from statistics import linear_regression
 

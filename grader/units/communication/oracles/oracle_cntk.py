@@ -35,9 +35,10 @@ def learner(rank, ranks, case):
         rules["the workers communicate from the first minibatch on: distributed_after says from when"] = {"warm_up": 0}
     if block_size:
         rules |= {
-            "the gradients are exchanged in every minibatch: with args.block_size, block momentum exchanges models, once in a block": {
-                "block_size": 0
-            },
+            (
+                "the gradients are exchanged in every minibatch: with args.block_size, block momentum exchanges"
+                " models, once in a block"
+            ): {"block_size": 0},
             BLOCK: {"block_size": block_size * case["ranks"]},
             f"{BLOCK}, so give it as it is": {"block_size": max(1, block_size // case["ranks"])},
             "Nesterov's momentum is switched off: leave it as CNTK has it": {"nesterov": False},
@@ -81,7 +82,7 @@ def simulate(case):
                 owed = [gradient + residual for gradient, residual in zip(gradients, residuals)]
                 gradients = [_one_bit(one, models[0]) for one in owed]
                 residuals = [one - sent for one, sent in zip(owed, gradients)]
-            means = [numpy.sum(gradients, axis=0) / sum(counts)] * ranks
+            means = [sum(gradients) / sum(counts)] * ranks
         for model, optimizer, mean, count in zip(models, optimizers, means, counts):
             if not alone or count:
                 _step(model, optimizer, mean)

@@ -35,7 +35,7 @@ def late(rank, ranks, case):
         "each update uses its own mean, not that of the step before: ask for double buffering": parameters(
             numpy.concatenate([nothing, means[1:]])
         ),
-        "each rank updates with its own gradients: keep what create_multi_node_optimizer returns, as `optimizer`": numpy.stack(
-            [parameters(own[number], starts[number]) for number in range(case["ranks"])]
-        ),
+        (
+            "each rank updates with its own gradients: keep what create_multi_node_optimizer returns, as `optimizer`"
+        ): numpy.stack([parameters(own[number], starts[number]) for number in range(case["ranks"])]),
     }

@@ -147,7 +147,10 @@ def _one_bit(case):
             "send": lambda owed, gradient: -send(owed, gradient),
             "left": left,
         },
-        "`positive` is where the residual is 0 or more: it must be computed before what is sent is subtracted from `owed` in place": {
+        (
+            "`positive` is where the residual is 0 or more: it must be computed before what is sent is subtracted"
+            " from `owed` in place"
+        ): {
             "send": lambda owed, gradient: _signs(owed, owed.abs().mean(), left(owed, None, gradient) >= 0),
             "left": left,
         },

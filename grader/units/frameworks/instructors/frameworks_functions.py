@@ -1,5 +1,4 @@
-"""The answers to the gaps in notebook 07_frameworks: inputs, what is right, and typical mistakes. recorded.json is made
-of them."""
+"""The answers to the gaps in notebook 07_frameworks: inputs, what is right, and typical mistakes."""
 
 from grader.instructors.notebook_answers import Function
 
@@ -88,12 +87,14 @@ ANSWERS = {
         _step,
         _in_python,
         {
-            "operations that others call are subtracted twice: count each moment once, however many operations are under way": lambda step, operations: (
-                step - _sum(operations)
-            ),
-            "the operation before may be one that was called, and end before its caller does: compare with the latest end of all before": (
-                _since_the_one_before
-            ),
+            (
+                "operations that others call are subtracted twice: count each moment once, however many operations"
+                " are under way"
+            ): lambda step, operations: step - _sum(operations),
+            (
+                "the operation before may be one that was called, and end before its caller does: compare with the"
+                " latest end of all before"
+            ): (_since_the_one_before),
             "that is the time in operations; Python has the remaining one": lambda step, operations: (
                 step - _in_python(step, operations)
             ),
@@ -105,9 +106,9 @@ ANSWERS = {
             "that is the share of the step; return seconds": lambda step, operations: (
                 _in_python(step, operations) / step
             ),
-            "that is the time in the operations, of which some are counted twice; Python has the remaining one": lambda step, operations: (
-                _sum(operations)
-            ),
+            (
+                "that is the time in the operations, of which some are counted twice; Python has the remaining one"
+            ): lambda step, operations: _sum(operations),
         },
     ),
     "threads_speedup": Function(
@@ -117,15 +118,16 @@ ANSWERS = {
             "that is the speed-up without the GIL: Python runs in one thread at a time": (
                 lambda python, kernels, threads: threads
             ),
-            "that is the speed-up if all Python must be over before kernels begin: while one thread is in a kernel, another one may be in Python": lambda python, kernels, threads: (
-                threads * (python + kernels) / (threads * python + kernels)
-            ),
+            (
+                "that is the speed-up if all Python must be over before kernels begin: while one thread is in a"
+                " kernel, another one may be in Python"
+            ): lambda python, kernels, threads: threads * (python + kernels) / (threads * python + kernels),
             "that is right only if Python is the limit; a step also takes python + kernels at least": (
                 lambda python, kernels, threads: (python + kernels) / python
             ),
-            "that is the time of the step; the speed-up compares the images per second": lambda python, kernels, threads: (
-                max(threads * python, python + kernels)
-            ),
+            (
+                "that is the time of the step; the speed-up compares the images per second"
+            ): lambda python, kernels, threads: max(threads * python, python + kernels),
         },
     ),
 }

@@ -4,7 +4,6 @@ second environment."""
 
 import os
 from types import SimpleNamespace
-from unittest import mock
 
 import numpy
 import torch
@@ -223,11 +222,10 @@ def validation(rank, ranks, source, case):
 def accelerator_of(rank, ranks):
     """A real Accelerator, which takes the process group that is there; it learns from the environment that there are
     several ranks."""
-    from handson.pytorch import accelerating, devices
+    from handson.pytorch.accelerating import accelerate
 
     os.environ.update({"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks)})
-    with mock.patch.object(devices, "use", lambda gpu: torch.device("cpu")):  # which would pin this process to a core
-        return accelerating.accelerator(SimpleNamespace(intra_rank=0), SimpleNamespace(gpu=[0]))
+    return accelerate(torch.device("cpu"))
 
 
 def prepare(rank, ranks, source, case):
@@ -248,14 +246,15 @@ def prepare(rank, ranks, source, case):
         "test_set": test_set,
         "test_loader": torch.utils.data.DataLoader(given["test_shard"], 3),
     }
+    given["optimizer"] = torch.optim.SGD(model.parameters(), lr=RATE, momentum=MOMENTUM)
     args = options_of(ACCELERATE, ranks, lr=RATE, seed=seed_of(case), batchsize=3, size=1)
     names = GapCode(source).run(comm=comm, accelerator=accelerator, args=args, model=model, **given)
     if not isinstance(names.replica, nn.Module) or not hasattr(names.optimizer, "step"):
         kinds = (type(one).__name__ for one in (names.replica, names.optimizer))
         raise StudentMistake(
-            "`replica` is a {}, and `optimizer` a {}: `prepare` returns things in the order in which it gets them".format(
-                *kinds
-            )
+            (
+                "`replica` is a {}, and `optimizer` a {}: `prepare` returns things in the order in which it gets them"
+            ).format(*kinds)
         )
     if not isinstance(names.optimizer, AcceleratedOptimizer):
         raise StudentMistake(

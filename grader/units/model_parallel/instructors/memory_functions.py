@@ -65,14 +65,16 @@ ANSWERS = {
         lambda width: 12 * width * width + 13 * width,
         {
             "the biases are missing: each of the six products has one": lambda width: 12 * width * width + 4 * width,
-            "4 w numbers are missing: each norm has a weight and a bias of w numbers each, and `up` has a bias of 4 w": lambda width: (
-                12 * width * width + 9 * width
-            ),
+            (
+                "4 w numbers are missing: each norm has a weight and a bias of w numbers each, and `up` has a"
+                " bias of 4 w"
+            ): lambda width: 12 * width * width + 9 * width,
             "attention has four products: query, key, value and out": lambda width: 11 * width * width + 12 * width,
             "the MLP has two products, up and down": lambda width: 8 * width * width + 8 * width,
-            "2 w numbers are missing: each of the two norms has a weight and a bias, and each of the six products has a bias": lambda width: (
-                12 * width * width + 11 * width
-            ),
+            (
+                "2 w numbers are missing: each of the two norms has a weight and a bias, and each of the six"
+                " products has a bias"
+            ): lambda width: 12 * width * width + 11 * width,
         },
     ),
     "state_bytes": Function(
@@ -114,9 +116,9 @@ ANSWERS = {
             "each layer's output is counted, but `up` and GELU give 4 times the width": lambda **of: _activation_bytes(
                 **of, each=10
             ),
-            "in the table, attention's and the norms' numbers are missing: the MLP keeps 8 of the 16 widths": lambda **of: (
-                _activation_bytes(**of, each=8)
-            ),
+            (
+                "in the table, attention's and the norms' numbers are missing: the MLP keeps 8 of the 16 widths"
+            ): lambda **of: _activation_bytes(**of, each=8),
         },
     ),
     "largest_batch": Function(
@@ -134,9 +136,9 @@ ANSWERS = {
             "the network itself takes some of the memory: subtract it first": lambda limit, network, of_an_image: (
                 limit // of_an_image
             ),
-            "that is not a number of images: divide what is left by the bytes of one": lambda limit, network, of_an_image: (
-                limit - network
-            ),
+            (
+                "that is not a number of images: divide what is left by the bytes of one"
+            ): lambda limit, network, of_an_image: limit - network,
         },
     ),
     "checkpointed_bytes": Function(

@@ -1,4 +1,4 @@
-"""The answers to the gaps in notebook 06_model_parallel, by its parts. recorded.json is made of them."""
+"""The answers to the gaps in notebook 06_model_parallel, by its parts."""
 
 from grader.units.model_parallel.instructors import memory_functions, pipeline_functions, products_functions
 

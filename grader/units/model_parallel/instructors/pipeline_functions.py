@@ -61,9 +61,10 @@ ANSWERS = {
         },
         lambda stages, micro_batches: (stages - 1) / (micro_batches + stages - 1),
         {
-            "that is the bubble as a share of the time in which a stage works; the whole time has the bubble in it, too": lambda stages, micro_batches: (
-                (stages - 1) / micro_batches
-            ),
+            (
+                "that is the bubble as a share of the time in which a stage works; the whole time has the bubble in"
+                " it, too"
+            ): lambda stages, micro_batches: (stages - 1) / micro_batches,
             "that is the share of the time in which a stage works; the bubble is the rest": (
                 lambda stages, micro_batches: micro_batches / (micro_batches + stages - 1)
             ),
@@ -79,21 +80,23 @@ ANSWERS = {
             "p is the number of stages, and m that of micro-batches: you have them the other way round": (
                 lambda stages, micro_batches: (micro_batches - 1) / (micro_batches + stages - 1)
             ),
-            "forward and backward have their bubble each, and their work each: the share stays the same": lambda stages, micro_batches: (
-                2 * (stages - 1) / (micro_batches + stages - 1)
-            ),
+            (
+                "forward and backward have their bubble each, and their work each: the share stays the same"
+            ): lambda stages, micro_batches: 2 * (stages - 1) / (micro_batches + stages - 1),
         },
     ),
     "held_bytes": Function(
         _stages,
         _held,
         {
-            'GPipe does all forwards before the first backward: it holds all micro-batches (its name here is "gpipe")': _held_but(
-                gpipe=lambda stage, stages, m: min(stages - stage, m)
-            ),
-            '1F1B begins with backwards before the last forward: it does not hold all micro-batches (its name here is "1f1b")': _held_but(
-                one=lambda stage, stages, m: m
-            ),
+            (
+                "GPipe does all forwards before the first backward: it holds all micro-batches (its name here is"
+                ' "gpipe")'
+            ): _held_but(gpipe=lambda stage, stages, m: min(stages - stage, m)),
+            (
+                "1F1B begins with backwards before the last forward: it does not hold all micro-batches (its name"
+                ' here is "1f1b")'
+            ): _held_but(one=lambda stage, stages, m: m),
             "with 1F1B, the warm-up holds one for each stage that follows, and then one more for its own forward": (
                 _held_but(one=lambda stage, stages, m: min(stages - 1 - stage, m))
             ),
@@ -106,9 +109,9 @@ ANSWERS = {
             "a stage cannot hold more micro-batches than there are": _held_but(
                 one=lambda stage, stages, m: stages - stage
             ),
-            "that is one micro-batch; count how many are held at once": lambda schedule, stage, stages, micro_batches, activations: (
-                activations
-            ),
+            (
+                "that is one micro-batch; count how many are held at once"
+            ): lambda schedule, stage, stages, micro_batches, activations: activations,
         },
         number=8,
     ),

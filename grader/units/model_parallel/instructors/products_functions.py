@@ -42,9 +42,10 @@ ANSWERS = {
         _split,
         _tokens,
         {
-            "that is half of it: a block has 4 all-reduces (attention and MLP, forward and backward), and a ring sends 2 (N - 1) / N of each": _but(
-                all_reduces=2
-            ),
+            (
+                "that is half of it: a block has 4 all-reduces (attention and MLP, forward and backward), and a ring"
+                " sends 2 (N - 1) / N of each"
+            ): _but(all_reduces=2),
             "that is a quarter of it: a block has 4 all-reduces, and a float32 has 4 bytes": _but(all_reduces=1),
             "that is one for each of the six matrices; between two products nothing is sent": _but(all_reduces=12),
             "that is twice of it: a float32 has 4 bytes, and a block has 4 all-reduces": _but(number=8),
@@ -77,7 +78,9 @@ ANSWERS = {
             "the ring has the ranks that share the images; the other number says how the model is divided": (
                 lambda parameters, model_ranks, image_ranks: _ring(model_ranks) * 4 * parameters / image_ranks
             ),
-            "the ring has the ranks that share the images, not all ranks": lambda parameters, model_ranks, image_ranks: (
+            (
+                "the ring has the ranks that share the images, not all ranks"
+            ): lambda parameters, model_ranks, image_ranks: (
                 _ring(model_ranks * image_ranks) * 4 * parameters / model_ranks
             ),
         },
@@ -92,9 +95,10 @@ ANSWERS = {
             "the rate is in bits: a byte has 8 of them": lambda computing, sent, ranks, rate: (
                 computing + ranks * sent / (rate * 1e6)
             ),
-            "the ranks compute before they send: add `computing`, which the rate does not divide, to the seconds of sending": lambda computing, sent, ranks, rate: (
-                8 * ranks * sent / (rate * 1e6)
-            ),
+            (
+                "the ranks compute before they send: add `computing`, which the rate does not divide, to the seconds"
+                " of sending"
+            ): lambda computing, sent, ranks, rate: 8 * ranks * sent / (rate * 1e6),
             "first all compute, then all send: add both, in place of the longer one": (
                 lambda computing, sent, ranks, rate: max(computing, 8 * ranks * sent / (rate * 1e6))
             ),
@@ -123,15 +127,16 @@ ANSWERS = {
         },
         _equal,
         {
-            "that is twice of it: a rank sends the gradients of its half of the model, and a block has 4 all-reduces of its tokens": lambda blocks, tokens, width, parameters: (
-                _equal(blocks, tokens, width, parameters, part=1)
-            ),
+            (
+                "that is twice of it: a rank sends the gradients of its half of the model, and a block has 4"
+                " all-reduces of its tokens"
+            ): lambda blocks, tokens, width, parameters: _equal(blocks, tokens, width, parameters, part=1),
             "that is for one block: each block has all-reduces of its tokens": (
                 lambda blocks, tokens, width, parameters: _equal(1, tokens, width, parameters)
             ),
-            "that is the other way round: divide the gradients' bytes by those of one image": lambda blocks, tokens, width, parameters: (
-                1 / _equal(blocks, tokens, width, parameters)
-            ),
+            (
+                "that is the other way round: divide the gradients' bytes by those of one image"
+            ): lambda blocks, tokens, width, parameters: 1 / _equal(blocks, tokens, width, parameters),
         },
     ),
 }

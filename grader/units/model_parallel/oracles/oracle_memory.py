@@ -23,16 +23,18 @@ def accumulate(rank, ranks, case):
         "the means of the micro-batches are added up: weigh each by its share of the images, len(some) / len(images)": (
             together([1] * count)
         ),
-        "each micro-batch counts as much as every other one, but they are not of the same size: weigh by len(some) / len(images)": together(
-            [1 / count] * count
-        ),
+        (
+            "each micro-batch counts as much as every other one, but they are not of the same size: weigh by"
+            " len(some) / len(images)"
+        ): together([1 / count] * count),
         "each loss is divided by the number of micro-batches once more: its share of the images is all of its weight": (
             together([share / count for share in shares])
         ),
         "the last micro-batch is left out": together([*shares[:-1], 0]),
-        "only the last micro-batch counts: those of all are added up, so nothing may set the sum to zero, or replace it, in between": together(
-            [*[0] * (count - 1), shares[-1]]
-        ),
+        (
+            "only the last micro-batch counts: those of all are added up, so nothing may set the sum to zero, or"
+            " replace it, in between"
+        ): together([*[0] * (count - 1), shares[-1]]),
     }
 
 

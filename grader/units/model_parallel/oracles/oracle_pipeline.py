@@ -24,12 +24,14 @@ def _scaled(case, own):
     count, right = case["micro_batches"], sum(own)
     return {
         SUMMED: count * right,
-        "they are 1/m of the right ones, for m micro-batches: the loss is divided by their number twice, and once is enough": (
-            right / count
-        ),
-        "the loss is divided by the images of a micro-batch, over which it is a mean already: divide it by the number of micro-batches": (
-            count / IMAGES * right
-        ),
+        (
+            "they are 1/m of the right ones, for m micro-batches: the loss is divided by their number twice, and"
+            " once is enough"
+        ): (right / count),
+        (
+            "the loss is divided by the images of a micro-batch, over which it is a mean already: divide it by the"
+            " number of micro-batches"
+        ): (count / IMAGES * right),
         "the loss is divided by the number of stages: divide it by that of micro-batches": (
             count / case["stages"] * right
         ),

@@ -43,9 +43,10 @@ def whole(rank, ranks, case):
             "the bias is missing: `self.part` has none of its own": total,
             "the sum of the ranks' terms is missing: Leave adds them up": term + bias,
             "the sum of the ranks' terms is divided by their number; nothing has to be divided": total / size + bias,
-            "this rank's term is multiplied by the number of ranks; each rank has another term, and Leave adds them up": (
-                size * term + bias
-            ),
+            (
+                "this rank's term is multiplied by the number of ranks; each rank has another term, and Leave adds"
+                " them up"
+            ): (size * term + bias),
         }
         return {sentence: value.numpy() for sentence, value in values.items()}
 

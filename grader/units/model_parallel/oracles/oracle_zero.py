@@ -37,9 +37,11 @@ def reduce_scatter(rank, ranks, case):
         "each rank has only its own part of the mean: dist.reduce_scatter adds those of the others": of_all(
             lambda everybodys, rank: everybodys[rank][rank] / size
         ),
-        "the gradients of earlier steps are in the mean, too: your code gives `gradients` another tensor, and gradients.zero_() below then clears that one; divide in place (gradients /= ranks), or divide what comes back": of_all(
-            lambda everybodys, rank: sum(everybodys)[rank] / size, piled
-        ),
+        (
+            "the gradients of earlier steps are in the mean, too: your code gives `gradients` another tensor, and"
+            " gradients.zero_() below then clears that one; divide in place (gradients /= ranks), or divide what"
+            " comes back"
+        ): of_all(lambda everybodys, rank: sum(everybodys)[rank] / size, piled),
         "all ranks have the gradient of rank 0's shard: row r belongs to rank r": of_all(
             lambda everybodys, rank: sum(everybodys)[0] / size
         ),

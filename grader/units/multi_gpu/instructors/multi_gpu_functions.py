@@ -1,5 +1,4 @@
-"""The answers to the gaps in notebook 02_multi_gpu: inputs, what is right, and typical mistakes. recorded.json is made
-of them."""
+"""The answers to the gaps in notebook 02_multi_gpu: inputs, what is right, and typical mistakes."""
 
 import numpy
 
@@ -139,9 +138,9 @@ ANSWERS = {
             "that has a number for each step: take the mean over the steps, axis 0": (
                 lambda arrivals: _waits(arrivals).mean(axis=1)
             ),
-            "that is measured against one rank in all steps; the last rank may be another one in each step": lambda arrivals: (
-                arrivals.mean(axis=0).max() - arrivals.mean(axis=0)
-            ),
+            (
+                "that is measured against one rank in all steps; the last rank may be another one in each step"
+            ): lambda arrivals: arrivals.mean(axis=0).max() - arrivals.mean(axis=0),
         },
     ),
     "updates": Function(
@@ -169,9 +168,9 @@ ANSWERS = {
             "those are the updates of one epoch": lambda images, batchsize, workers, epochs: _updates(
                 images, batchsize, workers, 1
             ),
-            "the number is not whole: the last images of an epoch make an update, too": lambda images, batchsize, workers, epochs: (
-                images / (batchsize * workers) * epochs
-            ),
+            (
+                "the number is not whole: the last images of an epoch make an update, too"
+            ): lambda images, batchsize, workers, epochs: images / (batchsize * workers) * epochs,
         },
     ),
     "learning_rate": Function(
@@ -194,9 +193,9 @@ ANSWERS = {
                 lambda update, base, workers, warmup: base if update < warmup else base * workers
             ),
             "the rate is that of one worker": lambda update, base, workers, warmup: base,
-            "it rises to base * (1 + workers); the end of the warm-up is base * workers": lambda update, base, workers, warmup: (
-                base * (1 + workers * min(1, update / warmup))
-            ),
+            (
+                "it rises to base * (1 + workers); the end of the warm-up is base * workers"
+            ): lambda update, base, workers, warmup: base * (1 + workers * min(1, update / warmup)),
         },
     ),
 }

@@ -1,5 +1,4 @@
-"""The answers to the gaps in notebook 03_multi_node: inputs, what is right, and typical mistakes. recorded.json is made
-of them."""
+"""The answers to the gaps in notebook 03_multi_node: inputs, what is right, and typical mistakes."""
 
 from grader.instructors.notebook_answers import Function
 
@@ -106,9 +105,9 @@ ANSWERS = {
             "intra_ranks are counted up, from 0 for the first rank of a node": lambda rank, per_node: (
                 per_node - 1 - rank % per_node
             ),
-            "a rank of a later node has the ranks of all nodes before it to take off, not of one": lambda rank, per_node: (
-                rank - per_node if rank >= per_node else rank
-            ),
+            (
+                "a rank of a later node has the ranks of all nodes before it to take off, not of one"
+            ): lambda rank, per_node: rank - per_node if rank >= per_node else rank,
         },
     ),
     "total_accuracy": Function(
@@ -147,12 +146,14 @@ ANSWERS = {
             "the rows are sorted by throughput; sort them by the number of workers": lambda throughputs: sorted(
                 _scaling(throughputs), key=lambda row: row[1]
             ),
-            "the speed-ups are against the smallest throughput; they should be against that of 1 worker, `throughputs[1]`": lambda throughputs: (
-                _scaling(throughputs, lambda rate, single: rate / min(throughputs.values()))
-            ),
-            "the speed-ups are against the first throughput of the dictionary; take that of 1 worker, `throughputs[1]`": lambda throughputs: (
-                _scaling(throughputs, lambda rate, single: rate / next(iter(throughputs.values())))
-            ),
+            (
+                "the speed-ups are against the smallest throughput; they should be against that of 1 worker,"
+                " `throughputs[1]`"
+            ): lambda throughputs: _scaling(throughputs, lambda rate, single: rate / min(throughputs.values())),
+            (
+                "the speed-ups are against the first throughput of the dictionary; take that of 1 worker,"
+                " `throughputs[1]`"
+            ): lambda throughputs: _scaling(throughputs, lambda rate, single: rate / next(iter(throughputs.values()))),
             "the rows are not in the order of the workers": lambda throughputs: [
                 row for workers in throughputs for row in _scaling(throughputs) if row[0] == workers
             ],
@@ -210,9 +211,10 @@ ANSWERS = {
             "each gradient is counted as one byte; it has 4": lambda parameters, workers, megabits: (
                 _allreduce(parameters, workers, megabits) / 4
             ),
-            "the gradients are sent once (does `//` make 1 of the factor?); in a ring each rank sends 2 (N - 1) / N times their size": lambda parameters, workers, megabits: (
-                32 * parameters / megabits / 1e6
-            ),
+            (
+                "the gradients are sent once (does `//` make 1 of the factor?); in a ring each rank sends 2 (N - 1)"
+                " / N times their size"
+            ): lambda parameters, workers, megabits: 32 * parameters / megabits / 1e6,
             "the factor 2 is missing: sums go round the ring, and then the results": (
                 lambda parameters, workers, megabits: _allreduce(parameters, workers, megabits) / 2
             ),

@@ -31,15 +31,18 @@ def evaluation(rank, ranks, case):
         "right": mean(data),
         "second": mean(data, _model(case, TRAINED**2)),
         "rank 0 has the result of its own part of the test set: nothing puts the parts together": own[0],
-        "the parts are put together within each node alone: create_multi_node_evaluator needs `comm`, which has all ranks": mean(
-            sum(parts[: case["ranks_per_node"]], [])
-        ),
-        "it is the mean of the ranks' means, in which an image on a rank with fewer of them weighs more: keep the `evaluator` that the script has made, and make that a multi-node one": own.mean(
-            axis=0
-        ),
-        "it is the mean of the batches' means, in which an image in a small last batch weighs more: keep the `evaluator` that the script has made, and make that a multi-node one": numpy.mean(
-            [numpy.mean(one, axis=0) for one in batches], axis=0
-        ),
+        (
+            "the parts are put together within each node alone: create_multi_node_evaluator needs `comm`, which has"
+            " all ranks"
+        ): mean(sum(parts[: case["ranks_per_node"]], [])),
+        (
+            "it is the mean of the ranks' means, in which an image on a rank with fewer of them weighs more: keep"
+            " the `evaluator` that the script has made, and make that a multi-node one"
+        ): own.mean(axis=0),
+        (
+            "it is the mean of the batches' means, in which an image in a small last batch weighs more: keep the"
+            " `evaluator` that the script has made, and make that a multi-node one"
+        ): numpy.mean([numpy.mean(one, axis=0) for one in batches], axis=0),
         "the evaluator has a copy of the model, as it was before the training": mean(data, _model(case, 1)),
         "these are of the training images: the evaluator needs `test_iterator`": mean(
             list(training_set(len(lengths))[0])

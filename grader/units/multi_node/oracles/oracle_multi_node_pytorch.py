@@ -34,12 +34,14 @@ def evaluation(rank, ranks, case):
         "right": own.sum(axis=0) / lengths.sum(),
         "second": _sums(twice(enlarge(everything.images)), everything.labels) / lengths.sum(),
         "these are of rank 0's own part of the test set: the parts are not put together (`all_ranks`)": means[0],
-        "the model is in training mode while it is evaluated: batch normalisation then uses the batch's own statistics, and spoils the running ones; `model.eval()` comes first": (
-            sum(training) / lengths.sum()
-        ),
-        "the means of the ranks are averaged: a rank with few images then weighs as much as one with many; add up the sums and the numbers of images, then divide": means.mean(
-            axis=0
-        ),
+        (
+            "the model is in training mode while it is evaluated: batch normalisation then uses the batch's own"
+            " statistics, and spoils the running ones; `model.eval()` comes first"
+        ): (sum(training) / lengths.sum()),
+        (
+            "the means of the ranks are averaged: a rank with few images then weighs as much as one with many; add"
+            " up the sums and the numbers of images, then divide"
+        ): means.mean(axis=0),
         "the means of the batches are averaged: a short last batch then weighs as much as a full one": numpy.mean(
             batches, axis=0
         ),

@@ -1,5 +1,4 @@
-"""The answers to the gaps in notebook 04_profiling: inputs, what is right, and typical mistakes. recorded.json is made
-of them."""
+"""The answers to the gaps in notebook 04_profiling: inputs, what is right, and typical mistakes."""
 
 from itertools import accumulate
 
@@ -123,10 +122,10 @@ ANSWERS = {
             "first comes the rank that waits the most; that is the one for which the others wait the most": (
                 lambda waits: (_waited_for(waits), max(waits[_waited_for(waits)], key=waits[_waited_for(waits)].get))
             ),
-            "the second is the rank for which all ranks together wait the most; it should be the one for which the first waits the most": lambda waits: (
-                _who_waits(waits)[0],
-                _waited_for(waits),
-            ),
+            (
+                "the second is the rank for which all ranks together wait the most; it should be the one for which"
+                " the first waits the most"
+            ): lambda waits: (_who_waits(waits)[0], _waited_for(waits)),
             "that is the rank that waits the most, and for how long; return the rank for which it waits": (
                 lambda waits: (_who_waits(waits)[0], max(waits[_who_waits(waits)[0]].values()))
             ),
@@ -205,14 +204,19 @@ ANSWERS = {
                     / _length(communication)
                 )
             ),
-            "a span of communication may meet several computations: all pairs of spans count, not the first with the first": lambda compute, communication: (
+            (
+                "a span of communication may meet several computations: all pairs of spans count, not the first with"
+                " the first"
+            ): lambda compute, communication: (
                 sum(
                     max(0, min(end, to) - max(begin, since))
                     for (begin, end), (since, to) in zip(compute, communication)
                 )
                 / _length(communication)
             ),
-            "only communication that is hidden as a whole counts here; a part counts, too": lambda compute, communication: (
+            (
+                "only communication that is hidden as a whole counts here; a part counts, too"
+            ): lambda compute, communication: (
                 sum(to - since for begin, end in compute for since, to in communication if begin <= since and to <= end)
                 / _length(communication)
             ),

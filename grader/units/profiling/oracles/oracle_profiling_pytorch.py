@@ -21,7 +21,7 @@ from handson.training.data import enlarge
 
 def marks(rank, ranks, case):
     """The parameters after each step of a training of all ranks' images as one batch, (steps, numbers)."""
-    model, everything, trace = network(case["seed"]), examples(case["images"], case["seed"]), []
+    model, everything, trace = network(seed_of(case)), examples(case["images"], case["seed"]), []
     optimizer = torch.optim.SGD(model.parameters(), lr=case["lr"], momentum=0.9)
     for numbers in (torch.cat(parts) for of_epoch in _epochs(case) for parts in of_epoch):
         optimizer.zero_grad()

@@ -23,11 +23,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from grader.probes.gap_code import GapCode
 from grader.probes.marks import marks as marks_of
-from grader.probes.pytorch_scripts import arguments, enlarge, examples, flat, join, network, precision
+from grader.probes.pytorch_scripts import Network, arguments, enlarge, examples, flat, join, precision
 from grader.probes.script import Script, StopScript
 from grader.sandbox.rank import StudentMistake
-from handson.pytorch import devices, profiling_helpers
+from handson.pytorch import devices
+from handson.pytorch import model as convnet
 from handson.pytorch.model import ConvNet, conv_block
+from handson.pytorch.profiling_helpers import average_gradients
 from handson.training import data, results
 from handson.training.data import ImageDataset
 
@@ -97,31 +99,27 @@ def steps_of(case):
 def marks(rank, ranks, source, case):
     """For each training step: the ranges that it entered, those that it left open, and those that were open during each
     part of its work. Also the parameters after each step."""
-    comm, model = join(rank, ranks), network(case["seed"])
-    optimizer = torch.optim.SGD(model.parameters(), lr=case["lr"], momentum=0.9)
-    ranges, noted, trace = Ranges(), [], []
-    ranges.watch(model, optimizer)
+    comm, ranges, noted, trace = join(rank, ranks), Ranges(), [], []
+
+    def begin(names):
+        if not noted:
+            ranges.watch(names.model, names.optimizer)
+        ranges.taken()
 
     def see(names):
         noted.append(ranges.taken())
-        trace.append(flat(model.parameters()))
+        trace.append(flat(names.model.parameters()))
         if len(noted) == steps_of(case):
             raise StopScript
 
     replaced = (
-        (profiling_helpers, "network", lambda *arguments: (torch.device("cpu"), model, optimizer)),
+        (devices, "use", lambda gpu: torch.device("cpu")),
+        (convnet, "ConvNet", Network),
         (data, "enlarge", enlarge),
     )
     script = Script(source, {}, replaced=(*Script.replaced, *replaced))
     with ranges.instead_of_torchs():
-        script.run(
-            see,
-            comm,
-            arguments(ranks, case),
-            examples(case["images"], case["seed"]),
-            None,
-            begin=lambda names: ranges.taken(),
-        )
+        script.run(see, comm, arguments(ranks, case), examples(case["images"], case["seed"]), None, begin=begin)
     return {"steps": noted, "parameters": numpy.stack(trace)}
 
 
@@ -277,11 +275,13 @@ def trained(args, seen):
     step."""
     torch.manual_seed(args.seed)
     model, dataset = small_network(), seen.dataset()
-    optimizer = profiling_helpers.sgd(model, args)
+    optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
     for numbers in seen.batches:
-        profiling_helpers.one_step(
-            model, optimizer, data.enlarge(dataset.images[numbers], args.size), dataset.labels[numbers]
-        )
+        optimizer.zero_grad()
+        images = data.enlarge(dataset.images[numbers], args.size)
+        F.cross_entropy(model(images), dataset.labels[numbers]).backward()
+        average_gradients(model, len(images))
+        optimizer.step()
     return flat(model.parameters())
 
 

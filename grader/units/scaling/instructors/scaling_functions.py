@@ -1,5 +1,4 @@
-"""The answers to the gaps in notebook 08_scaling: inputs, what is right, and typical mistakes. recorded.json is made of
-them."""
+"""The answers to the gaps in notebook 08_scaling: inputs, what is right, and typical mistakes."""
 
 import math
 from itertools import permutations
@@ -206,11 +205,11 @@ ANSWERS = {
                 sum(steps) / len(steps)
             ),
             "that is the longest step; N workers do not always draw it": lambda steps, workers: max(steps),
-            "k counts from 1 to n, not from 0: the probabilities are those of the next shorter step": lambda steps, workers: (
-                sum(
-                    step * ((k / len(steps)) ** workers - (max(k - 1, 0) / len(steps)) ** workers)
-                    for k, step in enumerate(sorted(steps))
-                )
+            (
+                "k counts from 1 to n, not from 0: the probabilities are those of the next shorter step"
+            ): lambda steps, workers: sum(
+                step * ((k / len(steps)) ** workers - (max(k - 1, 0) / len(steps)) ** workers)
+                for k, step in enumerate(sorted(steps))
             ),
         },
     ),
@@ -257,7 +256,9 @@ ANSWERS = {
             "it is the other way round: double buffering hides the shorter part": (
                 lambda computing, all_reduce, double_buffering: _step_time(computing, all_reduce, not double_buffering)
             ),
-            "double buffering hides the all-reduce only while the next step computes; a longer one counts": lambda computing, all_reduce, double_buffering: (
+            (
+                "double buffering hides the all-reduce only while the next step computes; a longer one counts"
+            ): lambda computing, all_reduce, double_buffering: (
                 computing if double_buffering else computing + all_reduce
             ),
         },
@@ -283,8 +284,10 @@ ANSWERS = {
                 of_late=lambda loading, *rest: max(rest), of_each=lambda loading, *rest: sum(rest)
             ),
             "the ring sends 2 (N - 1) / N of the gradients' bytes": _but(volume=lambda ranks: 1),
-            "the batch is divided: each worker loads and computes an N-th of it": lambda loading, compute, network, workers, double_buffering: (
-                _cloud_step(loading * workers, compute * workers, network, workers, double_buffering)
+            (
+                "the batch is divided: each worker loads and computes an N-th of it"
+            ): lambda loading, compute, network, workers, double_buffering: _cloud_step(
+                loading * workers, compute * workers, network, workers, double_buffering
             ),
         },
         number=len(ORDERS),

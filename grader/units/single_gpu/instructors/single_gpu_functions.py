@@ -1,5 +1,4 @@
-"""The answers to the gaps in notebook 01_single_gpu: inputs, what is right, and typical mistakes. recorded.json is made
-of them."""
+"""The answers to the gaps in notebook 01_single_gpu: inputs, what is right, and typical mistakes."""
 
 from grader.instructors.notebook_answers import Function
 
@@ -103,9 +102,10 @@ ANSWERS = {
         _steps,
         _throughput,
         {
-            "the mean of the steps' throughputs: a slow step then counts too little; divide all images by all seconds": (
-                _mean_of_rates
-            ),
+            (
+                "the mean of the steps' throughputs: a slow step then counts too little; divide all images by all"
+                " seconds"
+            ): (_mean_of_rates),
             "the images of one step are divided by the time of all": lambda batchsize, step_seconds: (
                 batchsize / sum(step_seconds)
             ),
@@ -142,9 +142,10 @@ ANSWERS = {
             "that is the throughput; return the batch size, the key": lambda rates, share: rates[
                 min(_good_enough(rates, share))
             ],
-            "that is the last one that is good enough, from the best down; below one that is too slow there may be another": (
-                _down_from_the_best
-            ),
+            (
+                "that is the last one that is good enough, from the best down; below one that is too slow there may"
+                " be another"
+            ): (_down_from_the_best),
             "the largest batch size need not have the best throughput": lambda rates, share: min(
                 _good_enough(rates, share, rates[max(rates)])
             ),

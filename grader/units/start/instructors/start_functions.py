@@ -1,5 +1,4 @@
-"""The answers to the gaps in notebook 00_start: inputs, what is right, and typical mistakes. recorded.json is made of
-them."""
+"""The answers to the gaps in notebook 00_start: inputs, what is right, and typical mistakes."""
 
 from grader.instructors.notebook_answers import Function
 

@@ -1,1 +1,0 @@
-"""What only instructors have of this unit."""

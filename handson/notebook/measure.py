@@ -1,0 +1,253 @@
+"""How long the parts of training steps take, measured on one GPU or on several at once; the notebooks call it.
+
+Other processes than the notebook's do the measuring, each on a GPU as in the training scripts. Each notes when every
+part of a step ends, by the clock that all processes of a machine share.
+"""
+
+import contextlib
+import itertools
+import multiprocessing
+import tempfile
+import time
+from dataclasses import dataclass
+from multiprocessing import connection
+
+import numpy
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.utils.data import DataLoader
+
+from handson.errors import OneSentence
+from handson.ipython import progress_bar
+from handson.pytorch import devices
+from handson.pytorch.batches import EpochBatches
+from handson.pytorch.model import ConvNet
+from handson.pytorch.workers import loopback
+from handson.training import data
+
+PARTS = ("load", "enlarge", "forward", "backward", "all-reduce", "optimize")
+# workers are forked from a process that has imported PyTorch: each would take seconds for that
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload([__name__, "torch._dynamo"])  # the latter is imported by the first optimizer
+WARM_UP = 3  # steps that are not counted: the first ones are slower
+# seconds that a worker may take to start, and from one progress to the next: many times what it takes on an idle
+# machine
+LIMIT = 300
+
+
+class MeasurementFailed(OneSentence, RuntimeError):
+    """Why there is no measurement."""
+
+
+@dataclass
+class Steps:
+    """Training steps. moments: seconds, (workers, steps, 7): when each began, and when each of PARTS ended."""
+
+    moments: numpy.ndarray
+    batchsize: int  # of each worker
+
+    def seconds(self, rank=0):
+        """PARTS -> the seconds it took in each step."""
+        return dict(zip(PARTS, numpy.diff(self.moments[rank]).T))
+
+    def of_steps(self, rank=0):
+        """The seconds of each step."""
+        return (self.moments[rank, :, -1] - self.moments[rank, :, 0]).tolist()
+
+    def mean(self, rank=0):
+        """The mean seconds of a step."""
+        return float(numpy.mean(self.of_steps(rank)))
+
+    def began(self, part):
+        """When each rank began a part: seconds since the first step began, (steps, workers)."""
+        return (self.moments[:, :, PARTS.index(part)] - self.moments[:, 0, 0].min()).T
+
+    def ended(self, part):
+        """When each rank ended a part, likewise."""
+        return (self.moments[:, :, PARTS.index(part) + 1] - self.moments[:, 0, 0].min()).T
+
+
+def steps(workers=1, batchsize=32, size=256, count=20):
+    """Time `count` steps of `workers` workers with digits of `size` pixels: Steps. Raises MeasurementFailed."""
+    return Steps(numpy.stack(on_gpus(_train, batchsize, size, count, workers=workers)), batchsize)
+
+
+def batch_sizes(sizes=(1, 2, 4, 8, 16, 32, 64, 128), size=256, images=192):
+    """Batch size -> the seconds of each step, of one worker that takes about `images` images with each. Raises
+    MeasurementFailed."""
+    return on_gpus(_with_batch_sizes, sizes, size, images)[0]
+
+
+def epoch(batchsize=32, size=256):
+    """Seconds that each part of one epoch takes on one worker: PARTS but the all-reduce, and "evaluate". Raises
+    MeasurementFailed."""
+    return on_gpus(_epoch, batchsize, size)[0]
+
+
+def on_gpus(function, *arguments, workers=1):
+    """[function(device, rank, workers, *arguments) of each rank]: each in a process on a GPU of its own; with several,
+    they can all-reduce.
+
+    The function calls `done` as it goes on. Raises MeasurementFailed when a worker ends without an answer, or does not
+    go on for LIMIT.
+    """
+    gpus = devices.first(workers)
+    backend = devices.backend([devices.place(gpu) for gpu in gpus])
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        pipes = []
+        for rank, gpu in enumerate(gpus):
+            ours, theirs = CONTEXT.Pipe(duplex=False)
+            arguments_of_all = (rank, workers, gpu, backend, f"{folder}/meeting", theirs, function, arguments)
+            process = CONTEXT.Process(target=_on_gpu, args=arguments_of_all, daemon=True)
+            process.start()
+            stack.callback(process.join)
+            stack.callback(process.kill)
+            theirs.close()
+            pipes.append(ours)
+        return _answers(pipes)
+
+
+def _answers(pipes):
+    """What each rank sends as its answer, after any number of messages on its progress."""
+    answers, shares, heard = {}, [0.0] * len(pipes), [time.monotonic()] * len(pipes)
+    with progress_bar("measuring") as show:
+        while len(answers) < len(pipes):
+            waiting = [rank for rank in range(len(pipes)) if rank not in answers]
+            due = min(heard[rank] for rank in waiting) + LIMIT
+            ready = connection.wait([pipes[rank] for rank in waiting], max(0, min(1, due - time.monotonic())))
+            for rank in (rank for rank in waiting if pipes[rank] in ready):
+                try:
+                    shares[rank], *answer = pipes[rank].recv()
+                except EOFError:
+                    raise MeasurementFailed(
+                        f"worker {rank} ended without an answer; what it printed is above"
+                    ) from None
+                heard[rank] = time.monotonic()
+                answers |= {rank: answer[0]} if answer else {}
+            if not ready and time.monotonic() >= due:
+                late = min(waiting, key=heard.__getitem__)
+                raise MeasurementFailed(
+                    f"worker {late} has made no progress for {LIMIT} seconds: see with `top` what else runs here, then"
+                    " run the cell again"
+                )
+            show(min(shares))
+    return [answers[rank] for rank in range(len(pipes))]
+
+
+_pipe = None  # of a worker, to the notebook's process
+
+
+def done(share):
+    """Called in a worker: this share of its work, 0 to 1, is done."""
+    if _pipe:
+        _pipe.send((share,))
+
+
+def _on_gpu(rank, workers, gpu, backend, meeting, pipe, function, arguments):
+    global _pipe
+    _pipe, device = pipe, devices.use(gpu)
+    done(0)
+    if workers > 1:
+        loopback()
+        dist.init_process_group(backend, init_method=f"file://{meeting}", rank=rank, world_size=workers)
+    pipe.send((1, function(device, rank, workers, *arguments)))
+    # which ends this process when all have answered: other ranks may still need its connections
+    multiprocessing.parent_process().join()
+
+
+def epoch_after_epoch(sampler, batches):
+    """The `batches` again and again, in the order of `sampler` (EpochBatches) for each epoch."""
+    for epoch in itertools.count():
+        sampler.set_epoch(epoch)
+        yield from batches
+
+
+class _Training:
+    """A rank's training, as in the scripts, step by step."""
+
+    def __init__(self, device, rank, workers, batchsize, size):
+        self.device, self.workers, self.size = device, workers, size
+        train_set, self.test_set = data.load("digits")
+        shard = torch.utils.data.Subset(train_set, range(rank, len(train_set), workers))
+        self.batches = EpochBatches(
+            [len(range(other, len(train_set), workers)) for other in range(workers)], rank, batchsize, seed=0
+        )
+        self.loader = DataLoader(shard, batch_sampler=self.batches)
+        torch.manual_seed(0)
+        self.model = ConvNet(len(train_set.classes)).to(self.device)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.02, momentum=0.9)
+
+    def now(self):
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()  # the GPU may still be at work
+        return time.perf_counter()
+
+    def step(self, batches):
+        """Make a step, and return its moments."""
+        moments = [self.now()]
+        images, labels = next(batches)
+        moments.append(self.now())
+        images, labels = data.enlarge(images.to(self.device), self.size), labels.to(self.device)
+        moments.append(self.now())
+        loss = F.cross_entropy(self.model(images), labels)
+        moments.append(self.now())
+        self.optimizer.zero_grad()
+        loss.backward()
+        moments.append(self.now())
+        if self.workers > 1:
+            self.average_gradients()
+        moments.append(self.now())
+        self.optimizer.step()
+        return [*moments, self.now()]
+
+    def average_gradients(self):
+        """The all-reduce, in one message: all ranks' gradients are added up, and divided by the number of ranks."""
+        gradients = [parameter.grad for parameter in self.model.parameters()]
+        together = torch.cat([gradient.flatten() for gradient in gradients])
+        dist.all_reduce(together)
+        together /= self.workers
+        for gradient, mean in zip(gradients, together.split([gradient.numel() for gradient in gradients])):
+            gradient.copy_(mean.view_as(gradient))
+
+    def evaluate(self):
+        self.model.eval()
+        with torch.no_grad():
+            for images, labels in DataLoader(self.test_set, 32):
+                self.model(data.enlarge(images.to(self.device), self.size)).argmax(dim=1)
+        self.model.train()
+
+
+def _train(device, rank, workers, batchsize, size, count, before=0.0, share=1.0):
+    """Moments of `count` steps; this is `share` of the worker's work, of which the share `before` is done."""
+    training = _Training(device, rank, workers, batchsize, size)
+    batches, moments = epoch_after_epoch(training.batches, training.loader), []
+    for number in range(WARM_UP + count):
+        moments.append(training.step(batches))
+        done(before + share * (number + 1) / (WARM_UP + count))
+    return numpy.array(moments)[WARM_UP:]
+
+
+def _with_batch_sizes(device, rank, workers, sizes, size, images):
+    found = {}
+    for number, batchsize in enumerate(sizes):
+        moments = _train(
+            device, rank, workers, batchsize, size, max(3, images // batchsize), number / len(sizes), 1 / len(sizes)
+        )
+        found[batchsize] = (moments[:, -1] - moments[:, 0]).tolist()
+    return found
+
+
+def _epoch(device, rank, workers, batchsize, size):
+    training = _Training(device, rank, workers, batchsize, size)
+    batches = epoch_after_epoch(training.batches, training.loader)
+    moments, count = [], WARM_UP + len(training.batches)
+    for number in range(count):
+        moments.append(training.step(batches))
+        done((number + 1) / (count + 1))
+    found = dict(zip(PARTS, numpy.diff(moments[WARM_UP:]).sum(axis=0).tolist()))
+    del found["all-reduce"]
+    begin = training.now()
+    training.evaluate()
+    return found | {"evaluate": training.now() - begin}
