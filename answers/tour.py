@@ -86,7 +86,7 @@ def hand_in(folder):
             ]
             if scripts:
                 mistake = scripts[len(scripts) // 2]
-                student = f"{part.track or 'both tracks'}: {mistake['name']}"
+                student = f"{part.track or 'both tracks'}: {mistake.name.replace('/', ' ')}"
                 _write(folder / student / part.file, solved(part.file, **{mistake.gap: mistake.code}))
                 expected[student] = {unit: lambda points, most: points < most}
         expected["solutions"][unit] = lambda points, most: points == most

@@ -220,9 +220,8 @@ def checkpointed_bytes(batch, tokens, width, blocks):
 ### write `prediction_slower = ` and your number; a backward takes about twice as long as a forward
 prediction_slower = 4 / 3
 ### END SOLUTION
-print(
-    f"I expect {prediction_slower:.2f} times the time, and {checkpointed_bytes(BATCH, TOKENS, WIDTH, BLOCKS) / 2**20:.1f} MB of activations."
-)
+megabytes = checkpointed_bytes(BATCH, TOKENS, WIDTH, BLOCKS) / 2**20
+print(f"I expect {prediction_slower:.2f} times the time, and {megabytes:.1f} MB of activations.")
 
 # %%
 SAVING = "plain accumulate-4 accumulate-8 checkpoint torch-checkpoint checkpoint-and-accumulate-4"
