@@ -199,9 +199,8 @@ print(
 )
 
 # %%
-print(
-    f"Your functions say {1000 * step_time(slowest(steps, 16), ring(bytes_sent, 16, alpha, rate), False):.0f} ms for 16 workers."
-)
+by_functions = step_time(slowest(steps, 16), ring(bytes_sent, 16, alpha, rate), False)
+print(f"Your functions say {1000 * by_functions:.0f} ms for 16 workers.")
 ### BEGIN SOLUTION prediction_16:
 ### write `prediction_16 = ` and the milliseconds that you expect; is all that two ranks take longer
 ### paid again in each message?
