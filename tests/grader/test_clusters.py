@@ -206,6 +206,27 @@ def test_a_cluster_whose_files_are_not_there_yet_is_waited_for(monkeypatch):
     assert running_cluster._connected("mpi", None) == "a client"
 
 
+def test_a_cluster_whose_scheduler_has_not_heard_of_the_engines_counts_as_lost(tmp_path, monkeypatch):
+    """Else the work would wait for ever: it is the scheduler that gives it to them."""
+    monkeypatch.setattr("grader.instructors.grade.ipp_cluster.LOOK", 0.1)
+    monkeypatch.setattr("grader.instructors.grade.ipp_cluster.SILENCE", 3.0)
+    cluster = ipyparallel.Cluster(
+        n=0, profile_dir=str(tmp_path / "profile"), cluster_id="", controller_args=HEARTBEATS, shutdown_atexit=False
+    )
+    cluster.start_controller_sync()
+    try:
+        engines = Engines(cluster.connect_client_sync(timeout=LIMIT), cluster=cluster)
+        monkeypatch.setattr(engines, "ids", lambda: [0])  # the client knows of one
+        begin = time.monotonic()
+        with pytest.raises(ControllerLost):
+            while time.monotonic() - begin < 30:
+                engines.look()
+                time.sleep(0.1)
+        engines.close()
+    finally:
+        cluster.stop_controller_sync()
+
+
 @pytest.mark.parametrize("victim", ["controller", "queue"])
 def test_a_controller_that_is_silent_counts_as_lost(tmp_path, monkeypatch, victim):
     """All of its processes stop, as when its host is cut off; or only the queue ends that takes work to the engines."""

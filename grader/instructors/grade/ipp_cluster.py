@@ -206,9 +206,13 @@ class Engines:
     def __init__(self, client, wanted=0, cluster=None):
         self.client, self.wanted, self.cluster = client, wanted, cluster
         self.view = client.load_balanced_view()
-        self.looked = self.there = self.heard = time.monotonic()  # there: when there was an engine
+        self.looked = self.there = time.monotonic()  # there: when there was an engine
+        self.waited = 0.0  # seconds in which there was an engine, and the first task had not ended
         self.cut = None  # since when the queue that takes work to the engines has not been connected
         self.silence, self.over = 0.0, threading.Event()
+        # ipyparallel's task scheduler asks once which engines there are, and then listens: of an engine that registers
+        # in between it never hears, and the work would wait for ever. So the first task of a new cluster has a limit.
+        self.first = self.view.apply_async(os.getpid) if cluster else None
         threading.Thread(target=self._listen, daemon=True).start()
 
     def ids(self):
@@ -231,6 +235,12 @@ class Engines:
             raise ControllerLost
         if self.ids():
             self.there = now
+            if self.first and self.first.ready():
+                self.first = None
+            elif self.first:
+                self.waited += LOOK
+                if self.waited > SILENCE:
+                    raise ControllerLost
         elif now - self.there > (STARTING if self.cluster else ALONE):
             raise EnginesLost
         if self.cluster:
