@@ -23,7 +23,7 @@ def alone(check, cases, source, server, readable):
     its outcome), or None.
 
     The cases that students have come first, so that a crash in another one does not hide what is wrong in these. Raises
-    SandboxFault, and whatever a probe raises that only reads the text.
+    SandboxFault.
     """
     seen, public = [], len(check.cases)
     for ranks, group in (*_by_ranks(cases[:public]), *_by_ranks(cases[public:])):
@@ -43,14 +43,10 @@ def alone(check, cases, source, server, readable):
 
 def _in_ranks_of_its_own(check, group, ranks, source, server, readable):
     """([(case, observations of its ranks, outcome)], None) of cases, or ([], the outcome) if they failed."""
-    if callable(check.probe):
-        outcome = Outcome([RankOutcome(None, [check.probe(source["text"], case) for case in group])])
-    else:
-        outcome = server.run(
-            f"{CASES}:run_all", [[[check.probe, [source], case] for case in group]], ranks, LIMITS, readable
-        )
-        for rank in outcome.ranks:
-            rank.observations = _bounded(rank.observations)
+    works = [[check.probe, [source], case] for case in group]
+    outcome = server.run(f"{CASES}:run_all", [works], ranks, LIMITS, readable)
+    for rank in outcome.ranks:
+        rank.observations = _bounded(rank.observations)
     if not _complete(outcome, len(group)):
         return [], outcome
     return [(case, list(of_case), outcome) for case, of_case in zip(group, zip(*outcome.observations))], None
@@ -69,7 +65,7 @@ def together(checks, cases, sources, server, readable, limits=None, most=None):
     """
     works = {}  # number of ranks -> gap -> works, as grader.probes.cases takes them
     for check in checks:
-        if sources[check.gap] and not callable(check.probe):
+        if sources[check.gap]:
             for ranks, group in _by_ranks(cases[check.gap]):
                 works.setdefault(ranks, {})[check.gap] = [[check.probe, [sources[check.gap]], case] for case in group]
     sharing = {gap for gaps in works.values() if len(gaps) > 1 for gap in gaps}

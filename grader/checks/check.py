@@ -36,14 +36,13 @@ class Check:
     is a dictionary: "ranks" is the number of processes (1 if absent), and the probe defines the other keys. (Those of
     the training scripts: with "ranks" a script has several ranks, with "ranks_per_node" several nodes, and with
     "workers" one process with several devices.) The grader adds "unit" and "seed", and the dictionary that `given`
-    returns for this case. For a gap that is only read and never run, the probe is a function of the file's text and the
-    case.
+    returns for this case.
 
     observed(case) is the form of what the probe returns on one rank (grader.checks.forms).
     """
 
     gap: str
-    probe: str | Callable
+    probe: str
     cases: tuple
     criteria: tuple
     oracle: str | None = None

@@ -102,23 +102,32 @@ def _options(line, text):
         return [], _says(error)
     except ValueError:
         return [], ": a quotation mark in it is never closed"
-    problem = _sentence(UNCLEAR, f"{line} ")
-    if others and not problem:
-        of_comment = ": a directive can't have a comment behind it" if others[0].startswith("#") else None
-        problem = of_comment or f": there is a space before `{others[0]}`; a request has none inside"
-    return ([], problem) if problem else (given, None)
+    if problem := _sentence(UNCLEAR, f"{line} "):
+        return [], problem
+    if others and others[0].startswith("#"):
+        return [], ": a directive can't have a comment behind it"
+    return given, f": there is a space before `{others[0]}`; a request has none inside" if others else None
 
 
-def _refusal(letter, value, accepted, batch):
-    """What is wrong with an option, or None: qsub refuses it, or the job may not train with it. accepted: those
-    above."""
-    words, option, above, chunks = f"-{letter} {value}", Options(), Options(), []
+def _added(given):
+    options = Options()
+    options.add(given)
+    return options
+
+
+def _parsed(asked):
+    return resources.parse(asked if "nodes" in asked else {"select": "1"} | asked)
+
+
+def _refusal(letter, value, above, batch):
+    """What is wrong with an option, or None: qsub refuses it, or the job may not train with it. above: what -l asks for
+    in the lines above."""
+    words, chunks = f"-{letter} {value}", []
     try:
-        option.add([(letter, value)])
-        above.add(accepted)
+        option = _added([(letter, value)])
         asked = option.resources
         if letter == "l":
-            chunks = resources.parse(asked if "nodes" in asked else {"select": "1"} | asked)["chunks"]
+            chunks = _parsed(asked)["chunks"]
         if letter == "v":  # a name alone may be set where the student works
             variable_list(value, dict.fromkeys(re.findall(r"[^\s,=]+", value), ""))
     except PBSError as error:
@@ -126,15 +135,43 @@ def _refusal(letter, value, accepted, batch):
     complete = all({"ngpus", "mpiprocs", "ompthreads"} <= chunk.keys() for chunk in chunks)
     if "nodes" in asked and (batch == "slurm" or not complete):
         return _sentence(REFUSED, words)
-    harmless = (
-        HARMLESS | (ONLY_EMBEDDED if batch == "embedded" else set()) | ({"-S"} if re.fullmatch(SHELL, value) else set())
-    )
-    names = [f"-{letter}", *option.attributes, *asked, *(name for chunk in chunks for name in chunk)]
-    if needless := next((name for name in names if name not in harmless), None):
-        return f" asks for `{needless}`, which the training does not need, and with which it may not run: leave it out"
-    if again := next((name for name in asked if above.resources.get(name, asked[name]) != asked[name]), None):
+    names = {f"-{letter}", *option.attributes, *asked, *(name for chunk in chunks for name in chunk)} - HARMLESS
+    names -= ONLY_EMBEDDED if batch == "embedded" else set()
+    if names and not (letter == "S" and re.fullmatch(SHELL, value)):
+        return (
+            f" asks for `{min(names)}`, which the training does not need, and with which it may not run: leave it out"
+        )
+    if again := next((name for name in asked if above.get(name, asked[name]) != asked[name]), None):
         return f" asks for `{again}=` again, and batch systems don't agree on which line counts: keep one of them"
     return _sentence(MISREAD, words) if batch == "slurm" else None
+
+
+def _read(lines, batch):
+    """What qsub makes of the lines: the Options that count; {name of REQUESTS: why a line about it does not count}; the
+    same for lines that nobody reads; a sentence on another line that does not count, or None."""
+    accepted, problems, unread, other = [], {}, {}, None
+    for line, text in lines:
+        if batch == "slurm" and re.match(r"#PBS\s", line):  # also below the first command, with a comment behind
+            line = re.sub(r"\s#.*", "", line)
+            text = line[4:]
+        options, problem = ([], _sentence(UNREAD, line)) if text is None else _options(line, text)
+        wrong = [(unread if text is None else problems, line, problem)] if problem else []
+        for letter, value in [] if problem else options:
+            words = f"-{letter} {value}"
+            if problem := _refusal(letter, value, _added(accepted).resources, batch):
+                wrong.append((problems, words, problem))
+                continue
+            accepted.append((letter, value))
+            if letter == "A" and batch != "slurm":
+                account = f" names an account, only for bookkeeping: the group is `#PBS -W group_list={value}`"
+                wrong.append((unread, words, account))
+        for where, words, problem in wrong:
+            about = [name for name, (pattern, _) in REQUESTS.items() if re.search(rf"(^|\s|PBS)({pattern})", words)]
+            for name in about:
+                where.setdefault(name, f"`{line.strip()}`{problem}")
+            if where is problems and not about:
+                other = other or f"`{line.strip()}`{problem}"
+    return _added(accepted), problems, unread, other
 
 
 def _asked(seen, case):
@@ -147,48 +184,23 @@ def _asked(seen, case):
     "chunks": of the select statement; where one node is wanted, those that are packed onto one node are one
     "trains": the starts of the program
     """
-    here, accepted, problems, unread, job = site.read(case["site"]), [], {}, {}, None
-    for line, text in seen["lines"]:
-        if here.batch == "slurm" and re.match(
-            r"#PBS\s", line
-        ):  # also below the first command, and with a comment behind
-            line = re.sub(r"\s#.*", "", line)
-            text = line[4:]
-        options, problem = ([], _sentence(UNREAD, line)) if text is None else _options(line, text)
-        wrong = [(unread if text is None else problems, line, problem)] if problem else []
-        for letter, value in options:
-            words = f"-{letter} {value}"
-            if problem := _refusal(letter, value, accepted, here.batch):
-                wrong.append((problems, words, problem))
-            else:
-                accepted.append((letter, value))
-            if letter == "A" and here.batch != "slurm":
-                account = f" names an account, only for bookkeeping: the group is `#PBS -W group_list={value}`"
-                wrong.append((unread, words, account))
-        for where, words, problem in wrong:
-            sentence = f"`{line.strip()}`{problem}"
-            about = [name for name, (pattern, _) in REQUESTS.items() if re.search(rf"(^|\s|PBS)({pattern})", words)]
-            for name in about:
-                where.setdefault(name, sentence)
-            if where is problems and not about:
-                job = job or sentence
-    options = Options()
-    options.add(accepted)
+    here = site.read(case["site"])
+    options, problems, unread, job = _read(seen["lines"], here.batch)
     asked, values = options.resources, options.resources | options.attributes
     values["queue"] = options.values.get("q")
     values["group"] = values.get("group_list") or (options.values.get("A") if here.batch == "slurm" else None)
     try:
-        chunks = resources.parse(asked if "nodes" in asked else {"select": "1"} | asked)["chunks"]
+        chunks = _parsed(asked)["chunks"]
         if "nodes" in asked:  # PBS's translation
             values["select"], values["place"] = resources.parse_nodes(asked["nodes"])
     except PBSError as error:
-        chunks, job = [{"count": 1, "ncpus": 1}], job or f"the lines refuse each other{_says(error)}"
-    if case["nodes"] == 1 and "pack" in values.get("place", "").split(":"):
+        chunks, job = [], job or f"the lines exclude each other{_says(error)}"
+        problems.setdefault("select", job)
+    if chunks and case["nodes"] == 1 and "pack" in values.get("place", "").split(":"):
         chunks = [_together(chunks)]
     values = {name: values[name] for name in REQUESTS if values.get(name)}
-    if not here.group:
-        unread.pop("group", None)
-    problems = {name: sentence for name, sentence in unread.items() if name not in values} | problems
+    counts = {name for name in unread if name not in values and (name != "group" or here.group)}
+    problems = {name: unread[name] for name in counts} | problems
     trains = [run for run in seen["runs"] if run["program"] == case["program"] and not run["help"]]
     job = job or _untrained(trains, seen["last"].strip(), case["program"])
     return SimpleNamespace(here=here, values=values, problems=problems, job=job, chunks=chunks, trains=trains)

@@ -21,10 +21,11 @@ LOOKS_LIKE_ONE = re.compile(r"\s*#+\s*(PBS|SBATCH)(\s*-\S|\s+[a-z]\s)", re.IGNOR
 MOST, MOST_SLOTS = 500, 5000  # directives, or programs that begin; lines of the node file
 PATIENCE = 2000  # milliseconds for what a script leaves in the background
 GONE = re.compile(r": (/\S+): No such file or directory")  # says bash of a command of another machine
+# another machine may have commands, and the student's own folder, which is that of the trial here
 FUNCTIONS = """\
 module() { :; }; ml() { :; }; ulimit() { :; }
-command_not_found_handle() { echo "$1: command not found" >&2; }  # the student's machine may have it
-cd() { builtin cd "$@" || { [[ ${!#} = /* ]] && builtin cd "$PBS_O_WORKDIR"; }; }  # or this folder
+command_not_found_handle() { echo "$1: command not found" >&2; }
+cd() { [[ ${!#} = /* && ${!#} != ${PBS_O_WORKDIR%/work}* ]] && set -- "$PBS_O_WORKDIR"; builtin cd "$@"; }
 if [ -z "$JOB_BEGAN" ]; then export JOB_BEGAN=1; trap 'echo "$BASH_COMMAND" >"$PBS_JOBDIR/last"' EXIT; fi
 """
 VARIABLES = """\

@@ -26,7 +26,7 @@ OF_VARIABLES = re.compile(r"\s-(?:g?env|x) (\w+)(?:=| (?!-))(\S+)")
 BEFORE_A_NAME = re.compile(
     r"--?(launcher|bootstrap|rsh|map-by|bind-to|rank-by|wdir|g?env)"
 )  # which may be a command's, too
-TRAINS = 0.1  # seconds: what a script does not wait for has not ended by then
+TRAINS = 0.05  # seconds: what a script does not wait for has not ended by then
 FASTER, LONGEST = 100, 0.5  # how many times as fast `sleep` is here, and its most seconds
 MANY = 10_000  # bytes of notes: from then on, training takes no time
 

@@ -17,7 +17,7 @@ from tests.grader.classes import handed_in, not_done, said, store
 from tests.grader.serving import served
 
 UNIT = "single_gpu"
-SCRIPT = next(part for part in UNITS[UNIT] if part.file.endswith(".sh"))  # its check only reads
+SCRIPT = next(part for part in UNITS[UNIT] if part.file.endswith(".sh"))  # its check needs no libraries
 GAP = SCRIPT.checks[0].gap
 HOSTILE = "<img src=x onerror=document.title='hacked'>"
 

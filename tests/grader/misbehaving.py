@@ -18,6 +18,10 @@ def behave(rank, ranks, *arguments):
     return {"rank": rank, "ranks": ranks, "arguments": arguments, "pid": os.getpid()}
 
 
+def text(rank, ranks, source, case):
+    return source["text"]
+
+
 def above(rank, ranks):
     """The processes above that of an unconfined rank: init, the box, the server."""
     found = [os.getppid()]

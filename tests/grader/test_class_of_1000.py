@@ -25,7 +25,7 @@ pytestmark = pytest.mark.thorough
 
 
 def job_scripts():
-    """Job scripts, wrong and right ones: their checks only read."""
+    """Job scripts, wrong and right ones: their checks need no libraries."""
     mistakes = [
         mistake for mistake in of_unit(UNIT, SCRIPT.track)[0] if mistake.gap in {check.gap for check in SCRIPT.checks}
     ]

@@ -161,7 +161,7 @@ def test_a_directive_that_cannot_be_read_is_refused_with_its_file(tmp_path):
 
 def test_a_gap_that_is_all_of_its_cell_is_refused_since_it_could_not_be_found_again(tmp_path, monkeypatch):
     cell = "# %%\n### BEGIN SOLUTION a: hint\na = 1\n### END SOLUTION\n"
-    check = Check("a", lambda text, case: text, (), (Criterion("it", "it", 1.5, lambda *seen: None, "hint"),))
+    check = Check("a", "any:probe", (), (Criterion("it", "it", 1.5, lambda *seen: None, "hint"),))
     monkeypatch.setitem(UNITS, "own", (Part("notebooks/07_own.ipynb", "", (check,)),))
     with pytest.raises(GapError, match="07_own.py, line 5: the gap a is all of its cell"):
         release_of(tmp_path, "07_own/07_own.py", f"# %%\nx = 1\n\n{cell}")
@@ -177,7 +177,7 @@ def test_a_gap_that_is_all_of_its_cell_is_refused_since_it_could_not_be_found_ag
 
 
 def test_two_files_of_a_task_may_not_have_gaps_of_one_name(tmp_path, monkeypatch):
-    check = Check("a", lambda text, case: text, (), (Criterion("it", "it", 1, lambda *seen: None, "hint"),))
+    check = Check("a", "any:probe", (), (Criterion("it", "it", 1, lambda *seen: None, "hint"),))
     monkeypatch.setitem(
         UNITS, "own", tuple(Part(f"exercises/07_own/{name}.py", "", (check,)) for name in ("one", "two"))
     )

@@ -163,7 +163,10 @@ def counts_three(seen, case, expected):
 def own_task(monkeypatch, tmp_path):
     """A task "own" of one notebook with one gap; returns what is to be given for the shell's history."""
     check = Check(
-        "count", lambda text, case: text, ({},), (Criterion("number", "the number", 2, counts_three, "Count again."),)
+        "count",
+        "tests.grader.misbehaving:text",
+        ({},),
+        (Criterion("number", "the number", 2, counts_three, "Count again."),),
     )
     monkeypatch.setitem(UNITS, "own", (Part(NOTEBOOK, "", (check,)),))
     monkeypatch.setattr(exercises, "given_out", lambda file: GIVEN)

@@ -67,9 +67,7 @@ def test_the_chosen_site_decides_on_solutions_and_not_on_known_mistakes(server_f
 
 
 def test_what_a_unit_lacks_is_named_with_the_file_where_it_belongs(monkeypatch):
-    check = Check(
-        "resources", lambda text, case: text, (), (Criterion("colour", "the colour", 1, lambda *seen: None, ""),)
-    )
+    check = Check("resources", "any:probe", (), (Criterion("colour", "the colour", 1, lambda *seen: None, ""),))
     wrong = [Answer("resourses", "typo", "", "x"), Answer("resources", "n", "", "couleur")]
     monkeypatch.setattr(known, "of_part", lambda unit, part: (wrong, []) if unit == "own" else ([], []))
     monkeypatch.setattr(verify.hidden, "cases", lambda: {("own", "", "resource"): ({},)})
