@@ -24,7 +24,6 @@ from handson.errors import OneSentence
 ROOT = Path(__file__).resolve().parents[2]
 UNIT = "single_gpu"
 LIMIT = 240  # seconds for a grader; far more than it takes
-pytestmark = pytest.mark.thorough
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +94,7 @@ def test_solutions_get_everything_untouched_exercises_nothing_and_mutants_what_t
     assert f"{len(found)} of {len(found)} units graded" in graded[1]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("terminal", [True, False])
 def test_how_many_how_fast_and_how_long_still_is_told_in_a_terminal_and_elsewhere(
     monkeypatch, capsys, tmp_path, terminal
@@ -114,6 +114,7 @@ def test_how_many_how_fast_and_how_long_still_is_told_in_a_terminal_and_elsewher
     assert terminal == (not said) == bool(shown)
 
 
+@pytest.mark.thorough
 def test_what_is_graded_is_not_graded_again_unless_it_changes(graded, tmp_path, borrowing):
     out = tmp_path / "out"
     small_class(tmp_path / "handed_in")
@@ -154,6 +155,7 @@ def test_an_engine_that_is_killed_or_stopped_or_a_killed_controller_or_queue_cha
     assert results(tmp_path / "out") == results(graded[0] / "out")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_grader_that_is_ended_leaves_no_process_and_goes_on_where_it_stopped(
     graded, loaded, tmp_path, monkeypatch, number
@@ -187,6 +189,7 @@ def test_a_grader_that_is_ended_leaves_no_process_and_goes_on_where_it_stopped(
     assert not list(temporary.glob("handson-*")), "nothing of either is left"
 
 
+@pytest.mark.thorough
 def test_a_full_disk_ends_with_what_to_do_and_never_with_a_report_of_what_is_not_graded(
     graded, tmp_path, monkeypatch, borrowing
 ):
@@ -208,6 +211,7 @@ def test_a_full_disk_ends_with_what_to_do_and_never_with_a_report_of_what_is_not
             assert "grader report" not in str(error.value)
 
 
+@pytest.mark.thorough
 def test_what_stops_the_grading_is_told_even_if_no_report_can_be_written(graded, tmp_path, monkeypatch):
     def store(*arguments):
         monkeypatch.setattr(
@@ -221,6 +225,7 @@ def test_what_stops_the_grading_is_told_even_if_no_report_can_be_written(graded,
         grading.grade(graded[0] / "handed_in", tmp_path / "out", units=[UNIT], say=lambda line: None)
 
 
+@pytest.mark.thorough
 def test_a_second_grader_on_the_same_folder_is_refused_politely(graded):
     with Gradebook(graded[0] / "out"):
         refused = subprocess.run(
@@ -229,6 +234,7 @@ def test_a_second_grader_on_the_same_folder_is_refused_politely(graded):
     assert refused.returncode != 0 and "Traceback" not in refused.stderr and str(os.getpid()) in refused.stderr
 
 
+@pytest.mark.thorough
 def test_without_a_sandbox_nothing_is_graded_unless_the_code_is_trusted(graded, tmp_path, monkeypatch):
     monkeypatch.setattr(grading.sandbox, "strong", lambda: False)
     with pytest.raises(grading.GradeError, match="--trusted"):
@@ -236,6 +242,7 @@ def test_without_a_sandbox_nothing_is_graded_unless_the_code_is_trusted(graded, 
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("submissions", "out"), [("class", "class/out"), ("class", "class"), ("out/submissions", "out")]
 )
@@ -247,6 +254,7 @@ def test_grades_may_not_be_written_among_the_submissions(tmp_path, submissions, 
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.thorough
 def test_students_who_are_gone_stay_in_the_gradebook_and_are_named(graded, tmp_path):
     out, said = tmp_path / "out", []
     small_class(tmp_path / "handed_in")
@@ -257,6 +265,7 @@ def test_students_who_are_gone_stay_in_the_gradebook_and_are_named(graded, tmp_p
     assert "Not handed in this time, but in the gradebook: bob." in (out / "report.html").read_text()
 
 
+@pytest.mark.thorough
 def test_an_unknown_unit_is_named_with_those_there_are(tmp_path):
     with pytest.raises(grading.GradeError, match="no unit multigpu.*multi_gpu"):
         grading.grade(tmp_path, tmp_path / "out", units=["multigpu"], trusted=True)
