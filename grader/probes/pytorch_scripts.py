@@ -21,7 +21,6 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import BatchSampler, DataLoader, Subset
 
 from grader.probes import whole
-from grader.probes.count_collectives import Wire
 from grader.probes.marks import mark, marks, read_again, samples_of
 from grader.probes.script import Script, StopScript, only_one, options_of, reported_numbers
 from grader.sandbox.rank import StudentMistake
@@ -273,7 +272,7 @@ class GapInScript:
         """As Script.run. options: of `args`."""
         self.dealt = False
         vars(self.args).update(options, resume=Path(f"snapshot_epoch_{self.first_epoch}") if self.first_epoch else None)
-        with precision(self.dtype), Wire(futures=False).noted(all_ended=True):
+        with precision(self.dtype):
             self.script.run(see, *self.arguments, begin=begin)
 
     def _stand_ins(self):

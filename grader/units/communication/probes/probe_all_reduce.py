@@ -6,7 +6,7 @@ import contextlib
 import torch
 import torch.distributed as dist
 
-from grader.probes.count_collectives import Wire
+from grader.probes.count_collectives import Collectives
 from grader.probes.exact import numbers
 from grader.probes.pytorch_scripts import flat, join
 from grader.probes.script import Script
@@ -48,13 +48,13 @@ def all_reduce(rank, ranks, source, case):
             "doubling": ("distance", lambda size: 2 * size),
         }
         stand_ins.pop(source["gap"], None)
-        wire = Wire()
-        with wire.noted(all_ended=True, all_sent=True):
+        sent = Collectives()
+        with sent.noted(all_ended=True, all_sent=True):
             with chunks_in_a_ring():
                 Script(source, stand_ins, function=case["function"]).run(lambda names: None, tensor)
         dist.barrier()
-        messages = [{"to": to, "numbers": flat([sent])} for to, sent in wire.messages]
+        messages = [{"to": to, "numbers": flat([tensor])} for to, tensor in sent.messages]
         # who waits for all ranks has moved no numbers
-        collectives = [name for name, _ in wire.collectives if not name.endswith("barrier")]
+        collectives = [name for name, _ in sent.collectives if not name.endswith("barrier")]
         found.append({"tensor": tensor.numpy(), "messages": messages, "collectives": collectives})
     return {"found": found}

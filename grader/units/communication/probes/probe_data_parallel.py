@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from grader.probes.count_collectives import Wire
+from grader.probes.count_collectives import Collectives
 from grader.probes.gap_code import GapCode, filled
 from grader.probes.pytorch_scripts import batch, flat, join, network, precision
 from grader.probes.script import Script, causes
@@ -88,7 +88,7 @@ def broadcast(rank, ranks, source, case):
     """The parameters of this rank afterwards."""
     join(rank, ranks)
     model = network(case["seed"] + rank)
-    with Wire().noted(all_ended=True):
+    with Collectives().noted(all_ended=True):
         GapCode(source).run(model=model)
     dist.barrier()
     return {"parameters": flat(model.parameters())}
@@ -153,8 +153,8 @@ def ready(rank, ranks, source, case):
         gradients = own_gradients(case, rank, ranks, step)
         for parameter in parameters:
             parameter.grad = None
-        wire = Wire()
-        with wire.noted(), Network().used() as seen, filled():
+        collectives = Collectives()
+        with collectives.noted(), Network().used() as seen, filled():
             for place in case["order"]:
                 number, parameter, function = called[place]
                 parameter.grad = gradients[place].clone()
@@ -177,7 +177,7 @@ def ready(rank, ranks, source, case):
                 "buckets": found,
                 "means": means,
                 "events": events,
-                "sent": wire.hand_over(),
+                "sent": collectives.hand_over(),
                 "changed": changed,
                 "shared": shared,
             }

@@ -5,7 +5,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from grader.probes.count_collectives import Wire
+from grader.probes.count_collectives import Collectives
 from grader.probes.pytorch_scripts import join
 from grader.probes.script import Script
 from grader.sandbox.rank import StudentMistake
@@ -136,7 +136,7 @@ def hook(rank, ranks, source, case):
     name_of_state = "pending" if case["function"] == "late" else "residuals"
     script = Script(source, {}, function=case["function"])
     # before: bucket -> what its hook started in the step before
-    wire, steps, sent, at_once, forgotten, before = Wire(), [], [], [], [], {}
+    collectives, steps, sent, at_once, forgotten, before = Collectives(), [], [], [], [], {}
 
     def registered(_, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         if starting:
@@ -146,18 +146,16 @@ def hook(rank, ranks, source, case):
                 .then(lambda future: future.value()[0])
             )
         kept.turn = len(steps), bucket.index()
-        wire.works.clear()  # those of the buckets before
-        with wire.noted():
+        collectives.works.clear()  # those of the buckets before
+        with collectives.noted():
             future = script.run(lambda names: None, state, bucket, *extra)
         kept.look_for(bucket.buffer())
         if not isinstance(future, torch._C.Future):
             raise StudentMistake(f"the hook should return a future of the tensor; it returns {type(future).__name__}")
-        wire.end(future)
-        at_once[-1] |= any(work is one for work in wire.works for one in wire.waited)
-        forgotten.extend(
-            map(wire.is_on_the_way, before.get(bucket.index(), ()) if case["function"] == "late" else wire.works)
-        )
-        before[bucket.index()] = list(wire.works)
+        at_once[-1] |= any(work is one for work in collectives.works for one in collectives.waited)
+        due = before.get(bucket.index(), ()) if case["function"] == "late" else collectives.works
+        forgotten.extend(map(collectives.is_in_flight, due))
+        before[bucket.index()] = list(collectives.works)
         return future
 
     def started():
@@ -184,7 +182,7 @@ def hook(rank, ranks, source, case):
                 raise StudentMistake(problem) from error
             raise
         steps.append(torch.cat([parameter.grad.flatten() for parameter in replica.parameters()]).double().numpy())
-        sent.append(wire.hand_over())
+        sent.append(collectives.hand_over())
     if case["function"] == "late":
         for one in state.values():
             if isinstance(one, (tuple, list)):  # (tensor, work)

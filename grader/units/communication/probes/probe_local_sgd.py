@@ -5,7 +5,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from grader.probes.count_collectives import Wire
+from grader.probes.count_collectives import Collectives
 from grader.probes.gap_code import GapCode
 from grader.probes.pytorch_scripts import batch, flat, join, network, precision
 from grader.probes.script import Script
@@ -47,12 +47,12 @@ def blocks(rank, ranks, source, case):
 
     stand_ins = {"mean": ("mean", gathered), "block_momentum": ("", lambda block, mean: setattr(block, "start", mean))}
     stand_ins.pop(source["gap"])
-    script, wire, found, sent = Script(source, stand_ins, function="after_step"), Wire(), [], []
+    script, collectives, found, sent = Script(source, stand_ins, function="after_step"), Collectives(), [], []
     for number in range(case["period"] * case["blocks"]):
         step(model, case, number, rank)
-        with wire.noted(all_ended=True):
+        with collectives.noted(all_ended=True):
             script.run(see, model, block)
         if (number + 1) % case["period"] == 0:
             found.append(flat(model.parameters()))
-            sent.append(wire.hand_over())
+            sent.append(collectives.hand_over())
     return {"blocks": found, "sent": sent}

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from grader.probes.count_collectives import Wire
+from grader.probes.count_collectives import Collectives
 from grader.probes.gap_code import GapCode
 from grader.probes.pytorch_scripts import join
 from grader.sandbox.rank import StudentMistake
@@ -41,14 +41,14 @@ def operator(rank, ranks, source, case):
     """What this rank gets, whether what it gave was changed, and what it sent: [name, bytes]. case["gives"], ["gets"]:
     the names of the gap's argument and of its result; "inside": whether the group is an attribute of `context`."""
     join(rank, ranks)
-    group, mine, wire = group_of(rank, case.get("groups")), numbers(case, rank), Wire()
+    group, mine, collectives = group_of(rank, case.get("groups")), numbers(case, rank), Collectives()
     given = {"context": SimpleNamespace(group=group), "group": group, case["gives"]: mine}
-    with wire.noted(all_ended=True):
+    with collectives.noted(all_ended=True):
         found = getattr(GapCode(source).run(**given), case["gets"])
     if not isinstance(found, torch.Tensor):
         raise StudentMistake(f"`{case['gets']}` is a {type(found).__name__}, not a tensor")
     changed = not torch.equal(mine, numbers(case, rank))
-    return {"found": found.detach().double().numpy().copy(), "changed": changed, "sent": wire.hand_over()}
+    return {"found": found.detach().double().numpy().copy(), "changed": changed, "sent": collectives.hand_over()}
 
 
 def layer(case):

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import torch
 
-from grader.probes.count_collectives import Wire
+from grader.probes.count_collectives import Collectives
 from grader.probes.exact import numbers
 from grader.probes.pytorch_scripts import flat, join, network, seed_of
 from grader.probes.script import Script
@@ -93,7 +93,7 @@ class _Step:
 def reduce_scatter(rank, ranks, source, case):
     """The gradient that the optimizer finds in each step, and what was sent for it. Backward adds to the gradients."""
     join(rank, ranks)
-    found, sent, wire = [], [], Wire()
+    found, sent, collectives = [], [], Collectives()
     script = Script(source, {"all_gather": ("", lambda: None)}, function="step")
 
     def see(shard):
@@ -113,9 +113,9 @@ def reduce_scatter(rank, ranks, source, case):
     of_step = _Step(case, rank, see)
     for number in range(case["steps"]):
         of_step.gradients += rows(case, rank, number + 1).flatten()
-        with wire.noted(all_ended=True):
+        with collectives.noted(all_ended=True):
             script.run(lambda names: None, of_step.shards)
-        sent.append(wire.hand_over())
+        sent.append(collectives.hand_over())
     return {"gradients": found, "sent": sent}
 
 
@@ -123,7 +123,7 @@ def all_gather(rank, ranks, source, case):
     """All parameters of the network after each step, what was sent for them, and whether `values` has become another
     tensor than the one that they are views of. The optimizer adds to the shard numbers of the rank and the step."""
     join(rank, ranks)
-    found, sent, moved, wire = [], [], [], Wire()
+    found, sent, moved, collectives = [], [], [], Collectives()
     script = Script(source, {"reduce_scatter": ("", lambda: None)}, function="step")
     of_step = _Step(case, rank, lambda shard: shard.data.add_(rows(case, rank, len(found) + 1)[rank]))
 
@@ -131,8 +131,8 @@ def all_gather(rank, ranks, source, case):
         moved.append(not all(_share(one, of_step.values) for one in (names.get("values"), of_step.shards.values)))
 
     for _ in range(case["steps"]):
-        with wire.noted(all_ended=True):
+        with collectives.noted(all_ended=True):
             script.run(see, of_step.shards)
-        sent.append(wire.hand_over())
+        sent.append(collectives.hand_over())
         found.append(flat([of_step.values]))
     return {"values": found, "sent": sent, "moved": any(moved)}

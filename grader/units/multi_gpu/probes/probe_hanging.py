@@ -4,7 +4,7 @@ from numbers import Real
 
 import torch
 
-from grader.probes.count_collectives import Wire
+from grader.probes.count_collectives import Collectives
 from grader.probes.gap_code import GapCode
 from grader.probes.pytorch_scripts import join
 from grader.sandbox.rank import StudentMistake
@@ -15,7 +15,7 @@ def report(rank, ranks, source, case):
     join(rank, ranks)
     student, log = GapCode(source), []
     for of_ranks in case["losses"]:
-        with Wire().noted(all_ended=True):
+        with Collectives().noted(all_ended=True):
             student.run(log=log, loss=torch.tensor(of_ranks[rank]))
     if others := [type(loss).__name__ for loss in log if not isinstance(loss, Real)]:
         raise StudentMistake(f"`log` gets a {others[0]}, not a float: `.item()` gives the number in a tensor")
