@@ -274,7 +274,7 @@ def _what_went_wrong(outcome, source):
     )
     who = f"rank {rank}: " if len(outcome.ranks) > 1 else ""
     where = f" ({_place(worst.line, source)})" if worst.line else ""
-    if worst.status == DEADLOCK:
+    if worst.status == DEADLOCK and worst.waiting:
         where_each = {}
         for number, one in bad:
             where_each.setdefault(one.waiting, []).append(number)

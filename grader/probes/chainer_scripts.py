@@ -21,7 +21,7 @@ from chainer.training.updaters import StandardUpdater
 
 from grader.sandbox.rank import StudentMistake
 from grader.probes import whole
-from grader.probes.communicator import join
+from grader.probes.gloo_for_chainermn import join
 from grader.probes.marks import mark, marks, samples_of
 from grader.probes.script import StopScript, Script, only_one, options_of, reported_numbers
 from handson.chainer import communicators, optimizers, reports, updaters

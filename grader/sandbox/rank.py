@@ -28,6 +28,14 @@ class StudentMistake(Exception):
     """Raised by a probe that can't go on because of the student's code. Its text is a sentence for the student."""
 
 
+class RankEnded(Exception):
+    """Raised by a probe for a process with student code that it has started itself. told: what reported_error gives."""
+
+    def __init__(self, told):
+        super().__init__(told["message"])
+        self.told = told
+
+
 class MissingInCase(Exception):
     """Raised where a probe asks for what its case does not have: the course's mistake, and not the student's."""
 
@@ -75,6 +83,8 @@ def _prepare(limits, ranks, channel, output, stack):
 
 def reported_error(error, limits):
     """What the rank tells the watcher about an exception."""
+    if isinstance(error, RankEnded):
+        return error.told
     if isinstance(error, StudentMistake):
         return {"status": FAILED, "message": str(error), "line": error.__cause__ and _line(error.__cause__)}
     if isinstance(error, MissingInCase):

@@ -34,7 +34,7 @@ ENDING = 60  # seconds for killed processes to end
 OUT_OF_TIME = "it was still running when its time was up: does a loop never end?"
 FLOOD = 50 << 20  # bytes that ranks may print
 LONGEST_ANSWER = 4 << 20  # bytes that a rank may send
-STATUSES = [FAILED, ERROR, OUT_OF_MEMORY, GRADER_FAULT]  # the statuses that a rank may report itself
+STATUSES = [FAILED, ERROR, OUT_OF_MEMORY, DEADLOCK, GRADER_FAULT]  # the statuses that a rank may report itself
 
 
 class _Rank:

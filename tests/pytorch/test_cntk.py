@@ -14,7 +14,7 @@ from environments import QUICK_START
 from ranks import on_ranks
 from waiting import run_to_end
 
-from grader.probes.communicator import Group
+from grader.probes.gloo_for_chainermn import Group
 from grader.units.communication.oracles import oracle_cntk as oracle
 from grader.units.communication.probes import probe_cntk as probes
 from handson import cntk

@@ -19,12 +19,12 @@ from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.distributed.tensor import DTensor
 
 from grader.probes import student_clocks
-from grader.probes.gap_code import RETURNED, GapCode
+from grader.probes.gap_code import GapCode
 from grader.probes.marks import marks
-from grader.probes.mpi import World
-from grader.probes.pytorch_scripts import NOT_COMPILED, flat, join
+from grader.probes.pytorch_scripts import NOT_COMPILED, flat
 from grader.probes.script import StopScript
 from grader.sandbox.rank import StudentMistake
+from grader.units.multi_node.probes import mpi_ranks
 from handson.pytorch import devices, workers
 from handson.pytorch.model import ConvNet
 from handson.training import data
@@ -37,11 +37,8 @@ LINES = 20  # that are observed of what is printed
 
 
 def accuracy(rank, ranks, source, case):
-    """What a rank's `accuracy` returns. case["counts"]: (correct, images) of each rank."""
-    join(rank, ranks)
-    correct, images = case["counts"][rank]
-    names = GapCode(source).run(comm=World(rank, range(ranks)), correct=correct, images=images)
-    return {"returned": None if names.returned is None else names.as_number(RETURNED)}
+    """What `accuracy` returns on each rank of MPI. case["counts"]: (correct, images) of each."""
+    return {"returned": mpi_ranks.run(source, case["counts"])}
 
 
 def from_scratch(rank, ranks, source, case):

@@ -3,8 +3,6 @@ processes."""
 
 import functools
 import operator
-import platform
-import time
 
 import mpi4py
 import numpy
@@ -30,46 +28,16 @@ def join(rank, ranks, ranks_per_node=None, in_turn=False):
     """
     pytorch_scripts.join(rank, ranks, ranks_per_node, in_turn)
     numpy.random.seed(1000 + rank)
-    communicator = communicators.CpuCommunicator(Group(rank, range(ranks)))
+    MPI.COMM_WORLD = Group(rank, range(ranks))  # for student code that creates a communicator
+    communicator = communicators.CpuCommunicator(MPI.COMM_WORLD)
     communicator.name = "naive"
-    play_mpi(communicator.mpi_comm)
     for module in (chainermn, communicators):
-        # for student code that creates a communicator
         module.create_communicator = lambda *arguments, **options: communicator
     return communicator
 
 
 class NotThere(StudentMistake, AttributeError):
     """A sentence for the student. `hasattr` understands it, too."""
-
-
-OF_MPI = type(MPI.Wtime)
-# which need no MPI that has begun
-PLAYED = {name: getattr(MPI, name) for name in ("Get_version", "Get_library_version", "get_vendor")}
-PLAYED |= {"Wtime": time.perf_counter, "Get_processor_name": platform.node, "Query_thread": lambda: MPI.THREAD_MULTIPLE}
-PLAYED |= {"Is_initialized": lambda: True, "Is_thread_main": lambda: True, "Is_finalized": lambda: False}
-
-
-def play_mpi(world):
-    """For student code that imports MPI: `world` takes the place of MPI.COMM_WORLD, and the functions of MPI, which has
-    not begun, no longer end the process."""
-    MPI.COMM_WORLD, MPI.COMM_SELF = world, NoMpi("COMM_SELF")
-    for name in [name for name, value in vars(MPI).items() if isinstance(value, OF_MPI) and not name.startswith("_")]:
-        setattr(MPI, name, PLAYED.get(name) or NoMpi(name))
-
-
-class NoMpi:
-    """Stands for a function or an object of MPI that can't work here. To call it, or to take an attribute of it, raises
-    NotThere."""
-
-    def __init__(self, name):
-        self._name = name
-
-    def __call__(self, *arguments, **options):
-        raise NotThere(f"`MPI.{self._name}` is not known here, where ranks have no MPI: use the methods of `comm`")
-
-    def __getattr__(self, name):
-        self()
 
 
 class Group:
@@ -79,6 +47,12 @@ class Group:
         """ranks: the members' numbers in the process group that all ranks are in; group: their own process group, if
         they are not all."""
         self.rank, self.size, self._ranks, self._group = rank, len(ranks), ranks, group
+
+    def Get_rank(self):
+        return self.rank
+
+    def Get_size(self):
+        return self.size
 
     def Split(self, color=0, key=0):
         colors, mine = self.allgather((color, key)), MPI.COMM_NULL
@@ -96,38 +70,20 @@ class Group:
         dist.broadcast_object_list(box, self._ranks[root], self._group)
         return box[0]
 
-    def allgather(self, sendobj, called="allgather"):
-        """called: the method that the ranks should all have called. Raises StudentMistake if another rank has called
-        another one."""
+    def allgather(self, sendobj):
         everybodys = [None] * self.size
-        dist.all_gather_object(everybodys, (called, sendobj), self._group)
-        for rank, (other, _) in enumerate(everybodys):
-            if other != called:
-                raise StudentMistake(
-                    f"it meets the other ranks in `{called}`, and rank {rank} comes there in `{other}`: all must do the"
-                    " same, in the same order"
-                )
-        return [obj for _, obj in everybodys]
+        dist.all_gather_object(everybodys, sendobj, self._group)
+        return everybodys
 
     def gather(self, sendobj, root=0):
-        everybodys = self.allgather(sendobj, f"gather(root={root})")
+        everybodys = self.allgather(sendobj)
         return everybodys if self.rank == root else None
 
     def scatter(self, sendobj, root=0):
         return self.bcast(sendobj, root)[self.rank]
 
     def allreduce(self, sendobj, op=operator.add):  # an operation of MPI can be called, too
-        return functools.reduce(op, self.allgather(sendobj, "allreduce"))
-
-    def reduce(self, sendobj, op=operator.add, root=0):
-        everybodys = self.allgather(sendobj, f"reduce(root={root})")
-        return functools.reduce(op, everybodys) if self.rank == root else None
-
-    def Get_rank(self):
-        return self.rank
-
-    def Get_size(self):
-        return self.size
+        return functools.reduce(op, self.allgather(sendobj))
 
     def send(self, obj, dest, tag=0):
         dist.send_object_list([obj], self._ranks[dest])
@@ -156,14 +112,7 @@ class Group:
     def Dup(self):
         return self
 
-    Clone = Dup
-
     def __getattr__(self, name):
-        if name in (*dir(communicators.CpuCommunicator), "mpi_comm"):
-            raise NotThere(
-                f"`comm.mpi_comm` has no `{name}`, which `comm` has: use `comm`, also where a function of ChainerMN"
-                " takes a communicator"
-            )
         raise NotThere(
             f"`comm.mpi_comm.{name}` is not known here, where ranks have no MPI: use the methods of `comm`, such as"
             " bcast_obj and allreduce_obj"
