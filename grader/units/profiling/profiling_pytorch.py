@@ -86,12 +86,11 @@ def decoded_once(seen, case, expected):
             image = counts.index(max(counts))
             often = f"on rank {rank} image {image} is decoded {counts[image]} times in {case['epochs']} epochs"
             return f"{often}; once is enough, if what was decoded is kept"
-        if max(of_rank["made"]) > 1:
-            image, often = of_rank["made"].index(max(of_rank["made"])), max(of_rank["made"])
-            made = f"on rank {rank} image {image} is pooled or scaled {often} times in {case['epochs']} epochs"
+        if of_rank["made"] > case["images"]:
             return (
-                f"{made}: keep the image that `decode` returns, since pooling and scaling take longer than"
-                " decompressing"
+                f"on rank {rank} {of_rank['made']} images are pooled or scaled in {case['epochs']} epochs, and there"
+                f" are {case['images']}: keep the image that `decode` returns, since pooling and scaling take longer"
+                " than decompressing"
             )
     never = numpy.flatnonzero(numpy.sum([of_rank["decoded"] for of_rank in seen], axis=0) == 0)
     if len(never) == case["images"]:
@@ -110,7 +109,7 @@ def same_training(seen, case, expected):
         return problem
     for rank, of_rank in enumerate(seen):
         if not criteria.close(of_rank["parameters"], expected["parameters"], 1e-3):
-            if (made := sum("all_reduce" in of_step for of_step in of_rank["meetings"])) != steps:
+            if (made := sum("allreduce" in of_step for of_step in of_rank["meetings"])) != steps:
                 return (
                     f"rank {rank} makes {made} steps in {case['epochs']} epochs, not {steps}: `sampler` deals out its"
                     " images, in batches of args.batchsize"
@@ -124,7 +123,7 @@ def same_training(seen, case, expected):
             first, *later = (
                 of_rank["batches"][begin : begin + expected["steps"]] for begin in range(0, steps, expected["steps"])
             )
-            if first in later and -1 not in chain(*first):  # which is an image that is not told apart
+            if first in later and case.get("files"):  # others are not told apart
                 return (
                     f"on rank {rank} a later epoch has the same batches as the first one: `sampler` must be asked for"
                     " the order in each epoch"
@@ -187,12 +186,6 @@ def every_image_once(seen, case, expected):
             f"each rank makes {steps} steps; with equal shards, in batches of args.batchsize = {case['batchsize']}"
             f" images as before, there are {right}"
         )
-    for rank, of_rank in enumerate(seen):
-        if not criteria.close(of_rank["parameters"], of_rank["right"], 1e-3):
-            return (
-                f"at the end rank {rank} does not have the parameters that a training with its images gives: each step"
-                " of the script updates them"
-            )
     return None
 
 
@@ -214,7 +207,7 @@ def often(steps, of_steps, left_out=0):
 def meets_once_an_epoch(seen, case, expected):
     for rank, of_rank in enumerate(seen):
         beside = [
-            {name for name, count in of_step.items() if count > (name == "all_reduce")}
+            {name for name, count in of_step.items() if count > (name == "allreduce")}
             for of_step in of_rank["meetings"]
         ]
         if len(steps := in_the_epochs(beside, expected)) > case["epochs"]:
@@ -294,9 +287,8 @@ TRAIN_STEPS = (
 
 def _observed(case):
     of_epochs, images = [[int]], case["images"] * bool(case.get("files"))
-    counts = {"decoded": (int,) * images, "made": (int,) * images, "meetings": [Counts(int)], "fetched": [int]}
-    observed = {"batches": of_epochs, "mislabelled": [int], **counts, "losses": [object], "parameters": Array((None,))}
-    return observed | {"right": Array((None,))} if case.get("numbers") else observed
+    counts = {"decoded": (int,) * images, "made": int, "meetings": [Counts(int)], "fetched": [int]}
+    return {"batches": of_epochs, "mislabelled": [int], **counts, "losses": [object], "parameters": Array((None,))}
 
 
 def _fixed(gap, cases, *criteria, oracle=f"{ORACLES}:training"):
