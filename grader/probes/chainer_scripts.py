@@ -37,21 +37,13 @@ SIZE = 2  # args.size, and the pixels of an image's side, so that images have th
 
 
 class OwnDevice(chainer.backend.CpuDevice):
-    """What `devices.use` gives in a probe: as a GPU, it has a name that leads back to it, and converters know it by a
-    number."""
-
-    name = "@numpy:0"
+    """What `devices.use` gives in a probe: as a GPU, converters know it by a number."""
 
     class Number(int):
         """-1, with which NumPy's arrays stay as they are, but no other object that is."""
 
 
 DEVICE, NUMBER = OwnDevice(), OwnDevice.Number(-1)
-
-
-def get_device(asked, of_chainer=chainer.get_device):
-    """As chainer.get_device, which knows DEVICE by its name, too."""
-    return DEVICE if isinstance(asked, str) and asked == DEVICE.name else of_chainer(asked)
 
 
 def call_converter(converter, batch, device, of_chainer=convert._call_converter):
@@ -155,7 +147,7 @@ class Double:
         self.size = size
 
     def __call__(self, batch, device):
-        here = device is DEVICE or device is NUMBER or device == DEVICE.name
+        here = device is DEVICE or device is NUMBER
         self.asked.append("size" if self.size != SIZE else "none" if device is None else "device" if here else "cpu")
         images, labels = concat_examples(batch)
         return self.size * images, labels
@@ -271,11 +263,7 @@ class GapInScript:
             (data, "enlarge", enlarge),
             (reports, "resume", self._resume),
         )
-        replaced += (
-            (optimizers, "MeanGradients", AtOnce),
-            (chainer, "get_device", get_device),
-            (convert, "_call_converter", call_converter),
-        )
+        replaced += ((optimizers, "MeanGradients", AtOnce), (convert, "_call_converter", call_converter))
         self.script = Script(
             source, self._stand_ins(several_nodes) | stand_ins, before or {}, (*Script.replaced, *replaced)
         )
@@ -515,21 +503,9 @@ def updater(rank, ranks, source, case):
         passes.extend(passed)
         raise StopScript
 
-    def see_workers(names):
-        started = getattr(names.updater, "_workers", None) is not None
-        names.updater.finalize()
-        if started:
-            raise StudentMistake(
-                "a run that is resumed loads its snapshot after this line, and the workers have started already: the"
-                " first update starts them"
-            )
-        raise StopScript
-
     lengths = [case["batchsize"] * case["updates"]] * workers
     sets = pictures(sum(lengths), case["seed"]), lengths, pictures(sum(lengths), case["seed"] + 1), lengths
     GapInScript(rank, ranks, source, case, *sets).run(see)
-    if "gpu" in case:
-        GapInScript(rank, ranks, source, case, *sets, first_epoch=1).run(see_workers)
     how = {"training": all(passes), "passes": counts, "reported": sorted(reported)}
     return {"parameters": numpy.stack(trace), "asked": list(Double.asked), "gpu": gpus} | how
 

@@ -28,14 +28,3 @@ def samples_of(found, samples, seed, tests=0):
             raise StudentMistake(f"{len(strange)} of {len(found)} images are of the test set")
         raise StudentMistake(f"{len(strange)} of {len(found)} images are none of the data set's, or have been changed")
     return [number[mark] for mark in found]
-
-
-def read_again(name, read):
-    """What `read` returns, the samples of the part called `name`. Raises StudentMistake if they are other ones the
-    second time, as in a second epoch."""
-    samples = read()
-    if read() != samples:
-        raise StudentMistake(
-            f"`{name}` has other images when it is read again, as in the second epoch: a rank's images stay the same"
-        )
-    return samples

@@ -85,9 +85,6 @@ CAUSES = {  # words of an error that does not name its cause: the cause
         "ChainerMN's own create_multi_node_optimizer has double buffering on GPUs alone: use the one that this file"
         " imports"
     ),
-    "maximum recursion depth exceeded": (
-        "a function calls itself again and again: once is enough, also of create_multi_node_evaluator for an evaluator"
-    ),
     "got multiple values for argument": (
         "a function gets the same argument twice, by its place and by its name: what `partial` gives by name can't be "
         "the argument that comes first in the call"

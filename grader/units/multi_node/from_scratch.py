@@ -178,8 +178,6 @@ def trained_together(seen, case, expected):
         return f"there is a parameter of {largest:.2g}: those of a ConvNet() are small numbers, and stay small"
     if criteria.close(traces[0][0], traces[0][-1]):
         return "the parameters never change"
-    if not all(of_rank["given"] for of_rank in seen):
-        return "the network that trains has other parameters than a ConvNet(), which is to be trained as it is"
     if asleep := next((layer for of_rank in seen for layer in of_rank["asleep"]), None):
         return (
             f"a {asleep} of the network is in evaluation mode while it trains: train() of the network is for all its"
@@ -334,7 +332,6 @@ FORM = {
     "lines": [str],
     "gpus": [int],
     "left": bool,
-    "given": bool,
     "asleep": [str],
     "parameters": Array((None, None)),
     "gradients": Array((None, None)),

@@ -18,7 +18,6 @@ import torch.nn.functional as F
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.distributed.tensor import DTensor
 
-from grader.probes import student_clocks
 from grader.probes.gap_code import GapCode
 from grader.probes.marks import marks
 from grader.probes.pytorch_scripts import NOT_COMPILED, flat
@@ -43,10 +42,10 @@ def accuracy(rank, ranks, source, case):
 
 def from_scratch(rank, ranks, source, case):
     """What `main` does, started as torchrun starts it on nodes that have case["of_node"] ranks: the images that the
-    network trains on, the size of the process group meanwhile, which layers are in evaluation mode ("asleep"), whether
-    the network has the parameters of the course's ("given"), some of these before each step and at the end (steps + 1,
-    numbers), the gradients of this rank's batch for these in each step (steps, numbers), the GPUs that it uses, whether
-    it leaves the group, and the last lines that are printed. On its clock, a step takes case["seconds"], and nothing
+    network trains on, the size of the process group meanwhile, which layers are in evaluation mode ("asleep"), some
+    of its parameters before each step and at the end (steps + 1, numbers), the gradients of this rank's batch for these
+    in each step (steps, numbers), the GPUs that it uses, whether it leaves the group, and the last lines that are
+    printed. On its clock, a step takes case["seconds"], and nothing
     else any time."""
     node, local = [(node, local) for node, of_node in enumerate(case["of_node"]) for local in range(of_node)][rank]
     os.environ |= {
@@ -128,7 +127,7 @@ def from_scratch(rank, ranks, source, case):
             (workers, "destroy_group", destroy_group),
             # it would wait for the end of ranks, which are kept alive
             (dist, "destroy_process_group", destroy_process_group),
-            *student_clocks.stand_ins(now),
+            *((time, clock, now) for clock in ("time", "perf_counter", "monotonic")),
         ):
             patches.enter_context(mock.patch.object(place, name, stand_in))
         patches.enter_context(contextlib.redirect_stdout(printed))
@@ -145,9 +144,6 @@ def from_scratch(rank, ranks, source, case):
     lines = [line for line in printed.getvalue().splitlines() if line.strip()]
     trace.append(_some(models[-1].parameters()))
     found = {"batches": batches, "size": min(sizes), "lines": lines[-LINES:], "gpus": gpus, "left": any(left)}
-    found["given"] = [one.shape for one in models[-1].parameters()] == [
-        one.shape for one in twins[models[-1]].parameters()
-    ]
     return found | {"asleep": sorted(asleep), "parameters": numpy.stack(trace), "gradients": numpy.stack(gradients)}
 
 
