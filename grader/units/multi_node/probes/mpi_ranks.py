@@ -38,7 +38,9 @@ def run(source, counts):
     folder = Path(tempfile.mkdtemp(dir="."))
     for rank, of_rank in enumerate(counts):
         (folder / f"given{rank}").write_text(json.dumps([source, *of_rank]))
-    variables = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(COURSE)}
+    _copy_modules(folder / "modules")
+    paths = f"{folder.absolute() / 'modules'}{os.pathsep}{COURSE}"
+    variables = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": paths}
     variables |= MPICH | launcher.on_this_host()
     if launcher.uses_openmpi(mpiexec := shutil.which("mpiexec")):
         variables |= OPEN_MPI | launcher.for_openmpi(os.environ | variables)
@@ -59,6 +61,17 @@ def run(source, counts):
     if waiting:
         raise RankEnded(_deadlock(waiting, source))
     return [one["returned"] for one in found]
+
+
+def _copy_modules(folder):
+    """Copy the grader's modules of this process. A new process can't import them from their place, since a sandbox lets
+    nobody list the folders that they are in."""
+    for name, module in sorted(sys.modules.items()):
+        if name.split(".")[0] == "grader" and getattr(module, "__file__", None):
+            copy = folder / Path(module.__file__).relative_to(COURSE)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(OSError):  # it is not shown here, and then no rank needs it
+                shutil.copy(module.__file__, copy)
 
 
 def _last(folder, rank):
