@@ -52,10 +52,6 @@ class Stopped(OneSentence):
         super().__init__("stopped by Ctrl-C before the end, so it leaves no result")
 
 
-class EndTogether(SystemExit):
-    """All ranks end, and rank 0 has said why."""
-
-
 class DiskFull(OneSentence, OSError):
     """A file could not be written."""
 

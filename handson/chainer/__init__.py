@@ -10,7 +10,7 @@ from handson.chainer import compat
 
 from handson.profiling import recorders
 from handson.training import mpi, rank_parent
-from handson.training.options import under_mpiexec
+from handson.training.launch import under_mpiexec
 
 if under_mpiexec():
     rank_parent.watch()

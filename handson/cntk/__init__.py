@@ -11,7 +11,7 @@ from handson.cntk.learners import classification_error, cross_entropy_with_softm
 from handson.cntk.train import CheckpointConfig, ProgressPrinter, TestConfig, Trainer, training_session
 from handson.errors import OneSentence
 from handson.training import mpi, rank_parent
-from handson.training.options import under_mpiexec
+from handson.training.launch import under_mpiexec
 
 __all__ = [
     "INFINITELY_REPEAT",

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from handson.pytorch import devices
-from handson.pytorch.workers import Communicator, loopback
+from handson.pytorch.communicator import Communicator
 from handson.training import banner, results, virtual_gpus
 from handson.training.banner import COLUMNS
 

@@ -23,8 +23,8 @@ from handson.ipython import progress_bar
 from handson.pytorch import devices
 from handson.pytorch.batches import EpochBatches
 from handson.pytorch.model import ConvNet
-from handson.pytorch.workers import loopback
 from handson.training import data
+from handson.training.launch import loopback
 
 PARTS = ("load", "enlarge", "forward", "backward", "all-reduce", "optimize")
 # workers are forked from a process that has imported PyTorch: each would take seconds for that

@@ -13,7 +13,7 @@ from pathlib import Path
 from handson.errors import OneSentence
 from handson.profiling import profile_job_resources
 from handson.profiling.recording import VARIABLE, Plan
-from handson.training.options import launcher_rank
+from handson.training.launch import launcher_rank
 
 FIRST_WITHOUT_NVPROF = (8, 0)  # compute capability; CUDA 13 no longer has nvprof
 RECORDERS = {"nvprof": "nvprof", "nsys": "nsys", "torch": "torch (PyTorch's profiler, Chainer's hooks)"}

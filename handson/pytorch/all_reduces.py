@@ -12,9 +12,8 @@ import torch.distributed as dist
 from handson.errors import OneSentence
 from handson.files import written_aside
 from handson.pytorch import messages
-from handson.pytorch.communicator import meet
-from handson.pytorch.workers import TIMEOUT
-from handson.training import identity, options, progress
+from handson.pytorch.communicator import gloo_group
+from handson.training import identity, launch, options, progress
 
 SIZES = [4**power for power in range(2, 12)]  # numbers of 4 bytes: 64 B to 16 MB
 SHARE = 0.2  # seconds for the repetitions of one size
@@ -54,12 +53,11 @@ def measure(algorithms):
     _, script, track = identity.of(sys.argv[0])
     options.add_out(parser, script, track)
     args = parser.parse_args()
-    if args.gpu and options.launcher_rank() == 0:
+    if args.gpu and launch.launcher_rank() == 0:
         print("Warning: -g has no effect, as no GPU takes part here.")
     options.make_out(parser, args.out)
     torch.set_num_threads(1)
-    with meet(args) as comm:
-        dist.init_process_group("gloo", store=comm.store, rank=comm.rank, world_size=comm.size, timeout=TIMEOUT)
+    with gloo_group(args) as comm:
         rows = []
         for numbers in (numbers for numbers in SIZES if 4 * numbers <= args.largest):
             for name, all_reduce in algorithms.items():
@@ -77,7 +75,7 @@ def timed(name, all_reduce, numbers, comm):
     dist.all_reduce(right)
     messages.sent.clear()
     found = mine.clone()
-    with messages.lengths_compared(dist.PrefixStore(f"{name} {numbers}", comm.store), comm.rank):
+    with messages.lengths_compared(dist.PrefixStore(f"{name} {numbers}", dist.distributed_c10d._get_default_store()), comm.rank):
         all_reduce(found)
     counted = comm.allgather([messages.sent["messages"], messages.sent["bytes"]])
     off = (found - right).abs().max().item()

@@ -1,10 +1,13 @@
 """The device a worker trains on: a GPU, or a virtual one (a core) where there is none."""
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from handson.errors import TrackError
 from handson.pytorch import memory_counter
-from handson.training import virtual_gpus
+from handson.training import launch, progress, step_times, virtual_gpus
+
+_hook = None  # of this process's optimizers
 
 
 def count():
@@ -37,9 +40,10 @@ def use(gpu):
     """Make this process train on GPU `gpu`, and return the torch device. A virtual GPU pins it to one core, with one
     thread.
 
-    Where --gpu-memory asks for it, the process counts its tensors from now on. Raises TrackError where the GPU has less
-    memory.
+    From now on, the steps of its optimizers tell that it makes progress; where --gpu-memory asks for it, its tensors
+    are counted. Raises TrackError where the GPU has less memory.
     """
+    _note_steps()
     if torch.cuda.is_available():
         torch.cuda.set_device(gpu)
         device = torch.device("cuda", gpu)
@@ -54,12 +58,25 @@ def use(gpu):
 def use_all(gpus):
     """Make this process train on all of these GPUs, and return the torch device of the first. Of virtual GPUs it has
     their cores; an operation has one thread."""
+    _note_steps()
     if torch.cuda.is_available():
         return use(gpus[0])
     torch.set_num_threads(1)
     virtual_gpus.share(gpus)
     memory_counter.begin(torch.device("cpu"), gpus[0])
     return torch.device("cpu")
+
+
+def _note_steps():
+    global _hook
+    _hook = _hook or register_optimizer_step_post_hook(_step_ended)
+
+
+def _step_ended(optimizer, *_):
+    progress.progress()
+    step_times.ended(
+        lambda: sum(parameter.numel() for group in optimizer.param_groups for parameter in group["params"])
+    )
 
 
 def place(gpu):
@@ -90,8 +107,8 @@ def library(backend):
     return "nccl" if "nccl" in backend else "gloo"
 
 
-def backend(places):
-    """The communication library for workers at `places` (GPU ids, or (machine, place)): NCCL if each has a GPU of its
-    own, else gloo."""
-    shared = len(set(places)) < len(places)
+def backend(gpus):
+    """The communication library for the ranks of this node, on the GPUs `gpus`: NCCL if each has a GPU of its own, else
+    gloo. Virtual nodes of one machine share its GPUs."""
+    shared = len(set(gpus)) < len(gpus) or launch.on_virtual_nodes()
     return "gloo" if shared or not torch.cuda.is_available() else "cpu:gloo,cuda:nccl"

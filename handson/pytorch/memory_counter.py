@@ -25,7 +25,7 @@ from handson.pytorch import memory_formulas
 from handson.pytorch.tensor_counter import OutOfMemory, TensorCounter  # noqa: F401 - OutOfMemory for notebooks
 from handson.sizes import words
 from handson.training import gpu_memory
-from handson.training.options import launcher_rank
+from handson.training.launch import launcher_rank
 
 # the last of these first steps is noted moment by moment: only then has DistributedDataParallel its final buckets
 STEPS = 3

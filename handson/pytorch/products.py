@@ -16,10 +16,9 @@ from torch.distributed.tensor.debug import CommDebugMode
 from handson.cluster.nodes import current_node
 from handson.errors import TrackError
 from handson.files import written_aside
-from handson.pytorch.communicator import meet
+from handson.pytorch.communicator import gloo_group
 from handson.pytorch.memory_formulas import size
 from handson.pytorch.transformer import Transformer
-from handson.pytorch.workers import TIMEOUT
 from handson.training import identity, options, progress
 
 STEPS, IMAGES, RATE = 3, 16, 0.1  # of the comparison: steps of SGD, images in each, learning rate
@@ -92,8 +91,7 @@ def compare(split):
         parser.error(f"--width {args.width} can't be divided among {args.heads} heads: give a multiple of --heads")
     options.make_out(parser, args.out)
     torch.set_num_threads(1)
-    with meet(args) as comm:
-        dist.init_process_group("gloo", store=comm.store, rank=comm.rank, world_size=comm.size, timeout=TIMEOUT)
+    with gloo_group(args) as comm:
         torch.manual_seed(0)
         whole = Transformer(width=args.width, heads=args.heads, blocks=args.blocks)
         part = split(copy.deepcopy(whole))

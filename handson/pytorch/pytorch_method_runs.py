@@ -10,8 +10,7 @@ from torch.optim.swa_utils import update_bn
 from torch.utils.data import DataLoader, DistributedSampler
 
 from handson.errors import TrackError
-from handson.pytorch import extensions
-from handson.pytorch.workers import stop_together
+from handson.pytorch.communicator import stop_together
 from handson.training import data, method_runs, options, progress
 from handson.training.method_runs import one_run, runs  # noqa: F401 - for scripts
 

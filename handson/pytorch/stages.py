@@ -11,7 +11,7 @@ import torch.distributed as dist
 from handson.files import written_aside
 from handson.pipelines import Operation, division_problem, schedule_problem
 from handson.pytorch import messages
-from handson.pytorch.workers import stop_together
+from handson.pytorch.communicator import stop_together
 from handson.training.transformer_options import add_pipeline as add_options  # noqa: F401 - for the script
 
 FILE = "pipeline.json"  # in a run's folder

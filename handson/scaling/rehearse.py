@@ -46,16 +46,14 @@ def rehearse(
     import torch
     import torch.distributed as dist
 
-    from handson.pytorch.communicator import meet
-    from handson.pytorch.workers import TIMEOUT
+    from handson.pytorch.communicator import gloo_group
 
     torch.set_num_threads(1)
     result = results.read(run)
     result.parameters = parameters or result.parameters
     if not result.parameters:
         raise RehearseError(f"{run} does not say how many numbers its gradients have: repeat the run")
-    with meet(argparse.Namespace(gpu=None, patience=120, out=out)) as comm:
-        dist.init_process_group("gloo", store=comm.store, rank=comm.rank, world_size=comm.size, timeout=TIMEOUT)
+    with gloo_group(argparse.Namespace(gpu=None, patience=120, out=out)) as comm:
         item = message_times.DTYPES[dtype]
         gradients = [
             torch.zeros(round(size / item), dtype=getattr(torch, dtype))

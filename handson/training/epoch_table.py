@@ -1,9 +1,11 @@
-"""The lecture's table and its log, for systems that have none of their own: the TensorFlow and JAX scripts of the unit
-07_frameworks use it."""
+"""The lecture's table and its log, for training loops that have none of their own: those of PyTorch, TensorFlow and
+JAX."""
 
 import time
 
-from handson.training import progress
+from handson.profiling import recording
+from handson.profiling.timeline import EVALUATION
+from handson.training import progress, step_times
 from handson.training.banner import COLUMNS
 
 
@@ -34,13 +36,14 @@ class EpochTable:
 
     def add(self, loss, accuracy):
         """One more epoch is over, with these means over its images."""
+        loss, accuracy = float(loss), float(accuracy)  # a GPU may still compute them
         begin = time.perf_counter()
-        test_loss, test_accuracy = self.evaluate()
+        step_times.interrupted()
+        with recording.span("user_annotation", EVALUATION):
+            test_loss, test_accuracy = self.evaluate()
         now = time.perf_counter()
         self.seconds += now - begin
-        row = dict(
-            zip(COLUMNS, (len(self.log) + 1, float(loss), test_loss, float(accuracy), test_accuracy, now - self.start))
-        )
+        row = dict(zip(COLUMNS, (len(self.log) + 1, loss, test_loss, accuracy, test_accuracy, now - self.start)))
         self.say("  ".join(f"{value:<{len(name)}.6g}" for name, value in row.items()))
         self.log.append(row | {"first_step": self.first_step or 0.0, "training_time": now - self.start - self.seconds})
 

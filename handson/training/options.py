@@ -11,11 +11,24 @@ import time
 from pathlib import Path
 
 from handson import sizes
+from handson.cluster.nodes import current_node
 from handson.errors import OneSentence, Stopped, in_a_sentence, say
-from handson.training import gpu_memory, identity, progress
+from handson.training import gpu_memory, identity, progress, rank_parent
+from handson.training.launch import forget, launcher_rank, prepare, under_mpiexec
 from handson.training.worker_processes import kill_all
 
 LEARNING_RATE = 0.02  # unless --lr says otherwise
+
+
+class Options(argparse.Namespace):
+    """The options of a run. A worker process that gets them from the process that started it, as those of
+    torch.multiprocessing.spawn do, is watched over from then on."""
+
+    def __setstate__(self, state):
+        vars(self).update(state)
+        rank_parent.watch()
+        progress.begin(self.patience)
+        gpu_memory.begin(self)
 
 
 class OneSentenceParser(argparse.ArgumentParser):
@@ -47,18 +60,6 @@ def _end_in_mpi(rank, sentence):
         os._exit(2)
     MPI.Finalize()
     sys.exit(2)
-
-
-def under_mpiexec():
-    """Whether an mpiexec started this process."""
-    return not {"PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK"}.isdisjoint(os.environ)
-
-
-def launcher_rank():
-    """The rank that mpiexec, torchrun or srun gave this process, known before MPI starts; 0 for a process of its
-    own."""
-    names = ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
-    return next((int(os.environ[name]) for name in names if name in os.environ), 0)
 
 
 def difference(asked):
@@ -153,7 +154,8 @@ def training_parser(program, gpus, add_options=None):
     add("--lr", type=positive(float), default=LEARNING_RATE, metavar="RATE", help="learning rate (%(default)s)")
     add("--seed", type=natural, default=0, metavar="N", help="seed of initial weights and shuffling (0)")
     add_out(parser, identity.name(unit, script), track)
-    add("--resume", type=Path, metavar="FILE", help="continue from a snapshot of an interrupted run")
+    if track == "chainer":
+        add("--resume", type=Path, metavar="FILE", help="continue from a snapshot of an interrupted run")
     add(
         "--patience",
         type=natural,
@@ -187,10 +189,15 @@ def add_out(parser, name, track):
 
 def parse(gpus, add_options=None):
     """The options of the running training script. Bad values are refused here, before any worker starts. See
-    training_parser."""
-    parser = training_parser(sys.argv[0], gpus, add_options)
-    options = parser.parse_args()
-    if options.resume and not options.resume.is_file():
+    training_parser.
+
+    gpus: the ids used when -g is not given; or a function of the number of ranks on this node that returns them, in a
+    script whose ranks mpiexec, torchrun or srun starts. These ranks then have RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR
+    and MASTER_PORT, as torchrun sets them.
+    """
+    parser = training_parser(sys.argv[0], None if callable(gpus) else gpus, add_options)
+    options = parser.parse_args(namespace=Options())
+    if getattr(options, "resume", None) and not options.resume.is_file():
         parser.error(f"--resume: there is no snapshot {options.resume}")
     if gpus == [0] and len(options.gpu) > 1:
         parser.error(f"-g names {len(options.gpu)} GPUs, but this script trains on one: name one of them")
@@ -201,12 +208,33 @@ def parse(gpus, add_options=None):
             " --size"
         )
     make_out(parser, options.out)
-    progress.begin(options.patience)
+    if callable(gpus):
+        begin_ranks(options.patience)
+        on_node = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+        options.gpu = options.gpu or gpus(on_node)
+        if len(options.gpu) < on_node:
+            parser.error(
+                f"-g names {len(options.gpu)} GPU{'s' * (len(options.gpu) > 1)}, but there are {on_node} ranks on"
+                f" {current_node()}: name one for each"
+            )
+    else:
+        sys.excepthook = _one_sentence
+        progress.begin(options.patience)
+        if gpus is not None:
+            forget()
     gpu_memory.begin(options)
     if launcher_rank() == 0:
         gpu_memory.forget(options.out)
-    sys.excepthook = _one_sentence
     return options
+
+
+def begin_ranks(patience):
+    """This process is a rank that mpiexec, torchrun or srun has started: from now on it is watched over, has the
+    variables that torchrun sets, and must make progress every `patience` seconds. Raises TrackError."""
+    sys.excepthook = _one_sentence
+    rank_parent.watch()
+    prepare()
+    progress.begin(patience)
 
 
 def make_out(parser, out):

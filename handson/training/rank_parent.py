@@ -17,7 +17,7 @@ from handson import linux
 from handson.cluster.nodes import current_node
 from handson.errors import Stopped, say
 from handson.training import progress
-from handson.training.options import launcher_rank
+from handson.training.launch import launcher_rank
 
 LOOK = 0.5  # seconds between two looks at the rank
 GRACE = 3  # seconds that a rank has to end by itself

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from handson.cluster.nodes import current_node
 from handson.errors import OneSentence, say
-from handson.training import options, progress, rank_parent
+from handson.training import launch, options, progress, rank_parent
 
 LIMIT = float(os.environ.get("HANDSON_MEETING") or 120)  # seconds for all processes to start, on a busy machine
 # seconds that a process has for an error of its own before it ends because of another one's; often all have the same
@@ -72,7 +72,7 @@ def of_job(make):
         raise MeetingError(
             f"$PBS_NODEFILE, {nodes}, cannot be read ({error.strerror}): submit this script in a job"
         ) from None
-    return make(lines, options.launcher_rank(), port())
+    return make(lines, launch.launcher_rank(), port())
 
 
 def with_parameter_server(config):

@@ -5,7 +5,7 @@ import statistics
 import sys
 import time
 
-from handson.training.options import launcher_rank
+from handson.training.launch import launcher_rank
 
 
 class Recorder:

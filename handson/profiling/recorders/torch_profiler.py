@@ -64,6 +64,9 @@ class TorchRecorder(Recorder):
         self.profiler = profile(activities=activities, schedule=when, on_trace_ready=self._write, acc_events=True)
         self.profiler.start()
 
+    def span(self, category, name):
+        return record_function(name)
+
     def stop(self):
         if self.ended < self.last:
             with record_function(AFTER_TRAINING):  # the profiler counts what follows as one more step
