@@ -14,6 +14,7 @@ from handson.pytorch import devices
 from handson.pytorch.communicator import Communicator
 from handson.training import banner, results, virtual_gpus
 from handson.training.banner import COLUMNS
+from handson.training.launch import loopback
 
 
 def trainer(args, **given):

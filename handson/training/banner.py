@@ -96,8 +96,8 @@ class LossTable:
     """The table of a training without evaluation: the loss after each epoch, which rank 0 prints, and which is kept in
     `log`."""
 
-    def __init__(self, comm):
-        self.rank, self.log, self.start = comm.rank, [], time.perf_counter()
+    def __init__(self, rank):
+        self.rank, self.log, self.start = rank, [], time.perf_counter()
         if self.rank == 0:
             print("epoch  main/loss  elapsed_time", flush=True)
 
