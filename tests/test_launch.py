@@ -39,7 +39,8 @@ OF_SRUN = {
     "SLURM_LOCALID": "0",
     "SLURM_STEP_NUM_TASKS": "6",
     "SLURM_STEP_TASKS_PER_NODE": "2(x3)",
-    "SLURM_LAUNCH_NODE_IPADDR": "10.0.0.1",
+    "SLURM_STEP_NODELIST": "node[3-5]",
+    "SLURM_LAUNCH_NODE_IPADDR": "10.0.0.1",  # of the login node, where rank 0 is not
 }
 OF_BATCH_SCRIPT = {"SLURM_JOB_ID": "17", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NTASKS": "6"}
 
@@ -100,16 +101,13 @@ def test_the_variables_of_torchrun_are_taken_as_they_are(prepared):
     assert prepared(LEFT_OVER) == LEFT_OVER
 
 
-def test_a_rank_of_srun_gets_torchruns_variables_from_slurms(prepared):
+def test_a_rank_of_srun_gets_torchruns_variables_from_slurms(prepared, tmp_path, monkeypatch):
+    (tmp_path / "scontrol").write_text('#!/bin/sh\n[ "$*" = "show hostnames node[3-5]" ] && printf "node%s\\n" 3 4 5\n')
+    (tmp_path / "scontrol").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     found = prepared(LEFT_OVER | OF_SRUN)
     port = int(found.pop("MASTER_PORT"))
-    assert found == {
-        "RANK": "4",
-        "WORLD_SIZE": "6",
-        "LOCAL_RANK": "0",
-        "LOCAL_WORLD_SIZE": "2",
-        "MASTER_ADDR": "10.0.0.1",
-    }
+    assert found == {"RANK": "4", "WORLD_SIZE": "6", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "node3"}
     assert launch.launcher_rank() == 4
     others = OF_SRUN | {"SLURM_PROCID": "1", "SLURM_LOCALID": "1"}
     assert int(prepared(others)["MASTER_PORT"]) == port, "all ranks of a step meet there"

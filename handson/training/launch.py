@@ -6,6 +6,7 @@ where mpiexec or srun started the ranks, so that ``dist.init_process_group()`` w
 
 import os
 import socket
+import subprocess
 
 from handson.cluster.nodes import current_node, job_nodes, meeting_address
 from handson.errors import TrackError
@@ -52,7 +53,7 @@ def prepare():
         _prepare_by_mpi()
     elif by == "srun":
         on_each = os.environ[SRUN[3]].split(",")[0].split("(")[0]  # "2(x3)": two on each of three nodes
-        _set([os.environ[name] for name in SRUN[:3]] + [on_each], os.environ["SLURM_LAUNCH_NODE_IPADDR"], _srun_port())
+        _set([os.environ[name] for name in SRUN[:3]] + [on_each], _srun_address(), _srun_port())
     elif by == "":
         _set("0101", "127.0.0.1", free_port())
     if os.environ["MASTER_ADDR"] == "127.0.0.1" or os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]:
@@ -70,6 +71,13 @@ def forget():
 def _set(numbers, address, port):
     os.environ.update(zip(TORCHRUN, map(str, numbers)))
     os.environ.update(zip(MEETING, (address, str(port))))
+
+
+def _srun_address():
+    """The host of rank 0: the step's first one, which is not always that where srun was typed."""
+    command = ["scontrol", "show", "hostnames", os.environ["SLURM_STEP_NODELIST"]]
+    first, *others = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+    return first if others else "127.0.0.1"
 
 
 def _srun_port():

@@ -73,6 +73,12 @@ for node in $(uniq "$PBS_NODEFILE"); do
 done
 wait
 """
+SRUN = """#!/bin/bash
+#PBS -q lecture
+#PBS -l select=2:ngpus=2:mpiprocs=2:ompthreads=1
+#PBS -l place=scatter
+srun --nodes=2 --ntasks-per-node=2 python rank.py -o out --patience 40
+"""
 RANK = """
 import os, socket
 from handson.training import options
@@ -97,6 +103,19 @@ def test_torchrun_reaches_the_other_host(jobs):
     # torchrun may log at its end that the other host was faster
     own = [line for line in output.splitlines() if "elastic/agent/server" not in line]
     assert not [line for line in own if "Traceback" in line]
+
+
+@pytest.mark.parametrize("where", ["in a batch script", "on the login node"])
+def test_srun_starts_the_ranks_of_pytorch(jobs, where):
+    """The ranks meet on the first host, wherever srun was typed."""
+    (jobs.folder / "rank.py").write_text(RANK)
+    if where == "in a batch script":
+        output, _ = jobs.run(SRUN, **QUICK_START)
+    else:
+        words = "srun --nodes=2 --ntasks-per-node=2 python rank.py -o out --patience 40".split()
+        output = jobs.cluster.run(*words, folder=jobs.folder, env=ENVIRONMENT | QUICK_START)
+    ranks = sorted(line.split()[:3] for line in output.splitlines() if line.endswith("of 4"))
+    assert ranks == [["0", "0", "node1"], ["1", "1", "node1"], ["2", "0", "node2"], ["3", "1", "node2"]], output
 
 
 def test_tasks_on_hosts_of_different_sizes_stand_in_the_node_file(tmp_path):
