@@ -8,6 +8,7 @@ import json
 import math
 import operator
 import platform
+import sys
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from numbers import Integral
@@ -100,16 +101,10 @@ class Result:
         return identity.training(self.unit, self.script)
 
     @property
-    def busy(self):
-        """Which node other programs kept busy during the run, so that its times say little: "node1 busy: 14 processes
-        wanted 2 cores"; or ""."""
-        for node in (self.usage or {}).get("nodes", ()):
-            if node["running"] > max(node["cores"], self.workers) + max(1, node["cores"] / 4):
-                return (
-                    f"{node['name']} busy: {node['running']:.0f} processes wanted {node['cores']}"
-                    f" core{'s' * (node['cores'] > 1)}"
-                )
-        return ""
+    def disturbance(self):
+        """The usage.Disturbance by other programs, so that the run's times say little: "other programs took 40 % of the
+        cores of node1: repeat the run"; or None."""
+        return usage.disturbance(self.usage, self.workers)
 
 
 def throughput_line(throughput, images, seconds):
@@ -216,6 +211,9 @@ def report(args, throughput, images, seconds, log, evaluation_seconds=0):
     """
     with suppress(TypeError):
         images = operator.index(images)  # a whole number of NumPy or torch, too
+    used = usage.read(args.out, seconds)
+    if disturbance := usage.disturbance(used, args.workers):
+        print(f"Warning: {disturbance}.", file=sys.stderr, flush=True)  # not into the lecture's output
     print(throughput_line(throughput, images, seconds), flush=True)
     run = {
         name: getattr(args, name) for name in ("unit", "script", "track", "dataset", "size", "batchsize", "seed", "lr")
@@ -240,7 +238,7 @@ def report(args, throughput, images, seconds, log, evaluation_seconds=0):
         train_seconds=train_seconds,
         log=log,
         versions=versions,
-        usage=usage.read(args.out),
+        usage=used,
         memory=gpu_memory.summary(args.out),
         steps=step_times.seconds() or None,
         parameters=step_times.parameters or None,
