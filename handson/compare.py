@@ -36,6 +36,7 @@ COMMUNICATION = {  # what keeps rows apart, too, but has no meaning for the sing
     ),
     "type of gradients": lambda run: f"{run.gradients} gradients" if run.gradients else "",
     "double buffering": lambda run: "double buffering" if run.double_buffering else "",
+    "equal ranks": lambda run: "the ranks differ" if run.unequal else "",
     "sharing": lambda run: " ".join(re.findall(r"sharing \d+ cores?|shared by several workers", run.device)),
 }
 # communicators, whether or not GPUs are virtual
@@ -120,7 +121,7 @@ def compare(outs, figure_path="throughput.png", say=print):
 def remarks(results):
     """What a reader of the table should know: workers that share cores, speed-ups that cannot be, runs that other
     programs disturbed. Sentences."""
-    return shared_cores(results) + impossible(results) + disturbed(results)
+    return shared_cores(results) + impossible(results) + unequal(results) + disturbed(results)
 
 
 def impossible(results):
@@ -143,6 +144,16 @@ def impossible(results):
 def _communicator(row):
     """How the workers of a row communicate, or the method of a script that has several; "" for the usual one."""
     return row.communication[list(COMMUNICATION).index("communicator")]
+
+
+def unequal(results):
+    """A sentence for each run whose ranks did not train one network."""
+    return [
+        f"{run.folder or run.name}: {run.unequal} Each rank trained a network of its own, so this is no data-parallel"
+        " training."
+        for run in results
+        if run.unequal
+    ]
 
 
 def disturbed(results):

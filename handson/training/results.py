@@ -22,10 +22,10 @@ from handson.errors import OneSentence
 from handson.files import written_aside
 from handson.profiling import recording, usage
 from handson.tables import wanted
-from handson.training import gpu_memory, identity, step_times
+from handson.training import equal_ranks, gpu_memory, identity, step_times
 from handson.training.options import LEARNING_RATE
 
-OPTIONAL = ("usage", "memory", "steps", "parameters")  # what a run can lack
+OPTIONAL = ("usage", "memory", "steps", "parameters", "unequal")  # what a run can lack
 # fields that older versions of the course did not write
 SINCE = {"script": "which script was run", "network": "how its workers communicated"}
 LARGEST_FILE = 16 * 2**20  # bytes; ours have a few thousand
@@ -84,6 +84,7 @@ class Result:
     # seconds of rank 0's last steps, without the first of each epoch; None: they were not measured
     steps: Steps | None = None
     parameters: Count | None = None  # numbers that the gradient of a step consists of
+    unequal: Line = ""  # what differed between the ranks of a data-parallel run, in words
     folder: str | None = field(default=None, compare=False)  # where it was read; not part of the file
 
     def __post_init__(self):
@@ -214,6 +215,8 @@ def report(args, throughput, images, seconds, log, evaluation_seconds=0):
     used = usage.read(args.out, seconds)
     if disturbance := usage.disturbance(used, args.workers):
         print(f"Warning: {disturbance}.", file=sys.stderr, flush=True)  # not into the lecture's output
+    if equal_ranks.problem:
+        print(f"Warning: {equal_ranks.problem}", file=sys.stderr, flush=True)
     print(throughput_line(throughput, images, seconds), flush=True)
     run = {
         name: getattr(args, name) for name in ("unit", "script", "track", "dataset", "size", "batchsize", "seed", "lr")
@@ -242,5 +245,6 @@ def report(args, throughput, images, seconds, log, evaluation_seconds=0):
         memory=gpu_memory.summary(args.out),
         steps=step_times.seconds() or None,
         parameters=step_times.parameters or None,
+        unequal=equal_ranks.problem,
     )
     return write(result, args.out)
