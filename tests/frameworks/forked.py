@@ -28,7 +28,6 @@ def context():
     ]
     of_course = [
         "handson.pytorch.accelerating",
-        "handson.pytorch.extensions",
         "handson.training.epoch_table",
         "handson.training.results",
         "oracle",

@@ -10,7 +10,6 @@ import io
 import json
 import multiprocessing
 import os
-import signal
 import tempfile
 import traceback
 from dataclasses import dataclass
@@ -22,9 +21,10 @@ import torch.distributed as dist
 from loading import load
 from torch import nn
 
+from handson.errors import OneSentence, say
 from handson.notebook import measure
-from handson.pytorch import workers
-from handson.training import data, options
+from handson.pytorch.communicator import Communicator
+from handson.training import data, launch, options
 
 ROOT = Path(__file__).resolve().parents[2]
 # unit -> its script that trains as the lecture's do, in the order of the units
@@ -41,8 +41,6 @@ context.set_forkserver_preload(
         "pytest",
         "torch._dynamo",
         "torch.distributed.algorithms.join",
-        "pytorch_pfn_extras",
-        "handson.pytorch.extensions",
         "handson.pytorch.products",
         "handson.cntk",
         measure.__name__,
@@ -102,13 +100,17 @@ def _rank(connection, meeting, rank, size, function, arguments):
     value, status, out, errors = None, 0, io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
         try:
-            workers.loopback()
+            launch.loopback()
+            os.environ.update(zip(launch.TORCHRUN, map(str, (rank, size, rank, size))))
             dist.init_process_group(
                 "gloo", init_method=meeting, rank=rank, world_size=size, timeout=timedelta(seconds=PATIENCE)
             )
-            value = function(workers.Communicator(rank, size, intra_rank=rank, inter_size=1, name="gloo"), *arguments)
+            value = function(Communicator(rank, size, intra_rank=rank, inter_size=1, name="gloo"), *arguments)
         except SystemExit as end:
             status = end.code
+        except OneSentence as error:  # as options' excepthook does it
+            status = error.status
+            say(error)
         except BaseException:
             status = 1
             traceback.print_exc()
@@ -173,11 +175,10 @@ class Training:
         return [[round(pixel * 1024) for pixel in images[:, 0, 0, 0].tolist()] for images in self.batches]
 
 
-def train(comm, task, words, train_set, test_set, make_model=None, seed=0, die_after=None):
+def train(comm, task, words, train_set, test_set, make_model=None, seed=0):
     """Run the solution of `task` with the options `words`; returns a Training.
 
-    Ranks start from different weights, as if their authors had forgotten to seed equally. die_after: rank 0 is killed
-    at the first step after it has written the snapshot of this epoch.
+    Ranks start from different weights, as if their authors had forgotten to seed equally.
     """
     module = load(SOLUTIONS[task])
     args = parse(task, words, comm.size)
@@ -187,8 +188,6 @@ def train(comm, task, words, train_set, test_set, make_model=None, seed=0, die_a
     def watch(model, inputs):
         if model.training:
             batches.append(inputs[0].numpy().copy())
-            if comm.rank == 0 and die_after and (args.out / f"snapshot_epoch_{die_after}").exists():
-                os.kill(os.getpid(), signal.SIGKILL)
 
     def make(classes):
         torch.manual_seed(1000 * comm.rank + seed)
@@ -198,12 +197,7 @@ def train(comm, task, words, train_set, test_set, make_model=None, seed=0, die_a
         return model
 
     module.ConvNet = make
-    if task == "single_gpu":
-        module.train(args, train_set, test_set)
-    elif task == "multi_gpu" or comm.rank == 0:
-        module.train(comm, args, train_set, test_set)
-    else:
-        module.train(comm, args, None, None)
+    module.train(*([] if task == "single_gpu" else [comm.rank]), args, train_set, test_set)
     [(model, initial)] = made
     log = json.loads((args.out / "result.json").read_text())["log"] if comm.rank == 0 else None
     return Training(initial, numbers(model), batches, os.sched_getaffinity(0), torch.get_num_threads(), log)
