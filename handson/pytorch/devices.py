@@ -1,13 +1,15 @@
 """The device a worker trains on: a GPU, or a virtual one (a core) where there is none."""
 
 import torch
+import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from handson.errors import TrackError
 from handson.pytorch import memory_counter
-from handson.training import launch, progress, step_times, virtual_gpus
+from handson.training import equal_ranks, launch, progress, step_times, virtual_gpus
 
 _hook = None  # of this process's optimizers
+_steps = 0  # that they have made
 
 
 def count():
@@ -73,10 +75,24 @@ def _note_steps():
 
 
 def _step_ended(optimizer, *_):
+    global _steps
     progress.progress()
+    _steps += 1
+    if dist.is_initialized() and equal_ranks.due(_steps):
+        _compare_ranks(optimizer)
     step_times.ended(
         lambda: sum(parameter.numel() for group in optimizer.param_groups for parameter in group["params"])
     )
+
+
+@torch.no_grad()
+def _compare_ranks(optimizer):
+    """All ranks call it after the same step."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    checksum = [sum(parameter.double().pow(power).sum() for parameter in parameters).item() for power in (1, 2)]
+    checksums = [None] * dist.get_world_size()
+    dist.all_gather_object(checksums, checksum)
+    equal_ranks.compare(checksums, _steps)
 
 
 def place(gpu):

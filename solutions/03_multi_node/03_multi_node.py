@@ -217,8 +217,8 @@ compare.picture(results)
 # with four workers says nothing bad about your script, only that there are two cores; 0.35 to 0.45 is usual there. If you have a core or
 # a GPU for each worker and are still below 0.7, the network or the slowest rank is what to look at.
 #
-# A row with several runs has their median; the number behind ± is how much they differ. If one of them ran while the machine did something
-# else, delete its folder in `results/`.
+# A row with several runs has their median; the number behind ± is how much they differ. A cross marks a run during which other programs took
+# much of the machine: repeat it, and delete its folder in `results/`.
 #
 # ## \* Where did the efficiency go?
 #
