@@ -24,11 +24,7 @@ PLAIN = ROOT / "solutions/04_profiling/pytorch/train_steps.py"
 SINGLE, *DISTRIBUTED, DATA_PARALLEL = SOLUTIONS.values()
 LECTURE = [SINGLE, *DISTRIBUTED]
 HOOKS = ROOT / "solutions/05_communication/pytorch/train_hooks.py"
-NEIGHBOURS = [
-    *itertools.pairwise(LECTURE),
-    (SINGLE, DATA_PARALLEL),
-    (HOOKS, HOOKS.with_name("train_data_parallel.py")),
-]
+NEIGHBOURS = [*itertools.pairwise(LECTURE), (SINGLE, DATA_PARALLEL), (HOOKS, HOOKS.with_name("train_data_parallel.py"))]
 NEIGHBOURS += [(PLAIN, path) for path in sorted(PLAIN.parent.glob("*.py")) if path != PLAIN]
 SCRIPTS = sorted((ROOT / "solutions").glob("*/pytorch/*.py"))
 TRAININGS = [path for path in SCRIPTS if "def train(" in path.read_text()]
