@@ -22,9 +22,10 @@ import torch.distributed as dist
 from loading import load
 from torch import nn
 
+from handson.errors import OneSentence, say
 from handson.notebook import measure
-from handson.pytorch import workers
-from handson.training import data, options
+from handson.pytorch.communicator import Communicator
+from handson.training import data, launch, options
 
 ROOT = Path(__file__).resolve().parents[2]
 # unit -> its script that trains as the lecture's do, in the order of the units
@@ -102,13 +103,17 @@ def _rank(connection, meeting, rank, size, function, arguments):
     value, status, out, errors = None, 0, io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
         try:
-            workers.loopback()
+            launch.loopback()
+            os.environ.update(zip(launch.TORCHRUN, map(str, (rank, size, rank, size))))
             dist.init_process_group(
                 "gloo", init_method=meeting, rank=rank, world_size=size, timeout=timedelta(seconds=PATIENCE)
             )
-            value = function(workers.Communicator(rank, size, intra_rank=rank, inter_size=1, name="gloo"), *arguments)
+            value = function(Communicator(rank, size, intra_rank=rank, inter_size=1, name="gloo"), *arguments)
         except SystemExit as end:
             status = end.code
+        except OneSentence as error:  # as options' excepthook does it
+            status = error.status
+            say(error)
         except BaseException:
             status = 1
             traceback.print_exc()
