@@ -1,6 +1,7 @@
 """The device a worker trains on: a GPU, or a virtual one (a core) where there is none."""
 
 import torch
+import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from handson.errors import TrackError
@@ -75,8 +76,35 @@ def _note_steps():
 def _step_ended(optimizer, *_):
     progress.progress()
     step_times.ended(
-        lambda: sum(parameter.numel() for group in optimizer.param_groups for parameter in group["params"])
+        lambda: sum(parameter.numel() for group in optimizer.param_groups for parameter in group["params"]),
+        Moment() if torch.cuda.is_initialized() else None,
     )
+
+
+class Moment:
+    """When the GPU of this process has done what was asked of it so far. Nobody waits for it but who subtracts two."""
+
+    def __init__(self):
+        self.event = torch.cuda.Event(enable_timing=True)
+        self.event.record()
+
+    def __sub__(self, before):
+        """Seconds."""
+        self.event.synchronize()
+        return before.event.elapsed_time(self.event) / 1000
+
+
+def wait_for_gpu():
+    """Wait until the GPU of this process, if it has one, has done what was asked of it."""
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+
+
+def wait_for_all():
+    """Wait until the GPUs of all ranks have done what was asked of them."""
+    wait_for_gpu()
+    if dist.is_initialized():
+        dist.barrier()
 
 
 def place(gpu):

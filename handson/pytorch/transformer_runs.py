@@ -5,7 +5,7 @@ import torch
 import torch.distributed as dist
 
 from handson.errors import TrackError
-from handson.pytorch import transformer
+from handson.pytorch import devices, transformer
 from handson.training import data, method_runs, transformer_options
 from handson.training.method_runs import one_run, runs  # noqa: F401 - for scripts
 from handson.training.transformer_options import add as add_options  # noqa: F401 - for scripts
@@ -49,8 +49,8 @@ def batches(loader, args, device):
         yield data.enlarge(images.to(device), args.size), labels.to(device)
 
 
-class Progress(method_runs.Losses):
+class Progress(method_runs.Progress):
     """The table of a training. All ranks make one, and `add` together."""
 
     def __init__(self, comm, method):
-        super().__init__(comm, method, dist.barrier if dist.is_initialized() else lambda: None)
+        super().__init__(comm.rank, method, devices.wait_for_all, accuracy=False)
