@@ -7,8 +7,6 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from handson.pytorch.workers import destroy_group
-
 LIMIT = 10  # seconds after which a rank that still runs writes where it is, and ends
 
 
@@ -33,7 +31,7 @@ def main():
         faulthandler.cancel_dump_traceback_later()
     if dist.get_rank() == 0:
         print("mean losses:", *log)
-    destroy_group()
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,5 @@
 """Checks of the PyTorch track's scripts that several units share: what a gap must do, in public cases."""
 
-import itertools
-
 import numpy
 
 from grader.checks import criteria, sgd, training
@@ -12,55 +10,36 @@ PROBES, ORACLES = "grader.probes.pytorch_scripts", "grader.oracles.pytorch_oracl
 
 
 def new_order_every_epoch(seen, case, expected):
-    for rank, of_rank in enumerate(seen):
-        part = of_rank["part"]
-        if any(sorted(order) != part for order in of_rank["orders"]):
-            return f"{_who(rank, seen)}an epoch does not contain each of the {len(part)} images of the shard once"
-    new = training.new_order_every_epoch("the sampler is not told which epoch it is, or always the same")
-    if problem := new(
-        [{"parts": [of_rank["part"]], "orders": [of_rank["orders"]]} for of_rank in seen], case, expected
-    ):
-        return problem
-    if "ranks" in case and (problem := _batches_of_all(seen, expected["totals"])):
-        return problem
-    if alike := [rank for rank, of_rank in enumerate(seen) if of_rank["other"] == of_rank["orders"][-1]]:
-        return (
-            f"{_who(alike[0], seen)}another args.seed gives the images in the same order: `batches` has args.seed"
-            " already, so leave its seed as it is"
-        )
-    return None
-
-
-def _batches_of_all(seen, totals):
-    """None, or a sentence where the ranks' batches have other numbers of images than the step divides by."""
-    for of_ranks in zip(*(of_rank["sizes"] for of_rank in seen)):
-        if (found := [sum(of_step) for of_step in itertools.zip_longest(*of_ranks, fillvalue=0)]) != totals:
+    """A judge: each epoch takes each image of the data set once, with several ranks all ranks together; where these
+    can't share the images out, some come twice. The batches are as large as asked for, and each epoch has an order of
+    its own."""
+    images, ranks = case["images"], len(seen)
+    for epoch, orders in enumerate(zip(*(of_rank["orders"] for of_rank in seen))):
+        taken = [number for order in orders for number in order]
+        if missing := sorted(set(range(images)).difference(taken)):
             return (
-                f"in the steps of an epoch the ranks have {criteria.first_few(found)} images, and `batches.totals`, by"
-                f" which a step divides, is {criteria.first_few(totals)}: `train_loader` must take its batches from"
-                " `batches`"
-            )
-    return None
-
-
-def order_follows_epoch(seen, case, expected):
+                f"in epoch {epoch} no rank takes image {missing[0]}"
+                if ranks > 1
+                else f"epoch {epoch} does not have image {missing[0]}"
+            ) + (f" (of {images}, {len(missing)} are missing)" if len(missing) > 1 else "")
+        if len(taken) > -(-images // ranks) * ranks:
+            return f"epoch {epoch} has {len(taken)} images, and the data set has {images}"
     for rank, of_rank in enumerate(seen):
-        for epoch, (of_resumed, of_whole) in enumerate(zip(of_rank["resumed"], of_rank["orders"][2:]), start=2):
-            if of_resumed != of_whole:
+        for sizes in of_rank["sizes"]:
+            if any(size != case["batchsize"] for size in sizes[:-1]) or sizes[-1] > case["batchsize"]:
                 return (
-                    f"{_who(rank, seen)}in epoch {epoch} a run begins with images {_begin(of_whole)}; the same run,"
-                    f" resumed at epoch 2, with {_begin(of_resumed)}: the order must follow from args.seed and `epoch`"
-                    " alone, not from what this run has done before"
+                    f"{_who(rank, seen)}an epoch has batches of {criteria.first_few(sizes)} images; args.batchsize is"
+                    f" {case['batchsize']}"
                 )
-    return None
+    new = training.new_order_every_epoch(
+        "the sampler is not told which epoch it is, or always the same" if ranks > 1 else "shuffle=True changes it"
+    )
+    parts = [{"parts": [sorted(of_rank["orders"][0])], "orders": [of_rank["orders"]]} for of_rank in seen]
+    return new(parts, case, expected)
 
 
 def _who(rank, seen):
     return f"on rank {rank} " if len(seen) > 1 else ""
-
-
-def _begin(order):
-    return ", ".join(map(str, order[:3]))
 
 
 def partition(seen, case, expected):
@@ -71,25 +50,52 @@ def balanced(seen, case, expected):
     return criteria.balanced([of_rank["samples"] for of_rank in seen])
 
 
-def at_random(seen, case, expected):
-    samples, again, other = ([of_rank[run] for of_rank in seen] for run in ("samples", "again", "other"))
-    if problem := criteria.dealt_at_random(samples, other):
-        return problem
-    if samples != again:
-        return "two runs with the same args.seed cut the data set differently: the order must follow from it"
-    return (
-        "another args.seed cuts the data set in the same way: the order must follow from it"
-        if samples == other
-        else None
-    )
-
-
 def lengths_of_all(seen, case, expected):
     right = [len(of_rank["samples"]) for of_rank in seen]
     for rank, of_rank in enumerate(seen):
         if of_rank["lengths"] != right:
             return f"on rank {rank} `lengths` is {of_rank['lengths']}; the ranks have {right} images"
     return None
+
+
+def shared_out(seen, case, expected):
+    """A judge: the ranks together have all images; where these can't be shared out, some twice."""
+    images, ranks = case["images"], len(seen)
+    taken = [number for of_rank in seen for number in of_rank["samples"]]
+    if missing := sorted(set(range(images)).difference(taken)):
+        others = f" and {len(missing) - 1} others" if len(missing) > 1 else ""
+        return f"no rank takes image {missing[0]}{others}: all images of the data set are to be trained on"
+    if len(taken) > images + ranks - 1:
+        twice = next(number for number in taken if taken.count(number) > 1)
+        owners = [rank for rank, of_rank in enumerate(seen) if twice in of_rank["samples"]]
+        return (
+            f"image {twice} is on {criteria.ranks(owners)}: the ranks have {len(taken)} images in all, and the data set"
+            f" has {images}"
+        )
+    return None
+
+
+def equally_many(seen, case, expected):
+    lengths = [len(of_rank["samples"]) for of_rank in seen]
+    if len(set(lengths)) == 1:
+        return None
+    return (
+        f"the ranks take {criteria.first_few(lengths)} images: one with more makes more steps, and waits in an"
+        " all-reduce for ever; DistributedSampler repeats some, so that all have equally many"
+    )
+
+
+def at_random(seen, case, expected):
+    samples, again, other = ([of_rank[run] for of_rank in seen] for run in ("samples", "again", "other"))
+    if problem := criteria.dealt_at_random(samples, other):
+        return problem
+    if samples != again:
+        return "two runs with the same args.seed deal the images out differently: the order must follow from it"
+    return (
+        "another args.seed deals the images out in the same way: the order must follow from it"
+        if samples == other
+        else None
+    )
 
 
 def parameters_of_model(seen, case, expected):
@@ -155,15 +161,19 @@ def _beside_the_mean(found, mean, own):
     return "the gradients are not the mean of all ranks' gradients"
 
 
+def images_of_all(seen, case, expected):
+    """As training.images_of_all; the images that DistributedSampler repeats may count as well."""
+    ranks, images = len(case["lengths"]), sum(case["lengths"])
+    return training.images_of_all(seen, case, expected, also=-(-images // ranks) * ranks * case["epochs"])
+
+
 def ranks_stay_equal(seen, case, expected):
     return training.ranks_stay_equal(seen, case, expected, criteria.SINGLE)
 
 
 def step_as_one_batch(seen, case, expected):
-    steps = -(-max(case["lengths"]) // case["batchsize"])
-    for rank, (of_rank, length) in enumerate(zip(seen, case["lengths"])):
-        own = [len(numbers) for numbers in numpy.array_split(range(length), steps)] * case["epochs"]
-        for images, passes in zip(own, of_rank["passes"], strict=True):
+    for rank, (of_rank, images) in enumerate(zip(seen, case["lengths"])):
+        for passes in of_rank["passes"]:
             through = sum(number for number, _ in passes)
             if not all(training for _, training in passes):
                 return (
@@ -181,42 +191,22 @@ def step_as_one_batch(seen, case, expected):
                     f"{_who(rank, seen)}a batch goes through the network in {len(passes)} parts, and batch"
                     " normalisation takes each by itself: make one forward pass"
                 )
-    problem = training.one_big_batch(seen, case, expected, criteria.SINGLE, lambda step: _factors(case, step))
+    problem = training.one_big_batch(seen, case, expected, criteria.SINGLE)
     if problem and ": " not in problem:  # no misconception explains it
-        return criteria.with_reason(problem, _reported(seen, expected, steps=1, tolerance=criteria.SINGLE / 10) or "")
-    return problem or _reported(seen, expected)
+        return criteria.with_reason(problem, _returned(seen, expected, steps=1, tolerance=criteria.SINGLE / 10) or "")
+    return problem or _returned(seen, expected)
 
 
-def _factors(case, step):
-    """What training.one_big_batch takes: mistakes with `total`, the number of images of all ranks in a step."""
-    ranks, steps = len(case["lengths"]), -(-max(case["lengths"]) // case["batchsize"])
-    totals = numpy.sum(
-        [[len(part) for part in numpy.array_split(range(length), steps)] for length in case["lengths"]], axis=0
-    )
-    total = totals[step % steps]
-    found = {
-        "`total // comm.size` drops the remainder, so that the step goes too far: use `/`": (
-            total / ranks / (total // ranks)
-        ),
-        "the number of images of an epoch's first step is used in every step: use `total`": total / totals[0],
-        "the number of images of an epoch's last step is used in every step: use `total`": total / totals[-1],
-    }
-    return {sentence: factor for sentence, factor in found.items() if factor != 1}
-
-
-def _reported(seen, expected, steps=None, tolerance=criteria.SINGLE):
-    """None, or a sentence on `loss` or `outputs` of one of the first `steps`, which the script reports after each."""
+def _returned(seen, expected, steps=None, tolerance=criteria.SINGLE):
+    """None, or a sentence on `loss` or `outputs` of one of the first `steps`, which the script's table tells of."""
     for number, (loss, classes) in enumerate(zip(expected["losses"][:steps], expected["classes"])):
         found = numpy.mean([of_rank["losses"][number] for of_rank in seen])
         if not criteria.close(found, loss, tolerance):
             mean = "the mean of the ranks' `loss`" if len(seen) > 1 else "`loss`"
-            right = (
-                "the mean cross-entropy of the network's scores, over the images of all ranks,"
-                if len(seen) > 1
-                else "the mean cross-entropy of the network's scores"
-            )
             shown, of_oracle = criteria.distinct_digits(found, loss)
-            return f"in step {number + 1} {mean} is {shown}; {right} is {of_oracle}"
+            return (
+                f"in step {number + 1} {mean} is {shown}; the mean cross-entropy of the network's scores is {of_oracle}"
+            )
         for rank, (of_rank, right) in enumerate(zip(seen, classes)):
             if of_rank["classes"][number] != right:
                 return (
@@ -226,7 +216,7 @@ def _reported(seen, expected, steps=None, tolerance=criteria.SINGLE):
     return None
 
 
-ON_ITS_NODE = "comm.intra_rank is this rank's number on its node; args.gpu is a list of ids."
+ON_ITS_NODE = "LOCAL_RANK is a rank's number on its node; args.gpu is a list with an id for each."
 DEVICE = Check(
     "device",
     f"{PROBES}:device",
@@ -250,13 +240,14 @@ ORDER_CRITERIA = (
         new_order_every_epoch,
         "A sampler's set_epoch chooses the order of its next pass.",
     ),
+)
+LOADER_CRITERIA = (
     Criterion(
-        "order_from_epoch",
-        "the order follows from the epoch",
-        1,
-        order_follows_epoch,
-        "set_epoch takes the number of the epoch that begins.",
         "new_order_every_epoch",
+        "all images, in a new order every epoch",
+        2,
+        new_order_every_epoch,
+        "DataLoader(data set, batch size, shuffle=True)",
     ),
 )
 
@@ -266,15 +257,21 @@ def device_of_rank(*cases):
     return Check("device", f"{PROBES}:device", cases, criteria, observed=lambda case: {"gpu": object})
 
 
+def _order(gap, cases, criteria, oracle):
+    form = {"orders": ([int],) * 4, "sizes": ([int],) * 4}
+    return Check(gap, f"{PROBES}:order", cases, criteria, oracle=oracle, observed=lambda case: form)
+
+
+def loader(*cases):
+    return _order("loader", cases, LOADER_CRITERIA, None)
+
+
 def shuffle(*cases):
-    form = {"part": [int], "orders": ([int],) * 4, "sizes": ([int],) * 4, "resumed": ([int],) * 2, "other": [int]}
-    return Check(
-        "shuffle", f"{PROBES}:shuffle", cases, ORDER_CRITERIA, oracle=f"{ORACLES}:shuffle", observed=lambda case: form
-    )
+    return _order("shuffle", cases, ORDER_CRITERIA, f"{ORACLES}:order")
 
 
 def _steps(case):
-    steps = -(-max(case["lengths"]) // case["batchsize"]) * case["epochs"]
+    steps = case["steps"]
     return {
         "parameters": Array((steps, None)),
         "losses": (float,) * steps,
@@ -297,7 +294,7 @@ def step_of_ranks(*cases):
 STEP = Check(
     "step",
     f"{PROBES}:step",
-    ({"lengths": [11], "batchsize": 4, "epochs": 2, "lr": 0.1},),
+    ({"lengths": [5], "steps": 4, "lr": 0.1},),
     (
         Criterion(
             "update_of_step",
@@ -317,16 +314,15 @@ STEP_CRITERIA = (
         "equal parameters on all ranks",
         1,
         ranks_stay_equal,
-        "Forward must go through `replica`, which averages the gradients.",
+        "Forward must go through the `model` that the function gets, which averages the gradients.",
         "one_big_batch",
     ),
     Criterion(
         "one_big_batch",
         BIG_BATCH,
-        2,
+        3,
         step_as_one_batch,
-        "Gradients are averaged over the ranks, each with the same weight: the mean of the ranks' `loss` must be the"
-        " mean over all `total` images, also where ranks have different numbers of them.",
+        "Each rank's loss is the mean over its own images; DistributedDataParallel averages the ranks' gradients.",
     ),
 )
 MEAN = "backward gives the mean gradients"
@@ -340,20 +336,24 @@ REPLICA_CRITERIA = (
         "mean_gradients",
     ),
     Criterion(
-        "mean_gradients", MEAN, 1, mean_gradients, "DistributedDataParallel(model) averages them during backward."
+        "mean_gradients", MEAN, 2, mean_gradients, "DistributedDataParallel(model) averages them during backward."
     ),
 )
-ON_ONE_RANK = "every image on exactly one rank"
-SPLIT_CRITERIA = (
+ON_ONE_RANK = "every image on a rank"
+SAMPLER_CRITERIA = (
     Criterion(
-        "every_image_on_one_rank", ON_ONE_RANK, 1, partition, "All ranks must cut in the same way: from the same seed."
+        "every_image_on_one_rank",
+        ON_ONE_RANK,
+        1,
+        shared_out,
+        "A DistributedSampler knows rank and size from the process group.",
     ),
     Criterion(
         "balanced",
-        "no shard larger than it has to be",
+        "equally many images on each rank",
         1,
-        balanced,
-        "Deal the remainder out, an image to a rank.",
+        equally_many,
+        "All ranks must make equally many steps.",
         "every_image_on_one_rank",
     ),
     Criterion(
@@ -361,15 +361,7 @@ SPLIT_CRITERIA = (
         "at random",
         1,
         at_random,
-        "The data set may be sorted: shuffle before cutting, by args.seed.",
-        "every_image_on_one_rank",
-    ),
-    Criterion(
-        "lengths_of_all",
-        "`lengths` of all shards",
-        1,
-        lengths_of_all,
-        "A list with the number of images of every rank, the same on all ranks.",
+        "The data set may be sorted: shuffle it, by args.seed.",
         "every_image_on_one_rank",
     ),
 )
@@ -379,7 +371,7 @@ THROUGHPUT_CRITERIA = (
         "images_counted",
         ALL_IMAGES,
         1,
-        training.images_of_all,
+        images_of_all,
         "What went through the network: all images, times the epochs of this run.",
     ),
     Criterion(
@@ -404,14 +396,9 @@ def throughput(*cases):
     )
 
 
-def split(gap, *cases):
-    return Check(
-        gap,
-        f"{PROBES}:split",
-        cases,
-        SPLIT_CRITERIA,
-        observed=lambda case: {"samples": [int], "lengths": [int], "again": [int], "other": [int]},
-    )
+def sampler(*cases):
+    form = {"samples": [int], "again": [int], "other": [int]}
+    return Check("sampler", f"{PROBES}:sampler", cases, SAMPLER_CRITERIA, observed=lambda case: form)
 
 
 def run(task, *cases):
@@ -421,7 +408,7 @@ def run(task, *cases):
     return Check(
         "run",
         f"{PROBES}:run",
-        tuple({"task": task, "images": 25, "epochs": 2, "batchsize": 25} | case for case in cases),
+        tuple({"task": task, "images": 24, "epochs": 2, "batchsize": 24} | case for case in cases),
         (
             Criterion(
                 "rank_0_reports",

@@ -24,7 +24,6 @@ import handson.chainer.updaters  # noqa: F401
 import handson.pytorch.all_reduces  # noqa: F401
 import handson.pytorch.communicator  # noqa: F401
 import handson.pytorch.pytorch_method_runs  # noqa: F401
-import handson.pytorch.extensions  # noqa: F401
 import handson.pytorch.model  # noqa: F401
 import handson.pytorch.products  # noqa: F401
 import handson.pytorch.stages  # noqa: F401
@@ -32,12 +31,9 @@ import handson.pytorch.profiling_helpers  # noqa: F401
 import handson.pytorch.transformer  # noqa: F401
 import handson.pytorch.transformer_runs  # noqa: F401
 import handson.pytorch.messages  # noqa: F401
-import handson.pytorch.workers  # noqa: F401
 import handson.training.all_ranks  # noqa: F401
 import handson.training.image_files  # noqa: F401
 import handson.training.results  # noqa: F401
-import pytorch_pfn_extras.reporting  # noqa: F401
-import pytorch_pfn_extras.training  # noqa: F401
 from handson.training import options
 
 import_of_units("*")

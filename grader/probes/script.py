@@ -40,6 +40,9 @@ CAUSES = {  # words of an error that does not name its cause: the cause
     "backward through the graph a second time": (
         "backward goes through the same graph twice: call it once for each forward pass"
     ),
+    "'float' object has no attribute 'detach'": (
+        "`loss` is a number, and the line after your code needs it as a tensor: leave out `.item()`"
+    ),
     "is not in list": (
         "`index` looks for a value in a list; what stands at a place is in square brackets, as in args.gpu[0]"
     ),
@@ -149,7 +152,8 @@ class Script:
     (given), the line of the student's file for each of its lines (lines), and the student's code in the other gaps
     (others: {gap: [code, line]}). stand_ins: {other gap: (the names that it gives, function)}; the function's
     parameters are names of the script, and it returns a value for each of the names it gives. before: {name: value} set
-    just before the gap. replaced: (module, name, value) of what is another thing while the script runs.
+    just before the gap. replaced: (module, name, value) of what is another thing while the script runs; instead: {name
+    of a function of the script: what takes its place}.
     """
 
     source: dict
@@ -157,6 +161,7 @@ class Script:
     before: dict = field(default_factory=dict)
     replaced: tuple = ((banner.TableOutput, "write", lambda output, text: None),)
     function: str = FUNCTION
+    instead: dict = field(default_factory=dict)
 
     def run(self, see, *arguments, begin=lambda names: None):
         """Call the function, and return what it returns. begin(Names) is called before each passage through the gap,
@@ -232,7 +237,7 @@ class Script:
             f"before_{name}": value for name, value in self.before.items()
         }
         return (
-            vars(student.module) | {OURS + name: value for name, value in ours.items()},
+            vars(student.module) | self.instead | {OURS + name: value for name, value in ours.items()},
             train,
             used,
             made_here,

@@ -1,81 +1,94 @@
-"""Train a network on the GPUs of several nodes, an MPI rank for each: mpiexec -n 4 python train_cifar_multi_node.py
---help"""
+"""Train a network on the GPUs of several nodes, a rank on each: mpiexec -n 4 python train_cifar_multi_node.py -h"""
 
+import os
 import time
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from pytorch_pfn_extras.reporting import report
-from pytorch_pfn_extras.training import ExtensionsManager
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, DistributedSampler, Subset
 
-from handson.pytorch import devices, extensions
-from handson.pytorch.batches import EpochBatches
-from handson.pytorch.communicator import meet, scatter_dataset
+from handson.pytorch import devices
+from handson.pytorch.communicator import announce
 from handson.pytorch.model import ConvNet
-from handson.pytorch.workers import TIMEOUT
 from handson.training import data, options, results
-from handson.training.banner import announce
+from handson.training.epoch_table import EpochTable
 
 
-def train(comm, args, train_set, test_set):
+def train_step(model, optimizer, images, labels):
+    """One iteration with a batch. Returns the mean loss of its images, and the network's outputs."""
+    # PUT YOUR CODE: as on one GPU: clear the gradients, then forward (`outputs` and the mean `loss` of
+    # the images of this rank), backward, and optimize
+    raise NotImplementedError("PUT YOUR CODE: step")
+    return loss.detach(), outputs.detach()
+
+
+@torch.no_grad()
+def evaluate(model, loader, device, size):
+    """The mean loss and the accuracy on the test set, of which `loader` has this rank's part."""
+    model.eval()
+    for buffer in model.buffers():  # BatchNorm's running statistics: those of rank 0 count
+        dist.broadcast(buffer, 0)
+    loss_sum, correct = 0.0, 0
+    for images, labels in loader:
+        images, labels = data.enlarge(images.to(device), size), labels.to(device)
+        outputs = model(images)
+        loss_sum += F.cross_entropy(outputs, labels, reduction="sum").item()
+        correct += (outputs.argmax(dim=1) == labels).sum().item()
+    model.train()
+    # PUT YOUR CODE: `loss` and `accuracy` on the whole test set: the same on all ranks. Add up over the
+    # ranks: loss_sum, correct, and len(loader.dataset), the images of this rank
+    raise NotImplementedError("PUT YOUR CODE: evaluate")
+    return loss, accuracy
+
+
+def train(rank, args, train_set, test_set):
     # PUT YOUR CODE: `device`: `devices.use(id)` with a GPU of its own for every rank of a node; args.gpu
-    # lists those of the node by intra_rank
+    # has an id for each; the environment variable LOCAL_RANK is this rank's number on its node
     raise NotImplementedError("PUT YOUR CODE: device")
-    test_loader = DataLoader(scatter_dataset(test_set, comm, args.seed), args.batchsize)
-
-    # PUT YOUR CODE: rank 0 deals the training set out at random, by args.seed: `shard`, what this rank
-    # gets, and `lengths`, of all ranks' shards
-    raise NotImplementedError("PUT YOUR CODE: scatter")
-    # DistributedSampler would repeat or drop images
-    batches = EpochBatches(lengths, comm.rank, args.batchsize, args.seed)
-    train_loader = DataLoader(shard, batch_sampler=batches)
-
     torch.manual_seed(args.seed)
-    model = ConvNet(len(shard.classes)).to(device)
+    # PUT YOUR CODE: `sampler`: a DistributedSampler, which gives every rank another part of train_set, in
+    # an order that follows from args.seed
+    raise NotImplementedError("PUT YOUR CODE: sampler")
+    train_loader = DataLoader(train_set, args.batchsize, sampler=sampler)
+    part = range(rank, len(test_set), dist.get_world_size())  # of the test set, for this rank
+    test_loader = DataLoader(Subset(test_set, part), args.batchsize)
+
+    model = ConvNet(len(train_set.classes)).to(device)
     # PUT YOUR CODE: `replica`: the model, wrapped so that backward averages the gradients over the ranks
     raise NotImplementedError("PUT YOUR CODE: replica")
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
 
-    def prepare(images, labels):
-        return data.enlarge(images.to(device), args.size), labels.to(device)
-
-    manager = ExtensionsManager(model, optimizer, args.epoch, iters_per_epoch=len(train_loader), out_dir=args.out)
-    # PUT YOUR CODE: `evaluator`: every rank evaluates its part of the test set, and the parts are put
-    # together
-    raise NotImplementedError("PUT YOUR CODE: evaluator")
-    extensions.add_reports(manager, evaluator, model, everywhere=True)
-    first_epoch = extensions.resume(manager, args.resume, device)
-
+    table = EpochTable(lambda: evaluate(model, test_loader, device, args.size), speaks=rank == 0)
+    table.begin()
     start = time.perf_counter()
-    for epoch in range(first_epoch, args.epoch):
-        # PUT YOUR CODE: let the sampler `batches` know which epoch this is, so that each one has an order of
-        # its own
+    for epoch in range(args.epoch):
+        # PUT YOUR CODE: let `sampler` know which epoch this is, so that each one has an order of its own
         raise NotImplementedError("PUT YOUR CODE: shuffle")
-        for (images, labels), total in zip(train_loader, batches.totals):
-            images, labels = prepare(images, labels)
-            with manager.run_iteration():
-                # PUT YOUR CODE: as on one GPU, but with `replica`; the mean of `loss` over the ranks must be the mean
-                # over the `total` images of the step
-                raise NotImplementedError("PUT YOUR CODE: step")
-                report({"main/loss": loss.detach(), "main/accuracy": extensions.accuracy(outputs, labels)})
+        loss_sum = correct = 0
+        for images, labels in train_loader:
+            images, labels = data.enlarge(images.to(device), args.size), labels.to(device)
+            loss, outputs = train_step(replica, optimizer, images, labels)
+            loss_sum += loss * len(labels)
+            correct += (outputs.argmax(dim=1) == labels).sum()
+        table.add(loss_sum / len(sampler), correct / len(sampler))
     seconds = time.perf_counter() - start
 
-    # PUT YOUR CODE: how many `images` all ranks together trained on since `first_epoch` (not 0 in a
-    # resumed run), and what `throughput` a second is that? `train_set` is None on most ranks
+    # PUT YOUR CODE: how many `images` did all ranks train on in all epochs, and what `throughput` a
+    # second is that?
     raise NotImplementedError("PUT YOUR CODE: throughput")
-    results.finish(args, manager, evaluator, throughput, images, seconds)
+    if rank == 0:
+        results.report(args, throughput, images, seconds, table.log, table.seconds)
 
 
 def main():
-    args = options.parse(gpus=None)
-    with meet(args) as comm:  # MPI or torchrun says which rank this is, and where the others are
-        dist.init_process_group(comm.backend, store=comm.store, rank=comm.rank, world_size=comm.size, timeout=TIMEOUT)
-        train_set, test_set = comm.load_on_rank_0(args)
-        announce("multiple nodes", args, train_set, comm.devices, comm)
-        train(comm, args, train_set, test_set)
+    args = options.parse(gpus=devices.first)
+    dist.init_process_group(devices.backend(args.gpu))  # reads RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
+    train_set, test_set = data.load(args.dataset)
+    announce("multiple nodes", args, train_set)
+    train(dist.get_rank(), args, train_set, test_set)
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

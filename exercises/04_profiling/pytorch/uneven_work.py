@@ -1,39 +1,41 @@
 """Train on several GPUs, of which one is said to be faster: why so slow? Options: python uneven_work.py --help"""
 
+import os
 import time
 
 import torch
 import torch.distributed as dist
+import torch.multiprocessing as mp
 import torch.nn.functional as F
 from torch.utils.data import DataLoader, Subset
 
 from handson.pytorch import devices
+from handson.pytorch.communicator import announce
 from handson.pytorch.batches import EpochBatches
 from handson.pytorch.model import ConvNet
 from handson.pytorch.profiling_helpers import average_gradients
-from handson.pytorch.workers import TIMEOUT, communicator, spawn
-from handson.training import data, options, results
-from handson.training.banner import LossTable, announce
+from handson.training import data, launch, options, results
+from handson.training.banner import LossTable
 
 
-def train(comm, args, train_set, test_set):
-    device = devices.use(args.gpu[comm.intra_rank])
+def train(rank, args, train_set):
+    device = devices.use(args.gpu[rank])
     # PUT YOUR CODE: `shards`: a list with a part of the training set for every rank, such that the
     # training is faster
-    turns = [0, *range(comm.size)]  # GPU 0 is a newer one: it takes two images where the others take one
+    turns = [0, *range(dist.get_world_size())]  # GPU 0 is a newer one: it takes two images where the others take one
     shards = [
         Subset(train_set, [i for i in range(len(train_set)) if turns[i % len(turns)] == rank])
-        for rank in range(comm.size)
+        for rank in range(dist.get_world_size())
     ]
     # as many steps on all ranks
-    batches = EpochBatches([len(shard) for shard in shards], comm.rank, args.batchsize, args.seed)
-    train_loader = DataLoader(shards[comm.rank], batch_sampler=batches)
+    batches = EpochBatches([len(shard) for shard in shards], rank, args.batchsize, args.seed)
+    train_loader = DataLoader(shards[rank], batch_sampler=batches)
 
     torch.manual_seed(args.seed)
     model = ConvNet(len(train_set.classes)).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
 
-    table = LossTable(comm)
+    table = LossTable(rank)
     start = time.perf_counter()
     for epoch in range(args.epoch):
         batches.set_epoch(epoch)
@@ -47,22 +49,23 @@ def train(comm, args, train_set, test_set):
         table.add(loss.detach())
     seconds = time.perf_counter() - start
 
-    if comm.rank == 0:
+    if rank == 0:
         images = len(train_set) * args.epoch
         results.report(args, images / seconds, images, seconds, table.log)
 
 
-def worker(rank, meeting, args, train_set, test_set):
-    backend = devices.backend(args.gpu)  # NCCL, or gloo without GPUs
-    dist.init_process_group(backend, f"file://{meeting}", rank=rank, world_size=len(args.gpu), timeout=TIMEOUT)
-    train(communicator(), args, train_set, test_set)
+def worker(rank, args, train_set):
+    dist.init_process_group(devices.backend(args.gpu), rank=rank, world_size=len(args.gpu))
+    train(rank, args, train_set)
+    dist.destroy_process_group()
 
 
 def main():
     args = options.parse(gpus=devices.first(2))
-    train_set, test_set = data.load(args.dataset)
-    announce("multiple GPUs", args, train_set, devices.describe(args.gpu))
-    spawn(worker, args, train_set, test_set)
+    train_set, _ = data.load(args.dataset)
+    announce("multiple GPUs", args, train_set)
+    os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = "localhost", str(launch.free_port())
+    mp.spawn(worker, (args, train_set), nprocs=len(args.gpu))
 
 
 if __name__ == "__main__":

@@ -1,22 +1,24 @@
 """Train on several GPUs and report the ranks' mean loss: why so slow? Options: python waiting_every_step.py --help"""
 
+import os
 import time
 
 import torch
 import torch.distributed as dist
+import torch.multiprocessing as mp
 import torch.nn.functional as F
 from torch.utils.data import DataLoader, DistributedSampler
 
 from handson.pytorch import devices
+from handson.pytorch.communicator import announce
 from handson.pytorch.model import ConvNet
 from handson.pytorch.profiling_helpers import average_gradients
-from handson.pytorch.workers import TIMEOUT, communicator, spawn
-from handson.training import data, options, results
-from handson.training.banner import LossTable, announce
+from handson.training import data, launch, options, results
+from handson.training.banner import LossTable
 
 
-def train(comm, args, train_set, test_set):
-    device = devices.use(args.gpu[comm.intra_rank])
+def train(rank, args, train_set):
+    device = devices.use(args.gpu[rank])
     sampler = DistributedSampler(train_set, seed=args.seed)
     train_loader = DataLoader(train_set, args.batchsize, sampler=sampler)
 
@@ -24,7 +26,7 @@ def train(comm, args, train_set, test_set):
     model = ConvNet(len(train_set.classes)).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
 
-    table = LossTable(comm)
+    table = LossTable(rank)
     start = time.perf_counter()
     for epoch in range(args.epoch):
         sampler.set_epoch(epoch)
@@ -38,27 +40,32 @@ def train(comm, args, train_set, test_set):
             optimizer.step()
             # PUT YOUR CODE: `losses`: a list with a loss of each step, for which no step waits, neither for other
             # ranks nor for the device; the mean that is reported below must stay as it is
-            losses.append(sum(comm.allgather(loss.item())) / comm.size)
+            mean = loss.detach() / dist.get_world_size()
+            dist.all_reduce(mean)
+            losses.append(mean.item())
             dist.barrier()  # let no rank be ahead of the others
-        table.add(sum(comm.allgather(float(sum(losses) / len(losses)))) / comm.size)
+        mean = torch.as_tensor(sum(losses) / len(losses), device=device)
+        dist.all_reduce(mean)
+        table.add(mean / dist.get_world_size())
     seconds = time.perf_counter() - start
 
-    if comm.rank == 0:
+    if rank == 0:
         images = len(train_set) * args.epoch
         results.report(args, images / seconds, images, seconds, table.log)
 
 
-def worker(rank, meeting, args, train_set, test_set):
-    backend = devices.backend(args.gpu)  # NCCL, or gloo without GPUs
-    dist.init_process_group(backend, f"file://{meeting}", rank=rank, world_size=len(args.gpu), timeout=TIMEOUT)
-    train(communicator(), args, train_set, test_set)
+def worker(rank, args, train_set):
+    dist.init_process_group(devices.backend(args.gpu), rank=rank, world_size=len(args.gpu))
+    train(rank, args, train_set)
+    dist.destroy_process_group()
 
 
 def main():
     args = options.parse(gpus=devices.first(2))
-    train_set, test_set = data.load(args.dataset)
-    announce("multiple GPUs", args, train_set, devices.describe(args.gpu))
-    spawn(worker, args, train_set, test_set)
+    train_set, _ = data.load(args.dataset)
+    announce("multiple GPUs", args, train_set)
+    os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = "localhost", str(launch.free_port())
+    mp.spawn(worker, (args, train_set), nprocs=len(args.gpu))
 
 
 if __name__ == "__main__":

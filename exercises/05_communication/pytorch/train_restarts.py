@@ -61,7 +61,7 @@ def train(comm, args, files):
         checkpoints.check_residuals(residuals, model, checkpoint, comm)
         checkpoints.say_where(batches, checkpoint, comm)
 
-    table, start, trained, step = LossTable(comm), time.perf_counter(), 0, 0
+    table, start, trained, step = LossTable(comm.rank), time.perf_counter(), 0, 0
     while batches.epoch < args.epoch:
         for images, labels in train_loader:
             images = 255 * images.to(device) + args.noise * torch.randn(images.shape).to(device)

@@ -16,7 +16,7 @@ from handson.files import COURSE
 JUDGING = ("grader.judging", "grader.sandbox.server", "grader.sandbox.forkserver", "grader.instructors.grade.work")
 # no verdict depends on these, nor on what only they import
 FRONTS = {"grader", "grader.instructors.grade.digest", "handson.cluster.job_scripts"}
-LIBRARIES = ("torch", "numpy", "chainer", "mpi4py", "pytorch-pfn-extras", "pillow")
+LIBRARIES = ("torch", "numpy", "chainer", "mpi4py", "pillow")
 PACKAGES = ("grader", "handson")
 
 

@@ -1,4 +1,4 @@
-"""What the evaluators of both tracks must do."""
+"""What Chainer's evaluator must do."""
 
 import numpy
 
@@ -22,7 +22,7 @@ def evaluates_all(seen, case, expected):
         )
     if problem is not None:
         parts = ", ".join(map(str, case["lengths"]))
-        found, right = _in_words(first, expected["right"])
+        found, right = in_words(first, expected["right"])
         return criteria.with_reason(
             f"rank 0 finds {found}; but the {images} test images (of the ranks: {parts}) have {right}", problem
         )
@@ -33,7 +33,7 @@ def evaluates_all(seen, case, expected):
             " images go through the model in each epoch"
         )
     if not criteria.close(second, expected["second"], criteria.SINGLE):
-        found, right = _in_words(second, expected["second"])
+        found, right = in_words(second, expected["second"])
         return (
             f"rank 0 is right after the first epoch; after the second it finds {found}, and the test images have"
             f" {right}: does each evaluation begin its sums anew?"
@@ -46,7 +46,7 @@ def evaluates_all(seen, case, expected):
     )
 
 
-def _in_words(*results):
+def in_words(*results):
     """Two results, [loss, accuracy], with so many digits that the words show how they differ."""
     digits = criteria.digits_that_differ(*results)
     return [f"loss {loss:.{digits}g} and accuracy {accuracy:.{digits}g}" for loss, accuracy in results]

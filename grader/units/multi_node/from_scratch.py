@@ -93,7 +93,7 @@ def one_group(seen, case, expected):
     if 0 < len(leaving) < len(seen):
         return (
             f"only {criteria.ranks(leaving)} leave{'s' * (len(leaving) == 1)} the process group at the end; each rank"
-            " must, by destroy_group(), which waits for all of them"
+            " must, by dist.destroy_process_group()"
         )
     return None
 
@@ -113,12 +113,7 @@ def every_image_once(seen, case, expected):
         [image for of_rank in seen for batch in of_rank["batches"] for image in batch], minlength=case["images"]
     )
     if (counts == (made := int(counts[0]))).all() and made != case["EPOCHS"] and not _have_all(seen, case["images"]):
-        early = (
-            ": is `destroy_group()`, which ends the process, in the loop?"
-            if made < case["EPOCHS"] and not seen[0]["lines"]
-            else ""
-        )
-        return f"the training makes {made} epoch{'s' * (made > 1)}, and EPOCHS is {case['EPOCHS']}{early}"
+        return f"the training makes {made} epoch{'s' * (made > 1)}, and EPOCHS is {case['EPOCHS']}"
     if counts.sum() == case["images"] * case["EPOCHS"] * len(seen) and len(seen) > 1:
         return (
             f"every rank trains on all {case['images']} images: each rank needs a part of its own (DistributedSampler"
@@ -279,10 +274,7 @@ def rank_0_prints(seen, case, expected):
         )
     numbers = [number for line in seen[0]["lines"] for number in _numbers(line)][-LAST:]
     if not numbers:
-        return (
-            "rank 0 prints no number: it should be the images/s of all ranks, before `destroy_group()`, which ends the"
-            " process"
-        )
+        return "rank 0 prints no number: it should be the images/s of all ranks"
     if not any(_near(number, throughput) for number in numbers):
         count = sum(len(_numbers(line)) for line in seen[0]["lines"])
         last = f", as the last {LAST} of {count} numbers" if count > LAST else ""

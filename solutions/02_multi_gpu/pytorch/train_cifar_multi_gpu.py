@@ -35,7 +35,7 @@ def train_step(model, optimizer, images, labels):
 def evaluate(model, loader, device, size):
     """The mean loss and the accuracy on the test set."""
     model.eval()
-    loss_sum = correct = 0
+    loss_sum, correct = 0.0, 0
     for images, labels in loader:
         images, labels = data.enlarge(images.to(device), size), labels.to(device)
         outputs = model(images)

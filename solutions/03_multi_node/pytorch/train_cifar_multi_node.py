@@ -36,7 +36,7 @@ def evaluate(model, loader, device, size):
     model.eval()
     for buffer in model.buffers():  # BatchNorm's running statistics: those of rank 0 count
         dist.broadcast(buffer, 0)
-    loss_sum = correct = 0
+    loss_sum, correct = 0.0, 0
     for images, labels in loader:
         images, labels = data.enlarge(images.to(device), size), labels.to(device)
         outputs = model(images)

@@ -1,69 +1,36 @@
-"""The probe of the gap that only this unit's PyTorch script has, and what Chainer's evaluators must have in common with
-it."""
+"""The probe of the gap that only this unit's PyTorch script has, and what that of Chainer's evaluator takes from it."""
+
+from unittest import mock
 
 import torch
-from pytorch_pfn_extras.reporting import Reporter
-from pytorch_pfn_extras.training.trigger import IntervalTrigger, get_trigger
+from torch.utils.data import DataLoader
 
-from grader.probes.pytorch_scripts import GapInScript, NormalizingNetwork, examples, flat, part
-from grader.probes.script import StopScript
+from grader.probes.gap_code import filled
+from grader.probes.pytorch_scripts import SIZE, Network, enlarge, examples, function_of, join, network, part
+from grader.probes.script import causes
 from grader.sandbox.rank import StudentMistake
+from handson.training import data
 
 # what a weight is multiplied by before the first evaluation, as if there had been a training; before the second, twice
 TRAINED = 0.5
 
 
-def evaluator(rank, ranks, source, case):
-    """What the evaluator reports after each of two epochs, on rank 0 ("found"), where the ranks have unequal parts of
-    the test set; how many images go through the model in the first; whether that is in training mode afterwards; which
-    of its numbers the evaluations have changed ("moved"); the forward passes of each ("passes"); and whether autograd
-    notes what comes after them ("grad")."""
-    found, test_set = {"found": [], "passes": [], "moved": []}, examples(sum(case["lengths"]), case["seed"])
-
-    def see(names):
-        called_once_an_epoch(names.evaluator, get_trigger, IntervalTrigger)
-        parts = {"parameters": names.model.parameters, "running statistics of batch normalisation": names.model.buffers}
-        given = {name: value.clone() for name, value in names.model.state_dict().items()}
-        for epoch in range(2):
-            names.model.load_state_dict(given)
-            with torch.no_grad():
-                names.model[-1].weight *= TRAINED ** (epoch + 1)
-            start = {what: flat(part()) for what, part in parts.items()}
-            names.model.passes.clear()
-            observed = evaluate(names.evaluator, names.manager, case["lengths"][rank])
-            # nobody reads what other ranks report
-            found["found"].append(reported(observed) if rank == 0 else [0.0, 0.0])
-            found.setdefault("images", sum(images for images, _ in names.model.passes))
-            found["passes"].append(len(names.model.passes))
-            found["moved"] += [what for what, part in parts.items() if (flat(part()) != start[what]).any()]
-        found["counts seconds"], found["grad"] = hasattr(names.evaluator, "seconds"), torch.is_grad_enabled()
-        found["training"] = all(module.training for module in names.model.modules())
-        raise StopScript
-
-    train_set, lengths = training_set(ranks)
-    sharing = "shard lengths", lambda: (part(place.train_set, lengths, rank), lengths)
-    place = GapInScript(
-        rank, ranks, source, case, train_set, test_set, case["lengths"], kind=NormalizingNetwork, scatter=sharing
-    )
-    place.run(see)
-    return found
-
-
-def evaluate(evaluator, manager, images):
-    """What an evaluator reports, {key: value}. images: the number of this rank's test images. Raises Wrong."""
-    reporter = Reporter()
-    with reporter, reporter.scope(observed := {}):
+def evaluate(rank, ranks, source, case):
+    """What `evaluate` returns on this rank, [loss, accuracy], after each of two epochs ("found"), where the ranks have
+    unequal parts of the test set."""
+    join(rank, ranks, case["ranks_per_node"])
+    function, model, found = function_of(source, "evaluate"), network(case["seed"], Network), []
+    mine = part(examples(sum(case["lengths"]), case["seed"]), case["lengths"], rank)
+    for _ in range(2):
+        with torch.no_grad():
+            model[-1].weight *= TRAINED
+        with mock.patch.object(data, "enlarge", enlarge), filled(), causes():
+            returned = function(model, DataLoader(mine, case["batchsize"]), torch.device("cpu"), SIZE)
         try:
-            evaluator(manager)
-        except ZeroDivisionError as error:
-            what = f"`evaluator` divides by 0 on this rank, which has {images} test images"
-            why = (
-                "are they there in each epoch anew?"
-                if images
-                else "add up the ranks' sums and numbers of images before you divide"
-            )
-            raise StudentMistake(f"{what}: {why}") from error
-    return observed
+            found.append([float(number) for number in returned])
+        except (TypeError, ValueError):
+            raise StudentMistake(f"`loss` and `accuracy` are {returned!r:.60}, not two numbers, on this rank") from None
+    return {"found": found}
 
 
 def reported(observed):
@@ -91,8 +58,3 @@ def called_once_an_epoch(evaluator, get_trigger, interval):
             f"`evaluator` is called every {trigger.period:g} {trigger.unit}(s): the table needs it after each epoch,"
             " its trigger is (1, 'epoch')"
         )
-
-
-def training_set(ranks):
-    """(the training set of all ranks, the lengths of their shards)."""
-    return examples(2 * ranks, 1), [2] * ranks
