@@ -5,11 +5,9 @@ import torch
 import torch.distributed as dist
 
 from handson.errors import TrackError
-from handson.pytorch import transformer
-from handson.pytorch.communicator import meet
-from handson.pytorch.workers import TIMEOUT, stop_together
-from handson.training import data, method_runs, options, transformer_options
-from handson.training.banner import announce
+from handson.pytorch import devices, transformer
+from handson.pytorch.communicator import communicator
+from handson.training import banner, data, method_runs, options, transformer_options
 
 
 def train_each(train, methods, add_options=transformer_options.add, ranks=None):
@@ -18,15 +16,17 @@ def train_each(train, methods, add_options=transformer_options.add, ranks=None):
 
     add_options: of transformer_options; ranks: how many this training is for, None if any number will do.
     """
-    args = options.parse(gpus=None, add_options=add_options(methods))
-    with meet(args) as comm:  # MPI or torchrun says which rank this is, and where the others are
-        dist.init_process_group(comm.backend, store=comm.store, rank=comm.rank, world_size=comm.size, timeout=TIMEOUT)
-        if ranks not in (None, comm.size):
-            stop_together(f"this training is for {ranks} rank{'s' * (ranks > 1)}: start it with mpiexec -n {ranks}")
-        train_set, _ = data.load(args.dataset)
-        announce("one GPU" if ranks == 1 else "multiple nodes", args, train_set, comm.devices, comm)
-        for method, seed in method_runs.runs(args):
-            train(comm, method_runs.one_run(args, method, seed), method, train_set)
+    args = options.parse(gpus=devices.first, add_options=add_options(methods))
+    dist.init_process_group(devices.backend(args.gpu))  # reads RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
+    comm = communicator(args)
+    if ranks not in (None, comm.size):
+        sentence = f"this training is for {ranks} rank{'s' * (ranks > 1)}: start it with mpiexec -n {ranks}"
+        raise TrackError(sentence, on_all_ranks=True)
+    train_set, _ = data.load(args.dataset)
+    banner.announce("one GPU" if ranks == 1 else "multiple nodes", args, train_set, comm.devices, comm)
+    for method, seed in method_runs.runs(args):
+        train(comm, method_runs.one_run(args, method, seed), method, train_set)
+    dist.destroy_process_group()
 
 
 def network(args, classes):
@@ -70,8 +70,8 @@ def batches(loader, args, device):
         yield data.enlarge(images.to(device), args.size), labels.to(device)
 
 
-class Progress(method_runs.Losses):
+class Progress(method_runs.Progress):
     """The table of a training. All ranks make one, and `add` together."""
 
     def __init__(self, comm, method):
-        super().__init__(comm, method, dist.barrier if dist.is_initialized() else lambda: None)
+        super().__init__(comm.rank, method, devices.wait_for_all, accuracy=False)
