@@ -108,6 +108,16 @@ def profile(
     record(command, tool.value, folder, skip, steps, typer.echo)
 
 
+@app.command(context_settings={"ignore_unknown_options": True})
+def torchrun(
+    words: Annotated[list[str], typer.Argument(metavar="WORDS...", help="torchrun's options, a script, its options.")],
+):
+    """Run torchrun on each node of this job: python -m handson torchrun --nproc-per-node 1 train.py."""
+    from handson.cluster.torchrun_nodes import on_all_nodes
+
+    raise typer.Exit(not on_all_nodes(words))
+
+
 @app.command()
 def timeline(
     profiles: Annotated[

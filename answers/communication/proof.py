@@ -26,7 +26,7 @@ MEASURED = {"alpha": 250.0, "beta": 12.0} | dict.fromkeys(("slow", "periods", "s
 IMAGES = "-e 4 -b 4 --size 16 --seed 3 --dataset {folder}/data.npz"
 FEW_STEPS = IMAGES.replace("-e 4", "-e 2")  # of signs, which later depend on rounding
 # one for each layer, also of a small network
-BUCKETS = "broadcast_buffers=False", "broadcast_buffers=False, bucket_cap_mb=0.001"
+BUCKETS = "DistributedDataParallel(model)", "DistributedDataParallel(model, bucket_cap_mb=0.001)"
 FILES = "-e 1 -b 100 --seed 3 --dataset {folder}/digits"  # whose images are in digits_files
 TWO_EPOCHS = FILES.replace("-e 1", "-e 2")
 # in the second epoch, right after a checkpoint

@@ -37,7 +37,7 @@ class Progress(method_runs.Progress):
     """The table of a training with Chainer."""
 
     def __init__(self, comm, method):
-        super().__init__(comm, method, comm.mpi_comm.Barrier)
+        super().__init__(comm.rank, method, comm.mpi_comm.Barrier)
 
     def add(self, loss, model, test_set, convert, device):
         """One more epoch is over. Rank 0 evaluates, while the clock stands still."""

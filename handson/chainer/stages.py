@@ -42,11 +42,12 @@ def batches(train_set, args, device):
         yield convert(batch, device)
 
 
-class Progress(method_runs.Losses):
+class Progress(method_runs.Progress):
     """The table of a training whose loss the last rank has."""
 
     def __init__(self, comm, method):
-        super().__init__(comm, method, comm.mpi_comm.Barrier)
+        self.comm = comm
+        super().__init__(comm.rank, method, comm.mpi_comm.Barrier, accuracy=False)
 
     def add(self, loss):
         super().add(self.comm.mpi_comm.bcast(loss, root=self.comm.size - 1))

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import torch
 
-from handson.cntk import workers
+from handson.cntk import checkpoint_files, workers
 from handson.cntk.io import MinibatchSource
 from handson.errors import TrackError
-from handson.pytorch import checkpoints
+from handson.pytorch.checkpoints import CheckpointError
 from handson.training import progress
 
 INPUTS = {"features", "labels"}
@@ -91,18 +91,18 @@ class Trainer:
             "samples": self.total_number_of_samples_seen,
             "external": external_state or {},
         }
-        checkpoints.save(filename, shared, own, workers.world())
+        checkpoint_files.save(filename, shared, own, workers.world())
 
     def restore_from_checkpoint(self, filename):
         """Go on from a checkpoint; returns its `external_state`. Raises CheckpointError."""
-        found = checkpoints.load(filename, workers.world())
+        found = checkpoint_files.load(filename, workers.world())
         if found is None:
-            raise checkpoints.CheckpointError(f"there is no checkpoint {filename}")
+            raise CheckpointError(f"there is no checkpoint {filename}")
         shared, own = found
         try:
             self.model.load_state_dict(shared["model"])
         except RuntimeError:
-            raise checkpoints.CheckpointError(
+            raise CheckpointError(
                 f"{filename} is a checkpoint of another network: give its filename to no other training"
             ) from None
         self.learner.restore(shared, own)
@@ -173,7 +173,7 @@ class TrainingSession:
         """Train until the source, or max_samples, is exhausted. All workers call it. Afterwards `test_error` is the
         mean metric of the test."""
         trainer, config = self.trainer, self.checkpoint_config
-        if config and config.restore and checkpoints.exists(config.filename):
+        if config and config.restore and checkpoint_files.exists(config.filename):
             self.mb_source.restore_from_checkpoint(trainer.restore_from_checkpoint(config.filename))
         while trainer.total_number_of_samples_seen < self.max_samples:
             before = trainer.total_number_of_samples_seen

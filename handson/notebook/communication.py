@@ -290,19 +290,20 @@ class NotKilled(OneSentence, RuntimeError):
     """Why no node was killed."""
 
 
-def kill_node(job, node, checkpoint, limit=LIMIT, say=print):
-    """Wait until `checkpoint` is there, then kill all processes that the job has on a node, as a power cut does. Raises
-    NotKilled.
+def kill_node(job, node, checkpoints, limit=LIMIT, say=print):
+    """Wait until the folder `checkpoints` has one that is complete, then kill all processes that the job has on a node,
+    as a power cut does. Raises NotKilled.
 
     Not its first node: the job script itself runs there, and the job would end. It finds the nodes of the embedded PBS,
     whose processes are on this machine.
     """
     wait_until_it_runs(job)
     end = time.monotonic() + limit
-    while not Path(checkpoint).exists():
+    while not any(Path(checkpoints).glob("*/.metadata")):  # the last file of a checkpoint
         if time.monotonic() > end:
             raise NotKilled(
-                f"job {job} has written no {checkpoint} in {limit} seconds: look at its output, and submit it again"
+                f"job {job} has written no checkpoint into {checkpoints} in {limit} seconds: look at its output, and"
+                " submit it again"
             )
         time.sleep(0.05)
     killed = [process for process in _processes(job, node) if _kill(process)]

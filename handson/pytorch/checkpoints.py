@@ -1,21 +1,23 @@
-"""Checkpoints of runs with several ranks: one file, written aside and renamed, and the one before stays until the next
-is complete.
+"""Checkpoints of train_restarts.py: folders that torch.distributed.checkpoint writes, to which each rank adds its part.
 
-A checkpoint has two parts: what is the same on all ranks (the model), and what each rank has for itself (its
-residuals).
+A checkpoint has what is the same on all ranks ("shared"), and what each rank has for itself ("rank 0", "rank 1", ...).
 """
 
-import contextlib
 import math
-import os
+import shutil
 import sys
+import warnings
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
 from handson.errors import OneSentence
-from handson.files import written_aside
 from handson.training import options
+
+KEPT = 2  # the newest checkpoints: one is there also when the next can't be read
 
 
 class CheckpointError(OneSentence, ValueError):
@@ -24,128 +26,135 @@ class CheckpointError(OneSentence, ValueError):
     on_all_ranks = True
 
 
-def before(path):
-    """Where the checkpoint before the last one is."""
-    return Path(f"{path}.before")
-
-
-def exists(path):
-    """Whether there is a checkpoint to go on from."""
-    return Path(path).exists() or before(path).exists()
-
-
-def save(path, shared, own, comm):
-    """Write a checkpoint; all ranks call it. shared: the same on all ranks; own: of this rank. Both: dictionaries of
-    tensors and numbers.
-
-    comm: a communicator with `rank`, `gather` and `barrier`. When this returns, the file is complete.
-    """
-    everybodys = comm.gather(own)
-    if comm.rank == 0:
-        with written_aside(path) as file:
-            torch.save({"shared": shared, "own": everybodys}, file)
-            file.flush()
-            with contextlib.suppress(FileNotFoundError):
-                os.replace(path, before(path))
-    comm.barrier()
-
-
-def load(path, comm):
-    """(shared, own) of this rank, from the last checkpoint, or the one before if that is damaged; None if there is
-    none. All ranks call it.
-
-    comm: has `rank`, `size` and `allgather`. Raises CheckpointError if no checkpoint is whole, or it is of another
-    number of ranks.
-    """
-    found, problems = None, []
-    for candidate in (Path(path), before(path)):
-        content = _read(candidate)
-        everywhere = comm.allgather("" if isinstance(content, dict) else str(content))
-        problem = next(filter(None, everywhere), "")
-        if not problem:
-            found = content
-            break
-        if candidate.exists():
-            problems.append(f"rank {everywhere.index(problem)}: {problem}")
-    if found is None:
-        if problems:
-            raise CheckpointError(
-                f"{problems[0]}; there is no whole checkpoint before it: delete {path}*, and begin anew"
-            )
-        return None
-    for problem in problems if comm.rank == 0 else ():
-        print(f"{problem}: the checkpoint before it is used", file=sys.stderr, flush=True)
-    if len(found["own"]) != comm.size:
-        raise CheckpointError(
-            f"the checkpoint {candidate} is of {len(found['own'])} ranks, and this run has {comm.size}: "
-            "each rank needs its own part of it, so start as many"
-        )
-    return found["shared"], found["own"][comm.rank]
-
-
-def _read(path):
-    """The content of a checkpoint, or why it cannot be read, as the beginning of a sentence."""
-    try:
-        content = torch.load(path, map_location=_here, weights_only=True)
-    except FileNotFoundError:
-        return f"there is no checkpoint {path}"
-    except Exception as error:  # a file that was cut off can fail in any way
-        return f"the checkpoint {path} is cut off or damaged ({type(error).__name__})"
-    if not isinstance(content, dict) or not isinstance(content.get("own"), list) or "shared" not in content:
-        return f"the file {path} is no checkpoint of this course"
-    return content
-
-
-def _here(storage, location):
-    """What was on a GPU comes to the GPU of this process; the state of a generator stays where it is needed, on the
-    host."""
-    return storage if location == "cpu" else storage.cuda()
-
-
 def add_options(parser):
     """Options of train_restarts.py beside those of all training scripts."""
     add = parser.add_argument
-    add("--every", type=options.positive(int), default=10, metavar="STEPS", help="steps between two checkpoints (10)")
+    add(
+        "--every",
+        type=options.positive(int),
+        default=10,
+        metavar="STEPS",
+        help="steps between two checkpoints (%(default)s)",
+    )
     add(
         "--noise",
         type=options.natural,
         default=20,
         metavar="PIXELS",
-        help="standard deviation of the noise on the images, of 255 (20)",
+        help="standard deviation of the noise on the images, of 255 (%(default)s)",
     )
     parser.set_defaults(size=8, lr=0.03)
 
 
-def check_residuals(residuals, model, path, comm):
-    """All ranks call it after a restart. residuals: bucket -> tensor. Raises CheckpointError if they don't fit the
-    parameters of `model`."""
-    parameters = sum(parameter.numel() for parameter in model.parameters())
-    counts = comm.allgather(sum(residual.numel() for residual in residuals.values()))
-    wrong = next((rank for rank, count in enumerate(counts) if count not in (0, parameters)), None)
-    if wrong is not None:
-        numbers = f"have {counts[wrong]:,} numbers, and the model {parameters:,} parameters"
-        cure = "they are of another model; delete the checkpoint, or use that model"
-        raise CheckpointError(f"rank {wrong}: the residuals in the checkpoint {path} {numbers}: {cure}")
+def path(folder, batches):
+    """The name of the checkpoint in `folder` after all images that `batches`, a Partition, has given so far."""
+    return Path(folder, f"{batches.epoch * batches.samples + batches.position:09}")
 
 
-def say_where(batches, path, comm):
+def whole(folder):
+    """The checkpoints in `folder` that are complete, the newest first. torch writes the file .metadata last."""
+    return sorted((file.parent for file in Path(folder).glob("*/.metadata")), reverse=True)
+
+
+def remove_old(folder):
+    """Remove all but the newest checkpoints, when the last one is complete. All ranks may call it; rank 0 does it."""
+    if dist.get_rank() == 0:
+        kept = whole(folder)[:KEPT]
+        for one in Path(folder).iterdir():
+            if one not in kept:
+                shutil.rmtree(one)
+
+
+def load(folder, device):
+    """(shared, own) of this rank, from the newest checkpoint in `folder` that can be read; None if there is none. All
+    ranks call it. Raises CheckpointError where none can be read.
+
+    A run may go on with another number of ranks. Then each rank begins with the mean of all ranks' residuals, so that
+    what the ranks owe together, divided by their number, stays the same; and its random numbers begin anew.
+    """
+    box = [[(one, _metadata(one)) for one in whole(folder)] if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(box, 0)
+    problems = []
+    for one, metadata in box[0]:
+        try:
+            state = _read(one, metadata)
+        except (Exception, dcp.api.CheckpointException):  # a file that was cut off can fail in any way, on any rank
+            problems.append(f"the checkpoint {one} is damaged")
+            continue
+        if dist.get_rank() == 0 and problems:
+            print(f"{problems[0]}: the checkpoint before it is used", file=sys.stderr, flush=True)
+        return state["shared"], _own(state, device)
+    if problems:
+        raise CheckpointError(f"{problems[0]}, and there is none before it that can be read: delete {folder}")
+    return None
+
+
+def _own(state, device):
+    """What this rank has for itself, on its device, from the state of all ranks; see `load`."""
+    everybodys = [state[name] for name in sorted(state.keys() - {"shared"}, key=lambda name: int(name.split()[1]))]
+    if len(everybodys) == dist.get_world_size():
+        own = everybodys[dist.get_rank()]
+    else:
+        of_ranks = [one["residuals"] for one in everybodys]
+        mean = {bucket: sum(one[bucket] for one in of_ranks) / len(of_ranks) for bucket in of_ranks[0]}
+        own = {"residuals": mean, "random": torch.get_rng_state()}
+    return own | {"residuals": {bucket: one.to(device) for bucket, one in own["residuals"].items()}}
+
+
+def _metadata(checkpoint):
+    """Names, shapes and types of all that a checkpoint holds; None if they can't be read."""
+    try:
+        return dcp.FileSystemReader(checkpoint).read_metadata()
+    except Exception:  # a file that was cut off can fail in any way
+        return None
+
+
+def _read(checkpoint, metadata):
+    """All that a checkpoint holds, on the CPU, in dictionaries and lists as it was saved. In a process group, all ranks
+    call it."""
+    flat = {
+        name: torch.empty(one.size, dtype=one.properties.dtype) if isinstance(one, TensorStorageMetadata) else None
+        for name, one in metadata.state_dict_metadata.items()
+    }
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "torch.distributed is disabled")  # a notebook has no process group
+        dcp.load(flat, checkpoint_id=checkpoint, no_dist=not dist.is_initialized())
+    state = {}
+    for name, places in metadata.planner_data.items():
+        inside = state
+        for place in places[:-1]:
+            inside = inside.setdefault(place, {})
+        inside[places[-1]] = flat[name]
+    return _as_saved(state)
+
+
+def _as_saved(state):
+    """A nest of dictionaries, whose keys dcp has made text, and whose lists are dictionaries with whole numbers."""
+    if not isinstance(state, dict):
+        return state
+    inside = [_as_saved(one) for one in state.values()]
+    if all(isinstance(place, int) for place in state):
+        return inside
+    return {int(key) if key.isdigit() else key: one for key, one in zip(state, inside)}
+
+
+def say_where(batches):
     """Rank 0 prints where a run goes on."""
-    if comm.rank == 0:
+    if dist.get_rank() == 0:
         print(
-            f"Going on in epoch {batches.epoch + 1}, after {batches.position} of {batches.samples} images, from {path}",
-            flush=True,
+            f"Going on in epoch {batches.epoch + 1}, after {batches.position} of {batches.samples} images", flush=True
         )
 
 
 def differences(one, other):
-    """The largest difference between two checkpoints: name of a part -> number; of the residuals, for each rank."""
-    first, second = (torch.load(Path(folder, "checkpoint.pt"), weights_only=True) for folder in (one, other))
-    found = {
-        part: _largest(first["shared"][part], second["shared"][part]) for part in ("model", "optimizer", "batches")
-    }
-    for rank, (mine, theirs) in enumerate(zip(first["own"], second["own"], strict=True)):
-        for part in ("residuals", "random"):
-            found[f"{part} of rank {rank}"] = _largest(mine[part], theirs[part])
+    """The largest difference between the last checkpoints of two runs, whose folders are given: name of a part ->
+    number; of the residuals and random numbers, for each rank."""
+    newest = [whole(Path(run, "checkpoints"))[0] for run in (one, other)]
+    first, second = (_read(checkpoint, _metadata(checkpoint)) for checkpoint in newest)
+    found = {part: _largest(first["shared"][part], second["shared"][part]) for part in first["shared"]}
+    for rank in sorted(first.keys() - {"shared"}):
+        for part in first[rank]:
+            found[f"{part} of {rank}"] = _largest(first[rank][part], second[rank][part])
     return found
 
 
@@ -153,11 +162,9 @@ def _largest(one, other):
     """The largest difference between two nests of dictionaries and lists of tensors and numbers; infinite where their
     forms differ."""
     if isinstance(one, dict):
-        return (
-            max((_largest(one[name], other[name]) for name in one), default=0.0)
-            if one.keys() == other.keys()
-            else math.inf
-        )
+        if one.keys() != other.keys():
+            return math.inf
+        return max((_largest(one[name], other[name]) for name in one), default=0.0)
     if isinstance(one, (list, tuple)):
         return max(map(_largest, one, other), default=0.0) if len(one) == len(other) else math.inf
     if hasattr(one, "shape"):

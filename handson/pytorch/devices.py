@@ -81,7 +81,8 @@ def _step_ended(optimizer, *_):
     if dist.is_initialized() and equal_ranks.due(_steps):
         _compare_ranks(optimizer)
     step_times.ended(
-        lambda: sum(parameter.numel() for group in optimizer.param_groups for parameter in group["params"])
+        lambda: sum(parameter.numel() for group in optimizer.param_groups for parameter in group["params"]),
+        Moment() if torch.cuda.is_initialized() else None,
     )
 
 
@@ -93,6 +94,32 @@ def _compare_ranks(optimizer):
     checksums = [None] * dist.get_world_size()
     dist.all_gather_object(checksums, checksum)
     equal_ranks.compare(checksums, _steps)
+
+
+class Moment:
+    """When the GPU of this process has done what was asked of it so far. Nobody waits for it but who subtracts two."""
+
+    def __init__(self):
+        self.event = torch.cuda.Event(enable_timing=True)
+        self.event.record()
+
+    def __sub__(self, before):
+        """Seconds."""
+        self.event.synchronize()
+        return before.event.elapsed_time(self.event) / 1000
+
+
+def wait_for_gpu():
+    """Wait until the GPU of this process, if it has one, has done what was asked of it."""
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+
+
+def wait_for_all():
+    """Wait until the GPUs of all ranks have done what was asked of them."""
+    wait_for_gpu()
+    if dist.is_initialized():
+        dist.barrier()
 
 
 def place(gpu):

@@ -1,13 +1,17 @@
-"""Point-to-point messages that are counted, for collectives and pipelines written from scratch, and tensors as such
-messages (units communication and model_parallel)."""
+"""Point-to-point messages that are counted, for collectives written from scratch, and what communication hooks send
+(unit communication).
+
+`send` is ``dist.isend``, `expect` is ``dist.irecv``: both only start, and what they return has a ``wait()``.
+"""
 
 import time
 from collections import Counter
 from contextlib import contextmanager
 
-import numpy
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from handson.errors import OneSentence
 
@@ -95,41 +99,20 @@ def lengths_compared(store, rank):
         lengths = None
 
 
-def vector(tensors, *more):
-    """A copy of some tensors, or of all parameters of a model, as one long tensor on the CPU or GPU where they are.
-    more: numbers behind them."""
-    tensors = [
-        tensor.detach().flatten()
-        for tensor in (tensors.parameters() if isinstance(tensors, torch.nn.Module) else tensors)
-    ]
-    return torch.cat([*tensors, tensors[0].new_tensor(more)])
-
-
-@torch.no_grad()
-def load(numbers, model):
-    """Copy the numbers of a long tensor to the parameters of a model, in their order. It may have more numbers than
-    they need."""
-    for parameter in model.parameters():
-        part, numbers = numbers[: parameter.numel()], numbers[parameter.numel() :]
-        parameter.copy_(part.view_as(parameter))
-
-
-def dismiss(parameters):
-    """A parameter server's last word: answer one more gradient of each worker with parameters whose last number is
-    0."""
-    parameters[-1], gradient = 0, torch.empty_like(parameters)
-    for _ in range(dist.get_world_size() - 1):
-        dist.send(parameters, dist.recv(gradient))
-
-
 def pack(flags):
-    """Booleans (n) as bits: uint8 (n / 8, rounded up)."""
-    return torch.from_numpy(numpy.packbits(flags.numpy()))
+    """Booleans (n) as bits, on their device: uint8 (n / 8, rounded up)."""
+    octets = F.pad(flags.to(torch.uint8), (0, -len(flags) % 8)).view(-1, 8)
+    return (octets << _places(octets)).sum(dim=1, dtype=torch.uint8)
 
 
 def unpack(bits, count):
     """The first `count` booleans of what `pack` gave."""
-    return torch.from_numpy(numpy.unpackbits(bits.numpy(), count=count)).bool()
+    return (bits[:, None] >> _places(bits) & 1).flatten()[:count].bool()
+
+
+def _places(bits):
+    """The places of the bits of an octet, on the device of `bits`."""
+    return torch.arange(8, dtype=torch.uint8, device=bits.device)
 
 
 def gather(tensors):
@@ -147,6 +130,30 @@ def gather(tensors):
 
 def done(tensor):
     """A future that has `tensor` already, as a communication hook returns it."""
-    future = torch.futures.Future()
+    future = torch.futures.Future(devices=[tensor.device] if tensor.is_cuda else None)
     future.set_result(tensor)
     return future
+
+
+class AllGradients:
+    """The gradients of all parameters as a communication hook gets them: as one bucket, which is always the same."""
+
+    def __init__(self, parameters):
+        self.gradients = parameters_to_vector(parameter.grad for parameter in parameters)
+
+    def buffer(self):
+        return self.gradients
+
+    def index(self):
+        return 0
+
+
+def average_gradients(model, hook, state):
+    """Put what a communication hook returns in the place of the gradients of `model`, after backward.
+
+    DistributedDataParallel does it bucket by bucket, but fills its buckets anew after its first step: a residual that a
+    hook has kept would belong to other gradients after a restart.
+    """
+    parameters = list(model.parameters())
+    mean = hook(state, AllGradients(parameters)).wait()
+    vector_to_parameters(mean, [parameter.grad for parameter in parameters])

@@ -1,35 +1,45 @@
-"""What the scripts that compare methods need beside their lessons. Both tracks share handson.training.method_runs,
-whose names are here, too."""
+"""What the scripts that compare methods need beside their lessons: their main program, the table of a training, and
+what ends ranks that would wait for each other. Both tracks share handson.training.method_runs."""
 
 import itertools
 import time
+from functools import partial
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch.optim.swa_utils import update_bn
 from torch.utils.data import DataLoader, DistributedSampler
 
 from handson.errors import TrackError
 from handson.profiling.timeline import EVALUATION
-from handson.pytorch.communicator import stop_together
+from handson.pytorch import devices
+from handson.pytorch.communicator import announce
 from handson.training import data, method_runs, options, progress, step_times
-from handson.training.method_runs import one_run, runs  # noqa: F401 - for scripts
 
 
-def add_options(methods):
-    """Options beside those of all training scripts, for options.parse."""
+def train_each(train, methods):
+    """The main program of a script that compares methods: form the process group, and call train(rank, args, method,
+    train_set, test_set) for each of `methods` that --method names, and each seed."""
+    args = options.parse(gpus=devices.first, add_options=partial(add_options, methods=methods))
+    dist.init_process_group(devices.backend(args.gpu))  # reads RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
+    train_set, test_set = data.load(args.dataset)
+    announce("multiple nodes", args, train_set)
+    for method, seed in method_runs.runs(args):
+        train(dist.get_rank(), method_runs.one_run(args, method, seed), method, train_set, test_set)
+    dist.destroy_process_group()
 
-    def add(parser):
-        method_runs.add_options(methods)(parser)
-        parser.add_argument(
-            "--warm-up",
-            type=options.natural,
-            default=2,
-            metavar="STEPS",
-            help="steps with all bits before a method begins (2)",
-        )
 
-    return add
+def add_options(parser, methods):
+    """Add the options that only these scripts have. methods: the names that --method takes."""
+    method_runs.add_options(parser, methods)
+    parser.add_argument(
+        "--warm-up",
+        type=options.natural,
+        default=2,
+        metavar="STEPS",
+        help="steps with all bits before a method begins (%(default)s)",
+    )
 
 
 class Forgetful(dict):
@@ -55,39 +65,42 @@ def after_warm_up(hook, steps, plain):
     return warm
 
 
-def guard(comm, model, steps, least=1):
+def guard(model, steps, least=1):
     """End all ranks with a sentence where their models or their numbers of steps differ (they would wait for each other
     for ever), or where they are fewer than `least`. From now on, a gradient that is infinite or NaN ends them, too."""
-    sizes = sum(parameter.numel() for parameter in model.parameters())
-    everybodys = comm.allgather((sizes, steps))
-    other = next((rank for rank in range(comm.size) if everybodys[rank] != everybodys[0]), None)
-    problem = (
-        f"this training needs {least} ranks at least: start it with mpiexec -n {least}" if comm.size < least else None
-    )
-    if other is not None:
-        (mine, own_steps), (theirs, their_steps) = everybodys[0], everybodys[other]
-        what = "parameters in its model" if mine != theirs else "steps in an epoch"
-        first, second = (mine, theirs) if mine != theirs else (own_steps, their_steps)
-        problem = (
-            f"rank 0 has {first:,} {what}, and rank {other} has {second:,}: all ranks need the same number, or they"
-            " wait for ever"
-        )
-    stop_together(problem)
-    refuse_nan(comm, model)
+    mine = {
+        "parameters in its model": sum(parameter.numel() for parameter in model.parameters()),
+        "steps in an epoch": steps,
+    }
+    everybodys = [None] * dist.get_world_size()
+    dist.all_gather_object(everybodys, mine)
+    problem = None
+    if len(everybodys) < least:
+        problem = f"this training needs {least} ranks at least: start it with mpiexec -n {least}"
+    for what, first in everybodys[0].items():
+        for rank, theirs in enumerate(everybodys):
+            if theirs[what] != first:
+                problem = problem or (
+                    f"rank 0 has {first:,} {what}, and rank {rank} has {theirs[what]:,}: all ranks need the same"
+                    " number, or they wait for ever"
+                )
+    if problem:
+        raise TrackError(problem, on_all_ranks=True)
+    refuse_nan(model)
 
 
-def refuse_nan(comm, model):
+def refuse_nan(model):
     """From now on, a gradient that is infinite or NaN ends all ranks with a sentence that names the rank that has
     computed it: after an all-reduce all ranks would have it, and the next checkpoint."""
 
     def check(name, gradient):
         if not gradient.sum().isfinite():  # the sum is neither, if any of them is
             raise TrackError(
-                f"rank {comm.rank}: the gradient of {name} is infinite or NaN, so the run ends: try a lower --lr"
+                f"rank {dist.get_rank()}: the gradient of {name} is infinite or NaN, so the run ends: try a lower --lr"
             )
 
     for name, parameter in model.named_parameters():
-        parameter.register_hook(lambda gradient, name=name: check(name, gradient))
+        parameter.register_hook(partial(check, name))
 
 
 def endless(train_set, args, part, parts, device, pause=0.0):
@@ -123,8 +136,8 @@ def wait(state):
 class Progress(method_runs.Progress):
     """The table of a training with PyTorch. together: all ranks make one, and `add` together."""
 
-    def __init__(self, comm, method, together=True):
-        super().__init__(comm, method, torch.distributed.barrier if together else lambda: None)
+    def __init__(self, rank, method, together=True):
+        super().__init__(rank, method, devices.wait_for_all if together else devices.wait_for_gpu)
 
     def add(self, loss, model, test_set, size):
         """One more epoch is over. Rank 0 evaluates, while the clock stands still. loss: a number, or a function that

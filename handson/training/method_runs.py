@@ -9,30 +9,25 @@ from handson.profiling import recording, usage
 from handson.training import gpu_memory, options, results, step_times
 
 
-def add_options(methods):
-    """Options beside those of all training scripts, for options.parse."""
-
-    def add(parser):
-        names = [*methods, "all"]
-        add = parser.add_argument
-        add(
-            "--method",
-            choices=names,
-            nargs="+",
-            default=names[:1],
-            metavar="NAME",
-            help=f"one or more of: {', '.join(names)} ({names[0]})",
-        )
-        add(
-            "--seeds",
-            type=options.positive(int, 100),
-            default=1,
-            metavar="N",
-            help="train each method with N seeds, from --seed on (1)",
-        )
-        parser.set_defaults(size=32, batchsize=64, lr=0.1, epoch=6, methods=list(methods))
-
-    return add
+def add_options(parser, methods):
+    """Add the options that only these scripts have. methods: the names that --method takes."""
+    names = [*methods, "all"]
+    parser.add_argument(
+        "--method",
+        choices=names,
+        nargs="+",
+        default=names[:1],
+        metavar="NAME",
+        help=f"one or more of: {', '.join(names)} ({names[0]})",
+    )
+    parser.add_argument(
+        "--seeds",
+        type=options.positive(int, 100),
+        default=1,
+        metavar="N",
+        help="train each method with N seeds, from --seed on (%(default)s)",
+    )
+    parser.set_defaults(size=32, batchsize=64, lr=0.1, epoch=6, methods=list(methods))
 
 
 def runs(args):
@@ -57,68 +52,40 @@ def one_run(args, method, seed):
 class Progress:
     """Rank 0's table of a training, with the seconds of training alone and the bytes that its node has sent.
 
-    barrier: a function that returns when all ranks have called it.
+    barrier: a function that returns when all ranks have called it, and their devices are done. accuracy: whether rank 0
+    computes one; it may have a part of the network only.
     """
 
-    def __init__(self, comm, method, barrier):
-        self.comm, self.barrier, self.log, self.seconds, self.bytes = comm, barrier, [], 0.0, 0
-        if comm.rank == 0:
-            print(f"\nMethod: {method}\nepoch  main/loss  validation/main/accuracy  elapsed_time  MB sent", flush=True)
+    def __init__(self, rank, method, barrier, accuracy=True):
+        self.rank, self.barrier, self.log, self.seconds, self.bytes = rank, barrier, [], 0.0, 0
+        columns = "epoch  main/loss  validation/main/accuracy  elapsed_time  MB sent"
+        if rank == 0:
+            print(f"\nMethod: {method}\n{columns if accuracy else columns.replace('validation/main/accuracy  ', '')}")
         self._go_on()
 
     def _go_on(self):
         self.barrier()
         self.begin, self.sent = time.perf_counter(), linux.bytes_sent()
 
-    def add(self, loss, evaluate):
-        """One more epoch is over. Rank 0 calls `evaluate`, which returns the accuracy, while the clock stands still.
-        loss: a number, or a function."""
+    def add(self, loss, evaluate=None):
+        """One more epoch is over. All ranks call it. Rank 0 calls `evaluate`, which returns the accuracy, while the
+        clock stands still.
+
+        loss: a number, or a function; only that of rank 0 counts.
+        """
+        self.barrier()
         self.seconds += time.perf_counter() - self.begin
         self.bytes += linux.bytes_sent() - self.sent
-        if self.comm.rank == 0:
-            row = {
-                "epoch": len(self.log) + 1,
-                "main/loss": float(loss() if callable(loss) else loss),
-                "validation/main/accuracy": evaluate(),
-                "elapsed_time": self.seconds,
-                "bytes": self.bytes,
-            }
-            self.log.append(row)
-            print(
-                "{:<6} {:<9.4f}  {:<24.4f}  {:<12.2f}  {:.2f}".format(*list(row.values())[:4], self.bytes / 1e6),
-                flush=True,
-            )
+        if self.rank == 0:
+            row = {"epoch": len(self.log) + 1, "main/loss": float(loss() if callable(loss) else loss)}
+            row |= {"validation/main/accuracy": evaluate()} if evaluate else {}
+            self.log.append(row | {"elapsed_time": self.seconds, "bytes": self.bytes})
+            epoch, loss, *accuracy = row.values()
+            line = [f"{epoch:<5}", f"{loss:<9.4f}", *(f"{one:<24.4f}" for one in accuracy), f"{self.seconds:<12.2f}"]
+            print("  ".join(line), f" {self.bytes / 1e6:.2f}", flush=True)
         self._go_on()
 
     def report(self, args, images):
         """Print the throughput and write the result, on rank 0."""
-        if self.comm.rank == 0:
+        if self.rank == 0:
             results.report(args, images / self.seconds, images, self.seconds, self.log)
-
-
-class Losses(Progress):
-    """As Progress, without an accuracy: the rank that would compute it may have a part of the network only."""
-
-    def __init__(self, comm, method, barrier):
-        self.comm, self.barrier, self.log, self.seconds, self.bytes = comm, barrier, [], 0.0, 0
-        if comm.rank == 0:
-            print(f"\nMethod: {method}\nepoch  main/loss  elapsed_time  MB sent", flush=True)
-        self._go_on()
-
-    def add(self, loss):
-        """One more epoch is over. All ranks call it. loss: of its last batch, a number or a tensor; only that of rank 0
-        counts."""
-        self.barrier()
-        self.seconds += time.perf_counter() - self.begin
-        self.bytes += linux.bytes_sent() - self.sent
-        if self.comm.rank == 0:
-            self.log.append(
-                {
-                    "epoch": len(self.log) + 1,
-                    "main/loss": float(loss),
-                    "elapsed_time": self.seconds,
-                    "bytes": self.bytes,
-                }
-            )
-            print(f"{len(self.log):<6} {float(loss):<9.4f}  {self.seconds:<12.2f}  {self.bytes / 1e6:.2f}", flush=True)
-        self._go_on()

@@ -9,17 +9,18 @@ import time
 
 MOST = 2_000  # steps that a result keeps, the last ones
 
-moments = []  # of time.perf_counter, at the end of each step
+moments = []  # of the end of each step: of time.perf_counter, or what else gives seconds where two are subtracted
 interrupted_at = set()  # how many steps had ended when something else than a step began
 parameters = 0  # numbers that a gradient consists of
 
 
-def ended(count):
-    """A step has ended here; count: a function that returns the number of parameters, called once."""
+def ended(count, moment=None):
+    """A step has ended; count: a function that returns the number of parameters, called once. moment: None for now; a
+    GPU, which is still computing, has moments of its own."""
     global parameters
     if not moments:
         parameters = count()
-    moments.append(time.perf_counter())
+    moments.append(time.perf_counter() if moment is None else moment)
 
 
 def interrupted():

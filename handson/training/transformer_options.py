@@ -7,7 +7,7 @@ def add(methods):
     """Options beside those of all training scripts, for options.parse. methods: the names that --method takes."""
 
     def add_to(parser):
-        method_runs.add_options(methods)(parser)
+        method_runs.add_options(parser, methods)
         whole = options.positive(int, 65536)
         parser.add_argument(
             "--width",

@@ -529,7 +529,7 @@ follow(submit(FOLDER, "-v", "OPTIONS=-e 3 -o results/whole", "-j", "oe", "run_re
 # %%
 job = submit(FOLDER, "-v", "OPTIONS=-e 3 -o results/killed", "-j", "oe", "run_restarts.sh")
 if NETWORK != "none":  # there are virtual nodes
-    communication.kill_node(job, "node2", f"{FOLDER}/results/killed/checkpoint.pt")
+    communication.kill_node(job, "node2", f"{FOLDER}/results/killed/checkpoints")
 follow(job)
 
 # %% [markdown]

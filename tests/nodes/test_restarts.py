@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ def test_the_job_starts_a_killed_node_once_more_and_ends_as_its_training(tmp_pat
     )
     (tmp_path / "handson-agent").chmod(0o755)
     environment = {
-        "PATH": f"{tmp_path}:/usr/bin:/bin",
+        "PATH": f"{tmp_path}:{Path(sys.executable).parent}:/usr/bin:/bin",
         "PBS_O_WORKDIR": str(tmp_path),
         "PBS_NODEFILE": "nodes",
         "PBS_JOBID": "1",
@@ -53,7 +54,7 @@ def test_a_killed_node_costs_no_number(tmp_path):
             )
             numbers[name] = done.stdout.split(".")[0]
         communication.kill_node(
-            numbers["killed"], "node2", jobs.folder / "results/killed/checkpoint.pt", limit=100, say=lambda line: None
+            numbers["killed"], "node2", jobs.folder / "results/killed/checkpoints", limit=100, say=lambda line: None
         )
         for name, number in numbers.items():
             output = Path(jobs.folder, f"restarts.o{number}")

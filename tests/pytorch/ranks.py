@@ -110,7 +110,8 @@ def _rank(connection, meeting, rank, size, function, arguments):
             status = end.code
         except OneSentence as error:  # as options' excepthook does it
             status = error.status
-            say(error)
+            if rank == 0 or not getattr(error, "on_all_ranks", False):
+                say(error)
         except BaseException:
             status = 1
             traceback.print_exc()

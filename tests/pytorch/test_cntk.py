@@ -18,9 +18,8 @@ from grader.probes.gloo_for_chainermn import Group
 from grader.units.communication.oracles import oracle_cntk as oracle
 from grader.units.communication.probes import probe_cntk as probes
 from handson import cntk
-from handson.cntk import workers
+from handson.cntk import checkpoint_files, workers
 from handson.errors import OneSentence, TrackError
-from handson.pytorch import checkpoints
 from handson.pytorch.checkpoints import CheckpointError
 from handson.training import map_files
 
@@ -213,25 +212,25 @@ class Alone:
 def test_a_checkpoint_that_was_cut_off_leaves_the_one_before(tmp_path, capsys):
     path = tmp_path / "model.ckpt"
     for step in (1, 2):
-        checkpoints.save(path, {"step": step}, {"residual": torch.ones(3)}, Alone)
-    assert checkpoints.load(path, Alone)[0] == {"step": 2}
+        checkpoint_files.save(path, {"step": step}, {"residual": torch.ones(3)}, Alone)
+    assert checkpoint_files.load(path, Alone)[0] == {"step": 2}
     path.write_bytes(path.read_bytes()[:100])
-    assert checkpoints.load(path, Alone)[0] == {"step": 1}
+    assert checkpoint_files.load(path, Alone)[0] == {"step": 1}
     assert f"rank 0: the checkpoint {path} is cut off or damaged" in capsys.readouterr().err
-    checkpoints.before(path).write_bytes(b"")
+    checkpoint_files.before(path).write_bytes(b"")
     with pytest.raises(
         CheckpointError,
         match="rank 0: the checkpoint .*model.ckpt is cut off .*there is no whole checkpoint before it: delete",
     ):
-        checkpoints.load(path, Alone)
+        checkpoint_files.load(path, Alone)
 
 
 def test_a_write_that_fails_leaves_the_last_checkpoint(tmp_path):
     path = tmp_path / "model.ckpt"
-    checkpoints.save(path, {"step": 1}, {}, Alone)
+    checkpoint_files.save(path, {"step": 1}, {}, Alone)
     with mock.patch.object(torch, "save", side_effect=OSError("No space left on device")), pytest.raises(OSError):
-        checkpoints.save(path, {"step": 2}, {}, Alone)
-    assert checkpoints.load(path, Alone)[0] == {"step": 1}
+        checkpoint_files.save(path, {"step": 2}, {}, Alone)
+    assert checkpoint_files.load(path, Alone)[0] == {"step": 1}
     assert [one.name for one in tmp_path.iterdir()] == ["model.ckpt"]
 
 
@@ -254,7 +253,7 @@ def test_the_script_trains_by_mpiexec_and_leaves_a_checkpoint(data, tmp_path):
     assert "Finished Epoch[1 of 1]: [Training] loss = " in first.stdout and "Finished Evaluation [1]" in first.stdout
     result = json.loads((tmp_path / "result.json").read_text())
     assert (result["script"], result["images"], result["workers"]) == ("train_cntk", 1500, 2)
-    assert checkpoints.exists(tmp_path / "model.ckpt")
+    assert checkpoint_files.exists(tmp_path / "model.ckpt")
 
 
 @pytest.mark.thorough

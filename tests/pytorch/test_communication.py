@@ -76,15 +76,27 @@ def test_bits_are_packed_and_come_back_on_every_rank():
         assert gathered == [(1.5 + rank, flags[rank], 2) for rank in range(3)]
 
 
-def with_store(comm):
-    """The communicator of a test with what `meet` also gives."""
-    comm.store = dist.distributed_c10d._get_default_store()
-    return comm
+def test_bits_are_packed_on_the_device_where_they_are():
+    """Of a tensor on the device `meta`, nobody can read a number on the host."""
+    flags = torch.empty(13, device="meta") >= 0
+    assert (messages.pack(flags).shape, messages.pack(flags).device.type) == ((2,), "meta")
+    assert messages.unpack(messages.pack(flags), 13).device.type == "meta"
+
+
+@pytest.mark.parametrize("hook", ["one_bit", "top_k"])
+def test_a_hook_sends_what_its_device_has(hook, monkeypatch):
+    """Nothing that a hook computes leaves the device, as a number or a tensor."""
+    bucket, hooks, sent = SimpleNamespace(buffer=lambda: torch.ones(13, device="meta"), index=lambda: 0), [], []
+    monkeypatch.setattr(dist, "get_world_size", lambda: 2)
+    monkeypatch.setattr(dist, "all_gather", lambda everybodys, mine: sent.extend([mine, *everybodys]))
+    hooks, residuals = solution("hooks"), {}
+    assert getattr(hooks, hook)(residuals, bucket).value().device.type == "meta"
+    assert {one.device.type for one in [*sent, *residuals.values()]} == {"meta"}
 
 
 def wrong_sum(comm):
     try:
-        all_reduces.timed("half", lambda tensor: dist.all_reduce(tensor[: len(tensor) // 2]), 16, with_store(comm))
+        all_reduces.timed("half", lambda tensor: dist.all_reduce(tensor[: len(tensor) // 2]), 16, comm)
     except all_reduces.WrongSum as problem:
         return str(problem)
 
@@ -105,7 +117,7 @@ def of_unequal_lengths(comm):
         sending.wait()
 
     try:
-        all_reduces.timed("uneven", all_reduce, 16, with_store(comm))
+        all_reduces.timed("uneven", all_reduce, 16, comm)
     except messages.WrongLength as problem:
         return str(problem)
 

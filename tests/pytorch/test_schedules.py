@@ -22,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from waiting import run_to_end
 
 from handson import linux
-from handson.pytorch import messages, pytorch_method_runs
+from handson.pytorch import pytorch_method_runs
 
 MPIEXEC = str(Path(sys.executable).with_name("mpiexec"))
 
@@ -32,6 +32,10 @@ def network(seed=0):
     return nn.Sequential(
         nn.Flatten(), nn.Linear(768, 7), nn.Tanh(), nn.Linear(7, 5), nn.Tanh(), nn.Linear(5, 10)
     ).double()
+
+
+def vector(model):
+    return nn.utils.parameters_to_vector(model.parameters()).detach()
 
 
 def backward(model, images, labels):
@@ -49,8 +53,9 @@ def in_buckets(comm, most):
     mine = slice(4 * comm.rank, 4 * comm.rank + 4)
     model = network(seed=comm.rank)
     script.broadcast(model)
-    buckets = script.fill_buckets(list(model.parameters()), most)
-    in_flight = script.average_gradients(buckets)
+    buckets = [script.Bucket(parameters) for parameters in script.fill_buckets(list(model.parameters()), most)]
+    for bucket in buckets:
+        bucket.register()
     model[1].weight.register_post_accumulate_grad_hook(lambda parameter: events.append("backward has ended"))
     original, found = dist.all_reduce, []
 
@@ -62,7 +67,8 @@ def in_buckets(comm, most):
         model.zero_grad()
         with mock.patch.object(dist, "all_reduce", noted):
             backward(model, everything.images[mine], everything.labels[mine])
-        script.wait(in_flight)
+        for bucket in buckets:
+            bucket.wait()
         found.append(gradients(model))
     replica, big = DistributedDataParallel(network()), network()
     backward(replica, everything.images[mine], everything.labels[mine])
@@ -84,7 +90,7 @@ def two_blocks(comm, momentum):
     """The parameters of this rank after each of 4 steps in blocks of 2, each of which adds a number of its own."""
     script, model, found = solution("local_sgd"), nn.Linear(3, 1, bias=False).double(), []
     nn.init.zeros_(model.weight)
-    block = script.Block(messages.vector(model), 2, momentum)
+    block = script.Block(vector(model), 2, momentum)
     for step in range(4):
         with torch.no_grad():
             model.weight += (1 + step) * (1 + comm.rank)
@@ -114,10 +120,7 @@ def served(comm):
     )
     if comm.rank == 0:
         return script.serve(
-            messages.vector(model, 1),
-            0.1,
-            STEPS,
-            lambda version: store.set("enough", "") if version == STEPS - 1 else None,
+            vector(model), 0.1, STEPS, lambda version: store.set("enough", "") if version == STEPS - 1 else None
         )
 
     def batches():
@@ -137,7 +140,7 @@ def test_a_slow_worker_does_not_hold_up_the_others():
 
 def guarded(comm, sizes, steps):
     model = nn.Linear(sizes[comm.rank], 1)
-    pytorch_method_runs.guard(comm, model, steps[comm.rank])
+    pytorch_method_runs.guard(model, steps[comm.rank])
     model(torch.full((2, sizes[0]), float("nan") if comm.rank == 1 else 1.0)).sum().backward()
 
 
@@ -155,7 +158,7 @@ def test_ranks_that_would_wait_for_each_other_for_ever_end_with_a_sentence(sizes
 
 
 def alone(comm):
-    pytorch_method_runs.guard(comm, nn.Linear(1, 1), 1, least=2)
+    pytorch_method_runs.guard(nn.Linear(1, 1), 1, least=2)
 
 
 def test_a_server_without_workers_ends_with_a_sentence():

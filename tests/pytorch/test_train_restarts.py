@@ -1,5 +1,5 @@
-"""train_restarts.py: a run that is interrupted ends as one that is not, number for number; residuals that don't fit are
-a sentence."""
+"""train_restarts.py: a run that is interrupted ends as one that is not, number for number, and goes on with any number
+of ranks."""
 
 from pathlib import Path
 
@@ -12,11 +12,11 @@ from handson.errors import TrackError
 from handson.notebook import communication
 from handson.pytorch import checkpoints
 from handson.pytorch.checkpoints import CheckpointError
-from handson.pytorch.model import SmallNet
 from handson.pytorch.streams import ImageFiles
 from handson.training import map_files, options
 
 SCRIPT = Path(__file__).resolve().parents[2] / "solutions/05_communication/pytorch/train_restarts.py"
+CPU = torch.device("cpu")
 
 
 class Stop(Exception):
@@ -30,7 +30,7 @@ def train(comm, folder, out, stop=None, noise=None):
     words = ["-e", "2", "-b", "200", "--every", "2", "-o", out, "-g", ",".join(["0"] * comm.size)]
     args = options.training_parser(SCRIPT, None, checkpoints.add_options).parse_args([str(word) for word in words])
     vars(args).update(devices="devices of a test", workers=comm.size, nodes=1, communicator="gloo", network="")
-    saved, save = [], checkpoints.save
+    saved, save = [], module.save
 
     def save_and_stop(*arguments):
         save(*arguments)
@@ -39,12 +39,20 @@ def train(comm, folder, out, stop=None, noise=None):
         if len(saved) == stop:
             raise Stop
 
-    module.checkpoints.save = save_and_stop
+    module.save = save_and_stop
     try:
-        module.train(comm, args, ImageFiles(folder / "train.txt", 10))
+        module.train(comm.rank, args, ImageFiles(folder / "train.txt", 10))
     except Stop:
         pass
     except TrackError as problem:
+        return str(problem)
+
+
+def last(comm, out):
+    """What this rank gets from the last checkpoint, or a sentence."""
+    try:
+        return checkpoints.load(out / "checkpoints", CPU)
+    except CheckpointError as problem:
         return str(problem)
 
 
@@ -53,18 +61,54 @@ def folder(tmp_path_factory):
     return map_files.write("digits", tmp_path_factory.mktemp("data") / "digits_files", say=lambda line: None)
 
 
-def test_a_run_that_stops_in_mid_epoch_ends_as_one_that_does_not(folder, tmp_path):
-    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    for out in (whole, stopped):
-        out.mkdir()
+@pytest.fixture
+def stopped(folder, tmp_path):
+    """The results of a run of two ranks that was stopped in the first epoch."""
+    (tmp_path / "stopped").mkdir()
+    on_ranks(train, 2, folder, tmp_path / "stopped", 1)
+    return tmp_path / "stopped"
+
+
+def test_a_run_that_stops_in_mid_epoch_ends_as_one_that_does_not(folder, stopped, tmp_path):
+    whole = tmp_path / "whole"
+    whole.mkdir()
     on_ranks(train, 2, folder, whole)
-    on_ranks(train, 2, folder, stopped, 1)
-    state = torch.load(stopped / "checkpoint.pt", weights_only=True)["shared"]["batches"]
-    assert state["epoch"] == 0 and 0 < state["position"] < 1500
+    [(shared, _), _] = on_ranks(last, 2, stopped)
+    assert shared["batches"]["epoch"] == 0 and 0 < shared["batches"]["position"] < 1500
     on_ranks(train, 2, folder, stopped)
     found = checkpoints.differences(whole, stopped)
     assert {"model", "optimizer", "batches", "residuals of rank 1", "random of rank 1"} <= found.keys()
     assert set(found.values()) == {0.0}
+
+
+@pytest.mark.parametrize("size", [1, 3, pytest.param(4, marks=pytest.mark.thorough)])
+def test_a_run_goes_on_with_another_number_of_ranks_and_sends_what_was_owed(folder, stopped, size):
+    before = [own["residuals"][0] for _, own in on_ranks(last, 2, stopped)]
+    assert before[0].any() and not torch.equal(*before)
+    for _, own in on_ranks(last, size, stopped):
+        assert torch.equal(own["residuals"][0], sum(before) / 2)  # so the mean of what all ranks owe is what it was
+    on_ranks(train, size, folder, stopped)
+    states = on_ranks(last, size, stopped)
+    assert all(shared["batches"]["epoch"] == 2 for shared, _ in states)
+    assert len({own["residuals"][0].sum().item() for _, own in states}) == size
+
+
+def test_a_damaged_checkpoint_leaves_the_one_before(folder, stopped):
+    on_ranks(train, 2, folder, stopped, 1)
+    newest, before = checkpoints.whole(stopped / "checkpoints")
+    part = newest / "__1_0.distcp"
+    part.write_bytes(part.read_bytes()[:100])
+    for shared, _ in on_ranks(last, 2, stopped):
+        assert shared["batches"]["position"] == int(before.name)
+    (before / ".metadata").write_bytes(b"")
+    for sentence in on_ranks(last, 2, stopped):
+        assert sentence.startswith(f"the checkpoint {newest} is damaged, and there is none before it that can be read")
+
+
+def test_a_checkpoint_that_is_not_complete_is_none(stopped, tmp_path):
+    [checkpoint] = checkpoints.whole(stopped / "checkpoints")
+    (checkpoint / ".metadata").unlink()
+    assert on_ranks(last, 2, stopped) == [None, None]
 
 
 @pytest.mark.thorough
@@ -73,42 +117,27 @@ def test_gradients_that_are_no_numbers_end_the_run_and_leave_the_last_good_check
         assert (
             sentence.startswith(f"rank {rank}: the gradient of ") and "is infinite or NaN, so the run ends" in sentence
         )
-    model = torch.load(tmp_path / "checkpoint.pt", weights_only=True)["shared"]["model"]
-    assert all(tensor.isfinite().all() for tensor in model.values())
+    [(shared, _), _] = on_ranks(last, 2, tmp_path)
+    assert all(tensor.isfinite().all() for tensor in shared["model"].values())
 
 
-class Two:
-    rank, size = 0, 2
-    allgather = staticmethod(lambda count: [count, 77])
+def test_differences_see_what_differs(stopped, tmp_path):
+    other = tmp_path / "other"
+    on_ranks(changed, 2, stopped, other)
+    found = checkpoints.differences(stopped, other)
+    assert found.pop("residuals of rank 1") == pytest.approx(0.5) and set(found.values()) == {0.0}
 
 
-def test_residuals_of_another_shape_are_a_sentence_with_rank_and_file():
-    model = SmallNet((1, 8, 8))
-    parameters = sum(parameter.numel() for parameter in model.parameters())
-    with pytest.raises(
-        CheckpointError,
-        match=f"rank 1: the residuals in the checkpoint a.pt have 77 numbers, and the model {parameters:,} parameters",
-    ):
-        checkpoints.check_residuals({0: torch.zeros(parameters)}, model, "a.pt", Two)
-
-
-def test_differences_see_what_differs(tmp_path):
-    for name, residual in (("one", 1.0), ("two", 1.5)):
-        (tmp_path / name).mkdir()
-        shared = {"model": {"weight": torch.ones(2)}, "optimizer": {"state": {0: [1, 2]}}, "batches": {"epoch": 1}}
-        torch.save(
-            {"shared": shared, "own": [{"residuals": {0: torch.full((3,), residual)}, "random": torch.zeros(2)}]},
-            tmp_path / name / "checkpoint.pt",
-        )
-    assert checkpoints.differences(tmp_path / "one", tmp_path / "two") == {
-        "model": 0.0,
-        "optimizer": 0.0,
-        "batches": 0.0,
-        "residuals of rank 0": 0.5,
-        "random of rank 0": 0.0,
-    }
+def changed(comm, out, other):
+    """Save the last checkpoint with another residual of rank 1."""
+    shared, own = checkpoints.load(out / "checkpoints", CPU)
+    own["residuals"][0][0] += 0.5 * comm.rank
+    module = load(SCRIPT)
+    batches = module.Partition(1500, 400)
+    batches.load_state_dict(shared["batches"])
+    module.save(other / "checkpoints", shared, own, batches)
 
 
 def test_a_job_that_never_writes_a_checkpoint_is_a_sentence(tmp_path):
-    with pytest.raises(communication.NotKilled, match="job 7 has written no .*checkpoint.pt in 0 seconds"):
-        communication.kill_node("7", "node2", tmp_path / "checkpoint.pt", limit=0)
+    with pytest.raises(communication.NotKilled, match="job 7 has written no checkpoint into .* in 0 seconds"):
+        communication.kill_node("7", "node2", tmp_path / "checkpoints", limit=0)

@@ -1,5 +1,7 @@
 """Train with what ChainerMN has in place of communication hooks: mpiexec -n 2 python train_hooks.py --help"""
 
+from functools import partial
+
 import handson.chainer  # before chainer: lets it run on today's NumPy
 from handson.chainer import chainer_method_runs, devices
 from handson.chainer.communicators import create_communicator
@@ -31,7 +33,7 @@ def train(args, method, train_set, test_set):
     dtype, make_optimizer = METHODS[method]
     comm = half_and_late.half(dtype)
     device = devices.use(args.gpu[comm.intra_rank])
-    mine = chainermn.scatter_dataset(train_set, comm, shuffle=True, seed=args.seed)
+    mine = chainermn.scatter_dataset(train_set if comm.rank == 0 else None, comm, shuffle=True, seed=args.seed)
     train_iterator = SerialIterator(mine, args.batchsize, order_sampler=Shuffle(args.seed))
 
     numpy.random.seed(args.seed)
@@ -53,16 +55,14 @@ def train(args, method, train_set, test_set):
 
 
 def main():
-    args = options.parse(gpus=None, add_options=chainer_method_runs.add_options(METHODS))
+    args = options.parse(gpus=None, add_options=partial(chainer_method_runs.add_options, methods=METHODS))
     with all_ranks_end_together():
         comm = create_communicator("naive")
         device_words = devices.settle(comm, args)
         train_set, test_set = data.load_arrays(args.dataset)
         announce("multiple nodes", args, train_set, device_words, comm)
         for method, seed in chainer_method_runs.runs(args):
-            train(
-                chainer_method_runs.one_run(args, method, seed), method, train_set if comm.rank == 0 else None, test_set
-            )
+            train(chainer_method_runs.one_run(args, method, seed), method, train_set, test_set)
 
 
 if __name__ == "__main__":

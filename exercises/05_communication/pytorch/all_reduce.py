@@ -1,7 +1,8 @@
 """All-reduce from scratch, with point-to-point messages only: mpiexec -n 4 python all_reduce.py --help
 
-Two ranks that send to each other first say what they expect: gloo then sends both ways at once. `receive` is
-`expect(...).wait()`.
+`send` is `dist.isend` and `expect` is `dist.irecv`: both return at once, and `wait()` waits for the message; that of
+`expect` returns it. `receive` is `expect(...).wait()`. Two ranks that send to each other expect first: gloo then sends
+both ways at once.
 """
 
 import torch.distributed as dist

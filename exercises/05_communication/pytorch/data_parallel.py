@@ -1,9 +1,7 @@
-"""DistributedDataParallel from scratch: train_data_parallel.py calls these functions, in this order.
+"""DistributedDataParallel from scratch: train_data_parallel.py uses what is here, in this order.
 
 Backward computes the gradients of the last layer first. They can travel while it goes on to the layers before.
 """
-
-from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -29,29 +27,30 @@ def fill_buckets(parameters, most):
     return buckets
 
 
-def average_gradients(buckets):
-    """From now on, backward starts an all-reduce for each bucket as soon as its last gradient is there. Returns the
-    list of those in flight."""
-    in_flight = []  # (bucket, its mean gradients in one long tensor, work) of each all-reduce
-    missing = [len(bucket) for bucket in buckets]  # how many gradients of each bucket are not yet there
+class Bucket:
+    """Parameters whose gradients travel together, in one all-reduce."""
 
-    def ready(number, parameter):
-        """Backward has just finished the gradient of this parameter, which is in buckets[number]."""
-        # PUT YOUR CODE: one gradient less is missing. When none is: put all of the bucket into one tensor,
-        # divide it by the number of ranks, start dist.all_reduce(..., async_op=True), append to in_flight,
-        # and set missing[number] for the next step
+    def __init__(self, parameters):
+        self.parameters = parameters
+        self.missing = len(parameters)  # how many of their gradients are not yet there
+        self.mean = self.work = None  # the mean gradients in one long tensor, and their all-reduce
+
+    def register(self):
+        """From now on, backward calls `self.ready(parameter)` each time that a gradient is complete."""
+        # PUT YOUR CODE: for each parameter of the bucket: parameter.register_post_accumulate_grad_hook(...);
+        # the function that it gets is called with the parameter
+        raise NotImplementedError("PUT YOUR CODE: hook")
+
+    def ready(self, parameter):
+        """Backward has just finished the gradient of this parameter. The last one starts the all-reduce."""
+        # PUT YOUR CODE: one gradient less is missing. When none is: `self.mean`, the gradients of the bucket
+        # in one tensor, divided by the number of ranks; `self.work`, its dist.all_reduce(..., async_op=True);
+        # and set self.missing for the next step
         raise NotImplementedError("PUT YOUR CODE: ready")
 
-    for number, bucket in enumerate(buckets):
-        for parameter in bucket:
-            # PUT YOUR CODE: have backward call `ready(number, parameter)` each time that parameter.grad is
-            # complete: parameter.register_post_accumulate_grad_hook(...)
-            raise NotImplementedError("PUT YOUR CODE: hook")
-    return in_flight
-
-
-def wait(in_flight):
-    """Between backward and the optimizer: wait for the all-reduces, and put the means in the place of the gradients."""
-    # PUT YOUR CODE: for each (bucket, mean, work): wait, then copy the parts of `mean` to the gradients
-    # of the bucket's parameters; empty `in_flight` at the end
-    raise NotImplementedError("PUT YOUR CODE: wait")
+    def wait(self):
+        """Between backward and the optimizer: wait for the all-reduce, and put the means in the place of the
+        gradients."""
+        # PUT YOUR CODE: wait for self.work, then copy the parts of self.mean to the gradients of the
+        # parameters
+        raise NotImplementedError("PUT YOUR CODE: wait")

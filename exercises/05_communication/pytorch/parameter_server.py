@@ -1,13 +1,15 @@
 """A parameter server: rank 0 keeps the parameters and makes the steps, all other ranks compute gradients.
 
-All parameters travel as one long tensor. Its last number is 1, and becomes 0 when the training is over.
+All parameters travel as one long tensor. After each such answer to a gradient, the server says in a message of its own
+whether the training goes on.
 """
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from handson.pytorch import messages
+GO_ON, STOP = torch.tensor([True]), torch.tensor([False])
 
 
 def serve(parameters, lr, updates, evaluate):
@@ -24,8 +26,12 @@ def serve(parameters, lr, updates, evaluate):
         # PUT YOUR CODE: `worker = dist.recv(gradient)` waits for a gradient of any rank, and says whose it
         # is. Note its staleness, make the step of SGD, count it, and send `worker` the parameters
         raise NotImplementedError("PUT YOUR CODE: serve")
+        dist.send(GO_ON, worker)
         evaluate(version)
-    messages.dismiss(parameters)
+    for _ in range(1, dist.get_world_size()):  # each worker sends one more gradient, which comes too late
+        worker = dist.recv(gradient)
+        dist.send(parameters, worker)
+        dist.send(STOP, worker)
     return staleness
 
 
@@ -33,12 +39,14 @@ def serve_together(parameters, lr, updates, evaluate):
     """Rank 0, synchronous, to compare: each step waits for the gradients of all workers, and takes their mean. The
     staleness is 0."""
     workers = range(1, dist.get_world_size())
+    gradients = [torch.empty_like(parameters) for _ in workers]
     for version in range(1, updates + 1):
-        gradients = torch.stack([messages.receive(parameters, worker) for worker in workers])
-        parameters -= lr * gradients.mean(dim=0)
-        parameters[-1] = version < updates
-        for sending in [messages.send(parameters, worker) for worker in workers]:
-            sending.wait()
+        for worker, gradient in zip(workers, gradients):
+            dist.recv(gradient, worker)
+        parameters -= lr * torch.stack(gradients).mean(dim=0)
+        for worker in workers:
+            dist.send(parameters, worker)
+            dist.send(GO_ON if version < updates else STOP, worker)
         evaluate(version)
     return [0] * updates
 
@@ -46,13 +54,16 @@ def serve_together(parameters, lr, updates, evaluate):
 def work(model, batches):
     """All other ranks: compute gradients on `batches`, pairs of images and labels without end, until the server has
     enough."""
-    parameters = messages.vector(model, 1).cpu()
+    device = next(model.parameters()).device
+    parameters = parameters_to_vector(model.parameters()).detach().cpu()
+    goes_on = torch.empty_like(GO_ON)
     for images, labels in batches:
         loss = F.cross_entropy(model(images), labels)
         gradients = torch.autograd.grad(loss, list(model.parameters()))
-        gradient = messages.vector(gradients, 0).cpu()
+        gradient = torch.cat([one.flatten() for one in gradients]).cpu()
         # PUT YOUR CODE: send `gradient` to the server, rank 0, and receive its answer into `parameters`
         raise NotImplementedError("PUT YOUR CODE: work")
-        if not parameters[-1]:
+        dist.recv(goes_on, 0)
+        if not goes_on:
             return
-        messages.load(parameters, model)
+        vector_to_parameters(parameters.to(device), model.parameters())

@@ -1,18 +1,17 @@
 """Train with local SGD and block momentum, the functions of local_sgd.py: mpiexec -n 2 python train_local_sgd.py
 --help"""
 
+import os
+
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from local_sgd import Block, after_step
+from torch.nn.utils import parameters_to_vector
 from torch.utils.data import DataLoader, DistributedSampler
 
-from handson.pytorch import devices, messages, pytorch_method_runs
-from handson.pytorch.communicator import meet
+from handson.pytorch import devices, pytorch_method_runs
 from handson.pytorch.model import WideNet
-from handson.pytorch.workers import TIMEOUT
-from handson.training import data, options
-from handson.training.banner import announce
+from handson.training import data
 
 METHODS = {  # name -> (steps between two averages, block momentum: Chen and Huo take 1 - 1/N for N ranks)
     "local-sgd-1": (1, 0.0),
@@ -24,18 +23,19 @@ METHODS = {  # name -> (steps between two averages, block momentum: Chen and Huo
 }
 
 
-def train(comm, args, method, train_set, test_set):
-    device = devices.use(args.gpu[comm.intra_rank])
+def train(rank, args, method, train_set, test_set):
+    device = devices.use(args.gpu[int(os.environ["LOCAL_RANK"])])
     sampler = DistributedSampler(train_set, seed=args.seed)
     train_loader = DataLoader(train_set, args.batchsize, sampler=sampler)
 
     torch.manual_seed(args.seed)  # all ranks begin with the same parameters
     model = WideNet(len(train_set.classes)).to(device)
-    block = Block(messages.vector(model), *METHODS[method])
+    start = parameters_to_vector(model.parameters()).detach()
+    block = Block(start, *METHODS[method])
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)
-    pytorch_method_runs.guard(comm, model, len(train_loader))
+    pytorch_method_runs.guard(model, len(train_loader))
 
-    progress = pytorch_method_runs.Progress(comm, method)
+    progress = pytorch_method_runs.Progress(rank, method)
     for epoch in range(args.epoch):
         sampler.set_epoch(epoch)
         for images, labels in train_loader:
@@ -49,15 +49,5 @@ def train(comm, args, method, train_set, test_set):
     progress.report(args, len(train_set) * args.epoch)
 
 
-def main():
-    args = options.parse(gpus=None, add_options=pytorch_method_runs.add_options(METHODS))
-    with meet(args) as comm:  # MPI or torchrun says which rank this is, and where the others are
-        dist.init_process_group(comm.backend, store=comm.store, rank=comm.rank, world_size=comm.size, timeout=TIMEOUT)
-        train_set, test_set = data.load(args.dataset)
-        announce("multiple nodes", args, train_set, comm.devices, comm)
-        for method, seed in pytorch_method_runs.runs(args):
-            train(comm, pytorch_method_runs.one_run(args, method, seed), method, train_set, test_set)
-
-
 if __name__ == "__main__":
-    main()
+    pytorch_method_runs.train_each(train, METHODS)

@@ -4,7 +4,7 @@ import numpy
 
 CLASSES = 10  # of the images of train_cntk.py, unless a case says otherwise
 RATE = 0.125  # the learning rate of the parameter server; its products with whole numbers are exact
-LENGTH = 5  # numbers in its `parameters`, before the last one
+LENGTH = 5  # numbers in its `parameters`
 
 
 def pixels(case, part="train"):

@@ -96,13 +96,10 @@ def one_big_batch(seen, case, expected):
     for rank, of_rank in enumerate(seen):
         for number, step in enumerate(of_rank["steps"]):
             where = f"on rank {rank}, in step {number + 1},"
-            if (count := len(step["buckets"])) != len(case["buckets"]):
-                return (
-                    f"{where} `in_flight` has {count} entries after backward; it should have one for each of the"
-                    f" {len(case['buckets'])} buckets"
-                )
-            if sorted(step["buckets"]) != list(range(count)):
-                return f"{where} two entries of `in_flight` are of the same bucket"
+            if not all(step["begun"]):
+                bucket = step["begun"].index(False)
+                left = "self.missing must be set for the next step" if number else "it needs self.mean and self.work"
+                return f"{where} bucket {bucket} has no all-reduce after backward: {left}"
             if step["changed"]:
                 return (
                     f"{where} the tensor of an all-reduce is changed while it is in flight: what is sent then is a"
@@ -113,13 +110,11 @@ def one_big_batch(seen, case, expected):
                     f"{where} two all-reduces in flight have the same memory: the second overwrites what the first"
                     " still sends; make a tensor for each"
                 )
-            found = numpy.concatenate(
-                [mean for _, mean in sorted(zip(step["buckets"], step["means"]), key=lambda pair: pair[0])]
-            )
+            found = numpy.concatenate(step["means"])
             if criteria.close(found, right[number]):
                 continue
             if ranks > 1 and criteria.close(found, expected["own"][rank][number]):
-                return f"{where} `mean` has the gradients of this rank alone"
+                return f"{where} `self.mean` has the gradients of this rank alone"
             if sentence := next(
                 (sentence for sentence, values in known.items() if criteria.close(found, values[number])), None
             ):
@@ -157,9 +152,9 @@ def while_backward_goes_on(seen, case, expected):
             if "wait" in [what for what, _ in step["events"]]:
                 return (
                     f"rank {rank} waits for an all-reduce while backward goes on: then nothing is hidden; leave that to"
-                    " wait()"
+                    " `wait`"
                 )
-            if [what for what, _ in step["events"]] not in (_events(case), _events(case, in_order=True)):
+            if [what for what, _ in step["events"]] != _events(case):
                 return (
                     f"in step {number + 1} rank {rank} does not begin each all-reduce right after the last gradient of"
                     " its bucket"
@@ -167,27 +162,21 @@ def while_backward_goes_on(seen, case, expected):
     return None
 
 
-def _events(case, in_order=False):
-    """The right order. in_order: an all-reduce also waits for those of the buckets before, as DistributedDataParallel's
-    do.
+def _events(case):
+    """The right order.
 
     case["order"]: that in which gradients are finished, as places; case["buckets"]: how many places each bucket has.
     """
     bucket_of = [number for number, size in enumerate(case["buckets"]) for _ in range(size)]
-    missing, events, begun = list(case["buckets"]), [], set()
+    missing, events = list(case["buckets"]), []
     for place in case["order"]:
         missing[bucket_of[place]] -= 1
-        events.append("gradient")
-        for number, count in enumerate(missing):
-            if not count and number not in begun and (not in_order or len(begun) == number):
-                begun.add(number)
-                events.append("begin")
+        events += ["gradient"] + ["begin"] * (not missing[bucket_of[place]])
     return events
 
 
 def every_gradient(seen, case, expected):
     calls, count = seen[0]["calls"], sum(case["buckets"])
-    right = [number for number, size in enumerate(case["buckets"]) for _ in range(size)]
     for number, step in enumerate(calls):
         times = [[one for one, *_ in step].count(place) for place in range(count)]
         if not any(times):
@@ -198,16 +187,9 @@ def every_gradient(seen, case, expected):
                 f"in backward pass {number + 1} `ready` is called {times[place]} times for parameter {place}; once,"
                 " each time"
             )
-        if len({bucket for _, bucket, *_ in step}) == 1 < len(case["buckets"]):
-            return (
-                f"`ready` always gets the number {step[0][1]}: a lambda reads `number` when it is called, after the"
-                " loop; partial(ready, number) keeps its value"
-            )
-        if any(bucket != right[place] for place, bucket, *_ in step):
-            return "`ready` gets the number of another bucket than that of its parameter"
-        if not all(there for _, _, there, _ in step):
+        if not all(there for _, there, _ in step):
             return "`ready` is called before parameter.grad is complete: use register_post_accumulate_grad_hook"
-        if late := [place for place, _, _, last in step if not last]:
+        if late := [place for place, _, last in step if not last]:
             return (
                 f"`ready` is called for parameter {late[0]} only when gradients after its own are complete, too: give"
                 " each parameter a hook of its own that calls it at once"
@@ -222,7 +204,7 @@ def means_in_place(seen, case, expected):
         if not criteria.close(step["gradients"], expected["right"][number]):
             if step["unwaited"]:
                 never = f"{step['unwaited']} of {len(case['buckets'])} all-reduces are not waited for"
-                return f"in step {number + 1}, {never}: a mean is read before work.wait(), or not at all"
+                return f"in step {number + 1}, {never}: a mean is read before self.work.wait(), or not at all"
             if sentence := next(
                 (
                     one
@@ -232,31 +214,21 @@ def means_in_place(seen, case, expected):
                 None,
             ):
                 return sentence
-            return f"in step {number + 1}, the gradients are not the parts of `mean` that belong to them"
+            return f"in step {number + 1}, the gradients are not the parts of `self.mean` that belong to them"
         if step["unwaited"]:
             return f"in step {number + 1}, {step['unwaited']} of {len(case['buckets'])} all-reduces are not waited for"
     return None
 
 
-def emptied(seen, case, expected):
-    left = seen[0]["steps"][0]["left"]
-    return (
-        f"after the first step `in_flight` still has {left} entries: the next step would add to them, and memory would"
-        " grow"
-        if left
-        else None
-    )
-
-
 STEP = {
-    "buckets": [int],
+    "begun": [bool],
     "means": [Array((None,))],
     "events": [(str, int)],
     "sent": [(str, int)],
     "changed": bool,
     "shared": bool,
 }
-DONE = {"gradients": Array((None,)), "parameters": bool, "unwaited": int, "left": int}
+DONE = {"gradients": Array((None,)), "parameters": bool, "unwaited": int}
 MEAN, ONE = "the mean gradients, as of one big batch", "an all-reduce for each bucket"
 CHECKS = (
     Check(
@@ -316,14 +288,14 @@ CHECKS = (
                 MEAN,
                 2,
                 one_big_batch,
-                "torch.cat the flattened gradients, divide once, and append (bucket, mean, work).",
+                "torch.cat the flattened gradients, divide once, and keep self.mean and self.work.",
             ),
             Criterion(
                 "one_all_reduce_per_bucket",
                 ONE,
                 1,
                 one_all_reduce,
-                "Count each bucket's gradients; start when none is missing.",
+                "Count the bucket's gradients; start when none is missing.",
                 needs="mean_gradients",
             ),
             Criterion(
@@ -331,7 +303,7 @@ CHECKS = (
                 "begun while backward goes on",
                 2,
                 while_backward_goes_on,
-                "dist.all_reduce(mean, async_op=True) returns at once.",
+                "dist.all_reduce(self.mean, async_op=True) returns at once.",
                 needs="one_all_reduce_per_bucket",
             ),
         ),
@@ -351,7 +323,7 @@ CHECKS = (
                 "The function that you register gets the parameter as its only argument.",
             ),
         ),
-        observed=lambda case: {"calls": ([(int, int, bool, bool)],) * 2},
+        observed=lambda case: {"calls": ([(int, bool, bool)],) * 2},
     ),
     Check(
         "wait",
@@ -363,15 +335,7 @@ CHECKS = (
                 "the means are the gradients",
                 2,
                 criteria.on_each_rank(means_in_place),
-                "work.wait(); then mean.split(...) and view_as(parameter).",
-            ),
-            Criterion(
-                "nothing_in_flight",
-                "nothing is left in flight",
-                1,
-                criteria.on_each_rank(emptied),
-                "in_flight.clear()",
-                needs="means_gradients",
+                "self.work.wait(); then self.mean.split(...) and view_as(parameter).",
             ),
         ),
         ORACLES + "wait",

@@ -25,8 +25,6 @@ def simulated(case):
 
 def a_step_with_each(seen, case, expected):
     found, (right, _) = numpy.asarray(seen[0]["parameters"]), simulated(case)
-    if seen[0]["last"] != 1:
-        return f"the last number of `parameters` is {seen[0]['last']:g}; it stays 1 while the training goes on"
     if criteria.close(found, right[1:]):
         return None
     wrong = {
@@ -49,23 +47,14 @@ def answered_at_once(seen, case, expected):
     for step, (worker, sent) in enumerate(zip(case["arrivals"], answers)):
         if sent["to"] != worker:
             return f"gradient {step + 1} is worker {worker}'s, but worker {sent['to']} gets the answer"
-        if len(sent["parameters"]) != LENGTH + 1:
-            return (
-                f"worker {worker} is sent {len(sent['parameters'])} numbers; it waits for all {LENGTH + 1} of"
-                " `parameters`, of which the last one says whether the training goes on"
-            )
+        if len(sent["parameters"]) != LENGTH:
+            return f"worker {worker} is sent {len(sent['parameters'])} numbers; it waits for all {LENGTH} parameters"
         if sent["type"] not in TYPES:
             return (
                 f"worker {worker} is sent numbers of type {sent['type']}; it waits for numbers of the type of"
                 " `parameters`"
             )
-        *values, last = sent["parameters"]
-        if last != 1:
-            return (
-                f"the last number that worker {worker} is sent is {last:g}; it is 1 while the training goes on, and a"
-                " worker that gets 0 stops"
-            )
-        if not criteria.close(values, own[step + 1]):
+        if not criteria.close(values := sent["parameters"], own[step + 1]):
             if criteria.close(values, own[step]):
                 return (
                     f"worker {worker} gets the parameters from before the step with its gradient: first make the step,"
@@ -162,7 +151,6 @@ CHECKS = (
         ),
         observed=lambda case: {
             "parameters": Array((len(case["arrivals"]), LENGTH)),
-            "last": float,
             "answers": [{"to": int, "parameters": Array((None,)), "type": str}],
             "staleness": [int],
         },

@@ -1,22 +1,19 @@
 """Train with the communication hooks of hooks.py and half_and_late.py: mpiexec -n 2 python train_hooks.py --help"""
 
+import os
 from functools import partial
 
 import half_and_late
 import hooks
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
 from handson.pytorch import devices, pytorch_method_runs
-from handson.pytorch.communicator import meet
 from handson.pytorch.model import WideNet
-from handson.pytorch.workers import TIMEOUT
-from handson.training import data, options
-from handson.training.banner import announce
+from handson.training import data
 
 METHODS = {  # name -> the hook (powersgd: torch's own), and what makes its state
     "plain": (hooks.plain, lambda: None),
@@ -31,21 +28,21 @@ METHODS = {  # name -> the hook (powersgd: torch's own), and what makes its stat
 }
 
 
-def train(comm, args, method, train_set, test_set):
-    device = devices.use(args.gpu[comm.intra_rank])
+def train(rank, args, method, train_set, test_set):
+    device = devices.use(args.gpu[int(os.environ["LOCAL_RANK"])])
     sampler = DistributedSampler(train_set, seed=args.seed)
     train_loader = DataLoader(train_set, args.batchsize, sampler=sampler)
 
     torch.manual_seed(args.seed)
     model = WideNet(len(train_set.classes)).to(device)
-    replica = DistributedDataParallel(model, broadcast_buffers=False)  # no statistics from rank 0
+    replica = DistributedDataParallel(model)
     hook, make_state = METHODS[method]
     state = make_state()
     replica.register_comm_hook(state, pytorch_method_runs.after_warm_up(hook, args.warm_up, hooks.plain))
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)
-    pytorch_method_runs.guard(comm, model, len(train_loader))
+    pytorch_method_runs.guard(model, len(train_loader))
 
-    progress = pytorch_method_runs.Progress(comm, method)
+    progress = pytorch_method_runs.Progress(rank, method)
     for epoch in range(args.epoch):
         sampler.set_epoch(epoch)
         for images, labels in train_loader:
@@ -59,15 +56,5 @@ def train(comm, args, method, train_set, test_set):
     progress.report(args, len(train_set) * args.epoch)
 
 
-def main():
-    args = options.parse(gpus=None, add_options=pytorch_method_runs.add_options(METHODS))
-    with meet(args) as comm:  # MPI or torchrun says which rank this is, and where the others are
-        dist.init_process_group(comm.backend, store=comm.store, rank=comm.rank, world_size=comm.size, timeout=TIMEOUT)
-        train_set, test_set = data.load(args.dataset)
-        announce("multiple nodes", args, train_set, comm.devices, comm)
-        for method, seed in pytorch_method_runs.runs(args):
-            train(comm, pytorch_method_runs.one_run(args, method, seed), method, train_set, test_set)
-
-
 if __name__ == "__main__":
-    main()
+    pytorch_method_runs.train_each(train, METHODS)

@@ -1,22 +1,24 @@
-"""Train with 1-bit gradients, and go on after a node has died: torchrun --nproc-per-node 2 --max-restarts 3
-train_restarts.py --help"""
+"""Train with 1-bit gradients, and go on after a node has died, also with another number of ranks: torchrun
+--nproc-per-node 2 --max-restarts 3 train_restarts.py --help"""
 
+import os
 import time
 
 import hooks
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
 import torch.nn.functional as F
-from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
-from handson.pytorch import checkpoints, devices, pytorch_method_runs
-from handson.pytorch.communicator import meet
+from handson.pytorch import checkpoints, devices
+from handson.pytorch.communicator import announce
+from handson.pytorch.messages import average_gradients
 from handson.pytorch.model import SmallNet
+from handson.pytorch.pytorch_method_runs import refuse_nan
 from handson.pytorch.streams import ImageFiles, Partition
-from handson.pytorch.workers import TIMEOUT
 from handson.training import map_files, options, results
-from handson.training.banner import LossTable, announce
+from handson.training.banner import LossTable
 
 CLASSES = 10
 
@@ -46,55 +48,58 @@ def restore(shared, own, model, optimizer, residuals, batches):
     ### END SOLUTION
 
 
-def train(comm, args, files):
-    device = devices.use(args.gpu[comm.intra_rank])
-    batches = Partition(len(files), args.batchsize * comm.size, comm.size, comm.rank, args.seed)
-    # else every new iterator of the loader, also that after a restart, would draw one of the noise's numbers
-    own = torch.Generator()
-    train_loader = DataLoader(files, batch_sampler=batches, generator=own)
+def save(folder, shared, own, batches):
+    """Write a checkpoint, to which each rank adds its part. All ranks call it."""
+    state = {"shared": shared, f"rank {dist.get_rank()}": own}
+    dcp.save(state, checkpoint_id=checkpoints.path(folder, batches))
+    checkpoints.remove_old(folder)
+
+
+def train(rank, args, files):
+    device, size = devices.use(args.gpu[int(os.environ["LOCAL_RANK"])]), dist.get_world_size()
+    batches = Partition(len(files), args.batchsize * size, size, rank, args.seed)
+    # with torch's generator, every new iterator of the loader would draw one of the noise's numbers
+    train_loader = DataLoader(files, batch_sampler=batches, generator=torch.Generator())
 
     torch.manual_seed(args.seed)
     model = SmallNet(files.shape, CLASSES).to(device)
-    # Without find_unused_parameters, it fills its buckets anew after the first step: the residuals of a bucket would
-    # not fit after a restart.
-    replica = DistributedDataParallel(model, find_unused_parameters=True)
-    pytorch_method_runs.refuse_nan(comm, model)
-    residuals = {}
-    replica.register_comm_hook(residuals, hooks.one_bit)
+    refuse_nan(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
-    torch.manual_seed(args.seed + 1 + comm.rank)  # each rank has noise of its own
+    residuals = {}
+    torch.manual_seed(args.seed + 1 + rank)  # each rank has noise of its own
 
-    checkpoint = args.out / "checkpoint.pt"
-    if found := checkpoints.load(checkpoint, comm):
+    folder = args.out / "checkpoints"
+    if found := checkpoints.load(folder, device):
         restore(*found, model, optimizer, residuals, batches)
-        checkpoints.check_residuals(residuals, model, checkpoint, comm)
-        checkpoints.say_where(batches, checkpoint, comm)
+        checkpoints.say_where(batches)
 
-    table, start, trained, step = LossTable(comm.rank), time.perf_counter(), 0, 0
+    table, start, trained, step = LossTable(rank), time.perf_counter(), 0, 0
     while batches.epoch < args.epoch:
         for images, labels in train_loader:
             images = 255 * images.to(device) + args.noise * torch.randn(images.shape).to(device)
             optimizer.zero_grad()
-            loss = F.cross_entropy(replica(images), labels.to(device), reduction="sum") * comm.size / batches.total
+            losses = F.cross_entropy(model(images), labels.to(device), reduction="sum")
+            loss = losses * size / batches.total
             loss.backward()
+            average_gradients(model, hooks.one_bit, residuals)
             optimizer.step()
-            trained, step = trained + batches.total, step + 1
-            if step % args.every == 0:
-                checkpoints.save(checkpoint, *state_of(model, optimizer, residuals, batches), comm)
+            trained += batches.total
+            step += 1
+            if step % args.every == 0 or batches.epoch == args.epoch:
+                save(folder, *state_of(model, optimizer, residuals, batches), batches)
         table.add(loss.detach())
-    checkpoints.save(checkpoint, *state_of(model, optimizer, residuals, batches), comm)
     seconds = time.perf_counter() - start
-    if comm.rank == 0 and trained:
+    if rank == 0 and trained:
         results.report(args, trained / seconds, trained, seconds, table.log)
 
 
 def main():
-    args = options.parse(gpus=None, add_options=checkpoints.add_options)
-    with meet(args) as comm:
-        dist.init_process_group(comm.backend, store=comm.store, rank=comm.rank, world_size=comm.size, timeout=TIMEOUT)
-        files = ImageFiles(map_files.folder_of(args.dataset) / "train.txt", CLASSES)
-        announce("multiple nodes", args, files, comm.devices, comm)
-        train(comm, args, files)
+    args = options.parse(gpus=devices.first, add_options=checkpoints.add_options)
+    dist.init_process_group(devices.backend(args.gpu))  # reads RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
+    files = ImageFiles(map_files.folder_of(args.dataset) / "train.txt", CLASSES)
+    announce("multiple nodes", args, files)
+    train(dist.get_rank(), args, files)
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -40,8 +40,10 @@ def wait(rank, ranks, case):
         "right": right,
         "the means are divided once more: they are means already": right / 2,
         "the means are added to this rank's own gradients: they must take their place": right + OWN,
-        "`mean` is read before work.wait(): until then it is not the mean yet": numpy.full_like(right, NOT_YET),
-        "parameter.grad still has this rank's own gradients: copy the parts of `mean` there": numpy.full_like(
+        "`self.mean` is read before self.work.wait(): until then it is not the mean yet": numpy.full_like(
+            right, NOT_YET
+        ),
+        "parameter.grad still has this rank's own gradients: copy the parts of `self.mean` there": numpy.full_like(
             right, OWN
         ),
     }

@@ -3,50 +3,42 @@ mistakes."""
 
 import numpy
 import torch
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from grader.probes.pytorch_scripts import flat, network
 from grader.units.communication.probes.probe_local_sgd import step
-from handson.pytorch import messages
 
-# what each rank takes for the mean of `all` ranks' parameters; its own are `mine`; period: the steps of a block
+# what each rank takes for the mean of `all` ranks' parameters; its own are `mine`
 MEANS = {
-    "right": lambda mine, all, period: sum(all) / len(all),
-    "the parameters are summed, not averaged: divide by the number of ranks": lambda mine, all, period: sum(all),
-    "the mean is taken twice: divide by the number of ranks once": lambda mine, all, period: sum(all) / len(all) ** 2,
-    "the sum is divided by block.period, the steps of a block: divide by the number of ranks": (
-        lambda mine, all, period: sum(all) / period
-    ),
-    "each rank goes on with its own parameters: dist.all_reduce adds those of the others": lambda mine, all, period: (
-        mine
-    ),
-    "each rank has only its own part of the mean: dist.all_reduce adds those of the others": lambda mine, all, period: (
+    "right": lambda mine, all: sum(all) / len(all),
+    "the parameters are summed, not averaged: divide by the number of ranks": lambda mine, all: sum(all),
+    "the mean is taken twice: divide by the number of ranks once": lambda mine, all: sum(all) / len(all) ** 2,
+    "each rank goes on with its own parameters: dist.all_reduce adds those of the others": lambda mine, all: mine,
+    "each rank has only its own part of the mean: dist.all_reduce adds those of the others": lambda mine, all: (
         mine / len(all)
     ),
 }
 MOMENTA = {  # (start, velocity) of the next block; m: the momentum, v: the velocity so far
-    "right": lambda mine, mean, start, v, m: (start + m * v + mean - start, m * v + mean - start),
+    "right": lambda mean, start, v, m: (start + m * v + mean - start, m * v + mean - start),
     "block.momentum changes nothing: the velocity of the block before is lost, or not used": (
-        lambda mine, mean, start, v, m: (mean, 0)
-    ),
-    "the step is that of this rank's own parameters, so the ranks drift apart: take `mean`": (
-        lambda mine, mean, start, v, m: (m * v + mine, m * v + mine - start)
+        lambda mean, start, v, m: (mean, 0)
     ),
     "the step of the block counts twice: the velocity is added to block.start, not to `mean`": (
-        lambda mine, mean, start, v, m: (mean + m * v + mean - start, m * v + mean - start)
+        lambda mean, start, v, m: (mean + m * v + mean - start, m * v + mean - start)
     ),
-    "the step of the block is damped: only the velocity before is multiplied": lambda mine, mean, start, v, m: (
+    "the step of the block is damped: only the velocity before is multiplied": lambda mean, start, v, m: (
         start + m * v + (1 - m) * (mean - start),
         m * v + (1 - m) * (mean - start),
     ),
-    "the step has the wrong sign: it is `mean` minus block.start": lambda mine, mean, start, v, m: (
+    "the step has the wrong sign: it is `mean` minus block.start": lambda mean, start, v, m: (
         2 * start + m * v - mean,
         m * v + start - mean,
     ),
-    "block.start stays where it was: it must move by the velocity": lambda mine, mean, start, v, m: (
+    "block.start stays where it was: it must move by the velocity": lambda mean, start, v, m: (
         start,
         m * v + mean - start,
     ),
-    "that is Nesterov's momentum; here the velocity itself is added": lambda mine, mean, start, v, m: (
+    "that is Nesterov's momentum; here the velocity itself is added": lambda mean, start, v, m: (
         mean + m * (m * v + mean - start),
         m * v + mean - start,
     ),
@@ -57,27 +49,27 @@ def blocks(rank, ranks, case):
     """{"right" or the sentence of a mistake: the parameters after each block, [ranks][blocks][numbers]}."""
     if case["gap"] == "mean":
         return {
-            sentence: _simulated(case, lambda mine, all, start, v, rule=rule: (rule(mine, all, case["period"]), 0))
+            sentence: _simulated(case, lambda mine, all, start, v, rule=rule: (rule(mine, all), 0))
             for sentence, rule in MEANS.items()
         }
 
     def with_momentum(rule):
-        return lambda mine, all, start, v: rule(mine, sum(all) / len(all), start, v, case["momentum"])
+        return lambda mine, all, start, v: rule(sum(all) / len(all), start, v, case["momentum"])
 
     return {sentence: _simulated(case, with_momentum(rule)) for sentence, rule in MOMENTA.items()}
 
 
 def _simulated(case, rule):
     models = [network(case["seed"]) for _ in range(case["ranks"])]
-    states = [(messages.vector(model), 0.0) for model in models]
+    states = [(parameters_to_vector(model.parameters()).detach(), 0.0) for model in models]
     trace = [[] for _ in models]
     for block in range(case["blocks"]):
         for rank, model in enumerate(models):
             for number in range(case["period"]):
                 step(model, case, block * case["period"] + number, rank)
-        everybodys = [messages.vector(model) for model in models]
+        everybodys = [parameters_to_vector(model.parameters()).detach() for model in models]
         states = [rule(mine, everybodys, *state) for mine, state in zip(everybodys, states)]
         for (start, _), model, found in zip(states, models, trace):
-            messages.load(torch.as_tensor(start), model)
+            vector_to_parameters(torch.as_tensor(start).clone(), model.parameters())
             found.append(flat(model.parameters()))
     return numpy.array(trace)

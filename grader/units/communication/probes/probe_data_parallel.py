@@ -2,6 +2,7 @@
 order shows."""
 
 import contextlib
+from functools import partial
 from unittest import mock
 
 import torch
@@ -9,9 +10,9 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 from grader.probes.count_collectives import Collectives
-from grader.probes.gap_code import GapCode, filled
+from grader.probes.gap_code import GapCode
 from grader.probes.pytorch_scripts import batch, flat, join, network, precision
-from grader.probes.script import Script, causes
+from grader.probes.script import causes
 from grader.sandbox.rank import StudentMistake
 
 NOT_YET, OWN = 5.0, 7.0  # each number of a mean before anybody waits for it, and of this rank's own gradients
@@ -121,102 +122,97 @@ def own_gradients(case, rank, ranks, step):
     return torch.autograd.grad(F.cross_entropy(model(images), labels), list(model.parameters()))[::-1]
 
 
+def made_buckets(student, parameters, sizes):
+    """The Bucket objects of the student's file, as `parts`, and all their parameters in this order."""
+    buckets = [student.module.Bucket(part) for part in parts(parameters, sizes)]
+    return buckets, [parameter for bucket in buckets for parameter in bucket.parameters]
+
+
 @contextlib.contextmanager
 def gradients_there(bucket):
     """Raises StudentMistake for an all-reduce that begins before all gradients of its bucket are there."""
     try:
         yield
     except (AttributeError, TypeError) as error:
-        if "None" not in str(error) or all(parameter.grad is not None for parameter in bucket):
+        if "None" not in str(error) or all(parameter.grad is not None for parameter in bucket.parameters):
             raise
         raise StudentMistake(
-            "an all-reduce begins when a gradient of its bucket is not there yet: it takes len(buckets[number]) calls"
+            "an all-reduce begins when a gradient of its bucket is not there yet: it takes len(self.parameters) calls"
             " of `ready`, one for each gradient"
         ) from error
 
 
 @precision()
 def ready(rank, ranks, source, case):
-    """For each step: the buckets in `in_flight` and their means, in which order things happened, what was sent, and
+    """For each step: which buckets have an all-reduce, their means, in which order things happened, what was sent, and
     whether memory was used twice."""
     join(rank, ranks)
-    made = parts(list(network(case["seed"]).parameters()), case["buckets"])
-    parameters, called = [one for bucket in made for one in bucket], []
-    places = {tuple(map(id, bucket)): number for number, bucket in enumerate(made)}
-    script = Script(
-        source,
-        {"hook": ("", lambda number, parameter, ready: called.append((number, parameter, ready)))},
-        function="average_gradients",
-    )
-    in_flight, steps = script.run(lambda names: None, made), []
+    student = GapCode(source)
+    buckets, parameters = made_buckets(student, list(network(case["seed"]).parameters()), case["buckets"])
+    bucket_of, steps = [bucket for bucket in buckets for _ in bucket.parameters], []
     for step in range(case["steps"]):
         gradients = own_gradients(case, rank, ranks, step)
         for parameter in parameters:
             parameter.grad = None
+        for bucket in buckets:
+            bucket.mean = bucket.work = None
         collectives = Collectives()
-        with collectives.noted(), Network().used() as seen, filled():
+        with collectives.noted(), Network().used() as seen, causes():
             for place in case["order"]:
-                number, parameter, function = called[place]
-                parameter.grad = gradients[place].clone()
+                parameters[place].grad = gradients[place].clone()
                 seen.note("gradient")
-                with gradients_there(made[number]):
-                    function(number, parameter)
+                with gradients_there(bucket_of[place]):
+                    student.run(self=bucket_of[place], parameter=parameters[place])
             events = list(seen.events)
             shared = seen.shares_memory()
             for work in seen.works:
                 work.wait()
-            for entry in in_flight:
-                if not isinstance(entry, (tuple, list)) or len(entry) != 3 or not isinstance(entry[1], torch.Tensor):
-                    raise StudentMistake("an entry of `in_flight` should be (bucket, mean, work)")
-                entry[2].wait()
-        found = [places.get(tuple(map(id, bucket)), -1) for bucket, _, _ in in_flight]
-        means = [mean.detach().double().flatten().numpy().copy() for _, mean, _ in in_flight]
-        changed = any(work.changed for work in seen.works)
+            for bucket in buckets:
+                if bucket.mean is not None and not isinstance(bucket.mean, torch.Tensor):
+                    raise StudentMistake(f"`self.mean` should be a tensor; it is a {type(bucket.mean).__name__}")
+                if bucket.work is not None:
+                    bucket.work.wait()
+        begun = [bucket.mean is not None and bucket.work is not None for bucket in buckets]
+        means = [flat([bucket.mean]) for bucket in buckets if bucket.mean is not None]
         steps.append(
             {
-                "buckets": found,
+                "begun": begun,
                 "means": means,
                 "events": events,
                 "sent": collectives.hand_over(),
-                "changed": changed,
+                "changed": any(work.changed for work in seen.works),
                 "shared": shared,
             }
         )
-        in_flight.clear()
     return {"steps": steps}
 
 
 @precision()
 def hook(rank, ranks, source, case):
-    """The calls of `ready` in two backward passes: (place of the parameter, number of the bucket, whether its gradient
-    was complete, and whether it was the last one so far that was)."""
+    """The calls of `ready` in two backward passes: (place of the parameter, whether its gradient was complete, and
+    whether it was the last one so far that was)."""
     join(rank, ranks)
-    model, calls = network(case["seed"]), []
-    made = parts(list(model.parameters()), case["buckets"])
-    parameters = [one for bucket in made for one in bucket]
+    model, calls, student = network(case["seed"]), [], GapCode(source)
+    buckets, parameters = made_buckets(student, list(model.parameters()), case["buckets"])
     places = {id(one): place for place, one in enumerate(parameters)}
     complete = []  # the parameters whose gradients are, in their order
     for parameter in parameters:
         parameter.register_post_accumulate_grad_hook(complete.append)
 
-    def note(number, parameter):
+    def note(bucket, parameter):
         if not calls:
             raise StudentMistake(
-                "`ready` is called at once, before any backward pass: register a function that calls it, such as"
-                " partial(ready, number)"
+                "`ready` is called at once, before any backward pass: register the function itself, self.ready"
             )
-        if id(parameter) not in places:
-            raise StudentMistake("`ready` gets something that is no parameter: its second argument is the parameter")
-        calls[-1].append(
-            (
-                places[id(parameter)],
-                number,
-                None if parameter.grad is None else parameter.grad.clone(),
-                bool(complete) and complete[-1] is parameter,
-            )
-        )
+        if id(parameter) not in map(id, bucket.parameters):
+            raise StudentMistake("`ready` gets something that is no parameter of its bucket")
+        seen = None if parameter.grad is None else parameter.grad.clone()
+        calls[-1].append((places[id(parameter)], seen, bool(complete) and complete[-1] is parameter))
 
-    Script(source, {"ready": ("", note)}, function="average_gradients").run(lambda names: None, made)
+    for bucket in buckets:
+        bucket.ready = partial(note, bucket)
+        with causes():
+            student.run(self=bucket)
     for step in range(2):
         calls.append([])
         model.zero_grad(set_to_none=False)
@@ -224,8 +220,8 @@ def hook(rank, ranks, source, case):
         with causes():
             F.cross_entropy(model(images), labels).backward()
         calls[-1] = [
-            [place, number, seen is not None and torch.equal(seen, parameters[place].grad), last]
-            for place, number, seen, last in calls[-1]
+            [place, seen is not None and torch.equal(seen, parameters[place].grad), last]
+            for place, seen, last in calls[-1]
         ]
     return {"calls": calls}
 
@@ -241,27 +237,23 @@ def means(case, step):
 
 @precision()
 def wait(rank, ranks, source, case):
-    """For each of two steps: the gradients afterwards, whether parameters changed, how many all-reduces nobody waited
-    for, and what is left."""
+    """For each of two steps: the gradients afterwards, whether parameters changed, and how many all-reduces nobody
+    waited for."""
     join(rank, ranks)
-    parameters = list(network(case["seed"]).parameters())
-    made, before, student, steps, in_flight = (
-        parts(parameters, case["buckets"]),
-        flat(parameters),
-        GapCode(source),
-        [],
-        [],
-    )
+    student, steps = GapCode(source), []
+    buckets, parameters = made_buckets(student, list(network(case["seed"]).parameters()), case["buckets"])
+    before = flat(parameters)
     for step in range(2):
         works = []
-        for bucket, right in zip(made, means(case, step)):
-            mean = torch.full_like(right, NOT_YET)
-            works.append(Work(0, mean, lambda mean=mean, right=right: mean.copy_(right), lambda *_: None))
-            in_flight.append((bucket, mean, works[-1]))
-            for parameter in bucket:
+        for bucket, right in zip(buckets, means(case, step)):
+            bucket.mean = torch.full_like(right, NOT_YET)
+            bucket.work = Work(0, bucket.mean, partial(bucket.mean.copy_, right), lambda *_: None)
+            works.append(bucket.work)
+            for parameter in bucket.parameters:
                 parameter.grad = torch.full_like(parameter, OWN)
-        student.run(in_flight=in_flight)
-        gradients = flat(parameter.grad for bucket in made for parameter in bucket)
+        for bucket in buckets:
+            student.run(self=bucket)
+        gradients = flat(parameter.grad for parameter in parameters)
         changed, unwaited = bool((flat(parameters) != before).any()), sum(not work.happened for work in works)
-        steps.append({"gradients": gradients, "parameters": changed, "unwaited": unwaited, "left": len(in_flight)})
+        steps.append({"gradients": gradients, "parameters": changed, "unwaited": unwaited})
     return {"steps": steps}

@@ -1,14 +1,14 @@
 """The probe of local_sgd.py: each rank trains a small network with its own batches, and the student's code runs after
-each step."""
+each block."""
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from grader.probes.count_collectives import Collectives
 from grader.probes.gap_code import GapCode
 from grader.probes.pytorch_scripts import batch, flat, join, network, precision
-from grader.probes.script import Script
 from grader.sandbox.rank import StudentMistake
 
 RATE = 0.5  # the learning rate
@@ -28,31 +28,30 @@ def step(model, case, number, rank):
 def blocks(rank, ranks, source, case):
     """The parameters of this rank after each block, and what it sent in each: [name, bytes]."""
     join(rank, ranks)
-    model = network(case["seed"])
-    start = torch.from_numpy(flat(model.parameters()))
-    block = GapCode(source).module.Block(start, case["period"], case["momentum"])
-
-    def gathered(mine):
-        """In place of the gap mean."""
-        everybodys = [torch.empty_like(mine) for _ in range(ranks)]
-        dist.all_gather(everybodys, mine)
-        return torch.stack(everybodys).mean(dim=0)
-
-    def see(names):
-        if names.get("block") is not block:
-            raise StudentMistake(
-                "`block` is another one after your code, and the next step gets the one before: change that one's"
-                " block.velocity and block.start"
-            )
-
-    stand_ins = {"mean": ("mean", gathered), "block_momentum": ("", lambda block, mean: setattr(block, "start", mean))}
-    stand_ins.pop(source["gap"])
-    script, collectives, found, sent = Script(source, stand_ins, function="after_step"), Collectives(), [], []
+    model, student = network(case["seed"]), GapCode(source)
+    block = student.module.Block(torch.from_numpy(flat(model.parameters())), case["period"], case["momentum"])
+    collectives, found, sent = Collectives(), [], []
     for number in range(case["period"] * case["blocks"]):
         step(model, case, number, rank)
+        if (number + 1) % case["period"]:
+            continue
+        mine = parameters_to_vector(model.parameters()).detach()
         with collectives.noted(all_ended=True):
-            script.run(see, model, block)
-        if (number + 1) % case["period"] == 0:
-            found.append(flat(model.parameters()))
-            sent.append(collectives.hand_over())
+            if source["gap"] == "mean":
+                block.start = student.run(mine=mine).mean
+            elif student.run(block=block, mean=mean_of_ranks(mine)).block is not block:
+                raise StudentMistake(
+                    "`block` is another one after your code, and the next step gets the one before: change that one's"
+                    " block.velocity and block.start"
+                )
+        vector_to_parameters(torch.as_tensor(block.start).clone(), model.parameters())
+        found.append(flat(model.parameters()))
+        sent.append(collectives.hand_over())
     return {"blocks": found, "sent": sent}
+
+
+def mean_of_ranks(mine):
+    """What the gap `mean` gives."""
+    everybodys = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(everybodys, mine)
+    return torch.stack(everybodys).mean(dim=0)

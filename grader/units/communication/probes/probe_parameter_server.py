@@ -14,7 +14,6 @@ from grader.probes.pytorch_scripts import batch, network, precision
 from grader.probes.script import Script
 from grader.sandbox.rank import StudentMistake
 from grader.units.communication.communication_numbers import LENGTH, RATE
-from handson.pytorch import messages as sent_messages
 
 
 class Message:
@@ -112,10 +111,12 @@ def serve(rank, ranks, source, case):
     """The parameters after each step, the answers {"to", "parameters", "type"}, and the staleness that the student's
     server returns."""
     arrivals, answers, unanswered, seen = list(case["arrivals"]), [], [], []
-    come = iter(enumerate(arrivals))
+    come, late = iter(enumerate(arrivals)), list(range(1, 1 + max(arrivals)))
 
     def receive(tensor, worker):
         step, first = next(come, (len(arrivals), None))
+        if first is None and len(seen) == len(arrivals):  # the last gradient of each worker, which comes too late
+            return late.pop()
         if first is None:
             raise StudentMistake("the server takes more gradients than it counts steps: `version` grows by 1 with each")
         if first in unanswered:
@@ -128,29 +129,25 @@ def serve(rank, ranks, source, case):
                 f"the server waits for worker {worker}, but worker {first}'s gradient is there: dist.recv without a"
                 " source takes the first that comes"
             )
-        if tensor.numel() != LENGTH + 1:
+        if tensor.numel() != LENGTH:
             raise StudentMistake(
-                f"a gradient has {LENGTH + 1} numbers, as `parameters` has; your tensor has {tensor.numel()}"
+                f"a gradient has {LENGTH} numbers, as `parameters` has; your tensor has {tensor.numel()}"
             )
         unanswered.append(first)
-        tensor.copy_(torch.from_numpy(numpy.append(numbers(case["seed"], step, LENGTH), 0)))
+        tensor.copy_(torch.from_numpy(numbers(case["seed"], step, LENGTH)))
         return first
 
     def send(tensor, to):
+        if tensor.dtype == torch.bool or len(seen) == len(arrivals):  # what the script sends after each answer
+            return
         if to in unanswered:
             unanswered.remove(to)
         answers.append(
             {"to": int(to), "parameters": tensor.flatten().double().numpy().copy(), "type": str(tensor.dtype)}
         )
 
-    parameters = torch.zeros(LENGTH + 1, dtype=torch.float64)
-    parameters[-1] = 1
-
-    def dismiss(parameters):
-        for message in on_the_way:  # each worker has sent one more gradient
-            message.waited = True
-
-    script = Script(source, {}, replaced=((sent_messages, "dismiss", dismiss),), function="serve")
+    parameters = torch.zeros(LENGTH, dtype=torch.float64)
+    script = Script(source, {}, function="serve")
 
     def evaluate(version):
         if any(message.changed() for message in on_the_way):
@@ -165,12 +162,7 @@ def serve(rank, ranks, source, case):
         raise StudentMistake(
             f"`version` should count the steps: after {len(arrivals)} gradients, {len(seen)} steps were made"
         )
-    return {
-        "parameters": numpy.stack(seen)[:, :LENGTH],
-        "last": float(parameters[-1]),
-        "answers": answers,
-        "staleness": [int(one) for one in staleness],
-    }
+    return {"parameters": numpy.stack(seen), "answers": answers, "staleness": [int(one) for one in staleness]}
 
 
 @precision()
@@ -189,17 +181,12 @@ def work(rank, ranks, source, case):
         steps[-1]["sent"] = tensor.clone()
 
     def receive(tensor, source):
+        if tensor.dtype == torch.bool:  # whether the training goes on
+            tensor.fill_(len(steps) < case["steps"])
+            return 0
         steps[-1]["events"].append(["receive", 0 if source is None else int(source)])  # only rank 0 sends
-        more = len(steps) < case["steps"]
         generator = torch.Generator().manual_seed(case["seed"] + len(steps))
-        answers.append(
-            torch.cat(
-                [
-                    torch.randn(tensor.numel() - 1, dtype=tensor.dtype, generator=generator),
-                    tensor.new_tensor([float(more)]),
-                ]
-            )
-        )
+        answers.append(torch.randn(tensor.numel(), dtype=tensor.dtype, generator=generator))
         tensor.copy_(answers[-1])
         return 0
 
