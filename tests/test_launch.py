@@ -29,7 +29,7 @@ OF_RANK = f"""
 import json, os
 from handson.training import launch, mpi
 launch.prepare()
-print(json.dumps([os.environ[name] for name in {NAMES}]), flush=True)
+os.write(1, json.dumps([os.environ[name] for name in {NAMES}]).encode() + b"\\n")  # in one piece
 """
 # variables of a rank that srun has started: the last one but one of three nodes with two ranks each
 OF_SRUN = {
