@@ -17,7 +17,7 @@ from handson.training.epoch_table import EpochTable
 
 
 def train_step(model, optimizer, images, labels):
-    """One iteration with a batch. Returns the mean loss of its images, and the network's outputs."""
+    """One iteration. Returns the mean loss of the batch, and the network's outputs."""
     # PUT YOUR CODE: as on one GPU: clear the gradients, then forward (`outputs` and the mean `loss` of
     # the images of this rank), backward, and optimize
     raise NotImplementedError("PUT YOUR CODE: step")
@@ -84,7 +84,7 @@ def train(rank, args, train_set, test_set):
 
 def main():
     args = options.parse(gpus=devices.first)
-    dist.init_process_group(devices.backend(args.gpu))  # reads RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
+    dist.init_process_group(devices.backend(args.gpu))  # reads RANK, MASTER_ADDR, ...
     train_set, test_set = data.load(args.dataset)
     announce("multiple nodes", args, train_set)
     train(dist.get_rank(), args, train_set, test_set)

@@ -14,7 +14,7 @@ from handson.training.epoch_table import EpochTable
 
 
 def train_step(model, optimizer, images, labels):
-    """One iteration with a batch. Returns the mean loss of its images, and the network's outputs."""
+    """One iteration. Returns the mean loss of the batch, and the network's outputs."""
     ### BEGIN SOLUTION step:
     ### clear the gradients, then forward (`outputs` and the mean `loss` of the images), backward,
     ### and optimize
