@@ -22,21 +22,28 @@ def test_two_workers_share_the_only_gpu_over_gloo_and_say_so(gpus):
     gpus(1)
     assert devices.first(2) == [0, 0]
     places = [("machine", devices.place(gpu)) for gpu in devices.first(2)]
-    assert devices.backend(places) == "gloo"
+    assert devices.backend([0, 0]) == "gloo"
     assert devices.describe([0, 0], places) == "1 GPU (Example GPU) shared by several workers"
 
 
 def test_a_gpu_for_each_worker_means_nccl(gpus):
     gpus(4)
     assert devices.first(2) == [0, 1]
-    assert "nccl" in devices.backend([("machine", 0), ("machine", 1), ("other", 0), ("other", 1)])
+    assert "nccl" in devices.backend([0, 1])
     assert devices.describe([0, 1]) == "2 GPUs (Example GPU)"
+
+
+def test_virtual_nodes_of_one_machine_share_its_gpus_over_gloo(gpus, tmp_path, monkeypatch):
+    gpus(4)
+    (tmp_path / "nodes.json").write_text('{"node1": {}, "node2": {}}')
+    monkeypatch.setenv("HANDSON_NODES", str(tmp_path / "nodes.json"))
+    assert devices.backend([0, 1]) == "gloo"
 
 
 def test_without_gpus_workers_have_cores_and_gloo(gpus):
     gpus(0)
     assert devices.first(2) == [0, 1]
-    assert devices.backend([("machine", 0), ("machine", 1)]) == "gloo"
+    assert devices.backend([0, 1]) == "gloo"
     assert "virtual GPUs" in devices.describe([0, 1])
 
 
