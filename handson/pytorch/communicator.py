@@ -21,7 +21,7 @@ from handson.errors import EndTogether, OneSentence, Stopped, TrackError, in_a_s
 from handson.pytorch import devices, problems
 from handson.pytorch.batches import division_problem
 from handson.pytorch.workers import Communicator, leave, loopback, lost_peer, stop_together
-from handson.training import data, mpi, options, progress, rank_parent, virtual_gpus
+from handson.training import data, mpi, options, progress, rank_watcher, virtual_gpus
 
 MEETING = timedelta(seconds=mpi.MEETING)  # for all ranks to start and to find each other
 NOT_COMPARED = {"out", "resume"}  # only rank 0 writes, and nodes may have their files in different places
@@ -74,7 +74,7 @@ def meet(args):
     `args.gpu` lists the GPU ids for the ranks of a node; None becomes 0, 1, ... A rank that fails ends with a sentence
     that names it, and mpiexec or torchrun ends the others. Nothing after the block is executed.
     """
-    rank_parent.watch()
+    rank_watcher.watch()
     comm = None
     try:
         comm = _join(args)
@@ -85,7 +85,7 @@ def meet(args):
         _finish(end.code)
     except SystemExit as end:
         if end.code:
-            print(f"{rank_parent.name()} ended with {end.code!r}; all ranks end", file=sys.stderr)
+            print(f"{rank_watcher.name()} ended with {end.code!r}; all ranks end", file=sys.stderr)
             leave(end.code if isinstance(end.code, int) else 1)
     except BaseException as error:
         error = in_a_sentence(error)
@@ -95,10 +95,10 @@ def meet(args):
             problems.say_once(error, comm)
             leave(error.status)
         if lost_peer(error):
-            print(f"{rank_parent.name()} lost its connection to another rank, which has died", file=sys.stderr)
+            print(f"{rank_watcher.name()} lost its connection to another rank, which has died", file=sys.stderr)
         else:
             traceback.print_exception(error)
-            print(f"{rank_parent.name()} failed; all ranks end", file=sys.stderr)
+            print(f"{rank_watcher.name()} failed; all ranks end", file=sys.stderr)
         leave(1)
     _finish(0)
 

@@ -4,7 +4,7 @@ only once."""
 from datetime import timedelta
 
 from handson.errors import say
-from handson.training import rank_parent
+from handson.training import rank_watcher
 
 COME = timedelta(seconds=5)  # in which all ranks come to a problem that one has come to, on a busy machine
 
@@ -17,7 +17,7 @@ def say_once(error, comm):
     have met.
     """
     if comm is None or not getattr(error, "on_all_ranks", False):
-        say(f"{rank_parent.name()}: {error}")
+        say(f"{rank_watcher.name()}: {error}")
     elif comm.rank == 0:
         say(error)
         comm.store.set("said", "")
@@ -25,7 +25,7 @@ def say_once(error, comm):
     elif _come(comm.store, ["said"]):
         comm.store.set(f"heard by {comm.rank}", "")
     else:
-        say(f"{rank_parent.name()}: {error}")
+        say(f"{rank_watcher.name()}: {error}")
 
 
 def _come(store, keys):

@@ -19,9 +19,9 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from handson.errors import EndTogether, OneSentence, WorkerError, in_a_sentence, say
 from handson.profiling import recording
 from handson.pytorch.batches import check_division
-from handson.training import gpu_memory, progress, step_times
+from handson.training import gpu_memory, progress, rank_watcher, step_times
 from handson.training.banner import name_devices
-from handson.training.worker_processes import deaf_to_ctrl_c, end_with_parent, kill_all
+from handson.training.worker_processes import deaf_to_ctrl_c, kill_all
 
 TIMEOUT = timedelta(minutes=5)  # for any one collective; a step takes well under a second
 
@@ -52,13 +52,12 @@ def spawn(worker, args, train_set, test_set):
     sys.stdout.flush()
     resource_tracker.ensure_running()  # if the block below started it, it would unblock Ctrl-C
     with tempfile.TemporaryDirectory() as folder:
-        notes = [progress.Note(f"{folder}/progress{rank}") for rank in range(size)]
         try:
             with deaf_to_ctrl_c():
-                arguments = worker, notes, f"{folder}/meeting", args, train_set, test_set
+                arguments = worker, f"{folder}/meeting", args, train_set, test_set
                 workers = mp.spawn(_worker, arguments, nprocs=size, join=False)
-            while not workers.join(timeout=1):
-                _end_if_stalled(notes, workers.processes)
+            while not workers.join():
+                pass
         except KeyboardInterrupt:
             kill_all()
             raise
@@ -79,23 +78,8 @@ def spawn(worker, args, train_set, test_set):
             raise failure from None
 
 
-def _end_if_stalled(notes, processes):
-    """End all workers if none of those that still run makes progress, and report where each of them stands. Raises
-    WorkerError."""
-    running = [
-        (rank, note, process.pid) for rank, (note, process) in enumerate(zip(notes, processes)) if process.is_alive()
-    ]
-    if not running or not all(note.stalled() for _, note, _ in running):
-        return
-    for rank, note, pid in running:
-        say(progress.sentence(f"worker {rank}", note, pid))
-    kill_all()
-    raise WorkerError("all workers were stopped, as they wait for each other")
-
-
-def _worker(rank, worker, notes, meeting, args, *sets):
-    end_with_parent()
-    progress.watched_by(notes[rank])
+def _worker(rank, worker, meeting, args, *sets):
+    rank_watcher.watch(rank)
     progress.begin(args.patience)
     gpu_memory.begin(args)
     try:

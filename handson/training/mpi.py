@@ -5,7 +5,7 @@ import signal
 
 from handson.training import leftovers, progress
 
-# seconds for all ranks to start, on a busy machine; that ranks have ended is noticed earlier, see rank_parent
+# seconds for all ranks to start, on a busy machine; that ranks have ended is noticed earlier, see rank_watcher
 MEETING = 180
 
 
