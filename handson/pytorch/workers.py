@@ -176,6 +176,7 @@ def leave(status):
     It calls C's exit, in which MPICH signs off from mpiexec.
     """
     recording.finish()
+    progress.tell(progress.EXPLAINED)
     sys.stdout.flush()
     sys.stderr.flush()
     # DTensor frees Python's objects in C's exit, for which Python's lock is held.

@@ -2,18 +2,14 @@
 2."""
 
 import argparse
-import atexit
 import os
 import re
-import signal
 import sys
 import time
 from pathlib import Path
 
 from handson import sizes
-from handson.errors import OneSentence, Stopped, in_a_sentence, say
-from handson.training import gpu_memory, identity, progress
-from handson.training.worker_processes import kill_all
+from handson.training import gpu_memory, identity, progress, uncaught
 
 LEARNING_RATE = 0.02  # unless --lr says otherwise
 
@@ -23,6 +19,7 @@ class OneSentenceParser(argparse.ArgumentParser):
 
     def error(self, message):
         rank, sentence = launcher_rank(), f"{self.prog}: {message} (see --help)\n"
+        progress.tell(progress.EXPLAINED)
         if under_mpiexec():
             _end_in_mpi(rank, sentence)
         if rank:
@@ -205,7 +202,7 @@ def parse(gpus, add_options=None):
     gpu_memory.begin(options)
     if launcher_rank() == 0:
         gpu_memory.forget(options.out)
-    sys.excepthook = _one_sentence
+    uncaught.install()
     return options
 
 
@@ -217,22 +214,3 @@ def make_out(parser, out):
         parser.error(f"--out: {out} cannot be used as a folder for results ({error.strerror})")
     if not os.access(out, os.W_OK | os.X_OK):
         parser.error(f"--out: {out} is a folder that you must not write to")
-
-
-def _one_sentence(kind, error, traceback):
-    """The excepthook: where an error is a sentence for the user, print it instead of a traceback, clean up, and end
-    with the error's status."""
-    error = in_a_sentence(error)
-    if isinstance(error, Stopped):
-        if progress.is_watched():
-            os._exit(error.status)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not interrupt the clean-up
-        kill_all()
-    if not isinstance(error, OneSentence):
-        return sys.__excepthook__(kind, error, traceback)
-    for note in getattr(error, "__notes__", []):
-        print(note, file=sys.stderr)
-    say(error)
-    atexit._run_exitfuncs()  # such as ending worker processes; Python's own way out would end with status 1
-    sys.stdout.flush()
-    os._exit(error.status)

@@ -19,6 +19,9 @@ ANSWER = 10  # seconds in which a rank must write its stack, on a busy machine
 SIGNAL = signal.SIGUSR2  # asks a rank for its stack
 # what a Note begins with: limit in seconds, time.monotonic() of the last progress
 FORMAT = struct.Struct("dd")
+# what a rank tells its watcher, beside the numbers of signals: nothing; that it ends as programs of Python do; that it
+# has said why it ends
+LISTENING, ENDING, EXPLAINED = 0, 254, 255
 limit = LIMIT  # of this run, in seconds; 0: none
 _mine = _watcher = None  # see watched_by
 
@@ -82,10 +85,20 @@ def watched_by(note, watcher=None):
 def is_watched():
     """Whether another process watches over this one, and lives. It then reports what befalls this one, such as
     Ctrl-C."""
+    return tell(LISTENING)
+
+
+def tell(what):
+    """Send the watcher a message (see above). Whether it has got it."""
     try:
-        return _watcher is not None and os.write(_watcher, b"\0") > 0
-    except OSError:
+        return _watcher is not None and os.write(_watcher, bytes([what])) > 0
+    except OSError:  # it was killed
         return False
+
+
+def ends_by_watcher():
+    """Whether the watcher of a rank that fails can end all other ranks: MPICH's mpiexec has given it a way."""
+    return {"MPI_LOCALNRANKS", "PMI_FD"} <= os.environ.keys()
 
 
 def begin(patience):

@@ -1,6 +1,7 @@
 """The process that watches one rank; `rank_watcher` starts it, and it ends with its rank. It imports no library beside
 the standard one, so that it starts fast and can't be what fails."""
 
+import contextlib
 import os
 import select
 import signal
@@ -15,48 +16,92 @@ SOON = 0.005  # seconds between two looks at a rank that is just ending
 GRACE = 3  # seconds that a rank has to end by itself
 # so many looks in a row find ranks missing, and the same number: mpiexec is not still starting them, they have ended
 LOOKS = 6
+# what users, batch systems and launchers send to end a rank: no news for them
+ASKED_TO_END = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 
 
 def main():
     """Watch the rank that the command line describes until it has ended."""
-    program, name, role, *numbers = sys.argv[1:]
-    pid, parent, signals, note = map(int, numbers)
-    note, launched, end_by, missing, looks = progress.Note(note), _Launched(parent), None, None, 0
-    while True:
-        heard = _heard(signals)
-        if not linux.runs(pid):
-            break
-        if heard == b"":  # it is ending
-            signals = None
-            continue
-        # The rank hears Ctrl-C itself, but not while it waits in a library.
-        if signal.SIGINT in heard and not end_by:
-            end_by = time.monotonic() + GRACE
-            if role == "first":
-                _say_stopped(program)
-        # mpiexec's own process on this node was killed, so nobody reads reports
-        lost = launched.here and linux.parent(pid) != parent
-        if stalled := note.stalled():
-            _report(progress.sentence(name, note, pid))
-            time.sleep(progress.ANSWER)  # so long another watcher may need until it can report its rank, too
-        before, missing = missing, None if note.read()[1] else launched.missing()
-        looks = looks + 1 if missing and missing == before else 0
-        if looks == LOOKS:
-            _report(f"{name} waits in vain for MPI to start: {missing[0]} ended before; all ranks end")
-        if lost or stalled or looks >= LOOKS or end_by and time.monotonic() > end_by:
-            os.kill(pid, signal.SIGKILL)
-            role = "killed"
-    if role in ("first", "other"):
-        _report_end(name, linux.exit_code(pid))
+    *words, pid, parent, pipe, note = sys.argv[1:]
+    rank = _Rank(*words, int(pid), int(parent), int(pipe), progress.Note(int(note)))
+    with contextlib.suppress(BrokenPipeError):  # nobody is left to read reports
+        rank.watch()
     os._exit(0)
 
 
-def _heard(signals):
-    """The numbers of the signals that the rank has heard meanwhile, or b"" when it has ended, or is about to."""
-    if signals is None:
-        time.sleep(SOON)
-        return b""
-    return os.read(signals, 100) if select.select([signals], [], [], LOOK)[0] else b"\0"
+class _Rank:
+    """The rank that is process `pid`. told: what it has written into its pipe, and what need not be reported again."""
+
+    def __init__(self, program, name, role, pid, parent, pipe, note):
+        self.program, self.name, self.role = program, name, role
+        self.pid, self.parent, self.pipe, self.note = pid, parent, pipe, note
+        self.told, self.end_by, self.missing, self.looks = set(), None, None, 0
+        self.launched = _Launched(parent)
+
+    def watch(self):
+        while linux.runs(self.pid):
+            self.listen(LOOK)
+            if self.pipe is None:
+                time.sleep(SOON)
+            elif self.must_end():
+                self.told.add(progress.EXPLAINED)
+                with contextlib.suppress(ProcessLookupError):  # it has just ended
+                    os.kill(self.pid, signal.SIGKILL)
+        self.listen(0)
+        if self.role != "worker":
+            self.report_end(linux.exit_code(self.pid))
+
+    def listen(self, seconds):
+        """Wait at most so long for what the rank tells; its pipe is closed when it ends."""
+        if self.pipe is None or not select.select([self.pipe], [], [], seconds)[0]:
+            return
+        told = os.read(self.pipe, 4096)
+        self.told |= set(told)
+        if not told:
+            self.pipe = None
+        # The rank hears Ctrl-C itself, but not while it waits in a library. Only rank 0 speaks of it.
+        if signal.SIGINT in self.told and not self.end_by:
+            self.end_by = time.monotonic() + GRACE
+            if self.role == "first":
+                _say_stopped(self.program)
+
+    def must_end(self):
+        """Whether the rank must be killed. Reports why, where somebody is left to read it."""
+        if self.end_by and time.monotonic() > self.end_by:
+            return True
+        if signal.SIGALRM in self.told:  # mpi.start sets this alarm, because the start of MPI has no limit of its own
+            _report(f"{self.name} has waited in vain for the other ranks to start; all ranks end")
+            return True
+        if self.launched.here and linux.parent(self.pid) != self.parent:
+            return True  # mpiexec's own process on this node was killed
+        if self.note.stalled():
+            _report(progress.sentence(self.name, self.note, self.pid))
+            time.sleep(progress.ANSWER)  # so long another watcher may need until it can report its rank, too
+            return True
+        before, self.missing = self.missing, None if self.note.read()[1] else self.launched.missing()
+        self.looks = self.looks + 1 if self.missing and self.missing == before else 0
+        if self.looks == LOOKS:
+            _report(f"{self.name} waits in vain for MPI to start: {self.missing[0]} ended before; all ranks end")
+        return self.looks >= LOOKS
+
+    def report_end(self, code):
+        """Report how the rank ended, where it has not done so itself, and end the remaining ranks if it has failed.
+
+        code: the status, or the negative number of a signal; None where the rank's parent has asked for it already.
+        """
+        if code is None:
+            expected = self.told & {progress.EXPLAINED, progress.ENDING} or signal.sigpending() & ASKED_TO_END
+            code, how = (0, "") if expected else (1, "was killed")
+        elif code < 0:
+            how = f"was killed by {signal.Signals(-code).name}"
+        else:
+            how = f"ended with status {code}"
+        if code and -code not in ASKED_TO_END and not self.told & {progress.EXPLAINED, signal.SIGINT}:
+            _report(f"{self.name} {how}; all ranks end")
+        if code and progress.ends_by_watcher():
+            _wait_until_read()
+            # as the rank's MPI_Abort would; mpiexec does not mind a rank that fails without having called MPI
+            os.write(int(os.environ["PMI_FD"]), b"cmd=abort exitcode=%d\n" % (code if code > 0 else 128 - code))
 
 
 def _say_stopped(program):
@@ -66,13 +111,15 @@ def _say_stopped(program):
     say(Stopped())
 
 
-def _report_end(name, code):
-    """Report how the rank ended if it was killed. code: None where its parent, who has asked first, reports it."""
-    if code == -signal.SIGALRM:  # mpi.start sets this alarm, because the start of MPI has no limit of its own
-        _report(f"{name} has waited in vain for the other ranks to start")
-    # the latter are what users, batch systems and launchers send, in order to end a rank
-    elif code and code < 0 and -code not in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        _report(f"{name} was killed by {signal.Signals(-code).name}; all ranks end")
+def _wait_until_read():
+    """Until mpiexec has read what the rank and this process have printed. It reads nothing after an abort."""
+    import fcntl
+    import termios
+
+    end = time.monotonic() + GRACE
+    with contextlib.suppress(OSError):  # what can't be asked is no pipe to mpiexec
+        while time.monotonic() < end and any(any(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4))) for pipe in (2, 1)):
+            time.sleep(SOON)
 
 
 def _report(sentence):

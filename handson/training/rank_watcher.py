@@ -15,7 +15,6 @@ import sys
 from handson.cluster.nodes import current_node
 from handson.files import COURSE
 from handson.training import progress
-from handson.training.options import launcher_rank
 from handson.training.worker_processes import end_with_parent
 
 # What users and launchers send to all processes of a rank is for the rank. But the watcher heeds SIGKILL: where mpiexec
@@ -24,9 +23,16 @@ TO_THE_RANK = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 START = "import sys; sys.path.append(sys.argv.pop()); from handson.training import rank_sidecar; rank_sidecar.main()"
 
 
+def number():
+    """Which rank this process is, before MPI starts."""
+    from handson.training.options import launcher_rank  # options import this
+
+    return launcher_rank()
+
+
 def name(rank=None):
-    """What this rank is called, before MPI starts."""
-    return f"rank {launcher_rank() if rank is None else rank} on {current_node()}"
+    """What this rank is called."""
+    return f"rank {number() if rank is None else rank} on {current_node()}"
 
 
 def watch(worker=None):
@@ -43,7 +49,7 @@ def watch(worker=None):
     note = progress.Note()
     heard, wakeup = os.pipe()  # for the numbers of signals; the watcher also sees here that the rank has ended
     os.set_blocking(wakeup, False)
-    role = "worker" if worker is not None else "other" if launcher_rank() else "first"
+    role = "worker" if worker is not None else "other" if number() else "first"
     rank = sys.argv[0], name(worker), role, os.getpid(), os.getppid(), heard, note.descriptor, COURSE
     # It needs the standard library alone, and starts in half the time without the libraries' folder. It has what
     # mpiexec gave to the rank, too: mpiexec then does not see that the rank has died before the watcher has said so.
@@ -54,7 +60,6 @@ def watch(worker=None):
         setsigmask=TO_THE_RANK,
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_DUP2, 2, 1),
             *((os.POSIX_SPAWN_DUP2, number, number) for number in (heard, note.descriptor)),
         ],
     )
@@ -62,11 +67,12 @@ def watch(worker=None):
     progress.watched_by(note, wakeup)
     # written at once, even where Python has to wait for a library before it can raise KeyboardInterrupt
     signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
-    atexit.register(_free_gloo)
+    atexit.register(_end)
 
 
-def _free_gloo():
-    """Free DistributedDataParallel, which is part of a cycle, and with it gloo's threads. A thread that is still there
-    when Python ends sometimes aborts: "terminate called without an active exception"."""
+def _end():
+    """Before Python ends, free DistributedDataParallel, which is part of a cycle, and with it gloo's threads: one that
+    is still there then sometimes aborts with "terminate called without an active exception"."""
+    progress.tell(progress.ENDING)
     if "torch.distributed" in sys.modules:
         gc.collect()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from handson.cluster.nodes import current_node
 from handson.errors import OneSentence, say
-from handson.training import options, progress, rank_watcher
+from handson.training import options, progress, rank_watcher, uncaught
 
 LIMIT = float(os.environ.get("HANDSON_MEETING") or 120)  # seconds for all processes to start, on a busy machine
 # seconds that a process has for an error of its own before it ends because of another one's; often all have the same
@@ -274,7 +274,7 @@ def end_together():
     def end(task):
         time.sleep(GRACE)
         say(lost("{} {}".format(*task)))
-        os._exit(1)
+        uncaught.leave(1)
 
     _watch(end)
 
