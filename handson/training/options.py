@@ -198,7 +198,7 @@ def parse(gpus, add_options=None):
             " --size"
         )
     make_out(parser, options.out)
-    progress.begin(options.patience)
+    progress.begin(options.patience, met=False)
     gpu_memory.begin(options)
     if launcher_rank() == 0:
         gpu_memory.forget(options.out)

@@ -17,8 +17,8 @@ from handson import linux
 LIMIT = 120  # seconds without a finished step, unless --patience says otherwise
 ANSWER = 10  # seconds in which a rank must write its stack, on a busy machine
 SIGNAL = signal.SIGUSR2  # asks a rank for its stack
-# what a Note begins with: limit in seconds, time.monotonic() of the last progress
-FORMAT = struct.Struct("dd")
+# what a Note begins with: limit in seconds, time.monotonic() of the last progress, whether the ranks have met
+FORMAT = struct.Struct("dd?")
 # what a rank tells its watcher, beside the numbers of signals: nothing; that it ends as programs of Python do; that it
 # has said why it ends
 LISTENING, ENDING, EXPLAINED = 0, 254, 255
@@ -37,21 +37,22 @@ class Note:
         self.descriptor = descriptor
         if descriptor is None:
             self.descriptor = os.memfd_create("progress")
-            self.write(0, 0)
+            self.write(0, 0, met=False)
 
     def close(self):
         os.close(self.descriptor)
 
-    def write(self, limit, moment):
-        os.pwrite(self.descriptor, FORMAT.pack(limit, moment), 0)
+    def write(self, limit, moment, met=True):
+        os.pwrite(self.descriptor, FORMAT.pack(limit, moment, met), 0)
 
     def read(self):
-        """(limit in seconds, 0 for none; the moment of the last progress, 0 before the rank begins to note it)"""
+        """(limit in seconds, 0 for none; the moment of the last progress, 0 before the rank begins to note it; whether
+        it has met the others)"""
         return FORMAT.unpack(os.pread(self.descriptor, FORMAT.size, 0))
 
     def stalled(self):
         """Whether the rank has made no progress for longer than its limit."""
-        limit, last = self.read()
+        limit, last, _ = self.read()
         return bool(limit) and time.monotonic() > last + limit
 
     def where(self, pid):
@@ -82,6 +83,11 @@ def watched_by(note, watcher=None):
     faulthandler.register(SIGNAL, note.descriptor, all_threads=False)
 
 
+def has_watcher():
+    """Whether this process is a rank that has had a watcher, which may have been killed."""
+    return _watcher is not None
+
+
 def is_watched():
     """Whether another process watches over this one, and lives. It then reports what befalls this one, such as
     Ctrl-C."""
@@ -101,17 +107,18 @@ def ends_by_watcher():
     return {"MPI_LOCALNRANKS", "PMI_FD"} <= os.environ.keys()
 
 
-def begin(patience):
-    """From now on, this process must make progress every `patience` seconds; 0: it need not."""
+def begin(patience, met=True):
+    """From now on, this process must make progress every `patience` seconds; 0: it need not. met: whether it has met
+    the other ranks, if there are any."""
     global limit
     limit = patience
-    progress()
+    progress(met)
 
 
-def progress():
+def progress(met=True):
     """A step has ended, or a batch of an evaluation."""
     if _mine:
-        _mine.write(limit, time.monotonic())
+        _mine.write(limit, time.monotonic(), met)
 
 
 def sentence(name, note, pid):

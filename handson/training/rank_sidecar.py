@@ -78,10 +78,10 @@ class _Rank:
             _report(progress.sentence(self.name, self.note, self.pid))
             time.sleep(progress.ANSWER)  # so long another watcher may need until it can report its rank, too
             return True
-        before, self.missing = self.missing, None if self.note.read()[1] else self.launched.missing()
+        before, self.missing = self.missing, None if self.note.read()[2] else self.launched.missing()
         self.looks = self.looks + 1 if self.missing and self.missing == before else 0
         if self.looks == LOOKS:
-            _report(f"{self.name} waits in vain for MPI to start: {self.missing[0]} ended before; all ranks end")
+            _report(f"{self.name} waits in vain for all ranks to start: {self.missing[0]} ended before; all ranks end")
         return self.looks >= LOOKS
 
     def report_end(self, code):
@@ -144,8 +144,8 @@ class _Launched:
         self.nodes = 2 if several and self.mpiexec > 1 else 0  # at least; 0 where it runs on another machine
 
     def missing(self):
-        """Which ranks are not there, as the begin of a sentence, and how many are; or None. Before MPI starts, all
-        ranks wait for each other."""
+        """Which ranks are not there, as the begin of a sentence, and how many are; or None. Before they have
+        met, all ranks wait for each other."""
         if self.here and (living := _living_children(self.proxy)) < self.here:
             return "another rank on this node has", living
         if self.nodes and (living := _living_children(self.mpiexec)) < self.nodes:

@@ -4,11 +4,12 @@ traceback, and in a run of several ranks the name of the rank, where it is not. 
 
 import atexit
 import os
+import re
 import signal
 import sys
 import time
 
-from handson.errors import OneSentence, Stopped, in_a_sentence, say
+from handson.errors import OneSentence, Stopped, TrackError, WorkerError, in_a_sentence, say
 from handson.training import progress, rank_watcher
 from handson.training.worker_processes import kill_all
 
@@ -23,12 +24,15 @@ def install():
 
 def end(error):
     """End this process with an error, which may be a SystemExit. Returns where Python then ends as usual."""
-    error = in_a_sentence(error)
-    if progress.is_watched():
+    sys.stderr = sys.__stderr__  # torch.distributed has an excepthook that collects what the former one prints
+    error = _of_spawned_rank(in_a_sentence(error))
+    if progress.has_watcher():
         _end_rank(error)
     if isinstance(error, Stopped):
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not interrupt the clean-up
         kill_all()
+    if isinstance(error, SystemExit):
+        os._exit(_status(error))
     if not isinstance(error, OneSentence):
         return sys.__excepthook__(type(error), error, error.__traceback__)
     _print_notes(error)
@@ -38,20 +42,39 @@ def end(error):
     os._exit(error.status)
 
 
+def _of_spawned_rank(error):
+    """What to print where `error` is torch.multiprocessing.spawn's, because a rank has ended: WorkerError, or a
+    SystemExit where the rank has printed itself what the user can fix. Any other error as it is."""
+    if type(error).__name__ not in ("ProcessExitedException", "ProcessRaisedException"):
+        return error
+    name = rank_watcher.name(error.error_index)
+    if type(error).__name__ == "ProcessExitedException":
+        how = f"was killed by {error.signal_name}" if error.signal_name else f"ended with status {error.exit_code}"
+        return SystemExit(2) if error.exit_code == 2 else WorkerError(f"{name} {how}; all ranks end")
+    traceback = error.msg.strip()
+    if sentence := re.search(r"^handson\.[\w.]+: (.+)\Z", traceback, re.MULTILINE):
+        return TrackError(f"{name}: {sentence[1]}")
+    failure = WorkerError(f"{name} failed; all ranks end")
+    failure.add_note(traceback)
+    return failure
+
+
 def _end_rank(error):
     """Where all ranks have found the problem, rank 0 alone prints it; the others do if it does not come to it."""
     name, of_all = rank_watcher.name(), getattr(error, "on_all_ranks", False)
     first = rank_watcher.number() == 0
     if of_all and not first:
         time.sleep(COME)
-    if isinstance(error, OneSentence) and not isinstance(error, Stopped):  # the watcher speaks of Ctrl-C
+    if isinstance(error, Stopped) and progress.is_watched():
+        pass  # the watcher of rank 0 speaks of it
+    elif isinstance(error, OneSentence):
         _print_notes(error)
         say(error if of_all and first else f"{name}: {error}")
     elif isinstance(error, SystemExit):
         report(f"{name} ended with {error.code!r}; all ranks end")
     elif isinstance(error, RuntimeError) and any(sign in str(error) for sign in LOST_PEER):
         report(f"{name} lost its connection to another rank, which has died")
-    elif not isinstance(error, Stopped):
+    else:
         sys.__excepthook__(type(error), error, error.__traceback__)
         report(f"{name} failed with {type(error).__name__}: {error}; all ranks end")
     leave(_status(error))
@@ -60,9 +83,9 @@ def _end_rank(error):
 def leave(status):
     """End this rank at once, after it has said why. It waits for no other rank, as the end of MPI does. If the status
     isn't 0, all ranks end with it."""
-    progress.tell(progress.EXPLAINED)
     sys.stdout.flush()
-    if status and "mpi4py.MPI" in sys.modules and not progress.ends_by_watcher():
+    by_watcher = progress.tell(progress.EXPLAINED) and progress.ends_by_watcher()
+    if status and "mpi4py.MPI" in sys.modules and not by_watcher:
         sys.modules["mpi4py.MPI"].COMM_WORLD.Abort(status)
     os._exit(status)
 

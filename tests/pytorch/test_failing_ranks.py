@@ -281,7 +281,7 @@ def test_ranks_do_not_wait_for_ever_for_one_that_never_starts(run):
     status, _, errors = run.end()
     assert status != 0
     assert re.fullmatch(
-        r"rank 0 on \S+ waits in vain for MPI to start: another rank on this node has ended before; all ranks end\n",
+        r"rank 0 on \S+ waits in vain for all ranks to start: another rank on this node has ended before; all ranks end\n",
         errors,
     ), errors
 
