@@ -14,7 +14,7 @@ from pathlib import Path
 
 from handson.cluster.nodes import current_node
 from handson.errors import OneSentence, say
-from handson.training import launch, options, progress, rank_watcher
+from handson.training import launch, options, progress, rank_watcher, uncaught
 
 LIMIT = float(os.environ.get("HANDSON_MEETING") or 120)  # seconds for all processes to start, on a busy machine
 # seconds that a process has for an error of its own before it ends because of another one's; often all have the same
