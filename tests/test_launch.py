@@ -12,7 +12,7 @@ import pytest
 from environments import QUICK_START
 from waiting import run_to_end
 
-from handson.training import launch, options
+from handson.training import launch
 
 ROOT = Path(__file__).resolve().parents[1]
 MPIEXEC = f"{sysconfig.get_path('scripts')}/mpiexec"
@@ -27,8 +27,8 @@ LEFT_OVER = {  # by torchrun, for rank 5 of 8 on hosts that are gone
 }
 OF_RANK = f"""
 import json, os
-from handson.training import launch, mpi
-launch.prepare()
+from handson.training import options
+options.begin_ranks(60)
 os.write(1, json.dumps([os.environ[name] for name in {NAMES}]).encode() + b"\\n")  # in one piece
 """
 # variables of a rank that srun has started: the last one but one of three nodes with two ranks each

@@ -161,7 +161,10 @@ def test_a_measured_step_begins_at_0_in_milliseconds(tmp_path):
 
 
 def test_figures_of_pipelines_say_in_words_what_they_show(monkeypatch):
-    runs = {"one process": [SimpleNamespace(throughput=500)], "gpipe": [SimpleNamespace(throughput=800)]}
+    runs = {
+        "one process": [SimpleNamespace(throughput=500, disturbance=None)],
+        "gpipe": [SimpleNamespace(throughput=800, disturbance=None)],
+    }
     shown = model_parallel.throughputs(runs, {"gpipe": 16 / 9})
     assert "gpipe 800 images/s (1.60 times)" in shown.alt
     monkeypatch.setattr(

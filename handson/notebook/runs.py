@@ -52,7 +52,7 @@ def like(run, exercises):
     way. Other systems' runs are like each other.
     """
     conditions, way = compare.conditions(run), compare.communication(run)
-    usual = "", "", "", ""  # whether workers share cores follows from their number
+    usual = ("",) * (len(way) - 1)  # whether workers share cores follows from their number
     return [
         other
         for other in find(exercises, track=run.track)

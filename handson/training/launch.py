@@ -91,9 +91,6 @@ def _prepare_by_mpi():
     from handson.training import mpi
 
     MPI = mpi.start()
-    from handson.training import all_ranks  # imports MPI, which must have been started
-
-    all_ranks.install()
     world = MPI.COMM_WORLD
     promised = _number(("PMI_SIZE", "OMPI_COMM_WORLD_SIZE"), world.size)
     if promised != world.size:

@@ -241,6 +241,10 @@ def begin_ranks(patience):
     if started_by():
         rank_watcher.watch()
     prepare()
+    if "mpi4py.MPI" in sys.modules:
+        from handson.training import all_ranks
+
+        all_ranks.install()
     progress.begin(patience)
 
 

@@ -10,6 +10,7 @@ import faulthandler
 import os
 import signal
 import struct
+import tempfile
 import time
 
 from handson import linux
@@ -36,7 +37,8 @@ class Note:
     def __init__(self, descriptor=None):
         self.descriptor = descriptor
         if descriptor is None:
-            self.descriptor = os.memfd_create("progress")
+            self._file = tempfile.TemporaryFile(buffering=0)
+            self.descriptor = self._file.fileno()
             self.write(0, 0, met=False)
 
     def close(self):

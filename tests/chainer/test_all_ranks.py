@@ -123,13 +123,17 @@ def test_a_rank_that_is_stopped_is_named(tmp_path):
 
 def test_a_rank_that_ends_before_mpi_starts_ends_all_in_seconds(tmp_path):
     [zero] = stalled(tmp_path, "ends before MPI")
-    assert zero.endswith("waits in vain for all ranks to start: another rank on this node has ended before; all ranks end")
+    assert zero.endswith(
+        "waits in vain for all ranks to start: another rank on this node has ended before; all ranks end"
+    )
 
 
 def test_ranks_of_a_node_that_end_before_mpi_starts_end_all_in_seconds(tmp_path):
     """Nobody is left there to notice it, and mpiexec does not mind."""
     [zero] = stalled(tmp_path, "ends before MPI", "-launcher", "fork", "-hosts", "one,other", "-ppn", "1")
-    assert zero.endswith("waits in vain for all ranks to start: all ranks of another node have ended before; all ranks end")
+    assert zero.endswith(
+        "waits in vain for all ranks to start: all ranks of another node have ended before; all ranks end"
+    )
 
 
 LOOPS = """

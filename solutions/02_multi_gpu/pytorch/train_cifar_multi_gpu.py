@@ -66,9 +66,8 @@ def train(rank, args, train_set, test_set):
     ### END SOLUTION
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
 
-    table = EpochTable(lambda: evaluate(model, test_loader, device, args.size))
-    if rank == 0:
-        table.begin()
+    table = EpochTable(lambda: evaluate(model, test_loader, device, args.size), speaks=rank == 0)
+    table.begin()
     start = time.perf_counter()
     for epoch in range(args.epoch):
         ### BEGIN SOLUTION shuffle:

@@ -24,7 +24,8 @@ MANY = 16  # ranks
 def mesh(rank, ranks, source, case):
     """The ranks of this rank's group in both directions."""
     join(rank, ranks)
-    with mock.patch.object(torch.cuda, "device_count", lambda: 0):  # so a mesh of GPUs needs none
+    # so a mesh of GPUs needs none
+    with mock.patch.multiple(torch.cuda, device_count=lambda: 0, set_device=lambda device: None):
         made = GapCode(source).run(**{name: case[name] for name in ("kind", "nodes", "ranks_of_a_node", "inside")}).mesh
     if not isinstance(made, DeviceMesh) or set(made.mesh_dim_names or ()) != set(NAMES):
         raise StudentMistake(
