@@ -17,7 +17,7 @@ from handson.errors import OneSentence
 from handson.files import COURSE
 from handson.training import uncaught
 
-PACKAGES = ("tensorflow", "keras", "lightning", "accelerate", "jax")
+PACKAGES = ("tensorflow", "keras", "lightning", "accelerate", "jax", "optax")
 # the folder of the environment, if it is another one, such as one that a site's users share
 VARIABLE = "HANDSON_FRAMEWORKS"
 
@@ -41,7 +41,7 @@ def why_not():
             f"the second environment in {folder()} is for another Python than {sys.version.split()[0]}: type `make"
             " frameworks` in the course's folder"
         )
-    if not there or not all((_packages() / name).is_dir() for name in PACKAGES):
+    if not there or not all((_packages() / name).is_dir() or _is_there(name) for name in PACKAGES):
         return (
             "TensorFlow, Lightning, Accelerate and JAX are in a second environment, which is not there (or not"
             " complete): type `make frameworks` in the course's folder (1.9 GB, a minute), and run this again"

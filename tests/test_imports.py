@@ -91,6 +91,7 @@ MAY_IMPORT = {  # room of handson -> the other rooms that it may import; modules
     "tensorflow": {"training"},
     "jax": {"cluster", "training"},
     "lightning": {"pytorch", "training"},
+    "accelerate": {"pytorch"},
     "scaling": {"pytorch", *TRACK},
     "notebook": {"pytorch", "scaling", *TRACK},
     "instructors": {"cluster"},

@@ -12,7 +12,7 @@ import pytest
 from environments import QUICK_START
 from waiting import run_to_end
 
-from handson.training import launch
+from handson.training import launch, options
 
 ROOT = Path(__file__).resolve().parents[1]
 MPIEXEC = f"{sysconfig.get_path('scripts')}/mpiexec"

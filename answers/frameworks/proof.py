@@ -59,14 +59,17 @@ IMAGES = (
 """,
 )
 TWO_REPLICAS = (
-    "workers.multi_worker_strategy(comm, args)",
-    "tf.distribute.MirroredStrategy(devices.use([0, 1])); comm.devices = devices.describe([0, 1])",
+    "    workers.use(comm, args)\n    strategy = tf.distribute.MultiWorkerMirroredStrategy()\n",
+    (
+        "    strategy = tf.distribute.MirroredStrategy(devices.use([0, 1]))\n"
+        "    comm.devices = devices.describe([0, 1])\n"
+    ),
 )
 ODD = (
-    "        announce(",
+    "    announce(",
     (
-        "        train_set = type(train_set)(**vars(train_set) | {name: vars(train_set)[name][:23] for name in"
-        " ('images', 'labels')})\n        announce("
+        "    train_set = type(train_set)(**vars(train_set) | {name: vars(train_set)[name][:23] for name in"
+        " ('images', 'labels')})\n    announce("
     ),
 )
 WORKERS = Run(

@@ -38,7 +38,7 @@ PRELOADED = (  # by the process that those of the scripts are forked from
     "handson.chainer.reports",
     "handson.chainer.updaters",
 )
-OF_SYSTEMS = {"lightning": ("handson.lightning.reports",), "accelerate": ("handson.pytorch.accelerating",)}
+OF_SYSTEMS = {"lightning": ("handson.lightning.reports",), "accelerate": ("handson.accelerate",)}
 NODES = ("a", "b", "b")  # of the ranks of a multi-node run
 PARTS = ("forward", "backward", "all-reduce", "optimize")  # the ranges of the gap `mark`
 # by every script

@@ -1,7 +1,7 @@
 """The devices that JAX computes on: threads on a core each, the virtual GPUs of one process. Call `use` before JAX
 computes anything."""
 
-from handson.jax import jax
+import jax
 
 from handson.errors import TrackError
 from handson.training import virtual_gpus

@@ -5,7 +5,10 @@ import os
 import socket
 from dataclasses import dataclass
 
-from handson.jax import devices, jax, multihost_utils
+from handson.jax import devices
+
+import jax
+from jax.experimental import multihost_utils
 
 from handson import frameworks
 from handson.cluster.nodes import current_node, meeting_address

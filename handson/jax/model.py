@@ -2,8 +2,8 @@
 a function here; its parameters are arguments, and so are the statistics of batch normalisation, of which it returns new
 ones."""
 
-from handson.jax import jax, jnp
-
+import jax
+import jax.numpy as jnp
 import numpy
 
 from handson.training.data import averaging, stretching

@@ -1,8 +1,9 @@
 """The evaluation of a network on all devices of a mesh."""
 
-from handson.jax import jax, jnp
 from handson.jax.model import convnet, enlarge, losses
 
+import jax
+import jax.numpy as jnp
 import numpy
 
 from handson.training import progress

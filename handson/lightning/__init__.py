@@ -1,5 +1,5 @@
-"""What the Lightning script of the unit 07_frameworks imports: Lightning itself, from the second environment and
-without messages that mean nothing to a student. ``from handson.lightning import L`` imports it. Raises NoFrameworks."""
+"""What the Lightning script of the unit 07_frameworks imports before Lightning, which is in the second environment and
+imported here for the first time, without messages that mean nothing to a student. Raises NoFrameworks."""
 
 import logging
 import warnings
@@ -12,11 +12,9 @@ for name in ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utiliti
 # such as the advice to take more data-loading processes
 warnings.filterwarnings("ignore", category=UserWarning, module="lightning")
 
-import lightning as L  # noqa: E402
+import lightning  # noqa: E402, F401
 
 for name in ("lightning.pytorch", "lightning.fabric", "lightning.fabric.utilities.distributed"):
     logging.getLogger(name).setLevel(logging.ERROR)  # again: its import sets them
 warnings.filterwarnings("ignore", category=DeprecationWarning, module="lightning")
 warnings.filterwarnings("ignore", ".*LeafSpec.*")
-
-__all__ = ["L"]

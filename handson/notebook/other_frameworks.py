@@ -43,9 +43,14 @@ SYSTEMS = {  # (track, name of the run): the files for several workers, the scri
     ("lightning", "lightning"): (
         ("lightning/train_cifar_lightning.py",),
         PYTORCH,
-        "starts the ranks, wraps the model in DDP, moves batches, calls zero_grad, backward and step",
+        "starts the ranks, wraps the model in DDP, gives loaders a DistributedSampler, moves batches, calls zero_grad,"
+        " backward and step",
     ),
-    ("accelerate", "accelerate"): (("accelerate/train_cifar_accelerate.py",), PYTORCH, "wraps the model in DDP"),
+    ("accelerate", "accelerate"): (
+        ("accelerate/train_cifar_accelerate.py",),
+        PYTORCH,
+        "wraps the model in DDP, divides the batches of loaders; repeats images to fill the last ones",
+    ),
     ("jax", "shard_map"): (
         (),
         JAX,

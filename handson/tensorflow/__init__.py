@@ -1,8 +1,6 @@
-"""What the TensorFlow scripts of the unit 07_frameworks import: TensorFlow and Keras themselves, from the second
-environment and without the messages that they print when they start; devices, model, tables and meetings are in the
-modules here.
-
-``from handson.tensorflow import keras, tf`` is the way to import both. Raises NoFrameworks.
+"""What the TensorFlow scripts of the unit 07_frameworks import before TensorFlow and Keras, which are in the second
+environment: they are imported here for the first time, without the messages that they print. Devices, model, tables and
+meetings are in the modules here. Raises NoFrameworks.
 """
 
 import logging
@@ -17,7 +15,6 @@ os.environ["KERAS_BACKEND"] = "tensorflow"
 logging.getLogger("absl").setLevel(logging.ERROR)
 
 with frameworks.silently():  # it greets before one can tell it not to
-    import keras
     import tensorflow as tf
 
 tf.get_logger().setLevel(logging.ERROR)
@@ -27,5 +24,3 @@ warnings.filterwarnings("ignore", "`shuffle=True` was passed", UserWarning)  # `
 # up
 UNTUNED = tf.data.Options()
 UNTUNED.autotune.enabled = False
-
-__all__ = ["UNTUNED", "keras", "tf"]

@@ -4,7 +4,7 @@ Call one of these functions before any other of TensorFlow's: its devices and th
 something.
 """
 
-from handson.tensorflow import tf
+import tensorflow as tf
 
 from handson.errors import TrackError
 from handson.training import virtual_gpus

@@ -1,8 +1,8 @@
 """The network that all tasks train, in Keras: the same layers as handson.pytorch.model, as a test verifies."""
 
-from handson.tensorflow import keras, tf
-
+import keras
 import numpy
+import tensorflow as tf
 
 from handson.training.data import averaging, stretching
 

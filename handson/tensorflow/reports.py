@@ -1,6 +1,9 @@
 """The lecture's table, its log and the evaluation, for Keras's `fit` and for loops of one's own."""
 
-from handson.tensorflow import UNTUNED, devices, keras, tf
+from handson.tensorflow import UNTUNED, devices
+
+import keras
+import tensorflow as tf
 
 from handson.errors import TrackError
 from handson.training import progress

@@ -1,29 +1,42 @@
 """The strategy of several processes, and what they do together."""
 
-import contextlib
+import atexit
 import os
+import sys
 
-from handson.tensorflow import UNTUNED, devices, reports, tf
+from handson.tensorflow import UNTUNED, devices, reports
 
 import numpy
+import tensorflow as tf
 
 from handson.errors import TrackError
 from handson.training import progress, virtual_gpus
 from handson.training import tensorflow_rendezvous as rendezvous
 
 
-def multi_worker_strategy(comm, args):
-    """MultiWorkerMirroredStrategy on this process's GPU, which ends when another worker dies; comm.devices becomes the
-    words for all."""
-    rendezvous.end_together()
+def use(comm, args):
+    """Let this worker train on its GPU of its node, before it makes its strategy, and end when another worker dies;
+    comm.devices becomes the words for all."""
+    _end_together()
+    atexit.register(_part)
     comm.devices = devices.describe(args.gpu, comm)
     devices.use([args.gpu[comm.intra_rank]])
-    ring = tf.distribute.experimental.CommunicationImplementation.RING
-    implementation = tf.distribute.experimental.CommunicationOptions(implementation=ring)
-    return tf.distribute.MultiWorkerMirroredStrategy(communication_options=implementation)
 
 
-def serve(comm, args):
+def coordinate(comm):
+    """Prepare the chief of a cluster for its strategy; it ends when another process does. comm.devices becomes the
+    words for all workers."""
+    _end_together()
+    tf.get_logger().setLevel("CRITICAL")  # of a lost process, it says at length what end_together says in a sentence
+    os.environ["GRPC_FAIL_FAST"] = "use_caller"
+    workers = comm.size - 2
+    comm.devices = virtual_gpus.describe(
+        [(virtual_gpus.machine(), virtual_gpus.core_of(number)) for number in range(workers)]
+    )
+    devices.threads(2)
+
+
+def serve(comm):
     """Be a parameter server or a worker of a chief, until the chief has ended; does not return."""
     if not tf.config.list_physical_devices("GPU"):
         os.sched_setaffinity(0, {virtual_gpus.core_of(max(0, comm.rank - 2))})
@@ -38,30 +51,25 @@ def serve(comm, args):
     server.join()
 
 
-def parameter_server_strategy(comm, args):
-    """ParameterServerStrategy, for the chief, which ends when another process does; comm.devices becomes the words for
-    all workers."""
+def _end_together():
+    """End when another process dies, with a sentence in place of what TensorFlow says of it at length."""
     rendezvous.end_together()
-    tf.get_logger().setLevel("CRITICAL")  # of a lost process, it says at length what end_together says in a sentence
-    os.environ["GRPC_FAIL_FAST"] = "use_caller"
-    workers = comm.size - 2
-    comm.devices = virtual_gpus.describe(
-        [(virtual_gpus.machine(), virtual_gpus.core_of(number)) for number in range(workers)]
-    )
-    devices.threads(2)
-    return tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
+    before = sys.excepthook
+    sys.excepthook = lambda kind, error, trace: before(*_named(kind, error, trace))
 
 
-@contextlib.contextmanager
-def named_losses():
-    """Around the work of a process: what TensorFlow says at length of another one that has died becomes a sentence.
-    Raises MeetingError."""
-    try:
-        yield
+def _named(kind, error, trace):
+    if not isinstance(error, (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError)):
+        return kind, error, trace
+    found = next((role for role in ("ps", "worker", "chief") if f"/job:{role}" in str(error)), "another process")
+    error = rendezvous.lost({"ps": "the parameter server", "worker": "a worker"}.get(found, found))
+    return type(error), error, None
+
+
+def _part():
+    """At the end of a worker: others may end before it or after it from now on, unless it ends by an error."""
+    if not hasattr(sys, "last_value"):
         rendezvous.part()
-    except (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError) as error:
-        found = next((role for role in ("ps", "worker", "chief") if f"/job:{role}" in str(error)), "another process")
-        raise rendezvous.lost({"ps": "the parameter server", "worker": "a worker"}.get(found, found)) from None
 
 
 def evaluator(strategy, model, test_set, batchsize):

@@ -67,13 +67,13 @@ print(frameworks.why_not() or "TensorFlow, Lightning, Accelerate and JAX are the
 # nothing but the model. Whoever translates a DDP loop must not change what it computes: fill the gaps of `lightning/train_cifar_lightning.py` and
 # `accelerate/train_cifar_accelerate.py`.
 #
-# - `shard`: which images does a rank take? (Lightning would put in a sampler of its own, which repeats images; the script forbids it.)
-# - `average` and `step`: DDP takes the mean of the ranks' gradients. Which loss makes that the mean over all images of a step?
+# - `loader`: Lightning puts a DistributedSampler into your DataLoader. What is left to you?
+# - `training_step` and `step`: DDP takes the mean of the ranks' gradients. Which lines of a DDP step does each system take over?
 # - `validation`: each rank sees a part of the test images; `sync_dist` says that a number belongs to all ranks.
-# - `prepare`: what does Accelerate have to know, and what must it leave alone?
+# - `prepare`: what does Accelerate have to know, so that gradients are averaged and each rank gets its part of the images?
 #
-# JAX has no gap for you. Read `jax/sharded.py`: a network is a function, *shard_map* runs the step on each device with its part of the images, and
-# the same step serves one process with two devices (`train_cifar_shard_map.py`) and two processes (`train_cifar_multi_process.py`).
+# JAX has no gap for you. Read `jax/sharded.py`: a network is a function, *optax* has the optimizers, *shard_map* runs the step on each device with
+# its part of the images, and the same step serves one process with two devices (`train_cifar_shard_map.py`) and two processes (`train_cifar_multi_process.py`).
 #
 # Each script runs on one worker, then on two. Which system will lose least to its second worker?
 

@@ -62,8 +62,10 @@ def accelerate(size, epochs, clock):
 
 
 def lightning(size, epochs, clock):
-    from handson.lightning import L
 
+    import handson.lightning  # noqa: F401
+
+    import lightning as L
     import torch
     from torch.utils.data import DataLoader
 
@@ -98,8 +100,11 @@ def lightning(size, epochs, clock):
 
 
 def tensorflow(size, epochs, clock):
-    from handson.tensorflow import devices, keras, tf
+    from handson.tensorflow import devices
     from handson.tensorflow.model import convnet
+
+    import keras
+    import tensorflow as tf
 
     devices.use([0])
     train_set, _ = data.load_arrays("digits")
@@ -124,38 +129,35 @@ def tensorflow(size, epochs, clock):
 
 def jax(size, epochs, clock):
     """The loop of JAX's example mnist_classifier, a jitted update of a tree of parameters, with momentum."""
-    from handson.jax import devices, jax
+    from handson.jax import devices
     from handson.jax.model import convnet, enlarge, initial, losses
 
+    import jax
     import numpy
+    import optax
 
     devices.use([0])
     train_set, _ = data.load_arrays("digits")
     parameters, statistics = initial(0)
-    velocity = jax.tree.map(jax.numpy.zeros_like, parameters)
+    optimizer = optax.sgd(0.05, momentum=0.9)
+    state = optimizer.init(parameters)
 
     @jax.jit
-    def update(parameters, statistics, velocity, images, labels):
+    def update(parameters, statistics, state, images, labels):
         def loss(parameters):
             outputs, found = convnet(parameters, statistics, enlarge(images, size), training=True)
             return losses(outputs, labels).mean(), found
 
         gradients, statistics_then = jax.grad(loss, has_aux=True)(parameters)
-        velocity = jax.tree.map(lambda before, gradient: 0.9 * before + gradient, velocity, gradients)
-        return (
-            jax.tree.map(lambda parameter, change: parameter - 0.05 * change, parameters, velocity),
-            statistics_then,
-            velocity,
-        )
+        updates, state = optimizer.update(gradients, state)
+        return optax.apply_updates(parameters, updates), statistics_then, state
 
     for epoch in range(epochs):
         order = numpy.random.RandomState(epoch).permutation(len(train_set))
         for begin in range(0, len(order), BATCHSIZE):
             batch = order[begin : begin + BATCHSIZE]
             images, labels = train_set.images[batch], train_set.labels[batch]
-            parameters, statistics, velocity = jax.block_until_ready(
-                update(parameters, statistics, velocity, images, labels)
-            )
+            parameters, statistics, state = jax.block_until_ready(update(parameters, statistics, state, images, labels))
             clock.step(len(batch))
 
 

@@ -21,7 +21,9 @@ def temporary():
 def strategies():
     """A function: a MirroredStrategy over as many of the CPU's devices. Collective operations of one process have
     groups of one size, so that strategies of several sizes add up in another way."""
-    from handson.tensorflow import devices, tf
+    from handson.tensorflow import devices
+
+    import tensorflow as tf
 
     devices.threads(4)
     (cpu,) = tf.config.list_physical_devices("CPU")

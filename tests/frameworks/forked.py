@@ -20,13 +20,14 @@ def context():
     frameworks.add()  # each process gets this one's path, whatever it was forked from
     found = multiprocessing.get_context("forkserver")
     of_systems = [
+        "handson.accelerate",
         "handson.tensorflow.model",
         "handson.tensorflow.workers",
         "handson.jax.reports",
         "handson.lightning.reports",
         "accelerate",
     ]
-    of_course = ["handson.pytorch.accelerating", "handson.training.epoch_table", "handson.training.results", "oracle"]
+    of_course = ["handson.training.epoch_table", "handson.training.results", "oracle"]
     found.set_forkserver_preload(of_systems + of_course)
     return found
 
@@ -94,12 +95,34 @@ class Script:
         return self
 
 
+def _note_images(path):
+    """Write the images of each training step to a file, as a list of arrays: those that `enlarge` gets while gradients
+    are computed."""
+    import pickle
+
+    import torch
+
+    from handson.training import data
+
+    enlarge, steps = data.enlarge, []
+
+    def noting(images, size):
+        if torch.is_grad_enabled():
+            steps.append(images.numpy().copy())
+            path.write_bytes(pickle.dumps(steps))
+        return enlarge(images, size)
+
+    data.enlarge = noting
+
+
 def _be_script(path, folder, words, environment):
     os.chdir(folder)
     os.environ.update(environment)
     rendezvous.LIMIT = float(environment.get("HANDSON_MEETING", rendezvous.LIMIT))  # read when it was imported
     for name, number in (("stdout", 1), ("stderr", 2)):
         os.dup2(os.open(name, os.O_CREAT | os.O_WRONLY, 0o644), number)
+    if "NOTED" in environment:
+        _note_images(Path(environment["NOTED"]))
     sys.argv, sys.path[0:0] = [path, *words], [str(Path(path).parent)]
     sys.stdout, sys.stderr = (open(number, "w", 1, closefd=False) for number in (1, 2))
     try:

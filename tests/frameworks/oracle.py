@@ -32,15 +32,18 @@ def images():
 def network(normalise=False):
     """The course's network, with the same weights each time; without batch normalisation, whose statistics are those of
     one replica."""
-    from handson.tensorflow import keras
+
     from handson.tensorflow.model import convnet
+
+    import keras
 
     keras.utils.set_random_seed(1)
     return convnet(SHAPE, SIZE, normalise=normalise)
 
 
 def optimizer():
-    from handson.tensorflow import keras
+
+    import keras
 
     return keras.optimizers.SGD(RATE, momentum=0.9)
 
@@ -52,7 +55,8 @@ def weights(model):
 def by_hand(batches, weigh=lambda labels: numpy.full(len(labels), 1 / len(labels)), make=network):
     """(the weights after steps of one process, the loss of each step), where image i of a batch has the weight
     weigh(labels)[i]."""
-    from handson.tensorflow import tf
+
+    import tensorflow as tf
 
     model, sgd, found = make(), optimizer(), []
     for of_batch, labels in batches:
@@ -76,7 +80,8 @@ def cut(of_all, labels, batch, epochs=2):
 def loop(strategy, of_all, total, seed=3, epochs=2, make=network):
     """Train with the student's functions. Returns (the weights, the numbers of the images that the replicas of this
     process had in each step)."""
-    from handson.tensorflow import tf
+
+    import tensorflow as tf
 
     replicas, used = solution("replicas"), []
     model, sgd = replicas.build(strategy, make, optimizer)
@@ -96,12 +101,12 @@ def loop(strategy, of_all, total, seed=3, epochs=2, make=network):
     return weights(model), used
 
 
-def by_torch(model, epochs, train_set, test_set, size, rate):
+def by_torch(model, epochs, train_set, test_set, size, rate, statistics=lambda values: sum(values) / len(values)):
     """What PyTorch makes of a ConvNet in one process: an array (epochs, 2) with the loss in training and the one on the
     test set after it, as means.
 
     epochs: of each, the steps; of a step, the numbers of the images of each worker. What a worker has is normalised by
-    itself.
+    itself; statistics: what becomes of the running statistics of all workers.
     """
     import torch
     import torch.nn.functional as F
@@ -128,7 +133,7 @@ def by_torch(model, epochs, train_set, test_set, size, rate):
                 total += loss.item()
                 after.append([one.clone() for one in model.buffers()])
             for buffer, values in zip(model.buffers(), zip(*after)):
-                buffer.copy_(sum(values) / len(parts))
+                buffer.copy_(statistics(values))
             optimizer.step()
         model.eval()
         with torch.no_grad():

@@ -49,7 +49,8 @@ def in_one_process(devices, images):
 
 def in_processes(port, rank, size, images):
     from handson.jax import devices as of_course
-    from handson.jax import jax
+
+    import jax
 
     of_course.use([rank])
     jax.config.update("jax_cpu_collectives_implementation", "gloo")

@@ -82,3 +82,14 @@ def test_all_processes_end_when_one_is_killed_in_the_midst_of_the_training(name,
     assert "was killed by SIGKILL; all ranks end" in output
     assert "Traceback" not in output, output
     wait_until(lambda: not [words for words in jobs.processes().values() if name in words], "no process is left", SOON)
+
+
+def test_the_servers_end_with_a_chief_that_has_done_its_work(jobs):
+    number = submit(jobs, PARAMETER_SERVER, 3, "-e 1")
+    job = wait_until(lambda: jobs.ended(number), "the job ends", 150)
+    assert job["Exit_status"] == "0" and "Throughput: " in jobs.output(number), jobs.output(number)
+    wait_until(
+        lambda: not [words for words in jobs.processes().values() if PARAMETER_SERVER in words],
+        "no process is left",
+        SOON,
+    )

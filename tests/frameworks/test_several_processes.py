@@ -28,8 +28,11 @@ def multi_worker(workers, index):
     os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}})
     from handson.tensorflow import workers as of_course
 
+    import tensorflow as tf
+
     comm = argparse.Namespace(rank=index, size=len(workers), intra_rank=index)
-    strategy = of_course.multi_worker_strategy(comm, argparse.Namespace(gpu=list(range(len(workers)))))
+    of_course.use(comm, argparse.Namespace(gpu=list(range(len(workers)))))
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
     found = oracle.loop(strategy, oracle.images()[0][:23], 8)
     with strategy.scope():
         model = oracle.network()
@@ -70,8 +73,11 @@ def of_one_process(used):
 def parameter_server(number, epochs):
     """The losses that the script reports, with a chief, a parameter server and so many workers in one process; and
     those that are right."""
-    from handson.tensorflow import keras, tf
+
     from handson.tensorflow.model import convnet
+
+    import keras
+    import tensorflow as tf
 
     from handson.training import data
 

@@ -1,6 +1,7 @@
 """The scripts of Lightning and Accelerate against the oracle: 1, 2 and 4 workers make the steps of one process with all
 images of each step."""
 
+import pickle
 import shutil
 import socket
 
@@ -11,14 +12,13 @@ import torch
 from forked import Script
 
 from handson.cluster.follow import follow, submit
-from handson.pytorch.batches import EpochBatches
 from handson.pytorch.model import ConvNet
 from handson.training import data, results
 
 pytestmark = pytest.mark.thorough
 UNIT = oracle.SOLUTIONS.parent
 SCRIPTS = [UNIT / "lightning/train_cifar_lightning.py", UNIT / "accelerate/train_cifar_accelerate.py"]
-SIZE, EPOCHS, BATCH, RATE, IMAGES, TEST = 64, 2, 4, 0.01, 27, 9
+SIZE, EPOCHS, BATCH, RATE, IMAGES, TEST = 64, 2, 4, 0.01, 27, 8  # all ranks have equally many test images
 
 
 @pytest.fixture(scope="module")
@@ -35,23 +35,26 @@ def few(tmp_path_factory):
     return path
 
 
-def steps_of(workers):
-    """Of each epoch, the numbers of the images of each rank in each step."""
-    shards = torch.randperm(IMAGES, generator=torch.Generator().manual_seed(0)).tensor_split(workers)
-    batches = [EpochBatches(list(map(len, shards)), rank, BATCH, 0) for rank in range(workers)]
-    epochs = []
-    for epoch in range(EPOCHS):
-        for of_rank in batches:
-            of_rank.set_epoch(epoch)
-        epochs.append([[shard[batch] for shard, batch in zip(shards, of_step)] for of_step in zip(*batches)])
+def steps_of(noted, train_set):
+    """Of each epoch, the numbers of the images of each rank in each step. noted: the files of the ranks."""
+    numbers = {image.numpy().tobytes(): number for number, image in enumerate(train_set.images)}
+    assert len(numbers) == IMAGES
+    of_ranks = [pickle.loads(path.read_bytes()) for path in noted]
+    steps = [[[numbers[image.tobytes()] for image in part] for part in parts] for parts in zip(*of_ranks, strict=True)]
+    epochs = steps[: len(steps) // EPOCHS], steps[len(steps) // EPOCHS :]
+    for epoch in epochs:  # each image, and as many more as make the ranks' parts equal
+        used = [number for parts in epoch for part in parts for number in part]
+        assert {*used} == {*range(IMAGES)} and len(used) < IMAGES + BATCH * len(noted)
+        assert all(len(part) == len(parts[0]) for parts in epoch for part in parts)
+    assert epochs[0] != epochs[1]
     return epochs
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.parent.name)
 def test_workers_make_the_steps_of_one_big_batch(path, workers, few, tmp_path):
-    """Started as torchrun starts them. With another scale of the loss, another sampler, or a mean of the ranks' means,
-    the evaluations differ."""
+    """Started as torchrun starts them. With another scale of the loss, or without all ranks' gradients, the evaluations
+    differ."""
     with socket.create_server(("127.0.0.1", 0)) as one:
         port = one.getsockname()[1]
     words = [
@@ -82,12 +85,18 @@ def test_workers_make_the_steps_of_one_big_batch(path, workers, few, tmp_path):
         {name: str(value) for name, value in (job | {"RANK": rank, "LOCAL_RANK": rank}).items()}
         for rank in range(workers)
     ]
-    ranks = [Script(path, tmp_path / str(rank), *words, **given[rank]) for rank in range(workers)]
+    noted = [tmp_path / f"steps{rank}" for rank in range(workers)]
+    ranks = [
+        Script(path, tmp_path / str(rank), *words, NOTED=str(noted[rank]), **given[rank]) for rank in range(workers)
+    ]
     for rank in ranks:
         assert rank.ended().status == 0, rank.errors
     log = results.read(tmp_path / "out").log
     torch.manual_seed(0)
-    right = oracle.by_torch(ConvNet(), steps_of(workers), *data.load(few), SIZE, RATE)
+    train_set, test_set = data.load(few)
+    right = oracle.by_torch(
+        ConvNet(), steps_of(noted, train_set), train_set, test_set, SIZE, RATE, statistics=lambda values: values[0]
+    )
     assert [row["validation/main/loss"] for row in log] == pytest.approx(right[:, 1], rel=1e-3)
     assert right[1, 1] != pytest.approx(right[0, 1], rel=0.005)
 

@@ -3,10 +3,12 @@ train_cifar_multi_process.py --help"""
 
 import time
 
-from handson.jax import devices, jax, jax_ranks, reports
+from handson.jax import devices, jax_ranks, reports
 from handson.jax.model import initial
 
+import jax
 import numpy
+import optax
 from sharded import DIVIDED, EVERYWHERE, make_step
 
 from handson.training import data, options, results
@@ -24,9 +26,10 @@ def train(comm, args, train_set, test_set):
         return jax.make_array_from_process_local_data(jax.NamedSharding(mesh, DIVIDED), mine)
 
     parameters, statistics = initial(args.seed, len(train_set.classes))  # all processes begin with the same weights
-    velocity = jax.tree.map(numpy.zeros_like, parameters)
-    state = jax.device_put((parameters, statistics, velocity), jax.NamedSharding(mesh, EVERYWHERE))
-    step = make_step(mesh, args.size, args.lr)
+    optimizer = optax.sgd(args.lr, momentum=0.9)
+    state = parameters, statistics, optimizer.init(parameters)
+    state = jax.device_put(state, jax.NamedSharding(mesh, EVERYWHERE))
+    step = make_step(mesh, args.size, optimizer)
     evaluate = reports.evaluator(share, test_set, args.size, total)
     table = EpochTable(lambda: evaluate(*state[:2]), speaks=comm.rank == 0)
 

@@ -3,10 +3,12 @@ train_cifar_shard_map.py --help"""
 
 import time
 
-from handson.jax import devices, jax, reports
+from handson.jax import devices, reports
 from handson.jax.model import initial
 
+import jax
 import numpy
+import optax
 from sharded import DIVIDED, EVERYWHERE, make_step
 
 from handson.training import data, options, results, virtual_gpus
@@ -23,9 +25,10 @@ def train(args, train_set, test_set):
         return jax.device_put(arrays, jax.NamedSharding(mesh, DIVIDED))
 
     parameters, statistics = initial(args.seed, len(train_set.classes))
-    velocity = jax.tree.map(numpy.zeros_like, parameters)
-    state = jax.device_put((parameters, statistics, velocity), jax.NamedSharding(mesh, EVERYWHERE))
-    step = make_step(mesh, args.size, args.lr)
+    optimizer = optax.sgd(args.lr, momentum=0.9)
+    state = parameters, statistics, optimizer.init(parameters)
+    state = jax.device_put(state, jax.NamedSharding(mesh, EVERYWHERE))
+    step = make_step(mesh, args.size, optimizer)
     evaluate = reports.evaluator(share, test_set, args.size, total)
     table = EpochTable(lambda: evaluate(*state[:2]))
 

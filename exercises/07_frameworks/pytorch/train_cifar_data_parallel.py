@@ -5,54 +5,66 @@ import time
 
 import torch
 import torch.nn.functional as F
-from pytorch_pfn_extras.reporting import report
-from pytorch_pfn_extras.training import ExtensionsManager
 from torch.utils.data import DataLoader
 
-from handson.pytorch import devices, extensions
-from handson.pytorch.batches import EpochBatches
+from handson.pytorch import devices
 from handson.pytorch.data_parallel import data_parallel
 from handson.pytorch.model import ConvNet
 from handson.training import data, options, results
 from handson.training.banner import announce
+from handson.training.epoch_table import EpochTable
+
+
+def train_step(model, optimizer, images, labels):
+    """One iteration with a batch. Returns the mean loss of its images, and the network's outputs."""
+    optimizer.zero_grad()
+    outputs = model(images)
+    loss = F.cross_entropy(outputs, labels)  # on the first GPU, of the images of all
+    loss.backward()
+    optimizer.step()
+    return loss.detach(), outputs.detach()
+
+
+@torch.no_grad()
+def evaluate(model, loader, device, size):
+    """The mean loss and the accuracy on the test set."""
+    model.eval()
+    loss_sum = correct = 0
+    for images, labels in loader:
+        images, labels = data.enlarge(images.to(device), size), labels.to(device)
+        outputs = model(images)
+        loss_sum += F.cross_entropy(outputs, labels, reduction="sum").item()
+        correct += (outputs.argmax(dim=1) == labels).sum().item()
+    model.train()
+    return loss_sum / len(loader.dataset), correct / len(loader.dataset)
 
 
 def train(args, train_set, test_set):
     device = devices.use_all(args.gpu)
+    torch.manual_seed(args.seed)
+    # DataParallel divides each batch
+    train_loader = DataLoader(train_set, args.batchsize * len(args.gpu), shuffle=True)
     test_loader = DataLoader(test_set, args.batchsize)
 
-    # DataParallel divides each batch
-    batches = EpochBatches([len(train_set)], 0, args.batchsize * len(args.gpu), args.seed)
-    train_loader = DataLoader(train_set, batch_sampler=batches)
-
-    torch.manual_seed(args.seed)
     model = ConvNet(len(train_set.classes)).to(device)
     replica = data_parallel(model, args.gpu)
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
 
-    def prepare(images, labels):
-        return data.enlarge(images.to(device), args.size), labels.to(device)
-
-    manager = ExtensionsManager(model, optimizer, args.epoch, iters_per_epoch=len(train_loader), out_dir=args.out)
-    evaluator = extensions.Evaluator(test_loader, model, prepare)
-    extensions.add_reports(manager, evaluator, model)
-
+    table = EpochTable(lambda: evaluate(model, test_loader, device, args.size))
+    table.begin()
     start = time.perf_counter()
-    for epoch in range(args.epoch):
-        batches.set_epoch(epoch)
+    for _ in range(args.epoch):
+        loss_sum = correct = 0
         for images, labels in train_loader:
-            images, labels = prepare(images, labels)
-            with manager.run_iteration():
-                optimizer.zero_grad()
-                outputs = replica(images)
-                loss = F.cross_entropy(outputs, labels)  # on the first GPU, of the images of all
-                loss.backward()
-                optimizer.step()
-                report({"main/loss": loss.detach(), "main/accuracy": extensions.accuracy(outputs, labels)})
+            images, labels = data.enlarge(images.to(device), args.size), labels.to(device)
+            loss, outputs = train_step(replica, optimizer, images, labels)
+            loss_sum += loss * len(labels)
+            correct += (outputs.argmax(dim=1) == labels).sum()
+        table.add(loss_sum / len(train_set), correct / len(train_set))
     seconds = time.perf_counter() - start
 
-    images = sum(batches.totals) * args.epoch
-    results.finish(args, manager, evaluator, images / seconds, images, seconds)
+    images = len(train_set) * args.epoch
+    results.report(args, images / seconds, images, seconds, table.log, table.seconds)
 
 
 def main():

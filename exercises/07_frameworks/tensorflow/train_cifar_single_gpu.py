@@ -2,8 +2,11 @@
 
 import time
 
-from handson.tensorflow import UNTUNED, devices, keras, reports, tf
+from handson.tensorflow import UNTUNED, devices, reports
 from handson.tensorflow.model import convnet
+
+import keras
+import tensorflow as tf
 
 from handson.training import data, options, results
 from handson.training.banner import announce

@@ -4,7 +4,7 @@ import numpy
 
 FEATURES, CLASSES = 3, 4
 RATE, MOMENTUM = 0.5, 0.9  # the momentum shows that the optimizer makes the steps
-TESTS = 9  # images of the test set that `prepare` has
+BATCH, TESTS = 3, 9  # size of the batches of `prepare`, images of its test set
 
 
 def samples(case):
@@ -15,11 +15,6 @@ def samples(case):
 def endless(case):
     """How many steps of an epoch are seen: four times as many as it should have."""
     return 4 * -(-samples(case) // case["total"])
-
-
-def total_of(case, step):
-    """How many images all replicas have in a step. case["totals"]: where steps differ."""
-    return case["totals"][step] if "totals" in case else case["total"]
 
 
 def start(case):
@@ -34,17 +29,18 @@ def start(case):
 
 def parts(case, step):
     """[(images (n, FEATURES), labels (n,))] of each replica in a step: parts of unequal length, so that a mean of means
-    is wrong."""
+    is wrong; of equal length, as samplers make them, if the case has "equal"."""
     chance = numpy.random.RandomState((case["seed"] + 7919 * (step + 1)) % 2**32)
-    total = total_of(case, step)
+    total = case["total"]
     images, labels = chance.normal(size=(total, FEATURES)).astype("float32"), chance.randint(0, CLASSES, total)
-    cuts = [0, *(2 * number + 2 for number in range(case["replicas"] - 1)), total]
+    first, more = (total // case["replicas"],) * 2 if case.get("equal") else (2, 2)
+    cuts = [0, *(more * number + first for number in range(case["replicas"] - 1)), total]
     return [(images[begin:end], labels[begin:end]) for begin, end in zip(cuts, cuts[1:])]
 
 
 def evaluated(case):
     """[[(images (n, FEATURES), labels (n,)) of each batch] of each rank] in an evaluation of case["images"] images,
-    dealt to the ranks in turn."""
+    dealt to the ranks in turn, to each as many."""
     chance = numpy.random.RandomState((case["seed"] + 104729) % 2**32)
     images, labels = (
         chance.normal(size=(case["images"], FEATURES)).astype("float32"),

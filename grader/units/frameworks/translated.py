@@ -1,5 +1,5 @@
 """The checks of the scripts of Lightning and Accelerate: whatever the system, the weights after each step are those of
-one big batch, each image is used once, and an evaluation is one of all images."""
+one big batch, the ranks share the images, and an evaluation is one of all images."""
 
 import itertools
 
@@ -9,41 +9,23 @@ from grader.checks import criteria
 from grader.checks import pytorch_gaps as of_pytorch
 from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array
-from grader.units.frameworks.frameworks_numbers import CLASSES, FEATURES, TESTS, evaluated, start
+from grader.units.frameworks.frameworks_numbers import BATCH, CLASSES, FEATURES, TESTS, evaluated, start
 from grader.units.frameworks.replicas import NOT_BY_OPTIMIZER, kept, of_worst_step, scaled_mean, trained
 
 PROBES = "grader.units.frameworks.probes.probe_translated:"
 SINGLE = 1e-6  # counts of images are in single precision
 
 
-def mean_of_means(sums, counts):
-    return sum(one / count for one, count in zip(sums, counts)) / len(sums)
-
-
 def mistakes(case):
     """{a sentence on a misconception: what it makes of the ranks' sums of gradients and their numbers of images}."""
     ranks, total = case["replicas"], case["total"]
     return {
-        (
-            "each rank's mean counts the same, however many images it has: take the sum over its images, times the"
-            " number of ranks, by `total`"
-        ): (mean_of_means),
-        "each rank divides by its own number of images, and the mean over the ranks is undone: divide by `total`": (
-            lambda sums, counts: ranks * mean_of_means(sums, counts)
+        f"the steps are {ranks} times too small: DDP takes the mean over the ranks already": scaled_mean(1 / ranks),
+        f"the steps are {ranks} times too large: DDP takes the mean over the ranks, so take that over the images": (
+            scaled_mean(ranks)
         ),
-        (
-            f"the steps are {ranks} times too small: DDP divides the sum over the ranks by their number, so multiply"
-            f" the loss by it"
-        ): scaled_mean(1 / ranks),
-        (
-            f"the steps are {ranks} times too large: DDP adds the gradients up and divides them by the number of"
-            f" ranks already"
-        ): scaled_mean(ranks),
-        "the sum of the losses is divided by nothing: divide by `total`": scaled_mean(total),
-        "the sum of a rank's losses is divided by nothing: divide by `total`, and multiply by the number of ranks": (
-            scaled_mean(total / ranks)
-        ),
-        "the sum is divided by args.batchsize, but batches can be smaller: divide by `total`": scaled_mean(
+        "the sum of a rank's losses is divided by nothing: take the mean": scaled_mean(total / ranks),
+        "the sum is divided by args.batchsize, but batches can be smaller: take the mean": scaled_mean(
             total / (ranks * case.get("batchsize", 1))
         ),
         "the gradients are not cleared: those of the last step are still in them": kept(scaled_mean(1), 1),
@@ -74,7 +56,7 @@ def prepared(seen, case, expected):
 
 def _judged(seen, case, right, wrong):
     if problem := criteria.equal_on_all_ranks([of_rank["weights"] for of_rank in seen], "after the steps parameters"):
-        return f"{problem}: the images must go through `replica`, which is prepared and averages the gradients"
+        return f"{problem}: the images must go through the prepared model, which averages the gradients"
     found = seen[0]["weights"]
     due, _ = trained(case, right)
     if criteria.close(found, due):
@@ -112,8 +94,7 @@ def evaluations(case):
 def mean_of_all(seen, case, expected):
     made = evaluations(case)
     sums, images = made[..., :2], made[..., 2:]
-    means, total = sums / numpy.maximum(images, 1), images.sum()  # a rank may have no images in the last batch
-    rounded = total // case["ranks"] * case["ranks"]  # Lightning's number of all images, where they count as weights
+    means, total = sums / images, images.sum()
     right = sums.sum(axis=(0, 1)) / total
     for (rank, of_rank), evaluation in itertools.product(enumerate(seen), range(case.get("evaluations", 1))):
         found = of_rank["found"][evaluation]
@@ -129,16 +110,8 @@ def mean_of_all(seen, case, expected):
             ),
             "that is the sum of the batches' means": means.sum(axis=(0, 1)),
             "that is the sum over the images, not the mean": sums.sum(axis=(0, 1)),
-            "parts of the mean are averaged, and not added up (`reduce_fx`)": (
-                (sums * images).sum(axis=(0, 1)) / total / rounded
-            ),
-            (
-                "Lightning weighs the ranks' means by whole numbers, and rounds: log parts of the mean, which it"
-                " adds up (`reduce_fx`)"
-            ): (sums.sum(axis=(0, 1)) / rounded),
-            "each rank's mean counts the same, however many images it has": (
-                (sums.sum(axis=0) / images.sum(axis=0)).mean(axis=0)
-            ),
+            "parts of the mean are averaged, and not added up (`reduce_fx`)": (sums * images).sum(axis=(0, 1))
+            / total**2,
             "that is the sum of two evaluations, one after each epoch: each begins anew": 2 * right,
         }
         if not criteria.close(found, right, SINGLE):
@@ -154,14 +127,17 @@ def mean_of_all(seen, case, expected):
     return None
 
 
-def each_once(seen, case, expected):
-    if problem := criteria.partition([of_rank["used"] for of_rank in seen], case["images"]):
-        return problem
-    for rank, of_rank in enumerate(seen):
-        if of_rank["tested"] != (due := len(range(rank, TESTS, len(seen)))):
+def shared_out(seen, case, expected):
+    """A judge: each loader gives the ranks together all images once, and no more than fill their batches."""
+    for loader, images in (("train_loader", case["images"]), ("test_loader", TESTS)):
+        numbers = [number for of_rank in seen for number in of_rank[loader]]
+        if missing := set(range(images)).difference(numbers):
+            return f"{len(missing)} of the {images} images of `{loader}` are on no rank: prepare each loader once"
+        steps = -(-images // (BATCH * len(seen)))
+        if len(numbers) > (steps * BATCH * len(seen) if len(seen) > 1 else images):
             return (
-                f"`test_loader` gives rank {rank} {of_rank['tested']} images of its part, which has {due}: it has this"
-                " rank's images already, so leave it as it is"
+                f"the ranks have {len(numbers)} images of `{loader}`, which has {images}: a loader that is prepared"
+                " gives each rank a part"
             )
     return None
 
@@ -170,72 +146,44 @@ def _steps(case):
     return {"weights": Array((case["steps"], FEATURES + 1, CLASSES)), "losses": (float,) * case["steps"]}
 
 
-ONE_BATCH, EACH_ONCE, EACH_IMAGE = (
-    "the step of one big batch",
-    "each image of the loader once",
-    "each image on one rank",
-)
-RANKS = {"ranks": 2, "replicas": 2, "steps": 2, "total": 7, "batchsize": 5}
+ONE_BATCH = "the step of one big batch"
+RANKS = {"ranks": 2, "replicas": 2, "equal": True, "steps": 2, "total": 8, "batchsize": 5}
+STEP_CASES = (RANKS, RANKS | {"ranks_per_node": 1, "edge": "ranks on nodes of their own"})
 LOSS = Criterion(
     "loss_of_the_images",
-    "a loss whose mean over the ranks is that of the images",
+    "the mean loss of the rank's images",
     1,
     mean_loss,
-    'F.cross_entropy(..., reduction="sum") * ranks / total',
+    "F.cross_entropy(outputs, labels)",
     needs="one_big_batch",
 )
 LIGHTNING = (
     Check(
-        "shard",
-        PROBES + "shard",
-        ({"ranks": 2, "ranks_per_node": 1, "images": 25},),
+        "loader",
+        PROBES + "loader",
+        ({"ranks": 2, "ranks_per_node": 1, "images": 25, "batchsize": 4},),
         (
             Criterion(
-                "every_image_on_one_rank",
-                EACH_IMAGE,
+                "new_order_every_epoch",
+                "all images in each epoch, in a new order",
                 2,
-                of_pytorch.partition,
-                "random_split with the same seed everywhere; self.trainer.global_rank and .world_size are Lightning's"
-                " names.",
-            ),
-            Criterion(
-                "parts_equal_size",
-                "parts of equal size",
-                1,
-                of_pytorch.balanced,
-                "[Fraction(1, size)] * size",
-                needs="every_image_on_one_rank",
-            ),
-            Criterion(
-                "at_random",
-                "random parts, by the seed",
-                1,
-                of_pytorch.at_random,
-                "torch.Generator().manual_seed(self.args.seed)",
-                needs="every_image_on_one_rank",
-            ),
-            Criterion(
-                "lengths_of_all",
-                "the lengths of all parts",
-                1,
-                of_pytorch.lengths_of_all,
-                "[len(other) for other in shards]",
-                needs="every_image_on_one_rank",
+                of_pytorch.new_order_every_epoch,
+                "DataLoader(self.train_set, self.args.batchsize, shuffle=True)",
             ),
         ),
-        observed=lambda case: {"samples": [int], "lengths": [int], "again": [int], "other": [int]},
+        observed=lambda case: {"orders": ([int],) * 2, "sizes": ([int],) * 2},
     ),
     Check(
-        "average",
-        PROBES + "average",
-        (RANKS, RANKS | {"totals": [7, 6], "ranks_per_node": 1, "edge": "ranks on nodes of their own"}),
+        "training_step",
+        PROBES + "training_step",
+        STEP_CASES,
         (
             Criterion(
                 "one_big_batch",
                 ONE_BATCH,
                 2,
                 as_one_batch,
-                "The sum over this rank's images, times self.trainer.world_size, by total.",
+                "Forward, and the mean loss; Lightning itself clears gradients, goes backward and optimizes.",
             ),
             LOSS,
         ),
@@ -244,17 +192,14 @@ LIGHTNING = (
     Check(
         "validation",
         PROBES + "validation",
-        (
-            {"ranks": 2, "images": 21, "batchsize": 4, "evaluations": 2},  # which 2 ranks can't share evenly
-            {"ranks": 2, "images": 17, "batchsize": 4, "edge": "a rank that has one batch less"},
-        ),
+        ({"ranks": 2, "images": 22, "batchsize": 4, "evaluations": 2},),
         (
             Criterion(
                 "mean_over_all_images",
                 "the mean over the images of all ranks",
                 2,
                 mean_of_all,
-                'reduce_fx="sum" adds up the batches, and with sync_dist=True the ranks: log parts of the mean.',
+                "self.log takes the mean over the batches of a rank; with sync_dist=True, over the ranks as well.",
             ),
         ),
         observed=lambda case: {"found": ((float, float),) * case.get("evaluations", 1)},
@@ -264,30 +209,34 @@ ACCELERATE = (
     Check(
         "prepare",
         PROBES + "prepare",
-        ({"ranks": 2, "replicas": 2, "steps": 3, "total": 7, "images": 13},),
+        ({"ranks": 2, "replicas": 2, "equal": True, "steps": 3, "total": 8, "images": 13},),
         (
             Criterion(
                 "one_big_batch",
                 ONE_BATCH,
                 2,
                 prepared,
-                "accelerator.prepare(model, optimizer) returns both, in this order.",
+                "accelerator.prepare returns as many things as it gets, in this order.",
             ),
             Criterion(
                 "every_image_once",
-                EACH_ONCE,
+                "a part of the images on each rank",
                 1,
-                each_once,
-                "train_loader has the images of this rank already: a prepared one would divide them once more.",
+                shared_out,
+                "Both loaders are prepared, and divide their images among the ranks.",
                 needs="one_big_batch",
             ),
         ),
-        observed=lambda case: {"weights": Array((case["steps"], FEATURES + 1, CLASSES)), "used": [int], "tested": int},
+        observed=lambda case: {
+            "weights": Array((case["steps"], FEATURES + 1, CLASSES)),
+            "train_loader": [int],
+            "test_loader": [int],
+        },
     ),
     Check(
         "step",
         PROBES + "step",
-        (RANKS, RANKS | {"ranks_per_node": 1, "edge": "ranks on nodes of their own"}),
+        STEP_CASES,
         (
             Criterion(
                 "one_big_batch",

@@ -1,83 +1,95 @@
 """Train with Accelerate, in the ranks that mpiexec or torchrun has started: mpiexec -n 2 python
 train_cifar_accelerate.py --help"""
 
+import os
 import time
+
+from handson.accelerate import use_gpu
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from pytorch_pfn_extras.reporting import report
-from pytorch_pfn_extras.training import ExtensionsManager
+from accelerate import Accelerator
 from torch.utils.data import DataLoader
 
-from handson.pytorch import devices, extensions
-from handson.pytorch.accelerating import accelerate
-from handson.pytorch.batches import EpochBatches
-from handson.pytorch.communicator import meet, scatter_dataset
+from handson.pytorch import devices
+from handson.pytorch.communicator import announce
 from handson.pytorch.model import ConvNet
-from handson.pytorch.workers import TIMEOUT
 from handson.training import data, options, results
-from handson.training.banner import announce
+from handson.training.epoch_table import EpochTable
 
 
-def train(comm, args, train_set, test_set):
-    device = devices.use(args.gpu[comm.intra_rank])
-    test_loader = DataLoader(scatter_dataset(test_set, comm, args.seed), args.batchsize)
+def train_step(accelerator, model, optimizer, images, labels):
+    """One iteration with a batch. Returns the mean loss of its images, and the network's outputs."""
+    ### BEGIN SOLUTION step:
+    ### as in the DDP script: clear the gradients, then forward (`outputs` and the mean `loss` of the
+    ### images of this rank), backward, and optimize; but Accelerate goes backward
+    optimizer.zero_grad()
+    outputs = model(images)
+    loss = F.cross_entropy(outputs, labels)
+    accelerator.backward(loss)
+    optimizer.step()
+    ### END SOLUTION
+    return loss.detach(), outputs.detach()
 
-    shard = scatter_dataset(train_set, comm, args.seed)
-    lengths = comm.allgather(len(shard))
-    # DistributedSampler would repeat or drop images
-    batches = EpochBatches(lengths, comm.rank, args.batchsize, args.seed)
-    train_loader = DataLoader(shard, batch_sampler=batches)
 
+@torch.no_grad()
+def evaluate(accelerator, model, loader, size):
+    """The mean loss and the accuracy on the test set, the same on all ranks."""
+    model.eval()
+    loss_sum = correct = 0
+    for images, labels in loader:
+        outputs = model(data.enlarge(images, size))
+        # those of all ranks, without the images that are repeated to fill the last batches
+        outputs, labels = accelerator.gather_for_metrics((outputs, labels))
+        loss_sum += F.cross_entropy(outputs, labels, reduction="sum").item()
+        correct += (outputs.argmax(dim=1) == labels).sum().item()
+    model.train()
+    return loss_sum / len(loader.dataset), correct / len(loader.dataset)
+
+
+def train(args, train_set, test_set):
+    use_gpu(args.gpu[int(os.environ["LOCAL_RANK"])])
+    accelerator = Accelerator()
     torch.manual_seed(args.seed)
-    model = ConvNet(len(shard.classes)).to(device)
+    train_loader = DataLoader(train_set, args.batchsize, shuffle=True)
+    test_loader = DataLoader(test_set, args.batchsize)
+
+    model = ConvNet(len(train_set.classes))
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
-    accelerator = accelerate(device)
     ### BEGIN SOLUTION prepare:
-    ### `replica` and `optimizer`: the model and its optimizer, prepared by Accelerate; what about
-    ### `train_loader`, which has this rank's images already?
-    replica, optimizer = accelerator.prepare(model, optimizer)
+    ### `model`, `optimizer`, `train_loader` and `test_loader`: each as Accelerate prepares it, so that
+    ### gradients are averaged and each rank gets a part of the images
+    model, optimizer, train_loader, test_loader = accelerator.prepare(model, optimizer, train_loader, test_loader)
     ### END SOLUTION
 
-    def prepare(images, labels):
-        return data.enlarge(images.to(device), args.size), labels.to(device)
-
-    manager = ExtensionsManager(model, optimizer, args.epoch, iters_per_epoch=len(train_loader), out_dir=args.out)
-    evaluator = extensions.Evaluator(test_loader, model, prepare, all_ranks=True)
-    extensions.add_reports(manager, evaluator, model, everywhere=True)
-    first_epoch = extensions.resume(manager, args.resume, device)
-
+    rank = accelerator.process_index
+    table = EpochTable(lambda: evaluate(accelerator, model, test_loader, args.size), speaks=rank == 0)
+    table.begin()
     start = time.perf_counter()
-    for epoch in range(first_epoch, args.epoch):
-        batches.set_epoch(epoch)
-        for (images, labels), total in zip(train_loader, batches.totals):
-            images, labels = prepare(images, labels)
-            with manager.run_iteration():
-                ### BEGIN SOLUTION step:
-                ### as in the DDP script, but Accelerate goes backward; the mean of `loss` over the
-                ### ranks must be the mean over the `total` images of the step
-                optimizer.zero_grad()
-                outputs = replica(images)
-                loss = F.cross_entropy(outputs, labels, reduction="sum") * comm.size / total
-                accelerator.backward(loss)
-                optimizer.step()
-                ### END SOLUTION
-                report({"main/loss": loss.detach(), "main/accuracy": extensions.accuracy(outputs, labels)})
+    for _ in range(args.epoch):
+        loss_sum = correct = seen = 0  # of this rank's images
+        for images, labels in train_loader:
+            images = data.enlarge(images, args.size)
+            loss, outputs = train_step(accelerator, model, optimizer, images, labels)
+            loss_sum += loss * len(labels)
+            correct += (outputs.argmax(dim=1) == labels).sum()
+            seen += len(labels)
+        table.add(loss_sum / seen, correct / seen)
     seconds = time.perf_counter() - start
 
-    images = sum(lengths) * (args.epoch - first_epoch)
-    throughput = images / seconds
-    results.finish(args, manager, evaluator, throughput, images, seconds)
+    images = len(train_set) * args.epoch
+    if rank == 0:
+        results.report(args, images / seconds, images, seconds, table.log, table.seconds)
 
 
 def main():
-    args = options.parse(gpus=None)
-    with meet(args) as comm:  # MPI or torchrun says which rank this is, and where the others are
-        dist.init_process_group(comm.backend, store=comm.store, rank=comm.rank, world_size=comm.size, timeout=TIMEOUT)
-        train_set, test_set = comm.load_on_rank_0(args)
-        announce("multiple nodes", args, train_set, comm.devices, comm)
-        train(comm, args, train_set, test_set)
+    args = options.parse(gpus=devices.first)
+    dist.init_process_group(devices.backend(args.gpu))
+    train_set, test_set = data.load(args.dataset)
+    announce("multiple nodes", args, train_set)
+    train(args, train_set, test_set)
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -2,16 +2,19 @@
 
 from functools import partial
 
-from handson.jax import jax
+import handson.jax
 from handson.jax.model import convnet, enlarge, losses
+
+import jax
+import optax
 
 # the same on all devices of the mesh; a part of the images on each of them
 EVERYWHERE, DIVIDED = jax.P(), jax.P("images")
 
 
-def make_step(mesh, size, rate):
+def make_step(mesh, size, optimizer):
     """A function step(state, images, labels) -> (state, (loss, accuracy)). state: (parameters, statistics of batch
-    normalisation, velocity).
+    normalisation, state of the optimizer).
 
     `images` and `labels` are those of all devices of `mesh`; loss and accuracy are means over all of them.
     """
@@ -19,7 +22,7 @@ def make_step(mesh, size, rate):
     @partial(jax.jit, donate_argnums=0)
     @partial(jax.shard_map, mesh=mesh, in_specs=(EVERYWHERE, DIVIDED, DIVIDED), out_specs=EVERYWHERE)
     def step(state, images, labels):
-        parameters, statistics, velocity = state
+        parameters, statistics, optimizer_state = state
 
         def loss(parameters):
             outputs, found = convnet(parameters, statistics, enlarge(images, size), training=True)
@@ -29,8 +32,8 @@ def make_step(mesh, size, rate):
         # Parameters are the same everywhere, so JAX adds up their gradients over the devices; of the loss, it is the
         # mean already.
         (mean, (statistics, accuracy)), gradients = jax.value_and_grad(loss, has_aux=True)(parameters)
-        velocity = jax.tree.map(lambda before, gradient: 0.9 * before + gradient, velocity, gradients)
-        parameters = jax.tree.map(lambda before, change: before - rate * change, parameters, velocity)
-        return (parameters, statistics, velocity), (mean, accuracy)
+        updates, optimizer_state = optimizer.update(gradients, optimizer_state)
+        parameters = optax.apply_updates(parameters, updates)
+        return (parameters, statistics, optimizer_state), (mean, accuracy)
 
     return step

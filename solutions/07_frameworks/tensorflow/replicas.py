@@ -1,7 +1,9 @@
 """What a training loop of one's own does on the replicas of a strategy: train_cifar_multi_worker.py uses these
 functions."""
 
-from handson.tensorflow import UNTUNED, tf
+from handson.tensorflow import UNTUNED
+
+import tensorflow as tf
 
 
 def build(strategy, make_model, make_optimizer):

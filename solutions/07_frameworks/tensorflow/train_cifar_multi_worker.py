@@ -5,9 +5,11 @@ Keras 3's `fit` fails under this strategy, so the loop is here: strategy.run cal
 
 import time
 
-from handson.tensorflow import devices, keras, reports, tf, workers
+from handson.tensorflow import devices, reports, workers
 from handson.tensorflow.model import convnet
 
+import keras
+import tensorflow as tf
 from cluster import tf_config
 from replicas import build, divided, replica_step
 
@@ -58,11 +60,11 @@ def train(comm, strategy, args, train_set, test_set):
 def main():
     args = options.parse(gpus=None)
     comm = rendezvous.meet(args, rendezvous.of_job(tf_config))
-    with workers.named_losses():
-        strategy = workers.multi_worker_strategy(comm, args)
-        train_set, test_set = data.load_arrays(args.dataset)
-        announce("multiple nodes", args, train_set, comm.devices, comm)
-        train(comm, strategy, args, train_set, test_set)
+    workers.use(comm, args)
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    train_set, test_set = data.load_arrays(args.dataset)
+    announce("multiple nodes", args, train_set, comm.devices, comm)
+    train(comm, strategy, args, train_set, test_set)
 
 
 if __name__ == "__main__":

@@ -3,13 +3,13 @@
 Rank 0 is the chief, which hands out steps; rank 1 has the parameters; the other ranks compute gradients. No worker
 waits for another one."""
 
-import os
-import sys
 import time
 
-from handson.tensorflow import keras, reports, tf, workers
+from handson.tensorflow import reports, workers
 from handson.tensorflow.model import convnet
 
+import keras
+import tensorflow as tf
 from cluster import tf_config
 
 from handson.training import data, options, results
@@ -73,15 +73,14 @@ def main():
     args = options.parse(gpus=None)
     comm = rendezvous.meet(args, rendezvous.of_job(roles), ("chief", "ps", "worker"))
     if comm.rank > 0:
-        workers.serve(comm, args)  # until the chief has ended
-    with workers.named_losses():
-        strategy = workers.parameter_server_strategy(comm, args)
-        train_set, test_set = data.load_arrays(args.dataset)
-        announce("a parameter server", args, train_set, comm.devices, comm)
-        args.workers = comm.size - 2
-        train(strategy, args, train_set, test_set)
-    sys.stdout.flush()
-    os._exit(0)  # TensorFlow would wait for its servers
+        workers.serve(comm)  # until the chief has ended
+    workers.coordinate(comm)
+    cluster = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    strategy = tf.distribute.ParameterServerStrategy(cluster)
+    train_set, test_set = data.load_arrays(args.dataset)
+    announce("a parameter server", args, train_set, comm.devices, comm)
+    args.workers = comm.size - 2
+    train(strategy, args, train_set, test_set)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,9 @@ from grader.units.frameworks.frameworks_numbers import CLASSES, FEATURES, MOMENT
 
 @functools.cache
 def _strategy(replicas):
-    from handson.tensorflow import devices, tf
+    from handson.tensorflow import devices
+
+    import tensorflow as tf
 
     devices.threads(2)
     (cpu,) = tf.config.list_physical_devices("CPU")
@@ -28,7 +30,8 @@ def _strategy(replicas):
 def _linear(case, passes=None):
     """A linear model with the weights that the case starts with. passes: a list that gets, of each forward pass,
     whether it is in training."""
-    from handson.tensorflow import keras
+
+    import keras
 
     class Noting(keras.layers.Layer):
         def call(self, inputs, training=None):
@@ -50,7 +53,8 @@ def scope(rank, ranks, source, case):
     """On how many replicas the variables of the model, and of the optimizer, are that the gap makes; whether the
     model's are those of the strategy that it gets ("own"), whether the optimizer knows them, and which of its settings
     are not those that it was made with ("changed")."""
-    from handson.tensorflow import keras
+
+    import keras
 
     def make_optimizer():
         return keras.optimizers.SGD(RATE, momentum=MOMENTUM)
@@ -101,7 +105,9 @@ class _Watched:
         return self.strategy.experimental_distribute_dataset(dataset, options)
 
     def distribute_datasets_from_function(self, function, options=None):
-        from handson.tensorflow import keras, tf
+
+        import keras
+        import tensorflow as tf
 
         parts = []
         for process in (0, 1):
@@ -120,7 +126,8 @@ class _Watched:
 
 def _with_few_threads(dataset):
     """A tf.data set for which a sandbox has room."""
-    from handson.tensorflow import tf
+
+    import tensorflow as tf
 
     few = tf.data.Options()
     few.autotune.enabled, few.threading.private_threadpool_size, few.threading.max_intra_op_parallelism = False, 1, 1
@@ -129,7 +136,10 @@ def _with_few_threads(dataset):
 
 def divided(rank, ranks, source, case):
     """Which images each replica gets in each step of two epochs."""
-    from handson.tensorflow import UNTUNED, keras, tf
+    from handson.tensorflow import UNTUNED
+
+    import keras
+    import tensorflow as tf
 
     strategy = _Watched(_strategy(case["replicas"]), case)
     arrays = {
@@ -170,7 +180,9 @@ def _epoch(strategy, batches, case):
 def replica_step(rank, ranks, source, case):
     """The weights after each step, the loss of each replica, the forward passes of all replicas in each step, of each
     whether it is in training, and whether the outputs are largest where the model's are."""
-    from handson.tensorflow import keras, tf
+
+    import keras
+    import tensorflow as tf
 
     strategy, student, passes = _strategy(case["replicas"]), GapCode(source), []
     with strategy.scope():
@@ -208,7 +220,9 @@ def replica_step(rank, ranks, source, case):
 def _trace(student, case):
     """Trace the gap as the script's tf.function does, on one device: AutoGraph reads the source of what it converts
     from a file. Raises Wrong."""
-    from handson.tensorflow import keras, tf
+
+    import keras
+    import tensorflow as tf
 
     model, optimizer = _linear(case), keras.optimizers.SGD(RATE)
     optimizer.build(model.trainable_variables)

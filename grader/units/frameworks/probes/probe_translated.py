@@ -3,19 +3,18 @@ process group. Both are imported when a probe is called, since the probes of all
 second environment."""
 
 import os
-from types import SimpleNamespace
-
 import numpy
 import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from grader.probes.gap_code import GapCode
-from grader.probes.pytorch_scripts import dataset, join, samples, seed_of
+from grader.probes.gap_code import GapCode, filled
+from grader.probes.pytorch_scripts import function_of, join, seed_of
 from grader.probes.script import options_of
 from grader.sandbox.rank import StudentMistake
 from grader.units.frameworks.frameworks_numbers import (
+    BATCH,
     CLASSES,
     FEATURES,
     MOMENTUM,
@@ -24,9 +23,7 @@ from grader.units.frameworks.frameworks_numbers import (
     evaluated,
     parts,
     start,
-    total_of,
 )
-from handson.pytorch.batches import EpochBatches
 
 LIGHTNING, ACCELERATE = (
     "07_frameworks/lightning/train_cifar_lightning.py",
@@ -39,6 +36,9 @@ NOTHING = {
     "logger": False,
     "num_sanity_val_steps": 0,
 }
+
+
+ONE_PASS = {"max_epochs": 1, "use_distributed_sampler": False}  # each rank is given its own batches
 
 
 def linear(case):
@@ -69,14 +69,23 @@ def tensors(of_steps):
     ]
 
 
-def loader(of_steps):
-    """Of a list of batches; Lightning would take a list for several loaders."""
+def given_batches(of_steps):
+    """A DataLoader of a list of batches; Lightning would take a list for several loaders."""
     return torch.utils.data.DataLoader(of_steps, batch_size=None)
 
 
-def trainer(rank, ranks, per_node):
+class Numbered(torch.utils.data.TensorDataset):
+    """A data set whose image i is the number i. Named as the course's, by `classes`."""
+
+    def __init__(self, images):
+        super().__init__(torch.arange(images, dtype=torch.float64)[:, None], torch.arange(images) % 10)
+        self.classes = tuple("0123456789")
+
+
+def trainer(rank, ranks, per_node, **options):
     """Lightning's Trainer for a rank of the group that is there."""
-    from handson.lightning import L
+
+    import lightning as L
 
     from lightning.pytorch.plugins.environments import LightningEnvironment
 
@@ -103,114 +112,113 @@ def trainer(rank, ranks, per_node):
 
     nodes = -(-ranks // per_node)
     return L.Trainer(
-        accelerator="cpu",
-        devices=per_node,
-        num_nodes=nodes,
-        strategy="ddp",
-        plugins=[Ranks()],
-        use_distributed_sampler=False,
-        max_epochs=1,
-        **NOTHING,
+        accelerator="cpu", devices=per_node, num_nodes=nodes, strategy="ddp", plugins=[Ranks()], **options, **NOTHING
     )
 
 
-def a_loss(names):
-    """The `loss` of a gap. Raises Wrong."""
-    if not isinstance(names.loss, torch.Tensor) or names.loss.numel() != 1:
+def a_loss(loss):
+    """The `loss` of a gap. Raises StudentMistake."""
+    if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
         raise StudentMistake("`loss` should be a tensor with one number, from which `backward` starts")
-    return names.loss
+    return loss
 
 
-def shard(rank, ranks, source, case):
-    """The shard and the lengths of one rank, and its shard in a second run with the same seed ("again") and in one with
-    another ("other")."""
+def loader(rank, ranks, source, case):
+    """The images of this rank in the order in which Lightning gives them to its training steps, in each of two epochs
+    ("orders"), and the sizes of the batches ("sizes")."""
     join(rank, ranks)
-    from handson.lightning import L
+    import lightning as L
 
-    student, whole, module = GapCode(source), dataset(case["images"], case["seed"]), L.LightningModule()
-    module.trainer, module.sets, found = (
-        trainer(rank, ranks, case["ranks_per_node"]),
-        (whole, dataset(9, case["seed"] + 1)),
-        [],
-    )
-    for number, another in enumerate((0, 0, 1)):
-        torch.manual_seed(number + 3 * rank)  # an order that does not follow from args.seed changes
-        module.args = options_of(LIGHTNING, ranks, seed=seed_of(case) + another, batchsize=4)
-        names = student.run(self=module, train_set=whole)
-        if not hasattr(names.shard, "__len__") or not hasattr(names.shard, "__getitem__"):
-            raise StudentMistake(f"`shard` is a {type(names.shard).__name__}, not the images of this rank")
-        try:
-            lengths = [int(length) for length in names.lengths]
-        except (TypeError, ValueError):
-            raise StudentMistake(f"`lengths` is {names.lengths!r:.60}, not a list of whole numbers") from None
-        found.append((samples(names.shard, case), lengths))
-    return {"samples": found[0][0], "lengths": found[0][1], "again": found[1][0], "other": found[2][0]}
+    student, epochs, seed = GapCode(source), 2, seed_of(case)
+    found = {"orders": [[] for _ in range(epochs)], "sizes": [[] for _ in range(epochs)]}
+
+    class Training(L.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.model, self.train_set, self.test_set = nn.Linear(1, 1).double(), Numbered(case["images"]), Numbered(9)
+            self.args = options_of(LIGHTNING, ranks, batchsize=case["batchsize"], size=1, seed=seed, lr=RATE)
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.model.parameters(), RATE)
+
+        def train_dataloader(self):
+            return student.run(self=self).returned
+
+        def training_step(self, batch, batch_idx):
+            try:
+                images, labels = batch
+            except (TypeError, ValueError):
+                raise StudentMistake("a batch of your DataLoader should be a pair, images and labels") from None
+            found["orders"][self.current_epoch] += images.flatten().long().tolist()
+            found["sizes"][self.current_epoch].append(len(labels))
+            return self.model(images).mean()
+
+    L.seed_everything(seed, verbose=False)
+    trainer(rank, ranks, case["ranks_per_node"], max_epochs=epochs).fit(Training())
+    return found
 
 
-def average(rank, ranks, source, case):
+def training_step(rank, ranks, source, case):
     """The weights after each step under Lightning, and this rank's loss in each."""
     join(rank, ranks)
-    from handson.lightning import L
+
+    import lightning as L
 
     student, weights, losses = GapCode(source), [], []
 
     class Training(L.LightningModule):
         def __init__(self):
             super().__init__()
-            self.model, self.batches = (
-                linear(case),
-                SimpleNamespace(totals=[total_of(case, step) for step in range(case["steps"])]),
-            )
+            self.model = linear(case)
             self.args = options_of(LIGHTNING, ranks, batchsize=case["batchsize"], size=1, seed=seed_of(case), lr=RATE)
 
         def configure_optimizers(self):
             return torch.optim.SGD(self.model.parameters(), RATE, MOMENTUM)
 
-        def training_step(self, batch, number):
+        def training_step(self, batch, batch_idx):
             images, labels = batch
-            given = {
-                "images": images,
-                "labels": labels,
-                "outputs": self.model(images),
-                "total": self.batches.totals[number],
-            }
-            loss = a_loss(student.run(self=self, batch=batch, number=number, **given))
+            with torch.no_grad():
+                right = self.model(images)
+            names = student.run(self=self, batch=batch, batch_idx=batch_idx, images=images, labels=labels)
+            loss = a_loss(names.loss)
             losses.append(float(loss.detach()))
+            check_outputs(names.outputs, right)
             return loss
 
         def on_train_batch_end(self, *_):
             weights.append(weights_of(self.model))
 
-    trainer(rank, ranks, case.get("ranks_per_node", ranks)).fit(Training(), loader(batches(case, rank)))
+    trainer(rank, ranks, case.get("ranks_per_node", ranks), **ONE_PASS).fit(
+        Training(), given_batches(batches(case, rank))
+    )
     return {"weights": numpy.stack(weights), "losses": losses}
 
 
 def validation(rank, ranks, source, case):
     """What Lightning has for this rank after each of case["evaluations"], one by default: [loss, accuracy]."""
     join(rank, ranks)
-    from handson.lightning import L
+
+    import lightning as L
 
     student = GapCode(source)
 
     class Training(L.LightningModule):
         def __init__(self):
             super().__init__()
-            self.model, self.sets = linear(case), (range(5), range(case["images"]))
+            self.model, self.train_set, self.test_set = linear(case), range(5), range(case["images"])
             self.args = options_of(LIGHTNING, ranks, batchsize=case["batchsize"], size=1, seed=seed_of(case), lr=RATE)
 
-        def validation_step(self, batch, number):
+        def validation_step(self, batch, batch_idx):
             images, labels = batch
             outputs = self.model(images)
-            sums = {
-                "loss": F.cross_entropy(outputs, labels, reduction="sum"),
-                "correct": (outputs.argmax(dim=1) == labels).float().sum(),
-            }
-            student.run(self=self, batch=batch, number=number, images=images, labels=labels, outputs=outputs, **sums)
+            given = {"batch": batch, "batch_idx": batch_idx, "images": images, "labels": labels, "outputs": outputs}
+            means = F.cross_entropy(outputs, labels), (outputs.argmax(dim=1) == labels).float().mean()
+            student.run(self=self, **given, **dict(zip(("loss", "accuracy"), means)))
 
-    used, module, found = trainer(rank, ranks, ranks), Training(), []
+    used, module, found = trainer(rank, ranks, ranks, **ONE_PASS), Training(), []
     names = [f"validation/main/{name}" for name in ("loss", "accuracy")]
     for _ in range(case.get("evaluations", 1)):
-        used.validate(module, loader(tensors(evaluated(case)[rank])), verbose=False)
+        used.validate(module, given_batches(tensors(evaluated(case)[rank])), verbose=False)
         if missing := [name for name in names if name not in used.callback_metrics]:
             raise StudentMistake(
                 f'after the evaluation rank {rank} has no "{missing[0]}": log it under this name, on every rank'
@@ -219,102 +227,90 @@ def validation(rank, ranks, source, case):
     return {"found": found}
 
 
-def accelerator_of(rank, ranks):
+def check_outputs(outputs, right):
+    """Raises StudentMistake if `outputs` are not those of the network before the step."""
+    if getattr(outputs, "shape", None) != right.shape:
+        raise StudentMistake(f"`outputs` should have a row of scores for each of the {len(right)} images")
+    if not torch.equal(outputs.argmax(dim=1), right.argmax(dim=1)):
+        raise StudentMistake(
+            "`outputs` are not largest where the network's are for the images before the step: from them the script"
+            " computes the accuracy"
+        )
+
+
+def accelerator_of(rank, ranks, per_node=None):
     """A real Accelerator, which takes the process group that is there; it learns from the environment that there are
     several ranks."""
-    from handson.pytorch.accelerating import accelerate
+    join(rank, ranks, per_node or ranks)
+    from handson.accelerate import use_gpu
 
-    os.environ.update({"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks)})
-    return accelerate(torch.device("cpu"))
+    from accelerate import Accelerator
+
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}  # nothing is sent there
+    use_gpu(0)
+    return Accelerator()
 
 
 def prepare(rank, ranks, source, case):
-    """The weights after each step with the prepared model and optimizer, and the images that the loaders then have for
-    this rank ("tested": how many)."""
+    """The weights after each step with the prepared model and optimizer, and the images that the prepared loaders have
+    for this rank."""
+    accelerator = accelerator_of(rank, ranks)
     from accelerate.optimizer import AcceleratedOptimizer
 
-    comm, accelerator = join(rank, ranks, ranks), accelerator_of(rank, ranks)
-    lengths = [case["images"] // ranks + (other < case["images"] % ranks) for other in range(ranks)]
-    order, begin = EpochBatches(lengths, rank, 3, seed_of(case)), sum(lengths[:rank])
-    whole, model = dataset(case["images"], case["seed"]), linear(case)
-    mine = torch.utils.data.Subset(whole, range(begin, begin + lengths[rank]))
-    given = {"batches": order, "shard": mine, "train_loader": torch.utils.data.DataLoader(mine, batch_sampler=order)}
-    test_set = dataset(TESTS, case["seed"] + 1)
-    given["test_shard"] = torch.utils.data.Subset(test_set, range(rank, TESTS, ranks))
-    given |= {
-        "train_set": whole,
-        "test_set": test_set,
-        "test_loader": torch.utils.data.DataLoader(given["test_shard"], 3),
+    module, train_set, test_set = linear(case), Numbered(case["images"]), Numbered(TESTS)
+    loaders = {
+        "train_loader": torch.utils.data.DataLoader(train_set, BATCH, shuffle=True),
+        "test_loader": torch.utils.data.DataLoader(test_set, BATCH),
     }
-    given["optimizer"] = torch.optim.SGD(model.parameters(), lr=RATE, momentum=MOMENTUM)
-    args = options_of(ACCELERATE, ranks, lr=RATE, seed=seed_of(case), batchsize=3, size=1)
-    names = GapCode(source).run(comm=comm, accelerator=accelerator, args=args, model=model, **given)
-    if not isinstance(names.replica, nn.Module) or not hasattr(names.optimizer, "step"):
-        kinds = (type(one).__name__ for one in (names.replica, names.optimizer))
+    optimizer = torch.optim.SGD(module.parameters(), lr=RATE, momentum=MOMENTUM)
+    args = options_of(ACCELERATE, ranks, lr=RATE, seed=seed_of(case), batchsize=BATCH, size=1)
+    given = {"accelerator": accelerator, "args": args, "train_set": train_set, "test_set": test_set, **loaders}
+    names = GapCode(source).run(model=module, optimizer=optimizer, **given)
+    model, optimizer = names.model, names.optimizer
+    if not isinstance(model, nn.Module) or not hasattr(optimizer, "step"):
         raise StudentMistake(
-            (
-                "`replica` is a {}, and `optimizer` a {}: `prepare` returns things in the order in which it gets them"
-            ).format(*kinds)
+            f"`model` is a {type(model).__name__}, and `optimizer` a {type(optimizer).__name__}: `prepare` returns"
+            " things in the order in which it gets them"
         )
-    if not isinstance(names.optimizer, AcceleratedOptimizer):
-        raise StudentMistake(
-            f"`optimizer` is a {type(names.optimizer).__name__}, which is not prepared: `prepare` takes the model and"
-            " the optimizer, and returns both"
-        )
-    if isinstance(getattr(names.replica, "module", None), DistributedDataParallel):
-        raise StudentMistake(
-            "`replica` is wrapped twice: `prepare` has wrapped the model by DistributedDataParallel already"
-        )
-    used = samples([pair for images, labels in names.train_loader for pair in zip(images, labels)], case)
-    tested = sum(len(labels) for _, labels in names.test_loader)
+    if not isinstance(optimizer, AcceleratedOptimizer):
+        raise StudentMistake(f"`optimizer` is a {type(optimizer).__name__}, which is not prepared")
+    if isinstance(getattr(model, "module", None), DistributedDataParallel):
+        raise StudentMistake("`model` is wrapped twice: `prepare` has wrapped it by DistributedDataParallel already")
     weights = []
     for images, labels in batches(case, rank):
-        names.optimizer.zero_grad()
-        loss = F.cross_entropy(names.replica(images), labels, reduction="sum") * ranks / case["total"]
-        accelerator.backward(loss)
-        names.optimizer.step()
-        weights.append(weights_of(model))
-    return {"weights": numpy.stack(weights), "used": used, "tested": tested}
+        optimizer.zero_grad()
+        accelerator.backward(F.cross_entropy(model(images), labels))
+        optimizer.step()
+        weights.append(weights_of(module))
+    found = {name: [int(image) for images, _ in names[name] for image in images.flatten()] for name in loaders}
+    return {"weights": numpy.stack(weights), **found}
 
 
 def step(rank, ranks, source, case):
     """The weights after each step, and this rank's loss in each, with a model and an optimizer that are prepared."""
-    comm, accelerator = join(rank, ranks, case.get("ranks_per_node", ranks)), accelerator_of(rank, ranks)
-    model, student, weights, losses = linear(case), GapCode(source), [], []
-    replica, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), RATE, MOMENTUM))
+    accelerator = accelerator_of(rank, ranks, case.get("ranks_per_node"))
+    train_step, module, weights, losses = function_of(source, "train_step"), linear(case), [], []
+    model, optimizer = accelerator.prepare(module, torch.optim.SGD(module.parameters(), RATE, MOMENTUM))
     passes = []  # of each forward pass of a step, whether it is in training
-    model.register_forward_pre_hook(lambda model, inputs: passes.append(model.training))
-    args = options_of(ACCELERATE, ranks, batchsize=case["batchsize"], size=1, seed=seed_of(case), lr=RATE)
+    module.register_forward_pre_hook(lambda module, inputs: passes.append(module.training))
     for images, labels in batches(case, rank):
-        given = {
-            "comm": comm,
-            "accelerator": accelerator,
-            "args": args,
-            "model": model,
-            "replica": replica,
-            "optimizer": optimizer,
-        }
-        totals = SimpleNamespace(totals=[case["total"]] * case["steps"])
         with torch.no_grad():
-            right = model(images)
+            right = module(images)
         passes.clear()
-        names = student.run(**given, images=images, labels=labels, total=case["total"], batches=totals, epoch=0)
-        losses.append(float(a_loss(names).detach()))
-        if getattr(names.outputs, "shape", None) != right.shape:
-            raise StudentMistake(f"`outputs` should have a row of scores for each of the {len(labels)} images")
+        with filled():
+            returned = train_step(accelerator, model, optimizer, images, labels)
+        try:
+            loss, outputs = returned
+        except (TypeError, ValueError):
+            raise StudentMistake("`train_step` no longer returns the pair of `loss` and `outputs`") from None
+        losses.append(float(a_loss(loss)))
         if not all(passes):
-            raise StudentMistake(
-                "the images go through the network in evaluation mode; training needs `replica.train()`"
-            )
+            raise StudentMistake("the images go through the network in evaluation mode; training needs `model.train()`")
         if len(passes) > 1:
             raise StudentMistake(
                 "the images go through the network more than once in a step: one forward pass gives `outputs`, and"
                 " these give the loss"
             )
-        if not torch.equal(names.outputs.argmax(dim=1), right.argmax(dim=1)):
-            raise StudentMistake(
-                "`outputs` are not largest where the network's are for the images before the step: from them the script"
-                " computes the accuracy"
-            )
-        weights.append(weights_of(model))
+        check_outputs(outputs, right)
+        weights.append(weights_of(module))
     return {"weights": numpy.stack(weights), "losses": losses}
