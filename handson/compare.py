@@ -36,6 +36,7 @@ COMMUNICATION = {  # what keeps rows apart, too, but has no meaning for the sing
     ),
     "type of gradients": lambda run: f"{run.gradients} gradients" if run.gradients else "",
     "double buffering": lambda run: "double buffering" if run.double_buffering else "",
+    "equal ranks": lambda run: "the ranks differ" if run.unequal else "",
     "sharing": lambda run: " ".join(re.findall(r"sharing \d+ cores?|shared by several workers", run.device)),
 }
 # communicators, whether or not GPUs are virtual
@@ -44,7 +45,7 @@ USUAL = {True: ("", "gloo", "naive", "gRPC"), False: ("", "nccl", "pure_nccl", "
 PLAIN = ("", "communicator plain", "communicator ddp")
 # series in the legend of a figure, and letters of each: more would leave no room for the figure
 IN_LEGEND, LONGEST = 12, 60
-SHOWN = 5  # busy runs that are named
+SHOWN = 5  # disturbed runs that are named
 TOLERANCE = 1.1  # a speed-up that is so many times the highest possible one is an error of measurement
 LECTURE = {1: 51.1, 2: 87.6, 4: 172.1}  # workers -> images/s, as the lecture reports from Reedbush
 HEADINGS = ("task", "track", "workers", "runs", "images/s", "speed-up", "efficiency", "val. loss", "val. accuracy")
@@ -62,6 +63,7 @@ class Row:
     conditions: tuple  # of texts, in the order of CONDITIONS
     communication: tuple  # of texts, in the order of COMMUNICATION
     throughputs: list  # images/s of each repeat
+    disturbed: list  # those of the repeats that other programs disturbed
     loss: float | None  # validation, after the last epoch, mean of the repeats
     accuracy: float | None
     speedup: float | None = None  # of the throughput over that of one worker
@@ -117,9 +119,9 @@ def compare(outs, figure_path="throughput.png", say=print):
 
 
 def remarks(results):
-    """What a reader of the table should know: workers that share cores, speed-ups that cannot be, runs on a busy
-    machine. Sentences."""
-    return shared_cores(results) + impossible(results) + disturbed(results)
+    """What a reader of the table should know: workers that share cores, speed-ups that cannot be, runs that other
+    programs disturbed. Sentences."""
+    return shared_cores(results) + impossible(results) + unequal(results) + disturbed(results)
 
 
 def impossible(results):
@@ -144,19 +146,41 @@ def _communicator(row):
     return row.communication[list(COMMUNICATION).index("communicator")]
 
 
+def unequal(results):
+    """A sentence for each run whose ranks did not train one network."""
+    return [
+        f"{run.folder or run.name}: {run.unequal} Each rank trained a network of its own, so this is no data-parallel"
+        " training."
+        for run in results
+        if run.unequal
+    ]
+
+
 def disturbed(results):
-    """Sentences that name the runs during which other programs kept the machine busy, and say how to leave them out."""
-    runs = [run for run in results if run.busy]
-    sentences = [f"{run.folder or run.name}: {run.busy}, so its times say little." for run in runs[:SHOWN]]
+    """Sentences that name the runs that other programs disturbed, and say how to leave them out."""
+    runs = [run for run in results if run.disturbance]
+    sentences = [f"{run.folder or run.name}: {run.disturbance}." for run in runs[:SHOWN]]
     if len(runs) > SHOWN:
         more = len(runs) - SHOWN
-        sentences.append(f"The machine was busy during {more} more run{'s' * (more > 1)}.")
+        sentences.append(f"Other programs disturbed {more} more run{'s' * (more > 1)}.")
     if runs:
         sentences.append(
-            "Repeat such a run while the machine does nothing else. To leave a run out, delete its folder, or move it"
-            " out of `results`."
+            "The times of such a run say little: repeat it while the machine does nothing else. To leave a run out,"
+            " delete its folder, or move it out of `results`."
         )
     return sentences
+
+
+def note(drawing, results):
+    """Say below a figure of `results` how many of them other programs disturbed. Returns the sentence for people who
+    cannot see it; "" where there is nothing to say."""
+    runs = [run for run in results if run.disturbance]
+    if not runs:
+        return ""
+    worst = max(run.disturbance for run in runs)
+    words = f"In {len(runs)} of {len(results)} run{'s' * (len(results) > 1)}, {worst.words(len(runs))}"
+    drawing.supxlabel(words, fontsize="small", color=figures.PREDICTED, parse_math=False)
+    return f" {words}."
 
 
 def shared_cores(results):
@@ -198,7 +222,10 @@ def table(results):
         groups.items(), key=lambda group: (group[0][0] != "pytorch", group[0])
     ):
         loss, accuracy = _final(runs, "validation/main/loss"), _final(runs, "validation/main/accuracy")
-        rows.append(Row(name, track, workers, nodes, under, by, [run.throughput for run in runs], loss, accuracy))
+        rates, disturbed = (
+            [run.throughput for run in some] for some in (runs, [run for run in runs if run.disturbance])
+        )
+        rows.append(Row(name, track, workers, nodes, under, by, rates, disturbed, loss, accuracy))
     alone = [row for row in rows if row.workers == 1]
     # the last one counts: the lecture's script, the plain method
     alone.sort(key=lambda row: (row.name == "single_gpu", _communicator(row) in PLAIN))
@@ -218,6 +245,7 @@ def _final(runs, name):
 def text(rows):
     """The table as lines of aligned text, followed by a sentence for each fact that has no column."""
     common, own = _common_and_own(rows)
+    own = [", ".join(filter(None, (condition, _disturbed(row)))) for row, condition in zip(rows, own)]
     cells = [HEADINGS + ("conditions",) * any(own)] + [
         _cells(row) + (condition,) * any(own) for row, condition in zip(rows, own)
     ]
@@ -260,6 +288,12 @@ def _way(row, rows):
     }
     texts = row.communication if len(sharing) > 1 else row.communication[:-1]
     return [text for text in texts if text]
+
+
+def _disturbed(row):
+    """How many runs of a row other programs disturbed, in words."""
+    repeats = len(row.throughputs)
+    return f"{f'{len(row.disturbed)} of {repeats} ' * (repeats > 1)}disturbed" if row.disturbed else ""
 
 
 def _cells(row):
@@ -316,6 +350,7 @@ def draw(results):
         left.plot([], [], **figures.IDEAL)  # the legend's: there is one for each track
     else:
         right.text(0.98, 0.03, "no single-GPU run to compare with", ha="right", transform=right.transAxes)
+    _mark(left, right, rows)
     draw_ideal(right, workers[-1], most_cores(results))
     for axes, label in (left, "throughput [images/s]"), (right, "speed-up over one worker"):
         axes.set(
@@ -330,7 +365,8 @@ def draw(results):
             )
         for name in axes.legend(lines, names, loc="upper left", fontsize="small", edgecolor="none").get_texts():
             name.set_parse_math(False)
-    return drawing, "Throughput and speed-up against workers. " + " ".join(_sentence(row) for row in rows)
+    words = "Throughput and speed-up against workers. " + " ".join(_sentence(row) for row in rows)
+    return drawing, words + note(drawing, results)
 
 
 def draw_ideal(axes, most, cores=None):
@@ -379,6 +415,15 @@ def _draw(left, right, rows, style):
     one, most = known[0].throughput / known[0].speedup, known[-1].workers
     left.plot([1, most], [one, one * most], **figures.IDEAL | {"label": None})
     right.plot([row.workers for row in known], [row.speedup for row in known], **style)
+
+
+def _mark(left, right, rows):
+    """Cross out what other programs disturbed: each such repeat on the left, a row that has one on the right."""
+    rates = [(row.workers, rate) for row in rows for rate in row.disturbed]
+    speedups = [(row.workers, row.speedup) for row in rows if row.disturbed and row.speedup]
+    for axes, points in (left, rates), (right, speedups):
+        if points:
+            axes.plot(*zip(*points), **figures.DISTURBED)
 
 
 def _tick(rows, workers):

@@ -11,6 +11,7 @@ import signal
 
 DIE_WITH_PARENT, DUMPABLE, SUBREAPER, NO_NEW_PRIVILEGES = 1, 4, 36, 38  # <linux/prctl.h>
 SYS_ADMIN = 21  # <linux/capability.h>
+MACHINE = 0xEFFFFFFC  # <linux/proc_ns.h>: the process namespace of the machine itself
 # by which an administrator keeps ordinary users from making namespaces: name, value that refuses, value that allows
 NAMESPACE_SETTINGS = (
     ("user.max_user_namespaces", "0", "10000"),
@@ -136,6 +137,21 @@ def environment(process):
         return dict(line.split(b"=", 1) for line in file.read().split(b"\0") if b"=" in line)
 
 
+def command(process):
+    """(the command line of a process, the folder it runs in); empty where it has ended, or is somebody else's."""
+    try:
+        with open(f"/proc/{process}/cmdline", "rb") as file:
+            return file.read(), os.readlink(f"/proc/{process}/cwd")
+    except OSError:
+        return b"", ""
+
+
+def process_namespace():
+    """The number of the namespace that this process's number belongs to: a container, or a job with virtual nodes, has
+    one of its own. Raises OSError where there is no /proc."""
+    return int(os.readlink("/proc/self/ns/pid")[5:-1])
+
+
 def memory(process):
     """(bytes of address space, bytes in memory). Raises OSError where the process has ended, or there is no /proc."""
     with open(f"/proc/{process}/statm") as file:
@@ -212,12 +228,22 @@ def has_capability(number):
         return False
 
 
-def busy_ticks():
-    """core -> clock ticks that it has worked since the machine started: user, nice, system, irq and softirq of
-    proc_stat(5)."""
+BY_ANYTHING = (1, 2, 3, 6, 7)  # columns of proc_stat(5): user, nice, system, irq and softirq
+BY_PROGRAMS = (1, 2, 3, 8)  # user, nice, system, and steal: by other virtual machines
+
+
+def busy_ticks(columns=BY_ANYTHING):
+    """core -> clock ticks that it has been used since the machine started, by what these columns of proc_stat(5)
+    count."""
     with open("/proc/stat") as file:
         rows = [line.split() for line in file if line.startswith("cpu")][1:]
-    return {int(row[0][3:]): sum(int(row[column]) for column in (1, 2, 3, 6, 7)) for row in rows}
+    return {int(row[0][3:]): sum(int(row[column]) for column in columns) for row in rows}
+
+
+def used_ticks(process):
+    """Clock ticks of cores that a process has used, with those of its children that have ended; 0 where there is no
+    such process."""
+    return sum(map(int, (stat(process) or [])[11:15]))
 
 
 BUSY = 8  # processes that want each core, from which on a machine is called busy

@@ -23,7 +23,6 @@ import os
 import sys
 from types import ModuleType, SimpleNamespace
 
-EXTRAS = "pytorch_pfn_extras._dynamo"
 SHAPES = ("torch._meta_registrations", "torch.distributed._meta_registrations", "torch.export")
 USE_SHAPES = ("torch.distributed.tensor", "torch.distributed.fsdp")
 NOTHING = {  # module -> name -> what it does where nothing is compiled
@@ -37,7 +36,6 @@ NOTHING = {  # module -> name -> what it does where nothing is compiled
     "torch._inductor.config": {"triton": SimpleNamespace(cudagraphs=False)},  # PyTorch's profiler looks at it
     "torch._native": {},  # operators in Triton
     **{name: {} for name in SHAPES},
-    EXTRAS: {"compile": lambda *given, **options: real(EXTRAS).compile(*given, **options)},
 }
 
 

@@ -194,14 +194,28 @@ def test_a_speedup_that_cannot_be_is_questioned():
     assert "5.00, is more than 4 workers can give" in impossible([a_run(), a_run("multi_node", 4, 2, rate=500)])[0]
 
 
-def test_runs_on_a_busy_machine_are_named_with_how_to_leave_them_out():
-    usage = {"begin": 0.0, "interval": 1.0, "devices": [], "nodes": [{"name": "node1", "running": 14.0, "cores": 2}]}
-    first, last = disturbed([a_run(), a_run(usage=usage, folder="results/single_gpu_pytorch_7")])
-    assert first == "results/single_gpu_pytorch_7: node1 busy: 14 processes wanted 2 cores, so its times say little."
+NODE = {"name": "node1", "cores": 2, "seconds": 10.0, "used": 12.0, "others": 8.0}
+USED = {"begin": 0.0, "interval": 1.0, "devices": [], "nodes": [NODE]}
+
+
+def test_disturbed_runs_are_named_with_how_to_leave_them_out():
+    first, last = disturbed([a_run(), a_run(usage=USED, folder="results/single_gpu_pytorch_7")])
+    assert first == ("results/single_gpu_pytorch_7: other programs took 40 % of the cores of node1: repeat the run.")
     assert "To leave a run out, delete its folder, or move it out of `results`." in last
     assert disturbed(lecture()) == []
-    assert "The machine was busy during 1 more run." in disturbed([a_run(usage=usage)] * 6)
-    assert "The machine was busy during 2 more runs." in disturbed([a_run(usage=usage)] * 7)
+    assert "Other programs disturbed 1 more run." in disturbed([a_run(usage=USED)] * 6)
+    assert "Other programs disturbed 2 more runs." in disturbed([a_run(usage=USED)] * 7)
+
+
+def test_the_table_and_the_figure_mark_runs_that_others_disturbed(tmp_path):
+    runs = [a_run(), a_run("multi_gpu", 2), a_run("multi_gpu", 2, usage=USED), a_run("multi_node", 4, 2, usage=USED)]
+    lines = text(table(runs))
+    assert [line[lines[1].index("conditions") :] for line in lines[3:6]] == ["", "1 of 2 disturbed", "disturbed"]
+    sentence = "In 2 of 4 runs, other programs took up to 40 % of the cores of node1: repeat these runs"
+    described, source = drawn(runs, tmp_path / "plot")
+    assert sentence in described and source.count(sentence) == 2  # the description, and the text below
+    assert source.count("disturbed by other programs") == 2
+    assert "disturbed" not in drawn(runs[:2], tmp_path / "plot")[1]
 
 
 def test_a_diverged_or_missing_validation_shows_as_unknown():

@@ -37,15 +37,16 @@ from handson.training import options
 from handson.cluster.nodes import current_node
 from handson.pytorch import devices
 import torch.distributed as dist
-from handson.pytorch.communicator import meet
-args = options.parse(gpus=None)
-with meet(args) as comm:
-    dist.init_process_group(comm.backend, store=comm.store, rank=comm.rank, world_size=comm.size)
-    devices.use(args.gpu[comm.intra_rank])
-    mine = [comm.rank, comm.intra_rank, current_node(), os.environ["OMP_NUM_THREADS"], len(os.sched_getaffinity(0)), comm.inter_size]
-    everybody = comm.allgather(mine)
-    if comm.rank == 0:
-        print(json.dumps(everybody))
+from handson.pytorch.communicator import communicator
+args = options.parse(gpus=devices.first)
+dist.init_process_group(devices.backend(args.gpu))
+comm = communicator(args)
+devices.use(args.gpu[comm.intra_rank])
+mine = [comm.rank, comm.intra_rank, current_node(), os.environ["OMP_NUM_THREADS"], len(os.sched_getaffinity(0)), comm.inter_size]
+everybody = comm.allgather(mine)
+if comm.rank == 0:
+    print(json.dumps(everybody))
+dist.destroy_process_group()
 """
 # What a shell could spoil: spaces, quotes, a variable for the other side, a dollar sign that is none.
 WORDS = ["two  spaces", "it's", 'a "quote"', "$HOME", "back\\slash", "*"]

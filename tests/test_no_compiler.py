@@ -15,7 +15,6 @@ import hashlib, json, sys, tempfile
 import torch, torch.distributed as dist
 import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
-from pytorch_pfn_extras.training import ExtensionsManager  # which imports what compiles, too
 from handson.pytorch.model import ConvNet
 
 dist.init_process_group("gloo", init_method=f"file://{tempfile.mktemp()}", rank=0, world_size=1)

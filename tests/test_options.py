@@ -7,7 +7,9 @@ import sys
 
 import pytest
 
-from handson.training import options
+from handson.training import launch, options
+
+MARKS = {"RANK": "TORCHELASTIC_RUN_ID", "SLURM_PROCID": "SLURM_STEP_ID"}  # what else torchrun and srun set
 
 
 @pytest.fixture(autouse=True)
@@ -15,8 +17,9 @@ def elsewhere(tmp_path, monkeypatch):
     """Every test has a folder, a hook and a launcher's environment of its own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
-    for name in ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID", "PBS_JOBID", "SLURM_JOB_ID"):
+    for name in (*launch.TORCHRUN, *launch.MPIEXEC, *launch.SRUN, *MARKS, "PBS_JOBID", "SLURM_JOB_ID"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
 
 
 @pytest.fixture
@@ -53,7 +56,7 @@ def test_the_defaults_are_those_of_the_lecture(parse):
         0,
         (0, 1),
     )
-    assert (args.unit, args.script, args.track, args.resume) == ("multi_gpu", "train_cifar_multi_gpu", "pytorch", None)
+    assert (args.unit, args.script, args.track) == ("multi_gpu", "train_cifar_multi_gpu", "pytorch")
 
 
 def test_the_memory_of_a_gpu_is_a_size_with_a_unit(parse, refusal, monkeypatch):
@@ -153,11 +156,12 @@ def test_two_runs_of_the_same_second_have_folders_of_their_own_and_the_ranks_of_
     assert folders == ["1", "2", "7", "7"]
 
 
-@pytest.mark.parametrize("variable", ["RANK", "SLURM_PROCID"])
+@pytest.mark.parametrize("variable", MARKS)
 def test_rank_0_says_what_is_wrong_before_the_others(refusal, monkeypatch, variable):
     """They wait for its end to have them stopped; where rank 0 was right, they speak."""
     waited = []
     monkeypatch.setattr(options.time, "sleep", waited.append)
+    monkeypatch.setenv(MARKS[variable], "1")
     monkeypatch.setenv(variable, "0")
     refusal("-b", 0)
     assert waited == []
@@ -167,12 +171,14 @@ def test_rank_0_says_what_is_wrong_before_the_others(refusal, monkeypatch, varia
 
 
 def test_help_names_every_option(parse, capsys):
-    with pytest.raises(SystemExit) as end:
-        parse("--help")
-    assert end.value.code == 0
-    out = capsys.readouterr().out
-    names = "batchsize epoch gpu dataset size lr seed out resume patience"
-    assert all(f"--{option}" in out for option in names.split())
+    names = "batchsize epoch gpu dataset size lr seed out patience".split()
+    for track, of_track in ("pytorch", names), ("chainer", [*names, "resume"]):
+        with pytest.raises(SystemExit) as end:
+            parse("--help", program=f"02_multi_gpu/{track}/train_cifar_multi_gpu.py")
+        assert end.value.code == 0
+        out = capsys.readouterr().out
+        assert all(f"--{option}" in out for option in of_track)
+        assert ("--resume" in out) == ("resume" in of_track)
 
 
 def a_full_disk():

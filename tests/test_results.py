@@ -130,20 +130,34 @@ def test_a_result_knows_its_folder_which_its_file_does_not_name(tmp_path):
     assert read(path).folder == read(tmp_path).folder == str(tmp_path) and "folder" not in json.loads(path.read_text())
 
 
+def used(others, cores=2, used=10.0, gpu=None):
+    """The usage of a run of 10 seconds on vm."""
+    node = {"name": "vm", "cores": cores, "seconds": 10.0, "used": used, "others": others}
+    device = {"name": "vm: GPU 0 (X)", "utilisation": [], "memory": [], "energy": None, "others": gpu}
+    return {"begin": 0.0, "interval": 1.0, "devices": [device], "nodes": [node]}
+
+
 @pytest.mark.parametrize(
-    ("running", "cores", "words"),
+    ("usage", "words"),
     [
-        (14.2, 2, "vm busy: 14 processes wanted 2 cores"),
-        (5, 2, ""),
-        (40, 64, ""),
-        (5.5, 1, "vm busy: 6 processes wanted 1 core"),
+        (used(others=8.0), "other programs took 40 % of the cores of vm: repeat the run"),
+        (used(others=1.4), None),
+        (used(others=250.0, cores=64), None),  # there were enough cores for all
+        (used(others=620.0, cores=64), "other programs took 97 % of the cores of vm: repeat the run"),
+        (used(others=1.0, gpu=35.0), "other programs took 35 % of GPU 0 (X) of vm: repeat the run"),
+        (used(others=8.0, gpu=35.0), "other programs took 40 % of the cores of vm: repeat the run"),
+        ({"nodes": [{"name": "vm", "running": 14.2, "cores": 2}]}, None),  # of an older version
+        (None, None),
     ],
 )
-def test_a_machine_that_others_keep_busy_is_named(running, cores, words):
-    """The run's own four workers do not count."""
-    node = {"name": "vm", "running": running, "cores": cores}
-    assert a_run(usage={"begin": 0.0, "interval": 1.0, "devices": [], "nodes": [node]}).busy == words
-    assert a_run().busy == ""
+def test_a_run_that_others_disturbed_says_so(usage, words):
+    disturbance = a_run(usage=usage).disturbance
+    assert (disturbance and str(disturbance)) == words
+
+
+def test_of_several_disturbed_runs_the_worst_is_named():
+    both = [a_run(usage=used(others)).disturbance for others in (8.0, 16.0)]
+    assert max(both).words(2) == "other programs took up to 80 % of the cores of vm: repeat these runs"
 
 
 def test_results_need_no_torch_and_no_numpy():

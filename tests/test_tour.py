@@ -86,10 +86,10 @@ class Tour:
         self.folder, self.status, self.out, self.errors = folder, done.returncode, done.stdout, done.stderr
 
     def output(self, task):
-        """The lines of the job's output file."""
+        """The lines of the job's output file, without that on what other programs took of this machine."""
         [path] = (self.folder / TASKS[task]).glob("*.[oe][0-9]*")
         assert re.fullmatch(rf"{task}\.o\d+", path.name)
-        return path.read_text().splitlines()
+        return [line for line in path.read_text().splitlines() if "other programs took" not in line]
 
     def result(self, task):
         [path] = (self.folder / TASKS[task] / "results").glob(f"{task}_pytorch_*/result.json")

@@ -27,7 +27,6 @@ import handson.pytorch.pytorch_method_runs  # noqa: F401
 import handson.pytorch.model  # noqa: F401
 import handson.pytorch.products  # noqa: F401
 import handson.pytorch.stages  # noqa: F401
-import handson.pytorch.profiling_helpers  # noqa: F401
 import handson.pytorch.transformer  # noqa: F401
 import handson.pytorch.transformer_runs  # noqa: F401
 import handson.pytorch.messages  # noqa: F401

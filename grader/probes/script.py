@@ -46,8 +46,8 @@ CAUSES = {  # words of an error that does not name its cause: the cause
     "is not in list": (
         "`index` looks for a value in a list; what stands at a place is in square brackets, as in args.gpu[0]"
     ),
-    "'NoneType' object has no attribute 'flatten'": (
-        "at the all-reduce there are no gradients: `zero_grad` after `backward` removes them"
+    "'NoneType' object has no attribute 'device'": (
+        "a tensor is None; if it is a gradient for the all-reduce, `zero_grad` after `backward` has removed it"
     ),
     "'NoneType' object has no attribute 'get_future'": (
         "a collective returns its work only with async_op=True; without it, it has waited, and returns None"

@@ -12,9 +12,10 @@ import numpy
 
 from handson import figures
 from handson.cluster.follow import wait_until_it_runs
+from handson.compare import note
 from handson.errors import OneSentence
 from handson.figures import BLUE, ORANGE, PREDICTED, SERIES, picture
-from handson.notebook.runs import rate
+from handson.notebook.runs import all_of, rate
 
 # grey, marker and line of each algorithm
 STYLES = {
@@ -106,7 +107,8 @@ def throughputs(runs):
     figures.bars(left, rates, "images/s after the first epoch; marks: seeds")
     sent = {method: numpy.median(_megabytes(of_method)) for method, of_method in runs.items()}
     figures.bars(right, sent, "sent by a node in all epochs [MB]", color=ORANGE)
-    return picture(drawing, f"Throughput: {figures.medians(rates, '{:.0f} images/s')}.")
+    words = f"Throughput: {figures.medians(rates, '{:.0f} images/s')}."
+    return picture(drawing, words + note(drawing, all_of(runs)))
 
 
 def _megabytes(runs):
@@ -136,7 +138,8 @@ def to_accuracy(runs, accuracy, without_limit=None):
     words = [
         f"{method} {numpy.median(found):.1f} s" if found else f"{method} never" for method, found in reached.items()
     ]
-    return picture(drawing, f"Seconds to an accuracy of {accuracy}: {', '.join(words)}.")
+    words = f"Seconds to an accuracy of {accuracy}: {', '.join(words)}."
+    return picture(drawing, words + note(drawing, all_of(runs)))
 
 
 def _seconds_to(runs, accuracy):
@@ -189,7 +192,8 @@ def buckets(runs, reference="torch-ddp"):
     axes.set(xlabel="largest size of a bucket", ylabel="throughput [images/s]")
     axes.set_ylim(0, 1.1 * max(map(max, rates.values())))
     axes.legend(**SMALL, loc="lower right")
-    return picture(drawing, f"Throughput: {figures.medians(rates, '{:.0f} images/s')}.")
+    words = f"Throughput: {figures.medians(rates, '{:.0f} images/s')}."
+    return picture(drawing, words + note(drawing, all_of(runs)))
 
 
 def periods(runs, formula=None):
@@ -279,7 +283,7 @@ def sessions(runs):
         f"{name}: {run.throughput:.0f} images/s, loss {run.log[-1]['main/loss']:.2f} in the last epoch"
         for name, run in runs.items()
     )
-    return picture(drawing, "; ".join(words) + ".")
+    return picture(drawing, "; ".join(words) + "." + note(drawing, list(runs.values())))
 
 
 class NotKilled(OneSentence, RuntimeError):

@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy
 
 from handson import figures
+from handson.compare import note
 from handson.figures import LAYERS, LINE, PREDICTED, SERIES, part, picture
-from handson.notebook.runs import of_a_step
+from handson.notebook.runs import all_of, of_a_step
 from handson.pipelines import Operation, Timeline
 from handson.training import gpu_memory
 
@@ -31,7 +32,7 @@ def bytes_and_time(runs, predicted):
     figures.bars(left, sizes, "most activations [MB]; long line: predicted", predicted, **part("activations"))
     figures.bars(right, milliseconds, "time of a step [ms]")
     words = "; ".join(f"{method} {sizes[method]:.1f} MB, {milliseconds[method]:.0f} ms" for method in runs)
-    return picture(drawing, f"Activations and time of a step: {words}.")
+    return picture(drawing, f"Activations and time of a step: {words}." + note(drawing, all_of(runs)))
 
 
 def against_ranks(runs, kinds, predicted):
@@ -86,7 +87,7 @@ def throughputs(runs, allowed):
     figures.bars(axes, rates, xlabel, {method: one * times for method, times in allowed.items()})
     medians = {method: numpy.median(of_method) for method, of_method in rates.items()}
     words = ", ".join(f"{method} {rate:.0f} images/s ({rate / one:.2f} times)" for method, rate in medians.items())
-    return picture(drawing, f"Throughput: {words}.")
+    return picture(drawing, f"Throughput: {words}." + note(drawing, all_of(runs)))
 
 
 def held(folder):

@@ -133,7 +133,8 @@ def speed_up(runs):
     axes.legend(loc="upper left", fontsize="small", edgecolor="none")
     points = ", ".join(f"{number} workers {value:.2f}" for number, value in zip(workers, ours))
     limit = f"; {cores} cores allow {cores}" if cores else ""
-    return picture(drawing, f"Speed-up against workers, {track['label']}: {points}; ideal: as many as workers{limit}.")
+    words = f"Speed-up against workers, {track['label']}: {points}; ideal: as many as workers{limit}."
+    return picture(drawing, words + compare.note(drawing, runs))
 
 
 def ranks(steps, count=4):

@@ -106,6 +106,11 @@ def of_methods(folder):
     return found
 
 
+def all_of(runs):
+    """All Results of a dictionary as `of_methods` returns it."""
+    return [run for of_method in runs.values() for run in of_method]
+
+
 def rate(run):
     """Images per second after the first epoch, which has a method's warm start and all that happens only once; of a
     single epoch, in that."""

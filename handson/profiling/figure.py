@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy
 
 from handson import figures
+from handson.compare import note
 from handson.profiling import analysis, rank_clocks, spans
 
 WORDS = {
@@ -38,6 +39,7 @@ def timeline(runs, steps=3):
         draw_usage(*axes[len(runs) + 2 * number :][:2], run)
     handles = [shown[part] for part in WORDS if part in shown]
     drawing.legend(handles=handles, loc="outside upper center", ncols=len(handles), edgecolor="none", handlelength=2.5)
+    note(drawing, [run.result for run in runs if run.result])
     return drawing
 
 

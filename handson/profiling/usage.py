@@ -2,7 +2,8 @@
 record it.
 
 A file of samples has a line of JSON for the devices, then one for each sample. It may be read while it is written. A
-sample also counts the processes that want a core, as other programs on the machine make a run's times meaningless.
+run also notes what its own processes have used of the machine, and what all have: where other programs took much, its
+times say little.
 """
 
 import contextlib
@@ -11,6 +12,7 @@ import math
 import os
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, NotRequired, TypedDict
 
@@ -23,7 +25,10 @@ from handson.training import gpu_memory, virtual_gpus
 INTERVAL = 1.0  # seconds between the samples of a training run
 MOST = 600  # samples of a run that its result keeps; more are averaged
 RESCAN = 5  # samples after which to look for new processes; while a core has none, every sample does
-
+# The share of the cores, or of a GPU, from which on what others took disturbed a run. Measured on one core: where a run
+# has it alone, 3 to 4 % are others', and its throughput differs by 4 %. Others that took 7, 10, 19, 24 and 38 % cost it
+# 6, 10, 17, 22 and 40 % of its throughput.
+DISTURBING = 0.1
 
 Number = Annotated[float, Meta(ge=-1e15, le=1e15)]
 
@@ -35,14 +40,18 @@ class Device(TypedDict):
     utilisation: list[Number]  # %
     memory: list[Number]  # bytes
     energy: Number | None  # J, of the whole run
+    others: NotRequired[Number | None]  # %, of other programs, mean; None where it is not known
 
 
 class Node(TypedDict):
-    """How busy a node was."""
+    """How the cores of a machine were used during a run. Its virtual nodes are one, as they share cores. Results of
+    older versions lack what is NotRequired."""
 
     name: str
-    running: Number  # processes that were computing or waited for a core, mean
-    cores: Number
+    cores: Number  # that the run could use
+    seconds: NotRequired[Number]  # by the clock
+    used: NotRequired[Number]  # seconds of a core that the run's processes computed
+    others: NotRequired[Number]  # likewise, of all other programs
 
 
 class Usage(TypedDict):
@@ -52,6 +61,25 @@ class Usage(TypedDict):
     interval: Number  # s between two samples
     devices: list[Device]
     nodes: NotRequired[list[Node]]
+
+
+@dataclass(frozen=True, order=True)
+class Disturbance:
+    """What other programs took during a run, so that its times say little."""
+
+    share: float
+    of: str  # the cores, or the device
+
+    def __str__(self):
+        return self.words()
+
+    def words(self, runs=1):
+        """The one sentence that says it, of the most disturbed of so many runs."""
+        several = runs > 1
+        return (
+            f"other programs took {'up to ' * several}{100 * self.share:.0f} % of {self.of}: repeat"
+            f" {'these runs' if several else 'the run'}"
+        )
 
 
 class Gpus:
@@ -78,6 +106,23 @@ class Gpus:
             memory = self.nvml.nvmlDeviceGetMemoryInfo(handle)
             self.limits[number] = memory.total
             yield self.nvml.nvmlDeviceGetUtilizationRates(handle).gpu, memory.used, self._energy(handle)
+
+    def others(self, processes):
+        """Of each device: the utilisation in % in the last INTERVAL by all processes but these; None where it is not
+        known."""
+        since = int((time.time() - INTERVAL) * 1e6)
+        return [self._others(handle, processes, since) for handle in self.handles]
+
+    def _others(self, handle, processes, since):
+        try:
+            if linux.process_namespace() != linux.MACHINE:
+                return None  # NVML has other numbers for the run's processes than they have
+            samples = self.nvml.nvmlDeviceGetProcessUtilization(handle, since)
+            return min(100, sum(sample.smUtil for sample in samples if sample.pid not in processes))
+        except self.nvml.NVMLError_NotFound:  # nobody has used it
+            return 0
+        except (self.nvml.NVMLError, OSError):  # parts of a GPU (MIG) do not tell it
+            return None
 
     def _energy(self, handle):
         try:
@@ -159,26 +204,74 @@ def devices(gpus=None):
     return Cores(gpus)
 
 
-class Samples:
-    """Writes samples of some devices to a file; one at a time, `take` by `take`."""
+class Share:
+    """What the processes of this process's run have used of the machine's cores, and what all programs have.
 
-    def __init__(self, path, of_devices, interval):
-        self.path, self.devices = Path(path), of_devices
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        head = {
-            "node": current_node(),
-            "cores": os.cpu_count(),
-            "devices": of_devices.names,
-            "begin": time.time(),
-            "interval": interval,
+    They are this user's processes that run the same command in the same folder, as the ranks of this machine do,
+    whoever started them, and all that these have started.
+    """
+
+    def __init__(self, cores):
+        """cores: those that the run can use on this node."""
+        self.cores, self.samples = cores, 0
+        self.processes = self._processes()
+        self.before = self._counters()
+
+    def sample(self):
+        """Since the last sample: the seconds, the seconds of a core that the run's processes used, and those that each
+        core was used."""
+        if self.samples % RESCAN == 0:
+            self.processes = self._processes()
+        self.samples += 1
+        (then, used_before, all_before), self.before = self.before, self._counters()
+        now, used, by_all = self.before
+        used = max(0, sum(used.values()) - sum(used_before.values()))  # less, where a process has ended
+        return {
+            "seconds": round(now - then, 3),
+            "used": used / linux.TICKS,
+            "busy": {core: (ticks - all_before.get(core, ticks)) / linux.TICKS for core, ticks in by_all.items()},
         }
-        self.path.write_text(json.dumps(head) + "\n")
+
+    def _counters(self):
+        used = {process: linux.used_ticks(process) for process in self.processes}
+        return time.monotonic(), used, linux.busy_ticks(linux.BY_PROGRAMS)
+
+    def _processes(self):
+        command = linux.command("self")
+        found, new = set(), {pid for pid in linux.pids_of_user() if linux.command(pid) == command}
+        while new:
+            found |= new
+            new = {child for process in new for child in linux.children(process)} - found
+        return found
+
+
+class Samples:
+    """Writes samples of some devices to a file, and of a run's Share; one at a time, `take` by `take`."""
+
+    def __init__(self, path, of_devices, interval, share=None):
+        self.devices, self.interval, self.share = of_devices, interval, share
+        self.begin(Path(path))
+
+    def begin(self, path):
+        """Begin a file."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        head = {"node": current_node(), "devices": self.devices.names, "begin": time.time(), "interval": self.interval}
+        if self.share:
+            machine = linux.boot_id()
+            head |= {"machine": machine, "namespace": linux.process_namespace(), "cores": self.share.cores}
+        path.write_text(json.dumps(head) + "\n")
+        self.path = path
 
     def take(self):
         """Take a sample, add it to the file, and return it: (utilisation, memory, energy) of each device."""
         sample = list(self.devices.sample())
+        line = {"devices": sample}
+        if self.share:
+            line["share"] = self.share.sample()
+            if isinstance(self.devices, Gpus):
+                line["others"] = self.devices.others(self.share.processes)
         with open(self.path, "a") as file:
-            file.write(json.dumps({"running": linux.running(), "devices": sample}) + "\n")
+            file.write(json.dumps(line) + "\n")
         return sample
 
 
@@ -195,55 +288,139 @@ def _release():
         _at_work.release()
 
 
+class Recorder(threading.Thread):
+    """Takes samples until this process ends, which has one Recorder at most. An error never stops the training."""
+
+    def __init__(self, samples):
+        super().__init__(name="usage of devices", daemon=True)
+        self.samples = samples
+        self.start()
+
+    def run(self):
+        due = time.monotonic()
+        while True:
+            due += INTERVAL
+            time.sleep(max(0, due - time.monotonic()))
+            with _at_work:
+                try:
+                    self.samples.take()
+                except Exception:  # such as a full disk or a lost GPU, for which no training should end
+                    return
+
+
+def _recorder():
+    return next((thread for thread in threading.enumerate() if isinstance(thread, Recorder)), None)
+
+
 def record(folder, gpus):
-    """Sample the devices `gpus` (ids as in -g) into `folder` from now on, until this process ends. An error never stops
-    the training."""
-    try:
-        samples = Samples(Path(folder) / f"usage_{current_node()}.jsonl", devices(gpus), INTERVAL)
-        threading.Thread(target=_keep_sampling, args=(samples,), name="usage of devices", daemon=True).start()
-    except (OSError, RuntimeError):  # no /proc, a full disk, no more threads
-        return
+    """Sample the devices `gpus` (ids as in -g) into `folder` from now on, until this process ends."""
+    # no /proc or an unusual one, a full disk, no more threads
+    with contextlib.suppress(OSError, RuntimeError, ValueError, LookupError):
+        of_devices = devices(gpus)
+        share = Share(of_devices.cores if isinstance(of_devices, Cores) else sorted(os.sched_getaffinity(0)))
+        samples = Samples(_path(folder), of_devices, INTERVAL, share)
+        if recorder := _recorder():
+            recorder.samples = samples
+        else:
+            Recorder(samples)
 
 
-def _keep_sampling(samples):
-    due = time.monotonic()
-    while True:
-        due += INTERVAL
-        time.sleep(max(0, due - time.monotonic()))
-        with _at_work:
-            try:
-                samples.take()
-            except Exception:  # such as a full disk or a lost GPU, for which no training should end
-                return
+def go_on_in(folder):
+    """Another training of this process begins, whose samples belong into `folder`."""
+    if recorder := _recorder():
+        with _at_work, contextlib.suppress(OSError):
+            recorder.samples.begin(_path(folder))
 
 
-def read(folder):
-    """The samples in a run's folder, for its result: a Usage, of MOST samples at most; None if there are none."""
-    found, of_nodes, begin, interval = [], [], None, INTERVAL
-    for path in sorted(Path(folder).glob("usage_*.jsonl")):
-        try:
-            lines = [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
-        except (OSError, ValueError):
-            continue
-        if len(lines) < 2:
-            continue
-        head, samples = lines[0], lines[1:]
+def _path(folder):
+    return Path(folder) / f"usage_{current_node()}.jsonl"
+
+
+def read(folder, seconds=None):
+    """The samples in a run's folder, for its result: a Usage, of MOST samples at most; None if there are none.
+
+    seconds: what the training took that has just ended. How much it got of the cores is counted in these seconds, since
+    ranks wait for each other before it. None: from the first sample on.
+    """
+    found, of_shares, begin, interval = [], [], None, INTERVAL
+    for head, samples in _files(folder):
         together = -(-len(samples) // MOST)
         begin, interval = min(begin or head["begin"], head["begin"]), head["interval"] * together
-        running = sum(sample["running"] for sample in samples) / len(samples)
-        of_nodes.append({"name": head["node"], "running": round(running, 1), "cores": head["cores"]})
+        last = samples if seconds is None else samples[-math.ceil(max(seconds / head["interval"], 1)) :]
+        if "machine" in head:
+            of_shares.append((head, [sample["share"] for sample in last]))
         for number, name in enumerate(head["devices"]):
             columns = [[sample["devices"][number][column] for sample in samples] for column in range(3)]
             energy = None if columns[2][0] is None else round(columns[2][-1] - columns[2][0], 1)
+            others = [sample["others"][number] for sample in last if "others" in sample]
             found.append(
                 {
                     "name": f"{head['node']}: {name}",
                     "utilisation": _means(columns[0], together),
                     "memory": _means(columns[1], together),
                     "energy": energy,
+                    "others": None if None in others or not others else round(sum(others) / len(others), 1),
                 }
             )
-    return {"begin": begin, "interval": interval, "nodes": of_nodes, "devices": found} if found else None
+    return {"begin": begin, "interval": interval, "nodes": _nodes(of_shares), "devices": found} if found else None
+
+
+def _files(folder):
+    """(head, samples) of each node, without nodes of an earlier run in this folder: these wrote nothing since the
+    latest began."""
+    found = []
+    for path in sorted(Path(folder).glob("usage_*.jsonl")):
+        try:
+            lines = [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+            if len(lines) > 1:
+                found.append((lines[0], lines[1:], path.stat().st_mtime))
+        except (OSError, ValueError):
+            continue
+    latest = max((head["begin"] for head, _, _ in found), default=0)
+    return [(head, samples) for head, samples, written in found if written >= latest]
+
+
+def _nodes(of_shares):
+    """The Node of each machine. of_shares: (head, samples of the share) of each node. Nodes that are virtual, or
+    containers, are on one machine and use its cores together. In one process namespace each of them sees the processes
+    of all, and one speaks for all; containers see their own only."""
+    machines = {}
+    for head, samples in of_shares:
+        machines.setdefault(head["machine"], {}).setdefault(head["namespace"], []).append((head, samples))
+    found = []
+    for namespaces in machines.values():
+        every = [head for of_namespace in namespaces.values() for head, _ in of_namespace]
+        cores = sorted({core for head in every for core in head["cores"]})
+        spoken = [of_namespace[0][1] for of_namespace in namespaces.values()]
+        seconds = sum(sample["seconds"] for sample in spoken[0])
+        busy = sum(sample["busy"].get(str(core), 0) for sample in spoken[0] for core in cores)
+        used = sum(sample["used"] for samples in spoken for sample in samples)
+        found.append(
+            {
+                "name": " and ".join(sorted(head["node"] for head in every)),
+                "cores": len(cores),
+                "seconds": round(seconds, 1),
+                "used": round(used, 2),
+                "others": round(max(0, busy - used), 2),
+            }
+        )
+    return found
+
+
+def disturbance(usage, workers):
+    """The Disturbance of a run of so many workers; None where it had what it could use, or does not know. usage: its
+    Usage, or None."""
+    taken = []
+    for node in (usage or {}).get("nodes", ()):
+        if node.get("seconds"):
+            most = node["cores"] * node["seconds"]
+            wanted = max(node["used"], min(workers, node["cores"]) * node["seconds"])
+            if node["others"] + wanted > (1 - DISTURBING) * most:  # else there were cores enough for all
+                taken.append(Disturbance(node["others"] / most, f"the cores of {node['name']}"))
+    for device in (usage or {}).get("devices", ()):
+        node, _, name = device["name"].partition(": ")
+        taken.append(Disturbance((device.get("others") or 0) / 100, f"{name} of {node}"))
+    return max((one for one in taken if one.share >= DISTURBING), default=None)
 
 
 def _means(values, together):

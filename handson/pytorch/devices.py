@@ -6,9 +6,10 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from handson.errors import TrackError
 from handson.pytorch import memory_counter
-from handson.training import launch, progress, step_times, virtual_gpus
+from handson.training import equal_ranks, launch, progress, step_times, virtual_gpus
 
 _hook = None  # of this process's optimizers
+_steps = 0  # that they have made
 
 
 def count():
@@ -74,7 +75,11 @@ def _note_steps():
 
 
 def _step_ended(optimizer, *_):
+    global _steps
     progress.progress()
+    _steps += 1
+    if dist.is_initialized() and equal_ranks.due(_steps):
+        _compare_ranks(optimizer)
     step_times.ended(
         lambda: sum(parameter.numel() for group in optimizer.param_groups for parameter in group["params"]),
         Moment() if torch.cuda.is_initialized() else None,
@@ -105,6 +110,16 @@ def wait_for_all():
     wait_for_gpu()
     if dist.is_initialized():
         dist.barrier()
+
+
+@torch.no_grad()
+def _compare_ranks(optimizer):
+    """All ranks call it after the same step."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    checksum = [sum(parameter.double().pow(power).sum() for parameter in parameters).item() for power in (1, 2)]
+    checksums = [None] * dist.get_world_size()
+    dist.all_gather_object(checksums, checksum)
+    equal_ranks.compare(checksums, _steps)
 
 
 def place(gpu):

@@ -8,7 +8,6 @@ import sys
 from collections import Counter
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 from torch.distributed.tensor.debug import CommDebugMode

@@ -103,7 +103,7 @@ def _prepare_by_mpi():
             problem = (
                 f"MASTER_PORT {wish} is in use on {current_node()}: choose another, or unset it to be given a free one"
             )
-    address, (port, problem) = meeting_address(world), world.bcast((port, problem))
+    address, port, problem = world.bcast((meeting_address(world), port, problem))
     if problem:
         raise TrackError(problem, on_all_ranks=True)
     nodes = world.allgather(current_node())

@@ -5,7 +5,7 @@ import copy
 import time
 
 from handson import linux
-from handson.profiling import recording
+from handson.profiling import recording, usage
 from handson.training import gpu_memory, options, results, step_times
 
 
@@ -45,6 +45,7 @@ def one_run(args, method, seed):
     gpu_memory.begin(args)
     step_times.forget()
     recording.forget_writing()
+    usage.go_on_in(args.out)
     return args
 
 

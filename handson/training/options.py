@@ -133,8 +133,15 @@ def training_parser(program, gpus, add_options=None):
     unit, script, track = identity.of(program)
     parser = OneSentenceParser(description=f"The training script {script}, {track} track.")
     add = parser.add_argument
-    add("-b", "--batchsize", type=positive(int), default=32, metavar="N", help="images a worker takes in one step (32)")
-    add("-e", "--epoch", type=positive(int), default=4, metavar="N", help="times to go through the data (4)")
+    add(
+        "-b",
+        "--batchsize",
+        type=positive(int),
+        default=32,
+        metavar="N",
+        help="images a worker takes in one step (%(default)s)",
+    )
+    add("-e", "--epoch", type=positive(int), default=4, metavar="N", help="times to go through the data (%(default)s)")
     add(
         "-g",
         "--gpu",
@@ -143,16 +150,16 @@ def training_parser(program, gpus, add_options=None):
         metavar="IDS",
         help="GPU ids such as 0,1; virtual GPUs where there are none",
     )
-    add("--dataset", default="digits", metavar="NAME|PATH", help="data set (digits)")
+    add("--dataset", default="digits", metavar="NAME|PATH", help="data set (%(default)s)")
     add(
         "--size",
         type=positive(int, 4096),
         default=256,
         metavar="PIXELS",
-        help="side length that images are enlarged to (256)",
+        help="side length that images are enlarged to (%(default)s)",
     )
     add("--lr", type=positive(float), default=LEARNING_RATE, metavar="RATE", help="learning rate (%(default)s)")
-    add("--seed", type=natural, default=0, metavar="N", help="seed of initial weights and shuffling (0)")
+    add("--seed", type=natural, default=0, metavar="N", help="seed of initial weights and shuffling (%(default)s)")
     add_out(parser, identity.name(unit, script), track)
     if track == "chainer":
         add("--resume", type=Path, metavar="FILE", help="continue from a snapshot of an interrupted run")

@@ -8,6 +8,7 @@ import json
 import math
 import operator
 import platform
+import sys
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from numbers import Integral
@@ -21,10 +22,10 @@ from handson.errors import OneSentence
 from handson.files import written_aside
 from handson.profiling import recording, usage
 from handson.tables import wanted
-from handson.training import gpu_memory, identity, step_times
+from handson.training import equal_ranks, gpu_memory, identity, step_times
 from handson.training.options import LEARNING_RATE
 
-OPTIONAL = ("usage", "memory", "steps", "parameters")  # what a run can lack
+OPTIONAL = ("usage", "memory", "steps", "parameters", "unequal")  # what a run can lack
 # fields that older versions of the course did not write
 SINCE = {"script": "which script was run", "network": "how its workers communicated"}
 LARGEST_FILE = 16 * 2**20  # bytes; ours have a few thousand
@@ -83,6 +84,7 @@ class Result:
     # seconds of rank 0's last steps, without the first of each epoch; None: they were not measured
     steps: Steps | None = None
     parameters: Count | None = None  # numbers that the gradient of a step consists of
+    unequal: Line = ""  # what differed between the ranks of a data-parallel run, in words
     folder: str | None = field(default=None, compare=False)  # where it was read; not part of the file
 
     def __post_init__(self):
@@ -100,16 +102,10 @@ class Result:
         return identity.training(self.unit, self.script)
 
     @property
-    def busy(self):
-        """Which node other programs kept busy during the run, so that its times say little: "node1 busy: 14 processes
-        wanted 2 cores"; or ""."""
-        for node in (self.usage or {}).get("nodes", ()):
-            if node["running"] > max(node["cores"], self.workers) + max(1, node["cores"] / 4):
-                return (
-                    f"{node['name']} busy: {node['running']:.0f} processes wanted {node['cores']}"
-                    f" core{'s' * (node['cores'] > 1)}"
-                )
-        return ""
+    def disturbance(self):
+        """The usage.Disturbance by other programs, so that the run's times say little: "other programs took 40 % of the
+        cores of node1: repeat the run"; or None."""
+        return usage.disturbance(self.usage, self.workers)
 
 
 def throughput_line(throughput, images, seconds):
@@ -216,6 +212,11 @@ def report(args, throughput, images, seconds, log, evaluation_seconds=0):
     """
     with suppress(TypeError):
         images = operator.index(images)  # a whole number of NumPy or torch, too
+    used = usage.read(args.out, seconds)
+    if disturbance := usage.disturbance(used, args.workers):
+        print(f"Warning: {disturbance}.", file=sys.stderr, flush=True)  # not into the lecture's output
+    if equal_ranks.problem:
+        print(f"Warning: {equal_ranks.problem}", file=sys.stderr, flush=True)
     print(throughput_line(throughput, images, seconds), flush=True)
     run = {
         name: getattr(args, name) for name in ("unit", "script", "track", "dataset", "size", "batchsize", "seed", "lr")
@@ -240,9 +241,10 @@ def report(args, throughput, images, seconds, log, evaluation_seconds=0):
         train_seconds=train_seconds,
         log=log,
         versions=versions,
-        usage=usage.read(args.out),
+        usage=used,
         memory=gpu_memory.summary(args.out),
         steps=step_times.seconds() or None,
         parameters=step_times.parameters or None,
+        unequal=equal_ranks.problem,
     )
     return write(result, args.out)

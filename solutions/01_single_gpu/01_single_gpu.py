@@ -97,9 +97,9 @@ print("loss before:", round(loss.item(), 3), "  after:", round(after.item(), 3))
 # Open `exercises/01_single_gpu` in the file browser. Fill the gaps marked PUT YOUR CODE in the script of your track, and those in
 # `run_single_gpu_training.sh`. (In Chainer, the loop is inside of `StandardUpdater` and `Trainer`.)
 #
-# In the PyTorch script, `EpochBatches` decides which images make a batch: it is a *batch sampler*, which deals all images out in random
-# order, each once an epoch. `set_epoch` gives it the number of the epoch, from which the order follows. So a training that is continued
-# after a crash (`--resume`) has the batches that it would have had.
+# In the PyTorch script, `train_step` is the iteration from above, and `evaluate` computes the loss and the accuracy on the test set. A
+# `DataLoader` makes the batches: with `shuffle=True`, each epoch has all images once, in a new random order. The *seed*
+# (`torch.manual_seed`) makes random numbers repeatable, so a second run has the same weights at its start and the same batches.
 
 # %%
 # !cd {FOLDER} && grep -n "# PUT YOUR CODE" {TRACK}/*.py *.sh

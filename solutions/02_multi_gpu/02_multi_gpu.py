@@ -47,7 +47,7 @@ drawings.four_steps()
 # ## A part of the data for each
 #
 # Each worker gets a part, a *shard*, of the training set, and goes through it with a loader (in Chainer: an *iterator*) of its own.
-# Both tracks cut the data **at random**.
+# Both tracks cut the data **at random**: Chainer once, before the training, and PyTorch again in each epoch.
 #
 # Suppose the data set were sorted by class, and cut in the middle instead. Which digits would rank 0 see?
 
@@ -67,14 +67,31 @@ multi_gpu.classes_of_shards({"sorted, cut in the middle": in_order, "cut at rand
 # Cut in the middle, each rank would know half of the digits, and their gradients would pull in different directions. Cut at random, both
 # see all classes about equally often.
 #
+# All ranks must run the same number of steps, because an all-reduce waits for every rank. In PyTorch, a `DistributedSampler` splits the
+# images. If the number of ranks does not divide the number of images, how can all ranks get equally many?
+
+# %%
+from torch.utils.data import DistributedSampler
+
+for ranks in (2, 4, 7):
+    images = len(DistributedSampler(labels, ranks, rank=0))
+    repeated = ranks * images - len(labels)
+    print(f"{len(labels)} images for {ranks} ranks: {images} each, {repeated} repeated")
+
+# %% [markdown]
+# The sampler fills up the last places with the first images of the epoch's order. These images are used twice in this epoch, and count twice
+# in the mean. With 7 ranks, they are 5 of 1,505, which changes the mean little, and the next epoch repeats other images. In return, all ranks
+# have equally many images in each step. So the mean over the ranks of their mean losses is the mean over all images of the step, and the mean
+# of their gradients is the gradient of one big batch. (Ranks with unequal batches would need weights.)
+#
 # ## What distribution adds to the script
 #
 # | | PyTorch | Chainer |
 # |---|---|---|
-# | a process for each GPU | `spawn(worker, ...)` | `MultiprocessParallelUpdater` |
-# | the processes find each other | `dist.init_process_group` | `MultiprocessParallelUpdater` |
-# | its GPU | `args.gpu[comm.intra_rank]` | `devices={"main": 0, "gpu1": 1}` |
-# | its shard | `random_split` | `split_dataset_n_random` |
+# | a process for each GPU | `mp.spawn(worker, ...)` | `MultiprocessParallelUpdater` |
+# | the processes find each other | `MASTER_ADDR`, `MASTER_PORT`, `dist.init_process_group` | `MultiprocessParallelUpdater` |
+# | its GPU | `args.gpu[rank]` | `devices={"main": 0, "gpu1": 1}` |
+# | its shard | `DistributedSampler` | `split_dataset_n_random` |
 # | the mean of the gradients | `DistributedDataParallel` | `MultiprocessParallelUpdater` |
 #
 # The next cell shows the lines of the new script that your single-GPU script doesn't have. How many do you expect?
@@ -87,13 +104,17 @@ MULTI = f"{FOLDER}/{TRACK}/train_cifar_multi_gpu.py"
 # %% [markdown]
 # Some names in the PyTorch script are new:
 #
-# - `comm` is what a rank knows of all: `comm.rank` (its number), `comm.size` (how many ranks there are), and `comm.intra_rank`, its number
-#   among the ranks of its node. With one node, that is the rank again.
-# - `comm.allgather(thing)` returns a list with every rank's `thing`, the same list on all ranks. All of them must call it.
-# - `EpochBatches(lengths, rank, batchsize, seed)` deals out the batches of one rank; `lengths` has the number of images of each rank, so
-#   that all make the same number of steps. `batches.totals[i]` is the number of images that all ranks together take in step `i`.
-# - A *seed* makes random numbers repeatable: with the same seed, all ranks draw the same ones. So they can cut the data in the same way
-#   without speaking to each other.
+# - `mp.spawn(worker, arguments, nprocs=2)` starts two processes. Each of them calls `worker(rank, *arguments)` with its number, the **rank**.
+# - `dist.init_process_group` makes them a group, which can communicate. Rank 0 listens at the port `MASTER_PORT` of the host `MASTER_ADDR`;
+#   the other ranks connect to it. `dist.destroy_process_group` ends the group.
+# - `DistributedSampler(train_set, seed=args.seed)` shuffles the images' numbers and gives each rank its part. With the same *seed*, all ranks draw
+#   the same random numbers, so they split the data in the same way without sending messages. `sampler.set_epoch(epoch)` tells it the number
+#   of the epoch: without this call, every epoch has the same order.
+# - `DistributedDataParallel(model)` copies rank 0's parameters to all ranks, and averages the gradients during `backward`. The batch normalisation
+#   of each rank uses the images of this rank alone; its *running statistics*, which evaluation uses, are those of rank 0, since
+#   `DistributedDataParallel` copies them to all ranks before each forward pass.
+#
+# Only rank 0 prints, evaluates, and writes the result; the loss and the accuracy on the training set are those of its own images.
 #
 # Fill the gaps of this script, and of `run_multi_gpu_training.sh`: one node, two GPUs, two processes.
 

@@ -31,7 +31,8 @@ FOLDER = f"{EXERCISES}/03_multi_node"
 # ## Ranks
 #
 # `mpiexec -n 4` starts four processes, and gives each a number: its **rank**. The number on its own node is the **intra_rank**, and
-# that of its node the **inter_rank**.
+# that of its node the **inter_rank**. These are ChainerMN's names; in PyTorch, the environment variables `RANK`, `LOCAL_RANK` (the
+# intra_rank) and `WORLD_SIZE` (the number of ranks) tell each process who it is.
 
 # %%
 from handson.notebook import drawings
@@ -60,10 +61,15 @@ print("2 nodes x 3:", [intra_rank(rank, 3) for rank in range(6)])
 #
 # | | PyTorch | Chainer |
 # |---|---|---|
-# | the ranks find each other | `meet(args)`, `dist.init_process_group` | `create_communicator(name)` |
-# | the data, from rank 0 to all | `scatter_dataset` | `scatter_dataset` |
+# | the ranks find each other | `MASTER_ADDR`, `MASTER_PORT`, `dist.init_process_group` | `create_communicator(name)` |
+# | its GPU | `LOCAL_RANK` | `comm.intra_rank` |
+# | its shard | `DistributedSampler`: every rank reads all data | `scatter_dataset`: rank 0 sends the parts |
 # | the mean of the gradients | `DistributedDataParallel` | `create_multi_node_optimizer` |
-# | evaluation on all ranks | `Evaluator(..., all_ranks=True)` | `create_multi_node_evaluator` |
+# | evaluation on all ranks | `dist.all_reduce` of the sums | `create_multi_node_evaluator` |
+#
+# In `02_multi_gpu`, the PyTorch script started its processes itself. On several nodes a *launcher* does it: `mpiexec` or `torchrun`. torchrun
+# sets `RANK`, `LOCAL_RANK`, `WORLD_SIZE`, `MASTER_ADDR` and `MASTER_PORT` for each process. Under `mpiexec`, `options.parse` sets the same
+# variables, from those of MPI. So the same script runs under both, and `dist.init_process_group` needs nothing else.
 #
 # All ranks run the same script; only rank 0 prints and writes files. What would the output look like otherwise? (Four times the same
 # table, line by line, in any order.)
@@ -122,8 +128,8 @@ print(total_accuracy([1, 1], [1, 3]), "should be 0.5")
 # - `ompthreads=1`: the threads of each process
 # - `place=scatter`: each chunk on a node of its own; else PBS may put two chunks on one node that has room for both
 #
-# In the training script, only rank 0 has the data: on the other ranks `train_set` and `test_set` are `None`, until `scatter_dataset` has sent
-# each rank its part.
+# In the Chainer script, only rank 0 has the data: on the other ranks `train_set` and `test_set` are `None`, until `scatter_dataset` has sent
+# each rank its part. In the PyTorch script, every rank reads the data and takes its own part of them.
 
 # %%
 # !cd {FOLDER} && grep -n "# PUT YOUR CODE" {TRACK}/*.py *.sh
@@ -211,8 +217,8 @@ compare.picture(results)
 # with four workers says nothing bad about your script, only that there are two cores; 0.35 to 0.45 is usual there. If you have a core or
 # a GPU for each worker and are still below 0.7, the network or the slowest rank is what to look at.
 #
-# A row with several runs has their median; the number behind ± is how much they differ. If one of them ran while the machine did something
-# else, delete its folder in `results/`.
+# A row with several runs has their median; the number behind ± is how much they differ. A cross marks a run during which other programs took
+# much of the machine: repeat it, and delete its folder in `results/`.
 #
 # ## \* Where did the efficiency go?
 #
@@ -318,13 +324,12 @@ figures.bar_chart(measured, "throughput of four workers [images/s]", predicted) 
 #
 # ## \* From an empty file
 #
-# Until now the process group, the sampler and the start were given. Now write them yourself: `from_scratch.py` describes at its top what it
-# should do, and has no line of it. You need from PyTorch: `dist.init_process_group`, `DistributedSampler`, `DataLoader`,
-# `DistributedDataParallel` and an optimizer. `02_multi_gpu` shows all of them but the sampler; `help(DistributedSampler)` in a cell
-# shows that one.
+# Until now the process group, the training loop and the start were given. Now write them yourself: `from_scratch.py` describes at its top what
+# it should do, and has no line of it. You need from PyTorch: `dist.init_process_group`, `DistributedSampler`, `DataLoader`,
+# `DistributedDataParallel` and an optimizer. The PyTorch script of this unit shows all of them.
 #
-# `torchrun` starts it. It needs no MPI and no job: it starts the processes of this node, and tells each by its environment which rank
-# it is and where the ranks meet (the *rendezvous*). In a job on several nodes, it is started once on each; `docs/launching.md` has the lines.
+# `torchrun` starts it. It needs no MPI and no job: it starts the processes of this node, and sets the variables that tell each process its
+# rank and where the ranks meet (the *rendezvous*). In a job on several nodes, it is started once on each; `docs/launching.md` has the lines.
 
 # %%
 # !cd {FOLDER} && OMP_NUM_THREADS=1 torchrun --standalone --nproc-per-node 1 from_scratch.py
@@ -355,8 +360,8 @@ names = {"multi-GPU script": throughputs[2], "multi-node script, 1 x 2": one_by_
 figures.bar_chart(names, "throughput of two workers [images/s]")
 
 # %% [markdown]
-# The two differ little: the gradients take the same way within a node. What the multi-node script does more (to send out the data, to evaluate
-# on all ranks) costs once an epoch; that all ranks evaluate makes up for it.
+# The two differ little, because the gradients take the same way within a node. The multi-node script also adds up the evaluation of all ranks,
+# which costs a message once an epoch; in return, the ranks share the work of the evaluation.
 #
 # ## Communicators
 #

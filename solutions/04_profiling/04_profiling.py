@@ -308,7 +308,7 @@ profiled_runs.collectives(before)
 # How many collectives are there in a step, the all-reduce of the gradients included?
 ### BEGIN SOLUTION collectives:
 ### write `collectives = ` and the number of calls, of all names together
-collectives = 4
+collectives = 3
 ### END SOLUTION
 print(f"The ranks meet {collectives} times in a step.")
 
@@ -324,7 +324,7 @@ profiled_runs.collectives(after)
 print(f"{before.result.throughput:.0f} images/s before, {after.result.throughput:.0f} after")
 
 # %% [markdown]
-# Each meeting costs the wait for whichever rank is late this time, so three meetings less make small steps much faster, and long steps hardly.
+# Each meeting costs the wait for whichever rank is late this time, so two meetings less make small steps much faster, and long steps hardly.
 #
 # On a real GPU there is more to win: `loss.item()` waits until the GPU has finished all it was told to do, which then idles until Python
 # has told it more. A process that never asks can be many operations ahead.

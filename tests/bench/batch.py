@@ -7,7 +7,7 @@ import sys
 import time
 
 ROUNDS = 5
-IMPORTS = "import torch, pytorch_pfn_extras; print('ready', flush=True)"
+IMPORTS = "import torch; print('ready', flush=True)"
 
 
 def measure(folder):

@@ -55,10 +55,8 @@ sys.path.insert(0, {str(UNIT)!r})
 import torch.distributed as dist
 from all_reduce import ring
 from handson.pytorch import all_reduces
-from handson.pytorch.communicator import meet
-from handson.pytorch.workers import TIMEOUT
-with meet(argparse.Namespace(gpu=None, patience=60)) as comm:
-    dist.init_process_group("gloo", store=comm.store, rank=comm.rank, world_size=comm.size, timeout=TIMEOUT)
+from handson.pytorch.communicator import gloo_group
+with gloo_group(argparse.Namespace(gpu=None, patience=60)) as comm:
     for round in range(3):
         for name, all_reduce in ("ring", ring), ("gloo", dist.all_reduce):
             seconds = all_reduces.timed(name, all_reduce, 6_250_000, comm)["seconds"]

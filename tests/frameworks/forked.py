@@ -26,13 +26,7 @@ def context():
         "handson.lightning.reports",
         "accelerate",
     ]
-    of_course = [
-        "handson.pytorch.accelerating",
-        "handson.pytorch.extensions",
-        "handson.training.epoch_table",
-        "handson.training.results",
-        "oracle",
-    ]
+    of_course = ["handson.pytorch.accelerating", "handson.training.epoch_table", "handson.training.results", "oracle"]
     found.set_forkserver_preload(of_systems + of_course)
     return found
 

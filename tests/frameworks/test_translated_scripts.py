@@ -98,7 +98,8 @@ def test_lightning_trains_on_two_nodes_of_a_job(few, tmp_path, monkeypatch, caps
     shutil.copy(UNIT / "run_script.sh", tmp_path)
     options = f"-e 1 -b {BATCH} --size {SIZE} --dataset {few} -o out"
     follow(submit(tmp_path, "-V", "-j", "oe", "run_script.sh", SCRIPT=str(SCRIPTS[0]), OPTIONS=options))
-    assert "Warning" not in capsys.readouterr().out
+    lines = capsys.readouterr().out.splitlines()
+    assert not [line for line in lines if "Warning" in line and "other programs took" not in line]
     result = results.read(tmp_path / "out")
     assert result.workers == 2
     assert result.device.startswith("2 virtual GPUs")

@@ -63,7 +63,9 @@ WRONG = {
         "train_loader = DataLoader(train_set, args.batchsize, sampler=sampler, collate_fn=lambda batch:"
         " default_collate([(decode(file), label) for file, label in batch]))"
     ),
-    "losses": "losses.append(sum(comm.allgather(loss.item())) / comm.size)\ndist.barrier()",
+    "losses": (
+        "mean = loss.detach() / dist.get_world_size()\ndist.all_reduce(mean)\nlosses.append(mean.item())\ndist.barrier()"
+    ),
 }
 
 

@@ -59,17 +59,19 @@ TORCH = """
 import json, sys, torch, torch.distributed as dist
 from about_me import facts, timed
 from handson.training import options
-from handson.pytorch.communicator import meet
-args = options.parse(gpus=None)
-with meet(args) as comm:
-    dist.init_process_group(comm.backend, store=comm.store, rank=comm.rank, world_size=comm.size)
-    nodes = comm.allgather(facts(0)["host"])
-    mine = facts(comm.rank) | {"intra_rank": comm.intra_rank, "inter_rank": sorted(set(nodes)).index(nodes[comm.rank])}
-    buffer = torch.ones(BYTES, dtype=torch.uint8)
-    mine |= timed(dist.barrier, lambda: dist.all_reduce(buffer))
-    everybody = comm.allgather(mine)
-    if comm.rank == 0:
-        json.dump(everybody, open(f"{args.out}.json", "w"))
+from handson.pytorch import devices
+from handson.pytorch.communicator import communicator
+args = options.parse(gpus=devices.first)
+dist.init_process_group(devices.backend(args.gpu))
+comm = communicator(args)
+nodes = comm.allgather(facts(0)["host"])
+mine = facts(comm.rank) | {"intra_rank": comm.intra_rank, "inter_rank": sorted(set(nodes)).index(nodes[comm.rank])}
+buffer = torch.ones(BYTES, dtype=torch.uint8)
+mine |= timed(dist.barrier, lambda: dist.all_reduce(buffer))
+everybody = comm.allgather(mine)
+if comm.rank == 0:
+    json.dump(everybody, open(f"{args.out}.json", "w"))
+dist.destroy_process_group()
 """
 JOB = """
 hostname >first_node
@@ -264,16 +266,18 @@ hostname
 mpiexec -n 4 -hostfile "$PBS_NODEFILE" python ranks.py -o out
 """
 PLAIN = """
-import os
 from handson.training import options
 from handson.cluster.nodes import current_node
 import torch.distributed as dist
-from handson.pytorch.communicator import meet
-with meet(options.parse(gpus=None)) as comm:
-    dist.init_process_group(comm.backend, store=comm.store, rank=comm.rank, world_size=comm.size)
-    everybody = comm.allgather(f"{comm.rank} {comm.intra_rank} {current_node()} {comm.inter_size}")
-    if comm.rank == 0:
-        print(*everybody, sep="\\n")
+from handson.pytorch import devices
+from handson.pytorch.communicator import communicator
+args = options.parse(gpus=devices.first)
+dist.init_process_group(devices.backend(args.gpu))
+comm = communicator(args)
+everybody = comm.allgather(f"{comm.rank} {comm.intra_rank} {current_node()} {comm.inter_size}")
+if comm.rank == 0:
+    print(*everybody, sep="\\n")
+dist.destroy_process_group()
 """
 
 

@@ -1,6 +1,7 @@
 """Watching devices: how busy a virtual GPU's core is and what its worker has in memory, on screen and in a run's
 result."""
 
+import contextlib
 import json
 import os
 import re
@@ -8,16 +9,30 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from made_results import result
+from waiting import wait_until
 
+from handson import linux
+from handson.cluster.nodes import current_node
 from handson.profiling import usage, watch
 from handson.training import results
 
+ROOT = Path(__file__).resolve().parents[2]
 SPIN = (
     "import os; os.sched_setaffinity(0, [{}]); a = bytearray(80 * 2**20); print('ready', flush=True)\nwhile True: pass"
 )
+
+
+class NVMLError(Exception):
+    """As pynvml has it."""
+
+
+class NVMLError_NotFound(NVMLError):
+    """Likewise: no process has used the GPU."""
 
 
 @pytest.fixture
@@ -55,22 +70,21 @@ def test_memory_is_that_of_the_own_job_alone(worker):
 
 def test_samples_of_all_nodes_are_read_and_long_runs_are_averaged(tmp_path):
     for node, begin in ("node1", 100.0), ("node2", 101.0):
-        lines = [{"node": node, "cores": 2, "devices": ["GPU 0 (X)"], "begin": begin, "interval": 1.0}]
-        lines += [{"running": n % 2 + 3, "devices": [[float(n % 2), 2**20 * n, 50.0 + 3 * n]]} for n in range(1200)]
+        lines = [{"node": node, "devices": ["GPU 0 (X)"], "begin": begin, "interval": 1.0}]
+        lines += [{"devices": [[float(n % 2), 2**20 * n, 50.0 + 3 * n]], "others": [n % 2]} for n in range(1200)]
         (tmp_path / f"usage_{node}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + "[[1, 2,")
     found = usage.read(tmp_path)
     assert (found["begin"], found["interval"]) == (100.0, 2.0)
     assert [device["name"] for device in found["devices"]] == ["node1: GPU 0 (X)", "node2: GPU 0 (X)"]
     assert found["devices"][0]["utilisation"] == [0.5] * 600 and found["devices"][0]["memory"][0] == 2**19
-    assert found["devices"][0]["energy"] == 3 * 1199
-    assert found["nodes"] == [{"name": node, "running": 3.5, "cores": 2} for node in ("node1", "node2")]
+    assert (found["devices"][0]["energy"], found["devices"][0]["others"]) == (3 * 1199, 0.5)
 
 
 def test_a_result_keeps_the_use_of_devices(tmp_path):
     devices = {
         "begin": 1.5,
         "interval": 1.0,
-        "nodes": [{"name": "n", "running": 3.5, "cores": 2}],
+        "nodes": [{"name": "n", "cores": 2, "seconds": 9.0, "used": 8.5, "others": 1.5}],
         "devices": [{"name": "core 0", "utilisation": [1.5], "memory": [3.0], "energy": None}],
     }
     results.write(result(profiled=True, usage=devices), tmp_path)
@@ -80,12 +94,127 @@ def test_a_result_keeps_the_use_of_devices(tmp_path):
 def test_a_process_records_the_use_of_its_devices_while_it_works(tmp_path, monkeypatch):
     monkeypatch.setattr(usage, "INTERVAL", 0.05)
     usage.record(tmp_path, [0])
-    end = time.monotonic() + 60
-    while not (found := usage.read(tmp_path)) or len(found["devices"][0]["utilisation"]) < 3:
-        assert time.monotonic() < end
-        time.sleep(0.01)
-    assert found["nodes"][0]["running"] >= 0 and found["nodes"][0]["cores"] == os.cpu_count()
+    found = recorded(tmp_path)
+    assert (found["nodes"][0]["name"], found["nodes"][0]["cores"]) == (current_node(), 1)
     assert found["devices"][0]["name"].endswith(f"core {min(os.sched_getaffinity(0))} (virtual GPU)")
+    usage.go_on_in(tmp_path / "next")  # another training of the same process
+    assert recorded(tmp_path / "next")["begin"] > found["begin"]
+
+
+def recorded(folder, samples=3):
+    """The Usage in a folder, when so many samples are there."""
+
+    def enough():
+        found = usage.read(folder)
+        return found and len(found["devices"][0]["utilisation"]) >= samples and found
+
+    return wait_until(enough, f"{samples} samples")
+
+
+class Machine:
+    """Stands in for what Linux says: this process is 1, 2 is another rank of the run, which has started 3, and 4 is a
+    stranger. Clock ticks that they, and the cores, have used."""
+
+    commands = {"self": (b"train.py", "/unit"), 1: (b"train.py", "/unit"), 2: (b"train.py", "/unit")}
+    commands |= {3: (b"loader", "/unit"), 4: (b"train.py", "/another")}
+    family = {2: [3]}
+
+    def __init__(self, monkeypatch):
+        self.used, self.busy = dict.fromkeys((1, 2, 3, 4), 0), {0: 0, 1: 0}
+        monkeypatch.setattr(linux, "TICKS", 100)
+        monkeypatch.setattr(linux, "command", self.commands.get)
+        monkeypatch.setattr(linux, "pids_of_user", lambda: [pid for pid in self.used if pid in self.commands])
+        monkeypatch.setattr(linux, "children", lambda pid: self.family.get(pid, []))
+        monkeypatch.setattr(linux, "used_ticks", lambda pid: self.used.get(pid, 0))
+        monkeypatch.setattr(linux, "busy_ticks", lambda columns: dict(self.busy))
+
+    def work(self, *ticks):
+        """Of the processes 1, 2, ..., on both cores in equal parts."""
+        self.used.update({pid: self.used[pid] + more for pid, more in enumerate(ticks, start=1)})
+        self.busy = {core: before + sum(ticks) / 2 for core, before in self.busy.items()}
+
+
+def test_a_run_counts_its_ranks_of_this_machine_and_what_they_have_started(monkeypatch):
+    machine = Machine(monkeypatch)
+    share = usage.Share([0, 1])
+    machine.work(50, 40, 30, 70)
+    assert share.sample() | {"seconds": 0} == {"seconds": 0, "used": 1.2, "busy": {0: 0.95, 1: 0.95}}
+    machine.work(50, 40, 30, 0)
+    machine.used[2] += machine.used.pop(3)  # it has ended, and its parent has waited for it
+    assert share.sample()["used"] == 1.2
+    machine.used.pop(2)  # what a rank has used in its last second is not known
+    machine.work(50)
+    assert share.sample()["used"] == 0
+
+
+def shares(folder, node, cores, used, busy, machine="m", namespace=1, count=10):
+    """A file of samples: the seconds of a core that the run used in each second, and those of all on each core."""
+    head = {"node": node, "devices": ["core 0"], "begin": 0.0, "interval": 1.0}
+    head |= {"machine": machine, "namespace": namespace, "cores": cores}
+    sample = {"devices": [[0, 0, None]], "share": {"seconds": 1.0, "used": used, "busy": dict(enumerate(busy))}}
+    lines = [head, *[sample] * count]
+    (folder / f"usage_{node}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+@pytest.mark.parametrize("namespaces, used", [((1, 1), 1.8), ((1, 2), 0.9)])
+def test_other_nodes_of_the_run_on_the_same_machine_are_no_other_programs(tmp_path, namespaces, used):
+    """In one process namespace each virtual node sees the ranks of both; containers see their own only."""
+    shares(tmp_path, "node1", [0], used, [1.0, 0.9, 0.7], namespace=namespaces[0])
+    shares(tmp_path, "node2", [1], used, [1.0, 0.9, 0.7], namespace=namespaces[1])
+    shares(tmp_path, "node3", [0, 1], 0.5, [1.0, 0.5, 0.0], machine="another")
+    alike = {"cores": 2, "seconds": 10.0}
+    assert usage.read(tmp_path)["nodes"] == [
+        {"name": "node1 and node2", "used": 18.0, "others": 1.0, **alike},
+        {"name": "node3", "used": 5.0, "others": 10.0, **alike},
+    ]
+    os.utime(tmp_path / "usage_node3.jsonl", (-1, -1))  # left by an earlier run
+    [node] = usage.read(tmp_path, 2.5)["nodes"]
+    assert (node["seconds"], node["used"]) == (3, 5.4), "in the training, not before it"
+
+
+@pytest.mark.parametrize(
+    "namespace, samples, others",
+    [
+        (linux.MACHINE, [(7, 60), (8, 30), (9, 5)], 35),
+        (linux.MACHINE, NVMLError_NotFound(), 0),
+        (linux.MACHINE, NVMLError(), None),
+        (4026532180, [(7, 60)], None),  # NVML names the numbers of the machine, which nobody knows here
+    ],
+)
+def test_what_other_programs_take_of_a_gpu(monkeypatch, namespace, samples, others):
+    def utilization(handle, since):
+        if isinstance(samples, Exception):
+            raise samples
+        return [SimpleNamespace(pid=pid, smUtil=used) for pid, used in samples]
+
+    gpus = object.__new__(usage.Gpus)
+    gpus.handles = ["GPU 0"]
+    gpus.nvml = SimpleNamespace(
+        NVMLError=NVMLError, NVMLError_NotFound=NVMLError_NotFound, nvmlDeviceGetProcessUtilization=utilization
+    )
+    monkeypatch.setattr(linux, "process_namespace", lambda: namespace)
+    assert gpus.others({7}) == [others]
+
+
+@pytest.mark.thorough
+def test_a_run_says_that_other_programs_took_its_core(tmp_path):
+    script = ROOT / "solutions/01_single_gpu/pytorch/train_cifar_single_gpu.py"
+    core = min(os.sched_getaffinity(0))
+    with contextlib.ExitStack() as stack:
+        for _ in range(2):
+            other = stack.enter_context(subprocess.Popen([sys.executable, "-c", SPIN.format(core)], stdout=-1))
+            stack.callback(other.kill)
+            other.stdout.readline()
+        done = subprocess.run(
+            [sys.executable, script, "-e", "2", "--size", "96", "-o", tmp_path],
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+    assert done.returncode == 0, done.stderr
+    disturbance = results.read(tmp_path).disturbance
+    assert disturbance.share > 0.3 and disturbance.of == f"the cores of {current_node()}"
+    assert f"Warning: {disturbance}." in done.stderr.splitlines() and "Warning" not in done.stdout
 
 
 def test_the_screen_shows_each_device_with_its_power_where_it_tells_energy():

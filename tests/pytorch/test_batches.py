@@ -5,12 +5,11 @@ import random
 
 import pytest
 import torch
-from ranks import image_set, on_ranks
+from ranks import image_set
 from torch.utils.data import DataLoader
 
 from handson.errors import OneSentence
 from handson.pytorch.batches import EpochBatches, check_division, division_problem
-from handson.pytorch.communicator import scatter_dataset
 
 
 def cases(count):
@@ -96,29 +95,3 @@ def test_whatever_is_not_refused_gives_every_worker_images_in_every_step():
                 if not division_problem(images, workers, batchsize):
                     lengths = [images // workers + (rank < images % workers) for rank in range(workers)]
                     assert all(map(len, sum(epoch_of(lengths, batchsize), []))), (images, workers, batchsize)
-
-
-def scattered(comm, samples, seed):
-    part = scatter_dataset(image_set(samples) if comm.rank == 0 else None, comm, seed)
-    return (
-        [round(pixel * 1024) for pixel in part.images[:, 0, 0, 0].tolist()],
-        part.labels.tolist(),
-        part.classes,
-        part.images.shape[1:],
-    )
-
-
-@pytest.mark.parametrize(("size", "samples"), [(1, 7), (2, 61), (3, 61), (4, 61), (4, 64), (4, 3)])
-def test_scattering_deals_every_image_of_rank_0_once_with_its_label(size, samples):
-    parts = on_ranks(scattered, size, samples, 5)
-    indices = [index for part, _, _, _ in parts for index in part]
-    assert sorted(indices) == list(range(samples))
-    assert [label for _, labels, _, _ in parts for label in labels] == image_set(samples).labels[indices].tolist()
-    assert max(len(part) for part, *_ in parts) - min(len(part) for part, *_ in parts) <= 1
-    assert {(classes, tuple(shape)) for _, _, classes, shape in parts} == {(tuple("0123456789"), (3, 16, 16))}
-
-
-def test_scattering_is_at_random_and_follows_from_the_seed():
-    first, again, other = (on_ranks(scattered, 2, 61, seed) for seed in (5, 5, 6))
-    assert first == again != other
-    assert first[0][0] != sorted(first[0][0])

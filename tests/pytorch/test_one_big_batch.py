@@ -2,6 +2,7 @@
 together."""
 
 import functools
+import math
 import os
 
 import numpy
@@ -13,8 +14,9 @@ from ranks import PlainNet, image_set, on_ranks, parse, train
 from handson.pytorch.model import ConvNet
 
 EPOCHS = 2
-# (workers, images, batch size): data that does and does not divide; a batch larger than a shard; a single step an epoch
-CASES = [(1, 61, 8), (2, 61, 8), (3, 60, 8), (4, 61, 3), (3, 61, 100), (4, 11, 2)]
+# (workers, images, batch size): data that does and does not divide, so that DistributedSampler repeats images; a batch
+# larger than a shard; a single step an epoch
+CASES = [(1, 61, 8), (2, 61, 8), (3, 60, 8), (4, 61, 3), (3, 61, 100), (4, 9, 2)]
 QUICK = CASES[1], CASES[5]
 TASKS = ["multi_gpu", "multi_node"]
 
@@ -54,14 +56,16 @@ def by_one_process(trainings, args, images, make_model, loss_of):
     """Plain SGD from rank 0's weights. loss_of(model, parts): the loss of one step, of whose images and labels each
     worker has a part.
 
-    Returns the model, and each worker's own buffers (running statistics), averaged over the workers after every epoch.
+    Returns the model, and each worker's own buffers (running statistics). DistributedDataParallel broadcasts rank 0's
+    before each forward pass in training.
     """
     labels, model = image_set(images, size=args.size).labels, make_model(10)
     model.load_state_dict({name: torch.from_numpy(array) for name, array in trainings[0].initial.items()})
     optimizer = torch.optim.SGD((p for p in model.parameters() if p.requires_grad), lr=args.lr, momentum=0.9)
     buffers = [{name: buffer.clone() for name, buffer in model.named_buffers()} for _ in trainings]
-    steps = len(trainings[0].batches)
-    for step in range(steps):
+    for step in range(len(trainings[0].batches)):
+        for own in buffers[1:]:
+            own.update({name: buffer.clone() for name, buffer in buffers[0].items()})
         parts = [
             (torch.from_numpy(training.batches[step]), labels[training.samples[step]], buffers[rank])
             for rank, training in enumerate(trainings)
@@ -69,12 +73,7 @@ def by_one_process(trainings, args, images, make_model, loss_of):
         optimizer.zero_grad()
         loss_of(model, parts).backward()
         optimizer.step()
-        if (step + 1) % (steps // EPOCHS) == 0:
-            for name in buffers[0]:
-                mean = sum(own[name].double() for own in buffers) / len(buffers)
-                for own in buffers:
-                    own[name] = mean.to(own[name].dtype)
-    return model, buffers[0]
+    return model, buffers
 
 
 @functools.cache
@@ -92,13 +91,13 @@ def one_batch(model, parts):
 
 
 def normalised_by_worker(model, parts):
-    """The mean over the images of all workers, each worker's normalised with the statistics of its own batch."""
+    """The mean of the workers' mean losses, each worker's images normalised with the statistics of its own batch."""
     parameters = dict(model.named_parameters())
-    sums = [
-        F.cross_entropy(torch.func.functional_call(model, (parameters, own), images), labels, reduction="sum")
+    losses = [
+        F.cross_entropy(torch.func.functional_call(model, (parameters, own), images), labels)
         for images, labels, own in parts
     ]
-    return sum(sums) / sum(len(labels) for _, labels, _ in parts)
+    return sum(losses) / len(losses)
 
 
 def difference(mine, expected):
@@ -129,21 +128,41 @@ def test_workers_with_batch_normalisation_equal_one_step_over_their_separately_n
         assert difference(trainings[0].final[name], parameter.detach().numpy()) < 1e-5, name
 
 
-def test_running_statistics_are_the_mean_over_the_workers(task, case, out):
+def test_running_statistics_are_those_of_rank_0(task, case, out):
+    """Each worker goes on from rank 0's in each step. On several nodes, evaluation broadcasts them once more."""
     trainings, _ = run(task, ConvNet, case, out)
     _, buffers = normalised_in_one_process(task, case, out)
-    assert buffers
-    for name, buffer in buffers.items():
-        assert difference(trainings[0].final[name], buffer.numpy()) < 1e-5, name
+    assert buffers[0]
+    for rank, training in enumerate(trainings):
+        for name, buffer in buffers[0 if task == "multi_node" else rank].items():
+            assert difference(training.final[name], buffer.numpy()) < 1e-5, (rank, name)
 
 
 @pytest.mark.parametrize("model", [PlainNet, ConvNet])
-def test_all_workers_end_with_the_same_model(task, case, model, out):
+def test_all_workers_end_with_the_same_parameters(task, case, model, out):
     """Bit for bit: gloo gives every rank the same sums, and nothing else may come between."""
     trainings, _ = run(task, model, case, out)
-    for training in trainings[1:]:
-        for name, array in trainings[0].final.items():
-            assert numpy.array_equal(training.final[name], array), name
+    for name, _ in model(10).named_parameters(remove_duplicate=False):
+        for training in trainings[1:]:
+            assert numpy.array_equal(training.final[name], trainings[0].final[name]), name
+
+
+def test_every_epoch_has_each_image_and_repeats_the_first_ones_of_its_order_where_they_do_not_divide(task, case, out):
+    """The order is that of DistributedSampler: rank r has images r, r + W, r + 2 W, ... of it."""
+    workers, images, batchsize = case
+    trainings, args = run(task, PlainNet, case, out)
+    length = math.ceil(images / workers)
+    steps, orders = math.ceil(length / batchsize), []
+    for epoch in range(EPOCHS):
+        taken = [sum(training.samples[epoch * steps : (epoch + 1) * steps], []) for training in trainings]
+        assert [len(of_rank) for of_rank in taken] == [length] * workers
+        order = [image for one_of_each in zip(*taken) for image in one_of_each]
+        assert sorted(order[:images]) == list(range(images))
+        assert order[images:] == order[: length * workers - images]
+        orders.append(order)
+    assert orders[0] != orders[1], "set_epoch"
+    drawn = torch.randperm(images, generator=torch.Generator().manual_seed(args.seed))
+    assert orders[0][:images] == drawn.tolist(), "--seed"
 
 
 def test_one_gpu_is_the_case_of_one_worker(out):
@@ -153,14 +172,6 @@ def test_one_gpu_is_the_case_of_one_worker(out):
     model, _ = by_one_process([single], parse("single_gpu", words, 1), 61, PlainNet, one_batch)
     for name, parameter in model.named_parameters(remove_duplicate=False):
         assert difference(single.final[name], parameter.detach().numpy()) < 1e-5, name
-
-
-@pytest.mark.thorough
-def test_eleven_workers_share_the_images_as_well_as_two(task, out):
-    """random_split refuses eleven fractions of 1/11: they add up to a little more than 1."""
-    trainings, _ = run(task, PlainNet, (11, 61, 8), out)
-    assert sorted(len(training.samples[0]) for training in trainings) == [5] * 5 + [6] * 6
-    assert sorted(sample for training in trainings for sample in training.samples[0]) == list(range(61))
 
 
 @pytest.mark.thorough

@@ -77,10 +77,11 @@ RANK = """
 import os, socket
 from handson.training import options
 import torch.distributed as dist
-from handson.pytorch.communicator import meet
-with meet(options.parse(gpus=None)) as comm:
-    dist.init_process_group(comm.backend, store=comm.store, rank=comm.rank, world_size=comm.size)
-    os.write(1, b"%d %d %s of %d\\n" % (comm.rank, comm.intra_rank, socket.gethostname().encode(), comm.size))
+from handson.pytorch import devices
+dist.init_process_group(devices.backend(options.parse(gpus=devices.first).gpu))
+local_rank, node = int(os.environ["LOCAL_RANK"]), socket.gethostname().encode()
+os.write(1, b"%d %d %s of %d\\n" % (dist.get_rank(), local_rank, node, dist.get_world_size()))
+dist.destroy_process_group()
 """
 
 

@@ -1,4 +1,4 @@
-"""Train on several GPUs with all four steps of an iteration in the open. Options: python train_steps.py --help"""
+"""Train with the four steps of an iteration in the open: python train_steps.py --help"""
 
 import os
 import time
@@ -7,15 +7,22 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 import torch.nn.functional as F
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from torch.profiler import record_function
 from torch.utils.data import DataLoader, DistributedSampler
 
 from handson.pytorch import devices
 from handson.pytorch.communicator import announce
 from handson.pytorch.model import ConvNet
-from handson.pytorch.profiling_helpers import average_gradients
-from handson.training import data, launch, options, results
-from handson.training.banner import LossTable
+from handson.training import banner, data, launch, options, results
+
+
+def average_gradients(model):
+    """Replace every gradient by its mean over all ranks: one message."""
+    gradients = [parameter.grad for parameter in model.parameters()]
+    message = parameters_to_vector(gradients) / dist.get_world_size()
+    dist.all_reduce(message)
+    vector_to_parameters(message, gradients)
 
 
 def train(rank, args, train_set):
@@ -27,7 +34,7 @@ def train(rank, args, train_set):
     model = ConvNet(len(train_set.classes)).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
 
-    table = LossTable(rank)
+    table = banner.LossTable(rank)
     start = time.perf_counter()
     for epoch in range(args.epoch):
         sampler.set_epoch(epoch)
@@ -42,13 +49,13 @@ def train(rank, args, train_set):
                 optimizer.zero_grad()
                 loss.backward()
             with record_function("all-reduce"):
-                average_gradients(model, len(images))
+                average_gradients(model)
             with record_function("optimize"):
                 optimizer.step()
             ### GIVEN loss = F.cross_entropy(model(images), labels)
             ### GIVEN optimizer.zero_grad()
             ### GIVEN loss.backward()
-            ### GIVEN average_gradients(model, len(images))
+            ### GIVEN average_gradients(model)
             ### GIVEN optimizer.step()
             ### END SOLUTION
         table.add(loss.detach())

@@ -1,21 +1,29 @@
-"""Train on several GPUs, of which one is said to be faster: why so slow? Options: python uneven_work.py --help"""
+"""Train on GPUs of which one is said to be faster: why so slow? python uneven_work.py --help"""
 
 import os
 import time
+from fractions import Fraction
 
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 import torch.nn.functional as F
-from torch.utils.data import DataLoader, Subset
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+from torch.utils.data import DataLoader, random_split
 
 from handson.pytorch import devices
-from handson.pytorch.communicator import announce
 from handson.pytorch.batches import EpochBatches
+from handson.pytorch.communicator import announce
 from handson.pytorch.model import ConvNet
-from handson.pytorch.profiling_helpers import average_gradients
-from handson.training import data, launch, options, results
-from handson.training.banner import LossTable
+from handson.training import banner, data, launch, options, results
+
+
+def average_gradients(model, weight):
+    """Replace every gradient by its mean over all ranks, with this rank's weight: one message."""
+    gradients = [parameter.grad for parameter in model.parameters()]
+    message = weight * parameters_to_vector(gradients)
+    dist.all_reduce(message)
+    vector_to_parameters(message, gradients)
 
 
 def train(rank, args, train_set):
@@ -23,18 +31,15 @@ def train(rank, args, train_set):
     ### BEGIN SOLUTION shards:
     ### `shards`: a list with a part of the training set for every rank, such that the training is
     ### faster
-    turns = list(range(dist.get_world_size()))
-    shards = [
-        Subset(train_set, [i for i in range(len(train_set)) if turns[i % len(turns)] == rank])
-        for rank in range(dist.get_world_size())
-    ]
-    ### GIVEN turns = [0, *range(dist.get_world_size())]  # GPU 0 is a newer one: it takes two images where the others take one
-    ### GIVEN shards = [
-    ### GIVEN     Subset(train_set, [i for i in range(len(train_set)) if turns[i % len(turns)] == rank])
-    ### GIVEN     for rank in range(dist.get_world_size())
-    ### GIVEN ]
+    shares = [1] * dist.get_world_size()
+    parts = [Fraction(share, sum(shares)) for share in shares]
+    shards = random_split(train_set, parts, torch.Generator().manual_seed(args.seed))
+    ### GIVEN # GPU 0 is a newer one: it takes two images where each other GPU takes one
+    ### GIVEN shares = [2] + [1] * (dist.get_world_size() - 1)
+    ### GIVEN parts = [Fraction(share, sum(shares)) for share in shares]
+    ### GIVEN shards = random_split(train_set, parts, torch.Generator().manual_seed(args.seed))
     ### END SOLUTION
-    # as many steps on all ranks
+    # as many steps on all ranks, whatever their shares
     batches = EpochBatches([len(shard) for shard in shards], rank, args.batchsize, args.seed)
     train_loader = DataLoader(shards[rank], batch_sampler=batches)
 
@@ -42,16 +47,16 @@ def train(rank, args, train_set):
     model = ConvNet(len(train_set.classes)).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
 
-    table = LossTable(rank)
+    table = banner.LossTable(rank)
     start = time.perf_counter()
     for epoch in range(args.epoch):
         batches.set_epoch(epoch)
-        for images, labels in train_loader:
+        for (images, labels), total in zip(train_loader, batches.totals):
             images, labels = data.enlarge(images.to(device), args.size), labels.to(device)
             loss = F.cross_entropy(model(images), labels)
             optimizer.zero_grad()
             loss.backward()
-            average_gradients(model, len(images))
+            average_gradients(model, len(images) / total)
             optimizer.step()
         table.add(loss.detach())
     seconds = time.perf_counter() - start

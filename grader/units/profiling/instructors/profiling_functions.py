@@ -239,17 +239,13 @@ ANSWERS = {
         "there is no rank {:g} in this run",
     ),
     "collectives": Choice(
-        4,
+        3,
         {
-            3: (
-                "these are the names, or all calls but one; add up the calls of all names, and mind that one is called"
-                " twice"
+            2: (
+                "these are the names, or the all-reduces alone; add up the calls of all names, and note that the"
+                " all-reduce is called twice in a step"
             ),
             1: "that is the all-reduce of the gradients alone: which other collectives are in the list?",
-            2: (
-                "that is too few: add up the calls of all names in the list, and mind that one of them is called twice"
-                " in a step"
-            ),
         },
         "{:g} is not the number of calls in a step, of all names together",
     ),

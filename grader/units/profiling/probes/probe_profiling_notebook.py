@@ -26,8 +26,8 @@ def uneven_work():
 
 
 def waiting_every_step():
-    """Two ranks that meet four times in a step."""
-    meetings = [(f"gloo:{name}", COMMUNICATION, 1) for name in ("all_reduce", "all_gather", "all_gather", "barrier")]
+    """Two ranks that meet three times in a step."""
+    meetings = [(f"gloo:{name}", COMMUNICATION, 1) for name in ("all_reduce", "all_reduce", "barrier")]
     return _run("waiting_every_step", [[*_step(3), *meetings]] * 2, size=32, epochs=2)
 
 

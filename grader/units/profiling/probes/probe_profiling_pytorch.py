@@ -47,7 +47,8 @@ def steps_of(case):
 def marks(rank, ranks, source, case):
     """For each training step: the ranges that it entered, those that it left open, and those that were open during each
     part of its work. Also the parameters after each step."""
-    comm, ranges, noted, trace = join(rank, ranks), Ranges(), [], []
+    join(rank, ranks)
+    ranges, noted, trace = Ranges(), [], []
 
     def begin(names):
         if not noted:
@@ -67,7 +68,7 @@ def marks(rank, ranks, source, case):
     )
     script = Script(source, {}, replaced=(*Script.replaced, *replaced))
     with ranges.instead_of_torchs():
-        script.run(see, comm, arguments(ranks, case), examples(case["images"], case["seed"]), None, begin=begin)
+        script.run(see, rank, arguments(ranks, case), examples(case["images"], case["seed"]), begin=begin)
     return {"steps": noted, "parameters": numpy.stack(trace)}
 
 
@@ -154,14 +155,15 @@ def training(rank, ranks, source, case):
         seen.step(images)
         return forward(model, images)
 
-    comm, args = join(rank, ranks), arguments(ranks, case)
+    join(rank, ranks)
+    args = arguments(ranks, case)
     vars(args).update(lr=LR, size=ENLARGED, dataset="pictures")
     with mock.patch.object(ConvNet, "__init__", note), mock.patch.object(ConvNet, "forward", step), seen.counting():
         train = getattr(GapCode(source).module, "train", None)
         if train is None:
             raise StudentMistake("there is no function `train` any more")
         with _enough_shards(ranks):
-            train(comm, args, seen.dataset(), None)
+            train(rank, args, seen.dataset())
     if not models:
         raise StudentMistake("no ConvNet was made")
     log = results.read(args.out).log if any(args.out.iterdir()) else []
