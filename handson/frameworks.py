@@ -13,8 +13,9 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from handson.errors import OneSentence, say
+from handson.errors import OneSentence
 from handson.files import COURSE
+from handson.training import uncaught
 
 PACKAGES = ("tensorflow", "keras", "lightning", "accelerate", "jax")
 # the folder of the environment, if it is another one, such as one that a site's users share
@@ -51,7 +52,7 @@ def why_not():
 def add():
     """Make the packages of the second environment importable, after those of the first. Raises NoFrameworks."""
     if problem := why_not():
-        sys.excepthook = _one_sentence  # scripts import what needs this before they read their options
+        uncaught.install()  # scripts import what needs this before they read their options
         raise NoFrameworks(problem)
     if not all(map(_is_there, PACKAGES)):
         sys.path.append(str(_packages()))
@@ -75,13 +76,6 @@ def _is_there(name):
     """Whether a package can be imported; a folder of this name, such as those of the exercises, is none."""
     spec = importlib.util.find_spec(name)
     return spec is not None and spec.origin is not None
-
-
-def _one_sentence(kind, error, traceback):
-    if isinstance(error, NoFrameworks):
-        say(error)
-    else:
-        sys.__excepthook__(kind, error, traceback)
 
 
 def _packages():

@@ -89,6 +89,13 @@ def runs(process):
     return (stat(process) or [b"Z"])[0] != b"Z"
 
 
+def exit_code(process):
+    """How a process ended that is still a "zombie": its status, or the negative number of the signal that killed it.
+    None once its parent has asked for it."""
+    fields = stat(process)
+    return os.waitstatus_to_exitcode(int(fields[49])) if fields and fields[0] == b"Z" else None
+
+
 def parent(process):
     """The number of the parent; 0 where there is none."""
     fields = stat(process)

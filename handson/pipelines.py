@@ -7,7 +7,7 @@ trains has measured its own, and refuses a schedule that is a deadlock. Notebook
 """
 
 import re
-from collections import namedtuple
+from collections import Counter, namedtuple
 from dataclasses import dataclass
 
 from handson import figures
@@ -90,7 +90,45 @@ def schedule_problem(schedule, micro_batches):
             f"the schedule has the micro-batches {numbers}, and the batch is cut into {micro_batches}: it needs each"
             f" number below {micro_batches} once"
         )
+    return exchange_problem(schedule)
+
+
+def exchange_problem(schedule):
+    """Why the stages would wait for each other for ever, as a sentence; or None. Between two operations a stage sends
+    what the first one has made and receives what the second one needs, and waits until both messages have been taken,
+    as NCCL does with large ones."""
+    exchanges = [_exchanges(schedule, stage) for stage in range(len(schedule))]
+    offered, done = Counter(message for one in exchanges for message in one[0]), [0] * len(schedule)
+    while remaining := [stage for stage, one in enumerate(exchanges) if done[stage] < len(one)]:
+        free = [stage for stage in remaining if all(offered[one] == 2 for one in exchanges[stage][done[stage]])]
+        if not free:
+            waits = [
+                f"stage {stage} waits until stage {to} takes {name}"
+                if stage == source
+                else f"stage {stage} waits for {name} of stage {source}"
+                for stage in remaining
+                for name, source, to in exchanges[stage][done[stage]]
+                if offered[name, source, to] < 2
+            ]
+            return (
+                "the schedule is a deadlock: the messages between two stages are taken in the order in which they are"
+                f" sent, and {', '.join(waits)}"
+            )
+        for stage in free:
+            done[stage] += 1
+            offered.update(exchanges[stage][done[stage]] if done[stage] < len(exchanges[stage]) else ())
     return None
+
+
+def _exchanges(schedule, stage):
+    """The messages (operation, from, to) before each operation of a stage, and after the last one."""
+    last, names = len(schedule) - 1, schedule[stage]
+    found = [[] for _ in range(len(names) + 1)]
+    for place, name in enumerate(names):
+        before, after = (stage - 1, stage + 1) if name[0] == "F" else (stage + 1, stage - 1)
+        found[place] += [(name, before, stage)] if 0 <= before <= last else []
+        found[place + 1] += [(name, stage, after)] if 0 <= after <= last else []
+    return found
 
 
 @dataclass

@@ -198,7 +198,7 @@ def a_full_disk():
 def test_a_full_disk_is_one_sentence_with_what_can_be_deleted(error, parse, capfd, monkeypatch):
     ended = []
     monkeypatch.setattr(os, "_exit", ended.append)
-    monkeypatch.setattr(options.atexit, "_run_exitfuncs", lambda: None)
+    monkeypatch.setattr("atexit._run_exitfuncs", lambda: None)
     parse()
     sys.excepthook(type(error), error, None)
     [sentence] = capfd.readouterr().err.splitlines()
@@ -219,7 +219,7 @@ def test_an_open_gap_is_one_sentence_which_names_the_other_track_where_that_may_
 ):
     ended, name = [], "train_cifar_multi_gpu.py"
     monkeypatch.setattr(os, "_exit", ended.append)
-    monkeypatch.setattr(options.atexit, "_run_exitfuncs", lambda: None)
+    monkeypatch.setattr("atexit._run_exitfuncs", lambda: None)
     monkeypatch.delenv("TRACK", raising=False)
     for variable, value in variables.items():
         monkeypatch.setenv(variable, value)

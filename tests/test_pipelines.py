@@ -174,3 +174,16 @@ def test_figures_of_pipelines_say_in_words_what_they_show(monkeypatch):
         8,
     )
     assert "stage 0: GPipe 8.0, 1F1B 2.0, predicted 2.0; stage 1: GPipe 8.0, 1F1B 1.0, predicted 1.0" in shown.alt
+
+
+def test_stages_that_exchange_other_messages_than_their_neighbours_are_one_sentence():
+    for stages, micro_batches in SIZES:
+        for schedule_of in (gpipe, one_forward_one_backward):
+            assert schedule_problem(schedule_of(stages, micro_batches), micro_batches) is None
+    # the simulator has a place for each message; between two ranks the first one sent is the first one received
+    schedule = [["F0", "F1", "B0", "B1"], ["F0", "F1", "B1", "B0"]]
+    assert simulate(schedule).held == [2, 2]
+    assert schedule_problem(schedule, 2) == (
+        "the schedule is a deadlock: the messages between two stages are taken in the order in which they are sent, and"
+        " stage 0 waits for B0 of stage 1, stage 1 waits until stage 0 takes B1"
+    )

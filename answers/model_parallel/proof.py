@@ -61,32 +61,32 @@ PRODUCTS = RUNS["pytorch/products.py"]
 OF_SIX = MESH._replace(ranks=6, options=(OF_4 + "data-inside --dropout 0",))
 UNEVEN = OF_SIX._replace(
     replaced=(
-        "    sampler = of_ranks",
+        "    sampler = make_sampler",
         """
     import dataclasses
 
     train_set = dataclasses.replace(train_set, images=train_set.images[1:], labels=train_set.labels[1:])  # 23 images, which three parts can't divide
-    sampler = of_ranks""",
+    sampler = make_sampler""",
     )
 )
 OF_A_KIND = MESH._replace(
     replaced=(
-        "    sampler = of_ranks",
+        "    sampler = make_sampler",
         """
     from answers.proofs.watched_script import note
 
-    kind = of_ranks.make_mesh("meta", comm.inter_size, ranks_of_a_node(comm), METHODS[method]).device_type
+    kind = make_mesh("meta", comm.inter_size, ranks_of_a_node(comm), METHODS[method]).device_type
     note("update", [kind == "meta"])
-    sampler = of_ranks""",
+    sampler = make_sampler""",
     )
 )
 DRAWS = OF_SIX._replace(
     replaced=(
-        "    of_ranks.seed_dropout(args.seed, comm.rank)",
+        "    seed_dropout(args.seed, comm.rank)",
         """
     from answers.proofs.watched_script import note_draws
 
-    note_draws(of_ranks.seed_dropout)""",
+    note_draws(seed_dropout)""",
     )
 )
 OF_THREE = PRODUCTS._replace(  # ranks, which don't divide 64
@@ -96,24 +96,24 @@ OF_THREE = PRODUCTS._replace(  # ranks, which don't divide 64
     replaced=(
         "    model = products",
         """
-    for block in list(whole)[1:-1]:
+    for block in whole.blocks:
         block.mlp.up, block.mlp.down = torch.nn.Linear(12, 64), torch.nn.Linear(64, 12)
     model = products""",
     ),
 )
 SHARED = PRODUCTS._replace(
     replaced=(
-        "    replica = of_ranks",
+        "    replica = make_replica",
         """
     def shift(part, tokens):  # by something that gets the same gradient, later than `tokens` does
         return tokens[0] + part.by,
 
-    for block in list(model)[1:-1]:
+    for block in model.blocks:
         part, block.mlp.factor = block.mlp.part, torch.nn.Parameter(torch.ones(()))
         block.mlp.register_forward_pre_hook(lambda mlp, tokens: setattr(mlp.part, "by", tokens[0].detach() * mlp.factor))
         part.register_forward_pre_hook(shift)
         part.register_forward_hook(lambda part, tokens, term: term.tanh())  # which needs its result for the gradient
-    replica = of_ranks""",
+    replica = make_replica""",
     )
 )
 PIPELINE = RUNS["pytorch/pipeline.py"]

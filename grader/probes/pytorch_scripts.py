@@ -22,7 +22,7 @@ from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Subse
 
 from grader.probes import whole
 from grader.probes.marks import mark, marks, samples_of
-from grader.probes.gap_code import GapCode, filled
+from grader.probes.gap_code import RETURNED, GapCode
 from grader.probes.script import Script, StopScript, causes, only_one, options_of, reported_numbers
 from grader.sandbox.rank import StudentMistake
 from handson.pytorch import devices, model
@@ -394,19 +394,20 @@ def step(rank, ranks, source, case):
     found = {"parameters": [], "losses": [], "passes": [], "classes": []}
     if "ranks" in case:
         join(rank, ranks, case.get("ranks_per_node"))
-    train_step = function_of(source, "train_step")
-    model = network(seed_of(case))
+    gap, model = GapCode(source), network(seed_of(case))
     replica = DistributedDataParallel(model, init_sync=False) if "ranks" in case else model
     optimizer = torch.optim.SGD(model.parameters(), lr=case["lr"], momentum=0.9)
     for number in range(case["steps"]):
         images, labels = batch(case["seed"], number, case["lengths"], rank)
         model.passes.clear()
-        with precision(), filled(), causes():
-            returned = train_step(replica, optimizer, images, labels)
-        try:
-            loss, outputs = returned
-        except (TypeError, ValueError):
-            raise StudentMistake("`train_step` no longer returns the pair of `loss` and `outputs`") from None
+        with precision(), causes():
+            names = gap.run(model=replica, optimizer=optimizer, images=images, labels=labels)
+        loss, outputs = names[RETURNED] if RETURNED in names else (names.loss, names.outputs)
+        for name, value in (("loss", loss), ("outputs", outputs)):
+            if not isinstance(value, torch.Tensor):
+                raise StudentMistake(
+                    f"`{name}` is a {type(value).__name__}; the script's next line needs it as a tensor"
+                )
         if tuple(outputs.shape) != (len(labels), 10):
             raise StudentMistake(
                 f"`outputs` should have a row for each of the {len(labels)} images; its shape is {tuple(outputs.shape)}"
@@ -416,14 +417,6 @@ def step(rank, ranks, source, case):
         found["losses"].append(float(loss.detach()))
         found["classes"].append(outputs.argmax(dim=1).tolist())
     return found | {"parameters": numpy.stack(found["parameters"])}
-
-
-def function_of(source, name):
-    """A function of a student's script, in which a gap is. Raises StudentMistake if it is gone."""
-    function = getattr(GapCode(source).module, name, None)
-    if function is None:
-        raise StudentMistake(f"there is no function `{name}` any more")
-    return function
 
 
 def throughput(rank, ranks, source, case):

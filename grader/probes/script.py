@@ -40,9 +40,6 @@ CAUSES = {  # words of an error that does not name its cause: the cause
     "backward through the graph a second time": (
         "backward goes through the same graph twice: call it once for each forward pass"
     ),
-    "'float' object has no attribute 'detach'": (
-        "`loss` is a number, and the line after your code needs it as a tensor: leave out `.item()`"
-    ),
     "is not in list": (
         "`index` looks for a value in a list; what stands at a place is in square brackets, as in args.gpu[0]"
     ),

@@ -9,11 +9,11 @@ the real Chainer.
 from handson.chainer import compat
 
 from handson.profiling import recorders
-from handson.training import mpi, rank_parent
+from handson.training import mpi, rank_watcher
 from handson.training.launch import under_mpiexec
 
 if under_mpiexec():
-    rank_parent.watch()
+    rank_watcher.watch()
     mpi.start()  # ChainerMN would wait for the other ranks without a limit
 compat.import_chainer()
 recorders.begin("chainer")

@@ -10,7 +10,7 @@ from handson.cntk.io import INFINITELY_REPEAT, ImageDeserializer, MinibatchSourc
 from handson.cntk.learners import classification_error, cross_entropy_with_softmax, momentum_sgd, sgd
 from handson.cntk.train import CheckpointConfig, ProgressPrinter, TestConfig, Trainer, training_session
 from handson.errors import OneSentence
-from handson.training import mpi, rank_parent
+from handson.training import mpi, rank_watcher
 from handson.training.launch import under_mpiexec
 
 __all__ = [
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 if under_mpiexec():
-    rank_parent.watch()
+    rank_watcher.watch()
     mpi.start()
 
 

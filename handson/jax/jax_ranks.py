@@ -10,7 +10,7 @@ from handson.jax import devices, jax, multihost_utils
 from handson import frameworks
 from handson.cluster.nodes import current_node, meeting_address
 from handson.errors import TrackError
-from handson.training import mpi, options, progress, rank_parent, virtual_gpus
+from handson.training import mpi, options, progress, rank_watcher, virtual_gpus
 
 
 @dataclass
@@ -32,7 +32,7 @@ def meet(args):
     args.gpu lists the ids for the ranks of a node; None becomes 0, 1, ... MASTER_PORT can set the port. Returns a
     Communicator. Raises TrackError.
     """
-    rank_parent.watch()
+    rank_watcher.watch()
     world = mpi.start().COMM_WORLD
     from handson.training import all_ranks  # imports MPI, which must have been started
 

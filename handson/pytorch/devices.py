@@ -86,6 +86,16 @@ def _step_ended(optimizer, *_):
     )
 
 
+@torch.no_grad()
+def _compare_ranks(optimizer):
+    """All ranks call it after the same step."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    checksum = [sum(parameter.double().pow(power).sum() for parameter in parameters).item() for power in (1, 2)]
+    checksums = [None] * dist.get_world_size()
+    dist.all_gather_object(checksums, checksum)
+    equal_ranks.compare(checksums, _steps)
+
+
 class Moment:
     """When the GPU of this process has done what was asked of it so far. Nobody waits for it but who subtracts two."""
 
@@ -110,16 +120,6 @@ def wait_for_all():
     wait_for_gpu()
     if dist.is_initialized():
         dist.barrier()
-
-
-@torch.no_grad()
-def _compare_ranks(optimizer):
-    """All ranks call it after the same step."""
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    checksum = [sum(parameter.double().pow(power).sum() for parameter in parameters).item() for power in (1, 2)]
-    checksums = [None] * dist.get_world_size()
-    dist.all_gather_object(checksums, checksum)
-    equal_ranks.compare(checksums, _steps)
 
 
 def place(gpu):

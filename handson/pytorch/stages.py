@@ -10,9 +10,7 @@ import torch.distributed as dist
 
 from handson.files import written_aside
 from handson.pipelines import Operation, division_problem, schedule_problem
-from handson.pytorch import messages
 from handson.pytorch.communicator import stop_together
-from handson.training.transformer_options import add_pipeline as add_options  # noqa: F401 - for the script
 
 FILE = "pipeline.json"  # in a run's folder
 _done = None  # [name, begin, end] of each operation of this rank's step, while one is noted
@@ -28,11 +26,18 @@ def check(schedule, layers, batchsize, micro_batches):
 
 @contextmanager
 def noted(name):
-    """The time of the operation `name` of this rank, without what it waits at its begin for a message."""
-    begin, waited = time.perf_counter(), messages.waited["seconds"]
+    """The time of the operation `name` of this rank, while one is `measured`."""
+    begin = _now()
     yield
     if _done is not None:
-        _done.append([name, begin + messages.waited["seconds"] - waited, time.perf_counter()])
+        _done.append([name, begin, _now()])
+
+
+def _now():
+    """Seconds, when this rank's GPU has done what was asked of it."""
+    if _done is not None and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+    return time.perf_counter()
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """The network of notebook 06_model_parallel: a small transformer that reads an image as a sequence of patches.
 
-It is an nn.Sequential of layers, first the patches, then the blocks, then the head, so that ``model[:3]`` and
-``model[3:]`` are two stages of it.
+Its layers follow each other: the patches, the blocks, the head. So a pipeline can give some of them to each stage.
 """
 
 import torch
@@ -78,17 +77,22 @@ class Head(nn.Module):
 
 
 def layers(classes=10, size=8, patch=2, width=128, heads=4, blocks=4, dropout=0.0):
-    """The layers of a Transformer, each made when it is asked for: a stage of a pipeline keeps its own, and never holds
-    all of them."""
+    """The layers of a Transformer in their order, each made when it is asked for: a stage of a pipeline keeps its own,
+    and never holds all of them."""
     yield Patches(size, patch, width)
     for _ in range(blocks):
         yield Block(width, heads, dropout)
     yield Head(width, classes)
 
 
-class Transformer(nn.Sequential):
-    """Images (N, 3, size, size) to class scores (N, classes), in blocks + 2 layers, which are those of `layers` with
-    the same options."""
+class Transformer(nn.Module):
+    """Images (N, 3, size, size) to class scores (N, classes). Its layers are those of `layers` with the same
+    options."""
 
     def __init__(self, *arguments, **options):
-        super().__init__(*layers(*arguments, **options))
+        super().__init__()
+        patches, *blocks, head = layers(*arguments, **options)
+        self.patches, self.blocks, self.head = patches, nn.Sequential(*blocks), head
+
+    def forward(self, images):
+        return self.head(self.blocks(self.patches(images)))

@@ -21,7 +21,9 @@ EMBEDDED = COURSE / "datasets"
 
 
 class DataError(OneSentence, ValueError):
-    """What is wrong with a data set."""
+    """What is wrong with a data set, which all ranks have."""
+
+    on_all_ranks = True
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,6 +4,7 @@ somebody's own code.
 Runs use it for ranks that make no progress, and the grader for ranks that hang.
 """
 
+import os
 import re
 
 FRAME = re.compile(r'^  File "(?P<file>[^"]*)", line (?P<line>\d{1,9}) in (?P<function>\S+)', re.MULTILINE)
@@ -12,7 +13,12 @@ COLLECTIVES = (  # files whose functions are collectives, as their names' ends
     "chainermn/communicators/mpi_communicator_base.py",
     "chainermn/datasets/scatter.py",
     "handson/chainer/communicators.py",
+    "handson/chainer/evaluators.py",
+    "handson/training/all_ranks.py",
 )
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+# parts of the paths of files that nobody looks for: Python's own, those of libraries and of the course
+OTHERS = (os.path.dirname(os.__file__), "/site-packages/", "/dist-packages/", PACKAGE + os.sep)
 
 
 def where(text, is_own, collectives=COLLECTIVES):
@@ -27,6 +33,20 @@ def where(text, is_own, collectives=COLLECTIVES):
         waiting = waiting or _collective(frames, collectives)
         own = own or next(((frame["file"], int(frame["line"])) for frame in frames if is_own(frame["file"])), None)
     return waiting, own
+
+
+def words(text):
+    """Where a rank stands, as the rest of a sentence: "it waits in train.py, line 61, in all_reduce"."""
+    if not text:
+        return "it does not answer"
+    waiting, own = where(text, lambda file: not file.startswith("<") and not any(part in file for part in OTHERS))
+    if own:
+        file, line = own
+        place = f"{os.path.basename(file)}, line {line}"
+        return f"it waits in {place}, in {waiting}" if waiting else f"it is in {place}"
+    if waiting:
+        return "it has come to the end of its script, and waits for the other ranks"
+    return "it is not in its script"
 
 
 def _collective(frames, collectives):

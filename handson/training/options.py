@@ -2,20 +2,17 @@
 2."""
 
 import argparse
-import atexit
+import multiprocessing
 import os
 import re
-import signal
 import sys
 import time
 from pathlib import Path
 
 from handson import sizes
 from handson.cluster.nodes import current_node
-from handson.errors import OneSentence, Stopped, in_a_sentence, say
-from handson.training import gpu_memory, identity, progress, rank_parent
-from handson.training.launch import forget, launcher_rank, prepare, under_mpiexec
-from handson.training.worker_processes import kill_all
+from handson.training import gpu_memory, identity, progress, rank_watcher, uncaught
+from handson.training.launch import forget, launcher_rank, prepare, started_by, under_mpiexec
 
 LEARNING_RATE = 0.02  # unless --lr says otherwise
 
@@ -26,9 +23,10 @@ class Options(argparse.Namespace):
 
     def __setstate__(self, state):
         vars(self).update(state)
-        rank_parent.watch()
-        progress.begin(self.patience)
-        gpu_memory.begin(self)
+        if multiprocessing.parent_process() is not None and not progress.is_watched():
+            rank_watcher.watch(worker=int(multiprocessing.current_process().name.rpartition("-")[2]) - 1)
+            progress.begin(self.patience)
+            gpu_memory.begin(self)
 
 
 class OneSentenceParser(argparse.ArgumentParser):
@@ -36,6 +34,7 @@ class OneSentenceParser(argparse.ArgumentParser):
 
     def error(self, message):
         rank, sentence = launcher_rank(), f"{self.prog}: {message} (see --help)\n"
+        progress.tell(progress.EXPLAINED)
         if under_mpiexec():
             _end_in_mpi(rank, sentence)
         if rank:
@@ -225,8 +224,8 @@ def parse(gpus, add_options=None):
                 f" {current_node()}: name one for each"
             )
     else:
-        sys.excepthook = _one_sentence
-        progress.begin(options.patience)
+        uncaught.install()
+        progress.begin(options.patience, met=False)
         if gpus is not None:
             forget()
     gpu_memory.begin(options)
@@ -238,8 +237,9 @@ def parse(gpus, add_options=None):
 def begin_ranks(patience):
     """This process is a rank that mpiexec, torchrun or srun has started: from now on it is watched over, has the
     variables that torchrun sets, and must make progress every `patience` seconds. Raises TrackError."""
-    sys.excepthook = _one_sentence
-    rank_parent.watch()
+    uncaught.install()
+    if started_by():
+        rank_watcher.watch()
     prepare()
     progress.begin(patience)
 
@@ -252,22 +252,3 @@ def make_out(parser, out):
         parser.error(f"--out: {out} cannot be used as a folder for results ({error.strerror})")
     if not os.access(out, os.W_OK | os.X_OK):
         parser.error(f"--out: {out} is a folder that you must not write to")
-
-
-def _one_sentence(kind, error, traceback):
-    """The excepthook: where an error is a sentence for the user, print it instead of a traceback, clean up, and end
-    with the error's status."""
-    error = in_a_sentence(error)
-    if isinstance(error, Stopped):
-        if progress.is_watched():
-            os._exit(error.status)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not interrupt the clean-up
-        kill_all()
-    if not isinstance(error, OneSentence):
-        return sys.__excepthook__(kind, error, traceback)
-    for note in getattr(error, "__notes__", []):
-        print(note, file=sys.stderr)
-    say(error)
-    atexit._run_exitfuncs()  # such as ending worker processes; Python's own way out would end with status 1
-    sys.stdout.flush()
-    os._exit(error.status)

@@ -1,66 +1,58 @@
 """Notices that a rank makes no progress, and where it stands: ranks that disagree about a collective would wait for
 each other for ever.
 
-A rank calls `progress` after each step. What watches over it is another process (mpiexec's rank has a `rank_parent`,
-workers have the process that started them), as a rank that is stopped, or waits in a library, cannot report it. The two
-share a `Note`.
+A rank calls `progress` after each step. What watches over it is another process (see `rank_watcher`; Chainer's workers
+have the process that started them), as a rank that is stopped, or waits in a library, cannot report it. The two share a
+`Note`.
 """
 
 import faulthandler
 import os
 import signal
 import struct
-import sys
-import sysconfig
-import tempfile
 import time
-from pathlib import Path
 
 from handson import linux
-from handson.files import COURSE
-from handson.training import dump_stacks
 
 LIMIT = 120  # seconds without a finished step, unless --patience says otherwise
 ANSWER = 10  # seconds in which a rank must write its stack, on a busy machine
 SIGNAL = signal.SIGUSR2  # asks a rank for its stack
-COLLECTIVES = (*dump_stacks.COLLECTIVES, "handson/chainer/evaluators.py", "handson/training/all_ranks.py")
-# what the file of a Note begins with: limit in seconds, time.monotonic() of the last progress
-FORMAT = struct.Struct("dd")
+# what a Note begins with: limit in seconds, time.monotonic() of the last progress, whether the ranks have met
+FORMAT = struct.Struct("dd?")
+# what a rank tells its watcher, beside the numbers of signals: nothing; that it ends as programs of Python do; that it
+# has said why it ends
+LISTENING, ENDING, EXPLAINED = 0, 254, 255
 limit = LIMIT  # of this run, in seconds; 0: none
-_mine = None  # the Note of this process, if another one watches over it
+_mine = _watcher = None  # see watched_by
 
 
 class Note:
-    """A file that a rank writes and its watcher reads: the rank's limit, the moment of its last progress, and its stack
-    when it is asked.
+    """A file without a name that a rank writes and its watcher reads: the rank's limit, the moment of its last
+    progress, and its stack when it is asked.
 
-    path: where the file is made, for processes that get the Note by pickle; None: it has no name, for forked ones.
+    descriptor: that of an inherited Note; None: make one.
     """
 
-    def __init__(self, path=None):
-        self.path = path
-        self.file = tempfile.TemporaryFile(buffering=0) if path is None else open(path, "w+b", buffering=0)
-        os.pwrite(self.file.fileno(), FORMAT.pack(0, 0), 0)
+    def __init__(self, descriptor=None):
+        self.descriptor = descriptor
+        if descriptor is None:
+            self.descriptor = os.memfd_create("progress")
+            self.write(0, 0, met=False)
 
     def close(self):
-        self.file.close()
+        os.close(self.descriptor)
 
-    def __getstate__(self):
-        return self.path
-
-    def __setstate__(self, path):
-        self.path, self.file = path, open(path, "r+b", buffering=0)
-
-    def write(self, limit, moment):
-        os.pwrite(self.file.fileno(), FORMAT.pack(limit, moment), 0)
+    def write(self, limit, moment, met=True):
+        os.pwrite(self.descriptor, FORMAT.pack(limit, moment, met), 0)
 
     def read(self):
-        """(limit in seconds, 0 for none; the moment of the last progress, 0 before the rank begins to note it)"""
-        return FORMAT.unpack(os.pread(self.file.fileno(), FORMAT.size, 0))
+        """(limit in seconds, 0 for none; the moment of the last progress, 0 before the rank begins to note it; whether
+        it has met the others)"""
+        return FORMAT.unpack(os.pread(self.descriptor, FORMAT.size, 0))
 
     def stalled(self):
         """Whether the rank has made no progress for longer than its limit."""
-        limit, last = self.read()
+        limit, last, _ = self.read()
         return bool(limit) and time.monotonic() > last + limit
 
     def where(self, pid):
@@ -68,65 +60,67 @@ class Note:
         all_reduce"."""
         if (linux.stat(pid) or [b"X"])[0] in b"Tt":
             return f"it is stopped (`kill -CONT {pid}` would let it go on)"
-        os.truncate(self.file.fileno(), FORMAT.size)
+        os.truncate(self.descriptor, FORMAT.size)
         if self.read()[1]:
             os.kill(pid, SIGNAL)
         end, before, stack = time.monotonic() + ANSWER, None, b""
         while time.monotonic() < end and not (stack and stack == before):
             time.sleep(0.05)
-            before, stack = stack, os.pread(self.file.fileno(), 2**20, FORMAT.size).lstrip(b"\0")
-        return _words(stack.decode(errors="replace"))
+            before, stack = stack, os.pread(self.descriptor, 2**20, FORMAT.size).lstrip(b"\0")
+        from handson.training import dump_stacks  # regular expressions would make each watcher start later
+
+        return dump_stacks.words(stack.decode(errors="replace"))
 
 
-def watched_by(note):
-    """Have this process note its progress for the one that watches over it, and write its stack when that one asks."""
-    global _mine
-    _mine = note
-    os.lseek(note.file.fileno(), FORMAT.size, os.SEEK_SET)
-    faulthandler.register(SIGNAL, note.file, all_threads=False)
+def watched_by(note, watcher=None):
+    """Have this process note its progress for the one that watches over it, and write its stack when that one asks.
+
+    watcher: the descriptor of a pipe that the other process reads; None: it leaves reports to this one.
+    """
+    global _mine, _watcher
+    _mine, _watcher = note, watcher
+    os.lseek(note.descriptor, FORMAT.size, os.SEEK_SET)
+    faulthandler.register(SIGNAL, note.descriptor, all_threads=False)
+
+
+def has_watcher():
+    """Whether this process is a rank that has had a watcher, which may have been killed."""
+    return _watcher is not None
 
 
 def is_watched():
-    """Whether another process watches over this one. It then reports what befalls this one, such as Ctrl-C."""
-    return _mine is not None
+    """Whether another process watches over this one, and lives. It then reports what befalls this one, such as
+    Ctrl-C."""
+    return tell(LISTENING)
 
 
-def begin(patience):
-    """From now on, this process must make progress every `patience` seconds; 0: it need not."""
+def tell(what):
+    """Send the watcher a message (see above). Whether it has got it."""
+    try:
+        return _watcher is not None and os.write(_watcher, bytes([what])) > 0
+    except OSError:  # it was killed
+        return False
+
+
+def ends_by_watcher():
+    """Whether the watcher of a rank that fails can end all other ranks: MPICH's mpiexec has given it a way."""
+    return {"MPI_LOCALNRANKS", "PMI_FD"} <= os.environ.keys()
+
+
+def begin(patience, met=True):
+    """From now on, this process must make progress every `patience` seconds; 0: it need not. met: whether it has met
+    the other ranks, if there are any."""
     global limit
     limit = patience
-    progress()
+    progress(met)
 
 
-def progress():
+def progress(met=True):
     """A step has ended, or a batch of an evaluation."""
     if _mine:
-        _mine.write(limit, time.monotonic())
+        _mine.write(limit, time.monotonic(), met)
 
 
 def sentence(name, note, pid):
     """What to print about a rank that has stalled."""
     return f"{name} has finished no step for {note.read()[0]:g} s: {note.where(pid)}"
-
-
-def _words(stack):
-    """Where the stack of a rank says that it is."""
-    if not stack:
-        return "it does not answer"
-    waiting, own = dump_stacks.where(stack, _is_own, COLLECTIVES)
-    if own is None:
-        return (
-            "it has come to the end of its script, and waits for the other ranks"
-            if waiting
-            else "it is not in its script"
-        )
-    file, line = own
-    return f"it {'waits' if waiting else 'is'} in {os.path.basename(file)}, line {line}" + f", in {waiting}" * bool(
-        waiting
-    )
-
-
-def _is_own(file):
-    """Whether a file is the run's own code, and none of Python's, of a library's or of the course's package."""
-    others = sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), sys.prefix, COURSE / "handson"
-    return not file.startswith("<") and not any(Path(file).absolute().is_relative_to(other) for other in others)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from handson.cluster.nodes import current_node
 from handson.errors import OneSentence, say
-from handson.training import launch, options, progress, rank_parent
+from handson.training import launch, options, progress, rank_watcher, uncaught
 
 LIMIT = float(os.environ.get("HANDSON_MEETING") or 120)  # seconds for all processes to start, on a busy machine
 # seconds that a process has for an error of its own before it ends because of another one's; often all have the same
@@ -130,7 +130,7 @@ def meet(args, config=None, roles=("worker",)):
     cluster = {of_role: list(map(_reachable, addresses)) for of_role, addresses in cluster.items()}
     # TensorFlow reads it, too
     os.environ["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": {"type": role, "index": index}})
-    rank_parent.watch()
+    rank_watcher.watch()
     tasks = [(of_role, number) for of_role, addresses in _in_order(cluster) for number in range(len(addresses))]
     rank = tasks.index((role, index))
     lines = _exchange(
@@ -274,7 +274,7 @@ def end_together():
     def end(task):
         time.sleep(GRACE)
         say(lost("{} {}".format(*task)))
-        os._exit(1)
+        uncaught.leave(1)
 
     _watch(end)
 

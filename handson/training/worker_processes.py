@@ -5,7 +5,6 @@ import contextlib
 import multiprocessing
 import os
 import signal
-import sys
 
 from handson import linux
 
@@ -28,8 +27,7 @@ def deaf_to_ctrl_c():
 
 def end_with_parent():
     """End this process with the one that started it."""
-    if sys.platform == "linux":
-        linux.end_with_parent()
+    linux.end_with_parent()
     if not multiprocessing.parent_process().is_alive():
         os._exit(1)
 

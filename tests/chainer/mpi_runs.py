@@ -19,7 +19,7 @@ from mpi4py import MPI
 from handson.chainer import mean_gradients
 from handson.chainer.communicators import create_communicator
 from handson.chainer.optimizers import create_multi_node_optimizer
-from handson.training import all_ranks
+from handson.training import all_ranks, uncaught
 RANK, FOLDER = MPI.COMM_WORLD.rank, Path(os.environ["TEST_FOLDER"])
 def result(value):
     (FOLDER / f"{RANK}.json").write_text(json.dumps(value))

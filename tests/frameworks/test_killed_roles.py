@@ -53,14 +53,15 @@ def submit(jobs, name, ranks, *words):
 
 
 def rank_process(jobs, name, rank):
-    """The number of the process that is a rank: its parent, which watches over it, has the same command line."""
-    of_rank = []
-    for pid, words in jobs.processes().items():
-        if name in words and f"PMI_RANK={rank}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-            of_rank.append(pid)
-    parents = {int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]) for pid in of_rank}
-    [leaf] = [pid for pid in of_rank if pid not in parents]
-    return leaf
+    """The number of the process that is a rank, and not the one that watches over it."""
+    [found] = [
+        pid
+        for pid, words in jobs.processes().items()
+        if name in words
+        and "rank_sidecar" not in words
+        and f"PMI_RANK={rank}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    ]
+    return found
 
 
 @pytest.mark.parametrize(("name", "ranks", "victim"), ROLES, ids=NAMES)

@@ -45,7 +45,7 @@ def test_the_same_course_has_the_same_digests(before):
         ("grader/instructors/grade/work.py", ALL),
         ("grader/checks/criteria.py", ALL),
         ("grader/probes/pytorch_scripts.py", SCRIPTS),
-        ("handson/pytorch/extensions.py", SCRIPTS),
+        ("handson/pytorch/devices.py", SCRIPTS),
         ("handson/training/results.py", SCRIPTS),
         ("handson/training/data.py", SCRIPTS),
         ("grader/checks/run_job_scripts.py", JOBS),

@@ -47,17 +47,19 @@ def statuses(found):
 
 
 def test_one_gap_that_is_still_empty_hides_only_the_run_of_the_whole(verdicts):
-    text = solved(SINGLE.file).replace("        batches.set_epoch(epoch)\n", "        pass\n")
+    text = solved(SINGLE.file).replace(
+        "    train_loader = DataLoader(train_set, args.batchsize, shuffle=True)\n", "    pass\n"
+    )
     found = verdicts(text)
     assert statuses(found) == {
         "device": PASSED,
         "optimizer": PASSED,
-        "shuffle": NOT_ATTEMPTED,
+        "loader": NOT_ATTEMPTED,
         "step": PASSED,
         "train_cifar_single_gpu.py:throughput": PASSED,
         "run": NOT_ATTEMPTED,
     }
-    assert found["run"].message == "fill the other gaps first: shuffle"
+    assert found["run"].message == "fill the other gaps first: loader"
 
 
 def test_a_gap_that_is_judged_by_the_run_of_its_whole_script_is_no_other_gap(verdicts):
@@ -148,7 +150,7 @@ def test_a_criterion_that_fails_with_another_one_alone_gives_no_hint(server):
     ("code", "status", "words"),
     [
         pytest.param(
-            "outputs = replica(images)\nloss = outputs.sum()\nif comm.rank == 0:\n    loss.backward()",
+            "outputs = model(images)\nloss = outputs.sum()\nif dist.get_rank() == 0:\n    loss.backward()",
             DEADLOCK,
             "rank 0 waits in the all-reduce of",
             marks=pytest.mark.thorough,
@@ -165,7 +167,7 @@ def test_a_criterion_that_fails_with_another_one_alone_gives_no_hint(server):
         ("raise SystemExit(3)", ERROR, "SystemExit: 3"),
         (
             (
-                "outputs = replica(images)\nif comm.rank == 1:\n    outputs.no_such_thing\nloss ="
+                "outputs = model(images)\nif dist.get_rank() == 1:\n    outputs.no_such_thing\nloss ="
                 " outputs.mean()\nloss.backward()"
             ),
             ERROR,
@@ -188,9 +190,9 @@ def test_what_stops_a_gap_is_named_with_rank_and_line(verdicts, monkeypatch, cod
 @pytest.mark.parametrize(
     ("code", "runs"),
     [
-        ("replica(images)\ncomm.allgather(1)\nno_such_name", 1),
+        ("model(images)\ndist.barrier()\nno_such_name", 1),
         pytest.param(
-            "if comm.rank == 1:\n    no_such_name\nreplica(images).mean().backward()", 3, marks=pytest.mark.thorough
+            "if dist.get_rank() == 1:\n    no_such_name\nmodel(images).mean().backward()", 3, marks=pytest.mark.thorough
         ),
     ],
     ids=["on all ranks", "on one rank"],
@@ -215,18 +217,15 @@ def test_a_gap_that_fails_leaves_the_other_gaps_in_the_ranks_that_they_share(ser
 @pytest.mark.thorough
 def test_a_collective_that_one_rank_calls_is_a_deadlock_of_that_rank(verdicts):
     text = solved(
-        SEVERAL.file,
-        split=(
-            "lengths = comm.allgather(len(train_set)) if comm.rank else [len(train_set)] * comm.size\nshard = train_set"
-        ),
+        SEVERAL.file, sampler="if rank:\n    dist.barrier()\nsampler = DistributedSampler(train_set, seed=args.seed)"
     )
-    (verdict,) = verdicts(text, "split", part=SEVERAL).values()
+    (verdict,) = verdicts(text, "sampler", part=SEVERAL).values()
     assert verdict.status == DEADLOCK
-    assert "ranks 1, 2 wait in all_gather_object, but rank 0 never came there (line" in verdict.message
+    assert "ranks 1, 2 wait in barrier, but rank 0 never came there (line" in verdict.message
 
 
 def test_what_was_printed_comes_with_the_verdict_rank_by_rank(verdicts):
-    text = solved(SEVERAL.file, step="print('here is', comm.rank)\nraise ValueError")
+    text = solved(SEVERAL.file, step="print('here is', dist.get_rank())\nraise ValueError")
     (verdict,) = verdicts(text, "step", part=SEVERAL).values()
     assert "[rank 0]\nhere is 0\n" in verdict.output and "[rank 1]\nhere is 1\n" in verdict.output
 

@@ -3,6 +3,7 @@ sentence for what is wrong."""
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from unittest import mock
@@ -268,4 +269,4 @@ def test_a_worker_whose_image_is_gone_ends_all_with_its_rank_and_the_file(data, 
     run = mpiexec(tmp_path, tmp_path / "out", "-e", "1")
     assert run.returncode and "Traceback" not in run.stderr
     assert "train/gone.png (train.txt, line 8) does not exist: restore it, or remove its line" in run.stderr
-    assert " of 2 on " in run.stderr
+    assert re.search(r"rank \d on ", run.stderr)

@@ -11,15 +11,14 @@ from loading import load
 from ranks import on_ranks
 
 from handson.errors import OneSentence
-from handson.pytorch import pytorch_method_runs, stages, transformer_runs
-from handson.training import data, options
+from handson.training import data, method_runs, options, transformer_options
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "solutions/06_model_parallel/pytorch"
 RANKS = 4
 OPTIONS = {
-    "train_pipeline": stages.add_options,
-    "train_sharded": transformer_runs.add_options,
-    "train_mesh": transformer_runs.add_mesh_options,
+    "train_pipeline": transformer_options.add_pipeline,
+    "train_sharded": transformer_options.add,
+    "train_mesh": transformer_options.add_mesh,
 }
 DEADLOCK = [["F0", "B0", "F1", "B1"]] * 3 + [["F1", "B1", "F0", "B0"]]
 REFUSED = [  # (script, options, node of each rank, what all ranks say)
@@ -83,11 +82,11 @@ def refused(comm, out):
             SCRIPTS / f"{script}.py", gpus=list(range(RANKS)), add_options=OPTIONS[script](module.METHODS)
         )
         args = parser.parse_args([*words.split(), "--epoch", "1", "--out", str(out)])
-        [(method, seed)] = pytorch_method_runs.runs(args)
+        [(method, seed)] = method_runs.runs(args)
         printed = io.StringIO()
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(printed):
             try:
-                module.train(comm, pytorch_method_runs.one_run(args, method, seed), method, train_set)
+                module.train(comm, method_runs.one_run(args, method, seed), method, train_set)
             except OneSentence as error:
                 print(error, file=printed)
             except SystemExit as end:

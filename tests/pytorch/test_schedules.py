@@ -220,9 +220,7 @@ def test_a_worker_that_is_killed_ends_the_server_and_all_workers_with_its_rank(t
     for line in run.stdout:
         if line.startswith("1 "):  # an epoch is over
             break
-    processes = [int(name) for name in filter(str.isdigit, os.listdir("/proc")) if is_rank(name, 2, tmp_path)]
-    # its parent only watches over it
-    [worker] = [process for process in processes if int(linux.stat(process)[1]) in processes]
+    [worker] = [process for process in linux.every_pid() if is_rank(process, 2, tmp_path)]
     os.kill(worker, signal.SIGKILL)
     begin = time.monotonic()
     _, errors = run.communicate(timeout=120)
@@ -231,7 +229,7 @@ def test_a_worker_that_is_killed_ends_the_server_and_all_workers_with_its_rank(t
 
 
 def is_rank(process, rank, folder):
-    """Whether a process is this rank of the run in `folder`, or what watches over it."""
+    """Whether a process is this rank of the run in `folder`, and not what watches over it."""
     try:
         environment = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
         words = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")

@@ -81,7 +81,8 @@ class Split(nn.Module):
 
 def split_mlp(mlp, group):
     rank, size = dist.get_rank(group), dist.get_world_size(group)
-    bias, mlp.up, mlp.down = mlp.down.bias, columns(mlp.up, rank, size), rows(mlp.down, rank, size)
+    mlp.up = columns(mlp.up, rank, size)
+    bias, mlp.down = mlp.down.bias, rows(mlp.down, rank, size)
     return Split(mlp, bias, group)
 
 
@@ -97,8 +98,9 @@ def split_attention(attention, group):
 def split(model, group=None):
     """Split the blocks of a Transformer among the ranks of `group` (None: all), in place. All ranks have the same
     parameters before."""
-    for block in list(model)[1:-1]:  # the layers before and after are whole on all ranks
-        block.attention, block.mlp = split_attention(block.attention, group), split_mlp(block.mlp, group)
+    for block in model.blocks:  # the patches and the head are whole on all ranks
+        block.attention = split_attention(block.attention, group)
+        block.mlp = split_mlp(block.mlp, group)
     return model
 
 

@@ -2,7 +2,6 @@
 --gpu-memory unlimited"""
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from save_memory import accumulate, checkpointed
 from torch.utils.checkpoint import checkpoint
@@ -10,18 +9,14 @@ from torch.utils.data import DataLoader
 
 from handson.errors import TrackError
 from handson.pytorch import devices, transformer_runs
-from handson.pytorch.communicator import meet
-from handson.pytorch.transformer import Block
-from handson.pytorch.workers import TIMEOUT, stop_together
-from handson.training import data, options
-from handson.training.banner import announce
 
 
 def torch_checkpoint(model, images):
     """PyTorch's own: it also repeats random numbers, such as those of dropout."""
-    for layer in model:
-        images = checkpoint(layer, images, use_reentrant=False) if isinstance(layer, Block) else layer(images)
-    return images
+    tokens = model.patches(images)
+    for block in model.blocks:
+        tokens = checkpoint(block, tokens, use_reentrant=False)
+    return model.head(tokens)
 
 
 METHODS = {  # name -> (micro-batches, forward)
@@ -63,17 +58,5 @@ def train(comm, args, method, train_set):
     progress.report(args, len(train_loader) * args.batchsize * args.epoch)
 
 
-def main():
-    args = options.parse(gpus=None, add_options=transformer_runs.add_options(METHODS))
-    with meet(args) as comm:
-        dist.init_process_group(comm.backend, store=comm.store, rank=comm.rank, world_size=comm.size, timeout=TIMEOUT)
-        if comm.size > 1:
-            stop_together("this training is for one rank: start it with mpiexec -n 1")
-        train_set, _ = data.load(args.dataset)
-        announce("one GPU", args, train_set, comm.devices, comm)
-        for method, seed in transformer_runs.runs(args):
-            train(comm, transformer_runs.one_run(args, method, seed), method, train_set)
-
-
 if __name__ == "__main__":
-    main()
+    transformer_runs.train_each(train, METHODS, ranks=1)

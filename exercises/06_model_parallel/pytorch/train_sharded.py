@@ -2,7 +2,6 @@
 unlimited"""
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 import zero
 from torch.distributed.device_mesh import init_device_mesh
@@ -12,11 +11,6 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
 from handson.pytorch import devices, transformer_runs
-from handson.pytorch.communicator import meet
-from handson.pytorch.transformer import Block
-from handson.pytorch.workers import TIMEOUT
-from handson.training import data, options
-from handson.training.banner import announce
 
 METHODS = ("ddp", "zero", "torch-zero", "fsdp")
 
@@ -25,9 +19,8 @@ def fully_sharded(model, device, ranks):
     """FSDP: each rank keeps its part of each block's parameters; all of a block are gathered for its forward, and again
     for its backward."""
     mesh = init_device_mesh(device.type, (ranks,))
-    for layer in model:
-        if isinstance(layer, Block):
-            fully_shard(layer, mesh=mesh)
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
     return fully_shard(model, mesh=mesh)
 
 
@@ -63,15 +56,5 @@ def train(comm, args, method, train_set):
     progress.report(args, len(train_loader) * args.batchsize * comm.size * args.epoch)
 
 
-def main():
-    args = options.parse(gpus=None, add_options=transformer_runs.add_options(METHODS))
-    with meet(args) as comm:  # MPI or torchrun says which rank this is, and where the others are
-        dist.init_process_group(comm.backend, store=comm.store, rank=comm.rank, world_size=comm.size, timeout=TIMEOUT)
-        train_set, _ = data.load(args.dataset)
-        announce("multiple nodes", args, train_set, comm.devices, comm)
-        for method, seed in transformer_runs.runs(args):
-            train(comm, transformer_runs.one_run(args, method, seed), method, train_set)
-
-
 if __name__ == "__main__":
-    main()
+    transformer_runs.train_each(train, METHODS)

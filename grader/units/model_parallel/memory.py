@@ -288,7 +288,7 @@ CHECKS = {
                 "mean_gradients_shard",
                 MEAN,
                 2,
-                _as_expected("gradients", "shard.grad is not the mean of all ranks' gradients of this shard"),
+                _as_expected("gradients", "`mean` is not the mean of all ranks' gradients of this shard"),
                 "Divide `gradients` by the number of ranks; dist.reduce_scatter(result, list(gradients)).",
             ),
             Criterion(
@@ -303,7 +303,7 @@ CHECKS = {
         ),
         _sharded(
             "all_gather",
-            Criterion("all_parameters", ALL, 2, gathered, "dist.all_gather(list(values), shard.detach())"),
+            Criterion("all_parameters", ALL, 2, gathered, "dist.all_gather(list(values), shard)"),
             Criterion(
                 "one_all_gather",
                 "one all-gather",

@@ -49,11 +49,9 @@ def _stages(seen, case, expected):
 
 
 def _messages(found, kind):
-    """(number of the micro-batch, rank, tag, numbers) of each message that a stage has sent in operations of a kind."""
+    """(number of the micro-batch, rank, numbers) of each message that a stage has sent in operations of a kind."""
     return [
-        (int(name[1:]), to, tag, numbers)
-        for (name, to, tag), numbers in zip(found["sent"], found["numbers"])
-        if name[0] == kind
+        (int(name[1:]), to, numbers) for (name, to), numbers in zip(found["sent"], found["numbers"]) if name[0] == kind
     ]
 
 
@@ -68,8 +66,8 @@ def _right_messages(found, stage, case, right, kind, what, to):
             if messages
             else None
         )
-    elsewhere = {number: rank for number, rank, _, _ in messages if rank != to}
-    for number, _, _, numbers in messages:
+    elsewhere = {number: rank for number, rank, _ in messages if rank != to}
+    for number, _, numbers in messages:
         if number in elsewhere:
             return (
                 f"stage {stage} sends {what} of micro-batch {number} to stage {elsewhere[number]}; stage {to} needs"
@@ -97,39 +95,6 @@ def _mixed(right, number):
     }
 
 
-def _tags(seen, case, kind):
-    """None, or the first message with another tag than the one that its receiver waits for."""
-    step = 1 if kind == "F" else -1
-    for stage, found in enumerate(seen[0]["stages"]):
-        if not 0 <= stage + step < case["stages"]:
-            continue
-        waits = {
-            int(name[1:]): tag for name, source, tag in seen[0]["stages"][stage + step]["received"] if name[0] == kind
-        }
-        for number, _, tag, _ in _messages(found, kind):
-            if number in waits and waits[number] != tag:
-                return (
-                    f"stage {stage} sends its message of {kind}{number} with tag {tag}, and stage {stage + step} waits"
-                    f" for tag {waits[number]}: it would wait for ever"
-                )
-    return None
-
-
-def _unhindered(seen, case):
-    for stage, found in enumerate(seen[0]["stages"]):
-        if found["unwaited"]:
-            return (
-                f"stage {stage} never waits for {found['unwaited']} of its messages: keep what `send` returns in"
-                " sending[operation]"
-            )
-        if found["blocked"]:
-            return (
-                f"stage {stage} waits until a message is taken before it goes on, and the other stage may wait for it"
-                " at that moment: keep what `send` returns in sending[operation]"
-            )
-    return None
-
-
 def outputs_travel(seen, case, expected):
     for stage, found, right in _stages(seen, case, expected):
         done = [int(name[1:]) for name in case["operations"][stage] if name[0] == "F"]
@@ -141,7 +106,7 @@ def outputs_travel(seen, case, expected):
                 return f"in F{number}, the network of stage {stage} does not get {whose} {number}"
         if problem := _right_messages(found, stage, case, right["outputs"], "F", "the outputs", stage + 1):
             return problem
-    return _tags(seen, case, "F") or _unhindered(seen, case)
+    return None
 
 
 def as_the_whole_batch(seen, case, expected):
@@ -165,11 +130,32 @@ def gradients_travel(seen, case, expected):
             found, stage, case, right["before"], "B", "the gradient of the inputs", stage - 1
         ):
             return problem
-    return _tags(seen, case, "B") or _unhindered(seen, case)
+    return None
 
 
 def gradients_of_all(seen, case, expected):
-    return as_the_whole_batch(seen, case, expected) or gradients_travel(seen, case, expected)
+    travel = gradients_travel(seen, case, expected) or _tags(seen, case, "B")
+    return as_the_whole_batch(seen, case, expected) or travel
+
+
+def outputs_with_tags(seen, case, expected):
+    return outputs_travel(seen, case, expected) or _tags(seen, case, "F")
+
+
+def _tags(seen, case, kind):
+    """None, or the first message of Chainer's with another tag than the one that its receiver waits for."""
+    step = 1 if kind == "F" else -1
+    for stage, found in enumerate(seen[0]["stages"]):
+        if not 0 <= stage + step < case["stages"]:
+            continue
+        waits = dict(seen[0]["stages"][stage + step]["received_tags"])
+        for name, tag in found["sent_tags"]:
+            if name[0] == kind and waits.get(name, tag) != tag:
+                return (
+                    f"stage {stage} sends its message of {name} with tag {tag}, and stage {stage + step} waits for tag"
+                    f" {waits[name]}: it would wait for ever"
+                )
+    return None
 
 
 def let_go(seen, case, expected):
@@ -202,21 +188,20 @@ def of_the_right_kind(seen, case, expected):
 
 
 def _step(case):
-    message = (str, int, int)
-    sides = {
-        "sent": [message],
-        "numbers": [Array((IMAGES, WIDTH))],
-        "received": [message],
+    of_stage = {
+        "loss": float,
+        "gradients": Array((None,)),
         "inputs": [Array((IMAGES, None))],
+        "sent": [(str, int)],
+        "numbers": [Array((IMAGES, WIDTH))],
+        "held": [(str, int)],
     }
+    return {"stages": (of_stage,) * case["stages"]}
+
+
+def _step_of_chainer(case):
     return {
-        "stages": (
-            (
-                {"loss": float, "gradients": Array((None,)), "held": [(str, int)], "blocked": int, "unwaited": int}
-                | sides,
-            )
-            * case["stages"]
-        )
+        "stages": tuple(of | {"sent_tags": [(str, int)], "received_tags": [(str, int)]} for of in _step(case)["stages"])
     }
 
 
@@ -264,7 +249,7 @@ CHECKS = {
                     SENT_ON,
                     2,
                     outputs_travel,
-                    "Stage 0 takes images[number]; other stages receive(like, stage - 1, number).",
+                    "The first stage takes self.images[number], the other stages `arrived`.",
                 ),
                 Criterion(
                     "gradients_of_whole_batch",
@@ -288,21 +273,21 @@ CHECKS = {
                     ALL,
                     2,
                     as_the_whole_batch,
-                    "outputs.backward(gradient), with the gradient from stage + 1; the last stage has its loss.",
+                    "outputs.backward(gradient): None on the last stage, whose outputs are its loss.",
                 ),
                 Criterion(
                     "gradient_sent_back",
                     "the stage before gets its gradient",
                     2,
                     gradients_travel,
-                    "send(inputs.grad, stage - 1, number), on all stages but the first.",
+                    "After backward, inputs.grad is there.",
                 ),
                 Criterion(
                     "activations_released",
                     "activations are let go",
                     1,
                     let_go,
-                    "held.pop(number) returns the pair and forgets it.",
+                    "self.held.pop(number) returns the pair and forgets it.",
                     needs="gradients_of_whole_batch",
                 ),
             ),
@@ -320,7 +305,7 @@ CHECKS = {
                     "inputs_and_outputs",
                     SENT_ON,
                     2,
-                    outputs_travel,
+                    outputs_with_tags,
                     "rank_in is the rank before, None on rank 0; rank_out is the next one, None on the last rank.",
                 ),
                 Criterion(
@@ -333,7 +318,7 @@ CHECKS = {
                 ),
             ),
             f"{ORACLES}:step",
-            observed=_step,
+            observed=_step_of_chainer,
         ),
         Check(
             "micro_batch",
@@ -344,7 +329,7 @@ CHECKS = {
                     "inputs_and_outputs",
                     SENT_ON,
                     2,
-                    outputs_travel,
+                    outputs_with_tags,
                     "recv(comm, comm.rank - 1), then part(inputs), then send(outputs, comm, comm.rank + 1).",
                 ),
                 Criterion(
@@ -356,7 +341,7 @@ CHECKS = {
                 ),
             ),
             f"{ORACLES}:step",
-            observed=_step,
+            observed=_step_of_chainer,
         ),
     ),
     "pytorch/torch_pipeline.py": (

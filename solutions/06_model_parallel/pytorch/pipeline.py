@@ -1,13 +1,13 @@
-"""A pipeline from scratch: each rank is a stage, and has a part of the layers. train_pipeline.py calls these functions,
-in this order.
+"""A pipeline from scratch: each rank is a stage, and has a part of the layers. train_pipeline.py calls `my_layers` and
+`step`.
 
-A message carries the number of its micro-batch as its tag. `receive(like, source, tag)` waits for the message with this
-tag.
+A message has no name. What a rank sends first to another one is what that one receives first, so both have the same
+order of micro-batches.
 """
 
+import torch
 import torch.distributed as dist
 
-from handson.pytorch.messages import receive, send
 from handson.pytorch.stages import noted
 
 
@@ -24,50 +24,87 @@ def my_layers(layers, stage, stages):
     return mine
 
 
+class Stage:
+    """A step of this rank's stage. images, labels: a tensor for each micro-batch; only the first stage needs the
+    images, only the last one the labels."""
+
+    def __init__(self, network, images, labels, loss_of):
+        self.network, self.images, self.labels, self.loss_of = network, images, labels, loss_of
+        self.first = dist.get_rank() == 0
+        self.last = dist.get_rank() == dist.get_world_size() - 1
+        self.held = {}  # number of a micro-batch -> (inputs, outputs) of its forward, until its backward
+
+    def forward(self, number, arrived):
+        """The forward of a micro-batch. Returns the outputs, for the next stage; on the last stage, the loss.
+
+        arrived: the outputs of the stage before; None on the first stage.
+        """
+        ### BEGIN SOLUTION forward:
+        ### `inputs`: self.images[number] on the first stage, else `arrived`, of which backward needs
+        ### the gradient (requires_grad_). `outputs`: what self.network makes of them, on the last
+        ### stage its loss divided by the number of micro-batches; self.loss_of(outputs, labels of
+        ### the micro-batch) is a mean over its images. Hold both in self.held[number]
+        inputs = self.images[number] if self.first else arrived.requires_grad_()
+        outputs = self.network(inputs)
+        if self.last:
+            outputs = self.loss_of(outputs, self.labels[number]) / len(self.labels)
+        self.held[number] = inputs, outputs
+        ### END SOLUTION
+        return outputs.detach()
+
+    def backward(self, number, gradient):
+        """The backward of a micro-batch, which adds to the gradients of the network. Returns the gradient of the
+        inputs, for the stage before; the first stage needs none.
+
+        gradient: of the outputs, from the next stage; None on the last stage, which has the loss.
+        """
+        ### BEGIN SOLUTION backward:
+        ### hold `inputs` and `outputs` of this micro-batch no longer. Go backward from `outputs`,
+        ### with `gradient`. `of_inputs`: the gradient that `inputs` have then
+        inputs, outputs = self.held.pop(number)
+        outputs.backward(gradient)
+        of_inputs = inputs.grad
+        ### END SOLUTION
+        return of_inputs
+
+
+def exchange(message, to, like, source):
+    """Send `message` to the rank `to`, and receive one with the shape and type of `like` from the rank `source`; there
+    may be no such ranks. Returns what has arrived, or None.
+
+    Two stages may send to each other at this moment. NCCL does one thing after the other: if both sent first, each
+    would wait until the other one receives. In a batch it does all at once.
+    """
+    ranks = range(dist.get_world_size())
+    arrived = torch.empty_like(like) if source in ranks else None
+    messages = []
+    if source in ranks:
+        messages.append(dist.P2POp(dist.irecv, arrived, source))
+    if to in ranks:
+        messages.append(dist.P2POp(dist.isend, message.contiguous(), to))
+    for work in dist.batch_isend_irecv(messages) if messages else ():
+        work.wait()
+    return arrived
+
+
 def step(operations, network, images, labels, like, loss_of):
     """Do the operations of this rank's stage in their order; each backward adds to the gradients of its part of the
-    network.
+    network. With NCCL, the ranks have called a collective before, such as a barrier, by which it connects them.
 
     images, labels: a tensor for each micro-batch, all of the same length; like: a tensor with the shape and type of
     what stages send on; loss_of(outputs, labels): the mean loss of a micro-batch. Returns the mean loss of all of them
     on the last stage, 0 on the stages before.
     """
-    stage, last = dist.get_rank(), dist.get_world_size() - 1
-    held = {}  # number of a micro-batch -> (inputs, outputs) of its forward, until its backward
-    sending, losses = {}, []  # operation -> its message that is on the way
+    rank, stage, losses = dist.get_rank(), Stage(network, images, labels, loss_of), []
+    message, to = None, None  # what the operation before has made, and the rank that needs it
     for operation in operations:
-        number = int(operation[1:])
+        kind, number = operation[0], int(operation[1:])
+        onward = 1 if kind == "F" else -1
+        arrived = exchange(message, to, like, rank - onward)
         with noted(operation):
-            if operation[0] == "F":
-                ### BEGIN SOLUTION forward:
-                ### `inputs`: images[number] on stage 0, else what arrives from the stage before, of
-                ### which backward needs the gradient (requires_grad_). `outputs`: what the network
-                ### makes of it, on the last stage its loss divided by the number of micro-batches.
-                ### Hold both; send(outputs.detach(), to, number) to the next stage, and keep what
-                ### it returns in sending[operation]
-                inputs = images[number] if stage == 0 else receive(like, stage - 1, number).requires_grad_()
-                outputs = network(inputs)
-                if stage == last:
-                    outputs = loss_of(outputs, labels[number]) / len(labels)
-                else:
-                    sending[operation] = send(outputs.detach(), stage + 1, number)
-                held[number] = inputs, outputs
-                ### END SOLUTION
-                losses.append(outputs.detach() if stage == last else 0)
-            else:
-                ### BEGIN SOLUTION backward:
-                ### hold `inputs` and `outputs` of this micro-batch no longer. Go backward from
-                ### `outputs`, with the gradient that arrives from the next stage (the last stage
-                ### has a loss, and needs none); send inputs.grad to the stage before, and keep what
-                ### that returns in sending[operation]
-                inputs, outputs = held.pop(number)
-                outputs.backward(None if stage == last else receive(outputs, stage + 1, number))
-                if stage > 0:
-                    sending[operation] = send(inputs.grad, stage - 1, number)
-                ### END SOLUTION
-                if stage < last:
-                    # the next stage has answered, so the outputs have been taken: their memory is free again
-                    sending.pop(f"F{number}").wait()
-    for work in sending.values():
-        work.wait()
+            message = stage.forward(number, arrived) if kind == "F" else stage.backward(number, arrived)
+        if kind == "F" and stage.last:
+            losses.append(message)
+        to = rank + onward
+    exchange(message, to, like, None)
     return sum(losses)

@@ -15,7 +15,7 @@ from handson.pytorch import products
 def split(model):
     """Split the blocks of a Transformer among all ranks, in place."""
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-    for block in list(model)[1:-1]:
+    for block in model.blocks:
         products.check_heads(block.attention.heads, mesh.size())
         block.attention.heads //= mesh.size()
         # The input of the attention becomes one DTensor, so that the gradients of query, key and value are added up

@@ -3,17 +3,13 @@
 import pipeline
 import schedules
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 import torch_pipeline
 from torch import nn
 from torch.utils.data import DataLoader
 
-from handson.pytorch import devices, pytorch_method_runs, stages, transformer_runs
-from handson.pytorch.communicator import meet
-from handson.pytorch.workers import TIMEOUT
-from handson.training import data, options
-from handson.training.banner import announce
+from handson.pytorch import devices, stages, transformer_runs
+from handson.training import transformer_options
 
 METHODS = {  # name -> the order of a stage's operations
     "naive": schedules.gpipe,  # the whole batch is one micro-batch
@@ -62,15 +58,5 @@ def train(comm, args, method, train_set):
     progress.report(args, len(train_loader) * args.batchsize * args.epoch)
 
 
-def main():
-    args = options.parse(gpus=None, add_options=stages.add_options(METHODS))
-    with meet(args) as comm:  # MPI or torchrun says which rank this is, and where the others are
-        dist.init_process_group(comm.backend, store=comm.store, rank=comm.rank, world_size=comm.size, timeout=TIMEOUT)
-        train_set, _ = data.load(args.dataset)
-        announce("multiple nodes", args, train_set, comm.devices, comm)
-        for method, seed in pytorch_method_runs.runs(args):
-            train(comm, pytorch_method_runs.one_run(args, method, seed), method, train_set)
-
-
 if __name__ == "__main__":
-    main()
+    transformer_runs.train_each(train, METHODS, transformer_options.add_pipeline)

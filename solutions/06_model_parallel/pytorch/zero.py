@@ -31,10 +31,8 @@ def in_rows(parameters, rows):
     for parameter in parameters:
         place = slice(begin, begin + parameter.numel())
         values.view(-1)[place] = parameter.detach().flatten()
-        parameter.data, parameter.grad = (
-            values.view(-1)[place].view_as(parameter),
-            gradients.view(-1)[place].view_as(parameter),
-        )
+        parameter.data = values.view(-1)[place].view_as(parameter)
+        parameter.grad = gradients.view(-1)[place].view_as(parameter)
         begin += parameter.numel()
     return values, gradients
 
@@ -52,21 +50,32 @@ def divide(model, make_optimizer):
     return Shards(values, gradients, shard, optimizer)
 
 
+def mean_of_shard(gradients):
+    """The gradient of this rank's shard: its row of `gradients` (ranks, numbers of a shard), as a mean over the
+    ranks."""
+    ### BEGIN SOLUTION reduce_scatter:
+    ### `mean`: a tensor (numbers of a shard), by one reduce-scatter: dist.reduce_scatter(result,
+    ### list of rows) adds up row r for rank r. `gradients` may change: they are not needed any more
+    gradients /= dist.get_world_size()
+    mean = torch.empty_like(gradients[0])
+    dist.reduce_scatter(mean, list(gradients))
+    ### END SOLUTION
+    return mean
+
+
+def gather(values, shard):
+    """On all ranks, row r of `values` (ranks, numbers of a shard) becomes the shard of rank r, in place. shard: this
+    rank's."""
+    ### BEGIN SOLUTION all_gather:
+    ### one all-gather: dist.all_gather(list of rows, tensor)
+    dist.all_gather(list(values), shard)
+    ### END SOLUTION
+
+
 def step(shards):
     """After backward, on all ranks together: all parameters become what one optimizer makes of the mean gradients."""
-    values, gradients, shard, ranks = shards.values, shards.gradients, shards.shard, dist.get_world_size()
-    ### BEGIN SOLUTION reduce_scatter:
-    ### shard.grad: the mean over the ranks of this rank's row of `gradients`, by one
-    ### reduce-scatter: dist.reduce_scatter(result, list of rows) adds up row r for rank r
-    gradients /= ranks
-    shard.grad = torch.empty_like(shard)
-    dist.reduce_scatter(shard.grad, list(gradients))
-    ### END SOLUTION
+    shards.shard.grad = mean_of_shard(shards.gradients)
     shards.optimizer.step()
-    ### BEGIN SOLUTION all_gather:
-    ### row r of `values` becomes the shard of rank r, by one all-gather: dist.all_gather(list of
-    ### rows, tensor), with .detach() of `shard`
-    dist.all_gather(list(values), shard.detach())
-    ### END SOLUTION
-    gradients.zero_()
-    shard.grad = None  # its memory is free during the next forward
+    gather(shards.values, shards.shard.detach())
+    shards.gradients.zero_()
+    shards.shard.grad = None  # its memory is free during the next forward

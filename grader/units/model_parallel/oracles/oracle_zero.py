@@ -18,9 +18,7 @@ def reduce_scatter(rank, ranks, case):
     size = case["ranks"]
     everybodys = [[rows(case, other, step + 1).double() for other in range(size)] for step in range(case["steps"])]
 
-    piled = [[sum(of_rank) for of_rank in zip(*everybodys[: step + 1])] for step in range(case["steps"])]
-
-    def of_all(rule, everybodys=everybodys):
+    def of_all(rule):
         return [[flat([rule(of_step, rank)]) for of_step in everybodys] for rank in range(size)]
 
     return {
@@ -37,11 +35,6 @@ def reduce_scatter(rank, ranks, case):
         "each rank has only its own part of the mean: dist.reduce_scatter adds those of the others": of_all(
             lambda everybodys, rank: everybodys[rank][rank] / size
         ),
-        (
-            "the gradients of earlier steps are in the mean, too: your code gives `gradients` another tensor, and"
-            " gradients.zero_() below then clears that one; divide in place (gradients /= ranks), or divide what"
-            " comes back"
-        ): of_all(lambda everybodys, rank: sum(everybodys)[rank] / size, piled),
         "all ranks have the gradient of rank 0's shard: row r belongs to rank r": of_all(
             lambda everybodys, rank: sum(everybodys)[0] / size
         ),

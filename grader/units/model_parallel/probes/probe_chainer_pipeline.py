@@ -50,7 +50,8 @@ class Neighbours:
 
     def __init__(self, case, stage):
         self.case, self.rank, self.size = case, stage, case["stages"]
-        self.sent, self.numbers, self.received, self.backwards = [], [], [], None
+        self.sent, self.numbers, self.backwards = [], [], None  # sent: [operation, to]
+        self.sent_tags, self.received_tags = [], []  # [operation, tag] of each message
 
     def __getattr__(self, name):
         raise StudentMistake(
@@ -61,15 +62,17 @@ class Neighbours:
         """The name of the operation that the next of some messages belongs to."""
         if self.backwards is not None:
             return f"B{self.backwards}"
-        return f"F{sum(name[0] == 'F' for name, _, _ in messages)}"
+        return f"F{sum(name[0] == 'F' for name, _ in messages)}"
 
     def send(self, data, dest, tag):
         data = data[0] if isinstance(data, tuple) else data
-        self.sent.append([self._operation(self.sent), int(dest), int(tag)])
+        name = self._operation(self.sent)
+        self.sent.append([name, int(dest)])
+        self.sent_tags.append([name, int(tag)])
         self.numbers.append(numpy.array(data, dtype=float))
 
     def recv(self, source, tag):
-        name = self._operation(self.received)
+        name = self._operation(self.received_tags)
         number, forward = int(name[1:]), name[0] == "F"
         right = self.rank - 1 if forward else self.rank + 1
         if not 0 <= right < self.size:
@@ -81,7 +84,7 @@ class Neighbours:
             raise StudentMistake(
                 f"rank {self.rank} waits in {name} for a message of rank {source}; it should be rank {right}"
             )
-        self.received.append([name, int(source), int(tag)])
+        self.received_tags.append([name, int(tag)])
         return probe_pipeline.random(self.case, "activation" if forward else "gradient", number).numpy()
 
     def backward(self, end):
@@ -155,8 +158,7 @@ def _step(case, stage, one):
         "inputs": part.inputs,
         "sent": comm.sent,
         "numbers": comm.numbers,
-        "received": comm.received,
+        "sent_tags": comm.sent_tags,
+        "received_tags": comm.received_tags,
         "held": [],
-        "blocked": 0,
-        "unwaited": 0,
     }

@@ -1,7 +1,7 @@
 """Probes of pipeline.py and torch_pipeline.py. The probe plays the stages before and after the student's, in one
 process: nothing can hang.
 
-What these send is random, so that each stage is judged by itself.
+What arrives from these is random, so that each stage is judged by itself.
 """
 
 import contextlib
@@ -9,10 +9,10 @@ import functools
 import inspect
 import operator
 import weakref
+from types import SimpleNamespace
 from unittest import mock
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 from torch.distributed import pipelining
@@ -93,194 +93,100 @@ def labels(case):
     return list(torch.randint(CLASSES, (case["micro_batches"], IMAGES), generator=generator))
 
 
-class Neighbours:
-    """The stages before and after the one that runs. `sent` and `received`: [operation, rank, tag] of each message;
-    `numbers`: those sent."""
-
-    def __init__(self, case, stage):
-        self.case, self.stage, self.operation = case, stage, None
-        self.sent, self.numbers, self.received, self.works = [], [], [], []
-
-    @contextlib.contextmanager
-    def playing(self):
-        """dist's messages go to the neighbours, and come from them."""
-
-        @contextlib.contextmanager
-        def noted(name):
-            self.operation = name
-            yield
-            self.operation = None
-
-        def sent_now(*arguments, **options):
-            self._sent(*arguments, **options).wait()
-
-        def received_now(*arguments, **options):
-            self._received(*arguments, **options).wait()
-
-        instead = {"send": sent_now, "isend": self._sent, "recv": received_now, "irecv": self._received}
-        instead |= {"get_rank": lambda *_: self.stage, "get_world_size": lambda *_: self.case["stages"]}
-        with contextlib.ExitStack() as stack:
-            for name, function in instead.items():
-                stack.enter_context(mock.patch.object(dist, name, function))
-            stack.enter_context(mock.patch.object(stages, "noted", noted))
-            yield
-
-    def _sent(self, tensor, dst=None, group=None, tag=0, group_dst=None):
-        to = dst if group_dst is None else group_dst
-        if self.operation is None:
-            raise StudentMistake("something is sent outside of the operations")
-        what, right = (
-            "the outputs" if self.operation[0] == "F" else "the gradient of the inputs",
-            random(self.case, "activation", 0).shape,
-        )
-        if tensor.shape != right:
-            raise StudentMistake(
-                f"stage {self.stage} sends a tensor of the shape {tuple(tensor.shape)} in {self.operation}; {what}"
-                f" should have {tuple(right)}"
-            )
-        self.sent.append([self.operation, int(to), int(tag)])
-        self.numbers.append(tensor.detach().double().numpy().copy())
-        work = Work(self)
-        self.works.append(work)
-        return work
-
-    def _received(self, tensor, src=None, group=None, tag=0, group_src=None):
-        source, number = src if group_src is None else group_src, int(self.operation[1:])
-        before = self.operation[0] == "F"
-        what, right = ("the outputs", self.stage - 1) if before else ("the gradient", self.stage + 1)
-        if not 0 <= right < self.case["stages"]:
-            raise StudentMistake(
-                f"stage {self.stage} of {self.case['stages']} waits in {self.operation} for a message; there is no"
-                f" stage {'before' if before else 'after'} it"
-            )
-        if source != right:
-            raise StudentMistake(
-                f"stage {self.stage} waits in {self.operation} for a message of stage {source}; {what} of micro-batch"
-                f" {number} {'are' if before else 'is'} on stage {right}"
-            )
-        if not before and not any(name == f"F{number}" and to == right for name, to, _ in self.sent):
-            raise StudentMistake(
-                f"stage {self.stage} waits in {self.operation} for a gradient of stage {right}, to which it has sent no"
-                f" outputs of micro-batch {number}: both would wait for ever"
-            )
-        self.received.append([self.operation, int(source), int(tag)])
-        arrives = random(self.case, "activation" if before else "gradient", number)
-        if tensor.shape != arrives.shape:
-            raise StudentMistake(
-                f"stage {self.stage} expects {tuple(tensor.shape)} in {self.operation}; what arrives has the shape"
-                f" {tuple(arrives.shape)}"
-            )
-        with torch.no_grad():
-            tensor.copy_(arrives)
-        return Work(self)
-
-
-class Work:
-    """What isend and irecv return."""
-
-    def __init__(self, neighbours):
-        self.neighbours, self.operation, self.waited, self.blocked = neighbours, neighbours.operation, False, False
-
-    def wait(self, timeout=None):
-        self.waited, self.blocked = True, self.blocked or self.neighbours.operation == self.operation
-        return True
-
-    def is_completed(self):
-        return True
-
-
 def step(rank, ranks, source, case):
     """What each stage does in a step, in the order of case["operations"][stage]: {"stages": [{"loss", "gradients",
-    "inputs", "sent", "numbers", "received", "held": [operation, of how many micro-batches activations are there when
-    the gap begins], "blocked", "unwaited"}, ...]}."""
-    return {"stages": [_step(source, case, stage) for stage in range(case["stages"])]}
+    "inputs", "sent": [operation, to], "numbers": of these messages, "held": [operation, of how many micro-batches
+    activations are there before]}, ...]}."""
+    gap = GapCode(source)
+    return {"stages": [_step(gap, source["gap"], case, stage) for stage in range(case["stages"])]}
 
 
-def _step(source, case, stage):
-    part, held, neighbours, last = Part(case, stage), [], Neighbours(case, stage), case["stages"] - 1
-    micro_batches = range(case["micro_batches"])
-    images = (
-        [random(case, "image", number) for number in micro_batches]
-        if stage == 0
-        else [torch.zeros(IMAGES, 1)] * len(micro_batches)
-    )
-    for_last = labels(case) if stage == last else [torch.full((IMAGES,), -7)] * len(micro_batches)
+def _step(gap, name, case, stage):
+    part, micro_batches, last = Part(case, stage), case["micro_batches"], stage == case["stages"] - 1
+    me = SimpleNamespace(network=part, loss_of=F.cross_entropy, first=stage == 0, last=last, held={})
+    me.images = [
+        random(case, "image", number) if me.first else torch.zeros(IMAGES, 1) for number in range(micro_batches)
+    ]
+    me.labels = labels(case) if last else [torch.full((IMAGES,), -7)] * micro_batches
+    found = {"loss": 0.0, "sent": [], "numbers": [], "held": []}
 
-    def forward(number, stage, last, images, labels, like, network, loss_of, held, sending):
-        inputs = images[number] if stage == 0 else neighbours_activation(number).requires_grad_()
-        outputs = network(inputs)
-        if stage == last:
-            outputs = loss_of(outputs, labels[number]) / len(labels)
+    def send(operation, to, message):
+        if not 0 <= to < case["stages"] or message is None:
+            return
+        shape = random(case, "activation", 0).shape
+        if not isinstance(message, torch.Tensor) or message.shape != shape:
+            is_now = tuple(message.shape) if isinstance(message, torch.Tensor) else type(message).__name__
+            what = "the outputs are" if operation[0] == "F" else "the gradient of the inputs is"
+            raise StudentMistake(f"on stage {stage}, {what} {is_now} in {operation}; it should be {tuple(shape)}")
+        found["sent"].append([operation, to])
+        found["numbers"].append(message.detach().double().numpy().copy())
+
+    for operation in case["operations"][stage]:
+        number = int(operation[1:])
+        found["held"].append([operation, part.alive()])
+        if operation[0] == "F":
+            arrived = None if me.first else random(case, "activation", number)
+            if name == "forward":
+                outputs = gap.run(self=me, number=number, arrived=arrived).outputs
+                _check_held(me, stage, number, outputs)
+            else:
+                outputs = _forward(me, number, arrived)
+            send(operation, stage + 1, outputs)
+            found["loss"] += float(outputs) if last else 0.0
+            del outputs, arrived
         else:
-            sending[f"F{number}"] = neighbours._sent(outputs.detach(), stage + 1, tag=number)
-        held[number] = inputs, outputs
-        return inputs, outputs
-
-    def neighbours_activation(number):
-        neighbours.received.append([f"F{number}", stage - 1, number])
-        return random(case, "activation", number)
-
-    def backward(number, stage, last, held, sending):
-        try:
-            inputs, outputs = held.pop(number)
-        except (KeyError, TypeError, ValueError):
-            raise StudentMistake(
-                f"after the forward of micro-batch {number}, held[{number}] should be the pair (inputs, outputs)"
-            ) from None
-        if not isinstance(outputs, torch.Tensor) or not isinstance(inputs, torch.Tensor):
-            raise StudentMistake(f"held[{number}] should be the pair (inputs, outputs), two tensors")
-        if not outputs.requires_grad:
-            raise StudentMistake(
-                f"`outputs` of stage {stage} does not lead back to the parameters: what is held must not be detached"
-            )
-        if stage == last and outputs.dim():
-            raise StudentMistake("on the last stage, `outputs` should be the loss of the micro-batch, one number")
-        if stage < last and not hasattr(sending.get(f"F{number}"), "wait"):
-            raise StudentMistake(
-                f"after F{number} of stage {stage}, sending['F{number}'] should be what `send` returns: keep it in"
-                " sending[operation], so that somebody waits for it"
-            )
-        outputs.backward(None if stage == last else random(case, "gradient", number))
-        if stage > 0:
-            if inputs.grad is None:
-                raise StudentMistake(
-                    f"stage {stage} has no gradient of its inputs, which the stage before needs:"
-                    " inputs.requires_grad_() before the network gets them, and hold these inputs"
-                )
-            sending[f"B{number}"] = neighbours._sent(inputs.grad, stage - 1, tag=number)
-
-    def begin(names):
-        held.append([neighbours.operation, part.alive()])
-
-    stand_ins = {"forward": ("inputs outputs", forward), "backward": ("", backward)}
-    stand_ins.pop(source["gap"])
-    script = Script(source, stand_ins, function="step")
-    with neighbours.playing():
-        loss = script.run(
-            lambda names: None,
-            case["operations"][stage],
-            part,
-            images,
-            for_last,
-            torch.empty(IMAGES, WIDTH, dtype=torch.float64),
-            F.cross_entropy,
-            begin=begin,
-        )
+            gradient = None if last else random(case, "gradient", number)
+            if name == "backward":
+                of_inputs = gap.run(self=me, number=number, gradient=gradient).of_inputs
+            else:
+                of_inputs = _backward(me, stage, number, gradient)
+            send(operation, stage - 1, of_inputs)
     gradients = [parameter.grad for parameter in part.parameters()]
-    return {
-        "loss": float(loss) if stage == last else 0.0,
+    return found | {
         "gradients": flat(
             torch.zeros_like(one) if gradient is None else gradient
             for one, gradient in zip(part.parameters(), gradients)
         ),
         "inputs": [one.numpy() for one in part.inputs],
-        "sent": neighbours.sent,
-        "numbers": neighbours.numbers,
-        "received": neighbours.received,
-        "held": held,
-        "blocked": sum(work.blocked for work in neighbours.works),
-        "unwaited": sum(not work.waited for work in neighbours.works),
     }
+
+
+def _forward(me, number, arrived):
+    """In the place of the student's."""
+    inputs = me.images[number] if me.first else arrived.requires_grad_()
+    outputs = me.network(inputs)
+    if me.last:
+        outputs = me.loss_of(outputs, me.labels[number]) / len(me.labels)
+    me.held[number] = inputs, outputs
+    return outputs
+
+
+def _backward(me, stage, number, gradient):
+    """In the place of the student's."""
+    inputs, outputs = me.held.pop(number)
+    outputs.backward(gradient)
+    if not me.first and inputs.grad is None:
+        raise StudentMistake(
+            f"stage {stage} has no gradient of its inputs, which the stage before needs: inputs.requires_grad_() before"
+            " the network gets them, and hold these inputs"
+        )
+    return inputs.grad
+
+
+def _check_held(me, stage, number, outputs):
+    """Raises StudentMistake for what no backward can begin with."""
+    held = me.held.get(number) if isinstance(me.held, dict) else None
+    if not isinstance(held, (tuple, list)) or [isinstance(one, torch.Tensor) for one in held] != [True, True]:
+        raise StudentMistake(
+            f"after the forward of micro-batch {number}, self.held[{number}] should be the pair (inputs, outputs), two"
+            " tensors"
+        )
+    if not held[1].requires_grad:
+        raise StudentMistake(
+            f"`outputs` of stage {stage} does not lead back to the parameters: what is held must not be detached"
+        )
+    if me.last and (held[1].dim() or not isinstance(outputs, torch.Tensor) or outputs.dim()):
+        raise StudentMistake("on the last stage, `outputs` should be the loss of the micro-batch, one number")
 
 
 def torch_schedule(rank, ranks, source, case):

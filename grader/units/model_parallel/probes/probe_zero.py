@@ -1,11 +1,10 @@
-"""Probes of zero.py: each gap in its place, with gradients and steps of the optimizer that the probe makes up."""
-
-from types import SimpleNamespace
+"""Probes of zero.py: each gap by itself, with gradients and steps of the optimizer that the probe makes up."""
 
 import torch
 
 from grader.probes.count_collectives import Collectives
 from grader.probes.exact import numbers
+from grader.probes.gap_code import GapCode
 from grader.probes.pytorch_scripts import flat, join, network, seed_of
 from grader.probes.script import Script
 from grader.sandbox.rank import StudentMistake
@@ -73,49 +72,23 @@ def rows(case, rank, step=0):
     return torch.from_numpy(numbers(case["seed"] + 977 * step, rank, ranks * case["length"])).view(ranks, -1)
 
 
-class _Step:
-    """What surrounds a gap of the function `step`: the network's values and gradients, which are views, and an
-    optimizer of the shard, which stay what they are whatever the gap does to `shards`. step: that of the optimizer, a
-    function of the shard."""
-
-    def __init__(self, case, rank, step):
-        values = rows(case, 0).clone()
-        gradients, self.shard = torch.zeros_like(values), torch.nn.Parameter(values[rank])
-        self.values, self.gradients = values.view(-1), gradients.view(-1)
-        self.shards = SimpleNamespace(
-            values=values,
-            gradients=gradients,
-            shard=self.shard,
-            optimizer=SimpleNamespace(step=lambda: step(self.shard)),
-        )
-
-
 def reduce_scatter(rank, ranks, source, case):
-    """The gradient that the optimizer finds in each step, and what was sent for it. Backward adds to the gradients."""
+    """The mean gradients of the shard in each step, and what was sent for them."""
     join(rank, ranks)
-    found, sent, collectives = [], [], Collectives()
-    script = Script(source, {"all_gather": ("", lambda: None)}, function="step")
-
-    def see(shard):
-        if shard.grad is None and of_step.shards.shard is not shard:
-            raise StudentMistake(
-                "shards.shard is another tensor after your code, and the optimizer trains the one before: give that one"
-                " its gradient"
-            )
-        if shard.grad is None:
-            raise StudentMistake("shard.grad is None when the optimizer makes its step")
-        if shard.grad.shape != shard.shape:
-            raise StudentMistake(
-                f"shard.grad has the shape {tuple(shard.grad.shape)}; that of the shard is {tuple(shard.shape)}"
-            )
-        found.append(flat([shard.grad]))
-
-    of_step = _Step(case, rank, see)
+    gap, found, sent, collectives = GapCode(source), [], [], Collectives()
     for number in range(case["steps"]):
-        of_step.gradients += rows(case, rank, number + 1).flatten()
+        gradients = rows(case, rank, number + 1)
         with collectives.noted(all_ended=True):
-            script.run(lambda names: None, of_step.shards)
+            mean = gap.run(gradients=gradients).mean
         sent.append(collectives.hand_over())
+        if not isinstance(mean, torch.Tensor) or mean.shape != gradients[0].shape:
+            is_now = (
+                f"the shape {tuple(mean.shape)}" if isinstance(mean, torch.Tensor) else f"type {type(mean).__name__}"
+            )
+            raise StudentMistake(
+                f"`mean` has {is_now}; it should be a tensor with that of a row, {gradients.shape[1:]}"
+            )
+        found.append(flat([mean]))
     return {"gradients": found, "sent": sent}
 
 
@@ -123,16 +96,13 @@ def all_gather(rank, ranks, source, case):
     """All parameters of the network after each step, what was sent for them, and whether `values` has become another
     tensor than the one that they are views of. The optimizer adds to the shard numbers of the rank and the step."""
     join(rank, ranks)
-    found, sent, moved, collectives = [], [], [], Collectives()
-    script = Script(source, {"reduce_scatter": ("", lambda: None)}, function="step")
-    of_step = _Step(case, rank, lambda shard: shard.data.add_(rows(case, rank, len(found) + 1)[rank]))
-
-    def see(names):
-        moved.append(not all(_share(one, of_step.values) for one in (names.get("values"), of_step.shards.values)))
-
-    for _ in range(case["steps"]):
+    gap, found, sent, moved, collectives = GapCode(source), [], [], [], Collectives()
+    values = rows(case, 0).clone()
+    for number in range(case["steps"]):
+        values[rank] += rows(case, rank, number + 1)[rank]
         with collectives.noted(all_ended=True):
-            script.run(see, of_step.shards)
+            names = gap.run(values=values, shard=values[rank])
         sent.append(collectives.hand_over())
-        found.append(flat([of_step.values]))
+        found.append(flat([values]))
+        moved.append(not _share(names.get("values"), values))
     return {"values": found, "sent": sent, "moved": any(moved)}

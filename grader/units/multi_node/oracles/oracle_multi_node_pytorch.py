@@ -1,21 +1,18 @@
 """The oracle of the evaluation's probe, called like those in grader.oracles.pytorch_oracles."""
 
 import numpy
-import torch
-import torch.nn.functional as F
 
-from grader.probes.pytorch_scripts import enlarge, examples, network, part
-from grader.units.multi_node.probes.probe_multi_node_pytorch import TRAINED
+from grader.units.multi_node.probes.probe_multi_node_pytorch import TRAINED, sums
 
 
 def evaluation(rank, ranks, case):
     """{"right": [loss, accuracy] of the whole test set after the first epoch; "second": after the second; "own": of
     each rank's part after the first; sentence on a misconception: the values that it leads to after the first}."""
     lengths = numpy.array(case["lengths"])[:, None]
-    sums, twice = _sums(case, TRAINED), _sums(case, TRAINED**2)
-    means = sums / numpy.maximum(lengths, 1)
+    once, twice = _sums(case, TRAINED), _sums(case, TRAINED**2)
+    means = once / numpy.maximum(lengths, 1)
     return {
-        "right": sums.sum(axis=0) / lengths.sum(),
+        "right": once.sum(axis=0) / lengths.sum(),
         "second": twice.sum(axis=0) / lengths.sum(),
         "own": means,
         (
@@ -23,22 +20,14 @@ def evaluation(rank, ranks, case):
             " up the sums and the numbers of images, then divide"
         ): means.mean(axis=0),
         "the ranks' means are added up, not averaged": means.sum(axis=0),
-        "the sums are not divided by the number of images of all ranks": sums.sum(axis=0),
+        "the sums are not divided by the number of images of all ranks": once.sum(axis=0),
         "the sums of all ranks are divided by this rank's number of images: add these up, too": (
-            sums.sum(axis=0) / max(lengths[0, 0], 1)
+            once.sum(axis=0) / max(lengths[0, 0], 1)
         ),
-        "the sums are divided by the number of ranks, not of images": sums.mean(axis=0),
+        "the sums are divided by the number of ranks, not of images": once.mean(axis=0),
     }
 
 
 def _sums(case, trained):
     """Summed loss and number of right answers of each rank's part, (ranks, 2)."""
-    model, everything, found = network(case["seed"]), examples(sum(case["lengths"]), case["seed"]), []
-    with torch.no_grad():
-        model[-1].weight *= trained
-    for number in range(len(case["lengths"])):
-        mine = part(everything, case["lengths"], number)
-        outputs = model(enlarge(mine.images))
-        loss = F.cross_entropy(outputs, mine.labels, reduction="sum")
-        found.append([loss.item(), (outputs.argmax(dim=1) == mine.labels).sum().item()])
-    return numpy.array(found)
+    return numpy.array([sums(case, trained, rank) for rank in range(len(case["lengths"]))])

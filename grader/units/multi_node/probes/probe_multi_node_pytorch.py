@@ -1,31 +1,40 @@
 """The probe of the gap that only this unit's PyTorch script has, and what that of Chainer's evaluator takes from it."""
 
-from unittest import mock
-
 import torch
-from torch.utils.data import DataLoader
+import torch.nn.functional as F
 
-from grader.probes.gap_code import filled
-from grader.probes.pytorch_scripts import SIZE, Network, enlarge, examples, function_of, join, network, part
+from grader.probes.gap_code import RETURNED, GapCode
+from grader.probes.pytorch_scripts import SIZE, enlarge, examples, join, network, part
 from grader.probes.script import causes
 from grader.sandbox.rank import StudentMistake
-from handson.training import data
 
 # what a weight is multiplied by before the first evaluation, as if there had been a training; before the second, twice
 TRAINED = 0.5
 
 
+def sums(case, trained, rank):
+    """Summed loss and number of right answers of a rank's part of the test set."""
+    model, mine = network(case["seed"]), part(examples(sum(case["lengths"]), case["seed"]), case["lengths"], rank)
+    with torch.no_grad():
+        model[-1].weight *= trained
+        outputs = model(enlarge(mine.images))
+    loss = F.cross_entropy(outputs, mine.labels, reduction="sum")
+    return loss.item(), (outputs.argmax(dim=1) == mine.labels).sum().item()
+
+
 def evaluate(rank, ranks, source, case):
-    """What `evaluate` returns on this rank, [loss, accuracy], after each of two epochs ("found"), where the ranks have
+    """`loss` and `accuracy` of `evaluate` on this rank, after each of two epochs ("found"), where the ranks have
     unequal parts of the test set."""
     join(rank, ranks, case["ranks_per_node"])
-    function, model, found = function_of(source, "evaluate"), network(case["seed"], Network), []
+    gap, found = GapCode(source), []
     mine = part(examples(sum(case["lengths"]), case["seed"]), case["lengths"], rank)
-    for _ in range(2):
-        with torch.no_grad():
-            model[-1].weight *= TRAINED
-        with mock.patch.object(data, "enlarge", enlarge), filled(), causes():
-            returned = function(model, DataLoader(mine, case["batchsize"]), torch.device("cpu"), SIZE)
+    loader = torch.utils.data.DataLoader(mine, case["batchsize"])
+    given = {"model": network(case["seed"]), "loader": loader, "device": torch.device("cpu"), "size": SIZE}
+    for epoch in (1, 2):
+        loss_sum, correct = sums(case, TRAINED**epoch, rank)
+        with torch.no_grad(), causes():
+            names = gap.run(**given, loss_sum=loss_sum, correct=correct)
+        returned = names[RETURNED] if RETURNED in names else (names.loss, names.accuracy)
         try:
             found.append([float(number) for number in returned])
         except (TypeError, ValueError):

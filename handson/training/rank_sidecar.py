@@ -1,0 +1,159 @@
+"""The process that watches one rank; `rank_watcher` starts it, and it ends with its rank. It imports no library beside
+the standard one, so that it starts fast and can't be what fails."""
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import time
+
+from handson import linux
+from handson.training import progress
+
+LOOK = 0.5  # seconds between two looks at the rank
+SOON = 0.005  # seconds between two looks at a rank that is just ending
+GRACE = 3  # seconds that a rank has to end by itself
+# so many looks in a row find ranks missing, and the same number: mpiexec is not still starting them, they have ended
+LOOKS = 6
+# what users, batch systems and launchers send to end a rank: no news for them
+ASKED_TO_END = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+
+
+def main():
+    """Watch the rank that the command line describes until it has ended."""
+    *words, pid, parent, pipe, note = sys.argv[1:]
+    rank = _Rank(*words, int(pid), int(parent), int(pipe), progress.Note(int(note)))
+    with contextlib.suppress(BrokenPipeError):  # nobody is left to read reports
+        rank.watch()
+    os._exit(0)
+
+
+class _Rank:
+    """The rank that is process `pid`. told: what it has written into its pipe, and what need not be reported again."""
+
+    def __init__(self, program, name, role, pid, parent, pipe, note):
+        self.program, self.name, self.role = program, name, role
+        self.pid, self.parent, self.pipe, self.note = pid, parent, pipe, note
+        self.told, self.end_by, self.missing, self.looks = set(), None, None, 0
+        self.launched = _Launched(parent)
+
+    def watch(self):
+        while linux.runs(self.pid):
+            self.listen(LOOK)
+            if self.pipe is None:
+                time.sleep(SOON)
+            elif self.must_end():
+                self.told.add(progress.EXPLAINED)
+                with contextlib.suppress(ProcessLookupError):  # it has just ended
+                    os.kill(self.pid, signal.SIGKILL)
+        self.listen(0)
+        if self.role != "worker":
+            self.report_end(linux.exit_code(self.pid))
+
+    def listen(self, seconds):
+        """Wait at most so long for what the rank tells; its pipe is closed when it ends."""
+        if self.pipe is None or not select.select([self.pipe], [], [], seconds)[0]:
+            return
+        told = os.read(self.pipe, 4096)
+        self.told |= set(told)
+        if not told:
+            self.pipe = None
+        # The rank hears Ctrl-C itself, but not while it waits in a library. Only rank 0 speaks of it.
+        if signal.SIGINT in self.told and not self.end_by:
+            self.end_by = time.monotonic() + GRACE
+            if self.role == "first":
+                _say_stopped(self.program)
+
+    def must_end(self):
+        """Whether the rank must be killed. Reports why, where somebody is left to read it."""
+        if self.end_by and time.monotonic() > self.end_by:
+            return True
+        if signal.SIGALRM in self.told:  # mpi.start sets this alarm, because the start of MPI has no limit of its own
+            _report(f"{self.name} has waited in vain for the other ranks to start; all ranks end")
+            return True
+        if self.launched.here and linux.parent(self.pid) != self.parent:
+            return True  # mpiexec's own process on this node was killed
+        if self.note.stalled():
+            _report(progress.sentence(self.name, self.note, self.pid))
+            time.sleep(progress.ANSWER)  # so long another watcher may need until it can report its rank, too
+            return True
+        before, self.missing = self.missing, None if self.note.read()[2] else self.launched.missing()
+        self.looks = self.looks + 1 if self.missing and self.missing == before else 0
+        if self.looks == LOOKS:
+            _report(f"{self.name} waits in vain for all ranks to start: {self.missing[0]} ended before; all ranks end")
+        return self.looks >= LOOKS
+
+    def report_end(self, code):
+        """Report how the rank ended, where it has not done so itself, and end the remaining ranks if it has failed.
+
+        code: the status, or the negative number of a signal; None where the rank's parent has asked for it already.
+        """
+        if code is None:
+            expected = self.told & {progress.EXPLAINED, progress.ENDING} or signal.sigpending() & ASKED_TO_END
+            code, how = (0, "") if expected else (1, "was killed")
+        elif code < 0:
+            how = f"was killed by {signal.Signals(-code).name}"
+        else:
+            how = f"ended with status {code}"
+        if code and -code not in ASKED_TO_END and not self.told & {progress.EXPLAINED, signal.SIGINT}:
+            _report(f"{self.name} {how}; all ranks end")
+        if code and progress.ends_by_watcher():
+            _wait_until_read()
+            # as the rank's MPI_Abort would; mpiexec does not mind a rank that fails without having called MPI
+            os.write(int(os.environ["PMI_FD"]), b"cmd=abort exitcode=%d\n" % (code if code > 0 else 128 - code))
+
+
+def _say_stopped(program):
+    from handson.errors import Stopped, say
+
+    sys.argv[0] = program
+    say(Stopped())
+
+
+def _wait_until_read():
+    """Until mpiexec has read what the rank and this process have printed. It reads nothing after an abort."""
+    import fcntl
+    import termios
+
+    end = time.monotonic() + GRACE
+    with contextlib.suppress(OSError):  # what can't be asked is no pipe to mpiexec
+        while time.monotonic() < end and any(any(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4))) for pipe in (2, 1)):
+            time.sleep(SOON)
+
+
+def _report(sentence):
+    print(sentence, file=sys.stderr, flush=True)
+
+
+class _Launched:
+    """The ranks that MPICH's mpiexec has started: `here` of them on this node, 0 if something else started the
+    rank.
+
+    proxy: mpiexec's own process on this node, the parent of its ranks.
+    """
+
+    def __init__(self, proxy):
+        self.proxy = proxy
+        # it has a child for each node; other nodes see it if they are virtual ones
+        self.mpiexec = linux.parent(self.proxy)
+        while self.mpiexec > 1 and not linux.name(self.mpiexec).startswith("mpiexec"):
+            self.mpiexec = linux.parent(self.mpiexec)
+        self.here = int(os.environ.get("MPI_LOCALNRANKS", 0)) if linux.name(self.proxy) == "hydra_pmi_proxy" else 0
+        several = int(os.environ.get("PMI_SIZE", 0)) > self.here > 0
+        self.nodes = 2 if several and self.mpiexec > 1 else 0  # at least; 0 where it runs on another machine
+
+    def missing(self):
+        """Which ranks are not there, as the begin of a sentence, and how many are; or None. Before they have
+        met, all ranks wait for each other."""
+        if self.here and (living := _living_children(self.proxy)) < self.here:
+            return "another rank on this node has", living
+        if self.nodes and (living := _living_children(self.mpiexec)) < self.nodes:
+            return "all ranks of another node have", living
+        self.nodes = self.nodes and living
+        return None
+
+
+def _living_children(pid):
+    """How many processes that `pid` has started live."""
+    return sum(map(linux.runs, linux.children(pid)))

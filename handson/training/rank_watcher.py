@@ -1,0 +1,77 @@
+"""A watcher for one rank: a small process of its own, `rank_sidecar`, which reports what the rank itself cannot: that
+it was killed, is stopped, or makes no progress any more.
+
+mpiexec ends all ranks when one dies, and does not say which one it was. The rank stays the process that mpiexec,
+torchrun, srun or multiprocessing started, and is never forked: a process that has used CUDA, or has threads, must not
+be.
+"""
+
+import atexit
+import gc
+import os
+import signal
+import sys
+
+from handson.cluster.nodes import current_node
+from handson.files import COURSE
+from handson.training import progress
+from handson.training.launch import launcher_rank
+from handson.training.worker_processes import end_with_parent
+
+# What users and launchers send to all processes of a rank is for the rank. But the watcher heeds SIGKILL: where mpiexec
+# kills the remaining ranks, and their watchers, too, these do not report it.
+TO_THE_RANK = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+START = "import sys; sys.path.append(sys.argv.pop()); from handson.training import rank_sidecar; rank_sidecar.main()"
+
+
+def number():
+    """Which rank this process is, before MPI starts."""
+    return launcher_rank()
+
+
+def name(rank=None):
+    """What this rank is called."""
+    return f"rank {number() if rank is None else rank} on {current_node()}"
+
+
+def watch(worker=None):
+    """Start the watcher of this rank, before MPI or CUDA start.
+
+    worker: the rank of a process that multiprocessing has started. It then leaves Ctrl-C to its parent, which also
+    reports how it has died, and does not outlive it.
+    """
+    if progress.is_watched():
+        return
+    if worker is not None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        end_with_parent()
+    note = progress.Note()
+    heard, wakeup = os.pipe()  # for the numbers of signals; the watcher also sees here that the rank has ended
+    os.set_blocking(wakeup, False)
+    role = "worker" if worker is not None else "other" if number() else "first"
+    rank = sys.argv[0], name(worker), role, os.getpid(), os.getppid(), heard, note.descriptor, COURSE
+    # It needs the standard library alone, and starts in half the time without the libraries' folder. It has what
+    # mpiexec gave to the rank, too: mpiexec then does not see that the rank has died before the watcher has said so.
+    os.posix_spawn(
+        sys.executable,
+        [sys.executable, "-I", "-S", "-c", START, *map(str, rank)],
+        os.environ,
+        setsigmask=TO_THE_RANK,
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            *((os.POSIX_SPAWN_DUP2, number, number) for number in (heard, note.descriptor)),
+        ],
+    )
+    os.close(heard)
+    progress.watched_by(note, wakeup)
+    # written at once, even where Python has to wait for a library before it can raise KeyboardInterrupt
+    signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
+    atexit.register(_end)
+
+
+def _end():
+    """Before Python ends, free DistributedDataParallel, which is part of a cycle, and with it gloo's threads: one that
+    is still there then sometimes aborts with "terminate called without an active exception"."""
+    progress.tell(progress.ENDING)
+    if "torch.distributed" in sys.modules:
+        gc.collect()

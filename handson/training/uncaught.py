@@ -1,0 +1,106 @@
+"""What a training prints when it ends with an error, and how. One sentence, where the error is one for the user; a
+traceback, and in a run of several ranks the name of the rank, where it is not. All ranks end with the first that fails
+(see `rank_watcher`)."""
+
+import atexit
+import os
+import re
+import signal
+import sys
+import time
+
+from handson.errors import OneSentence, Stopped, TrackError, WorkerError, in_a_sentence, say
+from handson.training import progress, rank_watcher
+from handson.training.worker_processes import kill_all
+
+COME = 5  # seconds in which all ranks come to a problem that one has come to, on a busy machine
+LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "Broken pipe")  # of gloo, when a rank has died
+
+
+def install():
+    """From now on, this process ends as above with errors that nobody catches."""
+    sys.excepthook = lambda kind, error, trace: end(error)
+
+
+def end(error):
+    """End this process with an error, which may be a SystemExit. Returns where Python then ends as usual."""
+    sys.stderr = sys.__stderr__  # torch.distributed has an excepthook that collects what the former one prints
+    error = _of_spawned_rank(in_a_sentence(error))
+    if progress.has_watcher():
+        _end_rank(error)
+    if isinstance(error, Stopped):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not interrupt the clean-up
+        kill_all()
+    if isinstance(error, SystemExit):
+        os._exit(_status(error))
+    if not isinstance(error, OneSentence):
+        return sys.__excepthook__(type(error), error, error.__traceback__)
+    _print_notes(error)
+    say(error)
+    atexit._run_exitfuncs()  # such as ending worker processes; Python's own way out would end with status 1
+    sys.stdout.flush()
+    os._exit(error.status)
+
+
+def _of_spawned_rank(error):
+    """What to print where `error` is torch.multiprocessing.spawn's, because a rank has ended: WorkerError, or a
+    SystemExit where the rank has printed itself what the user can fix. Any other error as it is."""
+    if type(error).__name__ not in ("ProcessExitedException", "ProcessRaisedException"):
+        return error
+    name = rank_watcher.name(error.error_index)
+    if type(error).__name__ == "ProcessExitedException":
+        how = f"was killed by {error.signal_name}" if error.signal_name else f"ended with status {error.exit_code}"
+        return SystemExit(2) if error.exit_code == 2 else WorkerError(f"{name} {how}; all ranks end")
+    traceback = error.msg.strip()
+    if sentence := re.search(r"^handson\.[\w.]+: (.+)\Z", traceback, re.MULTILINE):
+        return TrackError(f"{name}: {sentence[1]}")
+    failure = WorkerError(f"{name} failed; all ranks end")
+    failure.add_note(traceback)
+    return failure
+
+
+def _end_rank(error):
+    """Where all ranks have found the problem, rank 0 alone prints it; the others do if it does not come to it."""
+    name, of_all = rank_watcher.name(), getattr(error, "on_all_ranks", False)
+    first = rank_watcher.number() == 0
+    if of_all and not first:
+        time.sleep(COME)
+    if isinstance(error, Stopped) and progress.is_watched():
+        pass  # the watcher of rank 0 speaks of it
+    elif isinstance(error, OneSentence):
+        _print_notes(error)
+        say(error if of_all and first else f"{name}: {error}")
+    elif isinstance(error, SystemExit):
+        report(f"{name} ended with {error.code!r}; all ranks end")
+    elif isinstance(error, RuntimeError) and any(sign in str(error) for sign in LOST_PEER):
+        report(f"{name} lost its connection to another rank, which has died")
+    else:
+        sys.__excepthook__(type(error), error, error.__traceback__)
+        report(f"{name} failed with {type(error).__name__}: {error}; all ranks end")
+    leave(_status(error))
+
+
+def leave(status):
+    """End this rank at once, after it has said why. It waits for no other rank, as the end of MPI does. If the status
+    isn't 0, all ranks end with it."""
+    sys.stdout.flush()
+    by_watcher = progress.tell(progress.EXPLAINED) and progress.ends_by_watcher()
+    if status and "mpi4py.MPI" in sys.modules and not by_watcher:
+        sys.modules["mpi4py.MPI"].COMM_WORLD.Abort(status)
+    os._exit(status)
+
+
+def _status(error):
+    if isinstance(error, OneSentence):
+        return error.status
+    return error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1
+
+
+def _print_notes(error):
+    for note in getattr(error, "__notes__", []):
+        print(note, file=sys.stderr)
+
+
+def report(sentence):
+    """Print a sentence on standard error."""
+    print(sentence, file=sys.stderr, flush=True)
