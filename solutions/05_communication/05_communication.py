@@ -533,6 +533,11 @@ if NETWORK != "none":  # there are virtual nodes
 follow(job)
 
 # %% [markdown]
+# `torch.distributed.checkpoint` writes the checkpoints: each is a folder, to which each rank adds its part. A run can go on with another
+# number of ranks, too. What is the same on all ranks is then simply loaded. What each rank has for itself needs a rule: each of the new
+# ranks begins with the mean of all old residuals, so that what the ranks owe together, divided by their number, stays the same. Their
+# random numbers begin anew.
+#
 # Do both end with the same numbers? This compares all that is in the two last checkpoints:
 
 # %%

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from handson.pytorch import devices
+from handson.training import step_times
 
 
 @pytest.fixture
@@ -53,3 +54,24 @@ def test_a_missing_gpu_is_named_with_those_that_there_are(gpus):
     gpus(2)
     assert "GPUs 0 to 1" in devices.problem([0, 2])
     assert devices.problem([0, 1]) is None
+
+
+def test_a_step_on_a_gpu_ends_when_the_gpu_has_done_it(monkeypatch):
+    """Not when it was launched: the next step's launch may come a second before."""
+    done = iter((1000.0, 1250.0))  # ms, of the GPU's clock
+
+    class Event:
+        def __init__(self, enable_timing):
+            self.moment = next(done)
+
+        record = synchronize = lambda event: None
+
+        def elapsed_time(self, later):
+            return later.moment - self.moment
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(step_times, "moments", [])
+    for _ in range(2):
+        devices._step_ended(torch.optim.SGD([torch.zeros(1)]))
+    assert step_times.seconds() == [0.25]

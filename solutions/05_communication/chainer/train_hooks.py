@@ -21,7 +21,8 @@ from handson.training import data, options
 from handson.training.all_ranks import all_ranks_end_together
 from handson.training.banner import announce
 
-METHODS = {  # name -> the type in which gradients travel (None: that of the parameters), and what makes the optimizer
+# name -> the type in which gradients travel (None: that of the parameters), and what makes the optimizer
+METHODS = {
     "plain": (None, create_multi_node_optimizer),
     "float16": ("float16", create_multi_node_optimizer),
     "double-buffering": (None, half_and_late.late),
@@ -33,7 +34,8 @@ def train(args, method, train_set, test_set):
     dtype, make_optimizer = METHODS[method]
     comm = half_and_late.half(dtype)
     device = devices.use(args.gpu[comm.intra_rank])
-    mine = chainermn.scatter_dataset(train_set if comm.rank == 0 else None, comm, shuffle=True, seed=args.seed)
+    everything = train_set if comm.rank == 0 else None
+    mine = chainermn.scatter_dataset(everything, comm, shuffle=True, seed=args.seed)
     train_iterator = SerialIterator(mine, args.batchsize, order_sampler=Shuffle(args.seed))
 
     numpy.random.seed(args.seed)
@@ -55,7 +57,8 @@ def train(args, method, train_set, test_set):
 
 
 def main():
-    args = options.parse(gpus=None, add_options=partial(chainer_method_runs.add_options, methods=METHODS))
+    add_options = partial(chainer_method_runs.add_options, methods=METHODS)
+    args = options.parse(gpus=None, add_options=add_options)
     with all_ranks_end_together():
         comm = create_communicator("naive")
         device_words = devices.settle(comm, args)

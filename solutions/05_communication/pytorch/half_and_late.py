@@ -14,7 +14,8 @@ def half(dtype, bucket):
     ### `future`: of the mean. Divide by the number of ranks *before* you convert, since float16
     ### overflows above 65,504; all-reduce; convert back when it has come
     sent = (gradients / dist.get_world_size()).to(dtype)
-    future = dist.all_reduce(sent, async_op=True).get_future().then(lambda done: done.value()[0].to(gradients.dtype))
+    work = dist.all_reduce(sent, async_op=True)
+    future = work.get_future().then(lambda one: one.value()[0].to(gradients.dtype))
     ### END SOLUTION
     return future
 

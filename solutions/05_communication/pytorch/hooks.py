@@ -14,7 +14,8 @@ from handson.pytorch.messages import done, gather, pack, unpack
 def plain(state, bucket):
     """All bits of all gradients, as without a hook."""
     gradients = bucket.buffer().div_(dist.get_world_size())
-    return dist.all_reduce(gradients, async_op=True).get_future().then(lambda future: future.value()[0])
+    work = dist.all_reduce(gradients, async_op=True)
+    return work.get_future().then(lambda future: future.value()[0])
 
 
 def one_bit(residuals, bucket):
