@@ -72,7 +72,7 @@ def test_the_script_writes_a_result_with_the_last_ranks_loss(tmp_path):
 
 
 def test_the_layers_are_those_of_the_pytorch_track():
-    theirs = of_torch.Transformer(width=8, heads=2, blocks=2)
+    theirs = torch.nn.Sequential(*of_torch.layers(width=8, heads=2, blocks=2))
     mine = chainer.Sequential(*transformer.layers(width=8, heads=2, blocks=2))
     parameters = {
         f"/{number}{name}": parameter for number, layer in enumerate(mine) for name, parameter in layer.namedparams()
