@@ -405,8 +405,8 @@ def held_bytes(schedule, stage, stages, micro_batches, activations):
 # %% [markdown]
 # ## A pipeline of processes
 #
-# Fill the gaps of `pytorch/pipeline.py`: which layers a stage has, a forward and a backward with their messages. Then fill the gap of
-# `pytorch/torch_pipeline.py`, the same with `torch.distributed.pipelining`. The script trains with either; a batch has 8 micro-batches of 16 images.
+# Fill the gaps of `pytorch/pipeline.py`: which layers a stage has, its forward and its backward. Read `exchange` and `step` below them: between
+# two operations, a stage sends and receives in one batch. Then fill the gap of `pytorch/torch_pipeline.py`, the same with `torch.distributed.pipelining`. The script trains with either; a batch has 8 micro-batches of 16 images.
 # The network is wider here, so that a layer computes longer than it takes to start its operations: else more and smaller operations eat up what two stages gain.
 #
 # How many times as fast as one process will two stages be, with 1F1B?
@@ -455,7 +455,7 @@ model_parallel.activations(folders, held_bytes, stages=4, micro_batches=8)
 
 # %% [markdown]
 # With 1F1B, stage s of p holds p - s micro-batches, however many there are. So a batch can be cut into many micro-batches, and the bubble becomes
-# small, without more memory. What is above your prediction are the gradients that a stage has sent: nothing tells it that they have been taken.
+# small, without more memory.
 
 # %% [markdown]
 # And the batch for which a GPU of 32 MB was too small? Two GPUs of 16 MB hold it together:
@@ -688,7 +688,7 @@ for method, [result] in of_chainer.items():
 
 # %% [markdown]
 # Why is there no 1F1B? A message of ChainerMN waits until it is taken. In 1F1B, stage 0 sends the outputs of micro-batch 1 while stage 1
-# sends back the gradient of micro-batch 0: each would wait for the other to receive. Your `send` only begins to send, and waits at the end of the step.
+# sends back the gradient of micro-batch 0: each would wait for the other to receive. In `exchange` of `pytorch/pipeline.py`, both messages go at the same time.
 
 # %% [markdown]
 # ## Check

@@ -29,7 +29,8 @@ def make_sampler(train_set, mesh, seed):
     ### `sampler`: DistributedSampler(train_set, parts, part, seed=seed), where ranks with the same
     ### images take the same part. mesh["data"].size() and mesh.get_local_rank("data") say where a
     ### rank stands
-    sampler = DistributedSampler(train_set, mesh["data"].size(), mesh.get_local_rank("data"), seed=seed)
+    parts, part = mesh["data"].size(), mesh.get_local_rank("data")
+    sampler = DistributedSampler(train_set, parts, part, seed=seed)
     ### END SOLUTION
     return sampler
 

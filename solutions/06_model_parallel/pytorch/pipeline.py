@@ -32,7 +32,7 @@ class Stage:
         self.network, self.images, self.labels, self.loss_of = network, images, labels, loss_of
         self.first = dist.get_rank() == 0
         self.last = dist.get_rank() == dist.get_world_size() - 1
-        self.held = {}  # number of a micro-batch -> (inputs, outputs) of its forward, until its backward
+        self.held = {}  # number of a micro-batch -> (inputs, outputs), from forward to backward
 
     def forward(self, number, arrived):
         """The forward of a micro-batch. Returns the outputs, for the next stage; on the last stage, the loss.
