@@ -33,7 +33,6 @@ LIMIT = 90  # seconds for one run, on a busy machine
 PRELOADED = (  # by the process that those of the scripts are forked from
     "answers.proofs.watched_script",
     "handson.pytorch.communicator",
-    "handson.pytorch.extensions",
     "handson.training.image_files",
     "handson.chainer.reports",
     "handson.chainer.updaters",

@@ -11,6 +11,7 @@ import gc
 import os
 import signal
 import sys
+import time
 
 from handson.cluster.nodes import current_node
 from handson.files import COURSE
@@ -21,6 +22,7 @@ from handson.training.worker_processes import end_with_parent
 # What users and launchers send to all processes of a rank is for the rank. But the watcher heeds SIGKILL: where mpiexec
 # kills the remaining ranks, and their watchers, too, these do not report it.
 TO_THE_RANK = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+LAST_WORK = 0.1  # seconds in which gloo's threads, on a busy core, come to drop their last work
 START = "import sys; sys.path.append(sys.argv.pop()); from handson.training import rank_sidecar; rank_sidecar.main()"
 
 
@@ -70,8 +72,10 @@ def watch(worker=None):
 
 
 def _end():
-    """Before Python ends, free DistributedDataParallel, which is part of a cycle, and with it gloo's threads: one that
-    is still there then sometimes aborts with "terminate called without an active exception"."""
+    """Before Python ends, let gloo's threads drop what they still have of Python's: the last all-reduce, and, by way of
+    DistributedDataParallel, which is part of a cycle, themselves. A thread that wants to free a Python object while
+    Python ends is stopped by it, which C++ answers with "terminate called without an active exception"."""
     progress.tell(progress.ENDING)
     if "torch.distributed" in sys.modules:
         gc.collect()
+        time.sleep(LAST_WORK)
