@@ -29,9 +29,9 @@ LAST_FIRST = (
     "gpipe",
     """
 order = range(micro_batches)
-operations = [f"F{number}" for number in order] + [f"B{number}" for number in (order if stage else order[::-1])]
+operations = [f"F{number}" for number in order] + [f"B{number}" for number in order[::-1]]
 """,
-)  # with which stage 0 goes backward through another micro-batch first than the other stages
+)  # with which the stages go backward in another order than forward
 
 RUNS = {
     "pytorch/save_memory.py": Run(
