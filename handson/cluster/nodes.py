@@ -39,6 +39,13 @@ def current_node():
     return os.environ.get("HANDSON_NODE") or os.uname().nodename
 
 
+def launcher_rank():
+    """The rank that mpiexec, torchrun or srun gave this process, known before MPI starts; 0 for a process of its
+    own."""
+    names = ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
+    return next((int(os.environ[name]) for name in names if name in os.environ), 0)
+
+
 def meeting_address(world):
     """Where all ranks of an MPI communicator find this rank: 127.0.0.1 if they are on one host, which needs no network,
     or else the host's name. All ranks call it."""

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from handson import sizes
+from handson.cluster.nodes import launcher_rank
 from handson.training import gpu_memory, identity, progress, uncaught
 
 LEARNING_RATE = 0.02  # unless --lr says otherwise
@@ -49,13 +50,6 @@ def _end_in_mpi(rank, sentence):
 def under_mpiexec():
     """Whether an mpiexec started this process."""
     return not {"PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK"}.isdisjoint(os.environ)
-
-
-def launcher_rank():
-    """The rank that mpiexec, torchrun or srun gave this process, known before MPI starts; 0 for a process of its
-    own."""
-    names = ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
-    return next((int(os.environ[name]) for name in names if name in os.environ), 0)
 
 
 def difference(asked):

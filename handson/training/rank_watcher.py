@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 
-from handson.cluster.nodes import current_node
+from handson.cluster.nodes import current_node, launcher_rank
 from handson.files import COURSE
 from handson.training import progress
 from handson.training.worker_processes import end_with_parent
@@ -23,16 +23,9 @@ TO_THE_RANK = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 START = "import sys; sys.path.append(sys.argv.pop()); from handson.training import rank_sidecar; rank_sidecar.main()"
 
 
-def number():
-    """Which rank this process is, before MPI starts."""
-    from handson.training.options import launcher_rank  # options import this
-
-    return launcher_rank()
-
-
 def name(rank=None):
     """What this rank is called."""
-    return f"rank {number() if rank is None else rank} on {current_node()}"
+    return f"rank {launcher_rank() if rank is None else rank} on {current_node()}"
 
 
 def watch(worker=None):
@@ -49,7 +42,7 @@ def watch(worker=None):
     note = progress.Note()
     heard, wakeup = os.pipe()  # for the numbers of signals; the watcher also sees here that the rank has ended
     os.set_blocking(wakeup, False)
-    role = "worker" if worker is not None else "other" if number() else "first"
+    role = "worker" if worker is not None else "other" if launcher_rank() else "first"
     rank = sys.argv[0], name(worker), role, os.getpid(), os.getppid(), heard, note.descriptor, COURSE
     # It needs the standard library alone, and starts in half the time without the libraries' folder. It has what
     # mpiexec gave to the rank, too: mpiexec then does not see that the rank has died before the watcher has said so.

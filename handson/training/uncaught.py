@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 
+from handson.cluster.nodes import launcher_rank
 from handson.errors import OneSentence, Stopped, TrackError, WorkerError, in_a_sentence, say
 from handson.training import progress, rank_watcher
 from handson.training.worker_processes import kill_all
@@ -62,7 +63,7 @@ def _of_spawned_rank(error):
 def _end_rank(error):
     """Where all ranks have found the problem, rank 0 alone prints it; the others do if it does not come to it."""
     name, of_all = rank_watcher.name(), getattr(error, "on_all_ranks", False)
-    first = rank_watcher.number() == 0
+    first = launcher_rank() == 0
     lost = isinstance(error, RuntimeError) and any(sign in str(error) for sign in LOST_PEER)
     if of_all and not first or lost:
         time.sleep(COME)  # meanwhile rank 0, or the watcher of the rank that died, says it and ends all ranks
