@@ -91,7 +91,7 @@ class _Rank:
         """
         if code is None:
             expected = self.told & {progress.EXPLAINED, progress.ENDING} or signal.sigpending() & ASKED_TO_END
-            code, how = (0, "") if expected else (1, "was killed")
+            code, how = (0, "") if expected else (1, "has died")
         elif code < 0:
             how = f"was killed by {signal.Signals(-code).name}"
         else:
