@@ -28,6 +28,7 @@ PROGRAMS = sysconfig.get_path("scripts")
 RANK = """
 import os, signal, sys, time
 from pathlib import Path
+from handson.cluster.nodes import launcher_rank
 from handson.training import options, progress, rank_watcher
 
 def live(rank, args, meet):
@@ -48,7 +49,7 @@ RANKS_OF_TORCH = f"""{RANK}
 rank_watcher.watch()
 import torch.distributed as dist
 {TORCH}
-train(rank_watcher.number(), options.parse(gpus=None))
+train(launcher_rank(), options.parse(gpus=None))
 """
 SPAWNED = f"""{RANK}
 import torch.distributed as dist, torch.multiprocessing

@@ -91,13 +91,15 @@ class _Rank:
         """
         if code is None:
             expected = self.told & {progress.EXPLAINED, progress.ENDING} or signal.sigpending() & ASKED_TO_END
-            code, how = (0, "") if expected else (1, "was killed")
+            code, how = (0, "") if expected else (1, "has died")
         elif code < 0:
             how = f"was killed by {signal.Signals(-code).name}"
         else:
             how = f"ended with status {code}"
         if code and -code not in ASKED_TO_END and not self.told & {progress.EXPLAINED, signal.SIGINT}:
             _report(f"{self.name} {how}; all ranks end")
+        if signal.SIGINT in self.told and self.role == "other":
+            time.sleep(GRACE)  # the watcher of rank 0 speaks of Ctrl-C, and ends all ranks
         if code and progress.ends_by_watcher():
             _wait_until_read()
             # as the rank's MPI_Abort would; mpiexec does not mind a rank that fails without having called MPI

@@ -26,14 +26,9 @@ LAST_WORK = 0.1  # seconds in which gloo's threads, on a busy core, come to drop
 START = "import sys; sys.path.append(sys.argv.pop()); from handson.training import rank_sidecar; rank_sidecar.main()"
 
 
-def number():
-    """Which rank this process is, before MPI starts."""
-    return launcher_rank()
-
-
 def name(rank=None):
     """What this rank is called."""
-    return f"rank {number() if rank is None else rank} on {current_node()}"
+    return f"rank {launcher_rank() if rank is None else rank} on {current_node()}"
 
 
 def watch(worker=None):
@@ -50,7 +45,7 @@ def watch(worker=None):
     note = progress.Note()
     heard, wakeup = os.pipe()  # for the numbers of signals; the watcher also sees here that the rank has ended
     os.set_blocking(wakeup, False)
-    role = "worker" if worker is not None else "other" if number() else "first"
+    role = "worker" if worker is not None else "other" if launcher_rank() else "first"
     rank = sys.argv[0], name(worker), role, os.getpid(), os.getppid(), heard, note.descriptor, COURSE
     # It needs the standard library alone, and starts in half the time without the libraries' folder. It has what
     # mpiexec gave to the rank, too: mpiexec then does not see that the rank has died before the watcher has said so.

@@ -11,6 +11,7 @@ import time
 
 from handson.errors import OneSentence, Stopped, TrackError, WorkerError, in_a_sentence, say
 from handson.training import progress, rank_watcher
+from handson.training.launch import launcher_rank
 from handson.training.worker_processes import kill_all
 
 COME = 5  # seconds in which all ranks come to a problem that one has come to, on a busy machine
@@ -62,9 +63,10 @@ def _of_spawned_rank(error):
 def _end_rank(error):
     """Where all ranks have found the problem, rank 0 alone prints it; the others do if it does not come to it."""
     name, of_all = rank_watcher.name(), getattr(error, "on_all_ranks", False)
-    first = rank_watcher.number() == 0
-    if of_all and not first:
-        time.sleep(COME)
+    first = launcher_rank() == 0
+    lost = isinstance(error, RuntimeError) and any(sign in str(error) for sign in LOST_PEER)
+    if of_all and not first or lost:
+        time.sleep(COME)  # meanwhile rank 0, or the watcher of the rank that died, says it and ends all ranks
     if isinstance(error, Stopped) and progress.is_watched():
         pass  # the watcher of rank 0 speaks of it
     elif isinstance(error, OneSentence):
@@ -72,7 +74,7 @@ def _end_rank(error):
         say(error if of_all and first else f"{name}: {error}")
     elif isinstance(error, SystemExit):
         report(f"{name} ended with {error.code!r}; all ranks end")
-    elif isinstance(error, RuntimeError) and any(sign in str(error) for sign in LOST_PEER):
+    elif lost:
         report(f"{name} lost its connection to another rank, which has died")
     else:
         sys.__excepthook__(type(error), error, error.__traceback__)
@@ -86,6 +88,7 @@ def leave(status):
     sys.stdout.flush()
     by_watcher = progress.tell(progress.EXPLAINED) and progress.ends_by_watcher()
     if status and "mpi4py.MPI" in sys.modules and not by_watcher:
+        time.sleep(0.2)  # an abort follows, after which mpiexec reads no more
         sys.modules["mpi4py.MPI"].COMM_WORLD.Abort(status)
     os._exit(status)
 

@@ -23,9 +23,7 @@ import pytest
 import torch.distributed as dist
 from environments import QUICK_START
 from ranks import SOLUTIONS, run_ranks
-from waiting import wait_until
 
-from handson import linux
 from handson.errors import TrackError
 from handson.pytorch import problems
 from handson.pytorch.communicator import MultiNodeCommunicator
@@ -165,61 +163,8 @@ def run(tmp_path, request):
     run.clean_up()
 
 
-def command_line(process):
-    return Path(f"/proc/{process}/cmdline").read_text()
-
-
 def start_with(*names):
     return pytest.mark.parametrize("run", names, indirect=True)
-
-
-def sentence_about_rank_1(errors):
-    return re.search(r"(rank 1 on \S+|worker 1 \(GPU 1\)) (was killed|failed)[^\n]*\n", errors)
-
-
-@start_with("mpiexec", "torchrun", "spawn")
-def test_a_rank_that_is_killed_is_named_and_all_end(run):
-    run.begin()
-    (_, _), (rank, _) = run.wait_for_ranks()
-    os.kill(rank, signal.SIGKILL)
-    begin = time.monotonic()
-    status, _, errors = run.end()
-    assert time.monotonic() - begin < SECONDS_TO_END
-    assert status != 0
-    # it has a report of its own; besides, the killed rank is named, or the rank that is left says why it ends, whoever
-    # is first
-    if run.start == "torchrun":
-        left = "rank 0 on" in errors and "lost its connection to another rank" in errors
-        assert "local_rank: 1" in errors and (sentence_about_rank_1(errors) or left), errors
-    else:
-        assert sentence_about_rank_1(errors), errors
-        assert "SIGKILL" in errors and "Traceback" not in errors
-
-
-@start_with("mpiexec", "torchrun", "spawn")
-def test_the_watcher_of_a_rank_may_be_killed_too(run):
-    """The run goes on, and ends as it would have done."""
-    run.begin()
-    (_, _), (rank, _) = run.wait_for_ranks()
-    watcher = next(process for process in linux.children(rank) if "rank_sidecar" in command_line(process))
-    os.kill(watcher, signal.SIGKILL)
-    wait_until(lambda: not linux.runs(watcher), "the watcher has ended")
-    (run.out / "raise").touch()
-    status, _, errors = run.end()
-    assert status != 0 and errors.count("ArithmeticError: the sum is wrong") == 1, errors
-
-
-@start_with("mpiexec", "torchrun", "spawn")
-def test_a_rank_that_raises_shows_its_traceback_and_is_named(run):
-    run.begin()
-    run.wait_for_ranks()
-    (run.out / "raise").touch()
-    begin = time.monotonic()
-    status, _, errors = run.end()
-    assert time.monotonic() - begin < SECONDS_TO_END
-    assert status != 0
-    assert errors.count("ArithmeticError: the sum is wrong") == 1 and "Traceback" in errors
-    assert sentence_about_rank_1(errors), errors
 
 
 @start_with("mpiexec", "torchrun", "spawn")
@@ -239,66 +184,12 @@ def test_a_rank_whose_gpu_is_full_ends_all_with_one_sentence(run):
 
 
 @start_with("mpiexec")
-def test_a_rank_that_leaves_by_sys_exit_is_named_with_what_it_says(run):
-    run.begin()
-    run.wait_for_ranks()
-    (run.out / "leave").touch()
-    begin = time.monotonic()
-    status, _, errors = run.end()
-    assert time.monotonic() - begin < SECONDS_TO_END and status != 0
-    assert re.search(r"^rank 1 on \S+ ended with 'rank 1 leaves'; all ranks end$", errors, re.MULTILINE), errors
-
-
-@start_with("mpiexec")
 def test_an_open_gap_is_said_once(run):
     run.begin()
     run.wait_for_ranks()
     (run.out / "gap").touch()
     status, _, errors = run.end()
     assert status and errors.count("the gap `step` is still to be filled") == 1 and "Traceback" not in errors, errors
-
-
-@start_with("torchrun", "spawn")  # under mpiexec, the Chainer track's tests see the same
-def test_a_rank_that_is_stopped_ends_all_who_say_where_they_stand(run):
-    run.begin("--patience", "3")
-    (_, _), (rank, _) = run.wait_for_ranks()
-    os.kill(rank, signal.SIGSTOP)
-    status, _, errors = run.end()
-    assert status != 0 and ("Traceback" not in errors or run.start == "torchrun")  # it has a report of its own
-    assert re.search(
-        r"(rank|worker) 0\b.* has finished no step for 3 s: it waits in program.py, line \d+, in all_gather_object$",
-        errors,
-        re.MULTILINE,
-    )
-    assert re.search(r"(rank|worker) 1\b.* has finished no step for 3 s: it is stopped", errors), errors
-
-
-@start_with("mpiexec")
-def test_ranks_do_not_wait_for_ever_for_one_that_never_starts(run):
-    """mpiexec doesn't mind a program that ends before it has called MPI, and MPI waits for it."""
-    rank_0 = [sys.executable, str(run.program), "-o", str(run.out)]
-    run.begin(command=[f"{PROGRAMS}/mpiexec", "-n", "1", *rank_0, ":", "-n", "1", "false"])
-    status, _, errors = run.end()
-    assert status != 0
-    assert re.fullmatch(
-        r"rank 0 on \S+ waits in vain for all ranks to start: another rank on this node has ended before; all ranks end\n",
-        errors,
-    ), errors
-
-
-@start_with("mpiexec", "spawn")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_whoever_ends_the_run_ends_all_ranks(run, number):
-    """As qdel does, or Ctrl-C, or a machine without memory."""
-    run.begin()
-    run.wait_for_ranks()
-    begin = time.monotonic()
-    os.killpg(run.process.pid, number) if number == signal.SIGINT else os.kill(run.process.pid, number)
-    status, _, errors = run.end()
-    assert status != 0 and time.monotonic() - begin < SECONDS_TO_END
-    if number == signal.SIGINT:
-        assert "Traceback" not in errors
-        assert errors.count("stopped by Ctrl-C before the end, so it leaves no result\n") == 1
 
 
 @start_with("spawn")
