@@ -419,6 +419,14 @@ def step(rank, ranks, source, case):
     return found | {"parameters": numpy.stack(found["parameters"])}
 
 
+def function_of(source, name):
+    """A function of a student's script, in which a gap is. Raises StudentMistake if it is gone."""
+    function = getattr(GapCode(source).module, name, None)
+    if function is None:
+        raise StudentMistake(f"there is no function `{name}` any more")
+    return function
+
+
 def throughput(rank, ranks, source, case):
     """`images` and `throughput` as rank 0 reports them."""
     found = {}
