@@ -6,7 +6,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from handson.errors import TrackError
 from handson.pytorch import memory_counter
-from handson.training import equal_ranks, launch, progress, step_times, virtual_gpus
+from handson.training import equal_ranks, launch, progress, rank_watcher, step_times, virtual_gpus
 
 _hook = None  # of this process's optimizers
 _steps = 0  # that they have made
@@ -78,8 +78,10 @@ def _step_ended(optimizer, *_):
     global _steps
     progress.progress()
     _steps += 1
-    if dist.is_initialized() and equal_ranks.due(_steps):
-        _compare_ranks(optimizer)
+    if dist.is_initialized():
+        rank_watcher.trained = True
+        if equal_ranks.due(_steps):
+            _compare_ranks(optimizer)
     step_times.ended(
         lambda: sum(parameter.numel() for group in optimizer.param_groups for parameter in group["params"]),
         Moment() if torch.cuda.is_initialized() else None,

@@ -7,11 +7,9 @@ be.
 """
 
 import atexit
-import gc
 import os
 import signal
 import sys
-import time
 
 from handson.cluster.nodes import current_node
 from handson.files import COURSE
@@ -22,7 +20,7 @@ from handson.training.worker_processes import end_with_parent
 # What users and launchers send to all processes of a rank is for the rank. But the watcher heeds SIGKILL: where mpiexec
 # kills the remaining ranks, and their watchers, too, these do not report it.
 TO_THE_RANK = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-LAST_WORK = 0.1  # seconds in which gloo's threads, on a busy core, come to drop their last work
+trained = False  # whether this process has made a step in a process group
 START = "import sys; sys.path.append(sys.argv.pop()); from handson.training import rank_sidecar; rank_sidecar.main()"
 
 
@@ -67,10 +65,17 @@ def watch(worker=None):
 
 
 def _end():
-    """Before Python ends, let gloo's threads drop what they still have of Python's: the last all-reduce, and, by way of
-    DistributedDataParallel, which is part of a cycle, themselves. A thread that wants to free a Python object while
-    Python ends is stopped by it, which C++ answers with "terminate called without an active exception"."""
+    """The rank ends as programs of Python do. After steps in a process group that it has left, it ends before Python
+    takes itself apart: a gloo thread that then frees the last all-reduce, which holds an object of Python's, is stopped
+    by it, which C++ answers with "terminate called without an active exception"."""
     progress.tell(progress.ENDING)
-    if "torch.distributed" in sys.modules:
-        gc.collect()
-        time.sleep(LAST_WORK)
+    distributed = sys.modules.get("torch.distributed")
+    if not trained or distributed.is_initialized():
+        return
+    if "mpi4py.MPI" in sys.modules:
+        sys.modules["mpi4py.MPI"].Finalize()
+    atexit.unregister(_end)
+    atexit._run_exitfuncs()  # those that were registered before this one
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
