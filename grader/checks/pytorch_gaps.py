@@ -42,22 +42,6 @@ def _who(rank, seen):
     return f"on rank {rank} " if len(seen) > 1 else ""
 
 
-def partition(seen, case, expected):
-    return criteria.partition([of_rank["samples"] for of_rank in seen], case["images"])
-
-
-def balanced(seen, case, expected):
-    return criteria.balanced([of_rank["samples"] for of_rank in seen])
-
-
-def lengths_of_all(seen, case, expected):
-    right = [len(of_rank["samples"]) for of_rank in seen]
-    for rank, of_rank in enumerate(seen):
-        if of_rank["lengths"] != right:
-            return f"on rank {rank} `lengths` is {of_rank['lengths']}; the ranks have {right} images"
-    return None
-
-
 def shared_out(seen, case, expected):
     """A judge: the ranks together have all images; where these can't be shared out, some twice."""
     images, ranks = case["images"], len(seen)

@@ -18,7 +18,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Subset
+from torch.utils.data import DataLoader, DistributedSampler
 
 from grader.probes import whole
 from grader.probes.marks import mark, marks, samples_of
@@ -93,35 +93,6 @@ def part(whole, lengths, rank):
     """The part of a rank, if an ImageDataset is cut off in order. lengths: of all ranks' parts."""
     begin, end = sum(lengths[:rank]), sum(lengths[: rank + 1])
     return ImageDataset(whole.images[begin:end], whole.labels[begin:end], whole.name, whole.path, whole.classes)
-
-
-def samples(shard, case):
-    """The numbers of the samples in a shard of the case's `dataset`, read as the script reads it, by batches. Raises
-    Wrong."""
-    try:
-        pairs = [
-            pair
-            for images, labels in DataLoader(
-                shard, batch_sampler=BatchSampler(range(len(shard)), case["images"], False)
-            )
-            for pair in zip(images, labels)
-        ]
-    except Exception as error:
-        what = (
-            "a Subset takes a list of numbers, as .tolist() gives it"
-            if isinstance(shard, Subset)
-            else "each entry is an image and its label"
-        )
-        raise StudentMistake(
-            f"the script's DataLoader can't read a batch of images and labels from `shard` ({type(error).__name__}):"
-            f" {what}"
-        ) from error
-    found = samples_of([mark(image) for image, _ in pairs], case["images"], case["seed"], 9)
-    if others := sum(int(label) != number % 10 for number, (_, label) in zip(found, pairs)):
-        raise StudentMistake(
-            f"{others} of {len(found)} images have the label of another image: cut images and labels alike"
-        )
-    return found
 
 
 class Network(nn.Sequential):
@@ -248,7 +219,7 @@ class GapInScript:
         ]
         instead = {"train_step": train_step, "evaluate": lambda *arguments: (0.0, 0.0)}
         self.script = Script(
-            source, self._stand_ins(several) | stand_ins, before or {}, (*Script.replaced, *replaced), instead=instead
+            source, self._stand_ins() | stand_ins, before or {}, (*Script.replaced, *replaced), instead=instead
         )
 
     def run(self, see, **options):
@@ -257,15 +228,14 @@ class GapInScript:
         with precision(self.dtype):
             self.script.run(see, *self.arguments)
 
-    def _stand_ins(self, several):
-        # the ranks have made equal models
-        wrapped = "replica", lambda model: DistributedDataParallel(model, init_sync=False)
+    def _stand_ins(self):
         return {
             "device": ("device", lambda: torch.device("cpu")),
             "loader": ("train_loader", lambda train_set, args: DataLoader(train_set, args.batchsize, shuffle=True)),
             "sampler": ("sampler", lambda train_set, args: DistributedSampler(train_set, seed=args.seed)),
             "optimizer": ("optimizer", lambda model, args: torch.optim.SGD(model.parameters(), args.lr, 0.9)),
-            "replica": wrapped,
+            # the ranks have made equal models
+            "replica": ("replica", lambda model: DistributedDataParallel(model, init_sync=False)),
             "shuffle": ("", lambda: None),
             "throughput": ("", _enough),
         }

@@ -29,9 +29,7 @@ class Communicator:
 
     def allgather(self, thing):
         """A list with every rank's `thing`, the same on all ranks."""
-        things = [None] * self.size
-        dist.all_gather_object(things, thing)
-        return things
+        return of_all_ranks(thing)
 
     def gather(self, thing):
         """A list with every rank's `thing` on rank 0, None on the others."""
@@ -50,6 +48,13 @@ class Communicator:
         return mine[0]
 
 
+def of_all_ranks(thing):
+    """A list with every rank's `thing`, the same on all ranks. All of them call it."""
+    things = [None] * dist.get_world_size()
+    dist.all_gather_object(things, thing)
+    return things
+
+
 def communicator(args):
     """The Communicator of this rank. All ranks call it. Raises TrackError, on all ranks, where they were not asked for
     the same, or a rank's GPU does not exist."""
@@ -58,9 +63,7 @@ def communicator(args):
     local_rank, gpus = int(os.environ["LOCAL_RANK"]), args.gpu or devices.first(int(os.environ["LOCAL_WORLD_SIZE"]))
     problem = devices.problem(gpus)
     place = None if problem else (virtual_gpus.machine(), devices.place(gpus[local_rank]))
-    everybodys = [None] * size
-    dist.all_gather_object(everybodys, (asked, current_node(), problem, place))
-    options_of_all, nodes, problems, places = zip(*everybodys)
+    options_of_all, nodes, problems, places = zip(*of_all_ranks((asked, current_node(), problem, place)))
     if found := next(filter(None, [options.difference(options_of_all), *problems]), None):
         raise TrackError(found, on_all_ranks=True)
     words = devices.describe(gpus, places)
@@ -91,9 +94,6 @@ def announce(using, args, train_set):
 
 def stop_together(problem):
     """Called by all ranks: raises TrackError on all of them if any has a `problem` (a sentence, or None)."""
-    problems = [problem]
-    if dist.is_initialized():
-        problems = [None] * dist.get_world_size()
-        dist.all_gather_object(problems, problem)
+    problems = of_all_ranks(problem) if dist.is_initialized() else [problem]
     if any(problems):
         raise TrackError(next(filter(None, problems)), on_all_ranks=True)
