@@ -28,7 +28,7 @@ PROGRAMS = sysconfig.get_path("scripts")
 RANK = """
 import os, signal, sys, time
 from pathlib import Path
-from handson.cluster.nodes import launcher_rank
+from handson.training.launch import launcher_rank
 from handson.training import options, progress, rank_watcher
 
 def live(rank, args, meet):

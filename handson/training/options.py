@@ -23,8 +23,10 @@ class Options(argparse.Namespace):
 
     def __setstate__(self, state):
         vars(self).update(state)
-        if multiprocessing.parent_process() is not None and not progress.is_watched():
-            rank_watcher.watch(worker=int(multiprocessing.current_process().name.rpartition("-")[2]) - 1)
+        # such a process has its name, but knows no parent process yet
+        name, _, number = multiprocessing.current_process().name.rpartition("-")
+        if name == "SpawnProcess" and not progress.is_watched():
+            rank_watcher.watch(worker=int(number) - 1)
             progress.begin(self.patience)
             gpu_memory.begin(self)
 

@@ -28,7 +28,8 @@ def deaf_to_ctrl_c():
 def end_with_parent():
     """End this process with the one that started it."""
     linux.end_with_parent()
-    if not multiprocessing.parent_process().is_alive():
+    parent = multiprocessing.parent_process()  # None while this process is still being started: then its start fails
+    if parent and not parent.is_alive():
         os._exit(1)
 
 
