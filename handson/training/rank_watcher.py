@@ -38,7 +38,9 @@ def watch(worker=None):
     if progress.is_watched():
         return
     if worker is not None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        # Not SIG_IGN: torch.multiprocessing asks for SIGINT, in place of what end_with_parent asks for, when the parent
+        # dies. The watcher hears of it, and ends a rank that has not ended soon after.
+        signal.signal(signal.SIGINT, lambda *_: None)
         end_with_parent()
     note = progress.Note()
     heard, wakeup = os.pipe()  # for the numbers of signals; the watcher also sees here that the rank has ended
