@@ -49,8 +49,8 @@ def handed_in(file, data, executed=()):
         return notebook_cells.text(data, given_out(file), executed)
     if data is None:
         return None
-    # a carriage return alone ends a line of Python, and none for a shell
-    return normal(data, "\r\n") if file.endswith(".sh") else normal(data)
+    # a carriage return ends a line of Python, and none for qsub and the shell
+    return normal(data, "\n") if file.endswith(".sh") else normal(data)
 
 
 def solution(file):

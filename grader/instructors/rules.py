@@ -70,6 +70,7 @@ class UnitRules(Lateness):
 
     points: Number = None  # of the whole unit; None: the sum of its gaps'
     gaps: Points = field(default_factory=dict)  # of gaps that don't have those of their checks; 0: without points
+    site: Site = None  # that its job scripts are checked for; None: that of its first results, or the chosen one
     start: datetime | None = None
     due: datetime | None = None
 
@@ -192,11 +193,13 @@ def of_students(rules, attempts):
     return found
 
 
-def candidates(rules, unit, student, attempts):
+def candidates(rules, unit, student, attempts, untouched=()):
     """The attempts, in their order, that may count in a unit: (Submission, days late) pairs. The points decide among
-    them."""
+    them. untouched: (student, digest, unit) of those in which the files of the unit are as they were given out: these
+    are no attempts at it, unless there is nothing else."""
     allowed = sorted(attempt.attempt for attempt in attempts)[: rules.attempts]
     taken = [attempt for attempt in attempts if attempt.attempt in allowed]
+    taken = [one for one in taken if (one.student, one.digest, unit) not in untouched] or taken
     due, here, free = rules.due(unit, student), rules.of(unit), rules.free_days(student)
     dated = [
         (attempt, here.days_late(attempt.handed_in and datetime.fromisoformat(attempt.handed_in), due))
@@ -213,9 +216,9 @@ def candidates(rules, unit, student, attempts):
     ]
 
 
-def to_grade(rules, attempts, units):
-    """What has to be graded: (student, digest, unit) of each attempt that may count in a unit that has points. Raises
-    RulesError."""
+def to_grade(rules, attempts, units, untouched=()):
+    """What has to be graded: (student, digest, unit) of each attempt that may count in a unit that has points.
+    untouched: as for `candidates`. Raises RulesError."""
     rules = in_gradebook(rules, attempts)
     of = {student: pool for student, (_, pool) in of_students(rules, attempts).items()}
     counting = [unit for unit in units if rules.of(unit).points != 0]
@@ -223,7 +226,7 @@ def to_grade(rules, attempts, units):
         (one.student, one.digest, unit)
         for unit in counting
         for student, pool in of.items()
-        for one, _ in candidates(rules, unit, student, pool)
+        for one, _ in candidates(rules, unit, student, pool, untouched)
     }
 
 
@@ -235,16 +238,17 @@ def in_gradebook(rules, attempts):
     Raises RulesError if two names in course.toml are the same student's.
     """
     students = {attempt.student: attempt.name for attempt in attempts}
-    called = defaultdict(list)
-    for student, name in students.items():
-        called[name.casefold()].append(student)
+    called = defaultdict(dict)  # a name, or one with a number that Moodle gave in any assignment -> students
+    for attempt in attempts:
+        for name in (students[attempt.student], f"{attempt.name}_{attempt.number}"):
+            called[name.casefold()][attempt.student] = True
     members = dict.fromkeys(one for group in rules.groups.values() for one in group)
     names, sentences = {}, []
     for asked in rules.students | members:
         without_number = [
             student for student in called[re.sub(r"_[0-9]+$", "", asked).casefold()] if student == students[student]
         ]
-        alike = called[asked.casefold()] or without_number
+        alike = list(called[asked.casefold()]) or without_number
         names[asked] = asked if asked in students or len(alike) != 1 else alike[0]
         if len(alike) > 1 and asked not in students:
             sentences.append(
@@ -284,9 +288,14 @@ def total_of(rules):
     return sum(points_of(rules, unit) for unit in UNITS)
 
 
+def counting_units(rules):
+    """The units that have points in the course."""
+    return [unit for unit in UNITS if rules.of(unit).points != 0]
+
+
 def by_checks(rules):
     """The points that the checks give in all units that count."""
-    return sum(most_points(unit) for unit in UNITS if rules.of(unit).points != 0)
+    return sum(map(most_points, counting_units(rules)))
 
 
 def shown(moment, zone=None, end=True):
@@ -362,6 +371,8 @@ def _unit(unit, values, late, zone):
     made = _made(UnitRules, {key: value for key, value in late.items() if key != "days"} | values | times)
     if made.start and made.due and made.due <= made.start:
         raise ValueError(f"due, {shown(made.due, zone)}, is before start, {shown(made.start, zone, end=False)}")
+    if made.site is not None and made.site not in sites.names():
+        raise ValueError(f"site = {made.site!r}, but the sites are {', '.join(sites.names())}")
     if made.points and not any(made.factors(worth).values()):
         raise ValueError(f"points = {made.points:g}, but all of its gaps have 0")
     return made

@@ -4,12 +4,23 @@ make of them. All reports are made from them."""
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cached_property
 
 from grader.instructors.collect import Submission
 from grader.instructors.gradebook import BONUS
-from grader.instructors.rules import BEST, LAST, NONE, Rules, by_checks, candidates, in_gradebook, of_students, total_of
+from grader.instructors.rules import (
+    BEST,
+    LAST,
+    NONE,
+    Rules,
+    by_checks,
+    candidates,
+    counting_units,
+    in_gradebook,
+    of_students,
+    total_of,
+)
 from grader.judging import LOOK
 from grader.verdict import PASSED, UNTOUCHED, Verdict, counted, most
 
@@ -76,10 +87,19 @@ class Unit:
     free_days: int = 0  # how many of them cost nothing
     deduction: float = 0.0  # the share of the points, 0 to 1, that the remaining days cost
     pending: bool = False  # whether another attempt that may count is not graded yet
+    ahead: bool = False  # whether its deadline is still to come
+    outdated: bool = False  # whether a result that may count is by an older version of the checks
+    replaced: tuple = ()  # the names of members of the group whose work does not count, as another one's does
 
     @cached_property
     def graded(self):
         return bool(self.gaps)
+
+    @cached_property
+    def waiting(self):
+        """Whether the unit is no part of the grade yet: it is not due, and the student has not begun it."""
+        untouched = self.graded and not any(gap.attempted for gap in (*self.gaps, *self.others))
+        return self.ahead and untouched and not any(one.adjustment for one in (self, *self.gaps, *self.others))
 
     @cached_property
     def complete(self):
@@ -139,6 +159,12 @@ class Score:
     group: str = ""
     attempts: tuple = field(default=(), repr=False)  # all Submissions of the student, or of the group
     expected: float = 0.0  # the points of the course, if nobody has a result in any unit
+    so_far: bool = False  # whether a deadline of the student is still to come
+
+    @cached_property
+    def counting(self):
+        """The units that are part of the grade now."""
+        return tuple(unit for unit in self.units if not unit.waiting)
 
     @property
     def student(self):
@@ -163,7 +189,7 @@ class Score:
     def complete(self):
         if self.adjustment:
             return True
-        return bool(self.units) and all(unit.complete for unit in self.units)
+        return bool(self.counting) and all(unit.complete for unit in self.counting)
 
     @cached_property
     def checked(self):
@@ -175,7 +201,7 @@ class Score:
 
     @cached_property
     def max_points(self):
-        return sum(unit.max_points for unit in self.units) if self.units else self.expected
+        return sum(unit.max_points for unit in self.counting) if self.units else self.expected
 
     @cached_property
     def credit(self):
@@ -195,9 +221,15 @@ class Score:
         return self.max_points if self.rules.scale is None else self.rules.scale
 
     @property
+    def highest(self):
+        """The highest grade that the whole term can give."""
+        return self.rules.scale or sum(unit.max_points for unit in self.units) or self.expected
+
+    @property
     def passed(self):
         """Whether the grade passes; None if the course has no such grade, or the grade is not final."""
-        return round(self.grade, 2) >= self.rules.passing if self.rules.passing is not None and self.complete else None
+        final = self.rules.passing is not None and self.complete and not self.so_far
+        return round(self.grade, 2) >= self.rules.passing if final else None
 
     @property
     def days_late(self):
@@ -229,6 +261,12 @@ class Score:
         )
         if self.attempts and self.attempts[-1].refused and not self.submission.refused:
             reasons.append("The last attempt could not be read.")
+        if outdated := [unit.name for unit in self.units if unit.outdated]:
+            reasons.append(f"Results by an older version of the checks: {', '.join(outdated)}. `regrade` renews them.")
+        for unit in (unit for unit in self.units if unit.replaced):
+            reasons.append(
+                f"In {unit.name}, the work of {unit.attempt.name} counts in place of {' and '.join(unit.replaced)}'s."
+            )
         if self.earlier:
             reasons.append("Points that were set by hand for another submission do not count.")
         if unknown := [
@@ -241,17 +279,24 @@ class Score:
         return tuple(reasons)
 
 
-def scores(book, order=(), rules=NONE):
+def clock():
+    """The time by which deadlines are past or still to come."""
+    return datetime.now(UTC)
+
+
+def scores(book, order=(), rules=NONE, outdated=(), elsewhere=(), has_work=lambda submission, unit: False):
     """The Score of each student in a gradebook, sorted by student. Units are in the order of `order`; other units
-    follow, sorted by name. Raises RulesError if the rules contradict the gradebook."""
+    follow, sorted by name. outdated: (student, digest, unit) of the results by an older version of the checks;
+    elsewhere: the same of what was handed in for other units; has_work: whether the files of a Submission for a unit
+    are others than those given out. Raises RulesError if the rules contradict the gradebook."""
     attempts = book.attempts()
     rules = in_gradebook(rules, attempts)
     students, results, adjustments = of_students(rules, attempts), book.all_results(), book.adjustments()
-    with_results = {unit for _, _, unit in results}
+    with_results, untouched, now = {unit for _, _, unit in results}, book.untouched().union(elsewhere), clock()
     options = {
         (student, unit): [
             _unit(rules, unit, (student, group), *dated, results, adjustments)
-            for dated in candidates(rules, unit, student, pool)
+            for dated in candidates(rules, unit, student, pool, untouched)
         ]
         for student, (group, pool) in students.items()
         for unit in with_results
@@ -280,19 +325,34 @@ def scores(book, order=(), rules=NONE):
                     expected=0.0 if one.graded else worth[unit],
                     adjustment=by_hand(student, unit, one.attempt),
                     factor=factors[unit],
+                    ahead=one.due is not None and one.due > now,
+                    outdated=any(
+                        (of.attempt.student, of.attempt.digest, unit) in outdated for of in options[student, unit]
+                    ),
                 )
                 for one in options[student, unit]
             ]
             for unit in names
         ]
         units = _counting(rules, units, rules.free_days(student))
+        if group:
+            units = tuple(replace(one, replaced=_replaced(one, pool, untouched, has_work)) for one in units)
+        so_far = any((due := rules.due(unit, student)) and due > now for unit in counting_units(rules))
         earlier = tuple(_earlier(adjustments, (student, group), units, pool[-1], factors))
         bonus = _bonus(
             next((row for owner in (student, group) if (row := adjustments.get((owner, BONUS, "")))), None), rules.bonus
         )
         whole, shown = by_hand(student, "", pool[-1]), _shown(student, pool, units)
-        made.append(Score(shown, units, whole, earlier, rules, bonus, factors[""], group, pool, expected))
+        made.append(Score(shown, units, whole, earlier, rules, bonus, factors[""], group, pool, expected, so_far))
     return made
+
+
+def _replaced(unit, pool, untouched, has_work):
+    """The names of the members of a group who have handed in other work on a unit than what counts."""
+    counts = unit.attempt
+    others = [one for one in pool if one.student != counts.student and one.digest not in ("", counts.digest)]
+    others = [one for one in others if (one.student, one.digest, unit.name) not in untouched]
+    return tuple(dict.fromkeys(one.name for one in others if has_work(one, unit.name)))
 
 
 def _shown(student, pool, units):

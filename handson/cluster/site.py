@@ -5,6 +5,8 @@ The embedded PBS presents the machine of a site, and `handson.cluster.job_script
 commands read their site with this module, so it needs the standard library only.
 """
 
+import contextlib
+import contextvars
 import os
 import re
 from collections import namedtuple
@@ -102,8 +104,23 @@ def names():
     return sorted((path.stem for path in SITES.glob("*.toml")), key=lambda name: (name != "local", name))
 
 
+_instead = contextvars.ContextVar("instead", default=None)
+
+
+@contextlib.contextmanager
+def as_chosen(name):
+    """In a `with`: the site of this name counts as chosen; None changes nothing."""
+    token = _instead.set(name or _instead.get())
+    try:
+        yield
+    finally:
+        _instead.reset(token)
+
+
 def chosen():
     """The name of the site that was chosen; local if none was."""
+    if _instead.get():
+        return _instead.get()
     try:
         return (SITES / CHOSEN).read_text().strip() or "local"
     except (OSError, UnicodeDecodeError):

@@ -12,6 +12,9 @@ DEFAULT_GROUPS = ("gt00",)  # of a site whose file names none
 LARGEST_ARRAY = 10_000  # sub-jobs, PBS's max_array_size
 
 
+WINDOWS = "an editor of Windows ended its lines; this puts them right: sed -i 's/\\r$//' {}"
+
+
 def main():
     command.step_aside("qsub")
     from handson.pbs.command_options import USAGE
@@ -31,11 +34,7 @@ def submit(words):
     prefix = options.values.get("C", os.environ.get("PBS_DPREFIX", "#PBS"))
     if executable is None:
         if b"\r\n" in script:
-            raise PBSError(
-                "script contains cr, lf",
-                1,
-                hint="an editor of Windows ended its lines; this puts them right: sed -i 's/\\r$//' SCRIPT",
-            )
+            raise PBSError("script contains cr, lf", 1, hint=WINDOWS.format("SCRIPT"))
         options.add([option for text in directives.texts(script, prefix) for option in in_directive(text, options)])
     job = describe(options, name, executable, words)
     never, other_track = impossible(job), forgotten_track(job, script)

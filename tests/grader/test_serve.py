@@ -203,9 +203,9 @@ def test_who_changes_a_stale_page_sees_both_values_and_decides(browser, address)
 @pytest.mark.thorough
 def test_grades_are_changed_while_a_grader_runs(browser, address):
     with Gradebook(address.folder):  # the lock of a grader
-        (address.folder / PROGRESS).write_text('{"done": 3, "units": 8}')
+        (address.folder / PROGRESS).write_text('{"done": 3, "pieces": 8}')
         now = browser.ask("/progress").text
-        assert '"done": 3, "units": 8' in now and '"grader": "process ' in now
+        assert '"done": 3, "pieces": 8' in now and '"grader": "process ' in now
         form = browser.form("max", "multi_gpu", "step") | entered_points("0.25", "meanwhile", "J. Roe")
         assert "No grader is running" not in browser.ask("/feedback/max.html").text.partition("<script")[0], (
             "before a script has asked"
@@ -263,5 +263,5 @@ def test_reports_have_what_was_graded_again_before_an_interruption(tmp_path, mon
 
     monkeypatch.setattr(grading, "_grade", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        grading.again("max", tmp_path, ["multi_gpu"], trusted=True, say=lambda line: None)
+        grading.again(tmp_path, "max", ["multi_gpu"], trusted=True, say=lambda line: None)
     assert "1 passed: step" in (tmp_path / "feedback/max.html").read_text()

@@ -2,6 +2,7 @@
 
 import functools
 from collections import defaultdict
+from contextlib import suppress
 
 from grader import exercises
 from grader.course import UNITS, name_of_gap
@@ -39,6 +40,20 @@ def written(folder, submission, unit, track, gap):
         return ""
     code = fragment.code if fragment else ""
     return code if len(code) <= LONGEST else f"{code[:LONGEST]}\n[...]"
+
+
+def is_other(folder, unit):
+    """Whether the files of a unit in `folder`, or None, are others than those given out."""
+    for part in UNITS[unit] if folder else ():
+        with suppress(OSError):
+            data = (folder / part.file).read_bytes()
+            try:
+                text = exercises.handed_in(part.file, data)
+            except NotebookError:
+                return True
+            if text.split() != exercises.given_out(part.file).text.split():
+                return True
+    return False
 
 
 @functools.cache

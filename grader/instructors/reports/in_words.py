@@ -70,23 +70,31 @@ def grade(score):
         names = dict.fromkeys(unit.attempt.name for unit in score.units if unit.attempt)
         lines.append(f"Group {score.group}; handed in by {', '.join(names) or score.submission.name}.")
     for unit in score.units:
-        lines += [f"{unit.name}: {sentence}" for sentence in _of_unit(unit, score)]
+        lines += [f"{unit.name}: {sentence}" for sentence in of_unit(unit, score)]
     if free := score.free_days:
         lines.append(
             f"{free} of your {counted(number(rules.free_days(score.student)), 'free late day')}"
             f" {'is' if free == 1 else 'are'} used."
         )
     lines += bonus
+    if ahead := [unit.name for unit in score.units if unit.waiting]:
+        lines.append(f"Not due yet, and no part of the grade: {', '.join(ahead)}.")
     if lines or rules.scale is not None or rules.passing is not None:
         lines.append(_total(score))
     return lines
 
 
-def _of_unit(unit, score):
+def of_unit(unit, score):
+    """What the course's rules made of the points of a unit: sentences."""
     if unit.extended:
         yield f"your deadline was extended to {shown(unit.due, score.rules.zone)}."
     if len(score.attempts) > 1 and unit.attempt and unit.attempt.attempt != score.attempts[-1].attempt:
         yield f"attempt {unit.attempt.attempt} counts."
+    yield from lateness(unit)
+
+
+def lateness(unit):
+    """What it cost to be late: a sentence, or none."""
     if unit.days_late:
         free = f", {unit.free_days} of them free" if unit.free_days else ""
         cost = f"−{number(100 * unit.deduction)} %, {number(unit.points)} points become {number(unit.credit)}"
@@ -97,7 +105,7 @@ def _of_unit(unit, score):
 
 
 def _total(score):
-    so_far = "" if score.complete else " so far"
+    so_far = "" if score.complete and not score.so_far else " so far"
     line = f"{number(score.credit)} of {number(score.max_points)} points{so_far}"
     if score.rules.scale is not None:
         line += f" are {number(score.grade)} on the scale to {number(score.rules.scale)}"
@@ -107,3 +115,41 @@ def _total(score):
             f" {'is' if score.rules.passing == 1 else 'are'} needed)"
         )
     return f"{line}."
+
+
+def total(score):
+    """A grade in short: "3.5 points so far", or "35" on a scale."""
+    grade = number(score.grade) if score.rules.scale else counted(number(score.grade), "point")
+    return f"{grade}{'' if score.complete and not score.so_far else ' so far'}"
+
+
+def changes(before, of_class):
+    """Lines on whose grade is another one than `before`, {student: what `total` said}."""
+    changed = [
+        f"    {score.student}: {before[score.student]} -> {total(score)}"
+        for score in of_class
+        if before.get(score.student, total(score)) != total(score)
+    ]
+    return ["Changed grades:", *changed] if changed else []
+
+
+def summary(of_class, missing=0):
+    """What became of a class, in a line. missing: how many students have handed in nothing this time."""
+    refused = [score.student for score in of_class if score.submission.refused and not score.by_hand]
+    graded = [score for score in of_class if score.complete and score.max_grade and score.student not in refused]
+    unfinished = len(of_class) - len(graded) - len(refused)
+    words = [
+        f"{len(graded)} graded",
+        *([f"{len(refused)} refused ({some(refused)})"] if refused else []),
+        *([f"{unfinished} not finished"] if unfinished else []),
+        *([f"{missing} missing"] if missing else []),
+    ]
+    if graded:
+        words.append(f"mean {100 * sum(score.grade / score.max_grade for score in graded) / len(graded):.0f} %")
+    return f"{', '.join(words)}."
+
+
+def some(names, most=5):
+    """The first of some names, and how many more there are."""
+    names = list(names)
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

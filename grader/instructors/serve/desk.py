@@ -45,7 +45,7 @@ class Desk:
                 "version": book.version(student),
                 "grader": self.grader(),
                 "done": 0,
-                "units": 0,
+                "pieces": 0,
                 "problem": self._problem_of_grading() or self._problem,
             }
         if now["grader"]:
