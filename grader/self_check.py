@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from grader import display, exercises
 from grader.course import UNITS, uses_frameworks
+from grader.gaps import TextError
 from grader.judging import judge
 from grader.probes import loaded_for
 from grader.sandbox import Server
@@ -96,7 +97,7 @@ def check(unit, track=None, folder=None):
 
 
 def read(folder, file, executed):
-    """The text of a student's file, or None. Raises NotebookError."""
+    """The text of a student's file, or None. Raises TextError."""
     try:
         data = (folder / file).read_bytes()
     except OSError:
@@ -106,7 +107,10 @@ def read(folder, file, executed):
 
 def _begun(folder, file):
     """Whether a file may hold code to run: a script that is missing, or as it was given out, needs no libraries."""
-    return not file.endswith(".py") or read(folder, file, ()) not in (None, exercises.given_out(file).text)
+    try:
+        return not file.endswith(".py") or read(folder, file, ()) not in (None, exercises.given_out(file).text)
+    except TextError:
+        return False
 
 
 def executed_cells():

@@ -25,7 +25,8 @@ class ExportError(OneSentence, ValueError):
 
 def export(folder, to, submissions=None, say=print, unit=None):
     """Write `to`_feedback.zip into `folder`, where `grade` wrote. to: "moodle" or "canvas"; submissions: for Canvas,
-    what was graded; unit: for Moodle, the one whose assignment takes it back, if each unit has its own. Returns the zip's path. Raises OneSentence errors."""
+    what was graded; unit: for Moodle, the one whose assignment takes it back, if each unit has its own. Returns the
+    zip's path. Raises OneSentence errors."""
     if to == "canvas" and submissions is None:
         raise ExportError(
             "Canvas takes feedback back under the names of its own files: name what was graded, with --submissions"

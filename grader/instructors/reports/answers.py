@@ -6,9 +6,8 @@ from contextlib import suppress
 
 from grader import exercises
 from grader.course import UNITS, name_of_gap
-from grader.gaps import GapError, find
+from grader.gaps import GapError, TextError, find
 from grader.instructors.collect import unpacked
-from grader.notebook_cells import NotebookError
 
 LONGEST = 1_500  # the most characters of an answer that are shown
 
@@ -36,7 +35,7 @@ def written(folder, submission, unit, track, gap):
     try:
         text = exercises.handed_in(file, (handed_in / file).read_bytes())
         fragment = find(exercises.given_out(file), name, text)
-    except (OSError, KeyError, StopIteration, GapError, NotebookError):
+    except (OSError, KeyError, StopIteration, GapError, TextError):
         return ""
     code = fragment.code if fragment else ""
     return code if len(code) <= LONGEST else f"{code[:LONGEST]}\n[...]"
@@ -49,7 +48,7 @@ def is_other(folder, unit):
             data = (folder / part.file).read_bytes()
             try:
                 text = exercises.handed_in(part.file, data)
-            except NotebookError:
+            except TextError:
                 return True
             if text.split() != exercises.given_out(part.file).text.split():
                 return True
