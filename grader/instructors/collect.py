@@ -57,6 +57,7 @@ LOOSE = tuple(LARGEST)  # a student's work, outside of a folder or an archive
 LARGE = 500_000  # bytes of a notebook whose outputs are left out
 RENAME = "give each group in Moodle a name of its own, then download the submissions and the worksheet again"
 NAMELESS = "participant"  # how Moodle calls all students where it grades anonymously
+MOST_COMPARED = 5000  # names among which one that is nearly the same is looked for
 SPAN = 3600  # seconds: what a zip was written in says nothing of when its parts were handed in
 
 
@@ -176,7 +177,8 @@ def _by_student(submissions, entries, listed, say):
     numbers = {who.number for _, who in found if who.number}
     known = [*(who for _, who in found if who.number), *(one for one in listed if one.number not in numbers)]
     known = {one.student: (one.name, one.number) for one in (*known, *reversed(listed))}
-    written = defaultdict(set)
+    plain = {student: name for student, (name, _) in known.items()}
+    forms, written, register = (plain, forms_of(plain)), defaultdict(set), _register(listed)
     for entry, who in found:
         if not (who.number or _stray(entry)):
             written[alike(who.name)].add(who.name)
@@ -184,11 +186,11 @@ def _by_student(submissions, entries, listed, say):
         if _stray(entry):
             say(f"{archives.shown(entry.name)}: left out, it is neither a folder nor an archive.")
             continue
-        doubt = _doubt(entry, who, listed, numbers)
+        doubt = _doubt(entry, who, register, numbers)
         if not who.number and not doubt:
-            who = _with_number(who, known, written[alike(who.name)] - {who.name}, say)
+            who = _with_number(who, known, forms, written[alike(who.name)] - {who.name}, say)
         if who.number and not doubt:
-            who = _as_known(who, listed)
+            who = _as_known(who, register)
         numbered[who.number].add((who.student, who.name))
         if entry.is_folder:
             attempts[who.student].append(Attempt(_handed_in(entry), who, doubt))
@@ -274,7 +276,7 @@ def _one(files):
     )
 
 
-def _doubt(entry, who, listed, numbers):
+def _doubt(entry, who, register, numbers):
     """Why nobody can say whose submission an entry is, after its name, or None. numbers: those in the names of all
     entries."""
     if _ambiguous(entry):
@@ -282,41 +284,50 @@ def _doubt(entry, who, listed, numbers):
     canvas = CANVAS.fullmatch(entry.name) and not ANONYMOUS.fullmatch(entry.name) and CANVAS_LAST.fullmatch(entry.name)
     if canvas and canvas["number"] != who.number:
         return f"could be of the student {who.number} or {canvas['number']}: rename it after the student"
+    name = alike(who.name)
+    same, of_name = register.numbers.get(who.number, ()), register.names.get(name, ())
     if not who.number:
-        groups = {alike(one.group) for one in listed if one.group}
-        named = [one.student for one in listed if alike(one.name) == alike(who.name)]
-        if named and alike(who.name) in groups:
-            return f"could be of {named[0]} or of the group of this name: write the number behind the name"
+        if of_name and name in register.groups:
+            return f"could be of {of_name[0].student} or of the group of this name: write the number behind the name"
         return None
-    same = [one for one in listed if one.number == who.number]
-    if same and not _is_group(who, listed) and alike(who.name) not in {alike(one.name) for one in same}:
+    if _is_group(who, register):
+        return None
+    if same and name not in {alike(one.name) for one in same}:
         return f"has the number of {archives.shown(same[0].student)}, and another name: rename it after its student"
     if others := next((one.others for one in same if one.others), ()):
         return f"could be of {' or '.join(map(archives.shown, others))}: give a worksheet with e-mail addresses"
-    of_name = [
-        one for one in listed if one.number and alike(one.name) == alike(who.name) and alike(who.name) != NAMELESS
-    ]
-    if not same and MOODLE.fullmatch(entry.name) and not _is_group(who, listed):
-        if of_name and not any(one.number in numbers for one in of_name):
-            return (
-                f"has the name of {archives.shown(of_name[0].student)} and another number, as in another assignment:"
-                " name its grading worksheet with --worksheet"
-            )
+    elsewhere = [one.number for one in of_name if one.number] if MOODLE.fullmatch(entry.name) and not same else ()
+    if elsewhere and name != NAMELESS and not numbers.intersection(elsewhere):
+        return (
+            f"has the name of {archives.shown(of_name[0].student)} and another number, as in another assignment: name"
+            " its grading worksheet with --worksheet"
+        )
     return None
 
 
-def _is_group(who, listed):
+# {number: Listed students}, {name, as `alike`: Listed students}, names of groups, as `alike`
+Register = namedtuple("Register", "numbers names groups")
+
+
+def _register(listed):
+    numbers, names = defaultdict(list), defaultdict(list)
+    for one in listed:
+        names[alike(one.name)].append(one)
+        if one.number:
+            numbers[one.number].append(one)
+    return Register(numbers, names, {alike(one.group) for one in listed if one.group})
+
+
+def _is_group(who, register):
     """Whether the name is a group's, and not that of the listed student with this number."""
-    return alike(who.name) in {alike(one.group) for one in listed if one.group} and not any(
-        (one.number, alike(one.name)) == (who.number, alike(who.name)) for one in listed
-    )
+    own = any(alike(one.name) == alike(who.name) for one in register.numbers.get(who.number, ()))
+    return alike(who.name) in register.groups and not own
 
 
-def _as_known(who, listed):
+def _as_known(who, register):
     """Who, as the student is called in the gradebook: the number may be that of another assignment of Moodle's."""
-    if _is_group(who, listed):
-        return who
-    return next((who._replace(student=one.student) for one in listed if one.number == who.number), who)
+    same = () if _is_group(who, register) else register.numbers.get(who.number, ())
+    return who._replace(student=same[0].student) if same else who
 
 
 def _same_number(who, numbered):
@@ -328,7 +339,7 @@ def _same_number(who, numbered):
     return None
 
 
-def _with_number(who, known, otherwise, say):
+def _with_number(who, known, forms, otherwise, say):
     """A plain name as that of the student whom it means, if the platform or the gradebook has exactly one of this name.
 
     otherwise: what else is handed in under this name, in other capitals. It may be somebody else's, so a name that is
@@ -336,7 +347,7 @@ def _with_number(who, known, otherwise, say):
     """
     if who.name.startswith("anon_"):
         return who
-    student, others = meant(who.name, {student: name for student, (name, _) in known.items()})
+    student, others = meant(who.name, *forms)
     if student and otherwise and who.name not in (student, known[student][0]):
         beside = " and ".join(map(archives.shown, sorted(otherwise)))
         say(
@@ -358,23 +369,29 @@ def _with_number(who, known, otherwise, say):
     return who
 
 
-def meant(name, known):
+def meant(name, known, forms=None):
     """(the student whom a name means, or None; otherwise the students who could be meant). known: {student: the name
-    without the number}.
+    without the number}; forms: what `forms_of` makes of it, where many names are looked up.
 
     A name without its number means its student if nobody else has that name.
     """
     if name in known:
         return name, ()
-    same = sorted(
-        student
-        for student, plain in known.items()
-        if alike(name) in (alike(plain), alike(student), alike(file_name(student)))
-    )
+    same = sorted((forms_of(known) if forms is None else forms).get(alike(name), ()))
     if len(same) == 1:
         return same[0], ()
     names = {plain: student for student, plain in known.items()} | {student: student for student in known}
-    return None, tuple(same) or tuple(names[near] for near in difflib.get_close_matches(name, names, 1, 0.8))
+    near = difflib.get_close_matches(name, names, 1, 0.8) if len(names) < MOST_COMPARED else ()
+    return None, tuple(same) or tuple(names[one] for one in near)
+
+
+def forms_of(known):
+    """{a way to write a name, as `alike`: the students who may be meant}."""
+    forms = defaultdict(set)
+    for student, plain in known.items():
+        for form in (plain, student, file_name(student)):
+            forms[alike(form)].add(student)
+    return forms
 
 
 def alike(name):

@@ -109,6 +109,18 @@ def tour(
     raise typer.Exit(0 if tour(folder, trusted, typer.echo) else 1)
 
 
+@app.command()
+def course():
+    """Show the term as course.toml has it: units, points, deadlines, extensions, groups; or what is wrong there."""
+    from grader.instructors.reports.in_words import term
+    from grader.instructors.rules import FILE, read
+
+    if not FILE.exists():
+        typer.echo(f"There is no {FILE}: grades are the points of the checks. docs/course.toml is an example.")
+    for line in term(read()):
+        typer.echo(line)
+
+
 cluster = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 app.add_typer(cluster, name="cluster", help="Engines for `grade --profile` in a job of the site's batch system.")
 

@@ -26,7 +26,7 @@ from handson.files import COURSE
 from handson.tables import known, table, wanted
 
 FILE = COURSE / "course.toml"
-KEYS = "title site language zone scale pass counts attempts bonus late units students groups".split()
+KEYS = "title site language zone scale pass counts attempts drop_lowest bonus late units students groups".split()
 LAST, BEST, LAST_IN_TIME = "last", "best", "last in time"
 MOST_LATE_DAYS = 30
 DAY = timedelta(days=1)
@@ -37,6 +37,7 @@ Percent = Annotated[float, Meta(ge=0, le=100, description="a number, from 0 to 1
 Minutes = Annotated[float, Meta(ge=0, le=100_000, description="a number, from 0 to 100000")]
 Attempts = Annotated[int, Meta(ge=1, le=10_000, description="a whole number from 1 to 10000")]
 LateDays = Annotated[int, Meta(ge=0, le=MOST_LATE_DAYS, description=f"a whole number from 0 to {MOST_LATE_DAYS}")]
+Dropped = Annotated[int, Meta(ge=0, le=len(UNITS) - 1, description=f"a whole number from 0 to {len(UNITS) - 1}")]
 Points = Annotated[dict[str, Number], Meta(description="a table of gaps and their points, 0 or more each")]
 Line = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]+\Z", description="a line of text")]
 Site = Annotated[str, Meta(pattern=r"^[\w.-]+\Z", description="the name of a site, as in jobs/sites")]
@@ -117,6 +118,7 @@ class Rules:
     passing: Number = None  # the lowest grade that passes
     counts: Counts = LAST
     attempts: Attempts = None  # how many count
+    drop_lowest: Dropped = 0  # how many units with the lowest share of their points are no part of the grade
     bonus: Number = 0  # the most bonus points that a person may give a student
     late_days: int = 0  # free days of each student
     units: dict = field(default_factory=dict)
@@ -150,13 +152,32 @@ def read(path=None):
     file. Raises RulesError."""
     path = path or FILE
     try:
-        return _rules(tomllib.loads(path.read_text()))
+        text = path.read_bytes().decode("utf-8-sig")
+        return _rules(tomllib.loads(text))
     except FileNotFoundError:
         return NONE
     except OSError as error:
         raise RulesError(f"{path} can't be read ({error.strerror}): make it readable") from None
-    except ValueError as error:  # errors of TOML and UTF-8 are ValueErrors, too
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise RulesError(f"{path} is not right: line {line} is not in UTF-8; save the file in UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise RulesError(f"{path} is not right: {_in_line(str(error), text)}") from None
+    except RecursionError:
+        raise RulesError(f"{path} is not right: it is nested too deeply") from None
+    except ValueError as error:
         raise RulesError(f"{path} is not right: {error}; docs/course.toml is an example with all keys") from None
+
+
+def _in_line(error, text):
+    """What is wrong with a TOML file, with the line itself; for a date, how it is written."""
+    found = re.search(r"(.*) \(at line (\d+)", error)
+    if not found:
+        return f"{error}; docs/course.toml is an example with all keys"
+    line = text.split("\n")[int(found[2]) - 1].strip()
+    dates = re.search(r"\b(due|start|extensions)\b|\d[-./]\d", line)
+    how = "a date is written 2026-11-20, a time 2026-11-20T18:00:00, both without quotes"
+    return f"line {found[2]}, `{line:.100}`: {how if dates else f'{found[1]}; docs/course.toml is an example'}"
 
 
 def at_its_site():
@@ -426,13 +447,15 @@ def _time(values, key, zone, end=False):
     value = values.get(key)
     if key not in values:
         return None
-    if isinstance(value, datetime) and value.tzinfo:
-        return value.astimezone(UTC)
     if not isinstance(value, date):
         raise ValueError(
             f"{key} = {value!r}, but it must be a date or a date with a time, such as 2026-11-20T18:00:00, without"
             " quotes"
         )
+    if not 1970 < value.year < 3000:
+        raise ValueError(f"{key} = {value}, but no term is in the year {value.year}")
+    if isinstance(value, datetime) and value.tzinfo:
+        return value.astimezone(UTC)
     if zone is None:
         raise ValueError(
             f'{key} = {value}, but in which time zone? Add a line such as zone = "Europe/Berlin" at the top'

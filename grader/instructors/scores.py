@@ -164,7 +164,14 @@ class Score:
     @cached_property
     def counting(self):
         """The units that are part of the grade now."""
-        return tuple(unit for unit in self.units if not unit.waiting)
+        return tuple(unit for unit in self.units if not unit.waiting and unit not in self.dropped)
+
+    @cached_property
+    def dropped(self):
+        """The units that are no part of the grade, since the lowest are dropped; never the last one."""
+        worth = [unit for unit in self.units if not unit.waiting and unit.max_points]
+        lowest = sorted(worth, key=lambda unit: unit.credit / unit.max_points)
+        return tuple(lowest[: min(self.rules.drop_lowest, len(worth) - 1)]) if worth else ()
 
     @property
     def student(self):
@@ -206,7 +213,7 @@ class Score:
     @cached_property
     def credit(self):
         """The points after deductions for lateness and with bonus points, never more than `max_points`."""
-        own = sum(unit.credit for unit in self.units) if self.adjustment is None else self.adjustment["points"]
+        own = sum(unit.credit for unit in self.counting) if self.adjustment is None else self.adjustment["points"]
         return min(own + (self.bonus["points"] if self.bonus else 0), self.max_points)
 
     @property
@@ -223,7 +230,8 @@ class Score:
     @property
     def highest(self):
         """The highest grade that the whole term can give."""
-        return self.rules.scale or sum(unit.max_points for unit in self.units) or self.expected
+        dropped = sum(unit.max_points for unit in self.dropped)
+        return self.rules.scale or sum(unit.max_points for unit in self.units) - dropped or self.expected
 
     @property
     def passed(self):

@@ -1,10 +1,10 @@
 """The rules of a course in words: what students read of them in a notebook's head, and how their points became a
 grade."""
 
-from grader.course import most_points
+from grader.course import UNITS, most_points
 from grader.instructors.reports.report_files import number
-from grader.instructors.rules import BEST, LAST_IN_TIME, points_of, shown
-from handson.words import counted
+from grader.instructors.rules import BEST, LAST_IN_TIME, points_of, shown, total_of
+from handson.words import aligned, counted
 
 
 def head(rules, unit):
@@ -79,6 +79,8 @@ def grade(score):
     lines += bonus
     if ahead := [unit.name for unit in score.units if unit.waiting]:
         lines.append(f"Not due yet, and no part of the grade: {', '.join(ahead)}.")
+    if score.dropped:
+        lines.append(f"Dropped, as the lowest: {', '.join(unit.name for unit in score.dropped)}.")
     if lines or rules.scale is not None or rules.passing is not None:
         lines.append(_total(score))
     return lines
@@ -115,6 +117,26 @@ def _total(score):
             f" {'is' if score.rules.passing == 1 else 'are'} needed)"
         )
     return f"{line}."
+
+
+def term(rules):
+    """The term as lines: units with points and deadlines, and what holds for some students."""
+    rows = []
+    for unit in UNITS:
+        here = rules.of(unit)
+        start = shown(here.start, rules.zone, end=False) if here.start else ""
+        due = shown(here.due, rules.zone) if here.due else ""
+        rows.append((unit, number(points_of(rules, unit)), start, due, here.site or ""))
+    yield from aligned(("unit", "points", "from", "due", "site"), rows)
+    scale = f", on the scale to {number(rules.scale)}" if rules.scale is not None else ""
+    passing = f"; {number(rules.passing)} to pass" if rules.passing is not None else ""
+    yield f"{number(total_of(rules))} points{scale}{passing}."
+    for student, own in rules.students.items():
+        until = [f"{unit} until {shown(moment, rules.zone)}" for unit, moment in own.extensions.items()]
+        late = [f"{counted(own.late_days, 'late day')}"] if own.late_days is not None else []
+        yield f"{student}: {'; '.join(until + late) or 'nothing of their own'}."
+    for group, members in rules.groups.items():
+        yield f"Group {group}: {', '.join(members)}."
 
 
 def total(score):
