@@ -213,7 +213,7 @@ def _kubernetes(values):
         r"/[\w./-]+",
     )
     shared = values.get("nfs") or values.get("host_path")
-    if shared and f"{values.get('grades')}/".startswith(f"{str(shared).rstrip('/')}/"):
+    if shared and _below(values.get("grades"), shared):
         raise ValueError(
             f"grades = {values['grades']!r} is inside of {shared!r}, which all students see: name a folder beside it"
         )
@@ -242,6 +242,13 @@ def _kubernetes(values):
             values, "grades", None, f"{of_nfs}|{of_nodes}", "as nfs or host_path, a folder for the grader alone"
         ),
     )
+
+
+def _below(path, folder):
+    """Whether "server:/path" or "/path" is a folder or below it, also where it is written with //, /./ or /../."""
+    (host, _, path), (other, _, folder) = (str(one).rpartition(":") for one in (path, folder))
+    path, folder = (Path(os.path.normpath("/" + one.lstrip("/"))) for one in (path, folder))
+    return host == other and path.is_relative_to(folder)
 
 
 def _words(table, key, default=None):

@@ -200,6 +200,15 @@ def test_who_changes_a_stale_page_sees_both_values_and_decides(browser, address)
         )
 
 
+@pytest.mark.parametrize("where", [{"unit": "nosuch"}, {"gap": "nosuch"}, {"unit": "", "gap": "step"}])
+def test_a_form_about_what_nobody_has_is_refused_in_a_sentence(browser, where):
+    form = browser.form("max", "multi_gpu", "step") | entered_points("1", "because", "J. Roe")
+    found = browser.ask("/adjust", form | where)
+    assert found.status == 404 and "There is no such task or gap" in found.text
+    found = browser.ask("/regrade", {"_xsrf": form["_xsrf"], "student": "max", "unit": "nosuch"})
+    assert found.status == 404 and "There is no such task" in found.text
+
+
 @pytest.mark.thorough
 def test_grades_are_changed_while_a_grader_runs(browser, address):
     with Gradebook(address.folder):  # the lock of a grader
