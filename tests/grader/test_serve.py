@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import tempfile
 import urllib.parse
 from html import unescape
 from types import SimpleNamespace
@@ -20,6 +21,7 @@ from grader.instructors.collect import digest_of, file_name
 from grader.instructors.grade import grading
 from grader.instructors.gradebook import Gradebook, InUse
 from grader.instructors.reports import PROGRESS
+from grader.instructors.serve.desk import Desk
 
 STUDENT = "Zoë <b> O'Neill"
 
@@ -274,3 +276,17 @@ def test_reports_have_what_was_graded_again_before_an_interruption(tmp_path, mon
     with pytest.raises(KeyboardInterrupt):
         grading.again(tmp_path, "max", ["multi_gpu"], trusted=True, say=lambda line: None)
     assert "1 passed: step" in (tmp_path / "feedback/max.html").read_text()
+
+
+def test_what_grading_again_has_changed_is_said(tmp_path, monkeypatch):
+    class_in(tmp_path)
+    desk = Desk(tmp_path, 1, True)
+    assert desk.progress()["said"] == ""
+    for printed, expected in (
+        ("3 graded.\nChanged grades:\n    max: 35 -> 70\n", "Graded again: max: 35 -> 70."),
+        ("3 graded.\n", "Graded again: no grade has changed."),
+    ):
+        desk._said = tempfile.TemporaryFile()
+        desk._regrading = subprocess.Popen([sys.executable, "-c", f"print({printed!r})"], stdout=desk._said)
+        desk._regrading.wait()
+        assert desk.progress()["said"] == expected

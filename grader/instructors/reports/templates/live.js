@@ -9,7 +9,7 @@
   async function look() {
     try {
       const now = await (await fetch(address)).json();
-      grader.textContent = !now.grader ? "No grader is running." : now.pieces ? now.done + " of " + now.pieces + " pieces graded" : "A grader starts or ends.";
+      grader.textContent = !now.grader ? now.said || "No grader is running." : now.pieces ? now.done + " of " + now.pieces + " pieces graded" : "A grader starts or ends.";
       bar.hidden = !now.grader;
       if (now.pieces) [bar.max, bar.value] = [now.pieces, now.done];
       else bar.removeAttribute("value");
