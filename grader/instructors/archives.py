@@ -6,6 +6,7 @@ nevertheless: an honest one has none.
 """
 
 import contextlib
+import difflib
 import gzip
 import io
 import os
@@ -44,6 +45,9 @@ CONTENTS = 4_000_000  # bytes: the longest list of files in a zip
 ROOMS = ("exercises", "notebooks")  # the folders that are handed in
 # the course's own folders beside ROOMS, and those of tools; and .git, .venv, ...
 IGNORED = {"__MACOSX", "__pycache__", "venv", "env", "node_modules", "handson", "results", "datasets", "jobs"}
+KIND = re.compile(r"\.(py|ipynb|sh)(\.txt)?$", re.IGNORECASE)
+LOST = re.compile(r" was not looked at: is it | there several times | is there twice|of unknown age| was left out")
+MOST_GUESSES = 20  # files that were not asked for, and of which is said what they probably are
 MOST_ARCHIVES = 50  # that may be a submission together
 BROKEN = (
     tarfile.TarError,
@@ -209,10 +213,34 @@ def _chosen(found, loose, limits, names, known):
     wanted = {f"{top}/{name}" if top else name for name in known} | {
         one.path for several in same.values() for one in several
     }
-    extra = ["/".join(parts) for parts in names.values() if parts[-1].lower().endswith((".py", ".ipynb", ".sh"))]
+    extra = ["/".join(parts) for parts in names.values() if KIND.search(parts[-1])]
     if extra := sorted(name for name in extra if name not in wanted):
         problems.append(f"Not asked for, and not looked at: {_listed(extra)}.")
+    problems += [
+        f"{shown(name)} was not looked at: is it {' or '.join(probable)}? Give it that name."
+        for name in extra[:MOST_GUESSES]
+        if (probable := [one for one in _probable(name, limits) if one not in files])
+    ]
     return files, problems
+
+
+def lost(problem):
+    """Whether a problem of a Content is about work that may not have been read, so that a person should look."""
+    return bool(LOST.search(problem))
+
+
+def _probable(name, limits):
+    """The names asked for that a file probably should have: those whose last part is nearly the same."""
+    name = name.rpartition("/")[2].lower().removesuffix(".txt")
+    stem, _, suffix = name.rpartition(".")
+    of_stem = {}
+    for asked in limits:
+        plain, _, kind = asked.rpartition("/")[2].lower().rpartition(".")
+        if kind == suffix:
+            for form in {plain, re.sub(r"^\d+_", "", plain)}:
+                of_stem.setdefault(form, []).append(asked)
+    near = difflib.get_close_matches(stem, of_stem, 1, 0.75) if stem else ()
+    return of_stem[near[0]] if near else []
 
 
 def shown(name):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 
+from grader.instructors.archives import lost
 from grader.instructors.collect import Submission
 from grader.instructors.gradebook import BONUS
 from grader.instructors.rules import (
@@ -96,10 +97,15 @@ class Unit:
         return bool(self.gaps)
 
     @cached_property
+    def untouched(self):
+        """Whether the student has not begun it, and nobody has set anything by hand."""
+        gaps = (*self.gaps, *self.others)
+        return self.graded and not any(gap.attempted for gap in gaps) and not any(x.adjustment for x in (self, *gaps))
+
+    @property
     def waiting(self):
         """Whether the unit is no part of the grade yet: it is not due, and the student has not begun it."""
-        untouched = self.graded and not any(gap.attempted for gap in (*self.gaps, *self.others))
-        return self.ahead and untouched and not any(one.adjustment for one in (self, *self.gaps, *self.others))
+        return self.ahead and self.untouched
 
     @cached_property
     def complete(self):
@@ -275,6 +281,8 @@ class Score:
             reasons.append(
                 f"In {unit.name}, the work of {unit.attempt.name} counts in place of {' and '.join(unit.replaced)}'s."
             )
+        if not self.submission.refused:
+            reasons += [f"Handed in and not read: {problem}" for problem in self.submission.problems if lost(problem)]
         if self.earlier:
             reasons.append("Points that were set by hand for another submission do not count.")
         if unknown := [

@@ -296,6 +296,21 @@ def test_files_that_nobody_asked_for_are_told_and_those_of_other_tasks_are_not_m
     )
 
 
+@pytest.mark.parametrize(
+    "name, probable",
+    [
+        ("02_multi_gpu_final.ipynb", [NOTEBOOK]),
+        ("Multi_GPU.ipynb", [NOTEBOOK]),
+        ("run.sh.txt", [OTHER]),
+        ("something.py", []),
+    ],
+)
+def test_a_file_of_another_name_is_named_with_what_it_probably_is(room, name, probable):
+    write(room / "jane", {OTHER if "sh" not in name else SCRIPT: b"1", name: b"2"})
+    said = [problem for problem in only(room).problems if archives.lost(problem)]
+    assert said == [f"{name} was not looked at: is it {one}? Give it that name." for one in probable]
+
+
 def test_exercises_that_are_not_graded_are_no_surprise(room):
     names = [str(path.relative_to(ROOT)) for path in (ROOT / "exercises").rglob("*.py")]
     write(room / "jane", GOOD | dict.fromkeys(names, b"x"))

@@ -86,6 +86,7 @@ def _tell(book, folder):
         moodle["moodle.csv"] = score_tables.moodle(of_class, term)
     for name, text in {
         "grades.csv": score_tables.grades(of_class),
+        "overview.csv": score_tables.overview(of_class),
         **moodle,
         "canvas.csv": score_tables.canvas(of_class),
         "nbgrader.csv": score_tables.nbgrader(of_class),

@@ -23,7 +23,7 @@ INSIDE = re.compile(rf'([;,]\s*"*)(?=[{re.escape("".join(FORMULA))}])')
 # in a name, which Canvas would take for the row of this title
 POINTS_POSSIBLE = re.compile(r"(points)\s+(possible)", re.IGNORECASE)
 
-__all__ = ["canvas", "file_name", "grades", "gradescope", "moodle", "nbgrader"]
+__all__ = ["canvas", "file_name", "grades", "gradescope", "moodle", "nbgrader", "overview"]
 
 
 class Foreign(str):
@@ -110,6 +110,23 @@ def grades(scores):
             for unit, what, points, most, sentence in _by_rules(score)
         ]
     return table(["student", "unit", "check", "points", "max_points", "status", "message"], rows, digits=6)
+
+
+def overview(scores):
+    """A row for each student, with a column for each unit, for spreadsheets: these know UTF-8 by its first character.
+    What was not begun is "-"; what is not graded yet is empty."""
+    units = [unit.name for unit in scores[0].units] if scores else []
+    rows = []
+    for score in scores:
+        refused = score.submission.refused and not score.by_hand
+        of_units = [
+            "–" if unit.untouched else unit.credit if unit.complete and not refused else None for unit in score.units
+        ]
+        passed = {True: "passed", False: "not passed", None: "so far" if score.so_far else ""}[score.passed]
+        status = "not read" if refused else passed if score.complete else "not finished"
+        who = [score.student, score.submission.name, score.submission.number, score.group]
+        rows.append([*who, *of_units, None if refused else _grade(score), status])
+    return "\ufeff" + table(["student", "name", "number", "group", *units, "grade", "status"], rows)
 
 
 def _by_rules(score):
