@@ -295,7 +295,9 @@ def _doubt(entry, who, register, numbers):
     if same and name not in {alike(one.name) for one in same}:
         return f"has the number of {archives.shown(same[0].student)}, and another name: rename it after its student"
     if others := next((one.others for one in same if one.others), ()):
-        return f"could be of {' or '.join(map(archives.shown, others))}: give a worksheet with e-mail addresses"
+        return (
+            f"could be of {' or '.join(map(archives.shown, others))}: give worksheets with the e-mail address of each"
+        )
     elsewhere = [one.number for one in of_name if one.number] if MOODLE.fullmatch(entry.name) and not same else ()
     if elsewhere and name != NAMELESS and not numbers.intersection(elsewhere):
         return (

@@ -50,16 +50,21 @@ class Worksheet:
     head: tuple
     rows: tuple
 
-    def listed(self, zone=None, people=()):
+    def listed(self, zone=None, people=(), mails=()):
         """The `Listed` students. zone: the tzinfo of the clock that Moodle showed to whoever downloaded the worksheet;
         by default that of this machine. people: each Person of the gradebook: a row is a person's by its number, else
-        by e-mail address, else by full name. Raises WorksheetError."""
+        by e-mail address, else by full name; mails: the addresses in all worksheets so far. Raises WorksheetError."""
         rows = [row for row in self.rows if _number(row)]
         certain = {_number(row): found for row in rows if (found := _certain(row, people))}
         taken = {person.student for found in certain.values() for person in found}
         left = [person for person in people if person.student not in taken]
         names = [alike(_name(row)) for row in rows if _number(row) not in certain]
-        return [self._listed(row, zone, certain.get(_number(row)) or _alike(row, left, names)) for row in rows]
+        return [
+            self._listed(
+                row, zone, certain.get(_number(row)) or ([] if _mail(row) in mails else _alike(row, left, names))
+            )
+            for row in rows
+        ]
 
     def _listed(self, row, zone, people):
         student = people[0].student if len(people) == 1 else _student(row)
@@ -235,13 +240,18 @@ def of_other_units(attempts, folder):
     return found
 
 
-def people(attempts, folder):
-    """Each Person of a gradebook. attempts: all Submissions; folder: where worksheets were kept. Raises
-    WorksheetError."""
+def mails(folder):
+    """{number: e-mail address} in all worksheets that were kept in `folder`. Raises WorksheetError."""
     emails = {}
     for sheet in (kept(folder), *kept_for_units(folder).values()):
         emails |= sheet.emails() if sheet else {}
-    found = {}
+    return emails
+
+
+def people(attempts, folder):
+    """Each Person of a gradebook. attempts: all Submissions; folder: where worksheets were kept. Raises
+    WorksheetError."""
+    emails, found = mails(folder), {}
     for one in attempts:
         person = found.setdefault(one.student, Person(one.student, set(), set(), set()))
         person.names.add(alike(one.name))
@@ -260,11 +270,12 @@ def _certain(row, people):
 
 
 def _alike(row, people, names):
-    """The people whose row this may be, by their full name. names: those of all rows that are nobody's for certain; one
-    that is there twice means nobody for certain."""
+    """The people whose row this may be, by their full name. names: those of all rows that are nobody's for certain. A
+    name that is there twice, or with another e-mail address, means nobody for certain."""
     name, mail = alike(_name(row)), _mail(row)
-    same = [person for person in people if person.numbers and name in person.names and not (mail and person.emails)]
-    return [] if name == NAMELESS else same * names.count(name)
+    same = [person for person in people if person.numbers and name in person.names]
+    other_address = any(mail and person.emails for person in same)
+    return [] if name == NAMELESS else same * max(names.count(name), 2 * other_address)
 
 
 def _mail(row):

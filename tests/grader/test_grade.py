@@ -106,9 +106,9 @@ def test_how_many_how_fast_and_how_long_still_is_told_in_a_terminal_and_elsewher
             tick((student, UNIT), 2)
     shown = capsys.readouterr().err
     pattern = (
-        r"4/4 \[[\d:]+<00:00, .*(unit/s|s/unit), 2 engines"
+        r"4/4 \[[\d:]+<00:00, .*(piece/s|s/piece), 2 engines"
         if terminal
-        else r"4 of 4 pieces graded, .*(unit/s|s/unit), 00:00 left \(2 engines\)"
+        else r"4 of 4 pieces graded, .*(piece/s|s/piece), 00:00 left \(2 engines\)"
     )
     assert re.search(pattern, shown if terminal else said[-1])
     assert terminal == (not said) == bool(shown)

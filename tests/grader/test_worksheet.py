@@ -320,7 +320,17 @@ def test_two_people_of_one_name_are_not_mixed_up_between_assignments(tmp_path):
     )
     with Gradebook(tmp_path / "out") as book:
         [reason] = [one.refused for one in book.submissions() if one.number == "81"]
-    assert "could be of Jane Doe_11 or Jane Doe_12: give a worksheet with e-mail addresses" in reason
+    assert "could be of Jane Doe_11 or Jane Doe_12: give worksheets with the e-mail address of each" in reason
+
+
+def test_a_known_name_with_another_address_is_refused_unless_the_address_is_known(tmp_path):
+    other = numbered(JANE, 12, mail="other@example.org")  # of the same name, has handed in nothing yet
+    graded_with(tmp_path, zipped(tmp_path / "1.zip", "Jane Doe_11"), write(tmp_path / "1.csv", JANE, other), "start")
+    sheet = write(tmp_path / "2.csv", numbered(other, 72), numbered(JANE, 73, mail="new@example.org"))
+    graded_with(tmp_path, zipped(tmp_path / "2.zip", "Jane Doe_72", "Jane Doe_73"), sheet, "single_gpu")
+    with Gradebook(tmp_path / "out") as book:
+        found = {one.number: one.refused for one in book.submissions()}
+    assert "could be of Jane Doe_11: give worksheets" in found["73"] and "RAR" in found["72"]
 
 
 def test_without_a_worksheet_a_known_name_with_another_number_is_refused(tmp_path):

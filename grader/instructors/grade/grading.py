@@ -76,7 +76,8 @@ def grade(
         )
     with Gradebook(out) as book:
         people = worksheet.people(book.attempts(), out)
-        listed = of_moodle.listed(course.zone, people) if of_moodle else []
+        mails, before = set(worksheet.mails(out).values()), totals(book)
+        listed = of_moodle.listed(course.zone, people, mails) if of_moodle else []
         if sheet:
             if not worksheet.keep(sheet, out, units[0] if named and len(units) == 1 else None):
                 say(f"The worksheet is of an assignment of its own: the grades for it are in moodle_{units[0]}.csv.")
@@ -96,7 +97,8 @@ def grade(
         submitted = of_moodle.missing(collected, course.groups) if of_moodle else []
         unseen = [student for student in submitted if student not in absent]
         note_absent(out, absent + unseen)
-        refused = [submission for submission in newest(collected) if submission.refused]
+        repaired = {one.student for one in book.submissions() if one.refused is None}
+        refused = [one for one in newest(collected) if one.refused and one.student not in repaired]
         say(f"{len(newest(collected))} students, {len(collected)} submissions.")
         for sentence in rules.in_gradebook(course, book.attempts()).unknown:
             say(sentence)
@@ -114,7 +116,8 @@ def grade(
         if absent:
             say(f"Not handed in this time, but in the gradebook: {', '.join(absent)}.")
         where = _Where(engines, profile, cluster_file, trusted)
-        of_class = _grade_what_counts(book, course, units, where, say, {one: one.path for one in collected}, force)
+        paths = {one: one.path for one in collected}
+        of_class = _grade_what_counts(book, course, units, where, say, before, paths, force)
         if of_moodle and of_class and (sentence := of_moodle.too_low(of_class[0].highest)):
             say(sentence)
         if earlier := sum(len(score.earlier) for score in of_class):
@@ -148,15 +151,19 @@ def _strange(students, listed, course):
     ]
 
 
-def _grade_what_counts(book, course, units, where, say, paths=(), force=False, students=None):
+def totals(book):
+    """{student: the grade in short} of those who have results."""
+    return {score.student: total(score) for score in scores_of(book) if score.units}
+
+
+def _grade_what_counts(book, course, units, where, say, before, paths=(), force=False, students=None):
     """Grade all attempts that may count in `units`, whose files are there, and that have no result by today's checks,
     and write the reports. Returns the Scores.
 
-    paths: {Submission: its files} of this time; other files lie where `collect` has left them. force: grade what has a
+    before: the `totals` with which changes are named; paths: {Submission: its files} of this time; other files lie where `collect` has left them. force: grade what has a
     result, too; students: only the attempts of these.
     """
     resources = "trusted" if where.trusted else "sandbox"
-    before = {score.student: total(score) for score in scores_of(book) if score.units}
     versions, pairs, done, first = digest.of_units(units, course, book), [], set(), True
     _say_sites(versions, book, say)
     try:
@@ -285,7 +292,7 @@ def again(out, student=None, units=None, engines=2, trusted=False, say=print):
         if whose is not None:
             _refuse_unreadable(whose, pool, out)
         where, students = _Where(engines, trusted=trusted), {one.student for one in pool} if whose else None
-        of_class = _grade_what_counts(book, course, units, where, say, (), whose is not None, students)
+        of_class = _grade_what_counts(book, course, units, where, say, totals(book), (), whose is not None, students)
         say(f"{whose} is graded again: see {out / 'report.html'}" if whose else summary(of_class))
 
 
@@ -404,7 +411,7 @@ def _progress(pieces, folder, say):
     with open(os.devnull, "w") as nowhere:
         where = {"file": sys.stderr} if terminal else {"file": nowhere, "bar_format": LINE}
         # no smoothing, since units come in bursts
-        with tqdm(total=pieces, unit=" pieces", desc="graded", smoothing=0, **where) as bar:
+        with tqdm(total=pieces, unit="piece", desc="graded", smoothing=0, **where) as bar:
 
             def note():
                 with suppress(OneSentence):  # a full disk stops the grading where results are stored
