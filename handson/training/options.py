@@ -159,6 +159,9 @@ def training_parser(program, gpus, add_options=None):
         metavar="PIXELS",
         help="side length that images are enlarged to (%(default)s)",
     )
+    if script.startswith(identity.LECTURE):
+        models = identity.MODELS[track]
+        add("--model", choices=models, default=models[0], help="the network to train (%(default)s)")
     add("--lr", type=positive(float), default=LEARNING_RATE, metavar="RATE", help="learning rate (%(default)s)")
     add("--seed", type=natural, default=0, metavar="N", help="seed of initial weights and shuffling (%(default)s)")
     add_out(parser, identity.name(unit, script), track)
