@@ -40,7 +40,9 @@ def test_a_residual_block_adds_its_branch_to_its_input():
     "script, model, parameters",
     [
         ("pytorch/train_cifar_single_gpu.py", "resnet18", 11_689_512 - 513 * 990),  # 10 classes, not 1,000
-        pytest.param("chainer/train_cifar_single_gpu.py", "resnet50", 25_557_096 - 2049 * 990, marks=pytest.mark.thorough),
+        pytest.param(
+            "chainer/train_cifar_single_gpu.py", "resnet50", 25_557_096 - 2049 * 990, marks=pytest.mark.thorough
+        ),
     ],
 )
 def test_a_script_trains_the_network_that_is_asked_for(script, model, parameters, tmp_path):
