@@ -71,6 +71,7 @@ class UnitRules(Lateness):
 
     points: Number = None  # of the whole unit; None: the sum of its gaps'
     gaps: Points = field(default_factory=dict)  # of gaps that don't have those of their checks; 0: without points
+    groups: dict = field(default_factory=dict)  # name: students; in place of those of the course
     site: Site = None  # that its job scripts are checked for; None: that of its first results, or the chosen one
     start: datetime | None = None
     due: datetime | None = None
@@ -192,10 +193,10 @@ def at_its_site():
     return rules
 
 
-def of_students(rules, attempts):
+def of_students(rules, attempts, unit=None):
     """{student: (the group's name or "", their Submissions)} of all who handed in or are in a group that did. A group's
     attempts are those of its members, and of a submission with the group's name; they are numbered in the order of
-    their times."""
+    their times. unit: the one whose groups are meant, if it has groups of its own."""
     own = defaultdict(list)
     for attempt in attempts:
         own[attempt.student].append(attempt)
@@ -204,7 +205,7 @@ def of_students(rules, attempts):
     for student, of_student in own.items():
         called[student].add(student)
         called[of_student[-1].name].add(student)
-    for group, members in rules.groups.items():
+    for group, members in (rules.of(unit).groups or rules.groups).items():
         as_group = called[group].difference(members)
         pool = sorted((attempt for student in (*members, *as_group) for attempt in own.get(student, ())), key=_when)
         pool = tuple(replace(attempt, attempt=number) for number, attempt in enumerate(pool, start=1))
@@ -241,12 +242,11 @@ def to_grade(rules, attempts, units, untouched=()):
     """What has to be graded: (student, digest, unit) of each attempt that may count in a unit that has points.
     untouched: as for `candidates`. Raises RulesError."""
     rules = in_gradebook(rules, attempts)
-    of = {student: pool for student, (_, pool) in of_students(rules, attempts).items()}
-    counting = [unit for unit in units if rules.of(unit).points != 0]
     return {
         (one.student, one.digest, unit)
-        for unit in counting
-        for student, pool in of.items()
+        for unit in units
+        if rules.of(unit).points != 0
+        for student, (_, pool) in of_students(rules, attempts, unit).items()
         for one, _ in candidates(rules, unit, student, pool, untouched)
     }
 
@@ -263,7 +263,8 @@ def in_gradebook(rules, attempts):
     for attempt in attempts:
         for name in (students[attempt.student], f"{attempt.name}_{attempt.number}"):
             called[name.casefold()][attempt.student] = True
-    members = dict.fromkeys(one for group in rules.groups.values() for one in group)
+    all_groups = [rules.groups, *(unit.groups for unit in rules.units.values())]
+    members = dict.fromkeys(one for groups in all_groups for group in groups.values() for one in group)
     names, sentences = {}, []
     for asked in rules.students | members:
         without_number = [
@@ -293,8 +294,12 @@ def in_gradebook(rules, attempts):
                 f"{FILE.name} has two names for one student, {first[student]!r} and {asked!r}: use one of them"
             )
     own = {names[student]: value for student, value in rules.students.items()}
-    groups = {name: tuple(names[student] for student in group) for name, group in rules.groups.items()}
-    return replace(rules, students=own, groups=groups, unknown=tuple(sentences))
+
+    def renamed(groups):
+        return {name: tuple(names[student] for student in group) for name, group in groups.items()}
+
+    units = {unit: replace(here, groups=renamed(here.groups)) for unit, here in rules.units.items()}
+    return replace(rules, students=own, groups=renamed(rules.groups), units=units, unknown=tuple(sentences))
 
 
 def points_of(rules, unit):
@@ -389,7 +394,8 @@ def _unit(unit, values, late, zone):
     worth = _worth(unit)
     known(table(values, "gaps"), tuple(dict.fromkeys(gap for _, gap in worth)))
     times = {"start": _time(values, "start", zone), "due": _time(values, "due", zone, end=True)}
-    made = _made(UnitRules, {key: value for key, value in late.items() if key != "days"} | values | times)
+    groups = {"groups": _within("groups", _groups, table(values, "groups"))}
+    made = _made(UnitRules, {key: value for key, value in late.items() if key != "days"} | values | times | groups)
     if made.start and made.due and made.due <= made.start:
         raise ValueError(f"due, {shown(made.due, zone)}, is before start, {shown(made.start, zone, end=False)}")
     if made.site is not None and made.site not in sites.names():

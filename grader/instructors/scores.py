@@ -81,7 +81,7 @@ class Unit:
     adjustment: dict | None = None
     expected: float = 0.0  # the most points of this unit in the class, if this student has no result
     factor: float = 1.0  # what a point of the checks is worth in the course
-    attempt: Submission | None = None  # the one that counts
+    attempt: Submission | None = None  # the one that counts; None if the student has handed in nothing for it
     due: datetime | None = None
     extended: bool = False  # whether `due` is this student's own
     days_late: int = 0
@@ -90,6 +90,7 @@ class Unit:
     pending: bool = False  # whether another attempt that may count is not graded yet
     ahead: bool = False  # whether its deadline is still to come
     outdated: bool = False  # whether a result that may count is by an older version of the checks
+    group: str = ""  # whose attempt it is
     replaced: tuple = ()  # the names of members of the group whose work does not count, as another one's does
 
     @cached_property
@@ -100,7 +101,8 @@ class Unit:
     def untouched(self):
         """Whether the student has not begun it, and nobody has set anything by hand."""
         gaps = (*self.gaps, *self.others)
-        return self.graded and not any(gap.attempted for gap in gaps) and not any(x.adjustment for x in (self, *gaps))
+        begun = any(gap.attempted for gap in gaps) or any(one.adjustment for one in (self, *gaps))
+        return (self.graded or self.attempt is None) and not begun
 
     @property
     def waiting(self):
@@ -109,8 +111,8 @@ class Unit:
 
     @cached_property
     def complete(self):
-        if self.pending:
-            return False
+        if self.pending or self.attempt is None:
+            return not self.pending
         return (
             self.adjustment is not None or (self.graded or not self.expected) and all(gap.complete for gap in self.gaps)
         )
@@ -300,67 +302,128 @@ def clock():
     return datetime.now(UTC)
 
 
-def scores(book, order=(), rules=NONE, outdated=(), elsewhere=(), has_work=lambda submission, unit: False):
+def scores(book, order=(), rules=NONE, outdated=frozenset(), elsewhere=(), has_work=lambda submission, unit: False):
     """The Score of each student in a gradebook, sorted by student. Units are in the order of `order`; other units
     follow, sorted by name. outdated: (student, digest, unit) of the results by an older version of the checks;
     elsewhere: the same of what was handed in for other units; has_work: whether the files of a Submission for a unit
     are others than those given out. Raises RulesError if the rules contradict the gradebook."""
     attempts = book.attempts()
-    rules = in_gradebook(rules, attempts)
-    students, results, adjustments = of_students(rules, attempts), book.all_results(), book.adjustments()
-    with_results, untouched, now = {unit for _, _, unit in results}, book.untouched().union(elsewhere), clock()
-    options = {
-        (student, unit): [
-            _unit(rules, unit, (student, group), *dated, results, adjustments)
-            for dated in candidates(rules, unit, student, pool, untouched)
-        ]
-        for student, (group, pool) in students.items()
-        for unit in with_results
-    }
-    worth = _worth(options)
-    names = sorted(worth, key=lambda unit: (list(order).index(unit) if unit in order else len(order), unit))
-    points = {
-        unit: max(_points(rules, unit, verdicts) for (_, _, of), verdicts in results.items() if of == unit)
-        for unit in names
-    }
-    total = tuple(map(sum, zip(*points.values(), strict=True))) if points else (by_checks(rules), total_of(rules))
-    factors, expected = (
-        {unit: _ratio(*pair) for unit, pair in points.items()} | {"": _ratio(*total)},
-        0.0 if points else total[1],
-    )
+    rules, untouched = in_gradebook(rules, attempts), book.untouched().union(elsewhere)
+    of_class = _Class(rules, attempts, book.all_results(), book.adjustments(), untouched, outdated, has_work, clock())
+    units = [unit for unit in order if unit in of_class.worth] + sorted(of_class.worth.keys() - set(order))
+    return [of_class.score(student, units) for student in of_class.students]
 
-    def by_hand(student, unit, attempt):
-        return _by_hand(adjustments, (student, students[student][0]), unit, "", attempt, factors[unit])
 
-    made = []
-    for student, (group, pool) in sorted(students.items()):
-        units = [
-            [
-                replace(
-                    one,
-                    expected=0.0 if one.graded else worth[unit],
-                    adjustment=by_hand(student, unit, one.attempt),
-                    factor=factors[unit],
-                    ahead=one.due is not None and one.due > now,
-                    outdated=any(
-                        (of.attempt.student, of.attempt.digest, unit) in outdated for of in options[student, unit]
-                    ),
-                )
-                for one in options[student, unit]
-            ]
-            for unit in names
-        ]
-        units = _counting(rules, units, rules.free_days(student))
-        if group:
-            units = tuple(replace(one, replaced=_replaced(one, pool, untouched, has_work)) for one in units)
-        so_far = any((due := rules.due(unit, student)) and due > now for unit in counting_units(rules))
-        earlier = tuple(_earlier(adjustments, (student, group), units, pool[-1], factors))
-        bonus = _bonus(
-            next((row for owner in (student, group) if (row := adjustments.get((owner, BONUS, "")))), None), rules.bonus
+@dataclass(frozen=True)
+class _Class:
+    """What the Scores of a class are made of: the gradebook's contents, and what `scores` gets."""
+
+    rules: Rules
+    attempts: list
+    results: dict
+    adjustments: dict
+    untouched: set
+    outdated: set
+    has_work: object
+    now: datetime
+
+    @cached_property
+    def pools(self):
+        """{unit: what `of_students` returns for it} of the units that have results; "": for the whole grade."""
+        units = sorted({unit for _, _, unit in self.results})
+        return {unit: of_students(self.rules, self.attempts, unit) for unit in ("", *units)}
+
+    @cached_property
+    def students(self):
+        as_groups = {one for pools in self.pools.values() for one in self.pools[""].keys() - pools.keys()}
+        return sorted({student for pools in self.pools.values() for student in pools} - as_groups)
+
+    def pool(self, student, unit=""):
+        """(the group's name or "", the Submissions) of a student in a unit, or in the whole term."""
+        if student in self.pools[unit]:
+            return self.pools[unit][student]
+        own = next((pools[student] for pools in self.pools.values() if student in pools), ("", ()))
+        return own if not unit else ("", ())
+
+    @cached_property
+    def options(self):
+        """{(student, unit): the Units of the attempts that may count}."""
+        return {
+            (student, unit): self._options(student, unit) for student in self.students for unit in self.pools if unit
+        }
+
+    def _options(self, student, unit):
+        group, pool = self.pool(student, unit)
+        dated = candidates(self.rules, unit, student, pool, self.untouched) if pool else [(None, 0)]
+        return [_unit(self.rules, unit, (student, group), *one, self.results, self.adjustments) for one in dated]
+
+    @cached_property
+    def worth(self):
+        return _worth(self.options)
+
+    @cached_property
+    def _points(self):
+        """{unit: its most points, by the checks and in the course}."""
+        return {
+            unit: max(_points(self.rules, unit, found) for (_, _, of), found in self.results.items() if of == unit)
+            for unit in self.worth
+        }
+
+    @cached_property
+    def factors(self):
+        """{unit: what a point of the checks is worth in the course}; "": of the whole grade."""
+        total = tuple(map(sum, zip(*self._points.values(), strict=True))) if self._points else _of_course(self.rules)
+        return {unit: _ratio(*pair) for unit, pair in self._points.items()} | {"": _ratio(*total)}
+
+    def by_hand(self, student, unit, attempt):
+        group, _ = self.pool(student, unit)
+        return _by_hand(self.adjustments, (student, group), unit, "", attempt, self.factors[unit])
+
+    def score(self, student, units):
+        """The Score of a student, with these units."""
+        rules, (group, pool) = self.rules, self.pool(student)
+        found = _counting(rules, [self._weighed(student, unit) for unit in units], rules.free_days(student))
+        found = tuple(
+            replace(one, replaced=_replaced(one, self.pool(student, one.name)[1], self.untouched, self.has_work))
+            if one.group
+            else one
+            for one in found
         )
-        whole, shown = by_hand(student, "", pool[-1]), _shown(student, pool, units)
-        made.append(Score(shown, units, whole, earlier, rules, bonus, factors[""], group, pool, expected, so_far))
-    return made
+        bonus = next((row for owner in (student, group) if (row := self.adjustments.get((owner, BONUS, "")))), None)
+        return Score(
+            _shown(student, pool, found),
+            found,
+            self.by_hand(student, "", pool[-1]),
+            tuple(_earlier(self.adjustments, (student, group), found, pool[-1], self.factors)),
+            rules,
+            _bonus(bonus, rules.bonus),
+            self.factors[""],
+            group,
+            pool,
+            0.0 if self._points else total_of(rules),
+            any((due := rules.due(unit, student)) and due > self.now for unit in counting_units(rules)),
+        )
+
+    def _weighed(self, student, unit):
+        """The options of a student in a unit, with what holds for the class."""
+        options = self.options[student, unit]
+        keys = {(one.attempt.student, one.attempt.digest, unit) for one in options if one.attempt}
+        return [
+            replace(
+                one,
+                expected=0.0 if one.graded else self.worth[unit],
+                adjustment=self.by_hand(student, unit, one.attempt),
+                factor=self.factors[unit],
+                ahead=one.due is not None and one.due > self.now,
+                outdated=bool(keys & self.outdated),
+            )
+            for one in options
+        ]
+
+
+def _of_course(rules):
+    """The most points of the course, by the checks and by its rules."""
+    return by_checks(rules), total_of(rules)
 
 
 def _replaced(unit, pool, untouched, has_work):
@@ -423,7 +486,8 @@ def _of_gaps(verdicts):
 
 def _unit(rules, unit, whose, attempt, days, results, adjustments):
     """The Unit of one attempt. whose: the student and the name of the group."""
-    verdicts, by_track = results.get((attempt.student, attempt.digest, unit), ()), {}
+    verdicts = results.get((attempt.student, attempt.digest, unit), ()) if attempt else ()
+    by_track = {}
     for verdict in verdicts:
         by_track.setdefault((verdict.track, verdict.gap), []).append(verdict)
     factor = rules.of(unit).factors(_of_gaps(verdicts))
@@ -447,6 +511,7 @@ def _unit(rules, unit, whose, attempt, days, results, adjustments):
         due=rules.due(unit, whose[0]),
         extended=rules.extended(unit, whose[0]),
         days_late=days,
+        group=whose[1],
     )
 
 
@@ -466,7 +531,7 @@ def _by_hand(adjustments, whose, unit, gap, attempt, factor):
     if nothing was."""
     for owner in filter(None, whose):
         row = adjustments.get((owner, unit, gap))
-        if row and row["digest"] == attempt.digest:
+        if row and attempt and row["digest"] == attempt.digest:
             return _in_course(row, factor)
     return None
 
@@ -477,7 +542,7 @@ def _earlier(adjustments, whose, units, last, factors):
     for (owner, name, gap), row in adjustments.items():
         if owner in whose and name != BONUS:
             unit = units.get(name)
-            if row["digest"] != (unit.attempt if unit else last).digest:
+            if row["digest"] != (unit and unit.attempt or last).digest:
                 of_gap = [one.factor for one in (*unit.gaps, *unit.others) if one.name == gap] if unit else []
                 yield _in_course(row, of_gap[0] if of_gap else factors.get(name, 1.0))
 

@@ -515,3 +515,21 @@ def test_what_was_not_read_and_who_is_in_a_group_is_in_the_report(book):
     page = pages.report(scores(book, rules=Rules(groups={"Rhein": ("ann", "bob")})), ["ann"])
     assert f"Handed in and not read: {problem} A person should look: ann" in unescape(page)
     assert "Rhein</span></td>" in page and "<td>missing</td>" in page and "<td>not read</td>" in page
+
+
+def test_who_is_in_a_group_of_one_unit_alone_has_a_page(book):
+    store(book, handed_in("ann"), [said("step", 1.0), said("c", 1.0, unit="start", track="")])
+    course = Rules(units={"multi_gpu": UnitRules(groups={"One": ("ann", "zoe")})})
+    ann, zoe = scores(book, ["multi_gpu", "start"], course)
+    assert "group One; handed in by ann" in pages.feedback(zoe) and "<td>1</td><td>1</td><td>–</td>" in pages.report(
+        [ann, zoe]
+    )
+    for table in (
+        score_tables.grades,
+        score_tables.overview,
+        score_tables.nbgrader,
+        score_tables.moodle,
+        score_tables.canvas,
+    ):
+        assert "zoe" in table([ann, zoe])
+    assert score_tables.gradescope(zoe)

@@ -374,6 +374,21 @@ def test_an_adjustment_counts_with_the_attempt_it_was_made_for(book):
 # Groups
 
 
+def test_groups_may_differ_from_unit_to_unit(book):
+    for student, points in ("ann", 9.0), ("bob", 4.0):
+        own = handed_in(student, digest=student, handed_in=DUE.isoformat())
+        store(book, own, [said("step", points, 10.0), said("c", points / 10, unit="start", track="")])
+    pairs = UnitRules(groups={"One": ("ann", "zoe"), "Two": ("bob", "max")})
+    course = Rules(groups={"All": ("ann", "max")}, units={"multi_gpu": pairs})
+    found = {score.student: score for score in scores(book, rules=course)}
+    credits = {student: {unit.name: unit.credit for unit in score.units} for student, score in found.items()}
+    assert credits["max"] == {"multi_gpu": 4.0, "start": 0.9}
+    assert credits["zoe"] == {"multi_gpu": 9.0, "start": 0.0} and found["zoe"].complete, "zoe has handed in no start"
+    assert "multi_gpu: group Two; handed in by bob." in grade(found["max"])
+    wanted = rules.to_grade(course, book.attempts(), ["multi_gpu", "start"])
+    assert wanted == {(one, one, unit) for one in ("ann", "bob") for unit in ("multi_gpu", "start")}
+
+
 def test_each_member_of_a_group_gets_what_one_of_them_handed_in(book):
     attempts(book, (-5, 4.0), student="ann")
     attempts(book, (-1, 9.0), student="bob")

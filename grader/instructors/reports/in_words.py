@@ -67,7 +67,7 @@ def grade(score):
     if (last := score.attempts[-1]).refused and last.refused != score.submission.refused:
         lines.append(f"Attempt {last.attempt} could not be read, so an earlier one counts: {last.refused}")
     if score.group:
-        names = dict.fromkeys(unit.attempt.name for unit in score.units if unit.attempt)
+        names = dict.fromkeys(unit.attempt.name for unit in score.units if unit.attempt and unit.group == score.group)
         lines.append(f"Group {score.group}; handed in by {', '.join(names) or score.submission.name}.")
     for unit in score.units:
         lines += [f"{unit.name}: {sentence}" for sentence in of_unit(unit, score)]
@@ -88,6 +88,8 @@ def grade(score):
 
 def of_unit(unit, score):
     """What the course's rules made of the points of a unit: sentences."""
+    if unit.group and unit.group != score.group:
+        yield f"group {unit.group}; handed in by {unit.attempt.name}."
     if unit.extended:
         yield f"your deadline was extended to {shown(unit.due, score.rules.zone)}."
     if len(score.attempts) > 1 and unit.attempt and unit.attempt.attempt != score.attempts[-1].attempt:
@@ -135,8 +137,9 @@ def term(rules):
         until = [f"{unit} until {shown(moment, rules.zone)}" for unit, moment in own.extensions.items()]
         late = [f"{counted(own.late_days, 'late day')}"] if own.late_days is not None else []
         yield f"{student}: {'; '.join(until + late) or 'nothing of their own'}."
-    for group, members in rules.groups.items():
-        yield f"Group {group}: {', '.join(members)}."
+    for unit, groups in (("", rules.groups), *((unit, rules.of(unit).groups) for unit in UNITS)):
+        for group, members in groups.items():
+            yield f"Group {group}{f' in {unit}' if unit else ''}: {', '.join(members)}."
 
 
 def total(score):
