@@ -342,8 +342,8 @@ class _Class:
         """(the group's name or "", the Submissions) of a student in a unit, or in the whole term."""
         if student in self.pools[unit]:
             return self.pools[unit][student]
-        own = next((pools[student] for pools in self.pools.values() if student in pools), ("", ()))
-        return own if not unit else ("", ())
+        elsewhere = next(pools[student][1] for pools in self.pools.values() if student in pools)
+        return "", () if unit else elsewhere
 
     @cached_property
     def options(self):
