@@ -3,11 +3,11 @@ has them in those of the checks. They can be set while a grader runs."""
 
 import re
 
-from grader.instructors import rules
-from grader.instructors.collect import meant
+from grader.instructors import rules, worksheet
+from grader.instructors.collect import Listed, Submission, alike, meant
 from grader.instructors.gradebook import BONUS, Gradebook, GradebookError, Stale
 from grader.instructors.reports import scores_of, write_reports
-from grader.instructors.reports.in_words import total
+from grader.instructors.reports.in_words import changes, total
 from grader.instructors.reports.report_files import ReportError, number
 from grader.instructors.reports.score_tables import said
 from handson.words import counted
@@ -57,6 +57,52 @@ def adjust(folder, student, unit, gap, points, reason, author, say=print, versio
                 f"What is set for {unit} as a whole, {number(of_unit.points)} points, counts in place of what is set"
                 f" for its gaps ({gap or ', '.join(by_gap)})."
             )
+
+
+def adjust_all(folder, students, unit, gap, points, reason, author, say=print, write=reports_again):
+    """Set the points of several students, all or nothing, as `adjust` does for one; None: of everybody in the
+    gradebook who has what is named. Raises OneSentence errors."""
+    unit = "" if unit == WHOLE else unit
+    with Gradebook(folder, writing=False):
+        pass
+    with Gradebook(folder, alone=False) as book, book.together():
+        of_class = scores_of(book)
+        before = {score.student: total(score) for score in of_class}
+        chosen = [score for score in of_class if students is None or score.student in students]
+        if students is None and unit not in ("", BONUS):
+            chosen = [score for score in chosen if _has(score, unit, gap)]
+        if not chosen:
+            raise GradebookError(f"nobody has a result in {_what(unit, gap)}, so no points are set")
+        for score in chosen:
+            _adjust(book, score, score.student, unit, gap, points, reason, author)
+        after = scores_of(book)
+    write(folder)
+    say(f"{_what(unit, gap)}: set for {counted(len(chosen), 'student')}.")
+    for line in changes(before, after):
+        say(line)
+
+
+def _has(score, unit, gap):
+    of_unit = next((one for one in score.units if one.name == unit and one.attempt), None)
+    return of_unit and (not gap or gap in {one.name for one in (*of_unit.gaps, *of_unit.others)})
+
+
+def add(folder, name, say=print):
+    """Let a student who has handed in nothing have points: by the name in Moodle's worksheet, or any other new name.
+    Raises OneSentence errors."""
+    with Gradebook(folder, writing=False) as book:
+        known = {one.student for one in book.attempts()}
+    listed = [one for sheet in worksheet.sheets(folder) for one in sheet.listed()]
+    forms = {alike(form): one for one in listed for form in (one.name, one.student)}
+    one = forms.get(alike(name), Listed(name, name, ""))
+    if one.student in known:
+        raise GradebookError(f"{one.student} is in the gradebook already: leave --new out")
+    reason = "Nothing was handed in."
+    nothing = Submission(one.student, one.name, one.number, 1, 0.0, False, None, "", (), reason)
+    with Gradebook(folder, alone=False) as book:
+        book.record([nothing])
+    say(f"{one.student} is in the gradebook now, with nothing handed in.")
+    return one.student
 
 
 def confirm(folder, student, unit, gap, author, say=print, version=None, write=reports_again):

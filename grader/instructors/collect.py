@@ -650,6 +650,12 @@ def unpacked(submission, workplace):
     return None
 
 
+def folded(submission, workplace):
+    """As `unpacked`, but by the name of the folder, which is quick: for what is only shown."""
+    folder = Path(workplace) / file_name(submission.student) / submission.digest[:12]
+    return folder if submission.digest and folder.is_dir() else None
+
+
 def digest_of(files):
     """The sha256 of {name: data}, in hex; "" of no files."""
     digest = hashlib.sha256()

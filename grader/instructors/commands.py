@@ -180,6 +180,10 @@ def adjust(
     confirm: Annotated[
         bool, typer.Option("--confirm", help="Let what was set for an earlier submission hold for the newest one.")
     ] = False,
+    everybody: Annotated[
+        bool, typer.Option("--everybody", help="Set them for all students who have a result.")
+    ] = False,
+    new: Annotated[bool, typer.Option("--new", help="The student has handed in nothing: add the name.")] = False,
     show: Annotated[bool, typer.Option("--list", help="Only list what was set by hand.")] = False,
 ):
     """Set a student's points by hand, and write the reports again. The checks' points and all reasons are kept."""
@@ -189,8 +193,15 @@ def adjust(
         for line in adjustments.adjustments(folder) or ["Nothing is set by hand."]:
             typer.echo(line)
         return
-    if missing := [name for name, value in (("--student", student), ("--unit", unit)) if not value]:
+    if everybody and (student or confirm or new):
+        raise typer.BadParameter("--everybody goes with no --student, --confirm or --new")
+    if missing := [name for name, value in (("--student", student or everybody), ("--unit", unit)) if not value]:
         raise typer.BadParameter(f"{' and '.join(missing)} must be given, or --list")
+    if everybody:
+        adjustments.adjust_all(folder, None, unit, gap, points, reason, author, typer.echo)
+        return
+    if new:
+        student = adjustments.add(folder, student, typer.echo)
     if confirm:
         adjustments.confirm(folder, student, unit, gap, author, typer.echo)
     else:

@@ -240,12 +240,14 @@ def of_other_units(attempts, folder):
     return found
 
 
+def sheets(folder):
+    """All worksheets that were kept in `folder`. Raises WorksheetError."""
+    return [sheet for sheet in (kept(folder), *kept_for_units(folder).values()) if sheet]
+
+
 def mails(folder):
     """{number: e-mail address} in all worksheets that were kept in `folder`. Raises WorksheetError."""
-    emails = {}
-    for sheet in (kept(folder), *kept_for_units(folder).values()):
-        emails |= sheet.emails() if sheet else {}
-    return emails
+    return {number: mail for sheet in sheets(folder) for number, mail in sheet.emails().items()}
 
 
 def people(attempts, folder):

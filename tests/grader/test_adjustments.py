@@ -4,7 +4,8 @@ import pytest
 from classes import handed_in, said, store
 
 from grader.course import UNITS
-from grader.instructors.adjustments import WHOLE, adjust, adjustments, confirm
+from grader.instructors import worksheet
+from grader.instructors.adjustments import WHOLE, add, adjust, adjust_all, adjustments, confirm
 from grader.instructors.gradebook import Gradebook, GradebookError
 
 
@@ -151,3 +152,30 @@ def test_a_group_is_found_by_its_name_and_number_and_its_members_by_theirs(unrea
     assert [line.split(",")[0] for line in adjustments(unread)] == [
         f"{one}: {what} set to {n}" for one in both for what, n in (("the whole grade", 10), ("bonus", 2))
     ]
+
+
+def test_points_for_everybody_are_one_change(tmp_path):
+    with Gradebook(tmp_path) as book:
+        for student in ("ann", "bob"):
+            store(book, handed_in(student, digest=student), [said("step", 0.5)])
+        store(book, handed_in("zoe", digest="z"), [said("device", 0.5)])
+    lines = []
+    adjust_all(tmp_path, None, "multi_gpu", "step", 2.0, "a bad question", "J. Roe", lines.append)
+    assert lines[:2] == ["multi_gpu, step: set for 2 students.", "Changed grades:"] and len(lines) == 4
+    with pytest.raises(GradebookError, match="2.5 points can't be given"):
+        adjust_all(tmp_path, None, "multi_gpu", "step", 2.5, "x", "J. Roe", lines.append)
+    with pytest.raises(GradebookError, match="nobody has a result in start"):
+        adjust_all(tmp_path, None, "start", "", 1.0, "x", "J. Roe", lines.append)
+
+
+def test_somebody_who_handed_in_nothing_gets_points(tmp_path):
+    with Gradebook(tmp_path) as book:
+        store(book, handed_in("ann"), [said("step", 0.5)])
+    (tmp_path / worksheet.NAME).write_text(
+        "Identifier,Full name,Grade,Last modified (grade),Status\nParticipant 7,Nora Nix,,-,No submission\n"
+    )
+    assert add(tmp_path, "nora nix", str) == "Nora Nix_7"
+    with pytest.raises(GradebookError, match="is in the gradebook already"):
+        add(tmp_path, "Nora Nix", str)
+    adjust(tmp_path, "Nora Nix", "all", "", 1.0, "an oral exam", "J. Roe", str)
+    assert "Participant 7,Nora Nix,1,-" in (tmp_path / "moodle.csv").read_text()

@@ -16,6 +16,8 @@ from classes import handed_in, said, store
 from serving import ROOT, served
 from waiting import run_to_end, wait_until
 
+from grader.course import UNITS
+from grader.exercises import solved
 from grader.instructors import adjustments, reports
 from grader.instructors.collect import digest_of, file_name
 from grader.instructors.grade import grading
@@ -290,3 +292,50 @@ def test_what_grading_again_has_changed_is_said(tmp_path, monkeypatch):
         desk._regrading = subprocess.Popen([sys.executable, "-c", f"print({printed!r})"], stdout=desk._said)
         desk._regrading.wait()
         assert desk.progress()["said"] == expected
+
+
+@pytest.fixture(scope="module")
+def with_code(tmp_path_factory):
+    """A class whose files are there: ann and bob wrote the same, cy something else."""
+    folder, part = tmp_path_factory.mktemp("code"), next(one for one in UNITS["single_gpu"] if one.track == "pytorch")
+    gap = part.checks[0].gap
+    with Gradebook(folder) as book:
+        for student, code in ("ann", "mine = 1"), ("bob", "mine = 1  \n# a comment"), ("cy", "<b>other</b> = 2"):
+            data = solved(part.file, **{gap: code}).encode()
+            files = {part.file: data}
+            path = folder / "submissions" / student / digest_of(files)[:12] / part.file
+            path.parent.mkdir(parents=True)
+            path.write_bytes(data)
+            verdict = said(gap, 0.0, unit="single_gpu", message="wrong")
+            store(book, handed_in(student, digest=digest_of(files)), [verdict])
+    with served(folder) as address:
+        yield SimpleNamespace(url=address, folder=folder, gap=gap, file=part.file)
+
+
+def test_points_are_set_beside_the_code_and_for_all_who_wrote_the_same(with_code):
+    browser = Browser(with_code.url)
+    browser.ask(f"/?{browser.at.query}")
+    page = browser.ask("/feedback/bob.html").text
+    assert "mine = 1" in page and "PUT YOUR CODE" in page and "ann" in page and "cy ›" in page
+    query = urllib.parse.urlencode({"unit": "single_gpu", "track": "pytorch", "gap": with_code.gap})
+    page = browser.ask(f"/gap?{query}").text
+    assert "2 wrote" in page and "1 wrote" in page and "<b>other" not in page and "&lt;b&gt;other" in page
+    fields = dict(re.findall(r'type="hidden" name="(\w+)" value="(.*?)"', page.split("<form")[1]))
+    decided = fields | {"points": "1,5", "text": "right, too", "author": "J. Roe"}
+    assert browser.ask("/decide", decided).status == 303
+    with Gradebook(with_code.folder, writing=False) as book:
+        points = {key: row["points"] for key, row in book.adjustments().items()}
+    assert points == {(student, "single_gpu", with_code.gap): 1.5 for student in ("ann", "bob")}
+    again = browser.ask("/decide", decided | {"points": "2"})
+    assert again.status == 409 and "has changed since your page was loaded" in again.text
+    assert browser.ask(f"/gap?{query}x").status == 404 and browser.ask("/gap").status == 404
+
+
+def test_a_students_file_is_shown_as_text_and_no_other_file(with_code):
+    browser = Browser(with_code.url)
+    browser.ask(f"/?{browser.at.query}")
+    asked = {"student": "cy", "unit": "single_gpu", "file": with_code.file}
+    shown = browser.ask(f"/file?{urllib.parse.urlencode(asked)}")
+    assert shown.status == 200 and "<b>other</b> = 2" in shown.text
+    for file in ("../../../gradebook.sqlite", "/etc/passwd", "", with_code.file + "x"):
+        assert browser.ask(f"/file?{urllib.parse.urlencode(asked | {'file': file})}").status == 404

@@ -1,13 +1,17 @@
 """What students wrote into gaps: in which file a gap is, and the code in it as it was handed in. Pages show it."""
 
 import functools
+import hashlib
+import textwrap
 from collections import defaultdict
 from contextlib import suppress
+from dataclasses import dataclass
 
 from grader import exercises
 from grader.course import UNITS, name_of_gap
 from grader.gaps import GapError, TextError, find
-from grader.instructors.collect import unpacked
+from grader.instructors.collect import folded, unpacked
+from grader.judging import LONGEST_FILE, MOST_LINES
 
 LONGEST = 1_500  # the most characters of an answer that are shown
 
@@ -28,17 +32,63 @@ def by_file(unit_name, gaps):
 def written(folder, submission, unit, track, gap):
     """The code that a student wrote into a gap, from what `grade` unpacked below `folder`; "" if it is not there any
     more."""
+    code = _code(unpacked(submission, folder / "submissions"), unit, track, gap)
+    return code if len(code) <= LONGEST else f"{code[:LONGEST]}\n[...]"
+
+
+def _code(place, unit, track, gap):
+    """The code in a gap of what was handed in at `place`, a folder or None; "" without any."""
     file, name = _places().get((unit, track, gap), ("", ""))
-    handed_in = unpacked(submission, folder / "submissions")
-    if not handed_in or not file:
+    if not place or not file:
         return ""
     try:
-        text = exercises.handed_in(file, (handed_in / file).read_bytes())
+        text = exercises.handed_in(file, (place / file).read_bytes())
+        if len(text) > LONGEST_FILE or text.count("\n") > MOST_LINES:
+            return ""
         fragment = find(exercises.given_out(file), name, text)
     except (OSError, KeyError, StopIteration, GapError, TextError):
         return ""
-    code = fragment.code if fragment else ""
-    return code if len(code) <= LONGEST else f"{code[:LONGEST]}\n[...]"
+    return fragment.code if fragment else ""
+
+
+def given(unit, track, gap):
+    """What students got in place of a gap's code; "" for a gap that the course has no more."""
+    file, name = _places().get((unit, track, gap), ("", ""))
+    if not file:
+        return ""
+    exercise = exercises.given_out(file)
+    of_gap = exercise.gap(name)
+    return textwrap.dedent("\n".join(exercise.lines[of_gap.first : of_gap.end]))
+
+
+@dataclass(frozen=True)
+class Same:
+    """The students who wrote the same code into a gap, but for comments and empty lines."""
+
+    code: str
+    scores: tuple
+
+    @property
+    def digest(self):
+        return hashlib.sha256(_plain(self.code).encode()).hexdigest()[:16]
+
+
+def alike(folder, scores, unit, track, gap):
+    """Each Same of a gap, the one of most students first; of those who wrote anything."""
+    found = defaultdict(list)
+    for score in scores:
+        attempt = next((one.attempt for one in score.units if one.name == unit), None)
+        if attempt and (code := _code(folded(attempt, folder / "submissions"), unit, track, gap)):
+            found[_plain(code)].append((code, score))
+    return sorted(
+        (Same(some[0][0], tuple(score for _, score in some)) for some in found.values()),
+        key=lambda same: (-len(same.scores), same.scores[0].student),
+    )
+
+
+def _plain(code):
+    lines = (line.rstrip() for line in code.split("\n"))
+    return "\n".join(line for line in lines if line and not line.lstrip().startswith("#"))
 
 
 def is_other(folder, unit):

@@ -20,7 +20,7 @@ from markupsafe import Markup
 from grader.instructors import worksheet
 from grader.instructors.collect import file_name
 from grader.instructors.gradebook import BONUS
-from grader.instructors.reports.answers import by_file, file_of, written
+from grader.instructors.reports.answers import by_file, file_of, given, written
 from grader.instructors.reports.in_words import grade
 from grader.instructors.reports.report_files import clean, moment, number
 from grader.instructors.reports.score_tables import said
@@ -86,6 +86,28 @@ def _thing(score, unit, gap):
     """The Gap, the Unit (gap "") or, for the whole grade (unit ""), the Score that these names mean."""
     of_unit = next((one for one in score.units if one.name == unit), score)
     return next((one for one in (*of_unit.gaps, *of_unit.others) if one.name == gap), of_unit) if gap else of_unit
+
+
+def of_gap(unit, track, gap, same, live):
+    """The live page on what a class wrote into a gap. same: from `alike`."""
+    rows = [(one, [(score, _of_track(score, unit, track, gap)) for score in one.scores]) for one in same]
+    return _render(
+        "gap.html",
+        live,
+        (),
+        unit=unit,
+        track=track,
+        gap=gap,
+        rows=rows,
+        code=given(unit, track, gap),
+        file=file_of(unit, track, gap),
+    )
+
+
+def _of_track(score, unit, track, gap):
+    """The Gap of this name and track of a Score."""
+    of_unit = next(one for one in score.units if one.name == unit)
+    return next(one for one in (*of_unit.gaps, *of_unit.others) if (one.track, one.name) == (track, gap))
 
 
 def message(sentence, back=False):
@@ -419,6 +441,7 @@ def _template(name):
         "LISTED": LISTED,
         "UNTOUCHED": UNTOUCHED,
         "file_of": file_of,
+        "given": given,
     }
     return pages.get_template(name)
 

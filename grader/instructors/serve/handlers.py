@@ -5,20 +5,24 @@ somebody points to this computer is not), the cookie stands for the token, and a
 pages: it carries tornado's _xsrf token, and its Origin header, if there is one, must be this server's.
 """
 
+import asyncio
 import functools
+import hashlib
 import hmac
 import math
 import secrets
 from types import SimpleNamespace
 
 import tornado.escape
+import tornado.httputil
 import tornado.web
 
 from grader.course import UNITS
 from grader.instructors import adjustments
-from grader.instructors.collect import file_name
+from grader.instructors.collect import file_name, unpacked
 from grader.instructors.gradebook import BONUS, Gradebook, Stale
-from grader.instructors.reports import absent, comments_of, pages
+from grader.instructors.reports import absent, answers, comments_of, pages
+from grader.instructors.reports.report_files import clean
 from handson.errors import OneSentence
 
 LONGEST = 2_000  # characters of a reason or comment
@@ -37,7 +41,10 @@ def application(desk, token, port):
         ("/(?:report.html)?", Report),
         (r"/feedback/([^/]+)\.html", Feedback),
         ("/progress", Progress),
+        ("/gap", Answers),
+        ("/file", File),
         ("/adjust", Adjust),
+        ("/decide", Decide),
         ("/regrade", Regrade),
     ]
     return tornado.web.Application(
@@ -157,11 +164,77 @@ class Report(Page):
 class Feedback(Page):
     def get(self, name):
         score = self.score(name=name)
+        students = [one.student for one in self.desk.scores()]
+        place = students.index(score.student)
+        beside = {"before": students[place - 1] if place else "", "next": (*students, "")[place + 1]}
+        code = functools.cache(
+            lambda unit, gap: (
+                answers.written(self.desk.folder, unit.attempt, unit.name, gap.track, gap.name) if unit.attempt else ""
+            )
+        )
         with Gradebook(self.desk.folder, writing=False) as book:
             version = functools.partial(book.version, score.student)
-            live = self.live(version(), of=lambda unit, gap: version(unit, gap))
+            live = self.live(version(), of=lambda unit, gap: version(unit, gap), code=code, **beside)
             pictures = pages.plots(self.desk.folder / "plots" / file_name(score.student))
             self.finish(pages.feedback(score, pictures, comments_of(book)[score.student], live))
+
+
+class Answers(Page):
+    """What a class wrote into a gap: equal answers together, with one form for all who wrote the same."""
+
+    async def get(self):
+        where = tuple(self.get_query_argument(name, "") for name in ("unit", "track", "gap"))
+        self.refuse_unknown(*where)
+        same = await asyncio.to_thread(answers.alike, self.desk.folder, self.desk.scores(), *where)
+        with Gradebook(self.desk.folder, writing=False) as book:
+            live = self.live(self.desk.progress()["version"], of=lambda one: _version(book, one, *where))
+            self.finish(pages.of_gap(*where, same, live))
+
+    def refuse_unknown(self, unit, track, gap):
+        units = [one for score in self.desk.scores() for one in score.units if one.name == unit]
+        if not any((one.track, one.name) == (track, gap) for unit in units for one in (*unit.gaps, *unit.others)):
+            raise Refused(404, "There is no such task or gap in the gradebook: begin at /.")
+
+
+class Decide(Answers):
+    """One decision for all who wrote the same into a gap."""
+
+    async def post(self):
+        names = ("unit", "track", "gap", "digest", "version", "points", "text", "author")
+        form = SimpleNamespace(**{name: self.get_body_argument(name, "") for name in names})
+        where = form.unit, form.track, form.gap
+        self.refuse_unknown(*where)
+        found = await asyncio.to_thread(answers.alike, self.desk.folder, self.desk.scores(), *where)
+        same = next((one for one in found if one.digest == form.digest), None)
+        with Gradebook(self.desk.folder, writing=False) as book:
+            if same is None or _version(book, same, *where) != form.version:
+                raise Refused(409, "Something here has changed since your page was loaded: load it again, and decide.")
+        if len(form.text) > LONGEST or len(form.author) > 200:
+            raise Refused(400, f"The text is too long: use at most {LONGEST} characters, and 200 for the name.")
+        students = {score.student for score in same.scores}
+        words = form.unit, form.gap, _points(form.points.strip()), form.text.strip(), form.author.strip()
+        adjustments.adjust_all(self.desk.folder, students, *words, lambda line: None, self.desk.reports_are_due)
+        address = tornado.httputil.url_concat("/gap", {"unit": form.unit, "track": form.track, "gap": form.gap})
+        self.redirect(f"{address}#{same.digest}", status=303)
+
+
+class File(Page):
+    """A file as a student handed it in, as plain text."""
+
+    def get(self):
+        score, unit = (
+            self.score(self.get_query_argument("student", "", strip=False)),
+            self.get_query_argument("unit", ""),
+        )
+        files = {part.file for part in UNITS.get(unit, ())}
+        attempt = next((one.attempt for one in score.units if one.name == unit), None)
+        place = attempt and unpacked(attempt, self.desk.folder / "submissions")
+        file = self.get_query_argument("file", "")
+        if not place or file not in files or not (place / file).is_file():
+            raise Refused(404, "This file is not there any more.")
+        self.set_header("Content-Type", "text/plain; charset=utf-8")
+        self.set_header("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'; sandbox")
+        self.finish(clean((place / file).read_bytes().decode(errors="replace")))
 
 
 class Progress(Page):
@@ -251,6 +324,12 @@ class Regrade(Page):
             raise Refused(404, "There is no such task: load the page again.")
         self.desk.grade_again(score.student, [unit] if unit else [])
         self.redirect(f"/feedback/{tornado.escape.url_escape(file_name(score.student), plus=False)}.html", status=303)
+
+
+def _version(book, same, unit, track, gap):
+    """A text that is another one after each change to the points of those who wrote the same."""
+    versions = "".join(book.version(score.student, unit, gap) + ";" for score in same.scores)
+    return hashlib.sha256(versions.encode()).hexdigest()[:16]
 
 
 def _points(text):
