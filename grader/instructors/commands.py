@@ -291,19 +291,19 @@ def similarity(
         "similarity.html"
     ),
 ):
-    """List groups of submissions that share filled-in code which neither the exercise nor the solution has."""
+    """List groups of submissions that share filled-in code which neither the exercise nor the solution has, and
+    submissions that have the course's solutions."""
     from tempfile import TemporaryDirectory
 
     from grader.instructors.collect import collect, released
     from grader.instructors.reports.pages import similarity
     from grader.instructors.reports.report_files import write
-    from grader.instructors.similarity import of_submissions
+    from grader.instructors.similarity import as_solved, of_submissions
 
     left_out = []
     with TemporaryDirectory() as workplace:
-        groups = of_submissions(
-            collect(submissions, workplace, released(), typer.echo, with_times=False), left_out.append
-        )
+        collected = collect(submissions, workplace, released(), typer.echo, with_times=False)
+        groups, solved = of_submissions(collected, left_out.append), as_solved(collected)
     for group in groups:
         where = "; ".join(f"{gap} in {file}" for file, gap in group.gaps) or ", ".join(group.files)
         share = "share nearly all that they filled in," if group.copies else "share"
@@ -311,7 +311,7 @@ def similarity(
             f"{len(group.sides)} students {share} {group.tokens} tokens ({where}):"
             f" {', '.join(side.student for side in group.sides)}"
         )
-    for sentence in left_out:
+    for sentence in (*solved, *left_out):
         typer.echo(sentence)
-    write(out, similarity(groups, left_out))
+    write(out, similarity(groups, left_out, solved))
     typer.echo(f"{len(groups)} group{'s' * (len(groups) != 1)}: see {out}")

@@ -21,8 +21,12 @@ from itertools import islice
 import numpy as np
 
 from grader import exercises
-from grader.gaps import GapError, TextError, find, text_lines
+from grader.course import UNITS
+from grader.gaps import GapError, TextError, answers, find, text_lines
 from grader.instructors.collect import newest
+from grader.judging import LONGEST_FILE
+from grader.judging import MOST_LINES as MOST_LINES_OF_FILE
+from handson.words import counted
 
 RUN = 10  # tokens in a run
 FEWEST = 21  # runs that the students of a group share at least: as many as 30 tokens in a row have
@@ -32,6 +36,7 @@ COMMON_SHARE = 0.2  # a run that more than this share of the different texts has
 ALIKE = 0.5  # two parts of code belong to one group if this share of the texts that have one of them has both
 NEARLY_ALL = 0.8  # two texts are copies if they share this much of what they and not much of the class have
 MOST_GROUPS = 50  # of copies, and of others
+LONG = 40  # tokens of a gap that are alike in no two answers by chance
 AROUND = 2  # lines that are shown before and after shared ones
 MOST_LINES = 80  # that are shown of one student
 TOKEN = re.compile(
@@ -113,6 +118,55 @@ def of_submissions(submissions, say=lambda line: None):
 
     found = groups(((student, dict(read(submission, say))) for student, submission in current.items()), given, solved)
     return [replace(group, gaps=_gaps(group, dict(read(current[group.sides[0].student])))) for group in found]
+
+
+def as_solved(submissions):
+    """Sentences on students whose gaps are the course's own solutions, word for word, which are public; those with the
+    most first. Only gaps count that are long enough to tell: nobody writes so many tokens alike by chance."""
+    long, found = _long_gaps(), []
+    for submission in newest(submissions):
+        same = []
+        for file, gaps in long.items():
+            text = _text_of(submission, file)
+            lines = {line.strip() for line in text_lines(text)}
+            for gap, words, needed in gaps:
+                fragment = find(exercises.given_out(file), gap, text) if needed <= lines else None  # finding is slow
+                if fragment and _words(fragment.code) == words:
+                    same.append(f"{gap} in {file}")
+        if same:
+            where = f"{', '.join(same[:3])}{' and more' if len(same) > 3 else ''}"
+            long_gaps = counted(len(same), "long gap")
+            sentence = f"{submission.student}: {long_gaps} word for word as in the course's solutions, {where}"
+            found.append((-len(same), sentence))
+    return [sentence for _, sentence in sorted(found)]
+
+
+@cache
+def _long_gaps():
+    """{file: [(gap, the tokens of its solution, the solution's lines)]} of the gaps with at least LONG tokens."""
+    found = defaultdict(list)
+    for part in (part for parts in UNITS.values() for part in parts):
+        solved = answers(exercises.solution(part.file).read_text())
+        for gap in dict.fromkeys(check.gap for check in part.checks):
+            code = solved.get(gap, "")
+            needed = {line.strip() for line in text_lines(code) if not line.lstrip().startswith("#")} - {""}
+            if len(_words(code)) >= LONG:
+                found[part.file].append((gap, _words(code), needed))
+    return found
+
+
+def _words(code):
+    """The tokens of some code, with its names."""
+    return [match[0] for match in TOKEN.finditer(code) if match.lastgroup]
+
+
+def _text_of(submission, file):
+    """The text of a file that was handed in; "" without one that can be read, and if it is far too long."""
+    try:
+        text = exercises.handed_in(file, (submission.path / file).read_bytes()) if submission.path else ""
+    except (OSError, TextError):
+        return ""
+    return text if len(text) <= LONGEST_FILE and text.count("\n") <= MOST_LINES_OF_FILE else ""
 
 
 def groups(students, given, solved):

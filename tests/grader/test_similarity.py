@@ -4,10 +4,13 @@ import random
 import subprocess
 import sys
 import time
+from html import unescape
 from pathlib import Path
 
 import pytest
 
+from grader.course import UNITS
+from grader.exercises import solved
 from grader.instructors import similarity
 from grader.instructors.collect import collect
 from grader.instructors.reports import pages
@@ -194,3 +197,18 @@ def test_similarity_is_a_command(submissions, tmp_path):
     words[4] = str(tmp_path / "nowhere")
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+
+
+def test_who_hands_in_the_courses_solutions_is_named_where_gaps_are_long_enough_to_tell(tmp_path):
+    file, [(gap, _, _), *_] = next(iter(similarity._long_gaps().items()))
+    handed_in = {
+        "copied": (file, solved(file)),
+        "own": (file, solved(file).replace(" = ", " = 0 + ")),
+        "short": (UNITS["start"][0].file, "{}"),
+    }
+    for student, (name, text) in handed_in.items():
+        (tmp_path / "class" / student / name).parent.mkdir(parents=True)
+        (tmp_path / "class" / student / name).write_text(text)
+    [sentence] = similarity.as_solved(collect(tmp_path / "class", tmp_path / "work", [file, UNITS["start"][0].file]))
+    assert sentence.startswith("copied: ") and f"{gap} in {file}" in sentence
+    assert sentence in unescape(pages.similarity([], solved=[sentence]))

@@ -177,10 +177,10 @@ def report(scores, absent=(), folder=None, live=None):
     )
 
 
-def similarity(groups, left_out=()):
+def similarity(groups, left_out=(), solved=()):
     """The page that shows each grader.instructors.similarity.Group, with two of its students side by side. left_out:
-    sentences on what was not compared."""
-    return _render("similarity.html", None, (), groups=groups, left_out=left_out)
+    sentences on what was not compared; solved: those on who has the course's solutions."""
+    return _render("similarity.html", None, (), groups=groups, left_out=left_out, solved=solved)
 
 
 def plots(folder):
