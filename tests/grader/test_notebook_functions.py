@@ -167,3 +167,17 @@ def test_a_sandbox_shows_units_probes_and_no_answers():
     for path in (COURSE / "grader").rglob("*"):
         if "instructors" in path.parts or path.name == "recorded.json":
             assert not any(path.is_relative_to(one) for one in shown), path
+
+
+FEW_CHOICES = {"smallest_batch", "most_workers", "who_waits"}
+ALL_FUNCTIONS = [one.values for one in gaps(Function)]
+
+
+@pytest.mark.parametrize(
+    ("unit", "gap"),
+    [pytest.param(*one, marks=[pytest.mark.thorough][one[1] in FEW_CHOICES :]) for one in ALL_FUNCTIONS],
+)
+def test_the_right_results_differ_from_seed_to_seed(unit, gap):
+    """Else a counter and a list of numbers get full points, also in the next run."""
+    found = {tuple(repr(call.right) for call in ANSWERS[unit][gap].calls(seed)) for seed in range(500)}
+    assert len(found) >= 50

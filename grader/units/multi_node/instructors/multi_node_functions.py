@@ -57,7 +57,8 @@ def _table(chance):
     row has exactly that efficiency; a row is efficient enough, though not against the best one, and both are above 1; a
     row has that efficiency only if it is rounded, and the most workers are slower than one; only one worker is
     efficient enough."""
-    workers = chance.turn([(1, 2, 4, 8, 16), (1, 2, 3, 6, 12)])
+    few = chance.randint(3, 4)
+    workers = (1, 2, few, 2 * few - chance.randint(0, 1), chance.randint(12, 16))
     high, low = chance.uniform(0.8, 0.85), chance.uniform(0.3, 0.5)
     efficiencies = [1, chance.uniform(0.9, 0.99), chance.uniform(0.7, 0.74), high, low]
     special = [

@@ -19,9 +19,10 @@ def _waits(chance):
     With more than three ranks, the one for which all wait most is not the one that waits least."""
     ranks = list(range(chance.turn([4, 3, 5])))
     chance.shuffle(ranks)
-    most = chance.turn([0, ranks[-1], 1, ranks[0], max(ranks), 2])
+    low = chance.randint(0, 1)
+    most = chance.turn([low, ranks[-1], 1 - low, ranks[0], max(ranks), chance.choice(ranks)])
     others = sorted(set(ranks) - {most})
-    target = others[chance.turn([1, 0, -1])]
+    target = chance.turn([chance.choice(others), others[0], others[-1]])
     even, few = chance.turn([True, False]), len(ranks) == 3
     if even and not few:  # first, or last, so that who leaves out an end is seen
         ranks.sort(key=lambda rank: rank == target, reverse=chance.call == 0)

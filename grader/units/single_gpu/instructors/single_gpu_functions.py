@@ -26,7 +26,8 @@ def _rates(chance):
     In two calls, one is good enough only if it is rounded to whole percent. In half of the calls, the batch sizes are
     no powers of two."""
     top, exactly = 4 * chance.randint(75, 225) + 1.5, chance.turn([False, True, False])
-    sizes = chance.turn([(1, 2, 4, 8, 16, 32, 64, 128), (1, 3, 6, 10, 20, 30, 60, 100)])
+    smallest = 1 << chance.randint(0, 3)
+    sizes = chance.turn([[smallest << step for step in range(8)], sorted(chance.sample(range(1, 200), 8))])
     parts = [
         (0.1, 0.14),
         (0.2, 0.27),
