@@ -167,11 +167,12 @@ class Feedback(Page):
         students = [one.student for one in self.desk.scores()]
         place = students.index(score.student)
         beside = {"before": students[place - 1] if place else "", "next": (*students, "")[place + 1]}
-        code = functools.cache(
-            lambda unit, gap: (
-                answers.written(self.desk.folder, unit.attempt, unit.name, gap.track, gap.name) if unit.attempt else ""
-            )
-        )
+        attempts = {one.name: one.attempt for one in score.units if one.attempt}
+
+        @functools.cache
+        def code(unit, track, gap):
+            return answers.written(self.desk.folder, attempts[unit], unit, track, gap) if unit in attempts else ""
+
         with Gradebook(self.desk.folder, writing=False) as book:
             version = functools.partial(book.version, score.student)
             live = self.live(version(), of=lambda unit, gap: version(unit, gap), code=code, **beside)
