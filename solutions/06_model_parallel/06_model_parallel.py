@@ -49,9 +49,8 @@ SELECT = {
 
 def run(script, name, options, ranks=1, network="none", track="pytorch"):
     """Run a script on 1, 2 or 4 ranks, into results/`name`; returns its results: method -> a result for each seed."""
-    variables = {"SCRIPT": script, "NAME": name, "OPTIONS": options, "TRACK": track}
-    resources = ["-l", f"network={network}", "-l", f"select={SELECT[ranks]}"]
-    follow(submit(FOLDER, "-V", *resources, "-j", "oe", "run_script.sh", **variables))
+    variables = {"SCRIPT": script, "NAME": name, "OPTIONS": options, "TRACK": track, "HANDSON_NETWORK": network}
+    follow(submit(FOLDER, "-l", f"select={SELECT[ranks]}", "-j", "oe", "run_script.sh", **variables))
     return runs.of_methods(f"{FOLDER}/results/{name}")
 
 
