@@ -160,7 +160,9 @@ def test_the_agent_ends_with_the_status_that_pbsdsh_prints(printed, status, tmp_
 
 
 def test_a_signal_to_the_agent_ends_what_pbsdsh_runs(tmp_path):
-    (tmp_path / "pbsdsh").write_text("#!/bin/sh\ntrap 'touch ended; kill $!; exit' TERM\ntouch begun\nsleep 60 & wait\n")
+    (tmp_path / "pbsdsh").write_text(
+        "#!/bin/sh\ntrap 'touch ended; kill $!; exit' TERM\ntouch begun\nsleep 60 & wait\n"
+    )
     (tmp_path / "pbsdsh").chmod(0o755)
     (tmp_path / "nodes").write_text("n1\nn2\n")
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "PBS_JOBID": "1.s", "PBS_NODEFILE": str(tmp_path / "nodes")}

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from handson.cluster import virtual_nodes
 
+FIRST_PORT, PORTS = 20000, 10000
+
 
 def job_nodes():
     """The nodes of the job this process belongs to: name -> properties; empty outside an embedded PBS job, or after its
@@ -32,6 +34,13 @@ def job_processes():
         except OSError:
             return None
     return int(os.environ["SLURM_NTASKS"]) if os.environ.get("SLURM_NTASKS", "").isdigit() else None
+
+
+def job_port():
+    """The first port that the ranks of a job may use to meet, on its first node. It follows from the job's number, so
+    that two jobs rarely share one."""
+    job = os.environ.get("PBS_JOBID") or os.environ.get("SLURM_JOB_ID") or str(os.getppid())
+    return FIRST_PORT + int("".join(filter(str.isdigit, job.split(".")[0])) or 0) * 16 % PORTS
 
 
 def current_node():

@@ -12,14 +12,13 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from handson.cluster.nodes import current_node
+from handson.cluster.nodes import current_node, job_port
 from handson.errors import OneSentence, say
 from handson.training import launch, options, progress, rank_watcher, uncaught
 
 LIMIT = float(os.environ.get("HANDSON_MEETING") or 120)  # seconds for all processes to start, on a busy machine
 # seconds that a process has for an error of its own before it ends because of another one's; often all have the same
 GRACE = 3
-FIRST_PORT, PORTS = 20000, 10000
 
 
 class MeetingError(OneSentence, RuntimeError):
@@ -46,13 +45,8 @@ class Communicator:
 
 
 def port():
-    """The first port that a cluster may use. It follows from the job's number, so that two jobs rarely share one;
-    MASTER_PORT can set it."""
-    job = os.environ.get("PBS_JOBID") or os.environ.get("SLURM_JOB_ID") or str(os.getppid())
-    return int(
-        os.environ.get("MASTER_PORT")
-        or FIRST_PORT + int("".join(filter(str.isdigit, job.split(".")[0])) or 0) * 16 % PORTS
-    )
+    """The first port that a cluster may use: the job's own, or MASTER_PORT."""
+    return int(os.environ.get("MASTER_PORT") or job_port())
 
 
 def of_job(make):
