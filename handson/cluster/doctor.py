@@ -115,7 +115,11 @@ def summary(say=print):
         machine = str(error)
     name = {"embedded": "the embedded PBS", "pbs": "PBS", "slurm": "Slurm"}[system]
     say(f"batch system   {name}{f' ({program})' if program else ''}; {machine}")
-    say(f"virtual nodes  {f'no: {why}' if why else 'yes: each node of a job has a host name and a network of its own'}")
+    if system == "embedded":
+        found = f"no: {why}" if why else "yes: each node of a job has a host name and a network of its own"
+        say(f"virtual nodes  {found}")
+    else:
+        say(f"virtual nodes  none: the nodes of {name} are real ones")
 
 
 def _gpus():
@@ -125,8 +129,9 @@ def _gpus():
     return devices if chosen is None else min(devices, len(list(filter(None, chosen.split(",")))))
 
 
-def ask(*words, limit=LIMIT):
-    """Run a command: (status, its output, its errors); status None when it took longer than `limit` and was killed."""
+def ask(*words, limit=LIMIT, env=None):
+    """Run a command, by default in this environment: (status, its output, its errors); status None when it took longer
+    than `limit` and was killed."""
     process = subprocess.Popen(
         words,
         stdin=subprocess.DEVNULL,
@@ -135,6 +140,7 @@ def ask(*words, limit=LIMIT):
         text=True,
         errors="replace",
         start_new_session=True,
+        env=env,
     )
     try:
         out, errors = process.communicate(timeout=limit)
@@ -289,7 +295,9 @@ def batch():
 
 
 def start_here():
-    status, out, errors = ask("mpiexec", "-n", "2", sys.executable, "-c", RANK)
+    # in a job, mpiexec would go to its nodes
+    no_job = {name: value for name, value in os.environ.items() if not name.startswith(("PBS_", "SLURM"))}
+    status, out, errors = ask("mpiexec", "-n", "2", sys.executable, "-c", RANK, env=no_job)
     sizes = re.findall(r"rank (\d+) (\d+)", out)
     if status is None:
         raise Broken(

@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 from handson import linux
-from handson.cluster import nodes
+from handson.cluster import nodes, slow_network
 
 AGENTS = (  # variables that name the program by which an mpiexec reaches other nodes
     "HYDRA_LAUNCHER_EXEC",
@@ -39,8 +39,9 @@ def main():
     """Print the shell commands that make mpiexec use the agent, and MPICH use the network between virtual nodes; in a
     job of Slurm that has no node file, also those that make one and remove it at the end of the script."""
     agent = os.path.join(sysconfig.get_path("scripts"), "handson-agent")
-    job_nodes = nodes.job_nodes().values()
-    virtual = any("pid" in node for node in job_nodes)
+    job_nodes = nodes.job_nodes()
+    slow_network.warn(os.environ, job_nodes)
+    virtual = any("pid" in node for node in job_nodes.values())
     variables = {"UCX_TLS": "tcp,self"} if virtual else on_this_host() if job_nodes else {}
     variables |= {"HYDRA_LAUNCHER": "ssh"} | {name: agent for name in AGENTS}
     if uses_openmpi(shutil.which("mpiexec")):

@@ -8,7 +8,8 @@ import subprocess
 import time
 from pathlib import Path
 
-from handson.cluster.nodes import job_port
+from handson.cluster import slow_network
+from handson.cluster.nodes import job_nodes, job_port
 from handson.errors import TrackError
 
 KILLED = (137, -9)  # statuses of what was killed, through a shell and without
@@ -30,6 +31,7 @@ def on_all_nodes(words):
     if "PBS_NODEFILE" not in os.environ:
         raise TrackError("PBS_NODEFILE names no file with the nodes of a job: run this in a job script, by qsub")
     nodes = list(dict.fromkeys(Path(os.environ["PBS_NODEFILE"]).read_text().split()))
+    slow_network.warn(os.environ, job_nodes())
     job = os.environ.get("PBS_JOBID", "torchrun")
     command = ["torchrun", "--nnodes", str(len(nodes)), "--rdzv-backend", "c10d", "--rdzv-id", job]
     command += ["--rdzv-endpoint", f"{os.uname().nodename}:{_free(job_port())}"]

@@ -15,9 +15,9 @@ VERSION = f"pbs_version = embedded PBS of the hands-on course, in the manner of 
 SLURM_CONFIGURATIONS = ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf", "/run/slurm/conf/slurm.conf")
 
 
-def step_aside(name):
+def step_aside(name, below=""):
     """Where a real command `name` is on PATH, become it, with the same arguments and stdin. Commands of this package,
-    of any copy, don't count."""
+    of any copy, don't count. below: a sentence to say under its words."""
     if _stepped_aside_already(name):
         return  # the command that looked real has started this one
     for candidate in real(name):
@@ -25,6 +25,12 @@ def step_aside(name):
         os.environ["SLURM_PBS_O_PATH"] = os.environ.get("PATH", os.defpath)
         os.environ[GUARD] = f"{name}:{os.getpid()}:{linux.start_time(os.getpid())}"
         try:
+            if below:
+                import subprocess
+
+                status = subprocess.call([candidate, *sys.argv[1:]])
+                print(f"hint: {below}", file=sys.stderr)
+                sys.exit(status)
             os.execv(candidate, [candidate, *sys.argv[1:]])
         except OSError:
             continue  # it is not a program

@@ -13,7 +13,9 @@ LARGEST_ARRAY = 10_000  # sub-jobs, PBS's max_array_size
 
 
 def main():
-    command.step_aside("qsub")
+    from handson.cluster import slow_network
+
+    command.step_aside("qsub", slow_network.ONLY_EMBEDDED if slow_network.asked_for(sys.argv[1:]) else "")
     from handson.pbs.command_options import USAGE
 
     command.run("qsub", submit, USAGE)
