@@ -63,8 +63,12 @@ def become(node, *command):
             f"handson.cluster.nodes: this job has no node {node!r}; its nodes are: {' '.join(job_nodes()) or '(none)'}"
         )
     os.environ["HANDSON_NODE"] = node
+    folder = None
+    if "private" in properties:  # of a strict site: as on a real node
+        folder = os.getcwd()
+        del os.environ["HANDSON_NODE"], os.environ["HANDSON_NODES"]
     if "pid" in properties:
-        command = virtual_nodes.on(properties["pid"], *command)
+        command = virtual_nodes.on(properties["pid"], *command, folder=folder)
     try:
         if properties["cores"]:
             os.sched_setaffinity(0, properties["cores"])

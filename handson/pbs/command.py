@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import shutil
 import sys
 
 from handson import linux
@@ -52,9 +53,21 @@ def real(name):
 
 def batch_system():
     """("embedded" | "pbs" | "slurm", the path of its qsub): whose jobs `qsub` submits. Slurm's qsub is a wrapper around
-    sbatch."""
+    sbatch. The embedded PBS of a strict site passes for a real one."""
     qsub = next(real("qsub"), None)
+    if qsub is None and _is_strict():
+        return "pbs", shutil.which("qsub")
     return ("embedded" if qsub is None else "slurm" if is_slurms(qsub) else "pbs"), qsub
+
+
+def _is_strict():
+    """Whether the site in use is strict."""
+    from handson.cluster import site
+
+    try:
+        return site.load().strict
+    except site.SiteError:
+        return False
 
 
 def _is_ours(path):

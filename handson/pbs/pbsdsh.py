@@ -31,7 +31,7 @@ def run_everywhere(words):
     from handson.pbs.pbs_errors import PBSError
 
     options, program = parse(words)
-    if not {"PBS_JOBID", "PBS_NODEFILE", "HANDSON_NODES"} <= os.environ.keys():
+    if not {"PBS_JOBID", "PBS_NODEFILE"} <= os.environ.keys():
         raise PBSError("not executing under PBS: use it inside a job script", 1)
     running = []
     forward_signals(running)
@@ -88,7 +88,7 @@ def start(node, nodenum, tasknum, program):
 
     from handson.pbs import delivery, processes
 
-    directory = Path(os.environ["HANDSON_NODES"]).parent
+    directory = Path(os.environ["PBS_NODEFILE"]).parent
     environment = json.loads((directory / "environment.json").read_text())
     environment |= {"PBS_NODENUM": str(nodenum), "PBS_TASKNUM": str(tasknum)}
     streams = {

@@ -283,22 +283,28 @@ for megabits in (10_000, 1_000, 100, 20):
     print(f"{megabits:6} Mbit/s: {1000 * allreduce_seconds(PARAMETERS, 4, megabits):7.2f} ms")
 
 # %% [markdown]
-# Compare that with the time of a step. At which rate does the network matter? The next cell trains for an epoch at three rates.
+# Compare that with the time of a step. At which rate does the network matter? The next cell trains for an epoch at three rates. Between
+# real nodes, the network is as fast as it is: there, the cell measures it, and trains a small and a large network.
 
 # %%
-from handson.cluster import virtual_nodes
+from handson.cluster import slow_network
+from handson.notebook import measured_network
 
 rates = ("none", "100mbit", "20mbit")
-if why := virtual_nodes.why_not():
+models = {}
+if why := slow_network.why_not():
     rates = ()
-    print("There are no virtual nodes here, so there is nothing to slow down:", why)
+    print("The network can't be slowed down here:", why)
+    measured_megabits = measured_network.megabits(FOLDER)
+    models = measured_network.of_models(FOLDER, TRACK, ("convnet", "resnet50"))
 for rate in rates:
     variables = {"TRACK": TRACK, "OPTIONS": f"{OPTIONS} -e 1 -o results/slow/{rate}", "HANDSON_NETWORK": rate}
     print(f"\nNetwork: {rate}")
     follow(submit(FOLDER, "-j", "oe", "run_multi_node_training.sh", **variables))
 
 # %% [markdown]
-# The marks are what your function predicts from the run at full speed, if nothing is computed during the all-reduce.
+# The marks are what your function predicts from the run at full speed (between real nodes: from the run on one node, whose ranks need no
+# network), if nothing is computed during the all-reduce.
 
 # %%
 from handson import figures
@@ -312,7 +318,11 @@ for rate in rates:
         megabits = int(rate.removesuffix("mbit"))
         slow_step = step + allreduce_seconds(PARAMETERS, 4, megabits)
         predicted[rate] = 4 * run.batchsize / slow_step
-figures.bar_chart(measured, "throughput of four workers [images/s]", predicted) if rates else None
+for model, (step, throughput) in models.items():
+    parameters = {"convnet": PARAMETERS, "resnet50": 23_528_522}[model]
+    slow_step = step + allreduce_seconds(parameters, 4, measured_megabits)
+    measured[model], predicted[model] = throughput, 4 * 32 / slow_step
+figures.bar_chart(measured, "throughput of four workers [images/s]", predicted)
 
 # %% [markdown]
 # The measured throughput is mostly below the mark, since the formula counts bytes alone. It leaves out that every message has a delay, that the

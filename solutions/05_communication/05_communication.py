@@ -33,14 +33,11 @@ MESSAGES = "350mbit"  # for the all-reduces alone
 SEEDS, EPOCHS = 2, 6  # each method trains so often, and so long
 
 # %%
-from handson.cluster import virtual_nodes
+from handson.cluster import slow_network
 
-if why := virtual_nodes.why_not():
+if why := slow_network.why_not():
     NETWORK = MESSAGES = "none"
-    print(
-        "There are no virtual nodes here, so the network can't be slowed down. Everything runs, but no method can win:",
-        why,
-    )
+    print("The network can't be slowed down here. All-reduces show what it is; a method may send less and not win:", why)
 
 # %% [markdown]
 # ## An all-reduce from scratch

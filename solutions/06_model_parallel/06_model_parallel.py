@@ -29,16 +29,13 @@ FOLDER = f"{EXERCISES}/06_model_parallel"
 RATES = (800, 400, 160)  # Mbit/s of the network between the two virtual nodes, where that is the lesson
 
 # %%
-from handson.cluster import virtual_nodes
+from handson.cluster import slow_network
 from handson.cluster.follow import follow, submit
 from handson.notebook import model_parallel, runs
 
-if why := virtual_nodes.why_not():
+if why := slow_network.why_not():
     RATES = RATES[:1]
-    print(
-        "There are no virtual nodes here, so the network can't be slowed down. Everything runs, but bytes cost nothing:",
-        why,
-    )
+    print("The network can't be slowed down here. Everything runs, but bytes may cost little:", why)
 
 
 SELECT = {
