@@ -13,9 +13,12 @@ LARGEST_ARRAY = 10_000  # sub-jobs, PBS's max_array_size
 
 
 def main():
-    from handson.cluster import slow_network
+    below = ""
+    if any(word.partition("=")[1] for word in sys.argv):
+        from handson.cluster import slow_network  # what it imports takes time that most calls need not wait for
 
-    command.step_aside("qsub", slow_network.ONLY_EMBEDDED if slow_network.asked_for(sys.argv[1:]) else "")
+        below = slow_network.ONLY_EMBEDDED if slow_network.asked_for(sys.argv[1:]) else ""
+    command.step_aside("qsub", below)
     from handson.pbs.command_options import USAGE
 
     command.run("qsub", submit, USAGE)
