@@ -2,7 +2,7 @@
 until one is broken.
 
 Outside a job it looks at this machine; inside a job also at the way to the job's other nodes, up to ranks that meet.
-Every rung has a limit of seconds. Nothing is changed.
+Every rung has a limit of seconds. Nothing is changed; a real PBS gets a held job, which is deleted at once.
 """
 
 import concurrent.futures
@@ -294,6 +294,39 @@ def batch():
     return f"qsub is {program}, {'Slurm' if system == 'slurm' else 'a real batch system'}'s ({told})"
 
 
+def variables():
+    """Whether a real PBS takes a job of this site, and sends variables of the shell with it."""
+    system, _ = command.batch_system()
+    if system != "pbs" or "PBS_JOBID" in os.environ:
+        return "looked at where a real PBS takes jobs, outside of them"
+    here, value = site.load(), "a b, c=d"
+    words = ["-h", "-q", here.queue, *(["-W", f"group_list={here.group}"] if here.group else [])]
+    sent = os.environ | {"HANDSON_BY_NAME": value, "HANDSON_BY_ALL": "all"}
+    with tempfile.NamedTemporaryFile("w", suffix=".sh") as script:
+        script.write("#!/bin/sh\n")
+        script.flush()
+        status, out, errors = ask("qsub", *words, "-V", "-v", "HANDSON_BY_NAME", script.name, env=sent)
+    if status != 0:
+        raise Broken(
+            f"qsub refuses a job of the site {here.name} ({last_words(out, errors)})",
+            "put the right queue and group into the site's file (docs/your_cluster.md), and choose it: python -m"
+            " handson site use NAME",
+        )
+    job = out.split()[-1]
+    found = ask("qstat", "-f", job)[1].replace("\n\t", "")
+    ask("qdel", job)
+    # PBS shows the commas of a value behind backslashes
+    if f"HANDSON_BY_NAME={value}" not in found.replace("\\", ""):
+        raise Broken(
+            "`qsub -v NAME` does not send a variable of the shell with a job as it is",
+            "give the value on the command line, without commas: qsub -v OPTIONS='--epoch 2' ...",
+        )
+    by_name = "`qsub -v NAME,NAME` sends variables of the shell, with any value"
+    if "HANDSON_BY_ALL=all" not in found:
+        return Note(f"{by_name}; `qsub -V` sends none, as in OpenPBS 23.06.06, and says nothing")
+    return by_name
+
+
 def start_here():
     # in a job, mpiexec would go to its nodes
     no_job = {name: value for name, value in os.environ.items() if not name.startswith(("PBS_", "SLURM"))}
@@ -518,6 +551,7 @@ HERE = (
     ("batch system", batch),
     ("mpi", mpi),
     ("mpiexec here", start_here),
+    ("variables", variables),
 )
 IN_JOB = (
     ("launcher", setting),

@@ -37,7 +37,9 @@ from handson.cluster import slow_network
 
 if why := slow_network.why_not():
     NETWORK = MESSAGES = "none"
-    print("The network can't be slowed down here. All-reduces show what it is; a method may send less and not win:", why)
+    print(
+        "The network can't be slowed down here. All-reduces show what it is; a method may send less and not win:", why
+    )
 
 # %% [markdown]
 # ## An all-reduce from scratch

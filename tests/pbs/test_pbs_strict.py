@@ -61,3 +61,16 @@ def test_slurms_qsub_gets_all_variables_since_it_takes_values_apart(monkeypatch)
 def test_a_rate_without_effect_is_named_in_the_job(rate, nodes, says, capsys):
     slow_network.warn({"HANDSON_NETWORK": rate}, nodes)
     assert ("HANDSON_NETWORK=20mbit has no effect" in capsys.readouterr().err) == says
+
+
+def test_the_doctor_looks_which_variables_arrive(strict, monkeypatch):
+    found = doctor.variables()
+    assert isinstance(found, doctor.Note) and "`qsub -V` sends none, as in OpenPBS 23.06.06" in found
+    assert "sends variables of the shell, with any value" in found and strict("qstat").stdout == ""
+    strict.site.write_text(strict.site.read_text().replace("strict = true", ""))
+    monkeypatch.setattr(command, "batch_system", lambda: ("pbs", f"{strict.bin}/qsub"))
+    assert not isinstance(doctor.variables(), doctor.Note)
+    reedbush = doctor.site.read("reedbush")
+    monkeypatch.setattr(doctor.site, "load", lambda: reedbush)
+    with pytest.raises(doctor.Broken, match="qsub refuses a job of the site reedbush .*Unknown queue"):
+        doctor.variables()
