@@ -2,6 +2,8 @@
 there are no resources of ours, and qsub -V sends nothing (see the key `strict` of a site)."""
 
 import shutil
+import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 
 from environments import ROOT, environment_of
@@ -11,8 +13,26 @@ from smaller import few_images
 from handson.training import map_files
 
 
-def released(folder):
+@contextmanager
+def shared_folder():
+    """A folder that the nodes of such a PBS share: not in /tmp, of which each has one of its own."""
+    (ROOT / "build").mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=ROOT / "build", prefix="release-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+@contextmanager
+def released():
     """Jobs of such a PBS, whose trainings have few images."""
+    with shared_folder() as folder:
+        jobs = _jobs(folder)
+        try:
+            yield jobs
+        finally:
+            jobs.close()
+
+
+def _jobs(folder):
     jobs = Jobs(folder, path=[environment_of(ROOT, folder / "venv")], release=True)
     few_images(folder / "data")
     map_files.write("digits", folder / "data/digits_files", say=lambda line: None)

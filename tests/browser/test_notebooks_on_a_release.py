@@ -5,6 +5,7 @@ import shutil
 import environments
 import pytest
 from node_jobs import SITE
+from released import shared_folder
 from smaller import few_images
 
 from handson.cluster import virtual_nodes
@@ -19,9 +20,13 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def released(course, tmp_path_factory):
+def released(course):
     """A copy of the course of a student, with an environment of its own, whose jobs run on such a PBS."""
-    folder = tmp_path_factory.mktemp("release")
+    with shared_folder() as folder:
+        yield from _released(course, folder)
+
+
+def _released(course, folder):
     copy = folder / course.name
     shutil.copytree(course, copy, ignore=shutil.ignore_patterns("results"))
     shutil.copytree(course.parent / "mended", folder / "mended")

@@ -25,10 +25,9 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def jobs(tmp_path_factory):
-    jobs = released(tmp_path_factory.mktemp("release"))
-    yield jobs
-    jobs.close()
+def jobs():
+    with released() as jobs:
+        yield jobs
 
 
 @pytest.mark.parametrize(("script", "ranks", "select"), SCRIPTS, ids=[script for script, *_ in SCRIPTS])

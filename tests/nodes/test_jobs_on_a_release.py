@@ -50,10 +50,9 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def jobs(tmp_path_factory):
-    jobs = released(tmp_path_factory.mktemp("release"))
-    yield jobs
-    jobs.close()
+def jobs():
+    with released() as jobs:
+        yield jobs
 
 
 def id_of(case):
