@@ -299,7 +299,10 @@ def variables():
     system, _ = command.batch_system()
     if system != "pbs" or "PBS_JOBID" in os.environ:
         return "looked at where a real PBS takes jobs, outside of them"
-    here, value = site.load(), "a b, c=d"
+    try:
+        here, value = site.load(), "a b, c=d"
+    except site.SiteError as error:
+        raise Broken(str(error), "correct the site's file") from None
     words = ["-h", "-q", here.queue, *(["-W", f"group_list={here.group}"] if here.group else [])]
     sent = os.environ | {"HANDSON_BY_NAME": value, "HANDSON_BY_ALL": "all"}
     with tempfile.NamedTemporaryFile("w", suffix=".sh") as script:

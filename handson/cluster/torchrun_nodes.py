@@ -6,9 +6,9 @@ import shlex
 import socket
 import subprocess
 import time
-from pathlib import Path
 
 from handson.cluster import slow_network
+from handson.cluster.doctor import job_hosts
 from handson.cluster.nodes import job_nodes, job_port
 from handson.errors import TrackError
 
@@ -28,9 +28,9 @@ def on_all_nodes(words):
     checkpoints.remove_old). A node that says nothing for 6 seconds, three times the keep-alive interval, while the
     ranks meet, is gone for the others.
     """
-    if "PBS_NODEFILE" not in os.environ:
+    nodes = job_hosts()
+    if not nodes:
         raise TrackError("PBS_NODEFILE names no file with the nodes of a job: run this in a job script, by qsub")
-    nodes = list(dict.fromkeys(Path(os.environ["PBS_NODEFILE"]).read_text().split()))
     slow_network.warn(os.environ, job_nodes())
     job = os.environ.get("PBS_JOBID", "torchrun")
     command = ["torchrun", "--nnodes", str(len(nodes)), "--rdzv-backend", "c10d", "--rdzv-id", job]
