@@ -160,8 +160,8 @@ def training_parser(program, gpus, add_options=None):
         metavar="PIXELS",
         help="side length that images are enlarged to (%(default)s)",
     )
-    if script.startswith(identity.LECTURE):
-        models = identity.MODELS[track]
+    models = identity.MODELS[track]
+    if identity.offers_models(unit, script):
         add("--model", choices=models, default=models[0], help="the network to train (%(default)s)")
     add("--lr", type=positive(float), default=LEARNING_RATE, metavar="RATE", help="learning rate (%(default)s)")
     add("--seed", type=natural, default=0, metavar="N", help="seed of initial weights and shuffling (%(default)s)")
@@ -185,7 +185,7 @@ def training_parser(program, gpus, add_options=None):
     if add_options:
         add_options(parser)
     # the last two until `announce` knows
-    parser.set_defaults(unit=unit, script=script, track=track, workers=1, nodes=1)
+    parser.set_defaults(unit=unit, script=script, track=track, model=models[0], workers=1, nodes=1)
     return parser
 
 
