@@ -47,10 +47,10 @@ def environment_of(course, folder):
 
 
 @contextmanager
-def entered(folder):
+def entered(folder, course=ROOT):
     """Within it, commands and notebooks' kernels are those of an environment in `folder`, with the packages and
-    commands of this course."""
-    programs = environment_of(ROOT, folder / "venv")
+    commands of this course, or of a bundle."""
+    programs = environment_of(course, folder / "venv")
     place = folder / "kernels/python3"
     place.mkdir(parents=True)
     command = [str(programs / "python"), "-m", "ipykernel_launcher", "-f", "{connection_file}"]

@@ -12,7 +12,7 @@ from pathlib import Path
 from handson import sizes
 from handson.cluster.nodes import current_node
 from handson.training import gpu_memory, identity, progress, rank_watcher, uncaught
-from handson.training.launch import forget, launcher_rank, prepare, started_by, under_mpiexec
+from handson.training.launch import forget, launcher_rank, no_restart, prepare, started_by, under_mpiexec
 
 LEARNING_RATE = 0.02  # unless --lr says otherwise
 
@@ -41,6 +41,7 @@ class OneSentenceParser(argparse.ArgumentParser):
             _end_in_mpi(rank, sentence)
         if rank:
             time.sleep(3)  # torchrun ends this rank after rank 0 has said it
+        no_restart()
         self.exit(2, sentence)
 
 

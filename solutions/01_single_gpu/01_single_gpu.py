@@ -114,8 +114,7 @@ print("loss before:", round(loss.item(), 3), "  after:", round(after.item(), 3))
 # %%
 from handson.cluster.follow import follow, submit
 
-variables = f"TRACK={TRACK},OPTIONS={OPTIONS}"
-job = submit(FOLDER, "-v", variables, "-j", "oe", "run_single_gpu_training.sh")
+job = submit(FOLDER, "-j", "oe", "run_single_gpu_training.sh", TRACK=TRACK, OPTIONS=OPTIONS)
 follow(job)
 
 # %%

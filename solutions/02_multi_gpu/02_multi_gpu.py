@@ -129,8 +129,7 @@ MULTI = f"{FOLDER}/{TRACK}/train_cifar_multi_gpu.py"
 # %%
 from handson.cluster.follow import follow, submit
 
-variables = f"TRACK={TRACK},OPTIONS={OPTIONS}"
-job = submit(FOLDER, "-v", variables, "-j", "oe", "run_multi_gpu_training.sh")
+job = submit(FOLDER, "-j", "oe", "run_multi_gpu_training.sh", TRACK=TRACK, OPTIONS=OPTIONS)
 follow(job)
 
 # %%
