@@ -84,13 +84,11 @@ def html(checked):
     """The table for a notebook. All text that comes from a student's code is escaped."""
     head = "".join(f'<th scope="col">{heading}</th>' for heading in HEADINGS)
     body = "".join(f"<tbody>{_html_rows(of_gap)}</tbody>" for of_gap in rows(checked))
-    caption = f"<caption><b>{escape(summary(checked))}</b></caption>"
+    note = f'<div class="note">{_marked(checked.note)}</div>' if checked.note else ""
+    caption = f"<caption><b>{escape(summary(checked))}</b>{note}</caption>"
     return (
-        "<div"
-        f""
-        f""
-        f""
-        f' class="handson-check"><style>{STYLE}</style><table>{caption}<thead><tr>{head}</tr></thead>{body}</table></div>'
+        f'<div class="handson-check"><style>{STYLE}</style><table>{caption}<thead><tr>{head}</tr></thead>{body}</table>'
+        "</div>"
     )
 
 
@@ -119,7 +117,10 @@ def _marked(text):
 def text(checked):
     """The result as text that fits the terminal's width."""
     width = min(shutil.get_terminal_size().columns, 120) - 1
-    lines, name = [summary(checked)], max((len(verdict.gap) for verdict in checked.verdicts), default=0)
+    lines, name = (
+        [summary(checked), *textwrap.wrap(checked.note, width)],
+        max((len(verdict.gap) for verdict in checked.verdicts), default=0),
+    )
     for row in (row for of_gap in rows(checked) for row in of_gap):
         first = f"{row.result:15} {row.gap:{name}} {row.points:>11}  "
         lines += textwrap.wrap(row.titles, width, initial_indent=first, subsequent_indent=" " * len(first))

@@ -1,26 +1,28 @@
 """``from grader import check; check("multi_gpu")``: checks a student's work and shows the result in a notebook or a
 terminal.
 
-Scripts are read from the exercises folder, a notebook's gaps from the cells that were run in it. The code runs in other
-processes.
+Scripts and notebooks are read from their files, which are handed in. Only where no editor saves a notebook, as nbgrader
+runs it, its gaps are those of the cells that were run. The code runs in other processes.
 """
 
 import atexit
+import contextlib
 import functools
 import secrets
 import time
 from dataclasses import dataclass
 
-from grader import display, exercises
+from grader import display, exercises, notebook_cells
 from grader.course import UNITS, uses_frameworks
 from grader.judging import judge
+from grader.notebook_cells import NotebookError
 from grader.probes import loaded_for
 from grader.sandbox import Server
 from grader.verdict import counted
 from handson import frameworks
 from handson.errors import OneSentence
 from handson.files import course_folder
-from handson.ipython import in_notebook, shell
+from handson.ipython import in_editor, in_notebook, shell
 
 TRACKS = ("pytorch", "chainer")
 
@@ -41,6 +43,7 @@ class Checked:
     unit: str
     verdicts: tuple
     seconds: float
+    note: str = ""  # what to do before the next check
 
     @property
     def points(self):
@@ -88,25 +91,46 @@ def check(unit, track=None, folder=None):
     except KeyboardInterrupt:
         show.end("The check was stopped.")
         raise Stopped("the check was stopped; run it again whenever you like") from None
-    checked = Checked(unit, tuple(counted(found)), time.monotonic() - begin)
+    checked = Checked(
+        unit, tuple(counted(found)), time.monotonic() - begin, _on_cells_run_otherwise(folder, parts, executed)
+    )
     show.end(f"Checked in {checked.seconds:.1f} s.")
     if not in_notebook():
         print(display.text(checked))
     return checked
 
 
-def read(folder, file, executed):
-    """The text of a student's file, or None. Raises NotebookError."""
+def read(folder, file, executed=()):
+    """The text of a student's file, or None. executed: the cells that were run, which count in place of a notebook's
+    file where there is none, or where no editor saves it. Raises NotebookError."""
     try:
         data = (folder / file).read_bytes()
     except OSError:
         data = None
-    return exercises.handed_in(file, data, executed)
+    return exercises.handed_in(file, data, () if data is not None and in_editor() else executed)
+
+
+def _on_cells_run_otherwise(folder, parts, executed):
+    """A sentence that names the cells whose file is other code than what was run, or ""."""
+    if not (executed and in_editor()):
+        return ""
+    names = []
+    for part in parts:
+        with contextlib.suppress(NotebookError):
+            if part.file.endswith(".ipynb") and (saved := read(folder, part.file)) is not None:
+                names += notebook_cells.run_otherwise(saved, exercises.given_out(part.file), executed)
+    if not names:
+        return ""
+    cells = f"the cell{'s' * (len(names) > 1)} of {', '.join(f'`{name}`' for name in names)}"
+    return (
+        f"The saved file has other code in {cells} than what you ran last. The file is what is checked and handed in:"
+        " save the notebook (Ctrl-S) and check again, or run what is saved."
+    )
 
 
 def _begun(folder, file):
     """Whether a file may hold code to run: a script that is missing, or as it was given out, needs no libraries."""
-    return not file.endswith(".py") or read(folder, file, ()) not in (None, exercises.given_out(file).text)
+    return not file.endswith(".py") or read(folder, file) not in (None, exercises.given_out(file).text)
 
 
 def executed_cells():

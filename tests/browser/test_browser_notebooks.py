@@ -101,6 +101,7 @@ def test_a_wrong_answer_is_told_what_is_wrong_with_it(page, lab, pictures):
     at = wrong.index("def workers")
     opened.type(number, wrong[at : wrong.index("# %%", at)].strip())
     opened.run_cell()
+    opened.save()
     check = next(number for number, source in enumerate(sources) if 'check("start")' in source)
     page.locator(".jp-Notebook .jp-Cell").nth(check).locator(".cm-content").click()
     opened.run_cell()

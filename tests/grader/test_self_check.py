@@ -1,5 +1,6 @@
 """What students see of a check: in a notebook's kernel, in a terminal, and when they stop it."""
 
+import json
 import os
 import queue
 import shutil
@@ -178,15 +179,43 @@ def own_task(monkeypatch, tmp_path):
     return history
 
 
-def test_what_was_run_last_counts_then_what_was_saved(own_task, tmp_path):
+def save(folder, source):
+    cells = [{"cell_type": "code", "source": source, "metadata": {}}]
+    (folder / NOTEBOOK).write_text(json.dumps({"nbformat": 4, "cells": cells}))
+
+
+def cell(number):
+    return f"# How many?\ncount = {number}\nprint(count)"
+
+
+def test_where_no_editor_saves_the_notebook_what_was_run_last_counts(own_task, tmp_path):
     assert self_check.check("own").verdicts[0].status == "not found"
-    (tmp_path / NOTEBOOK).write_text(
-        '{"nbformat": 4, "cells": [{"cell_type": "code", "source": "# How many?\\ncount = 3\\nprint(count)"}]}'
-    )
+    save(tmp_path, cell(3))
     assert self_check.check("own").points == 2
-    own_task += ["# How many?\ncount = 4\nprint(count)"]
+    own_task += [cell(4)]
     assert self_check.check("own").points == 0
-    own_task += ["count = 5", "# How many?\ncount = 3\nprint(count)", "1 + 1"]
+    own_task += ["count = 5", cell(3), "1 + 1"]
+    assert self_check.check("own").points == 2
+
+
+@pytest.mark.parametrize(("saved", "points"), [(3, 2), (4, 0)])
+def test_in_an_editor_the_file_counts_and_cells_that_ran_otherwise_are_named(
+    own_task, tmp_path, monkeypatch, saved, points
+):
+    monkeypatch.setattr(self_check, "in_editor", lambda: True)
+    own_task += [cell(7 - saved)]
+    save(tmp_path, cell(saved))
+    checked = self_check.check("own")
+    assert checked.points == points and "other code in the cell of `count`" in checked.note
+    assert "<code>count</code>" in display.html(checked) and "`count`" in display.text(checked)
+    own_task += [f"# run again\n{cell(saved)}"]
+    checked = self_check.check("own")
+    assert (checked.points, checked.note) == (points, "")
+
+
+def test_in_an_editor_without_the_courses_file_what_was_run_counts(own_task, monkeypatch):
+    monkeypatch.setattr(self_check, "in_editor", lambda: True)
+    own_task += [cell(3)]
     assert self_check.check("own").points == 2
 
 
