@@ -22,6 +22,7 @@ from grader.verdict import (
     OUT_OF_MEMORY,
     PASSED,
     TIMEOUT,
+    UNTOUCHED,
     Verdict,
 )
 
@@ -69,7 +70,7 @@ def judge(unit, parts, read, server, hidden=None, readable=None, seed=None, shar
                     points={PASSED: criterion.points, GRADER_FAULT: None}.get(status, 0),
                     max_points=criterion.points,
                     message=run_probes.bounded_text(message),
-                    hint="" if status == PASSED or message.startswith(ONLY_IF) else criterion.hint,
+                    hint="" if status in (PASSED, *UNTOUCHED) or message.startswith(ONLY_IF) else criterion.hint,
                     output=_output(outcome),
                     seconds=outcome.seconds if outcome else 0.0,
                     cpu_seconds=outcome.cpu_seconds if outcome else 0.0,

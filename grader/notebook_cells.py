@@ -115,7 +115,7 @@ def lost(text, file, gap, given):
             "and it is code again"
         )
     return (
-        f"there is no cell with `{_sign(given, given.gap(gap))}` in {file}: copy the cell of this gap from the notebook"
+        f"there is no cell with `{sign(given, given.gap(gap))}` in {file}: copy the cell of this gap from the notebook"
         " as it was given out"
     )
 
@@ -140,7 +140,7 @@ def _gives(cell, gap, source):
     return re.search(f"^{begin}", source, re.MULTILINE) is not None
 
 
-def _sign(given, gap):
+def sign(given, gap):
     """What shows a person which cell a gap is in."""
     names = gaps.function_around(given, gap)
     return f"def {names[0]}" if names else f"{gap.name} ="
