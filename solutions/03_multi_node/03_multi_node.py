@@ -119,12 +119,13 @@ check("multi_node", "total_accuracy")
 # | `comm.gather(thing)` | that list on rank 0, `None` on the others |
 # | `comm.bcast(thing)` | rank 0's thing, on every rank |
 #
-# Every rank has to make these calls, in the same order, or they wait for ever.
+# Every rank has to make these calls, in the same order, or they wait for ever. (In the script, after 10 seconds each rank that still waits
+# writes where it is, and ends.)
 #
 # Fill the gap in `mpi_accuracy.py`. What will each of four ranks print?
 
 # %%
-# !cd {FOLDER} && mpiexec -n 4 python mpi_accuracy.py
+# !cd {FOLDER} && mpiexec -n 4 python -m mpi4py mpi_accuracy.py
 
 # %%
 check("multi_node", "mpi_accuracy.py")
