@@ -9,7 +9,7 @@ from grader import exercises, gaps, notebook_cells, run_probes
 from grader.budget import Budgeted
 from grader.checks import criteria, forms
 from grader.course import name_of_gap
-from grader.notebook_cells import NotebookError
+from grader.gaps import TextError
 from grader.sandbox import SandboxFault
 from grader.verdict import (
     DEADLOCK,
@@ -43,7 +43,7 @@ def judge(unit, parts, read, server, hidden=None, readable=None, seed=None, shar
     """Yields the Verdicts on one unit, gap by gap.
 
     parts: the unit's grader.course.Parts; read(file) returns the text of a student's file, or None, or raises
-    NotebookError; readable: as in grader.sandbox.Server.run; hidden: {(unit, track, gap): cases to add}; seed: of the
+    TextError; readable: as in grader.sandbox.Server.run; hidden: {(unit, track, gap): cases to add}; seed: of the
     inputs, or None for new inputs each time; shared: another seed for the cases that have an oracle; track: check only
     this track and what both tracks share.
     """
@@ -82,7 +82,7 @@ def _prepared(unit, part, read, hidden, seed, shared):
     `judge`."""
     try:
         text, missing = read(part.file), f"there is no file {part.file}"
-    except NotebookError as problem:
+    except TextError as problem:
         text, missing = None, f"{part.file}: {problem}"
     if text and (len(text) > LONGEST_FILE or text.count("\n") > MOST_LINES):
         text, missing = (
@@ -229,6 +229,8 @@ def _source(check, part, text):
         notes = _changed(exercise, check.gap, text) + _reaching(exercise, text)
         return source | _around(part, check.gap, text), None, notes
     line, what = broken
+    if gaps.CONFLICT.match(gaps.text_lines(text)[line - 1]):
+        what = "a mark of git's for a merge conflict"
     elsewhere = not fragment.line <= line <= fragment.line + fragment.code.count("\n")
     note = (
         f" [line {line} of {source['file']} can't be read as Python ({what}): this gap was checked in the file as it"

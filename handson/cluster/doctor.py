@@ -368,9 +368,10 @@ def _there(host, script, *, limit=FAR_LIMIT):
 
 
 def _on(host, *words):
-    """Run a command on a host of the job, and get what it prints through files in this folder. Returns what `ask`
-    returns."""
-    with tempfile.TemporaryDirectory(prefix=".doctor-", dir=os.getcwd()) as folder:
+    """Run a command on a host of the job, and get what it prints through files in this folder, or where it is read-only
+    in the home folder. Returns what `ask` returns."""
+    shared = os.getcwd() if os.access(os.getcwd(), os.W_OK) else Path.home()
+    with tempfile.TemporaryDirectory(prefix=".doctor-", dir=shared) as folder:
         place = shlex.quote(f"{folder}/answer")
         status, _, errors = _there(
             host,
