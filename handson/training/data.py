@@ -10,6 +10,7 @@ import functools
 import hashlib
 import io
 import os
+import sys
 import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -117,7 +118,8 @@ def _like(images, matrix):
     """The NumPy `matrix` as an array of the kind, type and device of `images`."""
     if hasattr(images, "new_tensor"):
         return images.new_tensor(matrix)
-    return images.__array_namespace__().asarray(matrix, dtype=images.dtype)
+    library = sys.modules[type(images).__module__.partition(".")[0]]  # CuPy's arrays have no __array_namespace__
+    return library.asarray(matrix, dtype=images.dtype)
 
 
 def data_folder():
