@@ -26,7 +26,7 @@ from handson.pbs import command
 LIMIT = 60  # seconds for a command of a rung on this machine, even a busy one
 FAR_LIMIT = 120  # seconds where other nodes take part
 LOADING = 300  # seconds to import torch
-TORCHES = (2, 6), (2, 15)  # the oldest and the newest that `make test-torches` has used
+TORCHES = (2, 8), (2, 15)  # the oldest and the newest that `make test-torches` has used
 DELAY = 5  # seconds after which a file that one node wrote is seen on another
 
 MPIS = (  # name, what its version text contains, family: an mpiexec works with the libraries of its own family

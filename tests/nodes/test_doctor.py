@@ -168,7 +168,7 @@ def test_a_real_batch_system_is_told_from_the_embedded(stub):
 
 
 @pytest.mark.parametrize(
-    "torch, words", [("2.5.1", "may fail"), ("2.6.0+cpu", None), ("2.15.3+cu130", None), ("3.0.0a0", "an older one")]
+    "torch, words", [("2.7.1", "may fail"), ("2.8.0+cpu", None), ("2.15.3+cu130", None), ("3.0.0a0", "an older one")]
 )
 def test_a_torch_that_was_not_tested_is_named(torch, words):
     found = doctor.untested(torch)
