@@ -22,6 +22,7 @@ TRAINING = "train_cifar"  # of the lecture's scripts
 CONDITIONS = {
     "data set": lambda run: run.dataset,
     "image size": lambda run: f"{run.size} px",
+    "network to train": lambda run: "" if run.model in (None, "convnet") else run.model,
     "batch size": lambda run: f"batch {run.batchsize} per worker",
     "number of epochs": lambda run: f"{run.epochs} epoch{'s' * (run.epochs > 1)}",
     "kind of GPU": lambda run: (

@@ -36,12 +36,12 @@ def written_aside(path, durable=True):
         raise
 
 
-def add_to_zip(pack, name, data, mode=0o644):
-    """Add a file to an open ZipFile. Its time is always the same, so that the same files give the same zip. data:
-    bytes; mode: its permissions."""
+def add_to_zip(pack, name, data, mode=0o644, day=(1980, 1, 1)):
+    """Add a file to an open ZipFile. Its time does not depend on the file's, so that the same files give the same zip.
+    data: bytes; mode: its permissions; day: its date."""
     import zipfile  # most users of this module don't need it
 
-    entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+    entry = zipfile.ZipInfo(name, (*day, 0, 0, 0))
     entry.compress_type, entry.create_system, entry.external_attr = zipfile.ZIP_DEFLATED, 3, (0o100000 | mode) << 16
     pack.writestr(entry, data)
 

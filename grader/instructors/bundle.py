@@ -3,6 +3,7 @@ solutions."""
 
 import os
 import zipfile
+from datetime import date
 from pathlib import Path
 
 from grader import exercises
@@ -50,8 +51,9 @@ def bundle(built, path, site=None, root=exercises.ROOT):
     files[Path("jobs/sites/CHOSEN")] = f"{name}\n".encode(), 0o644
     try:
         with written_aside(path) as archive, zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as pack:
+            today = date.today().timetuple()[:3]
             for file in sorted(files):
-                add_to_zip(pack, f"{TOP}/{file}", *files[file])
+                add_to_zip(pack, f"{TOP}/{file}", *files[file], day=today)
     except OSError as error:
         raise BundleError(f"the bundle {path} cannot be written ({error.strerror}): name another file") from None
 

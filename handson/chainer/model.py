@@ -6,8 +6,14 @@ import chainer
 import chainer.functions as F
 import chainer.links as L
 import numpy
+from chainer.links.model.vision.resnet import ResNet50Layers
 
 LARGE = 64 * 64  # pixels of an image; for larger images a convolution takes the samples of a batch one by one
+
+
+def get_model(name, classes):
+    """The network that `--model` calls "convnet" or "resnet50"."""
+    return {"convnet": ConvNet, "resnet50": ResNet50}[name](classes)
 
 
 class Convolution2D(L.Convolution2D):
@@ -45,6 +51,19 @@ class ConvNet(chainer.Sequential):
             adaptive_average_pooling,
             L.Linear(4 * 4 * 64, classes),
         )
+
+
+class ResNet50(ResNet50Layers):
+    """Chainer's own, with random weights: images (N, 3, H, W), H and W 32 or more, to class scores (N, classes)."""
+
+    def __init__(self, classes=10):
+        super().__init__(pretrained_model=None)
+        del self.fc6  # for the 1,000 classes of ImageNet
+        with self.init_scope():
+            self.fc6 = L.Linear(2048, classes)
+
+    def forward(self, images):
+        return super().forward(images, layers=["fc6"])["fc6"]
 
 
 class WideNet(chainer.Sequential):

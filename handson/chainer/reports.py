@@ -11,7 +11,7 @@ from chainer.training import extensions
 from chainermn.optimizers import _DoubleBufferingOptimizer
 
 from handson.errors import TrackError
-from handson.training import progress, step_times
+from handson.training import equal_ranks, progress, step_times
 from handson.training.banner import COLUMNS, TableOutput, on_terminal
 
 
@@ -36,7 +36,7 @@ def add_reports(trainer, evaluator, comm=None):
     written aside and renamed. A terminal shows the progress, too. Raises TrackError, on all ranks, if the option
     --double-buffering would have no effect.
     """
-    _note_progress(trainer.updater)
+    _note_progress(trainer.updater, comm)
     if comm is not None:
         _check_double_buffering(trainer.updater, comm)
     trainer.extend(evaluator)
@@ -49,16 +49,26 @@ def add_reports(trainer, evaluator, comm=None):
         trainer.extend(extensions.ProgressBar(update_interval=5))
 
 
-def _note_progress(updater):
-    """Have each update note that the run makes progress."""
-    update = updater.update
+def _note_progress(updater, comm):
+    """Have each update note that the run makes progress, and compare the ranks of `comm`, if there is one."""
+    update, optimizer = updater.update, updater.get_optimizer("main")
+    # with double buffering, another thread uses the communicator
+    comparable = comm is not None and not isinstance(optimizer, _DoubleBufferingOptimizer)
 
     def noted():
         update()
         progress.progress()
-        step_times.ended(updater.get_optimizer("main").target.count_params)
+        step_times.ended(optimizer.target.count_params)
+        if comparable and equal_ranks.due(updater.iteration):
+            equal_ranks.compare(comm.mpi_comm.allgather(_checksum(optimizer.target)), updater.iteration)
 
     updater.update = noted
+
+
+def _checksum(model):
+    """Two numbers that equal parameters have in common."""
+    arrays = [parameter.array.astype("float64") for parameter in model.params()]
+    return [float(sum((array**power).sum() for array in arrays)) for power in (1, 2)]
 
 
 def _check_double_buffering(updater, comm):

@@ -5,8 +5,6 @@ import math
 import torch
 from torch.utils.data import Sampler
 
-from handson.errors import TrackError
-
 
 class EpochBatches(Sampler):
     """A batch sampler over shard `rank` of the shards with the given `lengths` (images); one worker is
@@ -42,18 +40,3 @@ class EpochBatches(Sampler):
 def part_length(length, parts, index):
     """The length of part `index` when `length` things are split into `parts` as `torch.tensor_split` does it."""
     return length // parts + (index < length % parts)
-
-
-def division_problem(images, workers, batchsize):
-    """Why `images` can't be shared out so that every worker has some in every step: a sentence, or None."""
-    if images < workers:
-        return f"{workers} workers are more than the {images} training images; use fewer workers"
-    if batchsize == 1 and images % workers:
-        return f"{images} training images cannot be dealt to {workers} workers one by one; use -b 2 or more"
-    return None
-
-
-def check_division(images, workers, batchsize):
-    """Raises TrackError when there is a `division_problem`."""
-    if problem := division_problem(images, workers, batchsize):
-        raise TrackError(problem)

@@ -3,6 +3,13 @@ clusters."""
 
 from torch import nn
 
+from handson.pytorch.resnet import resnet18, resnet50
+
+
+def get_model(name, classes):
+    """The network that `--model` calls "convnet", "resnet18" or "resnet50"."""
+    return {"convnet": ConvNet, "resnet18": resnet18, "resnet50": resnet50}[name](classes)
+
 
 def conv_block(inputs, outputs, kernel, stride):
     """Convolution, batch normalisation, ReLU: (N, inputs, H, W) -> (N, outputs, H/stride, W/stride)."""

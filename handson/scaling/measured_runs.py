@@ -13,7 +13,7 @@ from handson.scaling import message_times
 from handson.training import results
 
 # of compare.CONDITIONS, what a step's time depends on
-SAME = ("data set", "image size", "kind of GPU", "script", "recording", "counting of memory")
+SAME = ("data set", "image size", "network to train", "kind of GPU", "script", "recording", "counting of memory")
 ONE = "submit run_single_gpu_training.sh in exercises/01_single_gpu"
 MORE = "submit run_multi_gpu_training.sh in exercises/02_multi_gpu"
 REHEARSAL = "rehearse"  # the script of runs whose workers slept, for the measured steps of another run

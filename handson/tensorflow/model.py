@@ -72,6 +72,19 @@ def conv_block(outputs, kernel, stride, normalise=True):
     ]
 
 
+def get_model(name, shape, size, classes):
+    """The network that `--model` calls "convnet" or "resnet50". See `convnet`."""
+    return {"convnet": convnet, "resnet50": resnet50}[name](shape, size, classes)
+
+
+def resnet50(shape, size, classes=10):
+    """Keras's own, with random weights, for images of 32 pixels or more. See `convnet`."""
+    layers = keras.applications.ResNet50(
+        weights=None, classes=classes, input_shape=(size, size, 3), classifier_activation=None
+    )
+    return keras.Sequential([LAYERS.Input(shape), Enlarge(size), layers])
+
+
 def convnet(shape, size, classes=10, normalise=True):
     """The network for images (N, *shape) with shape = (1 or 3, height, width), which it enlarges to `size` pixels; to
     class scores (N, classes)."""

@@ -14,6 +14,9 @@ SOFTWARE = {  # track -> the package whose version a result names
     "accelerate": "accelerate",
     "jax": "jax",
 }
+# track -> the networks that its scripts train_cifar... can train; Chainer has no ResNet-18
+MODELS = dict.fromkeys(("pytorch", "lightning", "accelerate"), ("convnet", "resnet18", "resnet50"))
+MODELS |= {"chainer": ("convnet", "resnet50"), "tensorflow": ("convnet", "resnet50"), "jax": ("convnet",)}
 # the lecture's training; the unit whose scripts, train_cifar_SYSTEM, do it in other systems
 LECTURE, OTHER_SYSTEMS = "train_cifar", "frameworks"
 

@@ -159,6 +159,9 @@ def training_parser(program, gpus, add_options=None):
         metavar="PIXELS",
         help="side length that images are enlarged to (%(default)s)",
     )
+    if script.startswith(identity.LECTURE):
+        models = identity.MODELS[track]
+        add("--model", choices=models, default=models[0], help="the network to train (%(default)s)")
     add("--lr", type=positive(float), default=LEARNING_RATE, metavar="RATE", help="learning rate (%(default)s)")
     add("--seed", type=natural, default=0, metavar="N", help="seed of initial weights and shuffling (%(default)s)")
     add_out(parser, identity.name(unit, script), track)
@@ -189,7 +192,7 @@ def add_out(parser, name, track):
     """The option -o. By default results go to results/<name>_<track>_<job number>, or the time of day outside a batch
     job: no run overwrites another's. The number of a process tells runs of the same second apart; all ranks of a node
     have the same launcher."""
-    process = os.getppid() if under_mpiexec() or "RANK" in os.environ else os.getpid()
+    process = os.getppid() if started_by() else os.getpid()
     job = os.environ.get("PBS_JOBID") or os.environ.get("SLURM_JOB_ID") or f"{time.strftime('%Y%m%d-%H%M%S')}-{process}"
     default = Path("results") / f"{name}_{track}_{job.split('.')[0]}"
     parser.add_argument("-o", "--out", type=Path, default=default, metavar="DIR", help="where results go (%(default)s)")

@@ -37,8 +37,8 @@ class Note:
     def __init__(self, descriptor=None):
         self.descriptor = descriptor
         if descriptor is None:
-            self._file = tempfile.TemporaryFile(buffering=0)
-            self.descriptor = self._file.fileno()
+            with tempfile.TemporaryFile() as file:
+                self.descriptor = os.dup(file.fileno())  # which stays open for as long as the rank lives
             self.write(0, 0, met=False)
 
     def close(self):

@@ -25,7 +25,7 @@ from handson.tables import wanted
 from handson.training import equal_ranks, gpu_memory, identity, step_times
 from handson.training.options import LEARNING_RATE
 
-OPTIONAL = ("usage", "memory", "steps", "parameters", "unequal")  # what a run can lack
+OPTIONAL = ("model", "usage", "memory", "steps", "parameters", "unequal")  # what a run can lack
 # fields that older versions of the course did not write
 SINCE = {"script": "which script was run", "network": "how its workers communicated"}
 LARGEST_FILE = 16 * 2**20  # bytes; ours have a few thousand
@@ -72,6 +72,7 @@ class Result:
     throughput: AboveZero = None  # images/s; images / seconds unless given
     log: Log = field(default_factory=list)  # a dict for each epoch: name -> number, None where it was not finite
     lr: AboveZero = LEARNING_RATE
+    model: Line | None = None  # the network of --model; None where the script trains another
     network: Line = ""  # the rate of each node's network, such as "100mbit"; "" where it is not limited
     communicator: Line = ""  # what carries the gradients: "gloo", "nccl", "naive", ...; "" where no communicator does
     # the type in which they travel, such as "float16"; "": in that of the parameters, and each parameter alone
@@ -222,6 +223,7 @@ def report(args, throughput, images, seconds, log, evaluation_seconds=0):
         name: getattr(args, name) for name in ("unit", "script", "track", "dataset", "size", "batchsize", "seed", "lr")
     }
     run |= {name: getattr(args, name, "") for name in ("network", "communicator")}
+    run["model"] = getattr(args, "model", None)
     run |= {
         "gradients": getattr(args, "allreduce_grad_dtype", None) or "",
         "double_buffering": getattr(args, "double_buffering", False),

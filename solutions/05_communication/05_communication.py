@@ -309,9 +309,8 @@ for ranks in (1, 8, 512):
     for scale in (1, 1024):
         sent = (gradients * scale / ranks).half()
         lost = (sent == 0) & (gradients != 0)
-        print(
-            f"{ranks:3} ranks, loss times {scale:4}: {lost.double().mean().item():6.2%} of the gradients become 0; the largest is {sent.abs().max().item():.3g}"
-        )
+        share, largest = lost.double().mean().item(), sent.abs().max().item()
+        print(f"{ranks:3} ranks, loss times {scale:4}: {share:6.2%} become 0; the largest is {largest:.3g}")
 
 # %% [markdown]
 # bfloat16 has the range of float32, so it needs neither; but it has only 8 bits of precision, float16 has 11.

@@ -640,9 +640,7 @@ model_parallel.steps(steps, lambda name, rate: step_seconds(computing[name], sen
 # %%
 for name in sends:
     counted = runs.of_a_step(meshes[RATES[-1]][name][0], "bytes", batch=2 * IMAGES)
-    print(
-        f"{name:14} predicted: {2 * sends[name] / 1e6:5.2f} MB from a node in a step; counted at its network: {counted / 1e6:5.2f} MB"
-    )
+    print(f"{name:14} MB from a node in a step: predicted {2 * sends[name] / 1e6:5.2f}, counted {counted / 1e6:5.2f}")
 ratio = steps["data-inside"][RATES[-1]] / steps["tensor-inside"][RATES[-1]]
 print(f"predicted: {prediction_times} times as long; measured: {ratio:.1f}")
 

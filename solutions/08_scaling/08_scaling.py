@@ -92,9 +92,9 @@ from handson.scaling import measured_runs
 
 one = scaling.one_worker(EXERCISES, f"{FOLDER}/results/one")
 [[single], _, _] = measured_runs.read([one])
-print(
-    f"{len(single.steps)} steps of {single.name}: mean {1000 * single.step:.1f} ms, longest {1000 * max(single.steps):.1f} ms; {single.parameters:,} parameters"
-)
+mean, longest = 1000 * single.step, 1000 * max(single.steps)
+print(f"{single.name}, {single.parameters:,} parameters")
+print(f"{len(single.steps)} steps: mean {mean:.1f} ms, longest {longest:.1f} ms")
 
 # %% [markdown]
 # Draw one of your n steps for each of N workers, at random. The k-th shortest (k from 1 to n) is the slowest of them with the probability

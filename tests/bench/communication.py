@@ -233,7 +233,7 @@ def _gradient_bytes():
     sys.path.insert(0, str(SCRIPT.parent))
     import train_cifar_multi_node as script
 
-    return sum(4 * parameter.numel() for parameter in script.ConvNet().parameters())
+    return sum(4 * parameter.numel() for parameter in script.get_model("convnet", 10).parameters())
 
 
 def _training(folder, network, size):

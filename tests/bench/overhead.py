@@ -41,7 +41,7 @@ def measure(folder):
 
     def bare():
         begin = now()
-        model = script.ConvNet().to(device)
+        model = script.get_model(args.model, len(train_set.classes)).to(device)
         optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
         for indices in torch.randperm(len(train_set)).split(args.batchsize):
             images = data.enlarge(train_set.images[indices].to(device), args.size)

@@ -48,6 +48,18 @@ Using squares dataset: \S+/squares\.npz
 pytestmark = pytest.mark.thorough
 
 
+def test_ranks_that_do_not_average_their_gradients_say_so(run, tmp_path):
+    script = tmp_path / "03_multi_node/chainer" / SCRIPTS["multi_node"].name
+    script.parent.mkdir(parents=True)
+    given = SCRIPTS["multi_node"].read_text()
+    broken = re.sub(r"    optimizer = create_multi_node_optimizer\(.*\n", "", given)
+    assert broken != given
+    script.write_text(broken)
+    ended = run(script, "-e", "1", "-o", tmp_path / "out", ranks=2)
+    assert "rank 1's parameters differ from rank 0's after step 1:" in ended.errors
+    assert read(tmp_path / "out").unequal
+
+
 @pytest.mark.parametrize(
     "task, banner, workers, ranks",
     [("single_gpu", SINGLE, 1, None), ("multi_gpu", MULTI_GPU, 2, None), ("multi_node", MULTI_NODE, 4, 4)],
@@ -64,6 +76,7 @@ def test_a_script_prints_what_the_lecture_shows_and_writes_its_result(task, bann
     ) == (task == "multi_gpu")
     assert warnings or not ended.errors
     result = read(tmp_path / "out")
+    assert result.unequal == ""
     assert (result.unit, result.track, result.workers, result.nodes) == (task, "chainer", workers, 1)
     assert (result.communicator, result.gradients, result.double_buffering) == ("naive" if ranks else "", "", False)
     assert (result.size, result.batchsize, result.epochs, result.images) == (SIZE, 32, 2, 400)

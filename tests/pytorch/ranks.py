@@ -24,6 +24,7 @@ from torch import nn
 from handson.errors import OneSentence, say
 from handson.notebook import measure
 from handson.pytorch.communicator import Communicator
+from handson.pytorch.model import ConvNet
 from handson.training import data, launch, options
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -183,21 +184,21 @@ def train(comm, task, words, train_set, test_set, make_model=None, seed=0):
     """
     module = load(SOLUTIONS[task])
     args = parse(task, words, comm.size)
-    make_model = make_model or module.ConvNet
+    make_model = make_model or ConvNet
     made, batches = [], []
 
     def watch(model, inputs):
         if model.training:
             batches.append(inputs[0].numpy().copy())
 
-    def make(classes):
+    def make(name, classes):
         torch.manual_seed(1000 * comm.rank + seed)
         model = make_model(classes)
         made.append((model, numbers(model)))
         model.register_forward_pre_hook(watch)
         return model
 
-    module.ConvNet = make
+    module.get_model = make
     module.train(*([] if task == "single_gpu" else [comm.rank]), args, train_set, test_set)
     [(model, initial)] = made
     log = json.loads((args.out / "result.json").read_text())["log"] if comm.rank == 0 else None

@@ -3,13 +3,11 @@ repeated."""
 
 import random
 
-import pytest
 import torch
 from ranks import image_set
 from torch.utils.data import DataLoader
 
-from handson.errors import OneSentence
-from handson.pytorch.batches import EpochBatches, check_division, division_problem
+from handson.pytorch.batches import EpochBatches
 
 
 def cases(count):
@@ -78,20 +76,3 @@ def test_a_dataloader_takes_the_batches_whole():
     assert len(loader) == 3
     for (images, labels), indices in zip(loader, batches):
         assert torch.equal(images, dataset.images[indices]) and torch.equal(labels, dataset.labels[indices])
-
-
-@pytest.mark.parametrize(("images", "workers", "batchsize"), [(3, 4, 8), (1, 2, 1), (61, 2, 1), (5, 3, 1)])
-def test_images_that_do_not_suffice_are_refused_in_one_sentence(images, workers, batchsize):
-    with pytest.raises(OneSentence) as refusal:
-        check_division(images, workers, batchsize)
-    assert refusal.value.status == 2
-    assert str(refusal.value) and "\n" not in str(refusal.value)
-
-
-def test_whatever_is_not_refused_gives_every_worker_images_in_every_step():
-    for images in range(1, 40):
-        for workers in range(1, 8):
-            for batchsize in (1, 2, 3, 50):
-                if not division_problem(images, workers, batchsize):
-                    lengths = [images // workers + (rank < images % workers) for rank in range(workers)]
-                    assert all(map(len, sum(epoch_of(lengths, batchsize), []))), (images, workers, batchsize)

@@ -6,7 +6,7 @@ import time
 import handson.chainer  # before chainer: lets it run on today's NumPy
 from handson.chainer import devices
 from handson.chainer.data import Enlarge, Shuffle
-from handson.chainer.model import ConvNet
+from handson.chainer.model import get_model
 from handson.chainer.reports import TimedEvaluator, add_reports, resume
 from handson.chainer.updaters import DESCRIPTION, MultiprocessParallelUpdater
 
@@ -33,7 +33,7 @@ def train(args, train_set, test_set):
     raise NotImplementedError("PUT YOUR CODE: iterators")
 
     numpy.random.seed(args.seed)
-    model = L.Classifier(ConvNet(len(train_set.classes)))
+    model = L.Classifier(get_model(args.model, len(train_set.classes)))
     # PUT YOUR CODE: `optimizer`: momentum SGD with the rate args.lr and the momentum 0.9, set up for the
     # model
     raise NotImplementedError("PUT YOUR CODE: optimizer")

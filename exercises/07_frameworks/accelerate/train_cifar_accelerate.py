@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 
 from handson.pytorch import devices
 from handson.pytorch.communicator import announce
-from handson.pytorch.model import ConvNet
+from handson.pytorch.model import get_model
 from handson.training import data, options, results
 from handson.training.epoch_table import EpochTable
 
@@ -49,7 +49,7 @@ def train(args, train_set, test_set):
     train_loader = DataLoader(train_set, args.batchsize, shuffle=True)
     test_loader = DataLoader(test_set, args.batchsize)
 
-    model = ConvNet(len(train_set.classes))
+    model = get_model(args.model, len(train_set.classes))
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
     # PUT YOUR CODE: `model`, `optimizer`, `train_loader` and `test_loader`: each as Accelerate prepares
     # it, so that gradients are averaged and each rank gets a part of the images

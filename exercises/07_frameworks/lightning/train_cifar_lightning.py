@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils.data import DataLoader
 
-from handson.pytorch.model import ConvNet
+from handson.pytorch.model import get_model
 from handson.training import data, options
 
 
@@ -18,7 +18,7 @@ class Training(L.LightningModule):
     def __init__(self, args, train_set, test_set):
         super().__init__()
         self.args, self.train_set, self.test_set = args, train_set, test_set
-        self.model = ConvNet(len(train_set.classes))
+        self.model = get_model(args.model, len(train_set.classes))
 
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=self.args.lr, momentum=0.9)

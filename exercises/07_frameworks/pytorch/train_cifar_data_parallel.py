@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader
 
 from handson.pytorch import devices
 from handson.pytorch.data_parallel import data_parallel
-from handson.pytorch.model import ConvNet
+from handson.pytorch.model import get_model
 from handson.training import data, options, results
 from handson.training.banner import announce
 from handson.training.epoch_table import EpochTable
@@ -46,7 +46,7 @@ def train(args, train_set, test_set):
     train_loader = DataLoader(train_set, args.batchsize * len(args.gpu), shuffle=True)
     test_loader = DataLoader(test_set, args.batchsize)
 
-    model = ConvNet(len(train_set.classes)).to(device)
+    model = get_model(args.model, len(train_set.classes)).to(device)
     replica = data_parallel(model, args.gpu)
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
 

@@ -4,7 +4,7 @@ train_cifar_mirrored.py --help"""
 import time
 
 from handson.tensorflow import UNTUNED, devices, reports
-from handson.tensorflow.model import convnet
+from handson.tensorflow.model import get_model
 
 import keras
 import tensorflow as tf
@@ -21,7 +21,7 @@ def train(args, train_set, test_set):
 
     keras.utils.set_random_seed(args.seed)
     with strategy.scope():
-        model = convnet(train_set.images.shape[1:], args.size, len(train_set.classes))
+        model = get_model(args.model, train_set.images.shape[1:], args.size, len(train_set.classes))
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         model.compile(keras.optimizers.SGD(args.lr, momentum=0.9), loss, metrics=["accuracy"])
     table = reports.Table(reports.evaluator(model, test_set, args.batchsize))

@@ -3,7 +3,7 @@
 import time
 
 from handson.tensorflow import UNTUNED, devices, reports
-from handson.tensorflow.model import convnet
+from handson.tensorflow.model import get_model
 
 import keras
 import tensorflow as tf
@@ -18,7 +18,7 @@ def train(args, train_set, test_set):
     batches = batches.shuffle(len(train_set), seed=args.seed).batch(args.batchsize)
 
     keras.utils.set_random_seed(args.seed)
-    model = convnet(train_set.images.shape[1:], args.size, len(train_set.classes))
+    model = get_model(args.model, train_set.images.shape[1:], args.size, len(train_set.classes))
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.SGD(args.lr, momentum=0.9), loss, metrics=["accuracy"])
     table = reports.Table(reports.evaluator(model, test_set, args.batchsize))

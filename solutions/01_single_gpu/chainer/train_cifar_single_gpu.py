@@ -5,7 +5,7 @@ import time
 import handson.chainer  # before chainer: lets it run on today's NumPy
 from handson.chainer import devices
 from handson.chainer.data import Enlarge, Shuffle
-from handson.chainer.model import ConvNet
+from handson.chainer.model import get_model
 from handson.chainer.reports import TimedEvaluator, add_reports, resume
 
 import chainer
@@ -33,7 +33,7 @@ def train(args, train_set, test_set):
     ### END SOLUTION
 
     numpy.random.seed(args.seed)
-    model = L.Classifier(ConvNet(len(train_set.classes)))
+    model = L.Classifier(get_model(args.model, len(train_set.classes)))
     model.to_device(device)
     ### BEGIN SOLUTION optimizer:
     ### `optimizer`: momentum SGD with the rate args.lr and the momentum 0.9, set up for the model

@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader
 
 from handson.pytorch import devices
 from handson.pytorch.communicator import announce
-from handson.pytorch.model import ConvNet
+from handson.pytorch.model import get_model
 from handson.training import data, options, results
 from handson.training.epoch_table import EpochTable
 
@@ -54,7 +54,7 @@ def train(args, train_set, test_set):
     ### END SOLUTION
     test_loader = DataLoader(test_set, args.batchsize)
 
-    model = ConvNet(len(train_set.classes)).to(device)
+    model = get_model(args.model, len(train_set.classes)).to(device)
     ### BEGIN SOLUTION optimizer:
     ### `optimizer`: SGD over the parameters of `model`, with the learning rate args.lr and momentum
     ### 0.9

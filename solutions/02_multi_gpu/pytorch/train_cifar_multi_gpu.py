@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 from handson.pytorch import devices
 from handson.pytorch.communicator import announce
-from handson.pytorch.model import ConvNet
+from handson.pytorch.model import get_model
 from handson.training import data, launch, options, results
 from handson.training.epoch_table import EpochTable
 
@@ -59,7 +59,7 @@ def train(rank, args, train_set, test_set):
     train_loader = DataLoader(train_set, args.batchsize, sampler=sampler)
     test_loader = DataLoader(test_set, args.batchsize)
 
-    model = ConvNet(len(train_set.classes)).to(device)
+    model = get_model(args.model, len(train_set.classes)).to(device)
     ### BEGIN SOLUTION replica:
     ### `replica`: the model, wrapped so that backward averages the gradients over the ranks
     replica = DistributedDataParallel(model)

@@ -6,7 +6,7 @@ import time
 import handson.chainer  # before chainer: lets it run on today's NumPy
 from handson.chainer import communicators, devices
 from handson.chainer.data import Enlarge, Shuffle
-from handson.chainer.model import ConvNet
+from handson.chainer.model import get_model
 from handson.chainer.optimizers import create_multi_node_optimizer
 from handson.chainer.reports import TimedEvaluator, add_reports, resume
 
@@ -44,7 +44,7 @@ def train(comm, args, train_set, test_set):
     ### END SOLUTION
 
     numpy.random.seed(args.seed)
-    model = L.Classifier(ConvNet(classes))
+    model = L.Classifier(get_model(args.model, classes))
     model.to_device(device)
     ### BEGIN SOLUTION optimizer:
     ### `optimizer`: as in the single-GPU script, but made a multi-node optimizer, with double

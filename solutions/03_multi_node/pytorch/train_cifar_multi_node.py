@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, DistributedSampler, Subset
 
 from handson.pytorch import devices
 from handson.pytorch.communicator import announce
-from handson.pytorch.model import ConvNet
+from handson.pytorch.model import get_model
 from handson.training import data, options, results
 from handson.training.epoch_table import EpochTable
 
@@ -69,7 +69,7 @@ def train(rank, args, train_set, test_set):
     part = range(rank, len(test_set), dist.get_world_size())  # of the test set, for this rank
     test_loader = DataLoader(Subset(test_set, part), args.batchsize)
 
-    model = ConvNet(len(train_set.classes)).to(device)
+    model = get_model(args.model, len(train_set.classes)).to(device)
     ### BEGIN SOLUTION replica:
     ### `replica`: the model, wrapped so that backward averages the gradients over the ranks
     replica = DistributedDataParallel(model)

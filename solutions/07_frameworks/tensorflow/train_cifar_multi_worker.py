@@ -6,7 +6,7 @@ Keras 3's `fit` fails under this strategy, so the loop is here: strategy.run cal
 import time
 
 from handson.tensorflow import devices, reports, workers
-from handson.tensorflow.model import convnet
+from handson.tensorflow.model import get_model
 
 import keras
 import tensorflow as tf
@@ -24,7 +24,7 @@ def train(comm, strategy, args, train_set, test_set):
     keras.utils.set_random_seed(args.seed)  # all workers begin with the same weights
     model, optimizer = build(
         strategy,
-        lambda: convnet(train_set.images.shape[1:], args.size, len(train_set.classes)),
+        lambda: get_model(args.model, train_set.images.shape[1:], args.size, len(train_set.classes)),
         lambda: keras.optimizers.SGD(args.lr, momentum=0.9),
     )
     batches = divided(strategy, train_set.images, train_set.labels, total, args.seed)

@@ -6,7 +6,7 @@ waits for another one."""
 import time
 
 from handson.tensorflow import reports, workers
-from handson.tensorflow.model import convnet
+from handson.tensorflow.model import get_model
 
 import keras
 import tensorflow as tf
@@ -21,7 +21,7 @@ def train(strategy, args, train_set, test_set):
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     keras.utils.set_random_seed(args.seed)
     with strategy.scope():  # variables are on the parameter server
-        model = convnet(train_set.images.shape[1:], args.size, len(train_set.classes))
+        model = get_model(args.model, train_set.images.shape[1:], args.size, len(train_set.classes))
         optimizer = keras.optimizers.SGD(args.lr, momentum=0.9)
         optimizer.build(model.trainable_variables)
     table = reports.Table(reports.evaluator(model, test_set, args.batchsize))
