@@ -22,9 +22,10 @@ from handson.errors import OneSentence
 from handson.ipython import progress_bar
 from handson.pytorch import devices
 from handson.pytorch.batches import EpochBatches
-from handson.pytorch.model import ConvNet
+from handson.pytorch.model import get_model
 from handson.training import data
 from handson.training.launch import loopback
+from handson.training.options import usual_model
 
 PARTS = ("load", "enlarge", "forward", "backward", "all-reduce", "optimize")
 # workers are forked from a process that has imported PyTorch: each would take seconds for that
@@ -176,7 +177,7 @@ class _Training:
         )
         self.loader = DataLoader(shard, batch_sampler=self.batches)
         torch.manual_seed(0)
-        self.model = ConvNet(len(train_set.classes)).to(self.device)
+        self.model = get_model(usual_model(), len(train_set.classes)).to(self.device)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.02, momentum=0.9)
 
     def now(self):

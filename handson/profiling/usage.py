@@ -211,6 +211,16 @@ def count_gpus():
     return len(found.handles) if isinstance(found, Gpus) else 0
 
 
+def memory_of_gpus():
+    """The bytes of each GPU that this process may use; [] where there are none."""
+    found = devices()
+    return (
+        [found.nvml.nvmlDeviceGetMemoryInfo(handle).total for handle in found.handles]
+        if isinstance(found, Gpus)
+        else []
+    )
+
+
 class Share:
     """What the processes of this process's run have used of the machine's cores, and what all programs have.
 

@@ -45,6 +45,8 @@ def announce(using, args, train_set, devices, comm=None):
         print(f"# Minibatch-size: {args.batchsize}")
         print(f"# epoch: {args.epoch}\n")
         print(f"Using {devices}")
+    if getattr(args, "model", None) not in (None, "convnet"):
+        print(f"Using the network {args.model}")
     print(f"Using {train_set.name} dataset: {train_set.path}", flush=True)
     warn(args, comm)
 
