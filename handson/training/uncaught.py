@@ -87,9 +87,10 @@ def leave(status):
     isn't 0, all ranks end with it."""
     sys.stdout.flush()
     by_watcher = progress.tell(progress.EXPLAINED) and progress.ends_by_watcher()
-    if status and "mpi4py.MPI" in sys.modules and not by_watcher:
+    MPI = sys.modules.get("mpi4py.MPI")
+    if status and MPI and MPI.Is_initialized() and MPI.COMM_WORLD.size > 1 and not by_watcher:
         time.sleep(0.2)  # an abort follows, after which mpiexec reads no more
-        sys.modules["mpi4py.MPI"].COMM_WORLD.Abort(status)
+        MPI.COMM_WORLD.Abort(status)
     os._exit(status)
 
 
