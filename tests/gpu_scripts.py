@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 MPIEXEC = str(Path(sys.executable).with_name("mpiexec"))
 ALONE, RANKS, THREE = (), (MPIEXEC, "-n", "2"), (MPIEXEC, "-n", "3")
 
