@@ -58,6 +58,12 @@ def test_arrays_hold_what_the_tensors_hold():
         assert (arrays.images.dtype, arrays.labels.dtype) == ("float32", "int64")
 
 
+def test_what_enlarges_images_on_a_gpu_is_copied_there_once():
+    matrix = data._on_gpu(8, 16, torch.device("cpu"), torch.float32)
+    assert matrix is data._on_gpu(8, 16, torch.device("cpu"), torch.float32)
+    assert torch.equal(matrix, torch.tensor(data.stretching(8, 16), dtype=torch.float32))
+
+
 def test_arrays_of_a_library_that_names_no_namespace_are_enlarged_there(monkeypatch):
     """As those of CuPy 13 and 14 are, on their device."""
 
