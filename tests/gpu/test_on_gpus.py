@@ -17,6 +17,7 @@ from waiting import run_to_end
 
 from grader.self_check import check
 from handson import frameworks
+from handson.notebook import device_ways
 from handson.profiling import usage
 from handson.training import results
 
@@ -109,6 +110,15 @@ def test_a_profile_shows_what_the_gpu_did(tool, tmp_path):
     report = run([sys.executable, "-m", "handson", "timeline", "profile"], tmp_path)
     assert "Longest computation, of rank 0" in report and re.search(r"^ *0 +5 ", report, re.MULTILINE), report
     assert REHEARSED or "HtoD" in report, report
+
+
+def test_what_keeps_a_gpu_at_work_is_measured():
+    found = device_ways.ways()
+    if REHEARSED:
+        return
+    assert found["convnet, a CUDA graph"].busy > found["convnet"].busy, device_ways.show(found).alt
+    assert all(0 < way.busy < 1.1 and way.memory > 0 for way in found.values()), device_ways.show(found).alt
+    assert len(device_ways.copies()) == 4
 
 
 def test_watch_names_each_gpu(tmp_path, gpus):
