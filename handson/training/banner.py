@@ -103,16 +103,17 @@ def name_devices(gpus):
 
 class LossTable:
     """The table of a training without evaluation: the loss after each epoch, which rank 0 prints, and which is kept in
-    `log`."""
+    `log`; epochs: how many were over before."""
 
-    def __init__(self, rank):
-        self.rank, self.log, self.start = rank, [], time.perf_counter()
+    def __init__(self, rank, epochs=0):
+        self.rank, self.epochs, self.log, self.start = rank, epochs, [], time.perf_counter()
         if self.rank == 0:
             print("epoch  main/loss  elapsed_time", flush=True)
 
     def add(self, loss):
         """One more epoch is over, with this loss (a number, or a tensor that has one)."""
-        row = {"epoch": len(self.log) + 1, "main/loss": float(loss), "elapsed_time": time.perf_counter() - self.start}
+        self.epochs += 1
+        row = {"epoch": self.epochs, "main/loss": float(loss), "elapsed_time": time.perf_counter() - self.start}
         self.log.append(row)
         if self.rank == 0:
             print("{:<6} {:<9.4f}  {:.2f}".format(*row.values()), flush=True)

@@ -13,7 +13,7 @@ from handson import chosen_device, sizes
 from handson.cluster.nodes import current_node
 from handson.profiling import usage
 from handson.training import gpu_memory, identity, progress, rank_watcher, uncaught
-from handson.training.launch import forget, launcher_rank, prepare, started_by, under_mpiexec
+from handson.training.launch import forget, launcher_rank, no_restart, prepare, started_by, under_mpiexec
 
 LEARNING_RATE = 0.02  # unless --lr says otherwise
 
@@ -42,6 +42,7 @@ class OneSentenceParser(argparse.ArgumentParser):
             _end_in_mpi(rank, sentence)
         if rank:
             time.sleep(3)  # torchrun ends this rank after rank 0 has said it
+        no_restart()
         self.exit(2, sentence)
 
 
@@ -175,8 +176,8 @@ def training_parser(program, gpus, add_options=None):
         metavar="PIXELS",
         help="side length that images are enlarged to (%(default)s)",
     )
-    if script.startswith(identity.LECTURE):
-        models = identity.MODELS[track]
+    models = identity.MODELS[track]
+    if identity.offers_models(unit, script):
         add("--model", choices=models, default=usual_model(track), help="the network to train (%(default)s here)")
     add("--lr", type=positive(float), default=LEARNING_RATE, metavar="RATE", help="learning rate (%(default)s)")
     add("--seed", type=natural, default=0, metavar="N", help="seed of initial weights and shuffling (%(default)s)")
@@ -200,7 +201,7 @@ def training_parser(program, gpus, add_options=None):
     if add_options:
         add_options(parser)
     # the last two until `announce` knows
-    parser.set_defaults(unit=unit, script=script, track=track, workers=1, nodes=1)
+    parser.set_defaults(unit=unit, script=script, track=track, model=models[0], workers=1, nodes=1)
     return parser
 
 

@@ -107,6 +107,12 @@ print("loss before:", round(loss.item(), 3), "  after:", round(after.item(), 3))
 # %%
 # !cd {FOLDER} && grep -n "# PUT YOUR CODE" {TRACK}/*.py *.sh
 
+# %%
+# Save the notebook (Ctrl-S), then run this cell: it checks what you have written so far.
+from grader import check
+
+check("single_gpu", "train_cifar_single_gpu.py", "run_single_gpu_training.sh", track=TRACK)
+
 # %% [markdown]
 # ## Run it
 #
@@ -117,8 +123,8 @@ print("loss before:", round(loss.item(), 3), "  after:", round(after.item(), 3))
 # %%
 from handson.cluster.follow import follow, submit
 
-variables = f"TRACK={TRACK},OPTIONS=--model {MODEL} {OPTIONS}"
-job = submit(FOLDER, "-v", variables, "-j", "oe", "run_single_gpu_training.sh")
+options = f"--model {MODEL} {OPTIONS}"
+job = submit(FOLDER, "-j", "oe", "run_single_gpu_training.sh", TRACK=TRACK, OPTIONS=options)
 follow(job)
 
 # %%
@@ -150,6 +156,9 @@ def throughput(batchsize, step_seconds):
 # %%
 print(throughput(32, [0.1, 0.1]), "images/s should be 320")
 print(throughput(32, [0.1, 0.3]), "images/s should be 160")
+
+# %%
+check("single_gpu", "throughput", track=TRACK)
 
 # %% [markdown]
 # ## Forward, backward, optimize
@@ -186,7 +195,11 @@ print("throughput:", round(throughput(32, steps.of_steps())), "images/s")
 # many pixels. Is your ratio far from that? Look at the marks: if they are scattered widely, something else used the core meanwhile.
 #
 # The throughput printed here is higher than that of your job: the clock of these steps leaves out the evaluation and the start.
-#
+
+# %%
+check("single_gpu", "prediction_backward")
+
+# %% [markdown]
 # ## Batch size against throughput
 #
 # A step does things that cost the same whatever the batch size is: starting operations, updating parameters. With more images a step,
@@ -223,6 +236,9 @@ def smallest_batch(rates, share=0.9):
 for batchsize, rate in rates.items():
     print(f"batch size {batchsize:4}: {rate:6.0f} images/s")
 print("90 % of the best throughput is reached with batch size", smallest_batch(rates))
+
+# %%
+check("single_gpu", "smallest_batch")
 
 # %% [markdown]
 # ## Why a GPU waits, and what helps
