@@ -4,7 +4,7 @@ import pytest
 
 from handson import chosen_device
 from handson.profiling import usage
-from handson.training.options import usual_model
+from handson.training.options import training_parser, usual_model
 
 
 @pytest.mark.parametrize(
@@ -22,3 +22,6 @@ def test_the_network_fits_the_device(memory, parts, track, model, monkeypatch):
     monkeypatch.setattr(usage, "memory_of_gpus", lambda: memory)
     monkeypatch.setattr(chosen_device, "parts", parts)
     assert usual_model(track) == model
+    parser = training_parser(f"solutions/01_single_gpu/{track}/train_cifar_single_gpu.py", [0])
+    assert parser.parse_args([]).model == model
+    assert parser.parse_args(["--model", "convnet"]).model == "convnet"

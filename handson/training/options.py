@@ -177,8 +177,9 @@ def training_parser(program, gpus, add_options=None):
         help="side length that images are enlarged to (%(default)s)",
     )
     models = identity.MODELS[track]
+    model = usual_model(track) if identity.offers_models(unit, script) else models[0]
     if identity.offers_models(unit, script):
-        add("--model", choices=models, default=usual_model(track), help="the network to train (%(default)s here)")
+        add("--model", choices=models, help="the network to train (%(default)s here)")
     add("--lr", type=positive(float), default=LEARNING_RATE, metavar="RATE", help="learning rate (%(default)s)")
     add("--seed", type=natural, default=0, metavar="N", help="seed of initial weights and shuffling (%(default)s)")
     add_out(parser, identity.name(unit, script), track)
@@ -201,7 +202,7 @@ def training_parser(program, gpus, add_options=None):
     if add_options:
         add_options(parser)
     # the last two until `announce` knows
-    parser.set_defaults(unit=unit, script=script, track=track, model=models[0], workers=1, nodes=1)
+    parser.set_defaults(unit=unit, script=script, track=track, model=model, workers=1, nodes=1)
     return parser
 
 
