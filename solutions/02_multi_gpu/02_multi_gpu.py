@@ -23,7 +23,9 @@
 
 # %%
 TRACK = "pytorch"  # or "chainer"
-OPTIONS = ""  # for the training script, such as "--epoch 2"
+OPTIONS = (
+    ""  # for the training script, such as "--epoch 2"; on a GPU it trains "--model resnet50" unless told otherwise
+)
 SIZE = 256  # side of the images in the measurement of steps, in pixels
 SEEDS = 4  # repetitions of the experiment with bigger batches
 EXERCISES = "../exercises"

@@ -23,7 +23,9 @@
 
 # %%
 TRACK = "pytorch"  # or "chainer"
-OPTIONS = ""  # for the training script, such as "--epoch 2"
+OPTIONS = (
+    ""  # for the training script, such as "--epoch 2"; on a GPU it trains "--model resnet50" unless told otherwise
+)
 EXERCISES = "../exercises"
 FOLDER = f"{EXERCISES}/03_multi_node"
 
