@@ -6,7 +6,7 @@ import os
 from handson import frameworks
 from handson.pytorch import devices
 
-frameworks.add()
+frameworks.add("accelerate")
 
 
 def use_gpu(gpu):

@@ -30,12 +30,13 @@ KEYS = (
     "mpi",
     "interface",
     "kill_delay",
+    "strict",
     "drop",
     "machine",
     "exercises",
     "kubernetes",
 )
-OF_MACHINE = ("nodes", "gpus", "ncpus", "mem", "network", "gpu_memory")
+OF_MACHINE = ("nodes", "name", "gpus", "ncpus", "mem", "network", "gpu_memory")
 OF_EXERCISES = ("nodes", "gpus")
 OF_KUBERNETES = (
     "context",
@@ -72,15 +73,16 @@ class Kubernetes(namedtuple("Kubernetes", OF_KUBERNETES)):
 class Site(
     namedtuple(
         "Site",
-        "name batch queues groups walltime modules mpi interface kill_delay drop nodes gpus ncpus mem network"
-        " gpu_memory exercise_nodes exercise_gpus kubernetes",
+        "name batch queues groups walltime modules mpi interface kill_delay strict drop nodes node_name gpus ncpus mem"
+        " network gpu_memory exercise_nodes exercise_gpus kubernetes",
     )
 ):
     """What a site's file says, with defaults for the rest; it does not depend on the machine that reads the file.
 
     queues, groups: tuples of names; without groups, users need none. walltime, interface: None where the file says
-    nothing. kill_delay: seconds between TERM and KILL. drop: the folder where students hand in, or None. nodes: how
-    many; gpus, ncpus: of each node. mem: kB of each node, or None. network: the rate of each node's network, such as
+    nothing. kill_delay: seconds between TERM and KILL. strict: whether the embedded PBS has what a release of OpenPBS
+    has, and no more. drop: the folder where students hand in, or None. nodes: how many; their names are node_name and a
+    number; gpus, ncpus: of each node. mem: kB of each node, or None. network: the rate of each node's network, such as
     "100mbit", or "none". gpu_memory: of each virtual GPU, such as "300MB", or None. exercise_nodes, exercise_gpus: how
     many nodes, and how many GPUs of each node, the exercises on several of them use; without GPUs, exercise_gpus is the
     number of processes on each node. kubernetes: a Kubernetes, or None.
@@ -187,8 +189,10 @@ def _site(name, values):
         mpi=text(values, "mpi", "environment", "environment|site", "environment or site"),
         interface=text(values, "interface", None, WORD, "a network interface such as ib0"),
         kill_delay=_seconds(values, "kill_delay", 10),
+        strict=_flag(values, "strict"),
         drop=text(values, "drop", None, r"/[^\x00-\x1f]+", "the absolute path of a folder"),
         nodes=_number(machine, "nodes", 2, least=1),
+        node_name=text(machine, "name", "node", r"[a-z][a-z0-9-]{0,30}", "a word of small letters"),
         gpus=_number(machine, "gpus", 2),
         ncpus=_number(machine, "ncpus", 2, least=1),
         mem=parse_size(machine["mem"]) if "mem" in machine else None,
@@ -280,6 +284,13 @@ def _seconds(table, key, default):
     value = table.get(key, default)
     if type(value) not in (int, float) or not 0 <= value <= 3600:
         raise ValueError(f"{key} = {value!r}, but it must be a number of seconds")
+    return value
+
+
+def _flag(table, key):
+    value = table.get(key, False)
+    if not isinstance(value, bool):
+        raise ValueError(f"{key} = {value!r}, but it must be true or false")
     return value
 
 

@@ -17,7 +17,12 @@ WINDOWS = "an editor of Windows ended its lines; this puts them right: sed -i 's
 
 
 def main():
-    command.step_aside("qsub")
+    below = ""
+    if any(word.partition("=")[1] for word in sys.argv):
+        from handson.cluster import slow_network  # what it imports takes time that most calls need not wait for
+
+        below = slow_network.ONLY_EMBEDDED if slow_network.asked_for(sys.argv[1:]) else ""
+    command.step_aside("qsub", below)
     from handson.pbs.command_options import USAGE
 
     command.run("qsub", submit, USAGE)
@@ -139,7 +144,7 @@ def _limited(file):
 
 def describe(options, name, executable, words):
     """The new job, without its number. Raises PBSError for what PBS's server would refuse."""
-    from handson.cluster import site
+    from handson.cluster import site, slow_network
     from handson.pbs import machine, pbs_errors, resources
     from handson.pbs.command_options import FIELDS, everything, variable_list
 
@@ -149,14 +154,14 @@ def describe(options, name, executable, words):
         raise pbs_errors.PBSError("cannot form a valid job name from the script name", 1)
     path = current_site()
     here, server, me = site.load(path), machine.server_name(), pwd.getpwuid(os.geteuid())
-    asked = resources.parse(options.resources, here.walltime)
+    asked = resources.parse(options.resources, here.walltime, here.strict)
     check_user(given.get("u", ""), me)
     queue = choose_queue(given.get("q", ""), here, server)
     check_groups(attributes.get("group_list", ""), here)
     environment = dict(os.environ)
-    sent = everything(environment) if "V" in given else {}
+    sent = everything(environment) if "V" in given and not here.strict else {}  # 23.06.06 sends nothing with -V
     sent |= variable_list(given.get("v", ""), environment)
-    for resource in ("network", "gpu_memory"):
+    for resource in () if here.strict else slow_network.RESOURCES:
         variable = f"HANDSON_{resource.upper()}"
         if value := options.resources.get(resource) or sent.get(variable) or environment.get(variable):
             sent[variable] = checked(variable, value, resources.JOB[resource])

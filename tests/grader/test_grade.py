@@ -269,3 +269,12 @@ def test_students_who_are_gone_stay_in_the_gradebook_and_are_named(graded, tmp_p
 def test_an_unknown_unit_is_named_with_those_there_are(tmp_path):
     with pytest.raises(grading.GradeError, match="no unit multigpu.*multi_gpu"):
         grading.grade(tmp_path, tmp_path / "out", units=["multigpu"], trusted=True)
+
+
+@pytest.mark.parametrize(("settled", "says"), [(60, False), (0, True)])
+def test_the_time_that_is_left_is_named_when_the_rate_has_settled(settled, says, tmp_path, monkeypatch):
+    monkeypatch.setattr(grading, "SETTLED", settled)
+    said = []
+    with grading._progress(4, tmp_path, said.append) as tick:
+        tick(("student", "unit"), 2)
+    assert said[0].startswith("1 of 4 pieces graded, ") and (" left (2 engines)" in said[0]) == says

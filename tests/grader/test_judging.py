@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from grader import exercises, run_probes
+from grader import exercises, judging, run_probes
 from grader.checks.check import Check, Criterion
 from grader.course import UNITS, name_of_gap
 from grader.exercises import solved
 from grader.gaps import TextError
 from grader.instructors import hidden
 from grader.judging import judge
+from grader.sandbox import Outcome, RankOutcome
 from grader.verdict import (
     DEADLOCK,
     ERROR,
@@ -223,6 +224,13 @@ def test_a_collective_that_one_rank_calls_is_a_deadlock_of_that_rank(verdicts):
     (verdict,) = verdicts(text, "sampler", part=SEVERAL).values()
     assert verdict.status == DEADLOCK
     assert "ranks 1, 2 wait in barrier, but rank 0 never came there (line" in verdict.message
+
+
+def test_what_gloo_prints_is_not_the_students():
+    """That of torch 2.8 does."""
+    line = "[Gloo] Rank 0 is connected to 1 peer ranks. Expected number of connected peer ranks is : 1\n"
+    assert judging._output(Outcome([RankOutcome(None, output=f"{line}mine\n")])) == "mine\n"
+    assert judging._output(Outcome([RankOutcome(None, output=line)])) == ""
 
 
 def test_what_was_printed_comes_with_the_verdict_rank_by_rank(verdicts):

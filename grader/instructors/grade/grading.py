@@ -30,6 +30,7 @@ from handson.words import counted
 
 RESTARTS = 5  # the most starts of a cluster, if its controller ends each time
 KEEPING = 0.5  # seconds in which results are collected, to write them to the disk together
+SETTLED = 60  # seconds after which the rate of grading says how much time is left
 LINE = "{n_fmt} of {total_fmt} pieces graded, {rate_fmt}, {remaining} left"
 
 
@@ -421,7 +422,8 @@ def _progress(pieces, folder, say):
                 bar.set_postfix_str(f"{engines} engines, {key[0]}: {key[-1]}"[:60], refresh=False)
                 bar.update()
                 if not terminal and (bar.n % lines == 0 or bar.n in (1, pieces)):
-                    say(f"{bar} ({engines} engines)")
+                    soon = bar.format_dict["elapsed"] < SETTLED and bar.n < pieces
+                    say(f"{str(bar).rpartition(', ')[0] if soon else bar} ({engines} engines)")
                 if time.monotonic() - noted[0] > KEEPING:
                     note()
                     noted[0] = time.monotonic()
