@@ -122,6 +122,21 @@ def say(sentence):
     print(f"{os.path.basename(sys.argv[0])}: {sentence}", file=sys.stderr, flush=True)
 
 
+class GoneFolder(OneSentence, OSError):
+    """The working directory was deleted."""
+
+    def __init__(self):
+        super().__init__("the working directory is not there any more: cd into one that is there")
+
+
+def refuse_gone_folder():
+    """Raise GoneFolder where the working directory was deleted."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise GoneFolder from None
+
+
 def run(app, package):
     """Run the commands of ``python -m package``: a user's mistake ends with one sentence and its status, a signal
     leaves no half-written file."""
@@ -129,10 +144,13 @@ def run(app, package):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup and background jobs have it
             signal.signal(number, lambda number, frame: sys.exit(128 + number))
     sys.unraisablehook = _end_again
+    for stream in (sys.stdout, sys.stderr):  # a terminal may not know a letter of a name: it shows ?
+        stream.reconfigure(errors="replace")
     try:
+        refuse_gone_folder()
         app(prog_name=f"python -m {package}")
     except OneSentence as error:
-        print(f"{package} {sys.argv[1]}: {error}", file=sys.stderr)
+        print(f"{' '.join([package, *sys.argv[1:2]])}: {error}", file=sys.stderr)
         sys.exit(error.status)
 
 

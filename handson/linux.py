@@ -7,7 +7,9 @@ In these functions a `process` is a number, "self", or "PID/task/TID" for one th
 
 import functools
 import os
+import pwd
 import signal
+from collections import namedtuple
 
 DIE_WITH_PARENT, DUMPABLE, SUBREAPER, NO_NEW_PRIVILEGES = 1, 4, 36, 38  # <linux/prctl.h>
 SYS_ADMIN = 21  # <linux/capability.h>
@@ -20,6 +22,21 @@ NAMESPACE_SETTINGS = (
 )
 PAGE = os.sysconf("SC_PAGE_SIZE")  # bytes
 TICKS = os.sysconf("SC_CLK_TCK")  # clock ticks a second
+
+
+# who runs this process, with the names of pwd's entries
+User = namedtuple("User", "pw_name pw_dir pw_shell")
+
+
+def user():
+    """The User, by passwd; in a container whose user it does not have, by the environment, or else by the number."""
+    number = os.geteuid()
+    try:
+        found = pwd.getpwuid(number)
+        return User(found.pw_name, found.pw_dir, found.pw_shell)
+    except KeyError:
+        name = os.environ.get("USER") or os.environ.get("LOGNAME") or str(number)
+        return User(name, os.environ.get("HOME") or "/", os.environ.get("SHELL") or "/bin/sh")
 
 
 @functools.cache

@@ -7,7 +7,6 @@ was changed later.
 
 import contextlib
 import errno
-import getpass
 import hashlib
 import json
 import os
@@ -19,6 +18,7 @@ import time
 import zipfile
 from pathlib import Path
 
+from handson import linux
 from handson.cluster import site as sites
 from handson.errors import OneSentence
 from handson.files import course_folder, written_aside, zipped
@@ -39,7 +39,7 @@ def submit(name=None, folder=None, checked=False, drop=True, say=print):
     """Pack the course in `folder`, by default the one around the working directory, into NAME.zip there, and copy it to
     the drop folder of the chosen site, if it has one and `drop`. checked: run all checks before. Returns the path of
     the zip. Raises OneSentence errors."""
-    name, folder = name or getpass.getuser(), folder or course_folder()
+    name, folder = name or linux.user().pw_name, folder or course_folder()
     if not NAME.fullmatch(name):
         raise SubmitError(
             f"{name!r:.60} can't be the name of a file here: use letters, digits, spaces and . @ + - with --name"

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from handson import linux
 from handson.errors import DiskFull, Stopped, in_a_sentence
 
 
@@ -71,3 +72,33 @@ def test_a_students_file_that_is_called_like_a_module_of_python_keeps_no_command
         [sys.executable, "-m", package, "--help"], cwd=tmp_path, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0 and "Usage" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("words", [["handson", "compare", "x"], ["handson", "submit"], ["grader", "check", "start"]])
+def test_a_working_directory_that_is_gone_is_one_sentence(tmp_path, words):
+    (tmp_path / "gone").mkdir()
+    script = f"cd gone && rmdir ../gone && exec {sys.executable} -m {' '.join(words)}"
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and done.stderr.endswith("is not there any more: cd into one that is there\n")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_terminal_that_is_not_utf_8_shows_what_it_can(tmp_path):
+    words = "import sys; sys.argv = ['x']; from handson.errors import run; run(lambda prog_name: print('a – b'), 'x')"
+    done = subprocess.run(
+        [sys.executable, "-c", words], env=os.environ | {"PYTHONIOENCODING": "latin-1"}, capture_output=True, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (0, b"a ? b\n")
+
+
+def test_a_user_whom_passwd_does_not_know_has_a_name(monkeypatch):
+    def unknown(number):
+        raise KeyError(f"getpwuid(): uid not found: {number}")
+
+    monkeypatch.setattr(linux.pwd, "getpwuid", unknown)
+    monkeypatch.setenv("USER", "jane")
+    monkeypatch.setenv("HOME", "/home/jane")
+    assert linux.user()[:2] == ("jane", "/home/jane")
+    for name in ("USER", "LOGNAME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    assert linux.user()[:2] == (str(os.geteuid()), "/")

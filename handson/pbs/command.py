@@ -7,7 +7,7 @@ import shutil
 import sys
 
 from handson import linux
-from handson.errors import OneSentence
+from handson.errors import OneSentence, refuse_gone_folder
 from handson.pbs.pbs_errors import PBSError, illegal_job_id
 
 GUARD = "HANDSON_STEPPED_ASIDE"
@@ -123,6 +123,7 @@ def run(name, function, usage=""):
         print(VERSION)
         sys.exit(0)
     try:
+        refuse_gone_folder()
         for sentence in store.take_notices():
             say(name, sentence)
         status = function(sys.argv[1:]) or 0

@@ -233,12 +233,13 @@ def parse_array(text):
 
 
 def variable_list(text, environment):
-    """The variables of ``-v A=1,B="x,y",NAME``; a name alone takes its value from `environment`. Raises PBSError."""
+    """The variables of ``-v A=1,B="x,y",NAME``; a name alone takes its value from `environment`. A backslash quotes a
+    comma, and is itself before anything else (copy_env_value in OpenPBS's qsub.c). Raises PBSError."""
     found, part, quote, escaped = {}, "", "", False
     parts = []
     for character in text:
         if escaped:
-            part, escaped = part + character, False
+            part, escaped = part + ("" if character == "," else "\\") + character, False
         elif character == "\\" and quote != "'":
             escaped = True
         elif quote:

@@ -2,6 +2,7 @@
 
 import time
 
+from handson import linux
 from handson.pbs import command
 
 USAGE = """\
@@ -36,7 +37,6 @@ def delete_all(words):
 
 def delete(name, force, history, server):
     """Delete one job (an array: with its sub-jobs). Raises PBSError."""
-    import getpass
 
     from handson.pbs import delivery, processes, store
     from handson.pbs.pbs_errors import job_has_finished, unknown_job
@@ -45,7 +45,7 @@ def delete(name, force, history, server):
         known = store.get(db, name)
     if known is None:
         raise unknown_job(f"{name}.{server}")
-    by = f"{getpass.getuser()}@{server}"
+    by = f"{linux.user().pw_name}@{server}"
     with store.transaction() as db:
         job = store.get(db, name)
         if job["state"] == "F" and not history:

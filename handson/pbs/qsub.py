@@ -1,10 +1,10 @@
 """qsub: submit a job. Prints its id as soon as it is safely stored."""
 
 import os
-import pwd
 import sys
 import time
 
+from handson import linux
 from handson.pbs import command
 
 LARGEST_SCRIPT = 100 << 20  # bytes, PBS's jobscript_max_size
@@ -153,7 +153,7 @@ def describe(options, name, executable, words):
     if name is None:
         raise pbs_errors.PBSError("cannot form a valid job name from the script name", 1)
     path = current_site()
-    here, server, me = site.load(path), machine.server_name(), pwd.getpwuid(os.geteuid())
+    here, server, me = site.load(path), machine.server_name(), linux.user()
     asked = resources.parse(options.resources, here.walltime, here.strict)
     check_user(given.get("u", ""), me)
     queue = choose_queue(given.get("q", ""), here, server)

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from handson import linux
 from handson.pbs import command, command_options, machine, qdel, qsub, scheduler, store
 
 SERVER = "pbshead"
@@ -54,11 +55,11 @@ def ask(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HANDSON_PBS_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("HANDSON_SITE", str(tmp_path / "site.toml"))
     monkeypatch.setenv("LOGNAME", "student")
-    monkeypatch.setattr(command, "step_aside", lambda name: None)
+    monkeypatch.setattr(command, "step_aside", lambda *_: None)
     monkeypatch.setattr(machine, "server_name", lambda: SERVER)
     monkeypatch.setattr(scheduler, "ensure", lambda: None)
     monkeypatch.setattr(
-        qsub.pwd,
+        linux.pwd,
         "getpwuid",
         lambda uid: SimpleNamespace(pw_name="student", pw_dir="/home/student", pw_shell="/bin/bash"),
     )

@@ -178,6 +178,7 @@ def test_variables_are_split_at_commas_outside_quotes():
         "EMPTY": "",
     }
     assert command_options.variable_list(r"A=x\,y,B='a\b',C=a=b", here) == {"A": "x,y", "B": r"a\b", "C": "a=b"}
+    assert command_options.variable_list(r"A=C:\Data\x,B=\d+", here) == {"A": r"C:\Data\x", "B": r"\d+"}
     for wrong in ("UNSET", 'A="open', "=1"):
         with pytest.raises(PBSError, match="cannot send environment with the job"):
             command_options.variable_list(wrong, here)
