@@ -306,5 +306,5 @@ def test_a_controller_or_engines_that_die_are_told_in_a_sentence_and_what_is_gra
     assert 0 < kept < students
     grade("another", lambda line, _: said.append(line))
     assert (
-        f" {students - kept} of {students} pieces of work to grade." in "".join(said) and len(results(out)) == students
+        f"{students - kept} of {students} pieces of work to grade." in "".join(said) and len(results(out)) == students
     )

@@ -121,14 +121,14 @@ def test_what_is_graded_is_not_graded_again_unless_it_changes(graded, tmp_path, 
     subprocess.run(["cp", "-r", str(graded[0] / "out"), str(out)], check=True)
     said = []
     grading.grade(tmp_path / "handed_in", out, units=[UNIT], say=said.append)
-    assert f" 0 of {graded[2]} pieces of work to grade." in said[0]
+    assert f"0 of {graded[2]} pieces of work to grade." in said
     script = tmp_path / "handed_in/bob/exercises/01_single_gpu/pytorch/train_cifar_single_gpu.py"
     script.write_text(
         (tmp_path / "handed_in/ann/exercises/01_single_gpu/pytorch/train_cifar_single_gpu.py").read_text()
     )
     said.clear()
     grading.grade(tmp_path / "handed_in", out, engines=1, units=[UNIT], say=said.append)
-    assert f" 1 of {graded[2]} pieces of work to grade." in said[0]
+    assert f"1 of {graded[2]} pieces of work to grade." in said
     found = results(out)
     assert [row[3] for row in found["bob", UNIT]] == [row[3] for row in found["ann", UNIT]]
 
@@ -183,7 +183,7 @@ def test_a_grader_that_is_ended_leaves_no_process_and_goes_on_where_it_stopped(
         capture_output=True,
         timeout=LIMIT,
     )
-    assert again.returncode == 0 and f" {graded[2] - before} of {graded[2]} pieces of work to grade." in again.stdout
+    assert again.returncode == 0 and f"\n{graded[2] - before} of {graded[2]} pieces of work to grade." in again.stdout
     assert results(tmp_path / "out") == results(graded[0] / "out")
     assert finished(tmp_path / "out") == graded[2], "none was graded twice"
     assert not list(temporary.glob("handson-*")), "nothing of either is left"
