@@ -76,58 +76,67 @@ def grade(
             " assignment"
         )
     with Gradebook(out) as book:
-        people = worksheet.people(book.attempts(), out)
-        mails, before = set(worksheet.mails(out).values()), totals(book)
-        listed = of_moodle.listed(course.zone, people, mails) if of_moodle else []
+        people, before = worksheet.people(book.attempts(), out), totals(book)
+        listed = of_moodle.listed(course.zone, people, set(worksheet.mails(out).values())) if of_moodle else []
+        alone = None  # the unit whose assignment the worksheet is of
         if sheet:
-            if not worksheet.keep(sheet, out, units[0] if named and len(units) == 1 else None):
-                say(f"The worksheet is of an assignment of its own: the grades for it are in moodle_{units[0]}.csv.")
-                with_sheets = worksheet.kept_for_units(out)
-                units = [unit for unit in UNITS if unit in units or unit in with_sheets and unit in ready()]
-            say(
-                "Handed in: by Moodle's worksheet, on clocks of"
-                f" {course.zone or 'this machine; name their zone in course.toml'}."
-            )
+            unit = units[0] if named and len(units) == 1 else None
+            alone = None if worksheet.keep(sheet, out, unit) else unit
+            clocks = course.zone or "this machine; name their zone in course.toml"
+            say(f"Handed in: by Moodle's worksheet, on clocks of {clocks}.")
         else:  # of a worksheet that was kept from another time, only the names count
             listed = [one._replace(handed_in=None) for one in listed]
-        collected = collect(
-            submissions, out / "submissions", expected, say, listed + _in_gradebook(people, book, listed), course.zone
-        )
+        if alone:
+            say(f"The worksheet is of an assignment of its own: the grades for it are in moodle_{alone}.csv.")
+            units = [one for one in UNITS if one == alone or one in worksheet.kept_for_units(out) and one in ready()]
+        known = listed + _in_gradebook(people, book, listed)
+        collected = collect(submissions, out / "submissions", expected, say, known, course.zone)
         book.record(collected)
-        absent = sorted({one.student for one in book.submissions()} - {one.student for one in collected})
-        submitted = of_moodle.missing(collected, course.groups) if of_moodle else []
-        unseen = [student for student in submitted if student not in absent]
-        note_absent(out, absent + unseen)
-        repaired = {one.student for one in book.submissions() if one.refused is None}
-        refused = [one for one in newest(collected) if one.refused and one.student not in repaired]
-        say(f"{len(newest(collected))} students, {len(collected)} submissions.")
-        for sentence in rules.in_gradebook(course, book.attempts()).unknown:
-            say(sentence)
-        for unit in () if named else _left_out(collected, course):
-            say(f"{unit} is handed in, and not graded: {frameworks.why_not()}")
-        for submission in refused:
-            say(f"{submission.student}: not graded, {submission.refused}")
-        if sheet and (strange := _strange([one.student for one in newest(collected)], listed, course)):
-            say(f"In {submissions}, but not in the worksheet, and so not in moodle.csv: {', '.join(strange)}.")
-        if unseen:
-            say(
-                f"Submitted according to Moodle's worksheet, but not in {submissions}: {', '.join(unseen)}. Download"
-                " the submissions again; texts that were typed in Moodle are not graded."
-            )
-        if absent:
-            say(f"Not handed in this time, but in the gradebook: {', '.join(absent)}.")
-        where = _Where(engines, profile, cluster_file, trusted)
-        paths = {one: one.path for one in collected}
+        missing = _say_collected(book, collected, submissions, of_moodle, listed if sheet else (), course, named, say)
+        where, paths = _Where(engines, profile, cluster_file, trusted), {one: one.path for one in collected}
         of_class = _grade_what_counts(book, course, units, where, say, before, paths, force)
-        if of_moodle and of_class and (sentence := of_moodle.too_low(of_class[0].highest)):
+        if of_moodle and of_class and (sentence := of_moodle.too_low(_highest(of_class[0], alone))):
             say(sentence)
         if earlier := sum(len(score.earlier) for score in of_class):
             say(
                 f"Set by hand for earlier submissions, and not counted now: {earlier}; see `python -m grader adjust"
                 f" {out} --list`"
             )
-        say(summary(of_class, len(absent) + len(unseen)))
+        say(summary(of_class, missing))
         say(f"Grades are in {out / 'grades.csv'}, the report on the class is {out / 'report.html'}")
+
+
+def _highest(score, unit):
+    """The highest grade of the course, or of a unit that has an assignment of its own."""
+    return sum(one.max_points for one in score.units if one.name == unit) if unit else score.highest
+
+
+def _say_collected(book, collected, submissions, of_moodle, listed, course, named, say):
+    """Report what was handed in and what not. Returns how many students are missing. listed: those in the worksheet
+    that was given with `submissions`."""
+    counting = newest(collected)
+    absent = sorted({one.student for one in book.submissions()} - {one.student for one in collected})
+    submitted = of_moodle.missing(collected, course.groups) if of_moodle else []
+    unseen = [student for student in submitted if student not in absent]
+    note_absent(book.folder, absent + unseen)
+    say(f"{len(counting)} students, {len(collected)} submissions.")
+    for sentence in rules.in_gradebook(course, book.attempts()).unknown:
+        say(sentence)
+    for unit in () if named else _left_out(collected, course):
+        say(f"{unit} is handed in, and not graded: {frameworks.why_not()}")
+    repaired = {one.student for one in book.submissions() if one.refused is None}
+    for submission in (one for one in counting if one.refused and one.student not in repaired):
+        say(f"{submission.student}: not graded, {submission.refused}")
+    if strange := _strange([one.student for one in counting], listed, course) if listed else ():
+        say(f"In {submissions}, but not in the worksheet, and so not in moodle.csv: {', '.join(strange)}.")
+    if unseen:
+        say(
+            f"Submitted according to Moodle's worksheet, but not in {submissions}: {', '.join(unseen)}. Download"
+            " the submissions again; texts that were typed in Moodle are not graded."
+        )
+    if absent:
+        say(f"Not handed in this time, but in the gradebook: {', '.join(absent)}.")
+    return len(absent) + len(unseen)
 
 
 @dataclass(frozen=True)
