@@ -210,6 +210,9 @@ def _by_student(submissions, entries, listed, say):
         )
     if not attempts:
         raise CollectError(f"{submissions} is empty: it should hold a folder or an archive for each student")
+    typed = {entry.name.partition("_assignsubmission_")[0] for entry in entries if _online(entry)}
+    for name in sorted(typed - {f"{who.name}_{who.number}" for _, who in found} - {who.name for _, who in found}):
+        say(f"{archives.shown(name)}: only a text that was typed in Moodle, which is not graded.")
     # raises if it can't tell which group is meant
     in_groups([attempt.who for (attempt, *_) in attempts.values()], listed)
     of_name = defaultdict(list)

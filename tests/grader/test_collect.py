@@ -131,6 +131,15 @@ def test_a_folder_of_moodle_holds_the_files_or_an_archive(room, folder, packed):
     assert (submission.student, submission.refused) == ("Jane Doe_12345", None) and unpacked(submission) == GOOD
 
 
+def test_who_has_only_typed_a_text_in_moodle_is_named(room):
+    write(room / "Jane Doe_1_assignsubmission_file_", GOOD)
+    for name in ("Jane Doe_1", "Bob Text_2"):
+        write(room / f"{name}_assignsubmission_onlinetext_", {"onlinetext.html": b"a link"})
+    said = []
+    assert [one.student for one in collect(room, room.parent / "work", EXPECTED, said.append)] == ["Jane Doe_1"]
+    assert said == ["Bob Text_2: only a text that was typed in Moodle, which is not graded."]
+
+
 def test_of_several_attempts_the_newest_counts_and_all_are_kept(room):
     (room / "doejane_LATE_5_200_homework-1.zip").write_bytes(zipped({SCRIPT: b"new"}))
     # written later: Canvas's numbers say the order
