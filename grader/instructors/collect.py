@@ -25,7 +25,7 @@ import re
 import shutil
 import unicodedata
 import zipfile
-from collections import defaultdict, namedtuple
+from collections import Counter, defaultdict, namedtuple
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -213,8 +213,8 @@ def _by_student(submissions, entries, listed, say):
     typed = {entry.name.partition("_assignsubmission_")[0] for entry in entries if _online(entry)}
     for name in sorted(typed - {f"{who.name}_{who.number}" for _, who in found} - {who.name for _, who in found}):
         say(f"{archives.shown(name)}: only a text that was typed in Moodle, which is not graded.")
-    # raises if it can't tell which group is meant
-    in_groups([attempt.who for (attempt, *_) in attempts.values()], listed)
+    of_groups = _in_groups([attempt.who for (attempt, *_) in attempts.values()], listed)
+    several = {student: _which_group(groups) for student, groups in of_groups.items() if len(groups) > 1}
     of_name = defaultdict(list)
     for student in attempts:
         of_name[alike(student)].append(student)
@@ -224,7 +224,10 @@ def _by_student(submissions, entries, listed, say):
             " both the same name."
         )
     return {
-        student: [one._replace(doubt=one.doubt or _same_number(one.who, numbered)) for one in of_student]
+        student: [
+            one._replace(doubt=one.doubt or _same_number(one.who, numbered) or several.get(student))
+            for one in of_student
+        ]
         for student, of_student in attempts.items()
     }
 
@@ -335,6 +338,11 @@ def _as_known(who, register):
     return who._replace(student=same[0].student) if same else who
 
 
+def _which_group(groups):
+    which = " or ".join(dict.fromkeys(map(repr, groups)))
+    return f"could be of the group {which}, as another one could: {RENAME}"
+
+
 def _same_number(who, numbered):
     """Why a number says nothing, if several names have it, or None."""
     others = sorted(name for name in numbered[who.number] if name[0] != who.student) if who.number else ()
@@ -406,31 +414,30 @@ def alike(name):
 
 def in_groups(submissions, listed):
     """{student: the group in Moodle's worksheet} of those `submissions` (with a student, a name and a number) that are
-    a group's. listed: the students in the worksheet (Listed). Raises CollectError if that is not certain.
+    certainly a group's. listed: the students in the worksheet (Listed)."""
+    return {student: groups[0] for student, groups in _in_groups(submissions, listed).items() if len(groups) == 1}
+
+
+def _in_groups(submissions, listed):
+    """{student: the groups whose submission it may be}; of one group that several submissions could be, all of them
+    get several.
 
     Moodle writes the underscores of a group's name as spaces. A name that is written in another way means the only
     group that is alike. A group may be called like a student: what has the student's number is the student's.
     """
     written, similar = defaultdict(set), defaultdict(set)
     own = {(alike(one.name), one.number) for one in listed}
-    submissions = [one for one in submissions if (alike(one.name), one.number) not in own]
     for group in {one.group for one in listed if one.group}:
         similar[alike(group)].add(group)
         for name in (group, group.replace("_", " ")):
             written[_clean(name)].add(group)
-    of_group = {}
-    for one in submissions:
-        meant = sorted(written.get(one.name) or similar.get(alike(one.name), ()))
-        if len(meant) > 1:
-            raise CollectError(
-                f"{archives.shown(one.student)} could be of the group {' or '.join(map(repr, meant))}: {RENAME}"
-            )
-        if meant and (other := of_group.setdefault(meant[0], one.student)) != one.student:
-            raise CollectError(
-                f"{archives.shown(other)} and {archives.shown(one.student)} could both be of the group {meant[0]!r}:"
-                f" {RENAME}"
-            )
-    return {student: group for group, student in of_group.items()}
+    found = {
+        one.student: sorted(written.get(one.name) or similar.get(alike(one.name), ()))
+        for one in submissions
+        if (alike(one.name), one.number) not in own
+    }
+    taken = Counter(groups[0] for groups in found.values() if len(groups) == 1)
+    return {student: groups * max(1, taken[groups[0]]) for student, groups in found.items() if groups}
 
 
 def _times(attempts, listed, zone, say):

@@ -80,8 +80,7 @@ class Worksheet:
         return {_number(row): mail for row in self.rows if (mail := _mail(row))}
 
     def grades(self, scores):
-        """(row, its Score or None) for each row; a group's score is that of all of its members. Raises CollectError if
-        groups can't be told apart."""
+        """(row, its Score or None) for each row; a group's score is that of all of its members."""
         of_moodle = self._in_groups(score.submission for score in scores)
         by_group = {of_moodle[score.student]: score for score in scores if score.student in of_moodle}
         # the number of a group can be a student's, too
@@ -139,8 +138,7 @@ class Worksheet:
                 )
 
     def members(self, scores):
-        """{student of a Score: the name and number of each student in the worksheet whose Score it is}. Raises as
-        `grades`."""
+        """{student of a Score: the name and number of each student in the worksheet whose Score it is}."""
         found = {score.student: [] for score in scores}
         for row, score in self.grades(scores):
             if score and _number(row):

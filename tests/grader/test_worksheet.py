@@ -137,30 +137,22 @@ def test_groups_whose_names_are_nearly_the_same_have_their_own_grades_times_and_
     assert sheet.missing([handed_in(groups[0], "77")], {}) == ["Max Roe_12"]
 
 
-def test_a_group_of_which_nobody_can_say_whose_submission_it_is_stops_the_grading_before_it_begins(tmp_path):
-    with zipfile.ZipFile(tmp_path / "class.zip", "w") as pack:
-        pack.writestr("Team Rhein_77_assignsubmission_file_/work.rar", b"Rar!")  # Moodle writes underscores as spaces
-    sheet = of_groups(tmp_path / "w.csv", "Team Rhein", "Team_Rhein")
-    with pytest.raises(
-        OneSentence,
-        match=(
-            "Team Rhein_77 could be of the group 'Team Rhein' or 'Team_Rhein': give each group in Moodle a name of"
-            " its own"
-        ),
-    ):
-        grade(tmp_path / "class.zip", tmp_path / "out", trusted=True, say=str, sheet=sheet)
-    assert not (tmp_path / "out").exists()
-    with zipfile.ZipFile(tmp_path / "class.zip", "w") as pack:
-        for number in (77, 78):
-            pack.writestr(f"Alpha_{number}_assignsubmission_file_/work.rar", b"Rar!")
-    with pytest.raises(OneSentence, match="Alpha_77 and Alpha_78 could both be of the group 'alpha'"):
-        grade(
-            tmp_path / "class.zip",
-            tmp_path / "out",
-            trusted=True,
-            say=str,
-            sheet=of_groups(tmp_path / "w.csv", "alpha", "Beta"),
-        )
+@pytest.mark.parametrize(
+    "groups, names, reason",
+    [
+        # Moodle writes underscores as spaces
+        (("Team Rhein", "Team_Rhein"), ["Team Rhein_77"], "could be of the group 'Team Rhein' or 'Team_Rhein', as"),
+        (("alpha", "Beta"), ["Alpha_77", "Alpha_78"], "could be of the group 'alpha', as another one could: give each"),
+    ],
+)
+def test_a_group_of_which_nobody_can_say_whose_submission_it_is_is_refused_and_stops_nobody(
+    tmp_path, groups, names, reason
+):
+    pack = zipped(tmp_path / "class.zip", *names, "Jane Doe_11")
+    graded_with(tmp_path, pack, of_groups(tmp_path / "w.csv", *groups))
+    with Gradebook(tmp_path / "out") as book:
+        refused = {one.student: one.refused for one in book.submissions()}
+    assert all(reason in refused.pop(name) for name in names) and "RAR" in refused["Jane Doe_11"]
 
 
 def test_who_has_submitted_and_is_not_in_the_zip_is_named(tmp_path):
