@@ -183,16 +183,17 @@ def dated(files, year):
 def test_two_archives_in_one_submission_of_moodle_are_one_attempt(room, layout):
     """Of a file that is in both, the newer one counts, and the student reads that."""
     parts = {
-        "z.zip": dated({NOTEBOOK: b"n", SCRIPT: b"old"}, 2024),
-        "a.zip": dated({SCRIPT: b"new", OTHER: b"o"}, 2026),
+        "a.zip": dated({NOTEBOOK: b"n", SCRIPT: b"old"}, 2024),
+        "m.zip": dated({SCRIPT: b"new", OTHER: b"o"}, 2026),
     }
-    parts |= {"b.zip": dated({SCRIPT: b"older"}, 2025), "essay.zip": zipped({"essay.txt": b"x"})}
+    parts |= {"z.zip": dated({SCRIPT: b"older"}, 2025), "essay.zip": zipped({"essay.txt": b"x"})}
     write(room, {layout.format(name): data for name, data in parts.items()})
     submission = only(room)
     assert (submission.attempt, submission.refused) == (1, None)
     assert unpacked(submission) == {NOTEBOOK: b"n", SCRIPT: b"new", OTHER: b"o"}
     said = " ".join(submission.problems)
-    assert f"{SCRIPT} is there twice: the newer one, in a.zip, was read, not the one in b.zip." in said
+    assert f"{SCRIPT} is there twice: the newer one, in m.zip, was read, not the one in a.zip." in said
+    assert f"{SCRIPT} is there twice: the newer one, in m.zip, was read, not the one in z.zip." in said
     assert "essay.zip holds none of the files asked for" in said
 
 

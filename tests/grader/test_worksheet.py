@@ -296,6 +296,16 @@ def test_an_assignment_for_each_unit_is_one_student_with_a_worksheet_for_each(tm
         assert "Jane Doe_11_assignfeedback_file_/feedback.html" in pack.namelist()
 
 
+def test_a_student_who_is_renamed_is_the_same_student_by_the_number(tmp_path):
+    graded_with(
+        tmp_path, zipped(tmp_path / "1.zip", "Jane Doe_11"), write(tmp_path / "1.csv", numbered(JANE, 11, mail=""))
+    )
+    renamed = write(tmp_path / "2.csv", numbered(JANE, 11, "Jane Meier", ""))
+    graded_with(tmp_path, zipped(tmp_path / "2.zip", "Jane Meier_11"), renamed)
+    with Gradebook(tmp_path / "out") as book:
+        assert {one.student for one in book.submissions()} == {"Jane Doe_11"}
+
+
 def test_two_people_of_one_name_are_not_mixed_up_between_assignments(tmp_path):
     first = write(tmp_path / "1.csv", JANE, numbered(JANE, 12, mail=""))
     graded_with(tmp_path, zipped(tmp_path / "1.zip", "Jane Doe_11", "Jane Doe_12"), first, "start")
