@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from grader import exercises
 from grader.course import UNITS
 from grader.exercises import solved
+from grader.gaps import answers
 from grader.instructors import similarity
 from grader.instructors.collect import collect
 from grader.instructors.reports import pages
@@ -204,11 +206,15 @@ def test_who_hands_in_the_courses_solutions_is_named_where_gaps_are_long_enough_
     handed_in = {
         "copied": (file, solved(file)),
         "own": (file, solved(file).replace(" = ", " = 0 + ")),
+        "more": (file, solved(file, **{gap: f"{answers(exercises.solution(file).read_text())[gap]}\nown = 1"})),
         "short": (UNITS["start"][0].file, "{}"),
     }
     for student, (name, text) in handed_in.items():
         (tmp_path / "class" / student / name).parent.mkdir(parents=True)
         (tmp_path / "class" / student / name).write_text(text)
-    [sentence] = similarity.as_solved(collect(tmp_path / "class", tmp_path / "work", [file, UNITS["start"][0].file]))
+    sentence, *others = similarity.as_solved(
+        collect(tmp_path / "class", tmp_path / "work", [file, UNITS["start"][0].file])
+    )
+    assert not [one for one in others if not one.startswith("more: ") or f"{gap} in" in one]
     assert sentence.startswith("copied: ") and f"{gap} in {file}" in sentence
     assert sentence in unescape(pages.similarity([], solved=[sentence]))
