@@ -277,4 +277,4 @@ def test_the_time_that_is_left_is_named_when_the_rate_has_settled(settled, says,
     said = []
     with grading._progress(4, tmp_path, said.append) as tick:
         tick(("student", "unit"), 2)
-    assert said[0].startswith("1 of 4 units graded, ") and (" left (2 engines)" in said[0]) == says
+    assert said[0].startswith("1 of 4 pieces graded, ") and (" left (2 engines)" in said[0]) == says
