@@ -80,6 +80,30 @@ def test_samples_of_all_nodes_are_read_and_long_runs_are_averaged(tmp_path):
     assert (found["devices"][0]["energy"], found["devices"][0]["others"]) == (3 * 1199, 0.5)
 
 
+@pytest.mark.parametrize("visible, names", [(None, "ABC"), ("2,0", "CA"), ("GPU-b, 0", "BA"), ("", None), ("-1", None)])
+def test_the_gpus_that_this_process_may_use_are_found_by_number_and_by_uuid(visible, names, monkeypatch):
+    def by_uuid(uuid):
+        if uuid != "GPU-b":
+            raise NVMLError
+        return "B"
+
+    nvml = SimpleNamespace(
+        NVMLError=NVMLError,
+        nvmlInit=lambda: None,
+        nvmlDeviceGetCount=lambda: 3,
+        nvmlDeviceGetHandleByIndex="ABC".__getitem__,
+        nvmlDeviceGetHandleByUUID=by_uuid,
+        nvmlDeviceGetName=str,
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    found = usage.devices()
+    assert "".join(found.handles) == names if names else isinstance(found, usage.Cores)
+    assert usage.count_gpus() == len(names or "")
+
+
 def test_a_gpu_that_virtual_nodes_share_has_one_line(tmp_path):
     for node, machine in ("node1", "a"), ("node2", "a"), ("node3", "b"):
         head = {"node": node, "machine": machine, "devices": ["GPU 0 (X)"], "begin": 1.0, "interval": 1.0}
