@@ -142,6 +142,7 @@ def test_a_process_records_the_use_of_its_devices_while_it_works(tmp_path, monke
     assert found["devices"][0]["name"].endswith(f"core {min(os.sched_getaffinity(0))} (virtual GPU)")
     usage.go_on_in(tmp_path / "next")  # another training of the same process
     assert recorded(tmp_path / "next")["begin"] > found["begin"]
+    usage._recorder().samples.interval = 10_000  # it would go on beside all later tests
 
 
 def recorded(folder, samples=3):
