@@ -12,7 +12,7 @@ case $which in oldest) wanted=$oldest ;; newest) wanted=torch ;; *) echo "other_
 [ -x "$torch/bin/python" ] || .venv/bin/python -m venv "$torch"
 timeout 1800 "$torch/bin/python" -m pip install --quiet --upgrade "$wanted" "$(grep '^numpy==' requirements.txt)"
 mkdir -p "$course"
-git ls-files -z | xargs -0 cp --parents --target-directory "$course"    # over an earlier copy, whose .venv stays
+git ls-files -z | xargs -0 cp --no-dereference --remove-destination --parents --target-directory "$course"    # over an earlier copy, whose .venv stays
 cd "$course"
 unset VIRTUAL_ENV
 make SYSTEM_TORCH=1 PYTHON="$torch/bin/python" environment

@@ -11,8 +11,9 @@ from handson.errors import TrackError
 from handson.profiling import usage
 from handson.training import options, virtual_gpus
 
+THERE = usage.count_gpus()  # GPUs, whether or not Chainer can use them
 # Chainer's ranks cannot use parts of GPUs: NCCL refuses two ranks on one GPU, and there is no gloo
-_gpus = usage.count_gpus() if chainer.backends.cuda.available and chosen_device.parts == 1 else 0
+_gpus = THERE if chainer.backends.cuda.available and chosen_device.parts == 1 else 0
 
 
 def has_gpus():
@@ -56,7 +57,7 @@ def place(gpu):
 def describe(gpus, places=None):
     """Words for the output: the devices of workers on `gpus`, at `places` ((machine, place) of each; all on this one by
     default)."""
-    if problem := chosen_device.problem(usage.count_gpus() > 0):
+    if problem := chosen_device.problem(THERE > 0):
         raise TrackError(problem)
     places = places or [("here", place(gpu)) for gpu in gpus]
     if not has_gpus():

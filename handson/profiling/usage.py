@@ -93,10 +93,16 @@ class Gpus:
 
         self.nvml = pynvml
         pynvml.nvmlInit()
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-        physical = [int(word) for word in visible if word.strip().isdigit()] or range(pynvml.nvmlDeviceGetCount())
-        indices = range(len(physical)) if indices is None else [index for index in indices if index < len(physical)]
-        self.handles = [pynvml.nvmlDeviceGetHandleByIndex(physical[index]) for index in indices]
+        visible = [word.strip() for word in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if word.strip()]
+        if visible:  # numbers, or UUIDs as Kubernetes and Slurm give them
+            by_uuid = pynvml.nvmlDeviceGetHandleByUUID
+            handles = [
+                pynvml.nvmlDeviceGetHandleByIndex(int(one)) if one.isdigit() else by_uuid(one) for one in visible
+            ]
+        else:
+            handles = list(map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount())))
+        indices = range(len(handles)) if indices is None else [index for index in indices if index < len(handles)]
+        self.handles = [handles[index] for index in indices]
         self.names = [
             f"GPU {index} ({pynvml.nvmlDeviceGetName(handle)})" for index, handle in zip(indices, self.handles)
         ]

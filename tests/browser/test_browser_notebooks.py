@@ -84,7 +84,7 @@ def test_profiles_show_the_bottlenecks_before_and_not_after(ran, course):
         sum(one[2] for one in analysis.operators(run.timelines[0], analysis.common_steps(run)[0], (1,)))
         for run in (before, after)
     ]
-    assert calls == [4, 1]
+    assert calls == [3, 1]
     assert len(shown_by(ran)) == PICTURES[ran.name]
 
 

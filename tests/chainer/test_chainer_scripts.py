@@ -31,7 +31,7 @@ MULTI_GPU = r"""Start a training script using multiple GPUs\.
 
 Using 2 virtual GPUs: processes with one thread each, [^\n]+
 Using squares dataset: \S+/squares\.npz
-MultiprocessParallelUpdater: handson's, one process and one pinned CPU core per device \(Chainer's own needs CuPy and NCCL\)
+MultiprocessParallelUpdater: handson's, one process and one pinned CPU core per device \(Chainer's own needs CuPy, NCCL, and a GPU for each device\)
 \{'main': 0, 'gpu1': 1\}
 """
 MULTI_NODE = r"""Communicator hierarchical: Chainer 7 no longer has it; used instead: naive, MPI on CPUs\.

@@ -28,6 +28,7 @@ print(updaters.MultiprocessParallelUpdater.__module__, devices.describe([0, 1]),
 )
 def test_the_updater_of_several_gpus_needs_one_for_each_worker(gpus, updater, words, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("HANDSON_DEVICE", "gpu")
     command = [sys.executable, "-c", GPUS, str(gpus)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr

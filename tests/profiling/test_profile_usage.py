@@ -80,6 +80,30 @@ def test_samples_of_all_nodes_are_read_and_long_runs_are_averaged(tmp_path):
     assert (found["devices"][0]["energy"], found["devices"][0]["others"]) == (3 * 1199, 0.5)
 
 
+@pytest.mark.parametrize("visible, names", [(None, "ABC"), ("2,0", "CA"), ("GPU-b, 0", "BA"), ("", None), ("-1", None)])
+def test_the_gpus_that_this_process_may_use_are_found_by_number_and_by_uuid(visible, names, monkeypatch):
+    def by_uuid(uuid):
+        if uuid != "GPU-b":
+            raise NVMLError
+        return "B"
+
+    nvml = SimpleNamespace(
+        NVMLError=NVMLError,
+        nvmlInit=lambda: None,
+        nvmlDeviceGetCount=lambda: 3,
+        nvmlDeviceGetHandleByIndex="ABC".__getitem__,
+        nvmlDeviceGetHandleByUUID=by_uuid,
+        nvmlDeviceGetName=str,
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    found = usage.devices()
+    assert "".join(found.handles) == names if names else isinstance(found, usage.Cores)
+    assert usage.count_gpus() == len(names or "")
+
+
 def test_a_gpu_that_virtual_nodes_share_has_one_line(tmp_path):
     for node, machine in ("node1", "a"), ("node2", "a"), ("node3", "b"):
         head = {"node": node, "machine": machine, "devices": ["GPU 0 (X)"], "begin": 1.0, "interval": 1.0}
@@ -118,6 +142,7 @@ def test_a_process_records_the_use_of_its_devices_while_it_works(tmp_path, monke
     assert found["devices"][0]["name"].endswith(f"core {min(os.sched_getaffinity(0))} (virtual GPU)")
     usage.go_on_in(tmp_path / "next")  # another training of the same process
     assert recorded(tmp_path / "next")["begin"] > found["begin"]
+    usage._recorder().samples.interval = 10_000  # it would go on beside all later tests
 
 
 def recorded(folder, samples=3):
