@@ -11,6 +11,7 @@ from grader.checks import criteria, forms
 from grader.course import name_of_gap
 from grader.notebook_cells import NotebookError
 from grader.sandbox import SandboxFault
+from grader.sandbox.watch_ranks import WAITS
 from grader.verdict import (
     DEADLOCK,
     ERROR,
@@ -36,6 +37,7 @@ MOST_LINES = 3_000
 OUTSIDE = re.compile(  # names that code needs only to reach beyond its gap; see docs/grading.md
     r"\b(grader|_getframe|f_back|sys\.modules|settrace|builtins|ctypes|importlib|inspect|gc\.get_\w+|os\.write)\b|/proc|__subclasses__"
 )
+RECEIVES = re.compile(r"\b(recv|receive)\(|\b(expect|irecv)\(.*\)\.wait\(")
 LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Read error")
 
 
@@ -296,7 +298,27 @@ def _what_went_wrong(outcome, source):
         others = [number for number, one in enumerate(outcome.ranks) if not one.waiting]
         never = f", but {criteria.ranks(others)} never came there" if others else ""
         return DEADLOCK, f"{'; '.join(waits)}{never}{where}"
+    if len(bad) == len(outcome.ranks) > 1 and all(one.message == WAITS and one.line for _, one in bad):
+        return DEADLOCK, _all_wait(bad, source)
     return worst.status, f"{who}{worst.message}{where}"
+
+
+def _all_wait(bad, source):
+    """A sentence on ranks that all wait outside of collectives: for messages of each other."""
+    lines = {}
+    for rank, one in bad:
+        lines.setdefault(one.line, []).append(rank)
+    waits = "; ".join(
+        f"{criteria.ranks(numbers)} wait{'s' * (len(numbers) == 1)} in {_place(line, source)}"
+        for line, numbers in lines.items()
+    )
+    text = gaps.text_lines(source["text"])
+    if all(RECEIVES.search(text[line - 1]) for line in lines if line <= len(text)):
+        return (
+            f"all ranks wait for each other's messages: {waits}. None sends before it has received: start to receive,"
+            " send, and then wait"
+        )
+    return f"all ranks wait for each other: {waits}"
 
 
 def _place(line, source):

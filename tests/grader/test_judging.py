@@ -299,3 +299,19 @@ def test_a_student_who_claims_that_a_case_lacks_something_is_judged(verdicts):
         "optimizer",
     )["optimizer"]
     assert (found.status, found.points) == (ERROR, 0)
+
+
+ALL_REDUCE = next(part for part in UNITS["communication"] if part.file.endswith("/all_reduce.py"))
+RECEIVES_FIRST = """
+theirs = receive(tensor, rank ^ distance)
+send(tensor, rank ^ distance).wait()
+tensor += theirs
+distance *= 2
+"""
+
+
+def test_ranks_that_all_receive_first_are_said_to_wait_for_each_other(server_for):
+    parts = [replace(ALL_REDUCE, checks=tuple(check for check in ALL_REDUCE.checks if check.gap == "doubling"))]
+    text = solved(ALL_REDUCE.file, doubling=RECEIVES_FIRST.strip("\n"))
+    verdict, *_ = judge("communication", parts, lambda file: text, server_for(ALL_REDUCE.file))
+    assert verdict.status == DEADLOCK and "start to receive, send, and then wait" in verdict.message
