@@ -64,6 +64,8 @@ def judge(unit, parts, read, server, hidden=None, readable=None, seed=None, shar
             judged = _judge_gap(
                 check, cases[check.gap], part, given[check.gap], budgeted, readable, together.get(check.gap)
             )
+            # What stops the whole run is no criterion's: its message says what to do, and no hint fits.
+            stopped = len(judged) > 1 and len({(status, message) for status, message, _ in judged}) == 1
             for criterion, (status, message, outcome) in zip(check.criteria, judged):
                 yield Verdict(
                     **common,
@@ -72,7 +74,9 @@ def judge(unit, parts, read, server, hidden=None, readable=None, seed=None, shar
                     points={PASSED: criterion.points, GRADER_FAULT: None}.get(status, 0),
                     max_points=criterion.points,
                     message=run_probes.bounded_text(message),
-                    hint="" if status in (PASSED, *UNTOUCHED) or message.startswith(ONLY_IF) else criterion.hint,
+                    hint=""
+                    if stopped or status in (PASSED, *UNTOUCHED) or message.startswith(ONLY_IF)
+                    else criterion.hint,
                     output=_output(outcome),
                     seconds=outcome.seconds if outcome else 0.0,
                     cpu_seconds=outcome.cpu_seconds if outcome else 0.0,

@@ -315,3 +315,15 @@ def test_ranks_that_all_receive_first_are_said_to_wait_for_each_other(server_for
     text = solved(ALL_REDUCE.file, doubling=RECEIVES_FIRST.strip("\n"))
     verdict, *_ = judge("communication", parts, lambda file: text, server_for(ALL_REDUCE.file))
     assert verdict.status == DEADLOCK and "start to receive, send, and then wait" in verdict.message
+
+
+def test_no_criterion_has_a_hint_for_what_stops_the_whole_run(server):
+    (part,) = (replace(SINGLE, checks=tuple(check for check in SINGLE.checks if check.gap == "throughput")),)
+
+    def hints(code):
+        return [
+            verdict.hint for verdict in judge("single_gpu", (part,), lambda file: solved(file, throughput=code), server)
+        ]
+
+    assert hints("images = len(nothing)\nthroughput = 1") == ["", ""]
+    assert all(hints("images = 1\nthroughput = 1"))
