@@ -153,10 +153,14 @@ def _apply(check, cases, given, server, readable, shared=None):
         if check.observed and not all(forms.fits(of_rank, check.observed(case)) for of_rank in observations):
             odd = "too few values, too many, or of another kind"
             unfit = FAILED, f"what it gave can't be judged ({odd}){_with(case, case in hidden)}{message}", outcome
-            found = [one if one[0] == FAILED else unfit for one in found]
+            found = [
+                unfit if one[0] != FAILED and _concerns(check, criterion, case) else one
+                for criterion, one in zip(check.criteria, found)
+            ]
         for number, criterion in enumerate(check.criteria):
+            judged = found[number][0] == PASSED and _concerns(check, criterion, case)
             try:
-                problem = criterion.judge(observations, case, right) if found[number][0] == PASSED else None
+                problem = criterion.judge(observations, case, right) if judged else None
             except Exception as error:
                 odd = f"{type(error).__name__}: {error}"
                 problem = f"what it gave can't be judged ({odd})"
@@ -167,11 +171,17 @@ def _apply(check, cases, given, server, readable, shared=None):
         status, problem = _what_went_wrong(outcome, source)
         if status == GRADER_FAULT:  # a student's code can claim this, too
             status, odd = ERROR, problem
+        stopped = status, f"{problem}{_with(case, case in hidden)}{message}", outcome
         found = [
-            one if one[0] == FAILED else (status, f"{problem}{_with(case, case in hidden)}{message}", outcome)
-            for one in found
+            stopped if one[0] != FAILED and _concerns(check, criterion, case) else one
+            for criterion, one in zip(check.criteria, found)
         ]
     return _with_needs(check, found, message), odd
+
+
+def _concerns(check, criterion, case):
+    """Whether a criterion is judged in a case: one for edges in these alone, and then no other criterion there."""
+    return criterion.edge == ("edge" in case) or not any(one.edge for one in check.criteria)
 
 
 def _with_needs(check, found, note):

@@ -115,18 +115,6 @@ def partition(parts, samples):
     return f"{len(repeated)} images are used more than once (image {repeated[0]} by {holders})" if repeated else None
 
 
-def balanced(parts):
-    """None if no part is larger than it has to be."""
-    lengths = [len(part) for part in parts]
-    most = -(-sum(lengths) // len(lengths))
-    if max(lengths) <= most:
-        return None
-    return (
-        f"the ranks have {', '.join(map(str, lengths))} images: {most} are the most that one needs, and all ranks wait"
-        " for the one with more"
-    )
-
-
 def at_random(parts):
     """None if the parts are random sample numbers, else a sentence: they were cut off in order, or dealt out in
     turn."""
@@ -190,6 +178,15 @@ def digits_that_differ(one, other, least=4):
     one, other = numpy.broadcast_arrays(numpy.asarray(one, dtype="float64"), other)
     place = numpy.unravel_index(numpy.abs(one - other).argmax(), one.shape)
     return next((more for more in range(least, 18) if f"{one[place]:.{more}g}" != f"{other[place]:.{more}g}"), least)
+
+
+def times(found, right):
+    """By which number all of `right` is multiplied in `found`, another one than 1; None if by no such number."""
+    found, right = numpy.asarray(found, dtype="float64").ravel(), numpy.asarray(right, dtype="float64").ravel()
+    if found.shape != right.shape or not numpy.isfinite(found).all() or not right.any():
+        return None
+    factor = found @ right / (right @ right)
+    return factor if factor and abs(factor - 1) > SINGLE and close(found, factor * right, SINGLE) else None
 
 
 def shares(found, parts):

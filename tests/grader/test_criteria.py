@@ -37,6 +37,20 @@ def test_whose_numbers_are_in_a_sum_is_seen_from_the_sum(times, words):
     assert criteria.shares(parts[0, :2], parts[:, :2]) is None, "two numbers do not show whose they are"
 
 
+@pytest.mark.parametrize(
+    ("found", "times"),
+    [
+        ([2.0, 4.0, 6.0], 2),
+        ([-1.0, -2.0, -3.0], -1),
+        ([1.0, 2.0, 3.0], None),
+        ([2.0, 4.0, 7.0], None),
+        ([0, 0, 0], None),
+    ],
+)
+def test_numbers_that_are_so_many_times_the_right_ones_are_recognised(found, times):
+    assert criteria.times(found, [1.0, 2.0, 3.0]) == (times and pytest.approx(times))
+
+
 @pytest.mark.parametrize(("parts", "remainder"), [([[0, 1, 2], [3, 4, 5]], True), ([[0], [3]], False)])
 def test_a_remainder_is_blamed_only_where_no_more_is_missing(parts, remainder):
     problem = criteria.partition(parts, 7)
