@@ -1,9 +1,13 @@
 """``python -m grader check UNIT``: the self-check in a terminal. With it, the instructor's commands, which students
 don't receive."""
 
+import sys
+
+# a file in the working directory, such as a student's random.py, must not take the place of Python's own module
+sys.path.append(sys.path.pop(0))
+
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import Annotated
 

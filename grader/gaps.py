@@ -30,12 +30,18 @@ TO_DO = "PUT YOUR CODE"
 RAISES = re.compile(rf' *raise NotImplementedError\("{TO_DO}: ')
 # from ast.parse: bad syntax, a null character, nested too deep
 UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # how its files begin
+CONFLICT = re.compile(r"(<{7}|>{7})( |$)")  # a line in a file that git could not merge
 CELL = "# %%"  # begins a cell in a percent script, which is the text of a notebook
 HOLDS = f"{CELL} with the gaps "  # begins a student's cell that has gaps, whose names follow
 
 
 class GapError(OneSentence, ValueError):
     """A sentence on what is wrong with the markers of a solution, with file and line."""
+
+
+class TextError(OneSentence, ValueError):
+    """A sentence on why a student's file can't be read."""
 
 
 @dataclass(frozen=True)
@@ -148,6 +154,19 @@ def normal(data, ends="\r\n?"):
     """The bytes of a student's file as text with "\\n" line ends, spaces in place of tabs, and no byte order mark.
     ends: what ends lines, too."""
     return re.sub(ends, "\n", data.decode("utf-8-sig", errors="replace")).expandtabs(4)
+
+
+def refuse_encoding(data, bytes_are_text=False):
+    """Raise TextError for the bytes of a file that nobody reads as it was meant: it is not in UTF-8. bytes_are_text: as
+    for a shell, to which a letter of another encoding is one more byte."""
+    if data[:2] in UTF_16:
+        raise TextError("it is in UTF-16, as Notepad and PowerShell write it: save it in UTF-8")
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        if not bytes_are_text:
+            line = data.count(b"\n", 0, error.start) + 1
+            raise TextError(f"line {line} is not in UTF-8, and Python refuses it: save the file in UTF-8") from None
 
 
 def text_lines(text):

@@ -9,7 +9,7 @@ from grader import exercises, gaps, notebook_cells, run_probes
 from grader.budget import Budgeted
 from grader.checks import criteria, forms
 from grader.course import name_of_gap
-from grader.notebook_cells import NotebookError
+from grader.gaps import TextError
 from grader.sandbox import SandboxFault
 from grader.sandbox.watch_ranks import WAITS
 from grader.verdict import (
@@ -32,6 +32,8 @@ ONLY_IF = "this counts only if"  # begins the message of a criterion that nothin
 LOOK = "a person should look at it"  # ends the note on a file that reaches beyond its gaps
 # if several ranks failed, the first of these statuses is reported
 BLAME = (FAILED, ERROR, OUT_OF_MEMORY, KILLED, DEADLOCK, TIMEOUT, GRADER_FAULT)
+# what the gloo of torch 2.8 prints of its own accord
+OF_GLOO = re.compile(r"^\[Gloo\] Rank [0-9]+ is connected to .*\n", re.MULTILINE)
 LONGEST_FILE = 60_000  # characters
 MOST_LINES = 3_000
 OUTSIDE = re.compile(  # names that code needs only to reach beyond its gap; see docs/grading.md
@@ -45,7 +47,7 @@ def judge(unit, parts, read, server, hidden=None, readable=None, seed=None, shar
     """Yields the Verdicts on one unit, gap by gap.
 
     parts: the unit's grader.course.Parts; read(file) returns the text of a student's file, or None, or raises
-    NotebookError; readable: as in grader.sandbox.Server.run; hidden: {(unit, track, gap): cases to add}; seed: of the
+    TextError; readable: as in grader.sandbox.Server.run; hidden: {(unit, track, gap): cases to add}; seed: of the
     inputs, or None for new inputs each time; shared: another seed for the cases that have an oracle; track: check only
     this track and what both tracks share.
     """
@@ -88,7 +90,7 @@ def _prepared(unit, part, read, hidden, seed, shared):
     `judge`."""
     try:
         text, missing = read(part.file), f"there is no file {part.file}"
-    except NotebookError as problem:
+    except TextError as problem:
         text, missing = None, f"{part.file}: {problem}"
     if text and (len(text) > LONGEST_FILE or text.count("\n") > MOST_LINES):
         text, missing = (
@@ -245,6 +247,8 @@ def _source(check, part, text):
         notes = _changed(exercise, check.gap, text) + _reaching(exercise, text)
         return source | _around(part, check.gap, text), None, notes
     line, what = broken
+    if gaps.CONFLICT.match(gaps.text_lines(text)[line - 1]):
+        what = "a mark of git's for a merge conflict"
     elsewhere = not fragment.line <= line <= fragment.line + fragment.code.count("\n")
     note = (
         f" [line {line} of {source['file']} can't be read as Python ({what}): this gap was checked in the file as it"
@@ -358,7 +362,6 @@ def _with(case, hidden):
 
 
 def _output(outcome):
-    printed = (
-        [(rank, of_rank.output) for rank, of_rank in enumerate(outcome.ranks) if of_rank.output] if outcome else []
-    )
+    texts = [OF_GLOO.sub("", of_rank.output) for of_rank in outcome.ranks] if outcome else []
+    printed = [(rank, text) for rank, text in enumerate(texts) if text]
     return "\n".join(f"[rank {rank}]\n{text}" if len(outcome.ranks) > 1 else text for rank, text in printed)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 from grader import gaps
 from grader.gaps import CELL
-from handson.errors import OneSentence
 
 MAGIC = re.compile(r"[ \t]*(?:!|%%?[a-zA-Z]|\?).*|[\w.]+\?\??[ \t]*$", re.MULTILINE)
 TIMED = re.compile(r"([ \t]*)%time[ \t]+(?=[^-\s!%])")  # what follows is run as if it stood alone
@@ -24,7 +23,7 @@ ALIKE = 0.5  # the share of a cell's given lines that a student's cell must have
 WORDS = {"markdown": "Markdown", "raw": "Raw"}  # the kinds of cells that are not run, as JupyterLab names them
 
 
-class NotebookError(OneSentence, ValueError):
+class NotebookError(gaps.TextError):
     """A sentence on why a notebook can't be read."""
 
 
@@ -194,6 +193,10 @@ def _saved(data):
     try:
         notebook = json.loads(data)
     except (ValueError, RecursionError):
+        lines = data.decode(errors="replace").split("\n")
+        if line := next((number for number, text in enumerate(lines, 1) if gaps.CONFLICT.match(text)), None):
+            raise NotebookError(f"line {line} is a mark of git's for a merge conflict: resolve it, then save") from None
+        gaps.refuse_encoding(data)
         raise NotebookError(
             "the notebook is no JSON: it is damaged, or was never saved; take a copy that JupyterLab opens"
         ) from None

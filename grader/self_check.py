@@ -15,9 +15,8 @@ from pathlib import Path
 
 from grader import display, exercises, notebook_cells
 from grader.course import UNITS, name_of_gap, uses_frameworks
-from grader.gaps import find
+from grader.gaps import TextError, find
 from grader.judging import judge
-from grader.notebook_cells import NotebookError
 from grader.probes import loaded_for
 from grader.sandbox import Server
 from grader.verdict import counted
@@ -124,7 +123,7 @@ def _places(unit, folder, parts, executed):
     """{(track, gap): in words where its code is, for a person who looks for a mistake}."""
     found = {}
     for part in parts:
-        with contextlib.suppress(NotebookError):
+        with contextlib.suppress(TextError):
             text, given = read(folder, part.file, executed), exercises.given_out(part.file)
             for check in part.checks if text is not None else ():
                 if place := _place(part.file, given, check.gap, text):
@@ -142,7 +141,7 @@ def _place(file, given, gap, text):
 
 def read(folder, file, executed=()):
     """The text of a student's file, or None. executed: the cells that were run, which count in place of a notebook's
-    file where there is none, or where no editor saves it. Raises NotebookError."""
+    file where there is none, or where no editor saves it. Raises TextError."""
     try:
         data = (folder / file).read_bytes()
     except OSError:
@@ -156,7 +155,7 @@ def _on_cells_run_otherwise(folder, parts, executed):
         return ""
     names = []
     for part in parts:
-        with contextlib.suppress(NotebookError):
+        with contextlib.suppress(TextError):
             if part.file.endswith(".ipynb") and (saved := read(folder, part.file)) is not None:
                 names += notebook_cells.run_otherwise(saved, exercises.given_out(part.file), executed)
     if not names:
@@ -170,7 +169,10 @@ def _on_cells_run_otherwise(folder, parts, executed):
 
 def _begun(folder, file):
     """Whether a file may hold code to run: a script that is missing, or as it was given out, needs no libraries."""
-    return not file.endswith(".py") or read(folder, file) not in (None, exercises.given_out(file).text)
+    try:
+        return not file.endswith(".py") or read(folder, file) not in (None, exercises.given_out(file).text)
+    except TextError:
+        return False
 
 
 def executed_cells():

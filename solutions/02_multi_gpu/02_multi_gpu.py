@@ -23,7 +23,9 @@
 
 # %%
 TRACK = "pytorch"  # or "chainer"
-OPTIONS = ""  # for the training script, such as "--epoch 2"
+OPTIONS = (
+    ""  # for the training script, such as "--epoch 2"; on a GPU it trains "--model resnet50" unless told otherwise
+)
 SIZE = 256  # side of the images in the measurement of steps, in pixels
 SEEDS = 4  # repetitions of the experiment with bigger batches
 EXERCISES = "../exercises"
@@ -135,8 +137,7 @@ check("multi_gpu", "train_cifar_multi_gpu.py", "run_multi_gpu_training.sh", trac
 # %%
 from handson.cluster.follow import follow, submit
 
-variables = f"TRACK={TRACK},OPTIONS={OPTIONS}"
-job = submit(FOLDER, "-v", variables, "-j", "oe", "run_multi_gpu_training.sh")
+job = submit(FOLDER, "-j", "oe", "run_multi_gpu_training.sh", TRACK=TRACK, OPTIONS=OPTIONS)
 follow(job)
 
 # %%
@@ -249,8 +250,8 @@ check("multi_gpu", "waiting")
 # %% [markdown]
 # ## A hang
 #
-# A collective such as the all-reduce ends when *all* ranks have called it. If one never calls it, the others wait, for ever: a **deadlock**.
-# There is no error message, and the job goes on until its time limit, doing nothing.
+# A collective such as the all-reduce ends when *all* ranks have called it. If one never calls it, the others wait: a **deadlock**.
+# For a long time nothing is printed: NCCL gives up after 10 minutes, gloo after 30, and MPI never.
 #
 # `hanging.py` has one. Read it: which line will rank 0 never leave, and which line rank 1? Then start it, with `torchrun`, which starts as many
 # processes as you ask for, and gives each a rank. After 10 seconds each rank writes where it is (by Python's `faulthandler`), and ends.

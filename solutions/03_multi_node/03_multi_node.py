@@ -23,7 +23,9 @@
 
 # %%
 TRACK = "pytorch"  # or "chainer"
-OPTIONS = ""  # for the training script, such as "--epoch 2"
+OPTIONS = (
+    ""  # for the training script, such as "--epoch 2"; on a GPU it trains "--model resnet50" unless told otherwise
+)
 EXERCISES = "../exercises"
 FOLDER = f"{EXERCISES}/03_multi_node"
 
@@ -168,8 +170,7 @@ print(f"I expect four workers to be {4 * prediction_efficiency:.2f} times as fas
 # %%
 from handson.cluster.follow import follow, submit
 
-variables = f"TRACK={TRACK},OPTIONS={OPTIONS}"
-job = submit(FOLDER, "-v", variables, "-j", "oe", "run_multi_node_training.sh")
+job = submit(FOLDER, "-j", "oe", "run_multi_node_training.sh", TRACK=TRACK, OPTIONS=OPTIONS)
 follow(job)
 
 # %%
@@ -191,7 +192,7 @@ check("multi_node", "prediction_efficiency")
 runs.of_one_worker(four, EXERCISES, OPTIONS)
 if not [run for run in runs.like(four, EXERCISES) if run.workers == 2]:
     folder = f"{EXERCISES}/02_multi_gpu"
-    follow(submit(folder, "-v", variables, "-j", "oe", "run_multi_gpu_training.sh"))
+    follow(submit(folder, "-j", "oe", "run_multi_gpu_training.sh", TRACK=TRACK, OPTIONS=OPTIONS))
 
 # %%
 from handson import compare
@@ -310,23 +311,28 @@ for megabits in (10_000, 1_000, 100, 20):
     print(f"{megabits:6} Mbit/s: {1000 * allreduce_seconds(PARAMETERS, 4, megabits):7.2f} ms")
 
 # %% [markdown]
-# Compare that with the time of a step. At which rate does the network matter? The next cell trains for an epoch at three rates.
+# Compare that with the time of a step. At which rate does the network matter? The next cell trains for an epoch at three rates. Between
+# real nodes, the network is as fast as it is: there, the cell measures it, and trains a small and a large network.
 
 # %%
-from handson.cluster import virtual_nodes
+from handson.cluster import slow_network
+from handson.notebook import measured_network
 
 rates = ("none", "100mbit", "20mbit")
-if why := virtual_nodes.why_not():
+models = {}
+if why := slow_network.why_not():
     rates = ()
-    print("There are no virtual nodes here, so there is nothing to slow down:", why)
+    print("The network can't be slowed down here:", why)
+    measured_megabits = measured_network.megabits(FOLDER)
+    models = measured_network.of_models(FOLDER, TRACK, ("convnet", "resnet50"))
 for rate in rates:
-    options = f"TRACK={TRACK},OPTIONS={OPTIONS} -e 1 -o results/slow/{rate}"
-    network = f"HANDSON_NETWORK={rate},{options}"
+    variables = {"TRACK": TRACK, "OPTIONS": f"{OPTIONS} -e 1 -o results/slow/{rate}", "HANDSON_NETWORK": rate}
     print(f"\nNetwork: {rate}")
-    follow(submit(FOLDER, "-v", network, "-j", "oe", "run_multi_node_training.sh"))
+    follow(submit(FOLDER, "-j", "oe", "run_multi_node_training.sh", **variables))
 
 # %% [markdown]
-# The marks are what your function predicts from the run at full speed, if nothing is computed during the all-reduce.
+# The marks are what your function predicts from the run at full speed (between real nodes: from the run on one node, whose ranks need no
+# network), if nothing is computed during the all-reduce.
 
 # %%
 from handson import figures
@@ -340,7 +346,11 @@ for rate in rates:
         megabits = int(rate.removesuffix("mbit"))
         slow_step = step + allreduce_seconds(PARAMETERS, 4, megabits)
         predicted[rate] = 4 * run.batchsize / slow_step
-figures.bar_chart(measured, "throughput of four workers [images/s]", predicted) if rates else None
+for model, (step, throughput) in models.items():
+    parameters = {"convnet": PARAMETERS, "resnet50": 23_528_522}[model]
+    slow_step = step + allreduce_seconds(parameters, 4, measured_megabits)
+    measured[model], predicted[model] = throughput, 4 * 32 / slow_step
+figures.bar_chart(measured, "throughput of four workers [images/s]", predicted)
 
 # %% [markdown]
 # The measured throughput is mostly below the mark, since the formula counts bytes alone. It leaves out that every message has a delay, that the
@@ -385,8 +395,8 @@ check("multi_node", "from_scratch.py")
 from pathlib import Path
 
 select = "select=1:ngpus=2:mpiprocs=2:ompthreads=1"
-options = f"TRACK={TRACK},OPTIONS={OPTIONS} -o results/fast/one_node"
-follow(submit(FOLDER, "-v", options, "-l", select, "-j", "oe", "run_multi_node_training.sh"))
+variables = {"TRACK": TRACK, "OPTIONS": f"{OPTIONS} -o results/fast/one_node"}
+follow(submit(FOLDER, "-l", select, "-j", "oe", "run_multi_node_training.sh", **variables))
 
 # %%
 one_by_two = read(f"{FOLDER}/results/fast/one_node").throughput
@@ -415,11 +425,11 @@ script = Path(FOLDER, "chainer/train_cifar_multi_node.py").read_text()
 if "raise NotImplementedError" in script:
     variants = {}
     print("Nothing to compare yet: the Chainer script is still to be filled.")
+slowest = rates[-1] if rates else "none"
 for number, option in enumerate(variants.values()):
-    options = f"TRACK=chainer,OPTIONS={OPTIONS} -e 1 {option} -o results/fast/{number}"
-    network = f"HANDSON_NETWORK={rates[-1] if rates else 'none'},{options}"
+    variables = {"TRACK": "chainer", "OPTIONS": f"{OPTIONS} -e 1 {option} -o results/fast/{number}"}
     print(f"\n{option}")
-    follow(submit(FOLDER, "-v", network, "-j", "oe", "run_multi_node_training.sh"))
+    follow(submit(FOLDER, "-j", "oe", "run_multi_node_training.sh", **variables, HANDSON_NETWORK=slowest))
 
 # %%
 found = [read(f"{FOLDER}/results/fast/{number}") for number in range(len(variants))]

@@ -33,13 +33,12 @@ MESSAGES = "350mbit"  # for the all-reduces alone
 SEEDS, EPOCHS = 2, 6  # each method trains so often, and so long
 
 # %%
-from handson.cluster import virtual_nodes
+from handson.cluster import slow_network
 
-if why := virtual_nodes.why_not():
+if why := slow_network.why_not():
     NETWORK = MESSAGES = "none"
     print(
-        "There are no virtual nodes here, so the network can't be slowed down. Everything runs, but no method can win:",
-        why,
+        "The network can't be slowed down here. All-reduces show what it is; a method may send less and not win:", why
     )
 
 # %% [markdown]
@@ -107,8 +106,8 @@ print(f"I expect the ring to win from {prediction_ring:,} bytes on.")
 from handson.cluster.follow import follow, submit
 from handson.notebook import communication, runs
 
-variables = f"HANDSON_NETWORK={MESSAGES},OPTIONS=--largest 4194304 -o results/all_reduce"
-follow(submit(FOLDER, "-v", variables, "-j", "oe", "run_all_reduce.sh"))
+variables = {"OPTIONS": "--largest 4194304 -o results/all_reduce", "HANDSON_NETWORK": MESSAGES}
+follow(submit(FOLDER, "-j", "oe", "run_all_reduce.sh", **variables))
 measured = communication.all_reduces(f"{FOLDER}/results/all_reduce")
 communication.seconds_against_bytes(measured)
 
@@ -228,9 +227,8 @@ print(f"I expect buckets of {prediction_bucket} KB to be the fastest.")
 # %%
 def run(script, name, options, network=NETWORK, select="2:ngpus=1:mpiprocs=1:ompthreads=1", track="pytorch"):
     """Run a script on two nodes, into results/`name`; returns its results: method -> a result for each seed."""
-    variables = {"SCRIPT": script, "NAME": name, "OPTIONS": options, "TRACK": track}
-    resources = ["-l", f"network={network}", "-l", f"select={select}"]
-    follow(submit(FOLDER, "-V", *resources, "-j", "oe", "run_script.sh", **variables))
+    variables = {"SCRIPT": script, "NAME": name, "OPTIONS": options, "TRACK": track, "HANDSON_NETWORK": network}
+    follow(submit(FOLDER, "-l", f"select={select}", "-j", "oe", "run_script.sh", **variables))
     return runs.of_methods(f"{FOLDER}/results/{name}")
 
 
@@ -526,8 +524,8 @@ from handson.training.results import read
 RUNS = {"all bits": "--bits 32", "1 bit": "--bits 1 --warm-up 1500", "block momentum": "--block-size 750"}
 SLOW = "none" if NETWORK == "none" else "20mbit"
 for name, options in RUNS.items():
-    variables = f"HANDSON_NETWORK={SLOW},SCRIPT=train_cntk.py,NAME=cntk_{name.replace(' ', '_')},OPTIONS=-e 3 {options}"
-    follow(submit(FOLDER, "-v", variables, "-j", "oe", "run_script.sh"))
+    variables = {"SCRIPT": "train_cntk.py", "NAME": f"cntk_{name.replace(' ', '_')}", "OPTIONS": f"-e 3 {options}"}
+    follow(submit(FOLDER, "-j", "oe", "run_script.sh", **variables, HANDSON_NETWORK=SLOW))
 trained = {name: read(f"{FOLDER}/results/cntk_{name.replace(' ', '_')}") for name in RUNS}
 communication.sessions(trained)
 
@@ -550,20 +548,18 @@ check("communication", "prediction_blocks", "train_cntk.py")
 # checkpoint needs all that the next step depends on: also what each rank still owes (its residuals), its random numbers, and how many
 # images of the epoch are behind it. Fill the two gaps of `pytorch/train_restarts.py`; it trains with your `one_bit`.
 #
-# First a run that nothing interrupts, then one whose second node you kill. There, `torchrun --max-restarts` starts all ranks again.
+# First a run that nothing interrupts, then one whose second node dies after the first checkpoint (`KILL_NODE`). There,
+# `torchrun --max-restarts` starts all ranks again.
 
 # %%
 import shutil
 
 for name in ("whole", "killed"):  # the script would go on from the checkpoint of an earlier run
     shutil.rmtree(f"{FOLDER}/results/{name}", ignore_errors=True)
-follow(submit(FOLDER, "-v", "OPTIONS=-e 3 -o results/whole", "-j", "oe", "run_restarts.sh"))
+follow(submit(FOLDER, "-j", "oe", "run_restarts.sh", OPTIONS="-e 3 -o results/whole"))
 
 # %%
-job = submit(FOLDER, "-v", "OPTIONS=-e 3 -o results/killed", "-j", "oe", "run_restarts.sh")
-if NETWORK != "none":  # there are virtual nodes
-    communication.kill_node(job, "node2", f"{FOLDER}/results/killed/checkpoints")
-follow(job)
+follow(submit(FOLDER, "-j", "oe", "run_restarts.sh", OPTIONS="-e 3 -o results/killed", KILL_NODE="yes"))
 
 # %% [markdown]
 # `torch.distributed.checkpoint` writes the checkpoints: each is a folder, to which each rank adds its part. A run can go on with another

@@ -29,16 +29,13 @@ FOLDER = f"{EXERCISES}/06_model_parallel"
 RATES = (800, 400, 160)  # Mbit/s of the network between the two virtual nodes, where that is the lesson
 
 # %%
-from handson.cluster import virtual_nodes
+from handson.cluster import slow_network
 from handson.cluster.follow import follow, submit
 from handson.notebook import model_parallel, runs
 
-if why := virtual_nodes.why_not():
+if why := slow_network.why_not():
     RATES = RATES[:1]
-    print(
-        "There are no virtual nodes here, so the network can't be slowed down. Everything runs, but bytes cost nothing:",
-        why,
-    )
+    print("The network can't be slowed down here. Everything runs, but bytes may cost little:", why)
 
 
 SELECT = {
@@ -49,9 +46,8 @@ SELECT = {
 
 def run(script, name, options, ranks=1, network="none", track="pytorch"):
     """Run a script on 1, 2 or 4 ranks, into results/`name`; returns its results: method -> a result for each seed."""
-    variables = {"SCRIPT": script, "NAME": name, "OPTIONS": options, "TRACK": track}
-    resources = ["-l", f"network={network}", "-l", f"select={SELECT[ranks]}"]
-    follow(submit(FOLDER, "-V", *resources, "-j", "oe", "run_script.sh", **variables))
+    variables = {"SCRIPT": script, "NAME": name, "OPTIONS": options, "TRACK": track, "HANDSON_NETWORK": network}
+    follow(submit(FOLDER, "-l", f"select={SELECT[ranks]}", "-j", "oe", "run_script.sh", **variables))
     return runs.of_methods(f"{FOLDER}/results/{name}")
 
 

@@ -108,7 +108,7 @@ for script, gpus, ranks in RUNS:
         select = f"select=1:ngpus={gpus}:mpiprocs={mpiprocs}:ompthreads=1"
         ids = ",".join(map(str, range(gpus)))
         variables = {"SCRIPT": script, "RANKS": ranks, "OPTIONS": f"{OPTIONS} -g {ids}"}
-        follow(submit(FOLDER, "-V", "-l", select, "-j", "oe", "run_script.sh", **variables))
+        follow(submit(FOLDER, "-l", select, "-j", "oe", "run_script.sh", **variables))
 
 # %%
 from handson import compare

@@ -30,14 +30,13 @@ NETWORK = "50mbit"  # of each of the two virtual nodes
 STEPS = 20  # of each run
 
 # %%
-from handson.cluster import virtual_nodes
+from handson.cluster import slow_network
+from handson.notebook import measured_network
 
-if why := virtual_nodes.why_not():
+if why := slow_network.why_not():
     NETWORK = "none"
-    print(
-        "There are no virtual nodes here, so the network can't be slowed down. Everything runs, but messages cost little:",
-        why,
-    )
+    print("The network can't be slowed down here, so it is measured:", why)
+    measured_megabits = measured_network.megabits(FOLDER)
 
 # %% [markdown]
 # ## What cannot be divided
@@ -204,8 +203,11 @@ def step_time(computing, all_reduce, double_buffering):
 # What they take longer than your formula says is divided into what each message costs.
 
 # %%
+from handson.scaling import message_times
+
 two = scaling.rehearse(FOLDER, one, 2, NETWORK, steps=STEPS)
-rate = {"none": float("inf")}.get(NETWORK) or virtual_nodes.bits_per_second(NETWORK) / 8 * 0.956  # 4.4 % are headers
+# bytes/s of data; message_times.rate leaves out the 4.4 % that are headers
+rate = measured_megabits * 1e6 / 8 if NETWORK == "none" else message_times.rate(NETWORK)
 bytes_sent = 4 * single.parameters
 rest = two.step - step_time(slowest(steps, 2), ring(bytes_sent, 2, 0, rate), False)
 alpha = max(0, rest / 2)
@@ -235,11 +237,11 @@ print(f"16 ranks: {1000 * sixteen.step:.1f} ms a step; you expected {prediction_
 # Here two workers share a node, so their messages do not cross the network. Your run of two had them on two nodes: it is grey in the figure.
 
 # %%
-from handson.scaling import message_times, model, predict
+from handson.scaling import model, predict
 
 found = [single, two]
 fitted = model.fit(found)
-plan = model.Plan(None if NETWORK == "none" else message_times.rate(NETWORK), per_node=8)
+plan = model.Plan(rate, per_node=8)
 predictions = [model.predict(fitted, workers, plan) for workers in (1, 2, 4, 8, 16, 32, 64)]
 print(*predict.table(predictions, predictions[0]), sep="\n")
 predict.picture(predictions, predictions[0], [*found, sixteen])
