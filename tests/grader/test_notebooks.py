@@ -212,7 +212,6 @@ def test_the_last_run_of_an_own_cell_counts():
         (b"", "no JSON"),
         (b'{"cells": [', "no JSON"),
         (b"[" * 100_000, "no JSON"),
-        (b"\xff\xfe\x00", "UTF-16"),
         (b"[]", "no notebook"),
         (b'{"nbformat": 4}', "no notebook"),
         (b'{"nbformat": 4, "cells": [{"cell_type": "code"}]}', "no notebook"),
