@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from itertools import groupby
 
-from grader.verdict import FAILED, GRADER_FAULT, PASSED, UNTOUCHED, sign
+from grader.verdict import FAILED, GRADER_FAULT, NOT_ATTEMPTED, PASSED, UNTOUCHED, sign
 
 HEADINGS = ("Gap", "What is checked", "Result", "Points", "What to look at")
 AS_ABOVE = "as above"
@@ -44,7 +44,7 @@ class Row:
 
     @property
     def message(self):
-        return AS_ABOVE if self.said and self.first.status != PASSED else self.first.message
+        return AS_ABOVE if self.said and self.first.status not in (PASSED, NOT_ATTEMPTED) else self.first.message
 
     @property
     def titles(self):

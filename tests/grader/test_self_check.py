@@ -271,6 +271,8 @@ def test_a_long_sentence_of_several_gaps_stands_once():
     checked = self_check.Checked("own", (*found, verdict("d", NOT_FOUND, message="another")), 1.0)
     for page in (display.html(checked), display.text(checked)):
         assert (page.count(sentence), page.count("as above"), page.count("another")) == (1, 2, 1)
+    to_fill = tuple(verdict(gap, NOT_ATTEMPTED, message="this gap is still to be filled") for gap in "abc")
+    assert display.text(self_check.Checked("own", to_fill, 1.0)).count("still to be filled") == 3
 
 
 def test_what_could_not_be_graded_is_no_zero():
