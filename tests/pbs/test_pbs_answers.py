@@ -54,7 +54,7 @@ def ask(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HANDSON_PBS_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("HANDSON_SITE", str(tmp_path / "site.toml"))
     monkeypatch.setenv("LOGNAME", "student")
-    monkeypatch.setattr(command, "step_aside", lambda name: None)
+    monkeypatch.setattr(command, "step_aside", lambda *_: None)
     monkeypatch.setattr(machine, "server_name", lambda: SERVER)
     monkeypatch.setattr(scheduler, "ensure", lambda: None)
     monkeypatch.setattr(
@@ -351,6 +351,13 @@ def test_a_forgotten_track_is_noticed(ask, tmp_path):
     )
     assert ask("qsub train.sh") == (f"0.{SERVER}\n", note, 0)
     assert ask("qsub -v TRACK=chainer train.sh") == (f"1.{SERVER}\n", "", 0)
+
+
+def test_a_variable_that_a_script_asks_for_is_missed_at_once(ask, tmp_path):
+    (tmp_path / "work/run.sh").write_text(': "${SCRIPT:?say which script to run}"\n')
+    note = "hint: this job will end at once, without SCRIPT: say which script to run\n"
+    assert ask("qsub run.sh") == (f"0.{SERVER}\n", note, 0)
+    assert ask("qsub -v SCRIPT=a.py run.sh") == (f"1.{SERVER}\n", "", 0)
 
 
 def test_a_site_has_a_longest_walltime(ask, tmp_path):
