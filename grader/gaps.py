@@ -189,7 +189,8 @@ def find(exercise, name, submitted):
     given, same = _aligned(exercise, submitted, ours, theirs)
     before = max((pair for pair in same if pair[0] < gap.first), default=None)
     after = min((pair for pair in same if pair[0] >= gap.end), default=None)
-    whole = theirs == _whole(submitted)
+    # a job script is judged as a whole, so its only gap is found wherever it is
+    whole = theirs == _whole(submitted) and not (exercise.kind == ".sh" and len(exercise.gaps) == 1)
     if whole and not _near(before, gap.first, given, -1) and not _near(after, gap.end, given, 1):
         return None
     first = before[1] + 1 if before else theirs.first
