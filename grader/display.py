@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from html import escape
 from itertools import groupby
 
-from grader.verdict import FAILED, GRADER_FAULT, PASSED, UNTOUCHED, sign
+from grader.verdict import FAILED, GRADER_FAULT, NOT_ATTEMPTED, PASSED, UNTOUCHED, sign
 
 HEADINGS = ("Gap", "What is checked", "Result", "Points", "What to look at")
+AS_ABOVE = "as above"
 STYLE = """/* The class stands twice to count more than the rules of JupyterLab. */
 .handson-check { font-family: var(--jp-ui-font-family, sans-serif); font-size: 13px; line-height: 1.45; }
 .handson-check.handson-check table { border-collapse: collapse; margin: 0; }
@@ -35,10 +36,15 @@ class Row:
 
     gap: str
     verdicts: tuple
+    said: bool = False  # whether a row above has the same message
 
     @property
     def first(self):
         return self.verdicts[0]
+
+    @property
+    def message(self):
+        return AS_ABOVE if self.said and self.first.status not in (PASSED, NOT_ATTEMPTED) else self.first.message
 
     @property
     def titles(self):
@@ -64,9 +70,13 @@ class Row:
 
 
 def rows(checked):
-    """For each gap, the list of its Rows."""
+    """For each gap, the list of its Rows. A long sentence that several of them would have, as on a file that is missing,
+    stands in the first."""
+    said = set()
     for _, of_gap in groupby(checked.verdicts, lambda verdict: (verdict.track, verdict.gap)):
-        yield [Row(alike[0].gap, alike) for _, alike in _by_result(of_gap)]
+        found = [Row(alike[0].gap, alike, alike[0].message in said) for _, alike in _by_result(of_gap)]
+        said |= {row.first.message for row in found if len(row.first.message) > len(AS_ABOVE)}
+        yield found
 
 
 def _look_at(checked, row):
@@ -103,7 +113,7 @@ def _html_rows(checked, of_gap):
     for number, row in enumerate(of_gap):
         gap = f'<th scope="rowgroup" rowspan="{len(of_gap)}">{escape(row.gap)}</th>' if number == 0 else ""
         kind = "passed" if row.first.status == PASSED else "failed" if row.result.startswith("✗") else "open"
-        look = _marked(row.first.message)
+        look = _marked(row.message)
         if place := _look_at(checked, row):
             look += f"<div>{_marked(place)}</div>"
         if row.hint:
@@ -133,7 +143,7 @@ def text(checked):
         first = f"{row.result:15} {row.gap:{name}} {row.points:>11}  "
         lines += textwrap.wrap(row.titles, width, initial_indent=first, subsequent_indent=" " * len(first))
         hint = row.hint and checked.hints and f"Hint: {row.hint}"
-        for sentence in filter(None, (row.first.message, _look_at(checked, row), hint)):
+        for sentence in filter(None, (row.message, _look_at(checked, row), hint)):
             lines += textwrap.wrap(
                 sentence, width, initial_indent="      ", subsequent_indent="      ", break_on_hyphens=False
             )

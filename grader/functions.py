@@ -5,6 +5,7 @@ import contextlib
 import re
 from dataclasses import dataclass
 
+FUNCTIONS = ast.FunctionDef, ast.AsyncFunctionDef
 DEFINITION = re.compile(r"( *)(?:async +)?(?:def|class) +(\w+)")
 DOCSTRING = re.compile(r'\s*[rRuU]?("""|\'\'\'|"|\')')
 
@@ -36,18 +37,34 @@ def body(text, names, parsed):
     """The Body of the last function of a text that has these names around it, or None. parsed: what makes a tree of the
     text."""
     try:
-        node = parsed(text)
+        node = _node(parsed(text), names)
     except (SyntaxError, ValueError):
         return _by_indentation(text.split("\n"), names)
+    return _of_node(node, text.split("\n")) if isinstance(node, FUNCTIONS) else None
+
+
+def parameters(text, names, parsed):
+    """The names of the parameters of the function that `body` finds; [] if it finds none in valid Python."""
+    try:
+        node = _node(parsed(text), names)
+    except (SyntaxError, ValueError):
+        return []
+    if not isinstance(node, FUNCTIONS):
+        return []
+    return [one.arg for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+
+
+def _node(tree, names):
+    """The last definition in a tree that has these names around it, or None."""
     for name in names:
-        node = next((one for one in reversed(_definitions(node)) if one.name == name), None)
-        if node is None:
+        tree = next((one for one in reversed(_definitions(tree)) if one.name == name), None)
+        if tree is None:
             return None
-    return _of_node(node, text.split("\n")) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) else None
+    return tree
 
 
 def _is_definition(node):
-    return isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+    return isinstance(node, (*FUNCTIONS, ast.ClassDef))
 
 
 def _definitions(node):

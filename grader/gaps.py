@@ -189,7 +189,8 @@ def find(exercise, name, submitted):
     given, same = _aligned(exercise, submitted, ours, theirs)
     before = max((pair for pair in same if pair[0] < gap.first), default=None)
     after = min((pair for pair in same if pair[0] >= gap.end), default=None)
-    whole = theirs == _whole(submitted)
+    # a job script is judged as a whole, so its only gap is found wherever it is
+    whole = theirs == _whole(submitted) and not (exercise.kind == ".sh" and len(exercise.gaps) == 1)
     if whole and not _near(before, gap.first, given, -1) and not _near(after, gap.end, given, 1):
         return None
     first = before[1] + 1 if before else theirs.first
@@ -201,7 +202,10 @@ def find(exercise, name, submitted):
         first += 1
     lines = _without_other_gaps(exercise, gap, lines)
     code = _dedented(lines).rstrip() or "pass"  # the student may have deleted all lines of the gap
-    return Fragment(code if _attempted(exercise, exercise.lines[gap.first : gap.end], lines) else "", first + 1)
+    if not _attempted(exercise, exercise.lines[gap.first : gap.end], lines):
+        return Fragment("", first + 1)
+    renamed = _renamed(exercise, gap, submitted)
+    return Fragment(f"{renamed}\n{code}", first) if renamed and first else Fragment(code, first + 1)
 
 
 def is_notebook(exercise):
@@ -245,6 +249,23 @@ def _places(exercise, gap, submitted):
         ours = functions.body(emptied(exercise), names, parsed)
         theirs = functions.Body(theirs.first + found.first, theirs.first + found.end, found.column)
     return ours, theirs
+
+
+def _renamed(exercise, gap, submitted):
+    """An assignment to the names that a student gave to the parameters of the function around a gap, or "": a gap runs
+    with the parameters that were given out. It takes the place of a line of the head."""
+    names = function_around(exercise, gap)
+    theirs = functions.parameters(_text_of_cell(gap.name, submitted), names, parsed) if names else []
+    ours = functions.parameters(emptied(exercise), names, parsed) if theirs else []
+    if theirs == ours or len(theirs) != len(ours):
+        return ""
+    return f"{', '.join(theirs)} = {', '.join(ours)}"
+
+
+def _text_of_cell(name, submitted):
+    """The student's cell that HOLDS a gap; of a script, all of it."""
+    cell = _cell_with(name, submitted)
+    return submitted if cell is None else "\n".join(text_lines(submitted)[cell.first : cell.end])
 
 
 def _whole(text):

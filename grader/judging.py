@@ -11,6 +11,7 @@ from grader.checks import criteria, forms
 from grader.course import name_of_gap
 from grader.gaps import TextError
 from grader.sandbox import SandboxFault
+from grader.sandbox.watch_ranks import WAITS
 from grader.verdict import (
     DEADLOCK,
     ERROR,
@@ -38,6 +39,7 @@ MOST_LINES = 3_000
 OUTSIDE = re.compile(  # names that code needs only to reach beyond its gap; see docs/grading.md
     r"\b(grader|_getframe|f_back|sys\.modules|settrace|builtins|ctypes|importlib|inspect|gc\.get_\w+|os\.write)\b|/proc|__subclasses__"
 )
+RECEIVES = re.compile(r"\b(recv|receive)\(|\b(expect|irecv)\(.*\)\.wait\(")
 LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Read error")
 
 
@@ -64,6 +66,8 @@ def judge(unit, parts, read, server, hidden=None, readable=None, seed=None, shar
             judged = _judge_gap(
                 check, cases[check.gap], part, given[check.gap], budgeted, readable, together.get(check.gap)
             )
+            # What stops the whole run is no criterion's: its message says what to do, and no hint fits.
+            stopped = len(judged) > 1 and len({(status, message) for status, message, _ in judged}) == 1
             for criterion, (status, message, outcome) in zip(check.criteria, judged):
                 yield Verdict(
                     **common,
@@ -72,7 +76,9 @@ def judge(unit, parts, read, server, hidden=None, readable=None, seed=None, shar
                     points={PASSED: criterion.points, GRADER_FAULT: None}.get(status, 0),
                     max_points=criterion.points,
                     message=run_probes.bounded_text(message),
-                    hint="" if status in (PASSED, *UNTOUCHED) or message.startswith(ONLY_IF) else criterion.hint,
+                    hint=""
+                    if stopped or status in (PASSED, *UNTOUCHED) or message.startswith(ONLY_IF)
+                    else criterion.hint,
                     output=_output(outcome),
                     seconds=outcome.seconds if outcome else 0.0,
                     cpu_seconds=outcome.cpu_seconds if outcome else 0.0,
@@ -149,10 +155,14 @@ def _apply(check, cases, given, server, readable, shared=None):
         if check.observed and not all(forms.fits(of_rank, check.observed(case)) for of_rank in observations):
             odd = "too few values, too many, or of another kind"
             unfit = FAILED, f"what it gave can't be judged ({odd}){_with(case, case in hidden)}{message}", outcome
-            found = [one if one[0] == FAILED else unfit for one in found]
+            found = [
+                unfit if one[0] != FAILED and _concerns(check, criterion, case) else one
+                for criterion, one in zip(check.criteria, found)
+            ]
         for number, criterion in enumerate(check.criteria):
+            judged = found[number][0] == PASSED and _concerns(check, criterion, case)
             try:
-                problem = criterion.judge(observations, case, right) if found[number][0] == PASSED else None
+                problem = criterion.judge(observations, case, right) if judged else None
             except Exception as error:
                 odd = f"{type(error).__name__}: {error}"
                 problem = f"what it gave can't be judged ({odd})"
@@ -163,11 +173,17 @@ def _apply(check, cases, given, server, readable, shared=None):
         status, problem = _what_went_wrong(outcome, source)
         if status == GRADER_FAULT:  # a student's code can claim this, too
             status, odd = ERROR, problem
+        stopped = status, f"{problem}{_with(case, case in hidden)}{message}", outcome
         found = [
-            one if one[0] == FAILED else (status, f"{problem}{_with(case, case in hidden)}{message}", outcome)
-            for one in found
+            stopped if one[0] != FAILED and _concerns(check, criterion, case) else one
+            for criterion, one in zip(check.criteria, found)
         ]
     return _with_needs(check, found, message), odd
+
+
+def _concerns(check, criterion, case):
+    """Whether a criterion is judged in a case: one for edges in these alone, and then no other criterion there."""
+    return criterion.edge == ("edge" in case) or not any(one.edge for one in check.criteria)
 
 
 def _with_needs(check, found, note):
@@ -300,7 +316,27 @@ def _what_went_wrong(outcome, source):
         others = [number for number, one in enumerate(outcome.ranks) if not one.waiting]
         never = f", but {criteria.ranks(others)} never came there" if others else ""
         return DEADLOCK, f"{'; '.join(waits)}{never}{where}"
+    if len(bad) == len(outcome.ranks) > 1 and all(one.message == WAITS and one.line for _, one in bad):
+        return DEADLOCK, _all_wait(bad, source)
     return worst.status, f"{who}{worst.message}{where}"
+
+
+def _all_wait(bad, source):
+    """A sentence on ranks that all wait outside of collectives: for messages of each other."""
+    lines = {}
+    for rank, one in bad:
+        lines.setdefault(one.line, []).append(rank)
+    waits = "; ".join(
+        f"{criteria.ranks(numbers)} wait{'s' * (len(numbers) == 1)} in {_place(line, source)}"
+        for line, numbers in lines.items()
+    )
+    text = gaps.text_lines(source["text"])
+    if all(RECEIVES.search(text[line - 1]) for line in lines if line <= len(text)):
+        return (
+            f"all ranks wait for each other's messages: {waits}. None sends before it has received: start to receive,"
+            " send, and then wait"
+        )
+    return f"all ranks wait for each other: {waits}"
 
 
 def _place(line, source):

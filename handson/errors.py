@@ -7,6 +7,7 @@ import re
 import signal
 import sys
 import threading
+import traceback
 from pathlib import Path
 
 # the last is what torch.save says
@@ -18,6 +19,7 @@ GPU_IS_FULL = re.compile(  # as torch's allocator says it: asked for; the GPU, a
 )
 # of a gap; in a worker's traceback
 OPEN_GAP = re.compile(r"\APUT YOUR CODE: (\w+)|^NotImplementedError: PUT YOUR CODE: (\w+)", re.MULTILINE)
+IN_FILE = re.compile(r'^\s*File "([^"\n]+)", line', re.MULTILINE)  # of a traceback
 
 
 class OneSentence(Exception):
@@ -77,12 +79,12 @@ class GpuFull(OneSentence, RuntimeError):
 
 
 class OpenGap(OneSentence, NotImplementedError):
-    """A gap of the running script that has no code yet. Who forgot TRACK in a job reads how to run the script of the
-    other track."""
+    """A gap that has no code yet, of the running script or of a file beside it. Who forgot TRACK in a job reads how to
+    run the script of the other track."""
 
     on_all_ranks = True
 
-    def __init__(self, gap):
+    def __init__(self, gap, file=None):
         script = Path(sys.argv[0])
         other = script.parent.with_name("chainer") / script.name
         forgot = (
@@ -96,7 +98,9 @@ class OpenGap(OneSentence, NotImplementedError):
             if forgot
             else ""
         )
-        super().__init__(f"the gap `{gap}` is still to be filled: look for PUT YOUR CODE in {script}{hint}")
+        beside = file and script.with_name(os.path.basename(file))
+        place = beside if beside and beside.exists() else script
+        super().__init__(f"the gap `{gap}` is still to be filled: look for PUT YOUR CODE in {place}{hint}")
 
 
 def in_a_sentence(error):
@@ -108,7 +112,9 @@ def in_a_sentence(error):
         if isinstance(cause, KeyboardInterrupt) and not isinstance(error, OneSentence):
             return Stopped()
         if (found := OPEN_GAP.search(str(cause))) and not isinstance(cause, OneSentence):
-            return OpenGap(found[1] or found[2])
+            frames = traceback.extract_tb(cause.__traceback__) if found[1] else ()
+            files = [frame.filename for frame in frames] or IN_FILE.findall(str(cause), 0, found.start())
+            return OpenGap(found[1] or found[2], files[-1] if files else None)
         if any(sign in str(cause) for sign in DISK_IS_FULL):
             return DiskFull()
         if not isinstance(error, OneSentence) and (full := GPU_IS_FULL.search(str(cause))):

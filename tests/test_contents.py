@@ -89,8 +89,10 @@ def test_the_glossary_is_in_the_alphabets_order_and_explains_what_it_refers_to()
 
 @pytest.mark.parametrize("name", ["01_single_gpu", "02_multi_gpu", "03_multi_node"])
 def test_every_training_of_a_notebook_gets_the_options_that_the_student_chose(name):
-    given = re.findall(r'OPTIONS(?:=|": f?")([^"]*)"', "\n".join(cells(name, "code")))
-    assert given and all("{OPTIONS}" in options for options in given)
+    code = "\n".join(cells(name, "code"))
+    given = re.findall(r'OPTIONS(?:=|": )(f?"[^"]*"|\w+)', code) + re.findall(r"^options = (.*)", code, re.MULTILINE)
+    given = [options for options in given if options != "options"]
+    assert given and all(options == "OPTIONS" or "{OPTIONS}" in options for options in given)
 
 
 def test_every_column_of_the_table_of_a_profile_is_explained():

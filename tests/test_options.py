@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from handson import errors
 from handson.training import launch, options
 
 MARKS = {"RANK": "TORCHELASTIC_RUN_ID", "SLURM_PROCID": "SLURM_STEP_ID"}  # what else torchrun and srun set
@@ -233,6 +234,19 @@ def test_an_open_gap_is_one_sentence_which_names_the_other_track_where_that_may_
     assert ended == [2, 2] and first == second
     assert first.startswith(f"{name}: the gap `device` is still to be filled: look for PUT YOUR CODE in pytorch/{name}")
     assert first.endswith("submit the job with -v TRACK=chainer") == hint
+
+
+def test_an_open_gap_of_a_file_beside_the_script_is_looked_for_in_that_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / "train_hooks.py")])
+    hooks = tmp_path / "hooks.py"
+    hooks.write_text('def top_k():\n    raise NotImplementedError("PUT YOUR CODE: top_k")\n')
+    names = {}
+    exec(compile(hooks.read_text(), str(hooks), "exec"), names)
+    with pytest.raises(NotImplementedError) as raised:
+        names["top_k"]()
+    assert str(errors.in_a_sentence(raised.value)).endswith(f"look for PUT YOUR CODE in {hooks}")
+    of_worker = RuntimeError(f'  File "{hooks}", line 2, in top_k\nNotImplementedError: PUT YOUR CODE: top_k\n')
+    assert str(errors.in_a_sentence(of_worker)).endswith(f"look for PUT YOUR CODE in {hooks}")
 
 
 def test_other_mistakes_keep_their_traceback(parse, capfd):

@@ -23,6 +23,9 @@ class Criterion:
 
     needs: the id of another criterion of the check, or "". Without it passing, too, this one earns nothing: for a
     property that code has which does no work at all, such as equal parameters on all ranks.
+
+    edge: whether it is judged in the cases that have an "edge", and in these alone; then the other criteria of the
+    check are not judged there. For what no text asks for: it must not cost the points of all else.
     """
 
     id: str
@@ -31,6 +34,7 @@ class Criterion:
     judge: Callable
     hint: str
     needs: str = ""
+    edge: bool = False
 
     def __post_init__(self):
         if not isinstance(self.points, (int, float)) or not 0 <= self.points < math.inf:

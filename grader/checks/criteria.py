@@ -108,21 +108,11 @@ def partition(parts, samples):
             f"{lost}, and {len(repeated)} are used more than once (image {repeated[0]} by {holders}): do all ranks cut"
             " in the same order, from the same seed?"
         )
-    if missing:
+    if missing and len(missing) < len(parts):  # as many as a division may leave
         return f"{lost}: no image may be dropped, also where the division leaves a remainder"
+    if missing:
+        return f"{lost}: each image belongs to one rank"
     return f"{len(repeated)} images are used more than once (image {repeated[0]} by {holders})" if repeated else None
-
-
-def balanced(parts):
-    """None if no part is larger than it has to be."""
-    lengths = [len(part) for part in parts]
-    most = -(-sum(lengths) // len(lengths))
-    if max(lengths) <= most:
-        return None
-    return (
-        f"the ranks have {', '.join(map(str, lengths))} images: {most} are the most that one needs, and all ranks wait"
-        " for the one with more"
-    )
 
 
 def at_random(parts):
@@ -188,6 +178,43 @@ def digits_that_differ(one, other, least=4):
     one, other = numpy.broadcast_arrays(numpy.asarray(one, dtype="float64"), other)
     place = numpy.unravel_index(numpy.abs(one - other).argmax(), one.shape)
     return next((more for more in range(least, 18) if f"{one[place]:.{more}g}" != f"{other[place]:.{more}g}"), least)
+
+
+def times(found, right):
+    """By which number all of `right` is multiplied in `found`, another one than 1; None if by no such number."""
+    found, right = numpy.asarray(found, dtype="float64").ravel(), numpy.asarray(right, dtype="float64").ravel()
+    if found.shape != right.shape or not numpy.isfinite(found).all() or not right.any():
+        return None
+    factor = found @ right / (right @ right)
+    return factor if factor and abs(factor - 1) > SINGLE and close(found, factor * right, SINGLE) else None
+
+
+def shares(found, parts):
+    """How often each rank's numbers are in `found`, if that is a sum of theirs, each taken so many times or so many
+    N-ths of a time; else None. parts: for each of N ranks as many numbers as `found` has. Fewer than N don't show
+    it."""
+    found = numpy.asarray(found, dtype="float64").ravel()
+    columns = numpy.stack([numpy.asarray(part, dtype="float64").ravel() for part in parts], axis=1)
+    if found.size != len(columns) or found.size < len(parts) or not numpy.isfinite(found).all():
+        return None
+    times = numpy.rint(numpy.linalg.lstsq(columns, found, rcond=None)[0] * len(parts)) / len(parts)
+    return times.tolist() if close(columns @ times, found, SINGLE) else None
+
+
+def words_of_shares(times, rank):
+    """What `shares` found of a rank's tensor, in words, such as: "its own numbers twice, and those of rank 2 not at
+    all"."""
+    if len(times) > 1 and all(close(one, 1 / len(times)) for one in times):
+        return "the mean of all ranks' numbers"
+    of_times = {}
+    for other, one in enumerate(times):
+        of_times.setdefault(one, []).append(other)
+    how = {0: "not at all", 1: "once", 2: "twice"}
+    said = []
+    for one, others in sorted(of_times.items(), reverse=True):
+        whose = "its own numbers" if others == [rank] else f"the numbers of {ranks(others)}"
+        said.append(f"{whose} {how.get(one, f'{one:.3g} times')}")
+    return ", and ".join(said)
 
 
 def first_few(numbers, count=4):

@@ -42,7 +42,7 @@ def function(gap, title, hint, points=2, whole="", uses=()):
     """The check of a gap that is a function's body. whole: if it must return a whole number or a list of them, and not
     floats of their values, the reason; uses: modules of the course that the notebook imports and that an answer may
     use."""
-    form = {"values": [Array()], "whole": bool}
+    form = {"values": [Array()], "whole": bool, "unused": [str]}
     case, criterion = (
         {"gap": gap, "whole": whole, "uses": list(uses)},
         Criterion("value", title, points, _computes, hint),
@@ -163,16 +163,60 @@ def _computes(seen, case, expected):
                 return sentence
         if _rounded(found, [call.right for call in made]):
             return "the number is right, but rounded: return it as it is, and round where it is printed"
-        found, right = _told_apart(value, call.right)
+        found_here, right = _told_apart(value, call.right)
         if numpy.shape(value) != numpy.shape(call.right):
-            found, right = f"{_form(value)} {found}", f"{_form(call.right)} {right}"
-        return f"for {words(decoded(call.given))} it gives {found}; it should be {right}"
+            found_here, right = f"{_form(value)} {found_here}", f"{_form(call.right)} {right}"
+        values = f"for {words(decoded(call.given))} it gives {found_here}; it should be {right}"
+        return criteria.with_reason(values, _in_general(made, found, seen[0]["unused"]))
     if case["whole"] and not seen[0]["whole"]:
         return (
             f"the numbers are right, but floats such as {float(numpy.ravel(found[0])[0])!r}: return whole numbers, as"
             f" math.ceil and // give them, since {case['whole']}"
         )
     return None
+
+
+def _in_general(made, found, unused):
+    """What is wrong with the values of all calls together, or "": what is said is so in each of them."""
+    right = [numpy.asarray(call.right, dtype="float64") for call in made]
+    if all(value.shape == one.shape for value, one in zip(found, right)):
+        values = numpy.concatenate([numpy.ravel(value) for value in found])
+        wanted = numpy.concatenate([one.ravel() for one in right])
+        if (factor := _factor(values, wanted)) is not None:
+            return f"all values are {factor:.6g} times the right ones"
+        if wanted.all() and len(set(wanted)) > 1 and _each_alike(values, 1 / wanted):
+            return "all values are the right ones inverted: what is divided by what?"
+    if unused:
+        return f"your code does not use `{unused[0]}`"
+    return _where(made, [same(value, one) for value, one in zip(found, right)])
+
+
+def _factor(values, wanted):
+    """By which number all values must be divided to be right, of two different right values or more; else None."""
+    if len(set(wanted[wanted != 0])) < 2 or not numpy.isfinite(values).all() or not values.any():
+        return None
+    factor = numpy.median(values[wanted != 0] / wanted[wanted != 0])
+    return factor if abs(factor - 1) > 1e-4 and _each_alike(values, factor * wanted) else None
+
+
+def _each_alike(values, others):
+    return numpy.allclose(values, others, rtol=TOLERANCE, atol=0)
+
+
+def _where(made, passed):
+    """In which calls the value is wrong, if these are all that have one word, or truth value, as an argument, and no
+    others."""
+    if sum(passed) < 2:
+        return ""
+    given = [decoded(call.given) for call in made]
+    for name, value in given[0].items():
+        if isinstance(value, (str, bool)):
+            wrong, others = (
+                {one[name] for one, right in zip(given, passed) if right == which} for which in (False, True)
+            )
+            if len(wrong) == 1 and not wrong & others:
+                return f"all calls that do not have {name} = {wrong.pop()!r} give the right value"
+    return ""
 
 
 def _rounded(found, right):

@@ -10,7 +10,7 @@ import numpy
 
 from grader.probes import import_of_units
 from grader.probes.gap_code import GapCode, Measured
-from grader.probes.names import statements_giving
+from grader.probes.names import statements_giving, used_names
 from grader.sandbox.rank import StudentMistake
 
 LARGEST = 10_000  # the most numbers that an answer may have
@@ -18,7 +18,8 @@ LARGEST = 10_000  # the most numbers that an answer may have
 
 def value(rank, ranks, source, case):
     """What a gap's code returns for each of case["calls"]: {"values": [array, ...], "whole": whether each is a whole
-    number by its kind}. A call is a dictionary of encoded arguments by name."""
+    number by its kind, "unused": the arguments that the code does not name}. A call is a dictionary of encoded
+    arguments by name."""
     student = GapCode(source, arguments=decoded(case["calls"][0]), without="handson", but=case["uses"])
     if not student.returns:
         yields = any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in ast.walk(student.tree))
@@ -28,7 +29,8 @@ def value(rank, ranks, source, case):
             else "your code returns nothing: a function needs a `return`"
         )
     found = [_returned(student, given) for given in case["calls"]]
-    return {"values": list(map(_numbers, found)), "whole": all(map(_whole, found))}
+    unused = sorted(set(decoded(case["calls"][0])) - used_names(student.tree))
+    return {"values": list(map(_numbers, found)), "whole": all(map(_whole, found)), "unused": unused}
 
 
 def prediction(rank, ranks, source, case):
@@ -40,8 +42,8 @@ def prediction(rank, ranks, source, case):
         raise StudentMistake(f"`{case['name']}` is a function or a class: assign the number itself")
     if isinstance(found, tuple) and len(found) == 2 and all(map(_whole, found)):
         raise StudentMistake(
-            f"`{case['name']}` is two numbers, {found[0]} and {found[1]}: if you mean one with decimals, write a point,"
-            f" {found[0]}.{found[1]}"
+            f"`{case['name']}` is two numbers, {found[0]} and {found[1]}: write one number; if it is one with decimals,"
+            f" write a point, {found[0]}.{found[1]}"
         )
     number = _numbers(found)
     return {"value": float(number)} if number.ndim == 0 else _not_a_number(found)
@@ -212,7 +214,7 @@ def _single(found):
 
 
 def _not_a_number(found):
-    what = "`...`" if found is ... else type(found).__name__
+    what = "`...`" if found is ... else _with_article(type(found).__name__)
     if (
         isinstance(found, MappingView)
         or isinstance(found, Iterator)
@@ -220,7 +222,7 @@ def _not_a_number(found):
     ):
         what += ": make a list of it, list(...)"
     elif isinstance(found, (Generator, Coroutine, AsyncGenerator)):
-        what = f"the {what} of a function with `yield` or `async`: use `return` alone"
+        what = f"the {type(found).__name__} of a function with `yield` or `async`: use `return` alone"
     elif isinstance(found, (str, bytes, bool)):
         what += f" {str(found)[:60]!r}" + ": a number has no quotes" * (not isinstance(found, bool))
     elif isinstance(found, dict):
@@ -233,6 +235,10 @@ def _not_a_number(found):
     ):
         what += " of rows that have different lengths"
     raise StudentMistake(f"your code gives no number, but {what}")
+
+
+def _with_article(name):
+    return f"a{'n' * (name[0].lower() in 'aeiou')} {name}"
 
 
 import_of_units("probe_*_notebook")

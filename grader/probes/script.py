@@ -30,6 +30,17 @@ FUNCTION = "train"
 REPORTED = "images", "throughput"  # what a script's last line gives to results.finish
 OURS = "_of_the_check_"  # begins the names that a check puts into the script
 CAUSES = {  # words of an error that does not name its cause: the cause
+    "sampler option is mutually exclusive with shuffle": (
+        "a DataLoader with a sampler takes its order from there: leave out `shuffle`"
+    ),
+    "device_ids and output_device arguments only work": (
+        "leave out `device_ids`: a virtual GPU is a core, and DistributedDataParallel finds the device of the model by"
+        " itself"
+    ),
+    "'DataLoader' object has no attribute 'set_epoch'": (
+        "`set_epoch` belongs to the sampler, not to the DataLoader: sampler.set_epoch(epoch)"
+    ),
+    "Shuffle.__init__()": "`Shuffle` takes the seed, and nothing else: Shuffle(args.seed)",
     "modified by an inplace operation": (
         "`optimizer.step()` changes parameters that `loss.backward()` still needs: backward comes first"
     ),

@@ -32,6 +32,7 @@ TICK = 0.1
 LONGEST_LOOK = 1.0  # seconds between two looks that count: this process may have been stopped meanwhile
 ENDING = 60  # seconds for killed processes to end
 OUT_OF_TIME = "it was still running when its time was up: does a loop never end?"
+WAITS = "it waits for something that never happens"  # what is no collective
 FLOOD = 50 << 20  # bytes that ranks may print
 LONGEST_ANSWER = 4 << 20  # bytes that a rank may send
 STATUSES = [FAILED, ERROR, OUT_OF_MEMORY, DEADLOCK, GRADER_FAULT]  # the statuses that a rank may report itself
@@ -395,7 +396,7 @@ def _outcome(rank, why, limits):
     if why == DEADLOCK and waiting:
         return outcome | {"status": DEADLOCK, "message": f"it waits in {waiting}", "waiting": waiting, "line": line}
     if why == DEADLOCK:
-        return outcome | {"status": TIMEOUT, "message": "it waits for something that never happens", "line": line}
+        return outcome | {"status": TIMEOUT, "message": WAITS, "line": line}
     if rank.printed.total > FLOOD // 10:
         return outcome | {
             "status": TIMEOUT,

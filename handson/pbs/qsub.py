@@ -44,6 +44,7 @@ def submit(words):
         options.add([option for text in directives.texts(script, prefix) for option in in_directive(text, options)])
     job = describe(options, name, executable, words)
     never, other_track = impossible(job), forgotten_track(job, script)
+    missing = forgotten_variable(job, script)
     job_id = store_job(job, script)
     if options.noted():
         command.say("qsub", f"accepted, without effect on this machine: {' '.join(options.noted())}")
@@ -51,7 +52,7 @@ def submit(words):
         print(job_id, flush=True)
     if never:
         print(f"hint: {never}; `qdel {job_id.partition('.')[0]}` deletes it", file=sys.stderr)
-    for hint in filter(None, (other_track, UTF_16 if script[:2] in (b"\xff\xfe", b"\xfe\xff") else None)):
+    for hint in filter(None, (missing, other_track, UTF_16 if script[:2] in (b"\xff\xfe", b"\xfe\xff") else None)):
         print(f"hint: {hint}", file=sys.stderr)
     try:
         scheduler.ensure()
@@ -236,6 +237,17 @@ def forgotten_track(job, script):
         gaps
         and f"this job runs {track}/{name}, which still has gaps; for the other track, submit it with -v TRACK=chainer"
     )
+
+
+def forgotten_variable(job, script):
+    """That the job will end at its first lines, as it lacks a variable that its script asks for by ${NAME:?words}: a
+    sentence; None where all is well."""
+    import re
+
+    for name, words in re.findall(rb'^: "\$\{(\w+):\?([^}\n]+)\}"', script, re.MULTILINE):
+        if not job["variables"].get(name.decode()):
+            return f"this job will end at once, without {name.decode()}: {words.decode(errors='replace')}"
+    return None
 
 
 def _is_here(path):

@@ -48,10 +48,12 @@ class Run:
 
 
 def read(paths):
-    """([Run], [measured network], [remark]) of the files and folders `paths`. Raises RunsError, ResultError or
+    """([Run], [measured network], [remark]) of the files and folders `paths`, without those that are no runs, and
+    without profiled runs beside others: remarks name what is left out. Raises RunsError, ResultError or
     ProfileError."""
-    runs, networks, remarks = [], [], []
-    for path in map(Path, paths):
+    runs, networks = [], []
+    paths, remarks = _without_others([Path(path) for path in paths])
+    for path in paths:
         if path.name.startswith("network") and path.suffix == ".json":
             networks.append(measured_network(path))
         elif path.is_dir() and not (path / "result.json").exists() and any(path.glob("*.json*")):
@@ -61,6 +63,10 @@ def read(paths):
         else:
             result = results.read(path)
             runs.append(of_profile(path) if result.profiled and path.is_dir() else of_result(result))
+    profiled = [run for run in runs if run.result and run.result.profiled]
+    if profiled and len(profiled) < len(runs):
+        remarks += [f"{run.name} is left out: it was profiled, which takes time in each step." for run in profiled]
+        runs = [run for run in runs if not (run.result and run.result.profiled)]
     remarks += compare.disturbed([run.result for run in runs if run.result])
     for run in list(runs):
         if (
@@ -79,6 +85,23 @@ def read(paths):
         if len(run.steps) == 1
     ]
     return runs, networks, remarks
+
+
+def _without_others(paths):
+    """(paths that may be runs, sentences that name the rest). `results/*` names what else is in the folder, too, and is
+    itself named where there is no such folder. Where fewer than two are left, which is too little, all stay, to be
+    refused."""
+    others = [
+        path
+        for path in paths
+        if (path.is_file() and path.suffix != ".json")
+        or (not path.exists() and "*" in path.name)
+        or (path.is_dir() and not any((*path.glob("*.json*"), *path.glob("*/result.json"))))
+    ]
+    if not others or len(paths) - len(others) < 2:
+        return paths, []
+    what = "it is no run" if len(others) == 1 else "they are no runs"
+    return [path for path in paths if path not in others], [f"Left out, as {what}: {', '.join(map(str, others))}."]
 
 
 def of_result(result):

@@ -128,7 +128,7 @@ check("communication", "prediction_ring", "all_reduce.py")
 # ## Latency and bandwidth
 #
 # A message of n bytes takes about *alpha + n / beta* seconds: alpha is the latency, beta the bandwidth in bytes/s (Hockney 1994). Two
-# measured points give both: take the smallest message for alpha, and the largest for beta.
+# measured points give both: take the smallest message and the largest one, for which the formula is then exact.
 
 
 # %%
@@ -340,8 +340,8 @@ for ranks in (1, 8, 512):
 HALF_AND_LATE = "float16 double-buffering float16-double-buffering"
 HOOKS = "plain 1-bit 1-bit-without-feedback top-1-percent powersgd" + f" {HALF_AND_LATE}" * (TRACK == "pytorch")
 ### BEGIN SOLUTION prediction_order:
-### write `prediction_order = ` and a text with the names of `plain`, `float16`, `1-bit`,
-### `top-1-percent` and `double-buffering`, each once
+### write `prediction_order = ` and one text in quotes: `plain`, `float16`, `1-bit`,
+### `top-1-percent` and `double-buffering` in your order, each once, with spaces between them
 prediction_order = "1-bit top-1-percent double-buffering float16 plain"
 ### END SOLUTION
 print("I expect this order:", prediction_order)
@@ -582,14 +582,14 @@ for part, difference in checkpoints.differences(f"{FOLDER}/results/whole", f"{FO
 
 # %%
 def lost_share(interval, checkpoint, between):
-    """The share of the time that is lost, if a checkpoint is written every `interval` seconds and takes `checkpoint`
-    seconds.
+    """The share of the time that is lost, if a checkpoint begins every `interval` seconds, and takes `checkpoint` of
+    these seconds.
 
     between: seconds between two failures, on average; much longer than `interval`.
     """
     ### BEGIN SOLUTION lost_share:
-    ### return the share: what checkpoints take of an interval, and what failures cost of the time
-    ### between them
+    ### return the sum of two shares: what a checkpoint takes of an interval, and what a failure
+    ### costs of the time between two failures
     return checkpoint / interval + interval / 2 / between
     ### END SOLUTION
 
@@ -612,8 +612,9 @@ check("communication", "lost_share", "train_restarts.py")
 
 # %%
 ### BEGIN SOLUTION prediction_last:
-### write `prediction_last = ` and a text with the names of `1-bit`, `local-sgd-4`,
-### `block-momentum-4` and `asynchronous`, each once, the first at the left
+### write `prediction_last = ` and one text in quotes: `1-bit`, `local-sgd-4`,
+### `block-momentum-4` and `asynchronous` in your order, each once, with spaces between them; the
+### first at the left
 prediction_last = "1-bit local-sgd-4 block-momentum-4 asynchronous"
 ### END SOLUTION
 print("I expect this order:", prediction_last)

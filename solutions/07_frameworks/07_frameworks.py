@@ -149,8 +149,8 @@ def weights_of_fit(parts):
     """The weight of one image of each replica in the loss of a step, under `fit`; parts: how many images each replica
     has."""
     ### BEGIN SOLUTION weights_of_fit:
-    ### return a list with the weight of an image of each replica; the weights of all images add up
-    ### to 1
+    ### return a list with a number for each replica: how much one of its images counts in the mean of
+    ### the replicas' means; the weights of all images add up to 1
     return [1 / (len(parts) * images) for images in parts]
     ### END SOLUTION
 

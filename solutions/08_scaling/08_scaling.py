@@ -219,8 +219,8 @@ print(
 by_functions = step_time(slowest(steps, 16), ring(bytes_sent, 16, alpha, rate), False)
 print(f"Your functions say {1000 * by_functions:.0f} ms for 16 workers.")
 ### BEGIN SOLUTION prediction_16:
-### write `prediction_16 = ` and the milliseconds that you expect; is all that two ranks take longer
-### paid again in each message?
+### write `prediction_16 = ` and the milliseconds that you expect: fewer than your functions say if
+### you think that part of what two ranks take longer is paid once a step, not once a message
 prediction_16 = 250
 ### END SOLUTION
 print(f"I expect {prediction_16} ms.")
@@ -289,7 +289,8 @@ check("scaling", "cloud_step")
 
 # %%
 def order(budget, prices, throughputs):
-    """[number of the offer, from 0; number of nodes] with the most images/s for at most `budget`.
+    """[number of the offer, from 0; number of nodes] with the most images/s for at most `budget`. No two orders have
+    equally many.
 
     prices: of a node, for each offer. throughputs: the images/s of 1, 2, 3, ... nodes, for each offer a list, all of
     the same length.

@@ -21,6 +21,42 @@ def test_two_numbers_are_shown_with_the_digits_that_tell_them_apart(one, other, 
     assert criteria.distinct_digits(one, other) == shown
 
 
+@pytest.mark.parametrize(
+    ("times", "words"),
+    [
+        ([1 / 3, 1 / 3, 1 / 3], "the mean of all ranks' numbers"),
+        ([1, 2, 0], "its own numbers twice, and the numbers of rank 0 once, and the numbers of rank 2 not at all"),
+        ([0, 4, 0], "its own numbers 4 times, and the numbers of ranks 0, 2 not at all"),
+        ([1.1, 1, 1], None),
+    ],
+)
+def test_whose_numbers_are_in_a_sum_is_seen_from_the_sum(times, words):
+    parts = numpy.random.default_rng(0).normal(size=(3, 5))
+    found = criteria.shares(numpy.dot(times, parts), parts)
+    assert (found and criteria.words_of_shares(found, 1)) == words
+    assert criteria.shares(parts[0, :2], parts[:, :2]) is None, "two numbers do not show whose they are"
+
+
+@pytest.mark.parametrize(
+    ("found", "times"),
+    [
+        ([2.0, 4.0, 6.0], 2),
+        ([-1.0, -2.0, -3.0], -1),
+        ([1.0, 2.0, 3.0], None),
+        ([2.0, 4.0, 7.0], None),
+        ([0, 0, 0], None),
+    ],
+)
+def test_numbers_that_are_so_many_times_the_right_ones_are_recognised(found, times):
+    assert criteria.times(found, [1.0, 2.0, 3.0]) == (times and pytest.approx(times))
+
+
+@pytest.mark.parametrize(("parts", "remainder"), [([[0, 1, 2], [3, 4, 5]], True), ([[0], [3]], False)])
+def test_a_remainder_is_blamed_only_where_no_more_is_missing(parts, remainder):
+    problem = criteria.partition(parts, 7)
+    assert "on no rank" in problem and ("remainder" in problem) == remainder
+
+
 def gradients_of_a_hook():
     right, found = numpy.array([[0.2869, 1.0]]), numpy.array([[0.2869 + 2e-5, 1.0]])
     return hooks.as_simulated("the mean")([{"steps": list(found), "misused": ""}], {}, {"right": right})

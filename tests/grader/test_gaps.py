@@ -171,6 +171,15 @@ def test_a_given_line_that_was_changed_is_named_and_a_comment_is_not():
     assert gaps.changed_line(SMALL, "two", filled().replace("second = 2", "second = 5")) is None
 
 
+def test_the_gap_of_a_job_script_is_found_whatever_is_around_it():
+    script = (
+        "#!/bin/bash\n### BEGIN SOLUTION resources: the queue\n#PBS -q lecture\n### END SOLUTION\n#PBS -N a\n\ntrue\n"
+    )
+    given = gaps.exercise(script, ".sh")
+    assert "#PBS -q lecture" in found("#!/bin/sh\n\n#PBS -q lecture\nsleep 1\n", "resources", given)
+    assert found(given.text, "resources", given) == ""
+
+
 def test_with_one_gap_lost_the_other_is_found():
     text = filled()
     text = text[text.index("third") :]

@@ -310,6 +310,34 @@ def test_a_student_who_claims_that_a_case_lacks_something_is_judged(verdicts):
     assert (found.status, found.points) == (ERROR, 0)
 
 
+ALL_REDUCE = next(part for part in UNITS["communication"] if part.file.endswith("/all_reduce.py"))
+RECEIVES_FIRST = """
+theirs = receive(tensor, rank ^ distance)
+send(tensor, rank ^ distance).wait()
+tensor += theirs
+distance *= 2
+"""
+
+
+def test_ranks_that_all_receive_first_are_said_to_wait_for_each_other(server_for):
+    parts = [replace(ALL_REDUCE, checks=tuple(check for check in ALL_REDUCE.checks if check.gap == "doubling"))]
+    text = solved(ALL_REDUCE.file, doubling=RECEIVES_FIRST.strip("\n"))
+    verdict, *_ = judge("communication", parts, lambda file: text, server_for(ALL_REDUCE.file))
+    assert verdict.status == DEADLOCK and "start to receive, send, and then wait" in verdict.message
+
+
+def test_no_criterion_has_a_hint_for_what_stops_the_whole_run(server):
+    (part,) = (replace(SINGLE, checks=tuple(check for check in SINGLE.checks if check.gap == "throughput")),)
+
+    def hints(code):
+        return [
+            verdict.hint for verdict in judge("single_gpu", (part,), lambda file: solved(file, throughput=code), server)
+        ]
+
+    assert hints("images = len(nothing)\nthroughput = 1") == ["", ""]
+    assert all(hints("images = 1\nthroughput = 1"))
+
+
 @pytest.mark.parametrize(
     "file, encoding, words",
     [

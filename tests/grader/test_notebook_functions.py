@@ -65,7 +65,7 @@ def inputs(request, monkeypatch, given_out):
         monkeypatch.setattr(notebook_functions, "FOLDER", given_out)
 
 
-def said(unit, gap, seed, function):
+def said(unit, gap, seed, function, unused=()):
     """What a check says of a function's values, or of those that it makes of the calls."""
     check = CHECKS[unit, gap]
     case = {"unit": unit, "seed": seed} | check.cases[0]
@@ -74,6 +74,7 @@ def said(unit, gap, seed, function):
     seen = {
         "values": [numpy.asarray(value, "float64") for value in values],
         "whole": not any(isinstance(value, float) for value in values),
+        "unused": list(unused),
     }
     return check.criteria[0].judge([seen], case, None)
 
@@ -85,6 +86,38 @@ def test_right_answers_and_each_typical_mistake_are_recognised(inputs, unit, gap
         assert said(unit, gap, seed, answer.right) is None
         for sentence, mistake in answer.mistakes.items():
             assert said(unit, gap, seed, mistake) == sentence
+
+
+def hook_bytes(method, parameters):
+    return ANSWERS["communication"]["hook_bytes"].right(method, parameters)
+
+
+@pytest.mark.parametrize(
+    ("gap", "formula", "unused", "words"),
+    [
+        (
+            "hook_bytes",
+            lambda method, parameters: 1000 * hook_bytes(method, parameters),
+            [],
+            "all values are 1000 times",
+        ),
+        ("hook_bytes", lambda method, parameters: 1 / hook_bytes(method, parameters), [], "the right ones inverted"),
+        ("hook_bytes", lambda method, parameters: 7 * parameters**2, ["method"], "your code does not use `method`"),
+        (
+            "hook_bytes",
+            lambda method, parameters: hook_bytes(method, parameters) * (1 + (method == "float16")),
+            [],
+            "all calls that do not have method = 'float16' give the right value",
+        ),
+        ("hook_bytes", lambda method, parameters: 5 + 7 * parameters**2, [], ""),
+    ],
+    ids=["k times", "inverted", "an argument without effect", "one word", "nothing general"],
+)
+def test_what_is_wrong_with_all_values_is_said_beside_one_of_them(inputs, gap, formula, unused, words):
+    for seed in SEEDS:
+        sentence = said("communication", gap, seed, formula, unused)
+        assert "it should be" in sentence and words in sentence
+        assert words or sentence.count(": ") == 0, "nothing is claimed that was not seen"
 
 
 @pytest.mark.parametrize(("unit", "gap", "formula"), NEVER_RIGHT, ids=[gap for _, gap, _ in NEVER_RIGHT])
@@ -105,7 +138,7 @@ def test_a_value_for_each_call_is_asked_for(inputs, count):
     case = {"unit": "start", "seed": 1} | check.cases[0]
     values = [numpy.array(call.right) for call in notebook_functions.calls(case)] * 2
     assert (
-        check.criteria[0].judge([{"values": values[:count], "whole": True}], case, None)
+        check.criteria[0].judge([{"values": values[:count], "whole": True, "unused": []}], case, None)
         == f"it was called 6 times, and {count} values were returned"
     )
 

@@ -203,7 +203,7 @@ def test_a_module_that_may_be_used_lets_no_other_one_in(server):
     [
         ("return [several / single]", "it gives the list ["),
         ("yield several / single\nreturn 2", "but the generator of a function with `yield`"),
-        ("return object()", "no number, but object"),
+        ("return object()", "no number, but an object"),
         ("if single > 1e9:\n    return 1", "returns None for single = "),
         ("return [0] * 20_000", "20,000 numbers"),
         ("return {0: several / single}", "a dictionary: leave out the keys"),

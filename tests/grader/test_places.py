@@ -135,6 +135,21 @@ def test_the_cause_of_an_error_is_named_where_its_own_words_do_not():
         script("total", "total = len(numbers)").run(lambda names: None, 1, None)
 
 
+@pytest.mark.parametrize(
+    ("code", "cause"),
+    [
+        (
+            "from torch.utils.data import DataLoader\ntotal = DataLoader([1], sampler=[0], shuffle=True)",
+            "leave out `shuffle`",
+        ),
+        ("from torch.utils.data import DataLoader\ntotal = DataLoader([1]).set_epoch(1)", "belongs to the sampler"),
+    ],
+)
+def test_what_many_do_has_a_cause_in_place_of_a_librarys_own_words(code, cause):
+    with pytest.raises(StudentMistake, match=cause):
+        script("total", code).run(lambda names: None, 1, [1])
+
+
 def test_a_name_that_the_gap_makes_local_is_named_where_lines_above_use_it():
     with pytest.raises(
         StudentMistake,

@@ -265,6 +265,16 @@ def test_of_a_unit_with_several_files_only_what_is_named_is_checked(course, monk
     assert [[check.gap for check in part.checks] for part in asked[0]] == [["sampler"], ["report"], ["speed_up"]]
 
 
+def test_a_long_sentence_of_several_gaps_stands_once():
+    sentence = "there is no file exercises/02_multi_gpu/hanging.py"
+    found = tuple(verdict(gap, NOT_FOUND, message=sentence) for gap in "abc")
+    checked = self_check.Checked("own", (*found, verdict("d", NOT_FOUND, message="another")), 1.0)
+    for page in (display.html(checked), display.text(checked)):
+        assert (page.count(sentence), page.count("as above"), page.count("another")) == (1, 2, 1)
+    to_fill = tuple(verdict(gap, NOT_ATTEMPTED, message="this gap is still to be filled") for gap in "abc")
+    assert display.text(self_check.Checked("own", to_fill, 1.0)).count("still to be filled") == 3
+
+
 def test_what_could_not_be_graded_is_no_zero():
     checked = self_check.Checked("own", (verdict("a", GRADER_FAULT, None), verdict("b", PASSED, 2)), 1.0)
     assert checked.points == 2 and "not graded" in display.text(checked) and "run it again" in display.summary(checked)

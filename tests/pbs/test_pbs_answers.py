@@ -354,6 +354,13 @@ def test_a_forgotten_track_is_noticed(ask, tmp_path):
     assert ask("qsub -v TRACK=chainer train.sh") == (f"1.{SERVER}\n", "", 0)
 
 
+def test_a_variable_that_a_script_asks_for_is_missed_at_once(ask, tmp_path):
+    (tmp_path / "work/run.sh").write_text(': "${SCRIPT:?say which script to run}"\n')
+    note = "hint: this job will end at once, without SCRIPT: say which script to run\n"
+    assert ask("qsub run.sh") == (f"0.{SERVER}\n", note, 0)
+    assert ask("qsub -v SCRIPT=a.py run.sh") == (f"1.{SERVER}\n", "", 0)
+
+
 def test_a_site_has_a_longest_walltime(ask, tmp_path):
     (tmp_path / "site.toml").write_text('walltime = "00:10:00"\n' + SITE)
     _, err, status = ask("qsub -l walltime=00:10:01 a.sh")

@@ -254,6 +254,25 @@ def test_workers_that_share_cores_are_left_out_and_named(tmp_path):
     assert [run.workers for run in found] == [1, 2] and "4 workers share cores" in remarks[-1]
 
 
+def test_what_is_no_run_is_left_out_and_named(tmp_path):
+    """As `results/*` gives them after the unit on several GPUs: stacks of a hang, and a failed run."""
+    folders = [a_run(tmp_path, 1), a_run(tmp_path, 2)]
+    (tmp_path / "stack_of_rank_0.txt").write_text("Timeout\n")
+    (tmp_path / "failed").mkdir()
+    paths = [*folders, tmp_path / "stack_of_rank_0.txt", tmp_path / "failed", tmp_path / "none/*", a_run(tmp_path, 8)]
+    found, _, remarks = measured_runs.read(paths)
+    assert [run.workers for run in found] == [1, 2, 8]
+    assert all(name in remarks[0] for name in ("stack_of_rank_0.txt", "failed", "none/*"))
+    assert "stack_of_rank_0.txt" in predicted(paths)
+    assert "no JSON" in sentence(tmp_path, tmp_path / "stack_of_rank_0.txt"), "nothing else is there"
+
+
+def test_profiled_runs_are_left_out_beside_others(tmp_path):
+    profiled = profiles(a_run(tmp_path, 2, profiled=True), communicate=True).rename(tmp_path / "profile")
+    found, _, remarks = measured_runs.read([a_run(tmp_path, 1), a_run(tmp_path, 2), profiled])
+    assert [run.result.profiled for run in found] == [False, False] and "profile is left out" in remarks[0]
+
+
 def test_each_rank_of_a_rehearsal_sleeps_for_other_measured_steps(tmp_path):
     run = measured_runs.read([a_run(tmp_path, 1)])[0][0].result
     own = [rehearse.schedule(run, 50, rank) for rank in (0, 1)]

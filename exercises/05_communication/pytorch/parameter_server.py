@@ -24,7 +24,8 @@ def serve(parameters, lr, updates, evaluate):
     gradient, staleness = torch.empty_like(parameters), []
     while version < updates:
         # PUT YOUR CODE: `worker = dist.recv(gradient)` waits for a gradient of any rank, and says whose it
-        # is. Note its staleness, make the step of SGD, count it, and send `worker` the parameters
+        # is. Note its staleness, make the step of SGD, count it, send `worker` the parameters, and note in
+        # has[worker] after how many steps it got them
         raise NotImplementedError("PUT YOUR CODE: serve")
         dist.send(GO_ON, worker)
         evaluate(version)

@@ -16,16 +16,20 @@ CLASSES = 10
 
 def create_source(map_file, classes, randomize, max_samples):
     """A stream of images and labels, which are read from the files of a map file while the training goes on."""
-    # PUT YOUR CODE: return a MinibatchSource of an ImageDeserializer; its StreamDefs are `features`, the
-    # field "image", and `labels`, the field "label" of shape `classes`
+    # PUT YOUR CODE: return cntk.MinibatchSource(deserializer, randomize=..., max_samples=...) of a
+    # cntk.ImageDeserializer(map_file, streams). cntk.StreamDefs(name=..., name=...) has two streams:
+    # `features` is cntk.StreamDef(field="image"), and `labels` a StreamDef of the field "label" with
+    # shape=classes
     raise NotImplementedError("PUT YOUR CODE: source")
 
 
 def create_learner(parameters, args):
     """SGD with momentum on each worker, and around it what makes it distributed."""
     local = cntk.momentum_sgd(parameters, args.lr, momentum=0.9, unit_gain=False)
-    # PUT YOUR CODE: return a distributed learner around `local`: with block momentum if args.block_size
-    # is not 0; else data-parallel (with args.bits). Either begins after args.warm_up samples
+    # PUT YOUR CODE: return a distributed learner around `local`: if args.block_size is not 0,
+    # cntk.block_momentum_distributed_learner(local, block_size=..., distributed_after=...), else
+    # cntk.data_parallel_distributed_learner(local, num_quantization_bits=..., distributed_after=...) with
+    # args.bits. Either begins after args.warm_up samples
     raise NotImplementedError("PUT YOUR CODE: learner")
 
 
@@ -33,17 +37,20 @@ def run_session(trainer, source, test_source, args):
     """Let CNTK's training session do it all."""
     streams = {"features": source.streams.features, "labels": source.streams.labels}
     checkpoint = args.out / "model.ckpt"
-    # PUT YOUR CODE: train by a training_session: minibatches of args.batchsize for each worker; progress
-    # and a checkpoint after every args.samples; go on from the checkpoint if args.restore; test with
-    # test_source
+    # PUT YOUR CODE: cntk.training_session(trainer=..., mb_source=..., mb_size=...,
+    # model_inputs_to_streams=..., progress_frequency=..., checkpoint_config=..., test_config=...) returns
+    # a session, and its train() trains. mb_size: of all workers together, args.batchsize for each.
+    # Progress, and a cntk.CheckpointConfig(filename=..., frequency=..., restore=...), after every
+    # args.samples; go on from the checkpoint if args.restore; test by cntk.TestConfig(test_source)
     raise NotImplementedError("PUT YOUR CODE: session")
 
 
 def run_loop(trainer, source, minibatch_size):
     """The same loop by hand. minibatch_size: samples of all workers; those of the warm start, if any, are over."""
     streams = {"features": source.streams.features, "labels": source.streams.labels}
-    # PUT YOUR CODE: until the source gives an empty minibatch: take this worker's partition of the next
-    # one (num_data_partitions, partition_index), and train with it
+    # PUT YOUR CODE: until the source gives an empty minibatch: source.next_minibatch(minibatch_size,
+    # streams, num_data_partitions=..., partition_index=...) is this worker's part of the next one;
+    # trainer.train_minibatch(part) trains. cntk.Communicator has num_workers() and rank()
     raise NotImplementedError("PUT YOUR CODE: loop")
 
 

@@ -13,7 +13,7 @@ from torch.utils.data import DistributedSampler
 
 def make_mesh(kind, nodes, ranks_of_a_node, inside):
     """The mesh, with the dimensions "data" and "tensor". kind: of the devices, "cpu" or "cuda"; inside: what the ranks
-    of one node do together."""
+    of one node do together, "tensor" (share a model) or "data" (share the images)."""
     # PUT YOUR CODE: `mesh`: init_device_mesh(kind, shape, mesh_dim_names=names). Ranks that follow each
     # other are on one node, and follow each other in the last dimension
     raise NotImplementedError("PUT YOUR CODE: mesh")

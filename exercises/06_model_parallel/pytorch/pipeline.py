@@ -51,8 +51,9 @@ class Stage:
 
         gradient: of the outputs, from the next stage; None on the last stage, which has the loss.
         """
-        # PUT YOUR CODE: hold `inputs` and `outputs` of this micro-batch no longer. Go backward from
-        # `outputs`, with `gradient`. `of_inputs`: the gradient that `inputs` have then
+        # PUT YOUR CODE: take `inputs` and `outputs` of this micro-batch out of self.held, so that their
+        # memory becomes free. Go backward from `outputs`, with `gradient`. `of_inputs`: the gradient that
+        # `inputs` have then
         raise NotImplementedError("PUT YOUR CODE: backward")
         return of_inputs
 

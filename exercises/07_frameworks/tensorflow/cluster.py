@@ -9,5 +9,6 @@ def tf_config(lines, rank, port):
     of a host need a port each. port: the first one that may be used.
     """
     # PUT YOUR CODE: return {"cluster": {"worker": [addresses, "host:port", of all ranks in order]},
-    # "task": {"type": "worker", "index": ...}}, the same "cluster" on all ranks
+    # "task": {"type": "worker", "index": ...}}, the same "cluster" on all ranks. Ports count up from
+    # `port`, over all ranks or over those of a host
     raise NotImplementedError("PUT YOUR CODE: tf_config")

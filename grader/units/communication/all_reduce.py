@@ -50,12 +50,41 @@ def sum_on_every_rank(seen, case, expected):
         wrong = [rank for rank, found in enumerate(of_ranks) if not criteria.close(found["tensor"], right)]
         if wrong:
             where = f"a tensor of {length} number{'s' * (length > 1)}: {criteria.ranks(wrong)} "
+            if what := _instead_of_the_sum(of_ranks[wrong[0]]["tensor"], case, length, wrong[0]):
+                return f"a tensor of {length} numbers: rank {wrong[0]} has {what}; the sum has each rank's once"
             own = all(criteria.close(of_ranks[rank]["tensor"], numbers(case["seed"], rank, length)) for rank in wrong)
             has = "has" if len(wrong) == 1 else "have"
             if all(criteria.close(of_ranks[rank]["tensor"], right, ROUNDED) for rank in wrong):
                 return where + f"{has} the sum, rounded: the numbers must keep the type of `tensor`"
             return where + (f"still {has} only what was there before" if own else f"{has} something else than the sum")
     return None
+
+
+def _instead_of_the_sum(found, case, length, rank):
+    """What is in a rank's tensor, or in its first chunk that is wrong, if that is added up of the ranks' numbers."""
+    everybodys = [numbers(case["seed"], other, length) for other in range(case["ranks"])]
+    if times := criteria.shares(found, everybodys):
+        return criteria.words_of_shares(times, rank)
+    for place in range(case["ranks"]):
+        chunk, parts = (
+            numpy.array_split(one, case["ranks"])[place] for one in (found, numpy.stack(everybodys, axis=1))
+        )
+        if not criteria.close(chunk, parts.sum(axis=1)):
+            what = _what_it_holds(chunk, case, length, rank)
+            return f"at the place of chunk {place} {what}" if what else ""
+    return ""
+
+
+def _what_it_holds(found, case, length, rank):
+    """What some numbers are, if they are a chunk added up of the ranks' numbers: which chunk, and whose; else ""."""
+    for place in range(case["ranks"]):
+        parts = [
+            numpy.array_split(numbers(case["seed"], other, length), case["ranks"])[place]
+            for other in range(case["ranks"])
+        ]
+        if len(parts[0]) and any(times := criteria.shares(found[: len(parts[0])], parts) or ()):
+            return f"chunk {place}, with {criteria.words_of_shares(times, rank)}"
+    return ""
 
 
 def sum_of_one_chunk(seen, case, expected):
@@ -76,7 +105,14 @@ def sum_of_one_chunk(seen, case, expected):
                     ),
                     None,
                 )
-                instead = f"; it has that of chunk {other}" if other is not None else ""
+                held = _what_it_holds(chunks[place], case, length, rank)
+                instead = (
+                    f"; it has that of chunk {other}"
+                    if other is not None
+                    else f"; at its place is {held}"
+                    if held
+                    else ""
+                )
                 return (
                     f"after the reduce-scatter, rank {rank} does not have the sum of chunk {place}{instead} (a tensor"
                     f" of {length} numbers)"
@@ -138,7 +174,12 @@ def only_to_the_right(holds):
                 for step, message in enumerate(messages):
                     what, numbers = holds(case, length, rank, (rank - step) % ranks, step)
                     if not _holds(message, numbers):
-                        return f"what rank {rank} sends in step {step} is not {what} (a tensor of {length} numbers)"
+                        held = _what_it_holds(message["numbers"], case, length, rank)
+                        return (
+                            f"rank {rank} should send in step {step} {what}"
+                            + (f"; it sends {held}" if held else "; it sends other numbers")
+                            + f" (a tensor of {length} numbers)"
+                        )
         return None
 
     return judge
@@ -192,7 +233,8 @@ def through_rank_0(seen, case, expected):
 
 
 def _check(gap, function, criteria, ranks):
-    cases = tuple({"function": function, "ranks": number, "lengths": [7, 2, 1]} for number in ranks)
+    # 13: each of three chunks is long enough to show whose numbers were added up
+    cases = tuple({"function": function, "ranks": number, "lengths": [13, 2, 1]} for number in ranks)
     return Check(gap, PROBE, cases, criteria, observed=_observed)
 
 

@@ -33,9 +33,10 @@ def a_step_with_each(seen, case, expected):
         "`parameters` does not change: make the step in place (parameters -= ...)": 0 * right[1:],
     }
     step = next((step for step in range(len(found)) if not criteria.close(found[step], right[step + 1])), 0)
-    return (
-        criteria.explained(found, right[1:], wrong)
-        or f"after step {step + 1} the parameters are not those of SGD with this gradient"
+    otherwise = f"after step {step + 1} the parameters are not those of SGD with this gradient"
+    times = criteria.times(found[step] - (found[step - 1] if step else 0), right[step + 1] - right[step])
+    return criteria.explained(found, right[1:], wrong) or criteria.with_reason(
+        otherwise, times and f"the step is {times:.3g} times as long as lr * gradient"
     )
 
 

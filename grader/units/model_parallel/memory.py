@@ -6,6 +6,7 @@ from grader.checks import criteria
 from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array
 from grader.checks.notebook_functions import function, prediction
+from grader.probes.exact import numbers
 
 PROBES, ORACLES = "grader.units.model_parallel.probes.", "grader.units.model_parallel.oracles."
 TOLERANCE = 1e-6  # of what is computed in single precision
@@ -144,6 +145,27 @@ def _as_expected(field, otherwise):
         return next(sentences, None) or rounded or otherwise
 
     return judge
+
+
+def mean_of_row(seen, case, expected):
+    """A judge: each rank has the mean of its row. Of other numbers it says whose they are, as far as that shows."""
+    otherwise = "`mean` is not the mean of all ranks' gradients of this shard"
+    problem = _as_expected("gradients", otherwise)(seen, case, expected)
+    if problem != otherwise:
+        return problem
+    size = case["ranks"]
+    everybodys = [numbers(case["seed"] + 977, rank, size * case["length"]).reshape(size, -1) for rank in range(size)]
+    for rank, of_rank in enumerate(seen):
+        if criteria.close(of_rank["gradients"][0], numpy.mean(everybodys, axis=0)[rank], TOLERANCE):
+            continue
+        for row in range(size):
+            times = criteria.shares(of_rank["gradients"][0], [of_other[row] for of_other in everybodys])
+            if times and any(times):
+                return (
+                    f"`mean` of rank {rank} has row {row}, with {criteria.words_of_shares(times, rank)}; it should have"
+                    f" the mean of row {rank}"
+                )
+    return problem
 
 
 def gathered(seen, case, expected):
@@ -288,7 +310,7 @@ CHECKS = {
                 "mean_gradients_shard",
                 MEAN,
                 2,
-                _as_expected("gradients", "`mean` is not the mean of all ranks' gradients of this shard"),
+                mean_of_row,
                 "Divide `gradients` by the number of ranks; dist.reduce_scatter(result, list(gradients)).",
             ),
             Criterion(

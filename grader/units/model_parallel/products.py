@@ -125,6 +125,9 @@ def its_part(name, along):
                     f"{who} has every {criteria.ordinal(size)} number; the parts must be next to each other, or heads"
                     " are torn apart"
                 )
+            parts = expected["parts"][name]
+            if (other := next((one for one in range(size) if criteria.close(found, parts[one])), None)) is not None:
+                return f"{who} is the part of rank {other} of {size}: the parts are in the order of the ranks"
             if found.shape != of_rank.shape:
                 return (
                     f"{who} has the shape {found.shape}; it should be {of_rank.shape}: tensor_split gives one more to"

@@ -12,7 +12,8 @@ def half(dtype, bucket):
     gradients = bucket.buffer()
     ### BEGIN SOLUTION half:
     ### `future`: of the mean. Divide by the number of ranks *before* you convert, since float16
-    ### overflows above 65,504; all-reduce; convert back when it has come
+    ### overflows above 65,504; all-reduce; convert back when it has come:
+    ### work.get_future().then(function) calls the function with a future, whose value() is [the sum]
     sent = (gradients / dist.get_world_size()).to(dtype)
     work = dist.all_reduce(sent, async_op=True)
     future = work.get_future().then(lambda one: one.value()[0].to(gradients.dtype))

@@ -25,7 +25,8 @@ def serve(parameters, lr, updates, evaluate):
     while version < updates:
         ### BEGIN SOLUTION serve:
         ### `worker = dist.recv(gradient)` waits for a gradient of any rank, and says whose it is.
-        ### Note its staleness, make the step of SGD, count it, and send `worker` the parameters
+        ### Note its staleness, make the step of SGD, count it, send `worker` the parameters, and note
+        ### in has[worker] after how many steps it got them
         worker = dist.recv(gradient)
         staleness.append(version - has[worker])
         parameters -= lr * gradient

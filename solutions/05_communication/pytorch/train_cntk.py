@@ -17,8 +17,10 @@ CLASSES = 10
 def create_source(map_file, classes, randomize, max_samples):
     """A stream of images and labels, which are read from the files of a map file while the training goes on."""
     ### BEGIN SOLUTION source:
-    ### return a MinibatchSource of an ImageDeserializer; its StreamDefs are `features`, the field
-    ### "image", and `labels`, the field "label" of shape `classes`
+    ### return cntk.MinibatchSource(deserializer, randomize=..., max_samples=...) of a
+    ### cntk.ImageDeserializer(map_file, streams). cntk.StreamDefs(name=..., name=...) has two
+    ### streams: `features` is cntk.StreamDef(field="image"), and `labels` a StreamDef of the field
+    ### "label" with shape=classes
     deserializer = cntk.ImageDeserializer(
         map_file,
         cntk.StreamDefs(features=cntk.StreamDef(field="image"), labels=cntk.StreamDef(field="label", shape=classes)),
@@ -31,8 +33,10 @@ def create_learner(parameters, args):
     """SGD with momentum on each worker, and around it what makes it distributed."""
     local = cntk.momentum_sgd(parameters, args.lr, momentum=0.9, unit_gain=False)
     ### BEGIN SOLUTION learner:
-    ### return a distributed learner around `local`: with block momentum if args.block_size is not
-    ### 0; else data-parallel (with args.bits). Either begins after args.warm_up samples
+    ### return a distributed learner around `local`: if args.block_size is not 0,
+    ### cntk.block_momentum_distributed_learner(local, block_size=..., distributed_after=...), else
+    ### cntk.data_parallel_distributed_learner(local, num_quantization_bits=...,
+    ### distributed_after=...) with args.bits. Either begins after args.warm_up samples
     if args.block_size:
         return cntk.block_momentum_distributed_learner(
             local, block_size=args.block_size, distributed_after=args.warm_up
@@ -48,9 +52,11 @@ def run_session(trainer, source, test_source, args):
     streams = {"features": source.streams.features, "labels": source.streams.labels}
     checkpoint = args.out / "model.ckpt"
     ### BEGIN SOLUTION session:
-    ### train by a training_session: minibatches of args.batchsize for each worker; progress and a
-    ### checkpoint after every args.samples; go on from the checkpoint if args.restore; test with
-    ### test_source
+    ### cntk.training_session(trainer=..., mb_source=..., mb_size=..., model_inputs_to_streams=...,
+    ### progress_frequency=..., checkpoint_config=..., test_config=...) returns a session, and its
+    ### train() trains. mb_size: of all workers together, args.batchsize for each. Progress, and a
+    ### cntk.CheckpointConfig(filename=..., frequency=..., restore=...), after every args.samples; go
+    ### on from the checkpoint if args.restore; test by cntk.TestConfig(test_source)
     cntk.training_session(
         trainer=trainer,
         mb_source=source,
@@ -67,8 +73,9 @@ def run_loop(trainer, source, minibatch_size):
     """The same loop by hand. minibatch_size: samples of all workers; those of the warm start, if any, are over."""
     streams = {"features": source.streams.features, "labels": source.streams.labels}
     ### BEGIN SOLUTION loop:
-    ### until the source gives an empty minibatch: take this worker's partition of the next one
-    ### (num_data_partitions, partition_index), and train with it
+    ### until the source gives an empty minibatch: source.next_minibatch(minibatch_size, streams,
+    ### num_data_partitions=..., partition_index=...) is this worker's part of the next one;
+    ### trainer.train_minibatch(part) trains. cntk.Communicator has num_workers() and rank()
     partition = {"num_data_partitions": cntk.Communicator.num_workers(), "partition_index": cntk.Communicator.rank()}
     while minibatch := source.next_minibatch(minibatch_size, streams, **partition):
         trainer.train_minibatch(minibatch)

@@ -59,8 +59,9 @@ class Stage:
         gradient: of the outputs, from the next stage; None on the last stage, which has the loss.
         """
         ### BEGIN SOLUTION backward:
-        ### hold `inputs` and `outputs` of this micro-batch no longer. Go backward from `outputs`,
-        ### with `gradient`. `of_inputs`: the gradient that `inputs` have then
+        ### take `inputs` and `outputs` of this micro-batch out of self.held, so that their memory
+        ### becomes free. Go backward from `outputs`, with `gradient`. `of_inputs`: the gradient that
+        ### `inputs` have then
         inputs, outputs = self.held.pop(number)
         outputs.backward(gradient)
         of_inputs = inputs.grad

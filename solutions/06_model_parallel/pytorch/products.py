@@ -68,7 +68,7 @@ def columns(layer, rank, size):
 
 def rows(layer, rank, size):
     """An nn.Linear, without a bias, that computes a term of the outputs of `layer`, from this rank's part of the
-    inputs."""
+    inputs. Where they can't be divided evenly, the first ranks have one more."""
     ### BEGIN SOLUTION rows:
     ### `weight`: this rank's part of layer.weight (outputs, inputs), for its part of the inputs
     weight = layer.weight.tensor_split(size, dim=1)[rank]

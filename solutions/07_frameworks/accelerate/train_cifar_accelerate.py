@@ -22,8 +22,8 @@ from handson.training.epoch_table import EpochTable
 def train_step(accelerator, model, optimizer, images, labels):
     """One iteration with a batch. Returns the mean loss of its images, and the network's outputs."""
     ### BEGIN SOLUTION step:
-    ### as in the DDP script: clear the gradients, then forward (`outputs` and the mean `loss` of the
-    ### images of this rank), backward, and optimize; but Accelerate goes backward
+    ### clear the gradients, then forward (`outputs` and the mean `loss` of the images of this rank),
+    ### backward by accelerator.backward(loss) in place of loss.backward(), and optimize
     optimizer.zero_grad()
     outputs = model(images)
     loss = F.cross_entropy(outputs, labels)
@@ -58,8 +58,8 @@ def train(args, train_set, test_set):
     model = get_model(args.model, len(train_set.classes))
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
     ### BEGIN SOLUTION prepare:
-    ### `model`, `optimizer`, `train_loader` and `test_loader`: each as Accelerate prepares it, so that
-    ### gradients are averaged and each rank gets a part of the images
+    ### `model`, `optimizer`, `train_loader` and `test_loader`: each as accelerator.prepare returns it,
+    ### so that gradients are averaged and each rank gets a part of the images
     model, optimizer, train_loader, test_loader = accelerator.prepare(model, optimizer, train_loader, test_loader)
     ### END SOLUTION
 

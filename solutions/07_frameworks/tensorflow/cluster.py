@@ -10,7 +10,8 @@ def tf_config(lines, rank, port):
     """
     ### BEGIN SOLUTION tf_config:
     ### return {"cluster": {"worker": [addresses, "host:port", of all ranks in order]}, "task":
-    ### {"type": "worker", "index": ...}}, the same "cluster" on all ranks
+    ### {"type": "worker", "index": ...}}, the same "cluster" on all ranks. Ports count up from
+    ### `port`, over all ranks or over those of a host
     workers = [f"{line.strip()}:{port + number}" for number, line in enumerate(lines)]
     return {"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}}
     ### END SOLUTION

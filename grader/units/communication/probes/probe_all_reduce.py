@@ -2,6 +2,7 @@
 process."""
 
 import contextlib
+import re
 
 import torch
 import torch.distributed as dist
@@ -11,13 +12,24 @@ from grader.probes.exact import numbers
 from grader.probes.pytorch_scripts import flat, join
 from grader.probes.script import Script
 from grader.sandbox.rank import StudentMistake
+from handson.pytorch.messages import lengths_compared as messages_compared
+
+
+UNLIKE = re.compile(r"size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\)")
 
 
 @contextlib.contextmanager
 def chunks_in_a_ring():
-    """Raises StudentMistake for the number of a chunk that there is not."""
+    """Raises StudentMistake for the number of a chunk that there is not, and for chunks that do not fit together."""
     try:
         yield
+    except RuntimeError as error:
+        if not (lengths := UNLIKE.search(str(error))):
+            raise
+        raise StudentMistake(
+            f"a chunk of {lengths[1]} numbers meets one of {lengths[2]}, so these are different chunks: expect the"
+            " chunk to which you add what arrives, which is the one that your left neighbour sends"
+        ) from error
     except IndexError as error:
         if "tuple index" not in str(error):
             raise
@@ -50,7 +62,7 @@ def all_reduce(rank, ranks, source, case):
         stand_ins.pop(source["gap"], None)
         sent = Collectives()
         with sent.noted(all_ended=True, all_sent=True):
-            with chunks_in_a_ring():
+            with chunks_in_a_ring(), messages_compared(length):
                 Script(source, stand_ins, function=case["function"]).run(lambda names: None, tensor)
         dist.barrier()
         messages = [{"to": to, "numbers": flat([tensor])} for to, tensor in sent.messages]

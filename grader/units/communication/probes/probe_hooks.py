@@ -48,6 +48,7 @@ class Kept(dict):
         # key -> the turn in which it was kept; bucket -> the buckets of what it has found
         self.turn, self.kept_in, self.found = None, {}, {}
         self.found_in = {}  # turn -> whether anything that was kept before was found
+        self.missed = set()  # buckets that have looked for a key that is not there, after the first step
 
     def _look_up(self, key):
         found = self.found.setdefault(self.turn[1], set())
@@ -55,6 +56,8 @@ class Kept(dict):
         if super().__contains__(key) and (kept_in := self.kept_in.get(key)) != self.turn:
             found.add(kept_in[1] if kept_in else self.turn[1])
             self.found_in[self.turn] = True
+        elif not super().__contains__(key) and self.turn[0]:
+            self.missed.add(self.turn[1])
 
     def __contains__(self, key):
         self._look_up(key)
@@ -110,7 +113,13 @@ class Kept(dict):
                 " bucket is bucket.index()"
             )
         keep = {bucket for _, bucket in self.kept_in.values()}
-        if steps > 1 and any(not found and bucket in keep for bucket, found in self.found.items()):
+        never = {bucket for bucket, found in self.found.items() if steps > 1 and not found and bucket in keep}
+        if never and not never & self.missed:
+            return (
+                f"`{name}` is only read after it was written in the same step, so what was kept in the step before is"
+                " never used: look there first, by bucket.index()"
+            )
+        if never:
             return (
                 f"a bucket has another key in `{name}` in each step, so it never finds what it has kept: its key is"
                 " bucket.index(), the same in all steps"

@@ -21,6 +21,7 @@ from torch.distributed.tensor import DTensor
 from grader.probes.gap_code import GapCode
 from grader.probes.marks import marks
 from grader.probes.pytorch_scripts import NOT_COMPILED, flat
+from grader.probes.script import causes
 from grader.sandbox.rank import StudentMistake
 from grader.units.multi_node.probes import mpi_ranks
 from handson.pytorch import devices
@@ -130,7 +131,8 @@ def from_scratch(rank, ranks, source, case):
             raise StudentMistake("there is no function `main`")
         if rank > 0:
             _wait_for(int(os.environ["MASTER_PORT"]))
-        student.main()
+        with causes():
+            student.main()
     sys.stdout.write(printed.getvalue())
     if not batches:
         raise StudentMistake("no ConvNet was trained")
