@@ -1,5 +1,5 @@
-"""``python -m grader cluster start|stop``: engines in a job of this site's batch system, in a profile of ipyparallel
-made for the site."""
+"""ipyparallel's engines in a job of this site's batch system, in a profile made for the site: for a class to be graded
+(``python -m grader cluster start``), and for the ranks of a notebook."""
 
 import math
 import os
@@ -11,10 +11,11 @@ from pathlib import Path
 
 import ipyparallel
 from IPython.paths import get_ipython_dir
+from traitlets.config import Config
 
-from grader.instructors.grade.ipp_cluster import ClusterError
 from handson.cluster import follow, job_scripts
 from handson.cluster import site as sites
+from handson.errors import OneSentence
 from handson.files import COURSE
 from handson.words import counted
 
@@ -22,15 +23,22 @@ from handson.words import counted
 PBS, SLURM = ("pbs", "PBSEngineSetLauncher"), ("slurm", "SlurmEngineSetLauncher")
 LAUNCHERS = {"embedded": PBS, "pbs": PBS, "slurm": SLURM}  # by the site's batch system
 WALLTIME = "02:00:00"
-LOOK = 0.5  # seconds between looks at the engines
+LOOK = 0.2  # seconds between looks at the engines
 
 
-def start(site=None, engines=8, nodes=None, profile="handson", walltime=None, wait=600, say=print):
+class ClusterError(OneSentence, RuntimeError):
+    """A sentence on why there is no cluster."""
+
+    status = 1
+
+
+def start(site=None, engines=8, nodes=None, profile="handson", walltime=None, wait=600, say=print, config=None):
     """Write the profile for a site (default: the chosen one), start a controller here and a job with `engines` engines,
     and wait for them.
 
     nodes: how many the job takes; by default as few as have the cores. walltime: of the job, HH:MM:SS; wait: seconds
-    that the job may wait and start. Raises ClusterError, with all ended that was started.
+    that the job may wait and start; config: of ipyparallel, beside the profile's. Returns (Cluster, Client). Raises
+    ClusterError, with all ended that was started.
     """
     os.environ.update(follow.environment())  # with qsub on PATH, here and in the job
     site = site or sites.chosen()
@@ -40,21 +48,20 @@ def start(site=None, engines=8, nodes=None, profile="handson", walltime=None, wa
             f"the profile {profile} has a cluster already: `python -m grader cluster stop` ends it; or give another"
             " --profile"
         )
-    cluster = ipyparallel.Cluster(profile_dir=str(folder), cluster_id="", shutdown_atexit=False, load_profile=True)
+    cluster = ipyparallel.Cluster(
+        profile_dir=str(folder), cluster_id="", shutdown_atexit=False, load_profile=True, config=config or Config()
+    )
     try:
         cluster.start_controller_sync()
         job = _start_engines(cluster, engines)
         say(f"The engines' job is {job}. Waiting for {counted(engines, 'engine')}, {wait} s at most ...")
-        _wait(cluster, job, engines, wait, say)
+        client = _wait(cluster, job, engines, wait, say)
     except BaseException:
         with suppress(subprocess.CalledProcessError):  # qdel: the job has ended
             cluster.stop_cluster_sync()
         raise
-    say(
-        f"{counted(engines, 'engine')} ready. Grade with: python -m grader grade SUBMISSIONS --out DIR --profile"
-        f" {profile}"
-    )
-    say(f"At the end: python -m grader cluster stop --profile {profile}")
+    say(f"{counted(engines, 'engine')} ready.")
+    return cluster, client
 
 
 def stop(profile="handson", say=print):
@@ -100,8 +107,8 @@ def _start_engines(cluster, engines):
 
 
 def _wait(cluster, job, engines, wait, say):
-    """Return when all engines are there. Raises ClusterError if their job ends, can never run, or takes longer than
-    `wait` seconds."""
+    """The Client, when all engines are there. Raises ClusterError if their job ends, can never run, or takes longer
+    than `wait` seconds."""
     client = cluster.connect_client_sync()
     end, waits, there = time.monotonic() + wait, "", 0
     try:
@@ -124,5 +131,7 @@ def _wait(cluster, job, engines, wait, say):
                     " for fewer, or give a longer --wait"
                 )
             time.sleep(LOOK)
-    finally:
+    except BaseException:
         client.close()
+        raise
+    return client

@@ -1,0 +1,344 @@
+"""Ranks that run the cells of a notebook: ``ranks = handson.notebook.ranks(4)``, then cells with ``%%px``.
+
+The ranks are ipyparallel's engines, and ``%px``, ``%%px --targets 0,2`` and ``ranks.pull("x")`` are ipyparallel's own.
+This module starts them, shows what they print, and ends what hangs. What each rank does itself is in rank_of_notebook.
+"""
+
+import atexit
+import logging
+import os
+import shutil
+import signal
+import sys
+import time
+import uuid
+from contextlib import suppress
+from pathlib import Path
+
+import ipyparallel
+from IPython import get_ipython
+from IPython.display import HTML, display
+from IPython.paths import get_ipython_dir
+from ipyparallel.client.magics import ParallelMagics
+from traitlets.config import Config
+
+from handson.cluster import engine_jobs, virtual_nodes
+from handson.errors import OneSentence
+from handson.notebook import rank_of_notebook
+from handson.training import dump_stacks
+from handson.words import counted
+
+STARTING = 120  # seconds, on a busy machine
+LOOK = 0.1  # seconds between looks at a cell's ranks
+HANGING = 5  # seconds after which ranks that wait are asked where they stand
+ANSWER = 1.0  # seconds in which they write it
+FREED = 10  # seconds in which a rank that was let go ends its cell
+PROFILE = "handson_ranks_"
+_mine = None  # the ranks of this notebook
+
+
+class RanksError(OneSentence, RuntimeError):
+    """A sentence on what went wrong on the ranks. A notebook shows it without a traceback of this module."""
+
+    def _render_traceback_(self):
+        return [str(self)]
+
+
+def ranks(number=4, track="pytorch"):
+    """Start `number` ranks on which ``%%px`` cells run, in place of those of an earlier call, and return them as a
+    `Ranks`.
+
+    Cells find there `rank`, `local_rank`, `world_size` and `device`; in the track "pytorch" `torch`, `dist` and a
+    process group; in the track "chainer" `chainer`, `chainermn` and a communicator `comm`. In a job of PBS or Slurm,
+    the ranks are in that job; elsewhere they are in a job of their own, on two nodes if `number` is even and there can
+    be nodes. Raises ClusterError and TrackError.
+    """
+    global _mine
+    if _mine is not None:
+        _mine.stop()
+    _mine = Ranks(number, track)
+    _mine.restart()
+    return _mine
+
+
+class Ranks:
+    """The ranks of a notebook. `view` is ipyparallel's DirectView of them all."""
+
+    def __init__(self, number, track):
+        self.number, self.track = number, track
+        self.cluster = self.client = self.view = self.folder = None
+        atexit.register(self.stop)
+
+    def restart(self):
+        """Start the ranks; if there are some, end them and start new ones, which know no variable."""
+        self.stop()
+        begin = time.monotonic()
+        self.folder = Path(get_ipython_dir(), f"profile_{PROFILE}{uuid.uuid4().hex[:8]}")
+        self.folder.mkdir(parents=True, mode=0o700)
+        self.cluster, self.client = _started(self.folder, self.number)
+        self.client.wait_for_engines(self.number, timeout=STARTING)
+        self.view = self.client[:]
+        self.view.block = True
+        found = self.view.apply_sync(_begin, str(self.folder), self.track)
+        _say_where_they_are(sorted(found), time.monotonic() - begin)
+        if shell := get_ipython():
+            shell.register_magics(RankMagics(shell, self))
+
+    def stop(self):
+        """End the ranks."""
+        if self.cluster is None:
+            return
+        with suppress(Exception):  # what still runs ends with this process: see die_with_parent
+            self.client.close()
+            self.cluster.stop_cluster_sync()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.cluster = self.client = self.view = None
+
+    def pull(self, name):
+        """The values of a variable on all ranks, a list."""
+        return self.view.pull(name, block=True)
+
+    def push(self, **values):
+        """Set variables on all ranks."""
+        self.view.push(values, block=True)
+
+    def let_go(self, working):
+        """Free the ranks `working` from the collective in which they wait, and form a new process group. Returns whether
+        variables were kept; else all ranks are new."""
+        if self.track == "pytorch":
+            Path(self.folder, rank_of_notebook.LET_GO).touch()
+            end = time.monotonic() + FREED
+            while working() and time.monotonic() < end:
+                time.sleep(LOOK)
+            if not working():
+                port = self.client[0].apply_sync(_free_port)
+                self.view.apply_sync(_meet, port)
+                return True
+        self.restart()
+        return False
+
+
+def _begin(folder, track):
+    from handson.notebook import rank_of_notebook
+
+    return rank_of_notebook.begin(folder, track, get_ipython().user_ns)
+
+
+def _free_port():
+    from handson.training import launch
+
+    return launch.free_port()
+
+
+def _meet(port):
+    from handson.notebook import rank_of_notebook
+
+    rank_of_notebook.meet(None, port)
+
+
+def _started(folder, number):
+    """(Cluster, Client) of `number` engines, whose controller ends with this process."""
+    config = Config()
+    tied = [sys.executable, "-m", "handson.cluster.die_with_parent", str(os.getpid()), str(folder)]
+    config.ControllerLauncher.controller_cmd = [*tied, "ipyparallel.controller"]
+    config.Cluster.log_level = logging.ERROR
+    nodes = 2 if number % 2 == 0 and not virtual_nodes.why_not() else 1
+    return engine_jobs.start(
+        engines=number, nodes=nodes, profile=folder.name.removeprefix("profile_"), say=lambda line: None, config=config
+    )
+
+
+def _say_where_they_are(found, seconds):
+    nodes = {}
+    for rank, node, words in found:
+        nodes.setdefault(node, []).append(rank)
+    places = "; ".join(f"{named(ranks)} on {node}" for node, ranks in nodes.items())
+    print(f"{counted(len(found), 'rank')} ({places}), ready after {seconds:.1f} s: {found[0][2]}")
+
+
+def named(ranks):
+    """ "rank 2", "ranks 0 to 3", "ranks 0, 1 and 3"."""
+    ranks = sorted(ranks)
+    if len(ranks) > 2 and ranks == list(range(ranks[0], ranks[-1] + 1)):
+        return f"ranks {ranks[0]} to {ranks[-1]}"
+    *others, last = map(str, ranks)
+    return f"ranks {', '.join(others)} and {last}" if others else f"rank {last}"
+
+
+class RankMagics(ParallelMagics):
+    """ipyparallel's magics, with another output: each rank's under its name, equal ones once; and an end for cells that
+    hang."""
+
+    registered = False
+
+    def __init__(self, shell, ranks):
+        self.ranks = ranks
+        super().__init__(shell, ranks.view)
+
+    def parallel_execute(self, cell, block=None, groupby="type", save_name=None, **options):
+        """Run a cell on the view's ranks. Raises RanksError."""
+        if block is False or not self.view.block and block is None:
+            return super().parallel_execute(cell, block, groupby, save_name, **options)
+        if self.ranks.cluster is None or len(self.ranks.client.ids) < self.ranks.number:
+            raise RanksError("The ranks have ended: `ranks.restart()` starts new ones.")
+        result = self.view.execute(cell, silent=False, block=False)
+        self.last_result = result
+        if save_name:
+            self.shell.user_ns[save_name] = result
+        problem = Waiting(self.ranks, result).until_done()
+        with suppress(Exception):
+            result.wait_for_output(1)
+        show(result)
+        if problem := problem or errors(self.ranks.client, result):
+            raise RanksError(problem)
+
+
+class Waiting:
+    """Waits for a cell that runs on ranks, and looks at those that don't end it."""
+
+    def __init__(self, ranks, result):
+        self.ranks, self.result = ranks, result
+        targets = result.engine_id if isinstance(result.engine_id, list) else [result.engine_id]
+        self.rank_of = dict(zip(result.msg_ids, targets))
+
+    def working(self):
+        """The ranks that still run the cell."""
+        return [rank for message, rank in self.rank_of.items() if message in self.ranks.client.outstanding]
+
+    def until_done(self):
+        """Wait until no rank runs the cell. Returns what has kept them from it, in words; None if nothing has."""
+        look = time.monotonic() + HANGING
+        try:
+            while self.working():
+                self.result.wait(LOOK)
+                if problem := self._deaths():
+                    return problem
+                if time.monotonic() > look:
+                    if problem := self._hang():
+                        return problem + self._let_go()
+                    look = time.monotonic() + HANGING
+        except KeyboardInterrupt:
+            return self._interrupt()
+        return self._deaths()
+
+    def _deaths(self):
+        there = self.ranks.client.ids
+        dead = [rank for rank in range(self.ranks.number) if rank not in there]
+        if not dead:
+            return None
+        who = (
+            f"{named(dead).capitalize()} died"
+            if len(dead) < self.ranks.number
+            else "A rank died, and all ended with it"
+        )
+        return f"{who}: `ranks.restart()` starts new ones."
+
+    def _hang(self):
+        """Who waits where, if that can have no end: in a collective that others do not enter, or in different ones."""
+        places = self._places(self.working())
+        working = self.working()
+        idle = [rank for rank in range(self.ranks.number) if rank not in working]
+        if not working or not all(collective for collective, _ in places.values()):
+            return None
+        by_place = {}
+        for rank in working:
+            by_place.setdefault(places.get(rank), []).append(rank)
+        if not idle and len(by_place) == 1:
+            return None  # a large message may take its time
+        parts = [
+            f"{named(ranks)} wait{'s' * (len(ranks) == 1)} in {_place(*place)}" for place, ranks in by_place.items()
+        ]
+        failed = errors(self.ranks.client, self.result) if idle else ""
+        idle_words = [f"{named(idle)} {'is' if len(idle) == 1 else 'are'} idle"] if idle else []
+        return (f"{failed}\n" if failed else "") + "; ".join(parts + idle_words).capitalize() + "."
+
+    def _places(self, ranks):
+        """rank -> (the collective in which it waits, "" for none; (file, line) of its own code, or None)."""
+        files = {rank: rank_of_notebook.stack_file(self.ranks.folder, rank) for rank in ranks}
+        for file in files.values():
+            os.truncate(file, 0)
+        self.ranks.client.send_signal(signal.SIGUSR1, targets=ranks, block=True)
+        end = time.monotonic() + ANSWER
+        while time.monotonic() < end and not all(file.stat().st_size for file in files.values()):
+            time.sleep(LOOK)
+        time.sleep(LOOK)  # the last one may still write
+        return {
+            rank: dump_stacks.where(file.read_text().lstrip("\0"), dump_stacks.is_own_code)
+            for rank, file in files.items()
+        }
+
+    def _let_go(self):
+        kept = self.ranks.let_go(self.working)
+        return " " + ("The ranks have a new process group, and their variables." if kept else "All ranks are new.")
+
+    def _interrupt(self):
+        """Ctrl-C, or the stop button: end the cell on all ranks."""
+        places = self._places(self.working())
+        self.ranks.client.send_signal(signal.SIGINT, targets=list(places), block=True)
+        where = "; ".join(f"rank {rank} was in {_place(*place)}" for rank, place in places.items())
+        end = time.monotonic() + 1
+        while self.working() and time.monotonic() < end:
+            time.sleep(LOOK)
+        freed = self._let_go() if self.working() or any(collective for collective, _ in places.values()) else ""
+        return f"Interrupted: {where or 'no rank ran the cell'}.{freed}"
+
+
+def _place(collective, own):
+    """ "all_reduce, line 2"."""
+    line = ""
+    if own:
+        name = os.path.basename(own[0])
+        line = f"line {own[1]}" if "ipykernel" in own[0] else f"{name}, line {own[1]}"
+    return ", ".join(filter(None, (collective, line))) or "code of a library"
+
+
+def _each(value, result):
+    """What a result has for each rank, as a list also where there is one rank only."""
+    return value if isinstance(result.engine_id, list) else [value]
+
+
+def show(result):
+    """Print what the ranks printed and returned, each under its name, equal texts once; figures side by side."""
+    targets = _each(result.engine_id, result)
+    texts, figures = {}, []
+    for rank, out, err, value, outputs in zip(
+        targets,
+        *(_each(part, result) for part in (result.stdout, result.stderr, result.execute_result, result.outputs)),
+    ):
+        texts[rank] = out + err + (value["data"].get("text/plain", "") if value else "")
+        for output in outputs:
+            if image := output["data"].get("image/png"):
+                figures.append((rank, image))
+            else:
+                texts[rank] += output["data"].get("text/plain", "") + "\n"
+    for text, ranks in _alike(texts):
+        if "\n" in text:
+            print(f"{named(ranks)}:\n{text}")
+        elif text:
+            print(f"{named(ranks)}: {text}")
+    if figures:
+        parts = (
+            f'<figure style="margin: 0"><img alt="figure of rank {rank}" src="data:image/png;base64,{image}">'
+            f"<figcaption>rank {rank}</figcaption></figure>"
+            for rank, image in figures
+        )
+        display(HTML(f'<div style="display: flex; flex-wrap: wrap">{"".join(parts)}</div>'))
+
+
+def _alike(texts):
+    """[(text, ranks)], in the order of the first rank of each. texts: rank -> text."""
+    found = {}
+    for rank, text in sorted(texts.items()):
+        found.setdefault(text.rstrip("\n"), []).append(rank)
+    return found.items()
+
+
+def errors(client, result):
+    """The errors of the ranks that have ended a cell, each kind once with the traceback of its first rank; "" where
+    there is none."""
+    found = {}
+    for rank, message in zip(_each(result.engine_id, result), result.msg_ids):
+        error = client.results.get(message)
+        if isinstance(error, ipyparallel.error.RemoteError):
+            found.setdefault((error.ename, error.evalue), ([], error.traceback))[0].append(rank)
+    return "\n".join(f"{named(ranks).capitalize()}:\n{traceback}" for ranks, traceback in found.values())
