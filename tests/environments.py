@@ -31,7 +31,8 @@ def environment_of(course, folder):
     ]:
         place = folder / path.relative_to(ours)
         if not place.exists() and not path.name.startswith("__editable__"):
-            place.symlink_to(path)
+            # the grader's box has the real Python, and not the environment that this one is made from
+            place.symlink_to(path.resolve() if path.parent.name == "bin" and path.name.startswith("python") else path)
     (folder / packages / "course.pth").write_text(f"{course}\nimport no_compiler\n")
     shutil.copy(Path(__file__).with_name("no_compiler.py"), folder / packages)
     scripts = tomllib.loads((course / "pyproject.toml").read_text())["project"]["scripts"]
@@ -46,10 +47,10 @@ def environment_of(course, folder):
 
 
 @contextmanager
-def entered(folder):
+def entered(folder, course=ROOT):
     """Within it, commands and notebooks' kernels are those of an environment in `folder`, with the packages and
-    commands of this course."""
-    programs = environment_of(ROOT, folder / "venv")
+    commands of this course, or of a bundle."""
+    programs = environment_of(course, folder / "venv")
     place = folder / "kernels/python3"
     place.mkdir(parents=True)
     command = [str(programs / "python"), "-m", "ipykernel_launcher", "-f", "{connection_file}"]

@@ -14,7 +14,9 @@ SITE = """
 queue = "lecture"
 group = "gt00"
 kill_delay = 1
+strict = {strict}
 [machine]
+name = "{name}"
 nodes = {nodes}
 gpus = {gpus}
 ncpus = {gpus}
@@ -28,15 +30,17 @@ eval "$(handson-launcher)"
 
 
 class Jobs:
-    """qsub and its like, run in `folder`, with a state directory that nobody else uses."""
+    """qsub and its like, run in `folder`, with a state directory that nobody else uses. release: they are as those of
+    OpenPBS 23.06.06 (`strict` of a site), on nodes with other names."""
 
-    def __init__(self, folder, nodes=2, gpus=2, path=()):
+    def __init__(self, folder, nodes=2, gpus=2, path=(), release=False):
         self.folder, self.state = folder / "work", folder / "state"
         self.folder.mkdir()
         self.temporary = folder / "tmp"
         self.temporary.mkdir()
         self.site = folder / "site.toml"
-        self.site.write_text(SITE.format(nodes=nodes, gpus=gpus))
+        strict, name = ("true", "pbsn") if release else ("false", "node")
+        self.site.write_text(SITE.format(nodes=nodes, gpus=gpus, strict=strict, name=name))
         path = os.pathsep.join([*map(str, path), sysconfig.get_path("scripts"), os.environ["PATH"]])
         unwanted = ("PBS_", "HANDSON_", "OMP_", "PMI")
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith(unwanted)}

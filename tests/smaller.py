@@ -17,7 +17,7 @@ SETTINGS = {
     "local-sgd-1 local-sgd-4 local-sgd-12 local-sgd-36 block-momentum-4 block-momentum-12": (
         "local-sgd-1 local-sgd-12 block-momentum-12"
     ),
-    "OPTIONS=-e 3 {options}": "OPTIONS=-e 1 {options}",
+    'f"-e 3 {options}"': 'f"-e 1 {options}"',
     '"float16": "--communicator hierarchical --allreduce-grad-dtype float16",': "",
     "STEPS = 20": "STEPS = 6",
     "SEEDS, EPOCHS = 2, 6": "SEEDS, EPOCHS = 1, 1",

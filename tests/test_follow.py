@@ -176,7 +176,7 @@ def test_a_refused_script_with_gaps_is_to_be_filled_first(folder, marked):
 @pytest.mark.thorough
 def test_values_of_variables_arrive_whatever_is_in_them(folder):
     value = "-e 1 --size 32, 'and' \"so\" on"
-    follow(job(folder, 'echo "$OPTIONS"', "-V", OPTIONS=value), say=(said := Said()))
+    follow(job(folder, 'echo "$OPTIONS"', OPTIONS=value), say=(said := Said()))
     assert said == [value]
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -11,7 +12,7 @@ import types
 from pathlib import Path
 
 import pytest
-from waiting import run_to_end
+from waiting import run_to_end, wait_until
 
 from handson.cluster import launcher, nodes
 
@@ -111,7 +112,7 @@ HERE = os.uname().nodename
     [
         (HERE, {"PBS_JOBID": "1.s"}, ["pbsdsh"], ["sh", "-c"]),
         ("localhost", {}, [], ["sh", "-c"]),
-        ("n2", {"PBS_JOBID": "1.s"}, ["pbsdsh"], ["pbsdsh", "-h", "n2", "--", "/bin/sh", "-c"]),
+        ("n2", {"PBS_JOBID": "1.s"}, ["pbsdsh"], ["pbsdsh", "-n", "2", "--", "/bin/sh", "-c"]),
         ("n2", {"PBS_JOBID": "1.s", "SLURM_JOB_ID": "1"}, ["srun"], ["srun", "--nodelist=n2", "/bin/sh", "-c"]),
         ("n2", {"SLURM_JOB_ID": "1"}, ["pbsdsh", "srun"], ["srun", "--nodelist=n2", "/bin/sh", "-c"]),
         ("n2", {}, ["pbsdsh", "srun"], ["ssh", "n2"]),
@@ -122,7 +123,8 @@ def test_the_way_to_a_host_is_what_the_place_offers(host, environment, programs,
     for name in programs:
         (tmp_path / name).write_text("#!/bin/sh\n")
         (tmp_path / name).chmod(0o755)
-    found = launcher.way_to(host, environment | {"PATH": str(tmp_path)})
+    (tmp_path / "nodes").write_text("n1\nn1\nn2\nn2\n")
+    found = launcher.way_to(host, environment | {"PATH": str(tmp_path), "PBS_NODEFILE": str(tmp_path / "nodes")})
     assert [word for word in found if word in way] == way
     assert found[0] == way[0] and found[-1] == way[-1]
 
@@ -136,10 +138,41 @@ def test_the_agent_hands_the_command_over_as_one_word(place, program, tmp_path):
     """As ssh takes it: a shell on the other side takes it apart. mpiexec's own options for ssh are dropped."""
     (tmp_path / program).write_text('#!/bin/sh\nprintf "%s\\n" "$0" "$@"\n')
     (tmp_path / program).chmod(0o755)
-    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"} | place
+    (tmp_path / "nodes").write_text("n1\nn2\n")
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "PBS_NODEFILE": str(tmp_path / "nodes")} | place
     done = run_to_end([f"{PROGRAMS}/handson-agent", "-x", "n2", "proxy", "--port", "'a b'"], env=environment)
-    assert done.stdout.splitlines()[0] == str(tmp_path / program), done.stderr
-    assert done.stdout.splitlines()[-1] == "proxy --port 'a b'"
+    lines = (done.stdout + done.stderr).splitlines()
+    assert lines[0] == str(tmp_path / program) and lines[-1] == "proxy --port 'a b'"
+
+
+@pytest.mark.parametrize(("printed", "status"), [("", 0), ("exit status 7", 7), ("exit status 265", 137)])
+def test_the_agent_ends_with_the_status_that_pbsdsh_prints(printed, status, tmp_path):
+    """A real one ends with 0 whatever happens, and adds 256 to the number of a signal."""
+    said = f"echo /opt/pbs/bin/pbsdsh: task 0x00000000 {printed}\n" if printed else ""
+    (tmp_path / "pbsdsh").write_text(f"#!/bin/sh\necho a word of its own\n{said}")
+    (tmp_path / "pbsdsh").chmod(0o755)
+    (tmp_path / "nodes").write_text("n1\nn2\n")
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "PBS_JOBID": "1.s", "PBS_NODEFILE": str(tmp_path / "nodes")}
+    done = run_to_end([f"{PROGRAMS}/handson-agent", "n2", "true"], env=environment)
+    assert (done.returncode, done.stderr) == (status, "a word of its own\n")
+    done = run_to_end([f"{PROGRAMS}/handson-agent", "n3", "true"], env=environment)
+    assert done.stderr == "handson-agent: this job has no host n3; its hosts are: n1 n2\n" and done.returncode == 1
+
+
+def test_a_signal_to_the_agent_ends_what_pbsdsh_runs(tmp_path):
+    (tmp_path / "pbsdsh").write_text(
+        "#!/bin/sh\ntrap 'touch ended; kill $!; exit' TERM\ntouch begun\nsleep 60 & wait\n"
+    )
+    (tmp_path / "pbsdsh").chmod(0o755)
+    (tmp_path / "nodes").write_text("n1\nn2\n")
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "PBS_JOBID": "1.s", "PBS_NODEFILE": str(tmp_path / "nodes")}
+    for number in (signal.SIGTERM, signal.SIGKILL):  # mpiexec ends its agents with either
+        agent = subprocess.Popen([f"{PROGRAMS}/handson-agent", "n2", "true"], env=environment, cwd=tmp_path)
+        wait_until((tmp_path / "begun").exists, "pbsdsh runs")
+        agent.send_signal(number)
+        wait_until((tmp_path / "ended").exists, "pbsdsh has got TERM")
+        agent.wait(60)
+        (tmp_path / "begun").unlink(), (tmp_path / "ended").unlink()
 
 
 def test_the_agent_says_what_it_lacks():

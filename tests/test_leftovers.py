@@ -27,7 +27,8 @@ def rooms(tmp_path, monkeypatch):
     for folder in (shared, temporary):
         folder.mkdir()
     monkeypatch.setattr(leftovers, "SHARED_MEMORY", shared)
-    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    monkeypatch.setattr(leftovers, "TEMPORARY", temporary)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "of the job"))
     for number in range(100):
         (shared / f"mpich_shm_{number}_0").write_bytes(bytes(4096))
         (temporary / f"hydra_hwloc_xmlfile_{number}").touch()

@@ -28,6 +28,9 @@ except meeting.MeetingError as error:
 if "end" in sys.argv:
     meeting.end_with_first() if comm.rank else meeting.end_together()
 print(comm.rank, comm.size, comm.intra_rank, flush=True)
+if "farewell" in sys.argv and comm.rank == 0:
+    meeting.part()
+    sys.exit()
 if "end" in sys.argv:
     time.sleep(100)
 if "part" in sys.argv:
@@ -136,6 +139,22 @@ def test_no_server_outlives_a_killed_chief():
     wait_until(lambda: all(one.poll() is not None for one in servers), "the servers end with their chief")
     assert [status for status, _, _ in said(*servers)] == [0, 0]
     chief.communicate()
+
+
+def test_no_server_outlives_a_chief_that_says_farewell():
+    of = cluster(chief=1, ps=1, worker=1)
+    chief, *servers = (process(of, role, 0, 30, 0.1, "end", "farewell") for role in ("chief", "ps", "worker"))
+    assert [status for status, _, _ in said(chief, *servers)] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(("job", "cure"), [("", "mpiexec -n 4"), ("7.s", "-l select=2:ngpus=2:mpiprocs=2")])
+def test_missing_ranks_are_asked_for_where_they_can_be(job, cure, monkeypatch):
+    for name in ("PBS_JOBID", "SLURM_JOB_ID"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PBS_JOBID", job) if job else None
+    two = {"cluster": {"worker": ["a:1", "a:2"]}, "task": {"type": "worker", "index": 0}}
+    with pytest.raises(rendezvous.MeetingError, match=f"here are 2: .*{cure}"):
+        rendezvous.with_parameter_server(two)
 
 
 @pytest.mark.thorough

@@ -2,7 +2,7 @@
 until one is broken.
 
 Outside a job it looks at this machine; inside a job also at the way to the job's other nodes, up to ranks that meet.
-Every rung has a limit of seconds. Nothing is changed.
+Every rung has a limit of seconds. Nothing is changed; a real PBS gets a held job, which is deleted at once.
 """
 
 import concurrent.futures
@@ -26,6 +26,7 @@ from handson.pbs import command
 LIMIT = 60  # seconds for a command of a rung on this machine, even a busy one
 FAR_LIMIT = 120  # seconds where other nodes take part
 LOADING = 300  # seconds to import torch
+TORCHES = (2, 8), (2, 15)  # the oldest and the newest that `make test-torches` has used
 DELAY = 5  # seconds after which a file that one node wrote is seen on another
 
 MPIS = (  # name, what its version text contains, family: an mpiexec works with the libraries of its own family
@@ -115,7 +116,11 @@ def summary(say=print):
         machine = str(error)
     name = {"embedded": "the embedded PBS", "pbs": "PBS", "slurm": "Slurm"}[system]
     say(f"batch system   {name}{f' ({program})' if program else ''}; {machine}")
-    say(f"virtual nodes  {f'no: {why}' if why else 'yes: each node of a job has a host name and a network of its own'}")
+    if system == "embedded":
+        found = f"no: {why}" if why else "yes: each node of a job has a host name and a network of its own"
+        say(f"virtual nodes  {found}")
+    else:
+        say(f"virtual nodes  none: the nodes of {name} are real ones")
 
 
 def _gpus():
@@ -125,8 +130,9 @@ def _gpus():
     return devices if chosen is None else min(devices, len(list(filter(None, chosen.split(",")))))
 
 
-def ask(*words, limit=LIMIT):
-    """Run a command: (status, its output, its errors); status None when it took longer than `limit` and was killed."""
+def ask(*words, limit=LIMIT, env=None):
+    """Run a command, by default in this environment: (status, its output, its errors); status None when it took longer
+    than `limit` and was killed."""
     process = subprocess.Popen(
         words,
         stdin=subprocess.DEVNULL,
@@ -135,6 +141,7 @@ def ask(*words, limit=LIMIT):
         text=True,
         errors="replace",
         start_new_session=True,
+        env=env,
     )
     try:
         out, errors = process.communicate(timeout=limit)
@@ -200,8 +207,23 @@ def packages():
         )
     torch, gpus = out.split()
     cores = len(os.sched_getaffinity(0))
-    device = f"{gpus} GPUs" if gpus != "0" else f"no GPUs, so virtual ones: {cores} core{'s' * (cores > 1)}"
-    return f"torch {torch}, mpi4py {importlib.metadata.version('mpi4py')}; {device}"
+    device = (
+        f"{gpus} GPU{'s' * (gpus != '1')}"
+        if gpus != "0"
+        else f"no GPUs, so virtual ones: {cores} core{'s' * (cores > 1)}"
+    )
+    found = f"torch {torch}, mpi4py {importlib.metadata.version('mpi4py')}; {device}"
+    return Note(f"{found}; {odd}") if (odd := untested(torch)) else found
+
+
+def untested(torch):
+    """What to know about a version of torch that the course was not tested with, such as "2.4.1+cu124"; else None."""
+    oldest, newest = (".".join(map(str, version)) for version in TORCHES)
+    version = tuple(map(int, re.findall(r"[0-9]+", torch)[:2]))
+    if TORCHES[0] <= version <= TORCHES[1]:
+        return None
+    cure = "the course may fail there" if version < TORCHES[0] else "if something fails, try an older one"
+    return f"the course was tested with torch {oldest} to {newest}: {cure}"
 
 
 def _mpi_of(text):
@@ -288,8 +310,46 @@ def batch():
     return f"qsub is {program}, {'Slurm' if system == 'slurm' else 'a real batch system'}'s ({told})"
 
 
+def variables():
+    """Whether a real PBS takes a job of this site, and sends variables of the shell with it."""
+    system, _ = command.batch_system()
+    if system != "pbs" or "PBS_JOBID" in os.environ:
+        return "looked at where a real PBS takes jobs, outside of them"
+    try:
+        here, value = site.load(), "a b, c=d"
+    except site.SiteError as error:
+        raise Broken(str(error), "correct the site's file") from None
+    words = ["-h", "-q", here.queue, *(["-W", f"group_list={here.group}"] if here.group else [])]
+    sent = os.environ | {"HANDSON_BY_NAME": value, "HANDSON_BY_ALL": "all"}
+    with tempfile.NamedTemporaryFile("w", suffix=".sh") as script:
+        script.write("#!/bin/sh\n")
+        script.flush()
+        status, out, errors = ask("qsub", *words, "-V", "-v", "HANDSON_BY_NAME", script.name, env=sent)
+    if status != 0:
+        raise Broken(
+            f"qsub refuses a job of the site {here.name} ({last_words(out, errors)})",
+            "put the right queue and group into the site's file (docs/your_cluster.md), and choose it: python -m"
+            " handson site use NAME",
+        )
+    job = out.split()[-1]
+    found = ask("qstat", "-f", job)[1].replace("\n\t", "")
+    ask("qdel", job)
+    # PBS shows the commas of a value behind backslashes
+    if f"HANDSON_BY_NAME={value}" not in found.replace("\\", ""):
+        raise Broken(
+            "`qsub -v NAME` does not send a variable of the shell with a job as it is",
+            "give the value on the command line, without commas: qsub -v OPTIONS='--epoch 2' ...",
+        )
+    by_name = "`qsub -v NAME,NAME` sends variables of the shell, with any value"
+    if "HANDSON_BY_ALL=all" not in found:
+        return Note(f"{by_name}; `qsub -V` sends none, as in OpenPBS 23.06.06, and says nothing")
+    return by_name
+
+
 def start_here():
-    status, out, errors = ask("mpiexec", "-n", "2", sys.executable, "-c", RANK)
+    # in a job, mpiexec would go to its nodes
+    no_job = {name: value for name, value in os.environ.items() if not name.startswith(("PBS_", "SLURM"))}
+    status, out, errors = ask("mpiexec", "-n", "2", sys.executable, "-c", RANK, env=no_job)
     sizes = re.findall(r"rank (\d+) (\d+)", out)
     if status is None:
         raise Broken(
@@ -318,20 +378,16 @@ def _agent():
 
 
 def _there(host, script, *, limit=FAR_LIMIT):
-    """Run a shell script on a host of the job as mpiexec would: through the agent. Returns what `ask` returns.
-
-    A pbsdsh ends with 0 whatever happens, and prints the status of what failed. What the script prints goes into the
-    job's output.
-    """
-    status, out, errors = ask(_agent(), host, script, limit=limit)
-    failed = re.search(r"^(?:\S*/)?pbsdsh: task \w+ exit status (\d+)$", f"{out}\n{errors}", re.MULTILINE)
-    return int(failed[1]) if failed and status == 0 else status, out, errors
+    """Run a shell script on a host of the job as mpiexec would: through the agent. Returns what `ask` returns; with
+    pbsdsh, what the script prints goes into the job's output."""
+    return ask(_agent(), host, script, limit=limit)
 
 
 def _on(host, *words):
-    """Run a command on a host of the job, and get what it prints through files in this folder. Returns what `ask`
-    returns."""
-    with tempfile.TemporaryDirectory(prefix=".doctor-", dir=os.getcwd()) as folder:
+    """Run a command on a host of the job, and get what it prints through files in this folder, or where it is read-only
+    in the home folder. Returns what `ask` returns."""
+    shared = os.getcwd() if os.access(os.getcwd(), os.W_OK) else Path.home()
+    with tempfile.TemporaryDirectory(prefix=".doctor-", dir=shared) as folder:
         place = shlex.quote(f"{folder}/answer")
         status, _, errors = _there(
             host,
@@ -515,6 +571,7 @@ HERE = (
     ("batch system", batch),
     ("mpi", mpi),
     ("mpiexec here", start_here),
+    ("variables", variables),
 )
 IN_JOB = (
     ("launcher", setting),

@@ -73,7 +73,9 @@ def stop(profile="handson", say=print):
             f"the profile {profile} has no cluster that runs: `python -m grader cluster start` starts one"
         ) from None
     cluster.stop_cluster_sync()
-    say(f"The cluster of profile {profile} has ended.")
+    say(
+        f"The controller of profile {profile} has ended, and its engines' job is deleted: batch systems end it in a moment."
+    )
 
 
 def _write_profile(site, engines, nodes, profile, walltime):

@@ -54,10 +54,11 @@ class Job:
 
 
 def submit(folder, *arguments, **variables):
-    """Run ``qsub arguments`` in `folder`, with `variables` in its environment; returns the job's id.
+    """Run ``qsub arguments`` in `folder`, and send `variables` with the job; returns the job's id.
 
     The last of the arguments is the job script. Raises JobFailed with qsub's own words.
     """
+    arguments = [*sending(variables), *arguments]
     done = subprocess.run(
         ["qsub", *arguments],
         cwd=folder,
@@ -75,6 +76,14 @@ def submit(folder, *arguments, **variables):
         )
         raise JobFailed(f"qsub refused {' '.join(arguments)} in {folder}: {said}{advice}")
     return done.stdout.split()[-1]
+
+
+def sending(variables):
+    """The options of qsub that send these variables of its environment with a job, whatever is in their values."""
+    if not variables:
+        return []
+    # OpenPBS 23.06.06 sends nothing with -V; Slurm's qsub takes a value apart at its spaces with -v
+    return ["-V"] if command.batch_system()[0] == "slurm" else ["-v", ",".join(variables)]
 
 
 def follow(job_id, output=None, say=print, limit=LIMIT):

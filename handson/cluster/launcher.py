@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -17,8 +18,10 @@ import sysconfig
 import tempfile
 import termios
 import time
+from pathlib import Path
 
-from handson.cluster import nodes
+from handson import linux
+from handson.cluster import nodes, slow_network
 
 AGENTS = (  # variables that name the program by which an mpiexec reaches other nodes
     "HYDRA_LAUNCHER_EXEC",
@@ -26,6 +29,8 @@ AGENTS = (  # variables that name the program by which an mpiexec reaches other 
     "PRTE_MCA_plm_ssh_agent",  # Open MPI from 5 on
 )
 LIMIT = 60  # seconds for mpiexec to say whose it is, on a busy machine
+# how pbsdsh, which itself ends with 0, prints that a task has not ended well
+STATUS = re.compile(rb"(?:\S*/)?pbsdsh: task \w+ exit status (\d+)\s*")
 # ssh's options whose value is a word of its own: user, port, ...
 WITH_VALUE = ("-l", "-p", "-o", "-i", "-F", "-J", "-E", "-S")
 
@@ -34,8 +39,9 @@ def main():
     """Print the shell commands that make mpiexec use the agent, and MPICH use the network between virtual nodes; in a
     job of Slurm that has no node file, also those that make one and remove it at the end of the script."""
     agent = os.path.join(sysconfig.get_path("scripts"), "handson-agent")
-    job_nodes = nodes.job_nodes().values()
-    virtual = any("pid" in node for node in job_nodes)
+    job_nodes = nodes.job_nodes()
+    slow_network.warn(os.environ, job_nodes)
+    virtual = any("pid" in node for node in job_nodes.values())
     variables = {"UCX_TLS": "tcp,self"} if virtual else on_this_host() if job_nodes else {}
     variables |= {"HYDRA_LAUNCHER": "ssh"} | {name: agent for name in AGENTS}
     if uses_openmpi(shutil.which("mpiexec")):
@@ -140,7 +146,31 @@ def agent():
     reach = way_to(host, os.environ)
     if not shutil.which(reach[0]):
         end(f"cannot reach {host}, as there is no {reach[0]} on PATH here")
+    if reach[0] == "pbsdsh":
+        sys.exit(status_of_pbsdsh([*reach, command]))
     os.execvp(reach[0], [*reach, command])
+
+
+def status_of_pbsdsh(words):
+    """Run pbsdsh and return the status of its task as a shell has it: 128 + N, where signal N has killed it. TERM goes
+    to pbsdsh, which ends its task with it."""
+    pbsdsh = subprocess.Popen(
+        words,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        preexec_fn=lambda: linux.prctl(linux.DIE_WITH_PARENT, signal.SIGTERM),
+    )
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: pbsdsh.terminate())
+    status = 0
+    for line in pbsdsh.stdout:
+        if found := STATUS.fullmatch(line):
+            status = int(found[1])
+        else:
+            sys.stderr.buffer.write(line)
+            sys.stderr.flush()
+    # PBS adds 256 to the number of a signal
+    return pbsdsh.wait() or (128 + status - 256 if status > 256 else status)
 
 
 def end(sentence):
@@ -172,6 +202,11 @@ def way_to(host, environment):
             "/bin/sh",
             "-c",
         ]
-    if environment.get("PBS_JOBID") and shutil.which("pbsdsh", path=environment.get("PATH")):
-        return ["pbsdsh", "-h", host, "--", "/bin/sh", "-c"]
+    in_pbs = environment.keys() >= {"PBS_JOBID", "PBS_NODEFILE"}
+    if in_pbs and shutil.which("pbsdsh", path=environment.get("PATH")):
+        lines = Path(environment["PBS_NODEFILE"]).read_text().split()
+        if host not in lines:
+            end(f"this job has no host {host}; its hosts are: {' '.join(dict.fromkeys(lines))}")
+        # by the place of a line in the node file: no release of OpenPBS has -h HOST
+        return ["pbsdsh", "-n", str(lines.index(host)), "--", "/bin/sh", "-c"]
     return ["ssh", "-x", "-o", "BatchMode=yes", host]

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from handson.cluster import virtual_nodes
 
+FIRST_PORT, PORTS = 20000, 10000
+
 
 def job_nodes():
     """The nodes of the job this process belongs to: name -> properties; empty outside an embedded PBS job, or after its
@@ -32,6 +34,13 @@ def job_processes():
         except OSError:
             return None
     return int(os.environ["SLURM_NTASKS"]) if os.environ.get("SLURM_NTASKS", "").isdigit() else None
+
+
+def job_port():
+    """The first port that the ranks of a job may use to meet, on its first node. It follows from the job's number, so
+    that two jobs rarely share one."""
+    job = os.environ.get("PBS_JOBID") or os.environ.get("SLURM_JOB_ID") or str(os.getppid())
+    return FIRST_PORT + int("".join(filter(str.isdigit, job.split(".")[0])) or 0) * 16 % PORTS
 
 
 def current_node():
@@ -54,8 +63,12 @@ def become(node, *command):
             f"handson.cluster.nodes: this job has no node {node!r}; its nodes are: {' '.join(job_nodes()) or '(none)'}"
         )
     os.environ["HANDSON_NODE"] = node
+    folder = None
+    if "private" in properties:  # of a strict site: as on a real node
+        folder = os.getcwd()
+        del os.environ["HANDSON_NODE"], os.environ["HANDSON_NODES"]
     if "pid" in properties:
-        command = virtual_nodes.on(properties["pid"], *command)
+        command = virtual_nodes.on(properties["pid"], *command, folder=folder)
     try:
         if properties["cores"]:
             os.sched_setaffinity(0, properties["cores"])

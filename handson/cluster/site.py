@@ -5,6 +5,8 @@ The embedded PBS presents the machine of a site, and `handson.cluster.job_script
 commands read their site with this module, so it needs the standard library only.
 """
 
+import contextlib
+import contextvars
 import os
 import re
 from collections import namedtuple
@@ -28,12 +30,13 @@ KEYS = (
     "mpi",
     "interface",
     "kill_delay",
+    "strict",
     "drop",
     "machine",
     "exercises",
     "kubernetes",
 )
-OF_MACHINE = ("nodes", "gpus", "ncpus", "mem", "network", "gpu_memory")
+OF_MACHINE = ("nodes", "name", "gpus", "ncpus", "mem", "network", "gpu_memory")
 OF_EXERCISES = ("nodes", "gpus")
 OF_KUBERNETES = (
     "context",
@@ -70,15 +73,16 @@ class Kubernetes(namedtuple("Kubernetes", OF_KUBERNETES)):
 class Site(
     namedtuple(
         "Site",
-        "name batch queues groups walltime modules mpi interface kill_delay drop nodes gpus ncpus mem network"
-        " gpu_memory exercise_nodes exercise_gpus kubernetes",
+        "name batch queues groups walltime modules mpi interface kill_delay strict drop nodes node_name gpus ncpus mem"
+        " network gpu_memory exercise_nodes exercise_gpus kubernetes",
     )
 ):
     """What a site's file says, with defaults for the rest; it does not depend on the machine that reads the file.
 
     queues, groups: tuples of names; without groups, users need none. walltime, interface: None where the file says
-    nothing. kill_delay: seconds between TERM and KILL. drop: the folder where students hand in, or None. nodes: how
-    many; gpus, ncpus: of each node. mem: kB of each node, or None. network: the rate of each node's network, such as
+    nothing. kill_delay: seconds between TERM and KILL. strict: whether the embedded PBS has what a release of OpenPBS
+    has, and no more. drop: the folder where students hand in, or None. nodes: how many; their names are node_name and a
+    number; gpus, ncpus: of each node. mem: kB of each node, or None. network: the rate of each node's network, such as
     "100mbit", or "none". gpu_memory: of each virtual GPU, such as "300MB", or None. exercise_nodes, exercise_gpus: how
     many nodes, and how many GPUs of each node, the exercises on several of them use; without GPUs, exercise_gpus is the
     number of processes on each node. kubernetes: a Kubernetes, or None.
@@ -102,8 +106,23 @@ def names():
     return sorted((path.stem for path in SITES.glob("*.toml")), key=lambda name: (name != "local", name))
 
 
+_instead = contextvars.ContextVar("instead", default=None)
+
+
+@contextlib.contextmanager
+def as_chosen(name):
+    """In a `with`: the site of this name counts as chosen; None changes nothing."""
+    token = _instead.set(name or _instead.get())
+    try:
+        yield
+    finally:
+        _instead.reset(token)
+
+
 def chosen():
     """The name of the site that was chosen; local if none was."""
+    if _instead.get():
+        return _instead.get()
     try:
         return (SITES / CHOSEN).read_text().strip() or "local"
     except (OSError, UnicodeDecodeError):
@@ -170,8 +189,10 @@ def _site(name, values):
         mpi=text(values, "mpi", "environment", "environment|site", "environment or site"),
         interface=text(values, "interface", None, WORD, "a network interface such as ib0"),
         kill_delay=_seconds(values, "kill_delay", 10),
+        strict=_flag(values, "strict"),
         drop=text(values, "drop", None, r"/[^\x00-\x1f]+", "the absolute path of a folder"),
         nodes=_number(machine, "nodes", 2, least=1),
+        node_name=text(machine, "name", "node", r"[a-z][a-z0-9-]{0,30}", "a word of small letters"),
         gpus=_number(machine, "gpus", 2),
         ncpus=_number(machine, "ncpus", 2, least=1),
         mem=parse_size(machine["mem"]) if "mem" in machine else None,
@@ -196,7 +217,7 @@ def _kubernetes(values):
         r"/[\w./-]+",
     )
     shared = values.get("nfs") or values.get("host_path")
-    if shared and f"{values.get('grades')}/".startswith(f"{str(shared).rstrip('/')}/"):
+    if shared and _below(values.get("grades"), shared):
         raise ValueError(
             f"grades = {values['grades']!r} is inside of {shared!r}, which all students see: name a folder beside it"
         )
@@ -225,6 +246,13 @@ def _kubernetes(values):
             values, "grades", None, f"{of_nfs}|{of_nodes}", "as nfs or host_path, a folder for the grader alone"
         ),
     )
+
+
+def _below(path, folder):
+    """Whether "server:/path" or "/path" is a folder or below it, also where it is written with //, /./ or /../."""
+    (host, _, path), (other, _, folder) = (str(one).rpartition(":") for one in (path, folder))
+    path, folder = (Path(os.path.normpath("/" + one.lstrip("/"))) for one in (path, folder))
+    return host == other and path.is_relative_to(folder)
 
 
 def _words(table, key, default=None):
@@ -256,6 +284,13 @@ def _seconds(table, key, default):
     value = table.get(key, default)
     if type(value) not in (int, float) or not 0 <= value <= 3600:
         raise ValueError(f"{key} = {value!r}, but it must be a number of seconds")
+    return value
+
+
+def _flag(table, key):
+    value = table.get(key, False)
+    if not isinstance(value, bool):
+        raise ValueError(f"{key} = {value!r}, but it must be true or false")
     return value
 
 

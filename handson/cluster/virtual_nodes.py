@@ -11,6 +11,7 @@ import json
 import os
 import re
 import select
+import shlex
 import shutil
 import subprocess
 import sys
@@ -70,16 +71,19 @@ def why_not():
     )
 
 
-def start(nodes, rate, directory):
+def start(nodes, rate, directory, private=(), temporary=None):
     """Bring up `nodes` (name -> properties), each with its network limited to `rate` ("100mbit", "10gbit" or "none").
 
-    Adds to every node its "pid" (inside the holder's namespaces), "address" and "rate". Returns the holder: a Popen
-    whose standard input keeps the nodes alive, with the attributes `inside`, the pid of the namespaces' first process,
-    and `own`, the pids of all processes that make the nodes (the job's own processes are not among them). Raises
-    OSError with one sentence.
+    private: folders of which each node has one of its own, empty at first; its "private" is then true. temporary: a
+    folder to make on each node, if it is in one of these. Adds to every node its "pid" (inside the holder's
+    namespaces), "address" and "rate". Returns the holder: a Popen whose standard input keeps the nodes alive, with the
+    attributes `inside`, the pid of the namespaces' first process, and `own`, the pids of all processes that make the
+    nodes (the job's own processes are not among them). Raises OSError with one sentence.
     """
     specification = directory / "virtual_nodes.json"
-    specification.write_text(json.dumps({"names": list(nodes), "rate": rate, "hosts": str(directory / "hosts")}))
+    hosts = str(directory / "hosts")
+    own = {"private": private, "temporary": temporary}
+    specification.write_text(json.dumps({"names": list(nodes), "rate": rate, "hosts": hosts, **own}))
     holder = subprocess.Popen(
         [*_unshare(), *module_command(__name__, str(specification))],
         stdin=subprocess.PIPE,
@@ -98,7 +102,7 @@ def start(nodes, rate, directory):
         raise OSError(0, f"the virtual nodes did not come up: {problem}")
     pids = json.loads(line)
     for name, address in addresses(nodes).items():
-        nodes[name].update(pid=pids[name], address=address, rate=rate)
+        nodes[name].update(pid=pids[name], address=address, rate=rate, **({"private": True} if private else {}))
     [holder.inside] = linux.children(holder.pid)
     holder.own = {holder.pid, holder.inside, *linux.children(holder.inside)}
     return holder
@@ -133,9 +137,13 @@ def inside(holder_pid, folder, *command):
     return [shutil.which("nsenter", path=_path()), f"--target={holder_pid}", *user, *spaces, "--", *command]
 
 
-def on(pid, *command):
-    """The command that, inside those namespaces, runs `command` on the node whose first process is `pid`."""
-    return [shutil.which("nsenter", path=_path()), f"--target={pid}", "--net", "--uts", "--", *command]
+def on(pid, *command, folder=None):
+    """The command that, inside those namespaces, runs `command` on the node whose first process is `pid`; `folder`: and
+    in this folder, as that node sees it."""
+    spaces = ["--net", "--uts"]
+    if folder:  # entering a mount namespace leads to its root
+        spaces, command = [*spaces, "--mount"], ["sh", "-c", 'cd -- "$0"; exec "$@"', folder, *command]
+    return [shutil.which("nsenter", path=_path()), f"--target={pid}", *spaces, "--", *command]
 
 
 def _unshare():
@@ -173,7 +181,7 @@ def _run(*command, lines=()):
         )
 
 
-def hold(names, rate, hosts):
+def hold(names, rate, hosts, private, temporary):
     """The holder: make the nodes, print their pids as one line of JSON, and stay until standard input ends or a node
     dies."""
     node_addresses = addresses(names)
@@ -182,12 +190,13 @@ def hold(names, rate, hosts):
     if os.path.isdir("/dev/shm"):
         # so that shared memory which a killed process leaves behind is freed with the job
         _run("mount", "-t", "tmpfs", "tmpfs", "/dev/shm")
-    sleep = 'hostname "$1" && echo && exec sleep infinity >/dev/null 2>&1'
+    own = "".join(f" && mount -t tmpfs -o mode=1777 tmpfs {folder}" for folder in private)
+    own += f" && mkdir -p -m 700 {shlex.quote(temporary)}" if private and temporary else ""
+    sleep = f'hostname "$1"{own} && echo && exec sleep infinity >/dev/null 2>&1'
+    spaces = ["--net", "--uts", *["--mount"] * bool(private)]
     sleepers = {
         name: subprocess.Popen(
-            ["unshare", "--net", "--uts", "sh", "-c", sleep, "sh", name],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            ["unshare", *spaces, "sh", "-c", sleep, "sh", name], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
         )
         for name in names
     }

@@ -5,7 +5,7 @@ import shlex
 import shutil
 import time
 
-from handson.cluster.follow import follow, submit
+from handson.cluster.follow import follow, sending, submit
 from handson.compare import compare
 from handson.files import COURSE
 
@@ -41,11 +41,10 @@ def tour(folder, tracks, options, say):
             if script not in of_tracks[track]:
                 continue
             variables = {"TRACK": track, "OPTIONS": options}
-            # -V sends variables with any value; the values of -v can have no commas and, with Slurm, no spaces.
-            arguments = ["-V", "-j", "oe", script.name]
+            arguments = ["-j", "oe", script.name]
             job = submit(place, *arguments, **variables)
             words = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
-            say(f"\n$ {' '.join([*words, 'qsub', *arguments])}\n{job}")
+            say(f"\n$ {' '.join([*words, 'qsub', *sending(variables), *arguments])}\n{job}")
             follow(job, say=say)
             outs += place.glob(f"results/*_{job.split('.')[0]}")
     say("")

@@ -1,19 +1,14 @@
 """What notebook 05_communication draws of its runs: all-reduces, methods of communication compared, and failures."""
 
 import json
-import os
 import re
-import signal
-import time
 from collections import Counter
 from pathlib import Path
 
 import numpy
 
 from handson import figures
-from handson.cluster.follow import wait_until_it_runs
 from handson.compare import note
-from handson.errors import OneSentence
 from handson.figures import BLUE, ORANGE, PREDICTED, SERIES, picture
 from handson.notebook.runs import all_of, rate
 
@@ -24,7 +19,6 @@ STYLES = {
     "doubling": dict(color="0.65", marker="^", linestyle="--"),
     "gloo": dict(color="0.3", marker="D", linestyle=":"),
 }
-LIMIT = 300  # seconds for a job that runs to write its first checkpoint
 SMALL = dict(fontsize="small", edgecolor="none")  # legends
 
 
@@ -284,58 +278,6 @@ def sessions(runs):
         for name, run in runs.items()
     )
     return picture(drawing, "; ".join(words) + "." + note(drawing, list(runs.values())))
-
-
-class NotKilled(OneSentence, RuntimeError):
-    """Why no node was killed."""
-
-
-def kill_node(job, node, checkpoints, limit=LIMIT, say=print):
-    """Wait until the folder `checkpoints` has one that is complete, then kill all processes that the job has on a node,
-    as a power cut does. Raises NotKilled.
-
-    Not its first node: the job script itself runs there, and the job would end. It finds the nodes of the embedded PBS,
-    whose processes are on this machine.
-    """
-    wait_until_it_runs(job)
-    end = time.monotonic() + limit
-    while not any(Path(checkpoints).glob("*/.metadata")):  # the last file of a checkpoint
-        if time.monotonic() > end:
-            raise NotKilled(
-                f"job {job} has written no checkpoint into {checkpoints} in {limit} seconds: look at its output, and"
-                " submit it again"
-            )
-        time.sleep(0.05)
-    killed = [process for process in _processes(job, node) if _kill(process)]
-    if not killed:
-        cluster = f"on a cluster, kill torchrun and its rank there by hand (`ssh {node}`)"
-        raise NotKilled(
-            f"no process of job {job} on {node} was found on this machine: if it has ended, submit it again; {cluster}"
-        )
-    say(f"{node} is dead: {len(killed)} processes were killed")
-
-
-def _processes(job, node):
-    """The processes of a job that run on a node: those whose environment says so."""
-    import psutil
-
-    found, number = [], str(job).split(".")[0]
-    for process in psutil.process_iter():
-        try:
-            environment = process.environ()
-        except psutil.Error:  # it has ended, or is somebody else's
-            continue
-        if environment.get("PBS_JOBID", "").split(".")[0] == number and environment.get("HANDSON_NODE") == node:
-            found.append(process)
-    return found
-
-
-def _kill(process):
-    try:
-        os.kill(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def lost_shares(lost_share, checkpoint, betweens):

@@ -21,7 +21,7 @@ def start(folder, job_script, **variables):
     Where the job script has no requests of its own, qsub gets those of the student's training script.
     """
     return submit(
-        folder, "-V", *profile_job_resources.of_training(folder, job_script)[1], "-j", "oe", job_script, **variables
+        folder, *profile_job_resources.of_training(folder, job_script)[1], "-j", "oe", job_script, **variables
     )
 
 
@@ -65,7 +65,7 @@ def of_method(folder, script, network, method, options):
     name = f"{script.removesuffix('.py')}_{method}_profile"
     options = f"--method {method} {options}"
     variables = {"SCRIPT": script, "NAME": name, "PROFILE": "--skip 4 --steps 8", "OPTIONS": options}
-    follow(submit(folder, "-V", "-l", f"network={network}", "-j", "oe", "run_script.sh", **variables))
+    follow(submit(folder, "-j", "oe", "run_script.sh", **variables, HANDSON_NETWORK=network))
     return readers.load([f"{folder}/results/{name}"])[0]
 
 

@@ -81,8 +81,8 @@ def of_one_worker(several, exercises, options=""):
     if found := [other for other in like(several, exercises) if other.workers == 1]:
         return found[-1]
     folder, unit, for_one = script_of_one_worker(exercises, several.track)
-    variables = f"TRACK={several.track},OPTIONS={options}{for_one}"
-    follow(submit(folder, "-v", variables, "-j", "oe", f"run_{unit}_training.sh"))
+    variables = {"TRACK": several.track, "OPTIONS": f"{options}{for_one}"}
+    follow(submit(folder, "-j", "oe", f"run_{unit}_training.sh", **variables))
     found = [other for other in like(several, exercises) if other.workers == 1]
     return found[-1] if found else single(several, exercises)  # which raises the sentence on what is missing
 

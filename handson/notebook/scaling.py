@@ -70,8 +70,8 @@ def rehearse(folder, one, workers, network, per_node=1, options="", steps=20):
     name = f"rehearsal_{workers}_{network}{options.replace(' ', '')}"
     variables = {"RUN": str(Path(one).resolve()), "OPTIONS": f"--steps {steps} -o results/{name} {options}"}
     select = f"{workers // per_node}:ngpus=1:mpiprocs={per_node}:ompthreads=1"
-    resources = ["-l", f"network={network}", "-l", f"select={select}", "-l", "place=scatter"]
-    follow(submit(folder, "-V", *resources, "-j", "oe", "run_rehearsal.sh", **variables))
+    resources = ["-l", f"select={select}", "-l", "place=scatter"]
+    follow(submit(folder, *resources, "-j", "oe", "run_rehearsal.sh", **variables, HANDSON_NETWORK=network))
     [[run], _, _] = measured_runs.read([Path(folder) / "results" / name])
     return run
 

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import shutil
 import sys
 
 from handson import linux
@@ -15,9 +16,9 @@ VERSION = f"pbs_version = embedded PBS of the hands-on course, in the manner of 
 SLURM_CONFIGURATIONS = ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf", "/run/slurm/conf/slurm.conf")
 
 
-def step_aside(name):
+def step_aside(name, below=""):
     """Where a real command `name` is on PATH, become it, with the same arguments and stdin. Commands of this package,
-    of any copy, don't count."""
+    of any copy, don't count. below: a sentence to say under its words."""
     if _stepped_aside_already(name):
         return  # the command that looked real has started this one
     for candidate in real(name):
@@ -25,6 +26,12 @@ def step_aside(name):
         os.environ["SLURM_PBS_O_PATH"] = os.environ.get("PATH", os.defpath)
         os.environ[GUARD] = f"{name}:{os.getpid()}:{linux.start_time(os.getpid())}"
         try:
+            if below:
+                import subprocess
+
+                status = subprocess.call([candidate, *sys.argv[1:]])
+                print(f"hint: {below}", file=sys.stderr)
+                sys.exit(status)
             os.execv(candidate, [candidate, *sys.argv[1:]])
         except OSError:
             continue  # it is not a program
@@ -46,9 +53,21 @@ def real(name):
 
 def batch_system():
     """("embedded" | "pbs" | "slurm", the path of its qsub): whose jobs `qsub` submits. Slurm's qsub is a wrapper around
-    sbatch."""
+    sbatch. The embedded PBS of a strict site passes for a real one."""
     qsub = next(real("qsub"), None)
+    if qsub is None and _is_strict():
+        return "pbs", shutil.which("qsub")
     return ("embedded" if qsub is None else "slurm" if is_slurms(qsub) else "pbs"), qsub
+
+
+def _is_strict():
+    """Whether the site in use is strict."""
+    from handson.cluster import site
+
+    try:
+        return site.load().strict
+    except site.SiteError:
+        return False
 
 
 def _is_ours(path):

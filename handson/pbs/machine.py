@@ -27,7 +27,7 @@ def nodes(site):
     gpu_memory = None if gpu_memory == math.inf else -(-gpu_memory // 1024)
     return tuple(
         Node(
-            f"node{k + 1}",
+            f"{site.node_name}{k + 1}",
             site.ncpus,
             site.gpus,
             mem,

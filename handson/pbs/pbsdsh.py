@@ -14,11 +14,9 @@ from handson.pbs import command
 USAGE = """\
 Usage: pbsdsh [-c copies][-s][-v][-o] -- program [args...]
        pbsdsh [-n node_index][-s][-v][-o] -- program [args...]
-       pbsdsh [-h hostname][-s][-v][-o] -- program [args...]
        pbsdsh --version
 Where -c copies =  run a copy of "program" on the first "copies" nodes,
       -n node_index = run a copy of "program" on the "node_index"-th node,
-      -h hostname = run a copy of "program" on the node named by hostname,
       -s = forces synchronous execution,
       -v = forces verbose output.
       -o = no obits are waited for."""
@@ -33,7 +31,7 @@ def run_everywhere(words):
     from handson.pbs.pbs_errors import PBSError
 
     options, program = parse(words)
-    if not {"PBS_JOBID", "PBS_NODEFILE", "HANDSON_NODES"} <= os.environ.keys():
+    if not {"PBS_JOBID", "PBS_NODEFILE"} <= os.environ.keys():
         raise PBSError("not executing under PBS: use it inside a job script", 1)
     running = []
     forward_signals(running)
@@ -56,11 +54,11 @@ def parse(words):
     options, words = {}, list(words)
     while words and words[0].startswith("-") and words[0] != "--":
         letter, value = words[0][1:2], words.pop(0)[2:]
-        if letter in ("c", "n", "h"):
+        if letter in ("c", "n"):
             if not value and not words:
                 raise PBSError(f"option requires an argument -- '{letter}'", 1, usage=True)
             options[letter] = value or words.pop(0)
-            if letter != "h" and not options[letter].isdecimal():
+            if not options[letter].isdecimal():
                 raise PBSError(f"illegal -{letter} value", 1, usage=True)
         elif letter in ("s", "v", "o"):
             options[letter] = True
@@ -75,17 +73,10 @@ def parse(words):
 
 def choose(lines, options):
     """[(node, PBS_NODENUM, PBS_TASKNUM), ...] of the tasks to start; a job's first task is its script."""
-    from handson.pbs.pbs_errors import PBSError
-
     names = list(dict.fromkeys(lines))
-    if "h" in options:
-        if options["h"] not in names:
-            raise PBSError(f"host {options['h']} is not one of the job's: {' '.join(names)}", 1)
-        lines = [options["h"]]
-    elif "n" in options:
-        if int(options["n"]) >= len(lines):
-            raise PBSError(f"-n {options['n']}: the job's node file has only the lines 0 to {len(lines) - 1}", 1)
-        lines = [lines[int(options["n"])]]
+    if "n" in options:
+        index = int(options["n"])
+        lines = [lines[index if index < len(lines) else 0]]  # as OpenPBS does it, without a word
     elif "c" in options:
         lines = [lines[index % len(lines)] for index in range(int(options["c"]))]
     return [(name, names.index(name), number) for number, name in enumerate(lines, start=2)]
@@ -97,7 +88,7 @@ def start(node, nodenum, tasknum, program):
 
     from handson.pbs import delivery, processes
 
-    directory = Path(os.environ["HANDSON_NODES"]).parent
+    directory = Path(os.environ["PBS_NODEFILE"]).parent
     environment = json.loads((directory / "environment.json").read_text())
     environment |= {"PBS_NODENUM": str(nodenum), "PBS_TASKNUM": str(tasknum)}
     streams = {
@@ -120,7 +111,7 @@ def start(node, nodenum, tasknum, program):
 
 def wait_for(tasks, options):
     """Wait for (number, process) of tasks, and print their exit statuses unless they are 0. (Of one killed by a signal:
-    128 + its number.) With -v, say how many have to be heard of, first that they have begun, then ("obits") that they
+    256 + its number.) With -v, say how many have to be heard of, first that they have begun, then ("obits") that they
     have ended."""
     obits = 0 if "o" in options else len(tasks)
     waits = [(begun, min(obits, len(tasks) - begun)) for begun in range(len(tasks), 0, -1)] + [
@@ -132,7 +123,7 @@ def wait_for(tasks, options):
         if begun == 0:
             task, process = tasks[-left]
             code = process.wait()
-            code = 128 - code if code < 0 else code
+            code = 256 - code if code < 0 else code
             if code or "v" in options:
                 print(f"pbsdsh: task 0x{task:08X} exit status {code}", flush=True)
 

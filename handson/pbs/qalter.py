@@ -72,7 +72,7 @@ def changes(job, options):
         here = site.load(store.meta(db, "site"))
     if options.resources:
         new["resources"] = job["resources"] | options.resources
-        new["asked"] = resources.parse(new["resources"], here.walltime)
+        new["asked"] = resources.parse(new["resources"], here.walltime, here.strict)
     if "group_list" in attributes:
         qsub.check_groups(attributes["group_list"], here)
         new["groups"] = attributes["group_list"]

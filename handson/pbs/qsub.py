@@ -12,8 +12,17 @@ DEFAULT_GROUPS = ("gt00",)  # of a site whose file names none
 LARGEST_ARRAY = 10_000  # sub-jobs, PBS's max_array_size
 
 
+UTF_16 = "the script is in UTF-16, so no directive is read, and the shell can't run it: save it in UTF-8"
+WINDOWS = "an editor of Windows ended its lines; this puts them right: sed -i 's/\\r$//' {}"
+
+
 def main():
-    command.step_aside("qsub")
+    below = ""
+    if any(word.partition("=")[1] for word in sys.argv):
+        from handson.cluster import slow_network  # what it imports takes time that most calls need not wait for
+
+        below = slow_network.ONLY_EMBEDDED if slow_network.asked_for(sys.argv[1:]) else ""
+    command.step_aside("qsub", below)
     from handson.pbs.command_options import USAGE
 
     command.run("qsub", submit, USAGE)
@@ -31,11 +40,7 @@ def submit(words):
     prefix = options.values.get("C", os.environ.get("PBS_DPREFIX", "#PBS"))
     if executable is None:
         if b"\r\n" in script:
-            raise PBSError(
-                "script contains cr, lf",
-                1,
-                hint="an editor of Windows ended its lines; this puts them right: sed -i 's/\\r$//' SCRIPT",
-            )
+            raise PBSError("script contains cr, lf", 1, hint=WINDOWS.format("SCRIPT"))
         options.add([option for text in directives.texts(script, prefix) for option in in_directive(text, options)])
     job = describe(options, name, executable, words)
     never, other_track = impossible(job), forgotten_track(job, script)
@@ -46,8 +51,8 @@ def submit(words):
         print(job_id, flush=True)
     if never:
         print(f"hint: {never}; `qdel {job_id.partition('.')[0]}` deletes it", file=sys.stderr)
-    if other_track:
-        print(f"hint: {other_track}", file=sys.stderr)
+    for hint in filter(None, (other_track, UTF_16 if script[:2] in (b"\xff\xfe", b"\xfe\xff") else None)):
+        print(f"hint: {hint}", file=sys.stderr)
     try:
         scheduler.ensure()
     except OSError as error:
@@ -139,7 +144,7 @@ def _limited(file):
 
 def describe(options, name, executable, words):
     """The new job, without its number. Raises PBSError for what PBS's server would refuse."""
-    from handson.cluster import site
+    from handson.cluster import site, slow_network
     from handson.pbs import machine, pbs_errors, resources
     from handson.pbs.command_options import FIELDS, everything, variable_list
 
@@ -149,14 +154,14 @@ def describe(options, name, executable, words):
         raise pbs_errors.PBSError("cannot form a valid job name from the script name", 1)
     path = current_site()
     here, server, me = site.load(path), machine.server_name(), pwd.getpwuid(os.geteuid())
-    asked = resources.parse(options.resources, here.walltime)
+    asked = resources.parse(options.resources, here.walltime, here.strict)
     check_user(given.get("u", ""), me)
     queue = choose_queue(given.get("q", ""), here, server)
     check_groups(attributes.get("group_list", ""), here)
     environment = dict(os.environ)
-    sent = everything(environment) if "V" in given else {}
+    sent = everything(environment) if "V" in given and not here.strict else {}  # 23.06.06 sends nothing with -V
     sent |= variable_list(given.get("v", ""), environment)
-    for resource in ("network", "gpu_memory"):
+    for resource in () if here.strict else slow_network.RESOURCES:
         variable = f"HANDSON_{resource.upper()}"
         if value := options.resources.get(resource) or sent.get(variable) or environment.get(variable):
             sent[variable] = checked(variable, value, resources.JOB[resource])

@@ -3,6 +3,7 @@ User's Guide, 4)."""
 
 import re
 
+from handson.cluster import slow_network
 from handson.pbs.pbs_errors import PBSError, illegal_value, not_a_text, unknown_resource, walltime_limit
 from handson.sizes import bytes_of
 
@@ -178,11 +179,12 @@ def parse_nodes(text):
     return "+".join(chunks), "scatter" + (":" + suffixes[0] if suffixes else "")
 
 
-def parse(asked, longest=None):
+def parse(asked, longest=None, strict=False):
     """The request of a job, from its ``-l`` values `asked` (name -> text): a dict with
 
     `chunks`, `arrangement`, `sharing`, `walltime` (seconds or None), and `listing`, the Resource_List that qstat shows.
-    longest: the walltime of the queue, as text: no job gets more, and those that ask for none get it.
+    longest: the walltime of the queue, as text: no job gets more, and those that ask for none get it. strict: refuse
+    the resources that only the embedded PBS has.
     """
     asked = {name: text for name, text in asked.items() if text or name != "walltime"}
     if longest:
@@ -190,6 +192,8 @@ def parse(asked, longest=None):
     for name, text in asked.items():
         if name not in CHUNK and name not in JOB:
             raise unknown_resource(name)
+        if strict and name in slow_network.RESOURCES:
+            raise unknown_resource(name, hint=slow_network.ONLY_EMBEDDED)
         kind = CHUNK.get(name) or JOB[name]
         try:
             if kind not in ("select", "place", "nodes"):

@@ -21,11 +21,13 @@ import time
 
 from handson import linux
 from handson.cluster import launcher, site, virtual_nodes
+from handson.files import COURSE
 from handson.pbs import attributes, delivery, placement, processes, scheduler, store
 
 BARE_PATH = "/usr/local/bin:/usr/bin:/bin"  # where the login shell sets none
 LOGIN = 20  # seconds for the login shell to say its PATH
 OVERTIME, AGAIN = 10, 5  # times its walltime that a job may run on a busy machine; seconds between two looks at that
+PRIVATE = ("/dev/shm", "/tmp", "/var/tmp")  # folders that a real node has for itself
 PERSISTENCE = 60  # seconds to go on trying to record the end of a job on a full disk
 
 
@@ -78,10 +80,12 @@ def start(job, directory):
     script.write_bytes(store.script(job))
     (directory / "nodefile").write_text("".join(f"{name}\n" for name in placement.node_file(job["allocation"])))
     nodes = {part["node"]: {"cores": part["cores"], "slots": part["slots"]} for part in job["allocation"]}
-    holder, note = separate(nodes, job, directory) if len(nodes) > 1 else (None, "")
-    (directory / "nodes.json").write_text(json.dumps(nodes))
+    strict = in_site("strict")
     job["tmpdir"] = make_tmpdir(f"pbs.{job['id']}.{job['server']}".replace("[", "-").replace("]", ""))
-    environment = job_environment(job, directory) | (launcher.refusing(directory) if len(nodes) > 1 else {})
+    holder, note = separate(nodes, job, directory, strict) if len(nodes) > 1 or strict else (None, "")
+    (directory / "nodes.json").write_text(json.dumps(nodes))
+    refusing = launcher.refusing(directory) if len(nodes) > 1 and not strict else {}
+    environment = job_environment(job, directory) | refusing
     (directory / "environment.json").write_text(json.dumps(environment))
     streams = {stream: new_output(path) for path, _, stream in delivery.spool_files(job)}
     job["started"] = True
@@ -159,16 +163,23 @@ def login_path(job):
     return BARE_PATH
 
 
-def separate(nodes, job, directory):
+def separate(nodes, job, directory, strict=False):
     """Give each of `nodes` a host name and a network of its own. Returns the holder and "", or None and the reason why
-    there are none."""
+    there are none. strict: they also have nothing else in common that real nodes have not."""
     note = virtual_nodes.why_not()
     if note:
         return None, note
     try:
-        return virtual_nodes.start(nodes, simulated(job, "network") or "none", directory), ""
+        rate = simulated(job, "network") or "none"
+        return virtual_nodes.start(nodes, rate, directory, private(job) if strict else (), job["tmpdir"]), ""
     except OSError as error:
         return None, error.strerror
+
+
+def private(job):
+    """The folders that each node of a strict site has for itself: those that hold nothing all nodes need."""
+    shared = (COURSE, sys.prefix, store.home(create=False), job["workdir"], job["home"])
+    return [folder for folder in PRIVATE if not any(f"{path}/".startswith(f"{folder}/") for path in shared)]
 
 
 def simulated(job, resource):
@@ -176,8 +187,13 @@ def simulated(job, resource):
     else what the site says."""
     if value := job["resources"].get(resource) or job["variables"].get(f"HANDSON_{resource.upper()}"):
         return value
-    with store.reading() as db, contextlib.suppress(site.SiteError):  # the file may have been broken since
-        return getattr(site.load(store.meta(db, "site")), resource)
+    return in_site(resource)
+
+
+def in_site(what):
+    """What the site in use says of it; None where its file has been broken since."""
+    with store.reading() as db, contextlib.suppress(site.SiteError):
+        return getattr(site.load(store.meta(db, "site")), what)
     return None
 
 

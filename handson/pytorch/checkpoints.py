@@ -4,7 +4,9 @@ A checkpoint has what is the same on all ranks ("shared"), and what each rank ha
 """
 
 import math
+import os
 import shutil
+import signal
 import sys
 import warnings
 from pathlib import Path
@@ -14,7 +16,9 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
+from handson.cluster.nodes import current_node
 from handson.errors import OneSentence
+from handson.pbs import processes
 from handson.training import options
 
 KEPT = 2  # the newest checkpoints: one is there also when the next can't be read
@@ -57,12 +61,20 @@ def whole(folder):
 
 
 def remove_old(folder):
-    """Remove all but the newest checkpoints, when the last one is complete. All ranks may call it; rank 0 does it."""
+    """Remove all but the newest checkpoints, when the last one is complete. All ranks may call it; rank 0 does it. On
+    the node that is to die in this job (see `torchrun_nodes`), the ranks then die."""
     if dist.get_rank() == 0:
         kept = whole(folder)[:KEPT]
         for one in Path(folder).iterdir():
             if one not in kept:
                 shutil.rmtree(one)
+    if os.environ.get("HANDSON_KILL_NODE"):
+        print(f"{current_node()} dies: all processes of the training there are killed", flush=True)
+        torchrun = os.getppid()
+        for process in (torchrun, *processes.descendants(torchrun)):
+            if process != os.getpid():
+                os.kill(process, signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def load(folder, device):

@@ -33,6 +33,11 @@ def of(program):
     return "", path.stem, "chainer" if "handson.chainer" in sys.modules else "pytorch"
 
 
+def offers_models(unit, script):
+    """Whether a script has the option --model: those of the course that train another network have not."""
+    return not unit or script.startswith(LECTURE)
+
+
 def training(unit, script):
     """What a script trains, whatever its unit adds: "train_cifar" for the script train_cifar_multi_gpu of the unit
     multi_gpu."""

@@ -5,8 +5,10 @@ where mpiexec or srun started the ranks, so that ``dist.init_process_group()`` w
 """
 
 import os
+import signal
 import socket
 import subprocess
+import time
 
 from handson.cluster.nodes import current_node, job_nodes, meeting_address
 from handson.errors import TrackError
@@ -16,6 +18,7 @@ TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 MPIEXEC = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")  # MPICH, Open MPI
 SRUN = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE")
 MEETING = ("MASTER_ADDR", "MASTER_PORT")
+LAST = 8  # seconds that the torchrun at which all meet outlives the others, which would speak at length of its end
 
 
 def started_by():
@@ -43,6 +46,14 @@ def launcher_rank():
     """The rank that torchrun, mpiexec or srun gave this process, known before MPI starts; 0 for a process of its
     own."""
     return _number({"torchrun": ("RANK",), "mpiexec": MPIEXEC, "srun": ("SLURM_PROCID",), "": ()}[started_by()], 0)
+
+
+def no_restart():
+    """Call it before this rank ends by a mistake that no restart can mend. Under ``handson torchrun``, the torchrun of
+    this node then ends, too, and is not started again. torchrun itself starts its ranks again whatever their status."""
+    if place := os.environ.get("HANDSON_TORCHRUN"):
+        time.sleep(LAST if place == "first" else 0)
+        os.kill(os.getppid(), signal.SIGUSR1)  # torchrun does not handle it, and ends without a word
 
 
 def prepare():

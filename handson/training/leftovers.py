@@ -10,14 +10,16 @@ from pathlib import Path
 from handson import linux
 
 YOUNG = 5  # seconds in which a new file may not be in its ranks' memory yet
-SHARED_MEMORY = Path("/dev/shm")
+SHARED_MEMORY, TEMPORARY = Path("/dev/shm"), Path("/tmp")
+HYDRA = "hydra_hwloc_xmlfile_*"
 
 
 def remove():
     """Remove this user's files of MPICH that no process uses any more."""
     shared = _old(SHARED_MEMORY, "mpich_shm_*")
     used = {name for process in (linux.pids_of_user() if shared else ()) for name in _mapped(process)}
-    described = _old(Path(tempfile.gettempdir()), "hydra_hwloc_xmlfile_*")
+    # mpiexec has them in /tmp, wherever a job's temporary folder is
+    described = [path for folder in {TEMPORARY, Path(tempfile.gettempdir())} for path in _old(folder, HYDRA)]
     oldest = min(_starts_of_mpiexec(), default=time.time()) if described else 0
     for path in (*shared, *described):
         with contextlib.suppress(OSError):  # another rank has removed it

@@ -223,7 +223,7 @@ def report(args, throughput, images, seconds, log, evaluation_seconds=0):
         name: getattr(args, name) for name in ("unit", "script", "track", "dataset", "size", "batchsize", "seed", "lr")
     }
     run |= {name: getattr(args, name, "") for name in ("network", "communicator")}
-    run["model"] = getattr(args, "model", None)
+    run["model"] = getattr(args, "model", None) if identity.offers_models(args.unit, args.script) else None
     run |= {
         "gradients": getattr(args, "allreduce_grad_dtype", None) or "",
         "double_buffering": getattr(args, "double_buffering", False),

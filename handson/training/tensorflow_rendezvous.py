@@ -12,14 +12,13 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from handson.cluster.nodes import current_node
+from handson.cluster.nodes import current_node, job_port
 from handson.errors import OneSentence, say
 from handson.training import launch, options, progress, rank_watcher, uncaught
 
 LIMIT = float(os.environ.get("HANDSON_MEETING") or 120)  # seconds for all processes to start, on a busy machine
 # seconds that a process has for an error of its own before it ends because of another one's; often all have the same
 GRACE = 3
-FIRST_PORT, PORTS = 20000, 10000
 
 
 class MeetingError(OneSentence, RuntimeError):
@@ -46,13 +45,8 @@ class Communicator:
 
 
 def port():
-    """The first port that a cluster may use. It follows from the job's number, so that two jobs rarely share one;
-    MASTER_PORT can set it."""
-    job = os.environ.get("PBS_JOBID") or os.environ.get("SLURM_JOB_ID") or str(os.getppid())
-    return int(
-        os.environ.get("MASTER_PORT")
-        or FIRST_PORT + int("".join(filter(str.isdigit, job.split(".")[0])) or 0) * 16 % PORTS
-    )
+    """The first port that a cluster may use: the job's own, or MASTER_PORT."""
+    return int(os.environ.get("MASTER_PORT") or job_port())
 
 
 def of_job(make):
@@ -81,9 +75,10 @@ def with_parameter_server(config):
     than three."""
     addresses, rank = config["cluster"]["worker"], config["task"]["index"]
     if len(addresses) < 3:
+        job = os.environ.keys() & {"PBS_JOBID", "SLURM_JOB_ID"}
+        cure = "submit it with -l select=2:ngpus=2:mpiprocs=2" if job else "start it with mpiexec -n 4"
         raise MeetingError(
-            f"a chief, a parameter server and a worker are three ranks, and the job has {len(addresses)}: start it with"
-            " mpiexec -n 4"
+            f"a chief, a parameter server and a worker are three ranks, and here are {len(addresses)}: {cure}"
         )
     role, index = [("chief", 0), ("ps", 0), *(("worker", number) for number in range(len(addresses) - 2))][rank]
     return {
@@ -262,9 +257,9 @@ _parted = threading.Event()  # this process has done its work
 
 
 def end_with_first():
-    """End this process as soon as task 0 has ended, however that was: servers of TensorFlow's wait for work for
-    ever."""
-    _watch(lambda task: os._exit(0))
+    """End this process as soon as task 0 has ended, however that was, with a farewell or without: servers of
+    TensorFlow's wait for work for ever."""
+    _watch(lambda task: os._exit(0), heed_farewells=False)
 
 
 def end_together():
@@ -287,14 +282,18 @@ def part():
             connection.sendall(b".")
 
 
-def _watch(end):
-    """Call end(task) when a process is gone that has not parted, before this one has."""
+def _watch(end, heed_farewells=True):
+    """Call end(task) when a process is gone before this one has parted; not, where farewells are heeded, one that has
+    parted itself."""
 
     def wait():
         connections = set(_kept)
         while connections:
             for connection in select.select(connections, [], [])[0]:
-                if not _says_farewell(connection) and not _parted.is_set():
+                parted = _says_farewell(connection)
+                if parted and not heed_farewells:
+                    continue  # until it is gone
+                if not parted and not _parted.is_set():
                     end(_kept[connection])
                 connections.remove(connection)
 

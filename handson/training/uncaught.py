@@ -11,7 +11,7 @@ import time
 
 from handson.errors import OneSentence, Stopped, TrackError, WorkerError, in_a_sentence, say
 from handson.training import progress, rank_watcher
-from handson.training.launch import launcher_rank
+from handson.training.launch import launcher_rank, no_restart
 from handson.training.worker_processes import kill_all
 
 COME = 5  # seconds in which all ranks come to a problem that one has come to, on a busy machine
@@ -86,10 +86,13 @@ def leave(status):
     """End this rank at once, after it has said why. It waits for no other rank, as the end of MPI does. If the status
     isn't 0, all ranks end with it."""
     sys.stdout.flush()
+    if status == OneSentence.status:
+        no_restart()
     by_watcher = progress.tell(progress.EXPLAINED) and progress.ends_by_watcher()
-    if status and "mpi4py.MPI" in sys.modules and not by_watcher:
+    MPI = sys.modules.get("mpi4py.MPI")
+    if status and MPI and MPI.Is_initialized() and MPI.COMM_WORLD.size > 1 and not by_watcher:
         time.sleep(0.2)  # an abort follows, after which mpiexec reads no more
-        sys.modules["mpi4py.MPI"].COMM_WORLD.Abort(status)
+        MPI.COMM_WORLD.Abort(status)
     os._exit(status)
 
 

@@ -23,7 +23,9 @@
 
 # %%
 TRACK = "pytorch"  # or "chainer"
-OPTIONS = ""  # for the training script, such as "--epoch 2"
+OPTIONS = (
+    ""  # for the training script, such as "--epoch 2"; on a GPU it trains "--model resnet50" unless told otherwise
+)
 EXERCISES = "../exercises"
 FOLDER = f"{EXERCISES}/03_multi_node"
 
@@ -55,6 +57,12 @@ def intra_rank(rank, per_node):
 # %%
 print("2 nodes x 2:", [intra_rank(rank, 2) for rank in range(4)])
 print("2 nodes x 3:", [intra_rank(rank, 3) for rank in range(6)])
+
+# %%
+# Save the notebook (Ctrl-S), then run this cell: it checks what you have written so far.
+from grader import check
+
+check("multi_node", "intra_rank")
 
 # %% [markdown]
 # ## What several nodes add to the script
@@ -96,6 +104,9 @@ def total_accuracy(correct, images):
 # %%
 print(total_accuracy([1, 1], [1, 3]), "should be 0.5")
 
+# %%
+check("multi_node", "total_accuracy")
+
 # %% [markdown]
 # ## The same by MPI
 #
@@ -110,12 +121,16 @@ print(total_accuracy([1, 1], [1, 3]), "should be 0.5")
 # | `comm.gather(thing)` | that list on rank 0, `None` on the others |
 # | `comm.bcast(thing)` | rank 0's thing, on every rank |
 #
-# Every rank has to make these calls, in the same order, or they wait for ever.
+# Every rank has to make these calls, in the same order, or they wait for ever. (In the script, after 10 seconds each rank that still waits
+# writes where it is, and ends.)
 #
 # Fill the gap in `mpi_accuracy.py`. What will each of four ranks print?
 
 # %%
-# !cd {FOLDER} && mpiexec -n 4 python mpi_accuracy.py
+# !cd {FOLDER} && mpiexec -n 4 python -m mpi4py mpi_accuracy.py
+
+# %%
+check("multi_node", "mpi_accuracy.py")
 
 # %% [markdown]
 # ## The scripts
@@ -133,6 +148,9 @@ print(total_accuracy([1, 1], [1, 3]), "should be 0.5")
 
 # %%
 # !cd {FOLDER} && grep -n "# PUT YOUR CODE" {TRACK}/*.py *.sh
+
+# %%
+check("multi_node", "train_cifar_multi_node.py", "run_multi_node_training.sh", track=TRACK)
 
 # %% [markdown]
 # ## Run it
@@ -152,8 +170,7 @@ print(f"I expect four workers to be {4 * prediction_efficiency:.2f} times as fas
 # %%
 from handson.cluster.follow import follow, submit
 
-variables = f"TRACK={TRACK},OPTIONS={OPTIONS}"
-job = submit(FOLDER, "-v", variables, "-j", "oe", "run_multi_node_training.sh")
+job = submit(FOLDER, "-j", "oe", "run_multi_node_training.sh", TRACK=TRACK, OPTIONS=OPTIONS)
 follow(job)
 
 # %%
@@ -162,6 +179,9 @@ from handson.training.results import read
 
 four = runs.of_job(FOLDER, job)
 runs.show(four)
+
+# %%
+check("multi_node", "prediction_efficiency")
 
 # %% [markdown]
 # ## The scaling table
@@ -172,7 +192,7 @@ runs.show(four)
 runs.of_one_worker(four, EXERCISES, OPTIONS)
 if not [run for run in runs.like(four, EXERCISES) if run.workers == 2]:
     folder = f"{EXERCISES}/02_multi_gpu"
-    follow(submit(folder, "-v", variables, "-j", "oe", "run_multi_gpu_training.sh"))
+    follow(submit(folder, "-j", "oe", "run_multi_gpu_training.sh", TRACK=TRACK, OPTIONS=OPTIONS))
 
 # %%
 from handson import compare
@@ -219,7 +239,11 @@ compare.picture(results)
 #
 # A row with several runs has their median; the number behind ± is how much they differ. A cross marks a run during which other programs took
 # much of the machine: repeat it, and delete its folder in `results/`.
-#
+
+# %%
+check("multi_node", "scaling")
+
+# %% [markdown]
 # ## \* Where did the efficiency go?
 #
 # Profiles of one worker and of four show it, as in `02_multi_gpu`. What takes the place of what was largest there, when four workers share the
@@ -258,6 +282,9 @@ for least in (0.95, 0.85, 0.8):
     most = most_workers(lecture, least), most_workers(scaling(throughputs), least)
     print(f"efficiency {least}, most workers: {most[0]} in the lecture, {most[1]} here")
 
+# %%
+check("multi_node", "most_workers")
+
 # %% [markdown]
 # ## \* A slow network
 #
@@ -284,23 +311,28 @@ for megabits in (10_000, 1_000, 100, 20):
     print(f"{megabits:6} Mbit/s: {1000 * allreduce_seconds(PARAMETERS, 4, megabits):7.2f} ms")
 
 # %% [markdown]
-# Compare that with the time of a step. At which rate does the network matter? The next cell trains for an epoch at three rates.
+# Compare that with the time of a step. At which rate does the network matter? The next cell trains for an epoch at three rates. Between
+# real nodes, the network is as fast as it is: there, the cell measures it, and trains a small and a large network.
 
 # %%
-from handson.cluster import virtual_nodes
+from handson.cluster import slow_network
+from handson.notebook import measured_network
 
 rates = ("none", "100mbit", "20mbit")
-if why := virtual_nodes.why_not():
+models = {}
+if why := slow_network.why_not():
     rates = ()
-    print("There are no virtual nodes here, so there is nothing to slow down:", why)
+    print("The network can't be slowed down here:", why)
+    measured_megabits = measured_network.megabits(FOLDER)
+    models = measured_network.of_models(FOLDER, TRACK, ("convnet", "resnet50"))
 for rate in rates:
-    options = f"TRACK={TRACK},OPTIONS={OPTIONS} -e 1 -o results/slow/{rate}"
-    network = f"HANDSON_NETWORK={rate},{options}"
+    variables = {"TRACK": TRACK, "OPTIONS": f"{OPTIONS} -e 1 -o results/slow/{rate}", "HANDSON_NETWORK": rate}
     print(f"\nNetwork: {rate}")
-    follow(submit(FOLDER, "-v", network, "-j", "oe", "run_multi_node_training.sh"))
+    follow(submit(FOLDER, "-j", "oe", "run_multi_node_training.sh", **variables))
 
 # %% [markdown]
-# The marks are what your function predicts from the run at full speed, if nothing is computed during the all-reduce.
+# The marks are what your function predicts from the run at full speed (between real nodes: from the run on one node, whose ranks need no
+# network), if nothing is computed during the all-reduce.
 
 # %%
 from handson import figures
@@ -314,14 +346,22 @@ for rate in rates:
         megabits = int(rate.removesuffix("mbit"))
         slow_step = step + allreduce_seconds(PARAMETERS, 4, megabits)
         predicted[rate] = 4 * run.batchsize / slow_step
-figures.bar_chart(measured, "throughput of four workers [images/s]", predicted) if rates else None
+for model, (step, throughput) in models.items():
+    parameters = {"convnet": PARAMETERS, "resnet50": 23_528_522}[model]
+    slow_step = step + allreduce_seconds(parameters, 4, measured_megabits)
+    measured[model], predicted[model] = throughput, 4 * 32 / slow_step
+figures.bar_chart(measured, "throughput of four workers [images/s]", predicted)
 
 # %% [markdown]
 # The measured throughput is mostly below the mark, since the formula counts bytes alone. It leaves out that every message has a delay, that the
 # ranks of a step don't begin to send at the same moment, and that a slow line loses packets when its queue is full: TCP then waits, up to
 # 0.2 s, before it sends them again. So the formula gives the best case and the order of magnitude. If your bars are *above* the marks,
 # the all-reduce is hidden behind the backward pass.
-#
+
+# %%
+check("multi_node", "allreduce_seconds")
+
+# %% [markdown]
 # ## \* From an empty file
 #
 # Until now the process group, the training loop and the start were given. Now write them yourself: `from_scratch.py` describes at its top what
@@ -342,7 +382,11 @@ figures.bar_chart(measured, "throughput of four workers [images/s]", predicted) 
 # # For the fast
 #
 # Nothing below, up to the check, has points.
-#
+
+# %%
+check("multi_node", "from_scratch.py")
+
+# %% [markdown]
 # ## One node
 #
 # The multi-node script also runs on one node with two GPUs, as the multi-GPU script does. Which will be faster there?
@@ -351,8 +395,8 @@ figures.bar_chart(measured, "throughput of four workers [images/s]", predicted) 
 from pathlib import Path
 
 select = "select=1:ngpus=2:mpiprocs=2:ompthreads=1"
-options = f"TRACK={TRACK},OPTIONS={OPTIONS} -o results/fast/one_node"
-follow(submit(FOLDER, "-v", options, "-l", select, "-j", "oe", "run_multi_node_training.sh"))
+variables = {"TRACK": TRACK, "OPTIONS": f"{OPTIONS} -o results/fast/one_node"}
+follow(submit(FOLDER, "-l", select, "-j", "oe", "run_multi_node_training.sh", **variables))
 
 # %%
 one_by_two = read(f"{FOLDER}/results/fast/one_node").throughput
@@ -381,11 +425,11 @@ script = Path(FOLDER, "chainer/train_cifar_multi_node.py").read_text()
 if "raise NotImplementedError" in script:
     variants = {}
     print("Nothing to compare yet: the Chainer script is still to be filled.")
+slowest = rates[-1] if rates else "none"
 for number, option in enumerate(variants.values()):
-    options = f"TRACK=chainer,OPTIONS={OPTIONS} -e 1 {option} -o results/fast/{number}"
-    network = f"HANDSON_NETWORK={rates[-1] if rates else 'none'},{options}"
+    variables = {"TRACK": "chainer", "OPTIONS": f"{OPTIONS} -e 1 {option} -o results/fast/{number}"}
     print(f"\n{option}")
-    follow(submit(FOLDER, "-v", network, "-j", "oe", "run_multi_node_training.sh"))
+    follow(submit(FOLDER, "-j", "oe", "run_multi_node_training.sh", **variables, HANDSON_NETWORK=slowest))
 
 # %%
 found = [read(f"{FOLDER}/results/fast/{number}") for number in range(len(variants))]

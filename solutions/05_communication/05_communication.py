@@ -33,13 +33,12 @@ MESSAGES = "350mbit"  # for the all-reduces alone
 SEEDS, EPOCHS = 2, 6  # each method trains so often, and so long
 
 # %%
-from handson.cluster import virtual_nodes
+from handson.cluster import slow_network
 
-if why := virtual_nodes.why_not():
+if why := slow_network.why_not():
     NETWORK = MESSAGES = "none"
     print(
-        "There are no virtual nodes here, so the network can't be slowed down. Everything runs, but no method can win:",
-        why,
+        "The network can't be slowed down here. All-reduces show what it is; a method may send less and not win:", why
     )
 
 # %% [markdown]
@@ -77,6 +76,12 @@ def bytes_sent(algorithm, n, ranks):
 for ranks in (2, 4, 16, 64):
     print(ranks, "ranks:", {name: bytes_sent(name, 1, ranks) for name in ("naive", "ring", "doubling")}, "times n")
 
+# %%
+# Save the notebook (Ctrl-S), then run this cell: it checks what you have written so far.
+from grader import check
+
+check("communication", "bytes_sent")
+
 # %% [markdown]
 # ## Write them
 #
@@ -101,8 +106,8 @@ print(f"I expect the ring to win from {prediction_ring:,} bytes on.")
 from handson.cluster.follow import follow, submit
 from handson.notebook import communication, runs
 
-variables = f"HANDSON_NETWORK={MESSAGES},OPTIONS=--largest 4194304 -o results/all_reduce"
-follow(submit(FOLDER, "-v", variables, "-j", "oe", "run_all_reduce.sh"))
+variables = {"OPTIONS": "--largest 4194304 -o results/all_reduce", "HANDSON_NETWORK": MESSAGES}
+follow(submit(FOLDER, "-j", "oe", "run_all_reduce.sh", **variables))
 measured = communication.all_reduces(f"{FOLDER}/results/all_reduce")
 communication.seconds_against_bytes(measured)
 
@@ -115,6 +120,9 @@ from functools import partial
 
 formulas = {name: partial(bytes_sent, name, 1) for name in ("naive", "ring", "doubling")}
 communication.bytes_sent(measured, formulas)
+
+# %%
+check("communication", "prediction_ring", "all_reduce.py")
 
 # %% [markdown]
 # ## Latency and bandwidth
@@ -182,6 +190,9 @@ communication.seconds_against_bytes(measured, model)
 # less: in doubling's second round, both ranks of a node share its network card; in the ring, only one of them sends to the other node. The
 # model knows one alpha and one beta. Real libraries measure, as you did, and switch the algorithm by size.
 
+# %%
+check("communication", "alpha_beta", "ring_wins_from")
+
 # %% [markdown]
 # ## Data parallel from scratch
 #
@@ -216,9 +227,8 @@ print(f"I expect buckets of {prediction_bucket} KB to be the fastest.")
 # %%
 def run(script, name, options, network=NETWORK, select="2:ngpus=1:mpiprocs=1:ompthreads=1", track="pytorch"):
     """Run a script on two nodes, into results/`name`; returns its results: method -> a result for each seed."""
-    variables = {"SCRIPT": script, "NAME": name, "OPTIONS": options, "TRACK": track}
-    resources = ["-l", f"network={network}", "-l", f"select={select}"]
-    follow(submit(FOLDER, "-V", *resources, "-j", "oe", "run_script.sh", **variables))
+    variables = {"SCRIPT": script, "NAME": name, "OPTIONS": options, "TRACK": track, "HANDSON_NETWORK": network}
+    follow(submit(FOLDER, "-l", f"select={select}", "-j", "oe", "run_script.sh", **variables))
     return runs.of_methods(f"{FOLDER}/results/{name}")
 
 
@@ -245,6 +255,9 @@ profiled_runs.show(*hidden, steps=2)
 
 # %% [markdown]
 # In a terminal, `python -m handson timeline ../exercises/05_communication/results/train_data_parallel_*_profile` draws the same.
+
+# %%
+check("communication", "prediction_bucket", "data_parallel.py")
 
 # %% [markdown]
 # ## Send less, or send meanwhile
@@ -286,6 +299,9 @@ def hook_bytes(method, parameters):
 for method in ("plain", "float16", "1-bit", "top-1-percent"):
     sent = hook_bytes(method, 136_000)
     print(f"{method:14} {sent:12,.0f} bytes, {8 * sent / 80e6:.4f} s at 80 Mbit/s")
+
+# %%
+check("communication", "hook_bytes", "hooks.py", "half_and_late.py")
 
 # %% [markdown]
 # ## What float16 cannot hold
@@ -356,7 +372,11 @@ communication.losses(slow, ("plain", "1-bit", "1-bit-without-feedback"))
 
 # %% [markdown]
 # Without feedback, the loss stays several times as high: what a sign cannot say is lost in each step, and a gradient of 0 is sent as a positive one.
-#
+
+# %%
+check("communication", "prediction_order", "prediction_sooner")
+
+# %% [markdown]
 # ## Half the bytes, a step late
 #
 # With ChainerMN, these are two options. `float16-double-buffering` is what the report on ChainerMN in the cloud used: there, 1.84 iterations
@@ -428,7 +448,11 @@ communication.throughputs(periods)
 # The bytes, counted at a node's network interface, fall as 1/H. The accuracy falls little on these easy images; after so few steps the seeds differ by about as much
 # (`--seeds 3` shows the spread). A momentum needs several blocks to build up, and three epochs have only three blocks of 12 steps. The
 # throughput stops to rise where the network is no longer the limit: from there on, a larger H costs accuracy and gains nothing.
-#
+
+# %%
+check("communication", "block_bytes", "prediction_period", "local_sgd.py")
+
+# %% [markdown]
 # ## Don't wait
 #
 # An all-reduce waits for the slowest rank, in every step. A **parameter server** need not: rank 0 keeps the parameters, the
@@ -468,7 +492,11 @@ communication.accuracies(served, list(served))
 
 # %% [markdown]
 # With a lower learning rate (`--lr 0.03`), the parameters move less meanwhile, and the two servers are nearly as accurate.
-#
+
+# %%
+check("communication", "prediction_staleness", "parameter_server.py")
+
+# %% [markdown]
 # ## In CNTK's words
 #
 # Microsoft's CNTK had gradients of one bit and block momentum in 2016, as *distributed learners* around a local one. CNTK itself no longer
@@ -496,8 +524,8 @@ from handson.training.results import read
 RUNS = {"all bits": "--bits 32", "1 bit": "--bits 1 --warm-up 1500", "block momentum": "--block-size 750"}
 SLOW = "none" if NETWORK == "none" else "20mbit"
 for name, options in RUNS.items():
-    variables = f"HANDSON_NETWORK={SLOW},SCRIPT=train_cntk.py,NAME=cntk_{name.replace(' ', '_')},OPTIONS=-e 3 {options}"
-    follow(submit(FOLDER, "-v", variables, "-j", "oe", "run_script.sh"))
+    variables = {"SCRIPT": "train_cntk.py", "NAME": f"cntk_{name.replace(' ', '_')}", "OPTIONS": f"-e 3 {options}"}
+    follow(submit(FOLDER, "-j", "oe", "run_script.sh", **variables, HANDSON_NETWORK=SLOW))
 trained = {name: read(f"{FOLDER}/results/cntk_{name.replace(' ', '_')}") for name in RUNS}
 communication.sessions(trained)
 
@@ -509,27 +537,29 @@ print(f"predicted: {prediction_blocks} times as many images per second; measured
 # With all bits, every step waits for the network. One bit hardly does, and block momentum trains alone for twelve steps. What both pay is
 # a loss that falls later.
 # In the same words, `--by-hand` runs your loop with `next_minibatch` in place of the session.
-#
+
+# %%
+check("communication", "prediction_blocks", "train_cntk.py")
+
+# %% [markdown]
 # ## A node dies
 #
 # A training on many nodes meets failures. It goes on from a *checkpoint*, and should end exactly as if nothing had happened. For that, the
 # checkpoint needs all that the next step depends on: also what each rank still owes (its residuals), its random numbers, and how many
 # images of the epoch are behind it. Fill the two gaps of `pytorch/train_restarts.py`; it trains with your `one_bit`.
 #
-# First a run that nothing interrupts, then one whose second node you kill. There, `torchrun --max-restarts` starts all ranks again.
+# First a run that nothing interrupts, then one whose second node dies after the first checkpoint (`KILL_NODE`). There,
+# `torchrun --max-restarts` starts all ranks again.
 
 # %%
 import shutil
 
 for name in ("whole", "killed"):  # the script would go on from the checkpoint of an earlier run
     shutil.rmtree(f"{FOLDER}/results/{name}", ignore_errors=True)
-follow(submit(FOLDER, "-v", "OPTIONS=-e 3 -o results/whole", "-j", "oe", "run_restarts.sh"))
+follow(submit(FOLDER, "-j", "oe", "run_restarts.sh", OPTIONS="-e 3 -o results/whole"))
 
 # %%
-job = submit(FOLDER, "-v", "OPTIONS=-e 3 -o results/killed", "-j", "oe", "run_restarts.sh")
-if NETWORK != "none":  # there are virtual nodes
-    communication.kill_node(job, "node2", f"{FOLDER}/results/killed/checkpoints")
-follow(job)
+follow(submit(FOLDER, "-j", "oe", "run_restarts.sh", OPTIONS="-e 3 -o results/killed", KILL_NODE="yes"))
 
 # %% [markdown]
 # `torch.distributed.checkpoint` writes the checkpoints: each is a folder, to which each rank adds its part. A run can go on with another
@@ -570,6 +600,9 @@ communication.lost_shares(lost_share, checkpoint=30, betweens=(6 * 3600, 24 * 36
 # %% [markdown]
 # The best interval is the square root of 2 x *checkpoint* x *between* (J. W. Young, "A first order approximation to the optimum
 # checkpoint interval", 1974). Twice the nodes fail twice as often.
+
+# %%
+check("communication", "lost_share", "train_restarts.py")
 
 # %% [markdown]
 # ## Seconds to an accuracy

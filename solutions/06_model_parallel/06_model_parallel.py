@@ -29,16 +29,13 @@ FOLDER = f"{EXERCISES}/06_model_parallel"
 RATES = (800, 400, 160)  # Mbit/s of the network between the two virtual nodes, where that is the lesson
 
 # %%
-from handson.cluster import virtual_nodes
+from handson.cluster import slow_network
 from handson.cluster.follow import follow, submit
 from handson.notebook import model_parallel, runs
 
-if why := virtual_nodes.why_not():
+if why := slow_network.why_not():
     RATES = RATES[:1]
-    print(
-        "There are no virtual nodes here, so the network can't be slowed down. Everything runs, but bytes cost nothing:",
-        why,
-    )
+    print("The network can't be slowed down here. Everything runs, but bytes may cost little:", why)
 
 
 SELECT = {
@@ -49,9 +46,8 @@ SELECT = {
 
 def run(script, name, options, ranks=1, network="none", track="pytorch"):
     """Run a script on 1, 2 or 4 ranks, into results/`name`; returns its results: method -> a result for each seed."""
-    variables = {"SCRIPT": script, "NAME": name, "OPTIONS": options, "TRACK": track}
-    resources = ["-l", f"network={network}", "-l", f"select={SELECT[ranks]}"]
-    follow(submit(FOLDER, "-V", *resources, "-j", "oe", "run_script.sh", **variables))
+    variables = {"SCRIPT": script, "NAME": name, "OPTIONS": options, "TRACK": track, "HANDSON_NETWORK": network}
+    follow(submit(FOLDER, "-l", f"select={SELECT[ranks]}", "-j", "oe", "run_script.sh", **variables))
     return runs.of_methods(f"{FOLDER}/results/{name}")
 
 
@@ -183,6 +179,12 @@ print("largest batch:", fits)
 fitted = run("train_memory.py", "fits", f"--method plain --epoch 1 --batchsize {fits} --gpu-memory 32MB")
 memory.picture([f"{FOLDER}/results/fits/plain_0"])
 
+# %%
+# Save the notebook (Ctrl-S), then run this cell: it checks what you have written so far.
+from grader import check
+
+check("model_parallel", "block_parameters", "state_bytes", "activation_bytes", "largest_batch")
+
 # %% [markdown]
 # ## Before you split
 #
@@ -238,7 +240,11 @@ print("losses:", {method: round(result.log[-1]["main/loss"], 4) for method, [res
 # All train the same: the losses are equal. Accumulation costs little as long as a micro-batch keeps the GPU busy; checkpointing costs one
 # more forward, and helps even where a single image does not fit. PyTorch's own `checkpoint` does what yours does, and repeats dropout's random numbers.
 # Neither helps against parameters and optimizer state.
-#
+
+# %%
+check("model_parallel", "checkpointed_bytes", "prediction_slower", "save_memory.py")
+
+# %% [markdown]
 # ## Split the state
 #
 # In data-parallel training each rank has all parameters, all gradients, and Adam's state of all of them: 16 bytes for each parameter, on
@@ -311,6 +317,9 @@ memory.picture([f"{FOLDER}/results/sharded_2/{method}_0" for method in ("ddp", "
 
 # %% [markdown]
 # FSDP has a block's parameters only while they are used: they count as activations here, as nobody keeps them.
+
+# %%
+check("model_parallel", "sharded_bytes", "prediction_ranks", "zero.py")
 
 # %% [markdown]
 # ## Split between layers
@@ -402,6 +411,9 @@ def held_bytes(schedule, stage, stages, micro_batches, activations):
     ### END SOLUTION
 
 
+# %%
+check("model_parallel", "by_hand", "bubble", "held_bytes", "schedules.py")
+
 # %% [markdown]
 # ## A pipeline of processes
 #
@@ -463,6 +475,9 @@ model_parallel.activations(folders, held_bytes, stages=4, micro_batches=8)
 # %%
 run("train_pipeline.py", "fits_in_two", f"--epoch 1 --method 1f1b --batchsize {BATCH} --gpu-memory 16MB", ranks=2)
 memory.picture([f"{FOLDER}/results/fits_in_two/1f1b_0"])
+
+# %%
+check("model_parallel", "prediction_pipeline", "pipeline.py", "torch_pipeline.py")
 
 # %% [markdown]
 # ## Split in the products
@@ -550,6 +565,9 @@ print(f"I expect {prediction_forward} all-reduces in forward.")
 # %% [markdown]
 # Without `entrance` in the plan, the numbers are right and the counts are not: query, key and value each add up the gradients of
 # their input, three all-reduces for one. **Count what is sent**, also where a library sends it.
+
+# %%
+check("model_parallel", "products_bytes", "prediction_forward", "products.py", "products_dtensor.py")
 
 # %% [markdown]
 # ## Both at once
@@ -668,6 +686,11 @@ def images_of_equal_bytes(blocks, tokens, width, parameters):
 
 # %%
 print(f"{images_of_equal_bytes(BLOCKS, TOKENS, WIDTH, BLOCKS * block_parameters(WIDTH)):.1f} images")
+
+# %%
+check(
+    "model_parallel", "images_bytes", "step_seconds", "inside", "prediction_times", "images_of_equal_bytes", "mesh.py"
+)
 
 # %% [markdown]
 # ## Chainer's way

@@ -108,7 +108,7 @@ for script, gpus, ranks in RUNS:
         select = f"select=1:ngpus={gpus}:mpiprocs={mpiprocs}:ompthreads=1"
         ids = ",".join(map(str, range(gpus)))
         variables = {"SCRIPT": script, "RANKS": ranks, "OPTIONS": f"{OPTIONS} -g {ids}"}
-        follow(submit(FOLDER, "-V", "-l", select, "-j", "oe", "run_script.sh", **variables))
+        follow(submit(FOLDER, "-l", select, "-j", "oe", "run_script.sh", **variables))
 
 # %%
 from handson import compare
@@ -123,6 +123,19 @@ compare.picture(results)
 # *First step*: where a system traces and compiles it, this takes longer than any other. *Images/s later*: in training, once this is over; in JAX
 # after the first epoch, since it compiles the step again for the short last batch. *Lines that differ*: so many statements of your scripts are not
 # in the script for one device. More of what systems do without a word is in the [dictionary](../docs/frameworks.md).
+
+# %%
+# Save the notebook (Ctrl-S), then run this cell: it checks what you have written so far.
+from grader import check
+
+check(
+    "frameworks",
+    "prediction_speedup",
+    "cluster.py",
+    "replicas.py",
+    "train_cifar_lightning.py",
+    "train_cifar_accelerate.py",
+)
 
 # %% [markdown]
 # ## What `fit` does with the last batch
@@ -150,7 +163,11 @@ for parts in ([32, 32], [14, 14], [8, 7], [32, 1]):
 
 # %% [markdown]
 # Your `replica_step` divides the sum of the losses by the number of all images, so that each image counts the same.
-#
+
+# %%
+check("frameworks", "weights_of_fit")
+
+# %% [markdown]
 # ## Why DataParallel's threads don't scale
 #
 # `torch.nn.DataParallel` is one process with a thread for each GPU: it copies the model to the GPUs (*replicate*), divides the batch (*scatter*),

@@ -30,14 +30,13 @@ NETWORK = "50mbit"  # of each of the two virtual nodes
 STEPS = 20  # of each run
 
 # %%
-from handson.cluster import virtual_nodes
+from handson.cluster import slow_network
+from handson.notebook import measured_network
 
-if why := virtual_nodes.why_not():
+if why := slow_network.why_not():
     NETWORK = "none"
-    print(
-        "There are no virtual nodes here, so the network can't be slowed down. Everything runs, but messages cost little:",
-        why,
-    )
+    print("The network can't be slowed down here, so it is measured:", why)
+    measured_megabits = measured_network.megabits(FOLDER)
 
 # %% [markdown]
 # ## What cannot be divided
@@ -82,7 +81,14 @@ scaling.curves(
 # %% [markdown]
 # Data-parallel training with a fixed batch per worker is the upper curve. With a fixed *total* batch it is the lower one: 20 workers gain a factor of 10, and
 # 500 hardly twice as much.
-#
+
+# %%
+# Save the notebook (Ctrl-S), then run this cell: it checks what you have written so far.
+from grader import check
+
+check("scaling", "amdahl", "gustafson")
+
+# %% [markdown]
 # ## The slowest of N
 #
 # All workers wait for the slowest one in each step. These are measured steps of one worker: your last run of task 1, or some that are made now.
@@ -125,7 +131,11 @@ for workers in (1, 4, 16, 64):
 
 # %% [markdown]
 # With 512 workers you wait for your longest measured step in nearly every step, and would wait for longer ones, had you measured them.
-#
+
+# %%
+check("scaling", "slowest")
+
+# %% [markdown]
 # ## A ring, or a tree
 #
 # A message of m bytes takes alpha + m / beta seconds. A ring of N ranks has 2 (N - 1) of them, one after the other, each with 1/N of the bytes.
@@ -168,7 +178,11 @@ scaling.curves(series, "all-reduce of 1 MB at 25 Gbit/s [ms]", [2**power for pow
 # %% [markdown]
 # With 1 MB the tree is faster from some hundred ranks on. Write 100e6 in place of 1e6: now the ring is faster, even with 4,096 ranks. So libraries choose by
 # the size of the message and the number of ranks.
-#
+
+# %%
+check("scaling", "tree")
+
+# %% [markdown]
 # ## Predict 16, then run it
 #
 # A step is the slowest worker, plus the all-reduce, if nothing hides it. With double buffering the all-reduce of a step goes on while the next step computes:
@@ -189,8 +203,11 @@ def step_time(computing, all_reduce, double_buffering):
 # What they take longer than your formula says is divided into what each message costs.
 
 # %%
+from handson.scaling import message_times
+
 two = scaling.rehearse(FOLDER, one, 2, NETWORK, steps=STEPS)
-rate = {"none": float("inf")}.get(NETWORK) or virtual_nodes.bits_per_second(NETWORK) / 8 * 0.956  # 4.4 % are headers
+# bytes/s of data; message_times.rate leaves out the 4.4 % that are headers
+rate = measured_megabits * 1e6 / 8 if NETWORK == "none" else message_times.rate(NETWORK)
 bytes_sent = 4 * single.parameters
 rest = two.step - step_time(slowest(steps, 2), ring(bytes_sent, 2, 0, rate), False)
 alpha = max(0, rest / 2)
@@ -220,14 +237,17 @@ print(f"16 ranks: {1000 * sixteen.step:.1f} ms a step; you expected {prediction_
 # Here two workers share a node, so their messages do not cross the network. Your run of two had them on two nodes: it is grey in the figure.
 
 # %%
-from handson.scaling import message_times, model, predict
+from handson.scaling import model, predict
 
 found = [single, two]
 fitted = model.fit(found)
-plan = model.Plan(None if NETWORK == "none" else message_times.rate(NETWORK), per_node=8)
+plan = model.Plan(rate, per_node=8)
 predictions = [model.predict(fitted, workers, plan) for workers in (1, 2, 4, 8, 16, 32, 64)]
 print(*predict.table(predictions, predictions[0]), sep="\n")
 predict.picture(predictions, predictions[0], [*found, sixteen])
+
+# %%
+check("scaling", "step_time", "prediction_16")
 
 # %% [markdown]
 # ## A report from the cloud
@@ -256,7 +276,11 @@ scaling.eks(cloud_step)
 # %% [markdown]
 # Which rows does loading limit, which the network? The seconds above the table were fitted to all 15 rows, so a small error proves little. Only p2 with 4 instances is far off:
 # it is slower than any such model says. Something was wrong on that day, and nobody would have noticed without a model.
-#
+
+# %%
+check("scaling", "cloud_step")
+
+# %% [markdown]
 # ## Which machines would you order?
 #
 # You have a budget and offers: nodes with a faster network cost more. For each offer you know the price of a node and have predicted the images/s of 1, 2, 3, ... nodes.

@@ -42,7 +42,7 @@ def submit(jobs, name, ranks, *words):
     select = f"select=1:ngpus={ranks}:mpiprocs={ranks}:ompthreads=1"
     options = " ".join(["--size 32 -b 100 -o out", *words])
     done = jobs(
-        *"qsub -V -l".split(),
+        *"qsub -v SCRIPT,OPTIONS -l".split(),
         select,
         *"-j oe -N job run_script.sh".split(),
         SCRIPT=f"tensorflow/{name}",

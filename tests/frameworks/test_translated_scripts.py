@@ -106,7 +106,7 @@ def test_lightning_trains_on_two_nodes_of_a_job(few, tmp_path, monkeypatch, caps
     monkeypatch.setenv("HANDSON_PBS_HOME", str(tmp_path / "pbs"))
     shutil.copy(UNIT / "run_script.sh", tmp_path)
     options = f"-e 1 -b {BATCH} --size {SIZE} --dataset {few} -o out"
-    follow(submit(tmp_path, "-V", "-j", "oe", "run_script.sh", SCRIPT=str(SCRIPTS[0]), OPTIONS=options))
+    follow(submit(tmp_path, "-j", "oe", "run_script.sh", SCRIPT=str(SCRIPTS[0]), OPTIONS=options))
     lines = capsys.readouterr().out.splitlines()
     assert not [line for line in lines if "Warning" in line and "other programs took" not in line]
     result = results.read(tmp_path / "out")

@@ -126,12 +126,12 @@ def test_the_inputs_of_hidden_cases_are_printed(server_for):
     unit, part = place("pytorch/train_cifar_multi_gpu.py")
     last = hidden.cases()[unit, "pytorch", "throughput"][-1]  # the output that the feedback shows is of the last case
     code = (
-        "print('the case', comm.size, args.epoch, first_epoch)\nimages = len(train_set) * (args.epoch -"
-        " first_epoch)\nthroughput = images / seconds"
+        "print('the case', dist.get_world_size(), args.epoch)\nimages = len(train_set) * args.epoch\n"
+        "throughput = images / seconds"
     )
     found = judged(server_for, part.file.removeprefix("exercises/"), "throughput", None, code)
     assert points(found) == 2
-    assert "the case {ranks} {epochs} {first_epoch}\n".format(**last) in found[0].output
+    assert "the case {ranks} {epochs}\n".format(**last) in found[0].output
 
 
 def test_the_guide_has_the_words_of_each_submission():

@@ -36,27 +36,24 @@ PLACES = {  # gap: (unit, the end of its file's name)
     "optimizer": ("single_gpu", "pytorch/train_cifar_single_gpu.py"),
     "run": ("single_gpu", "pytorch/train_cifar_single_gpu.py"),
     "step": ("multi_gpu", "pytorch/train_cifar_multi_gpu.py"),
-    "split": ("multi_gpu", "pytorch/train_cifar_multi_gpu.py"),
+    "sampler": ("multi_gpu", "pytorch/train_cifar_multi_gpu.py"),
     "throughput": ("multi_gpu", "pytorch/train_cifar_multi_gpu.py"),
     "limit": ("single_gpu", "01_single_gpu.ipynb"),
     "loader": ("profiling", "slow_loading.py"),
     "losses": ("profiling", "waiting_every_step.py"),
 }
-NEIGHBOURS = {"optimizer": "shuffle", "step": "replica"}  # a right gap that comes after it in the same ranks
+NEIGHBOURS = {"optimizer": "throughput", "step": "replica"}  # a right gap that comes after it in the same ranks
 RIGHT = {
     "optimizer": "optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)",
     "step": (
-        "optimizer.zero_grad()\noutputs = replica(images)\nloss = F.cross_entropy(outputs, labels, reduction='sum') *"
-        " comm.size / total\nloss.backward()\noptimizer.step()"
+        "optimizer.zero_grad()\noutputs = model(images)\nloss = F.cross_entropy(outputs, labels)\nloss.backward()\n"
+        "optimizer.step()"
     ),
 }
 WRONG = {
     "optimizer": "optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)",
-    "step": (
-        "optimizer.zero_grad()\noutputs = model(images)\nloss = F.cross_entropy(outputs,"
-        " labels)\nloss.backward()\noptimizer.step()"
-    ),
-    "split": "shard, lengths = train_set, [len(train_set)] * comm.size",
+    "step": ("outputs = model(images)\nloss = F.cross_entropy(outputs, labels)\nloss.backward()\noptimizer.step()"),
+    "sampler": "sampler = torch.utils.data.RandomSampler(train_set)",
     "throughput": "images = throughput = 1",
     "limit": "return 0",
     "loader": (
@@ -256,9 +253,9 @@ def test_code_that_names_what_is_outside_of_its_gap_is_pointed_out(world):
     )
     assert all(
         "a person should look at it" in verdict.message
-        for verdict in world.verdicts("split", f"{code}{WRONG['split']}")
+        for verdict in world.verdicts("sampler", f"{code}{WRONG['sampler']}")
     )
-    assert not any("a person" in verdict.message for verdict in world.verdicts("split", WRONG["split"]))
+    assert not any("a person" in verdict.message for verdict in world.verdicts("sampler", WRONG["sampler"]))
 
 
 def test_there_are_enough_of_them():

@@ -6,6 +6,8 @@ import pytest
 from pbs_harness import COMMANDS, PATIENCE, SERVER
 from waiting import run_to_end
 
+from handson.cluster import slow_network
+
 REAL = """#!/bin/sh
 printf 'real <%s>' "$@"
 cat
@@ -27,6 +29,16 @@ def test_a_real_command_gets_arguments_and_stdin_untouched(pbs, tmp_path, comman
     done = pbs(command, "-Z", "has space", "", stdin="the script", PATH=path)
     assert (done.stdout, done.returncode) == ("real <-Z>real <has space>real <>the script", 42)
     assert not pbs.home.exists()
+
+
+@pytest.mark.parametrize("words", [["-l", "network=100mbit"], ["-lselect=1,gpu_memory=1gb"]], ids=" ".join)
+def test_who_asks_a_real_qsub_for_what_only_the_embedded_pbs_has_reads_so_below_its_words(pbs, tmp_path, words):
+    executable(tmp_path / "real" / "qsub", "#!/bin/sh\necho 'qsub: Unknown resource' >&2\nexit 187\n")
+    path = f"{pbs.environment['PATH']}:{tmp_path}/real"
+    done = pbs("qsub", *words, "a.sh", PATH=path)
+    said, hint = done.stderr.splitlines()
+    assert (done.returncode, said) == (187, "qsub: Unknown resource") and hint == f"hint: {slow_network.ONLY_EMBEDDED}"
+    assert pbs("qsub", "-l", "select=1", "-v", "HANDSON_NETWORK=1gbit", "a.sh", PATH=path).stderr.count("\n") == 1
 
 
 def test_what_cannot_be_executed_is_no_command(pbs, tmp_path):

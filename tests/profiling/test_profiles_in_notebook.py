@@ -90,13 +90,13 @@ def test_a_script_is_not_recorded_again_where_its_first_profile_is_to_be_kept(tm
     for keep in (True, True, False):
         assert profiled_runs.of_script(tmp_path, "slow.py", "before", "--epoch 1", keep) == "slow_before"
     variables = {"SCRIPT": "slow.py", "NAME": "slow_before", "OPTIONS": "--epoch 1"}
-    assert submitted == 2 * [((tmp_path, "-V", "-j", "oe", "run_profile.sh"), variables)]
+    assert submitted == 2 * [((tmp_path, "-j", "oe", "run_profile.sh"), variables)]
     assert capsys.readouterr().out.count("was recorded before") == 1
 
 
 def test_a_profile_job_without_requests_gets_those_of_the_training_script(tmp_path, monkeypatch):
     submitted = []
-    monkeypatch.setattr(profiled_runs, "submit", lambda *words, **variables: submitted.append(words[2:]))
+    monkeypatch.setattr(profiled_runs, "submit", lambda *words, **variables: submitted.append(words[1:]))
     for name, text in {
         "02_multi_gpu/run_multi_gpu_training.sh": (
             "#PBS -q lecture\n#PBS -l select=1:ngpus=2\n#PBS -W group_list=gt00\n#PBS -N multi_gpu\n"

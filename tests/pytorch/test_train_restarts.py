@@ -9,7 +9,6 @@ from loading import load
 from ranks import on_ranks
 
 from handson.errors import TrackError
-from handson.notebook import communication
 from handson.pytorch import checkpoints
 from handson.pytorch.checkpoints import CheckpointError
 from handson.pytorch.streams import ImageFiles
@@ -136,8 +135,3 @@ def changed(comm, out, other):
     batches = module.Partition(1500, 400)
     batches.load_state_dict(shared["batches"])
     module.save(other / "checkpoints", shared, own, batches)
-
-
-def test_a_job_that_never_writes_a_checkpoint_is_a_sentence(tmp_path):
-    with pytest.raises(communication.NotKilled, match="job 7 has written no checkpoint into .* in 0 seconds"):
-        communication.kill_node("7", "node2", tmp_path / "checkpoints", limit=0)

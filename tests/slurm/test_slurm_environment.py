@@ -191,7 +191,7 @@ def test_a_machine_without_slurm_is_told_what_to_install():
 
 FOLLOW = """
 from handson.cluster.follow import JobFailed, follow, submit
-number = submit(".", "-V", "-j", "oe", "follow.sh", OPTIONS="-e 1, 2")
+number = submit(".", "-j", "oe", "follow.sh", OPTIONS="-e 1, 2")
 follow(number)
 follow(number, say=lambda line: print("again:", line))
 try:

@@ -64,7 +64,7 @@ def train(rank, args, files):
         restore(*found, model, optimizer, residuals, batches)
         checkpoints.say_where(batches)
 
-    table, start, trained, step = LossTable(rank), time.perf_counter(), 0, 0
+    table, start, trained, step = LossTable(rank, batches.epoch), time.perf_counter(), 0, 0
     while batches.epoch < args.epoch:
         for images, labels in train_loader:
             images = 255 * images.to(device) + args.noise * torch.randn(images.shape).to(device)
