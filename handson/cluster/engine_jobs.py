@@ -1,6 +1,7 @@
 """ipyparallel's engines in a job of this site's batch system, in a profile made for the site: for a class to be graded
 (``python -m grader cluster start``), and for the ranks of a notebook."""
 
+import json
 import math
 import os
 import shutil
@@ -23,6 +24,8 @@ from handson.words import counted
 PBS, SLURM = ("pbs", "PBSEngineSetLauncher"), ("slurm", "SlurmEngineSetLauncher")
 LAUNCHERS = {"embedded": PBS, "pbs": PBS, "slurm": SLURM}  # by the site's batch system
 WALLTIME = "02:00:00"
+CONTROLLER = 60  # seconds in which it starts, on a busy machine
+SOCKET = "socket"  # the beginning of the names of the controller's sockets
 LOOK = 0.2  # seconds between looks at the engines
 
 
@@ -51,8 +54,11 @@ def start(site=None, engines=8, nodes=None, profile="handson", walltime=None, wa
     cluster = ipyparallel.Cluster(
         profile_dir=str(folder), cluster_id="", shutdown_atexit=False, load_profile=True, config=config or Config()
     )
+    if sites.read(site).batch == "embedded":
+        _connect_by_files(cluster, folder)
     try:
         cluster.start_controller_sync()
+        _name_sockets(folder)
         job = _start_engines(cluster, engines)
         say(f"The engines' job is {job}. Waiting for {counted(engines, 'engine')}, {wait} s at most ...")
         client = _wait(cluster, job, engines, wait, say)
@@ -62,6 +68,30 @@ def start(site=None, engines=8, nodes=None, profile="handson", walltime=None, wa
         raise
     say(f"{counted(engines, 'engine')} ready.")
     return cluster, client
+
+
+def _connect_by_files(cluster, folder):
+    """Let the controller and the engines meet at files in `folder`: virtual nodes see these, and have networks of their
+    own."""
+    cluster.controller_ip = str(folder / SOCKET)
+    cluster.config.ControllerLauncher.controller_args += ["--IPController.transport=ipc"]
+
+
+def _name_sockets(folder):
+    """ipyparallel's controller calls its file for port 5 NAME-5, and its engines and clients look for NAME:5."""
+    files = [folder / f"security/ipcontroller-{side}.json" for side in ("client", "engine")]
+    end = time.monotonic() + CONTROLLER
+    while not all(file.exists() for file in files):
+        if time.monotonic() > end:
+            raise ClusterError(f"ipyparallel's controller has not started in {CONTROLLER} s: look at {folder / 'log'}")
+        time.sleep(0.05)
+    for file in files:
+        connections = json.loads(file.read_text())
+        if connections["interface"].startswith("ipc:"):
+            for ports in connections.values():
+                for port in ports if isinstance(ports, list) else [ports]:
+                    if isinstance(port, int) and not (name := folder / f"{SOCKET}:{port}").is_symlink():
+                        name.symlink_to(f"{SOCKET}-{port}")
 
 
 def stop(profile="handson", say=print):
@@ -74,7 +104,8 @@ def stop(profile="handson", say=print):
         ) from None
     cluster.stop_cluster_sync()
     say(
-        f"The controller of profile {profile} has ended, and its engines' job is deleted: batch systems end it in a moment."
+        f"The controller of profile {profile} has ended, and its engines' job is deleted: batch systems end it in a"
+        " moment."
     )
 
 

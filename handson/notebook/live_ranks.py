@@ -5,7 +5,6 @@ This module starts them, shows what they print, and ends what hangs. What each r
 """
 
 import atexit
-import logging
 import os
 import shutil
 import signal
@@ -16,10 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import ipyparallel
+from ipyparallel.client.magics import ParallelMagics
 from IPython import get_ipython
 from IPython.display import HTML, display
 from IPython.paths import get_ipython_dir
-from ipyparallel.client.magics import ParallelMagics
 from traitlets.config import Config
 
 from handson.cluster import engine_jobs, virtual_nodes
@@ -103,8 +102,8 @@ class Ranks:
         self.view.push(values, block=True)
 
     def let_go(self, working):
-        """Free the ranks `working` from the collective in which they wait, and form a new process group. Returns whether
-        variables were kept; else all ranks are new."""
+        """Free ranks from the collective in which they wait, and form a new process group. Returns whether they kept
+        their variables; else all ranks are new. working(): the ranks that still run a cell."""
         if self.track == "pytorch":
             Path(self.folder, rank_of_notebook.LET_GO).touch()
             end = time.monotonic() + FREED
@@ -141,19 +140,25 @@ def _started(folder, number):
     config = Config()
     tied = [sys.executable, "-m", "handson.cluster.die_with_parent", str(os.getpid()), str(folder)]
     config.ControllerLauncher.controller_cmd = [*tied, "ipyparallel.controller"]
-    config.Cluster.log_level = logging.ERROR
+    config.PBSEngineSetLauncher.engine_args = ["--mpi"]  # an engine's number is its rank
     nodes = 2 if number % 2 == 0 and not virtual_nodes.why_not() else 1
     return engine_jobs.start(
-        engines=number, nodes=nodes, profile=folder.name.removeprefix("profile_"), say=lambda line: None, config=config
+        engines=number, nodes=nodes, profile=folder.name.removeprefix("profile_"), say=_say_why_they_wait, config=config
     )
+
+
+def _say_why_they_wait(line):
+    """Print of what engine_jobs says only why the job does not begin."""
+    if line.startswith("It waits"):
+        print(f"The job with the ranks does not begin yet. {line}")
 
 
 def _say_where_they_are(found, seconds):
     nodes = {}
-    for rank, node, words in found:
+    for rank, node in found:
         nodes.setdefault(node, []).append(rank)
     places = "; ".join(f"{named(ranks)} on {node}" for node, ranks in nodes.items())
-    print(f"{counted(len(found), 'rank')} ({places}), ready after {seconds:.1f} s: {found[0][2]}")
+    print(f"{counted(len(found), 'rank')} ({places}), ready after {seconds:.1f} s.")
 
 
 def named(ranks):
@@ -169,8 +174,6 @@ class RankMagics(ParallelMagics):
     """ipyparallel's magics, with another output: each rank's under its name, equal ones once; and an end for cells that
     hang."""
 
-    registered = False
-
     def __init__(self, shell, ranks):
         self.ranks = ranks
         super().__init__(shell, ranks.view)
@@ -185,25 +188,30 @@ class RankMagics(ParallelMagics):
         self.last_result = result
         if save_name:
             self.shell.user_ns[save_name] = result
-        problem = Waiting(self.ranks, result).until_done()
+        waiting = Waiting(self.ranks, result, self._targets())
+        problem = waiting.until_done()
         with suppress(Exception):
             result.wait_for_output(1)
-        show(result)
-        if problem := problem or errors(self.ranks.client, result):
+        show(result, waiting.targets)
+        if problem := problem or waiting.errors():
             raise RanksError(problem)
+
+    def _targets(self):
+        """The ranks on which cells of the view run."""
+        targets = self.view.targets
+        return self.ranks.client.ids if targets == "all" else [targets] if isinstance(targets, int) else list(targets)
 
 
 class Waiting:
     """Waits for a cell that runs on ranks, and looks at those that don't end it."""
 
-    def __init__(self, ranks, result):
-        self.ranks, self.result = ranks, result
-        targets = result.engine_id if isinstance(result.engine_id, list) else [result.engine_id]
-        self.rank_of = dict(zip(result.msg_ids, targets))
+    def __init__(self, ranks, result, targets):
+        self.ranks, self.result, self.targets = ranks, result, targets
+        self.of = dict(zip(targets, result.split()))  # rank -> its own result
 
     def working(self):
         """The ranks that still run the cell."""
-        return [rank for message, rank in self.rank_of.items() if message in self.ranks.client.outstanding]
+        return [rank for rank, one in self.of.items() if not one.ready()]
 
     def until_done(self):
         """Wait until no rank runs the cell. Returns what has kept them from it, in words; None if nothing has."""
@@ -248,7 +256,7 @@ class Waiting:
         parts = [
             f"{named(ranks)} wait{'s' * (len(ranks) == 1)} in {_place(*place)}" for place, ranks in by_place.items()
         ]
-        failed = errors(self.ranks.client, self.result) if idle else ""
+        failed = self.errors() if idle else ""
         idle_words = [f"{named(idle)} {'is' if len(idle) == 1 else 'are'} idle"] if idle else []
         return (f"{failed}\n" if failed else "") + "; ".join(parts + idle_words).capitalize() + "."
 
@@ -266,6 +274,17 @@ class Waiting:
             rank: dump_stacks.where(file.read_text().lstrip("\0"), dump_stacks.is_own_code)
             for rank, file in files.items()
         }
+
+    def errors(self):
+        """The errors of the ranks that have ended the cell, each kind once with the traceback of its first rank; ""
+        where there is none."""
+        found = {}
+        for rank, one in self.of.items():
+            error = one.get(return_exceptions=True) if one.ready() else None
+            error = error[0] if isinstance(error, list) else error
+            if isinstance(error, ipyparallel.error.RemoteError):
+                found.setdefault((error.ename, error.evalue), ([], error.traceback))[0].append(rank)
+        return "\n".join(f"{named(ranks).capitalize()}:\n{traceback}" for ranks, traceback in found.values())
 
     def _let_go(self):
         kept = self.ranks.let_go(self.working)
@@ -292,19 +311,14 @@ def _place(collective, own):
     return ", ".join(filter(None, (collective, line))) or "code of a library"
 
 
-def _each(value, result):
-    """What a result has for each rank, as a list also where there is one rank only."""
-    return value if isinstance(result.engine_id, list) else [value]
-
-
-def show(result):
-    """Print what the ranks printed and returned, each under its name, equal texts once; figures side by side."""
-    targets = _each(result.engine_id, result)
+def show(result, targets):
+    """Print what the ranks `targets` printed and returned, each under its name, equal texts once; figures side by
+    side."""
     texts, figures = {}, []
-    for rank, out, err, value, outputs in zip(
-        targets,
-        *(_each(part, result) for part in (result.stdout, result.stderr, result.execute_result, result.outputs)),
-    ):
+    parts = result.stdout, result.stderr, result.execute_result, result.outputs
+    if len(targets) == 1 and not isinstance(result.stdout, list):
+        parts = [[part] for part in parts]
+    for rank, out, err, value, outputs in zip(targets, *parts):
         texts[rank] = out + err + (value["data"].get("text/plain", "") if value else "")
         for output in outputs:
             if image := output["data"].get("image/png"):
@@ -331,14 +345,3 @@ def _alike(texts):
     for rank, text in sorted(texts.items()):
         found.setdefault(text.rstrip("\n"), []).append(rank)
     return found.items()
-
-
-def errors(client, result):
-    """The errors of the ranks that have ended a cell, each kind once with the traceback of its first rank; "" where
-    there is none."""
-    found = {}
-    for rank, message in zip(_each(result.engine_id, result), result.msg_ids):
-        error = client.results.get(message)
-        if isinstance(error, ipyparallel.error.RemoteError):
-            found.setdefault((error.ename, error.evalue), ([], error.traceback))[0].append(rank)
-    return "\n".join(f"{named(ranks).capitalize()}:\n{traceback}" for ranks, traceback in found.values())

@@ -26,15 +26,21 @@ def stack_file(folder, rank):
 
 
 def begin(folder, track, names):
-    """Join the other ranks, and put what cells need into `names`, their variables. Returns (rank, node, words on the
-    device). Raises TrackError. All ranks call it, once."""
+    """Join the other ranks, and put what cells need into `names`, their variables. Returns (rank, node).
+    All ranks call it, once. Raises TrackError."""
     launch.prepare()
     rank, local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
     faulthandler.register(signal.SIGUSR1, open(stack_file(folder, rank), "a"))
-    threading.Thread(target=_let_go_when_asked, args=(Path(folder, LET_GO),), daemon=True).start()
+    threading.Thread(target=_listen, args=(Path(folder, LET_GO),), daemon=True).start()
     names |= {"rank": rank, "local_rank": local_rank, "world_size": int(os.environ["WORLD_SIZE"])}
     if track == "chainer":
-        return rank, current_node(), _begin_chainer(local_rank, names)
+        _begin_chainer(local_rank, names)
+    else:
+        _begin_pytorch(local_rank, names)
+    return rank, current_node()
+
+
+def _begin_pytorch(local_rank, names):
     import torch
     import torch.distributed as dist
 
@@ -43,7 +49,6 @@ def begin(folder, track, names):
     gpus = devices.first(int(os.environ["LOCAL_WORLD_SIZE"]))
     names |= {"torch": torch, "dist": dist, "device": devices.use(gpus[local_rank])}
     meet(devices.backend(gpus), int(os.environ["MASTER_PORT"]))
-    return rank, current_node(), devices.describe(gpus)
 
 
 def _begin_chainer(local_rank, names):
@@ -55,7 +60,6 @@ def _begin_chainer(local_rank, names):
 
     comm = communicators.create_communicator("naive")
     names |= {"chainer": chainer, "chainermn": chainermn, "comm": comm, "device": devices.use(local_rank)}
-    return comm.name
 
 
 def meet(backend, port):
@@ -73,20 +77,25 @@ def meet(backend, port):
 
 
 def _connections():
-    """Yields the descriptors of this process's sockets for TCP."""
+    """Yields the descriptors of this process's connections by TCP, but those to the store of the process group."""
     for descriptor in map(int, os.listdir("/proc/self/fd")):
         with suppress(OSError):
             if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
                 with socket.socket(fileno=os.dup(descriptor)) as found:
                     if found.family in (socket.AF_INET, socket.AF_INET6):
-                        yield descriptor
+                        ports = found.getsockname()[1], found.getpeername()[1]  # a listener has no peer: OSError
+                        if int(os.environ["MASTER_PORT"]) not in ports:
+                            yield descriptor
 
 
-def _let_go_when_asked(file):
-    """End the collective in which this rank's main thread waits, each time when `file` is touched."""
+def _listen(file):
+    """End the collective in which this rank's main thread waits, each time when `file` is touched; and this rank, when
+    the folder of the ranks is gone, because the notebook has ended."""
     seen = file.stat().st_mtime_ns if file.exists() else 0
     while True:
         time.sleep(LOOK)
+        if not file.parent.is_dir():
+            os._exit(1)
         with suppress(OSError):
             asked = file.stat().st_mtime_ns
             if asked != seen:
