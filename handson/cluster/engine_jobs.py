@@ -2,6 +2,7 @@
 (``python -m grader cluster start``), and for the ranks of a notebook."""
 
 import json
+import logging
 import math
 import os
 import shutil
@@ -52,7 +53,12 @@ def start(site=None, engines=8, nodes=None, profile="handson", walltime=None, wa
             " --profile"
         )
     cluster = ipyparallel.Cluster(
-        profile_dir=str(folder), cluster_id="", shutdown_atexit=False, load_profile=True, config=config or Config()
+        profile_dir=str(folder),
+        cluster_id="",
+        shutdown_atexit=False,
+        load_profile=True,
+        log_level=logging.ERROR,
+        config=config or Config(),
     )
     if sites.read(site).batch == "embedded":
         _connect_by_files(cluster, folder)

@@ -244,21 +244,20 @@ class Waiting:
     def _hang(self):
         """Who waits where, if that can have no end: in a collective that others do not enter, or in different ones."""
         places = self._places(self.working())
-        working = self.working()
+        working = [rank for rank in self.working() if rank in places]
         idle = [rank for rank in range(self.ranks.number) if rank not in working]
-        if not working or not all(collective for collective, _ in places.values()):
+        if not working or not all(places[rank][0] for rank in working):
             return None
-        by_place = {}
+        at = {}
         for rank in working:
-            by_place.setdefault(places.get(rank), []).append(rank)
-        if not idle and len(by_place) == 1:
+            at.setdefault(_place(*places[rank]), []).append(rank)
+        if not idle and len(at) == 1:
             return None  # a large message may take its time
-        parts = [
-            f"{named(ranks)} wait{'s' * (len(ranks) == 1)} in {_place(*place)}" for place, ranks in by_place.items()
-        ]
-        failed = self.errors() if idle else ""
-        idle_words = [f"{named(idle)} {'is' if len(idle) == 1 else 'are'} idle"] if idle else []
-        return (f"{failed}\n" if failed else "") + "; ".join(parts + idle_words).capitalize() + "."
+        words = [f"{named(ranks)} wait{'s' * (len(ranks) == 1)} in {place}" for place, ranks in at.items()]
+        if idle:
+            words.append(f"{named(idle)} {'is' if len(idle) == 1 else 'are'} idle")
+        failed = f"{self.errors()}\n" if idle and self.errors() else ""
+        return f"{failed}{'; '.join(words).capitalize()}."
 
     def _places(self, ranks):
         """rank -> (the collective in which it waits, "" for none; (file, line) of its own code, or None)."""
