@@ -189,12 +189,14 @@ class RankMagics(ParallelMagics):
         if save_name:
             self.shell.user_ns[save_name] = result
         waiting = Waiting(self.ranks, result, self._targets())
-        problem = waiting.until_done()
+        stopped = waiting.until_done()
         with suppress(Exception):
             result.wait_for_output(1)
         show(result, waiting.targets)
-        if problem := problem or waiting.errors():
-            raise RanksError(problem)
+        if stopped:
+            print(stopped)
+        if failed := waiting.failed if stopped else waiting.errors():
+            raise RanksError(failed)
 
     def _targets(self):
         """The ranks on which cells of the view run."""
@@ -208,38 +210,40 @@ class Waiting:
     def __init__(self, ranks, result, targets):
         self.ranks, self.result, self.targets = ranks, result, targets
         self.of = dict(zip(targets, result.split()))  # rank -> its own result
+        self.failed = ""  # the errors before the ranks were stopped, which gives errors to those that wait
 
     def working(self):
         """The ranks that still run the cell."""
         return [rank for rank, one in self.of.items() if not one.ready()]
 
     def until_done(self):
-        """Wait until no rank runs the cell. Returns what has kept them from it, in words; None if nothing has."""
+        """Wait until no rank runs the cell. Returns why they were stopped, in words; None if they were not. Raises
+        RanksError if ranks have died."""
         look = time.monotonic() + HANGING
         try:
             while self.working():
                 self.result.wait(LOOK)
-                if problem := self._deaths():
-                    return problem
+                self._look_for_deaths()
                 if time.monotonic() > look:
                     if problem := self._hang():
                         return problem + self._let_go()
                     look = time.monotonic() + HANGING
         except KeyboardInterrupt:
             return self._interrupt()
-        return self._deaths()
+        self._look_for_deaths()
+        return None
 
-    def _deaths(self):
+    def _look_for_deaths(self):
         there = self.ranks.client.ids
         dead = [rank for rank in range(self.ranks.number) if rank not in there]
         if not dead:
-            return None
+            return
         who = (
             f"{named(dead).capitalize()} died"
             if len(dead) < self.ranks.number
             else "A rank died, and all ended with it"
         )
-        return f"{who}: `ranks.restart()` starts new ones."
+        raise RanksError(f"{who}: `ranks.restart()` starts new ones.")
 
     def _hang(self):
         """Who waits where, if that can have no end: in a collective that others do not enter, or in different ones."""
@@ -256,8 +260,8 @@ class Waiting:
         words = [f"{named(ranks)} wait{'s' * (len(ranks) == 1)} in {place}" for place, ranks in at.items()]
         if idle:
             words.append(f"{named(idle)} {'is' if len(idle) == 1 else 'are'} idle")
-        failed = f"{self.errors()}\n" if idle and self.errors() else ""
-        return f"{failed}{'; '.join(words).capitalize()}."
+        self.failed = self.errors()
+        return "; ".join(words).capitalize() + "."
 
     def _places(self, ranks):
         """rank -> (the collective in which it waits, "" for none; (file, line) of its own code, or None)."""
