@@ -2,9 +2,11 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -20,7 +22,7 @@ from IPython.core.interactiveshell import InteractiveShell
 InteractiveShell.instance()
 import handson.notebook
 ranks = handson.notebook.ranks(2)
-sys.stdout.flush()
+print(flush=True)
 time.sleep(1000)
 """
 
@@ -127,10 +129,12 @@ def processes_of(folder):
 
 @pytest.mark.thorough
 def test_nothing_is_left_when_the_notebook_is_killed(home, tmp_path):
-    environment = os.environ | {"HANDSON_PBS_HOME": str(tmp_path / "pbs"), "IPYTHONDIR": str(tmp_path / "ipython")}
+    folder = Path(tempfile.mkdtemp(prefix="test-"))  # a short path
+    environment = os.environ | {"HANDSON_PBS_HOME": str(tmp_path / "pbs"), "TMPDIR": str(folder)}
     notebook = subprocess.Popen([sys.executable, "-c", NOTEBOOK], stdout=subprocess.PIPE, text=True, env=environment)
     assert "2 ranks" in notebook.stdout.readline()
-    assert len(processes_of(tmp_path / "ipython")) >= 4  # two engines, the controller, mpiexec
+    assert len(processes_of(folder)) >= 4  # two engines, the controller, mpiexec
     notebook.kill()
-    wait_until(lambda: not processes_of(tmp_path / "ipython"), "all processes have ended")
-    assert not list((tmp_path / "ipython").glob("profile_handson_ranks_*/security"))
+    wait_until(lambda: not processes_of(folder), "all processes have ended")
+    assert not list(folder.glob("handson-ranks-*"))
+    shutil.rmtree(folder)

@@ -25,6 +25,7 @@ from handson.words import counted
 PBS, SLURM = ("pbs", "PBSEngineSetLauncher"), ("slurm", "SlurmEngineSetLauncher")
 LAUNCHERS = {"embedded": PBS, "pbs": PBS, "slurm": SLURM}  # by the site's batch system
 WALLTIME = "02:00:00"
+LONGEST = 98  # bytes of a socket's path without its port: Linux takes 107
 CONTROLLER = 60  # seconds in which it starts, on a busy machine
 SOCKET = "socket"  # the beginning of the names of the controller's sockets
 LOOK = 0.2  # seconds between looks at the engines
@@ -36,17 +37,21 @@ class ClusterError(OneSentence, RuntimeError):
     status = 1
 
 
-def start(site=None, engines=8, nodes=None, profile="handson", walltime=None, wait=600, say=print, config=None):
+def start(
+    site=None, engines=8, nodes=None, profile="handson", walltime=None, wait=600, say=print, config=None, folder=None
+):
     """Write the profile for a site (default: the chosen one), start a controller here and a job with `engines` engines,
     and wait for them.
 
     nodes: how many the job takes; by default as few as have the cores. walltime: of the job, HH:MM:SS; wait: seconds
-    that the job may wait and start; config: of ipyparallel, beside the profile's. Returns (Cluster, Client). Raises
+    that the job may wait and start; config: of ipyparallel, beside the profile's; folder: of
+    the profile, in place of that of its name. Returns (Cluster, Client). Raises
     ClusterError, with all ended that was started.
     """
     os.environ.update(follow.environment())  # with qsub on PATH, here and in the job
     site = site or sites.chosen()
-    folder = _write_profile(sites.read(site), engines, nodes, profile, walltime)
+    folder = folder or Path(get_ipython_dir(), f"profile_{profile}")
+    _write_profile(folder, sites.read(site), engines, nodes, walltime)
     if (folder / "security/cluster-.json").exists():
         raise ClusterError(
             f"the profile {profile} has a cluster already: `python -m grader cluster stop` ends it; or give another"
@@ -60,7 +65,7 @@ def start(site=None, engines=8, nodes=None, profile="handson", walltime=None, wa
         log_level=logging.ERROR,
         config=config or Config(),
     )
-    if sites.read(site).batch == "embedded":
+    if sites.read(site).batch == "embedded" and len(bytes(folder / SOCKET)) < LONGEST:
         _connect_by_files(cluster, folder)
     try:
         cluster.start_controller_sync()
@@ -115,21 +120,19 @@ def stop(profile="handson", say=print):
     )
 
 
-def _write_profile(site, engines, nodes, profile, walltime):
-    """The folder of the profile, written anew for a site."""
+def _write_profile(folder, site, engines, nodes, walltime):
+    """Write the profile for a site into `folder`."""
     nodes = nodes or math.ceil(engines / site.ncpus)
     if nodes > site.nodes or engines % nodes or engines > nodes * site.ncpus:
         most = f"{site.nodes} nodes with {site.ncpus} cores"
         raise ClusterError(f"{engines} engines don't fit on {most}, as many on each node: give another -n, or --nodes")
     source, launcher = COURSE / "jobs/ipyparallel" / LAUNCHERS[site.batch][0], LAUNCHERS[site.batch][1]
     values = {"nodes": nodes, "walltime": walltime or site.walltime or WALLTIME}
-    folder = Path(get_ipython_dir(), f"profile_{profile}")
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     shutil.copy(source / "ipcluster_config.py", folder)
     with open(folder / "ipcluster_config.py", "a") as file:
         file.write(f"\nc.{launcher}.namespace = {values!r}  # of the site {site.name}\n")
     (folder / "engines.sh").write_text(job_scripts.fitted((source / "engines.sh").read_text(), site))
-    return folder
 
 
 def _start_engines(cluster, engines):

@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 import time
 import uuid
 from contextlib import suppress
@@ -22,6 +23,7 @@ from IPython.paths import get_ipython_dir
 from traitlets.config import Config
 
 from handson.cluster import engine_jobs, virtual_nodes
+from handson.cluster import site as sites
 from handson.errors import OneSentence
 from handson.notebook import rank_of_notebook
 from handson.training import dump_stacks
@@ -32,7 +34,7 @@ LOOK = 0.1  # seconds between looks at a cell's ranks
 HANGING = 5  # seconds after which ranks that wait are asked where they stand
 ANSWER = 1.0  # seconds in which they write it
 FREED = 10  # seconds in which a rank that was let go ends its cell
-PROFILE = "handson_ranks_"
+PROFILE = "handson-ranks-"
 _mine = None  # the ranks of this notebook
 
 
@@ -72,8 +74,11 @@ class Ranks:
         """Start the ranks; if there are some, end them and start new ones, which know no variable."""
         self.stop()
         begin = time.monotonic()
-        self.folder = Path(get_ipython_dir(), f"profile_{PROFILE}{uuid.uuid4().hex[:8]}")
-        self.folder.mkdir(parents=True, mode=0o700)
+        if sites.read(sites.chosen()).batch == "embedded":
+            self.folder = Path(tempfile.mkdtemp(prefix=PROFILE))  # its name is short enough for sockets
+        else:  # a folder that all nodes see
+            self.folder = Path(get_ipython_dir(), f"profile_{PROFILE}{uuid.uuid4().hex[:8]}")
+            self.folder.mkdir(parents=True, mode=0o700)
         self.cluster, self.client = _started(self.folder, self.number)
         self.client.wait_for_engines(self.number, timeout=STARTING)
         self.view = self.client[:]
@@ -142,9 +147,7 @@ def _started(folder, number):
     config.ControllerLauncher.controller_cmd = [*tied, "ipyparallel.controller"]
     config.PBSEngineSetLauncher.engine_args = ["--mpi"]  # an engine's number is its rank
     nodes = 2 if number % 2 == 0 and not virtual_nodes.why_not() else 1
-    return engine_jobs.start(
-        engines=number, nodes=nodes, profile=folder.name.removeprefix("profile_"), say=_say_why_they_wait, config=config
-    )
+    return engine_jobs.start(engines=number, nodes=nodes, say=_say_why_they_wait, config=config, folder=folder)
 
 
 def _say_why_they_wait(line):
