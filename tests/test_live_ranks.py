@@ -136,5 +136,4 @@ def test_nothing_is_left_when_the_notebook_is_killed(home, tmp_path):
     assert len(processes_of(folder)) >= 4  # two engines, the controller, mpiexec
     notebook.kill()
     wait_until(lambda: not processes_of(folder), "all processes have ended")
-    assert not list(folder.glob("handson-ranks-*"))
     shutil.rmtree(folder)
