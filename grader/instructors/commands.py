@@ -141,17 +141,19 @@ def start_cluster(
     wait: Annotated[int, typer.Option(min=1, help="Seconds that the job may wait and start.")] = 600,
 ):
     """Start a controller here and a job with engines, and wait until they are ready."""
-    from grader.instructors.grade.site_cluster import start
+    from handson.cluster import engine_jobs
 
-    start(site, engines, nodes, profile, walltime, wait, typer.echo)
+    engine_jobs.start(site, engines, nodes, profile, walltime, wait, typer.echo)
+    typer.echo(f"Grade with: python -m grader grade SUBMISSIONS --out DIR --profile {profile}")
+    typer.echo(f"At the end: python -m grader cluster stop --profile {profile}")
 
 
 @cluster.command("stop")
 def stop_cluster(profile: Annotated[str, typer.Option(help="As given to `start`.")] = "handson"):
     """End the controller and the engines' job."""
-    from grader.instructors.grade.site_cluster import stop
+    from handson.cluster import engine_jobs
 
-    stop(profile, typer.echo)
+    engine_jobs.stop(profile, typer.echo)
 
 
 @app.command()

@@ -35,11 +35,16 @@ def where(text, is_own, collectives=COLLECTIVES):
     return waiting, own
 
 
+def is_own_code(file):
+    """Whether a file is no library's, not Python's and not the course's."""
+    return not file.startswith("<") and not any(part in file for part in OTHERS)
+
+
 def words(text):
     """Where a rank stands, as the rest of a sentence: "it waits in train.py, line 61, in all_reduce"."""
     if not text:
         return "it does not answer"
-    waiting, own = where(text, lambda file: not file.startswith("<") and not any(part in file for part in OTHERS))
+    waiting, own = where(text, is_own_code)
     if own:
         file, line = own
         place = f"{os.path.basename(file)}, line {line}"

@@ -130,6 +130,60 @@ drawings.model_parallel()
 drawings.all_reduce()
 
 # %% [markdown]
+# ## Four ranks in this notebook \*
+#
+# Jobs run while you wait. To play with ranks, let this notebook have four of its own: they are a job, too, with two ranks on each of two
+# nodes, and stay until you end them. (The first time takes some seconds.)
+
+# %%
+import handson.notebook
+
+ranks = handson.notebook.ranks(4)
+
+# %% [markdown]
+# A cell that begins with `%%px` runs on all ranks. `rank`, `local_rank` (the number on its own node), `world_size`, `torch` and
+# `dist` (`torch.distributed`) are there. Predict what each rank prints, then run the cell.
+
+# %%
+# %%px
+x = torch.ones(2) * rank
+print(f"rank {rank} of {world_size}, local rank {local_rank}: {x}")
+
+# %% [markdown]
+# Now the all-reduce, which adds up by default. What is `x` on rank 0 afterwards, and what on rank 3? Equal lines of several ranks are
+# shown once.
+
+# %%
+# %%px
+dist.all_reduce(x)
+print(x)
+
+# %% [markdown]
+# Variables stay. A data-parallel step takes the mean: divide by the number of ranks.
+
+# %%
+# %%px
+gradient = torch.tensor([1.0 + rank])
+dist.all_reduce(gradient)
+gradient /= world_size
+print(gradient)
+
+# %% [markdown]
+# An all-reduce ends when all ranks have called it. Here one does not. What will happen?
+
+# %%
+# %%px
+if rank != 2:
+    dist.all_reduce(x)
+
+# %% [markdown]
+# After some seconds the notebook says who waits where, and frees the ranks; the square button does so at once. `x` is still there on each
+# rank: try `%px x`. Break something else, then end the ranks, which hold the job's nodes.
+
+# %%
+ranks.stop()
+
+# %% [markdown]
 # ## Your first gap
 #
 # A job asks for its resources in a line such as `#PBS -l select=2:ngpus=2:mpiprocs=2:ompthreads=1`: two nodes, and on each of them two

@@ -24,7 +24,7 @@ from grader.sandbox.client import WORKPLACE
 from grader.temporary import remove_orphans, temporary_folder
 from handson import linux
 from handson.cluster import nodes
-from handson.errors import OneSentence
+from handson.cluster.engine_jobs import ClusterError
 
 FOLDER = "handson-cluster-"
 STARTING = 300  # seconds that a cluster may take to start, on a busy machine
@@ -36,12 +36,6 @@ LOOK = 1.0  # seconds between looks at the engines and the controller
 ALONE = 8.0  # seconds without any engine, on a cluster that is not ours, after which the grader ends
 # seconds between questions to the controller; seconds without an answer that make it dead
 ASK, SILENCE = 2.0, 30.0
-
-
-class ClusterError(OneSentence, RuntimeError):
-    """A sentence on why there is no cluster to grade on."""
-
-    status = 1
 
 
 class ControllerLost(Exception):
@@ -80,7 +74,7 @@ def started(engines, libraries=(FOR_SCRIPTS,)):
 def _started(folder, engines, libraries):
     """`started`, with the cluster's files in `folder`. Only this user may open it, because its files allow to command
     the engines."""
-    tied = [sys.executable, "-m", "grader.instructors.grade.die_with_parent", str(os.getpid()), folder]
+    tied = [sys.executable, "-m", "handson.cluster.die_with_parent", str(os.getpid()), folder]
     config = Config()
     config.ControllerLauncher.controller_cmd = [*tied, "ipyparallel.controller"]
     config.EngineLauncher.engine_cmd = [*tied, "ipyparallel.engine", f"--timeout={STARTING}"]
@@ -127,7 +121,7 @@ def _kill():
     second."""
     for child in psutil.Process().children():
         with suppress(psutil.Error):
-            if "grader.instructors.grade.die_with_parent" in child.cmdline():
+            if "handson.cluster.die_with_parent" in child.cmdline():
                 for process in [*child.children(recursive=True), child]:
                     process.kill()
 

@@ -1,7 +1,7 @@
 """Runs a Python module, and kills it and all that it has started when another process ends, so that no controller or
 engine is left over. The folder with the cluster's keys goes, too.
 
-Usage: python -m grader.instructors.grade.die_with_parent PID FOLDER MODULE [ARGUMENT...], as the leader of a process
+Usage: python -m handson.cluster.die_with_parent PID FOLDER MODULE [ARGUMENT...], as the leader of a process
 group.
 """
 

@@ -1,6 +1,8 @@
-"""``python -m grader cluster start|stop``: engines in a job of this site's batch system, in a profile of ipyparallel
-made for the site."""
+"""ipyparallel's engines in a job of this site's batch system, in a profile made for the site: for a class to be graded
+(``python -m grader cluster start``), and for the ranks of a notebook."""
 
+import json
+import logging
 import math
 import os
 import shutil
@@ -11,10 +13,11 @@ from pathlib import Path
 
 import ipyparallel
 from IPython.paths import get_ipython_dir
+from traitlets.config import Config
 
-from grader.instructors.grade.ipp_cluster import ClusterError
 from handson.cluster import follow, job_scripts
 from handson.cluster import site as sites
+from handson.errors import OneSentence
 from handson.files import COURSE
 from handson.words import counted
 
@@ -22,39 +25,84 @@ from handson.words import counted
 PBS, SLURM = ("pbs", "PBSEngineSetLauncher"), ("slurm", "SlurmEngineSetLauncher")
 LAUNCHERS = {"embedded": PBS, "pbs": PBS, "slurm": SLURM}  # by the site's batch system
 WALLTIME = "02:00:00"
-LOOK = 0.5  # seconds between looks at the engines
+LONGEST = 98  # bytes of a socket's path without its port: Linux takes 107
+CONTROLLER = 60  # seconds in which it starts, on a busy machine
+SOCKET = "socket"  # the beginning of the names of the controller's sockets
+LOOK = 0.2  # seconds between looks at the engines
 
 
-def start(site=None, engines=8, nodes=None, profile="handson", walltime=None, wait=600, say=print):
+class ClusterError(OneSentence, RuntimeError):
+    """A sentence on why there is no cluster."""
+
+    status = 1
+
+
+def start(
+    site=None, engines=8, nodes=None, profile="handson", walltime=None, wait=600, say=print, config=None, folder=None
+):
     """Write the profile for a site (default: the chosen one), start a controller here and a job with `engines` engines,
     and wait for them.
 
     nodes: how many the job takes; by default as few as have the cores. walltime: of the job, HH:MM:SS; wait: seconds
-    that the job may wait and start. Raises ClusterError, with all ended that was started.
+    that the job may wait and start; config: of ipyparallel, beside the profile's; folder: of
+    the profile, in place of that of its name. Returns (Cluster, Client). Raises
+    ClusterError, with all ended that was started.
     """
     os.environ.update(follow.environment())  # with qsub on PATH, here and in the job
     site = site or sites.chosen()
-    folder = _write_profile(sites.read(site), engines, nodes, profile, walltime)
+    folder = folder or Path(get_ipython_dir(), f"profile_{profile}")
+    _write_profile(folder, sites.read(site), engines, nodes, walltime)
     if (folder / "security/cluster-.json").exists():
         raise ClusterError(
             f"the profile {profile} has a cluster already: `python -m grader cluster stop` ends it; or give another"
             " --profile"
         )
-    cluster = ipyparallel.Cluster(profile_dir=str(folder), cluster_id="", shutdown_atexit=False, load_profile=True)
+    cluster = ipyparallel.Cluster(
+        profile_dir=str(folder),
+        cluster_id="",
+        shutdown_atexit=False,
+        load_profile=True,
+        log_level=logging.ERROR,
+        config=config or Config(),
+    )
+    if sites.read(site).batch == "embedded" and len(bytes(folder / SOCKET)) < LONGEST:
+        _connect_by_files(cluster, folder)
     try:
         cluster.start_controller_sync()
+        _name_sockets(folder)
         job = _start_engines(cluster, engines)
         say(f"The engines' job is {job}. Waiting for {counted(engines, 'engine')}, {wait} s at most ...")
-        _wait(cluster, job, engines, wait, say)
+        client = _wait(cluster, job, engines, wait, say)
     except BaseException:
         with suppress(subprocess.CalledProcessError):  # qdel: the job has ended
             cluster.stop_cluster_sync()
         raise
-    say(
-        f"{counted(engines, 'engine')} ready. Grade with: python -m grader grade SUBMISSIONS --out DIR --profile"
-        f" {profile}"
-    )
-    say(f"At the end: python -m grader cluster stop --profile {profile}")
+    say(f"{counted(engines, 'engine')} ready.")
+    return cluster, client
+
+
+def _connect_by_files(cluster, folder):
+    """Let the controller and the engines meet at files in `folder`: virtual nodes see these, and have networks of their
+    own."""
+    cluster.controller_ip = str(folder / SOCKET)
+    cluster.config.ControllerLauncher.controller_args += ["--IPController.transport=ipc"]
+
+
+def _name_sockets(folder):
+    """ipyparallel's controller calls its file for port 5 NAME-5, and its engines and clients look for NAME:5."""
+    files = [folder / f"security/ipcontroller-{side}.json" for side in ("client", "engine")]
+    end = time.monotonic() + CONTROLLER
+    while not all(file.exists() for file in files):
+        if time.monotonic() > end:
+            raise ClusterError(f"ipyparallel's controller has not started in {CONTROLLER} s: look at {folder / 'log'}")
+        time.sleep(0.05)
+    for file in files:
+        connections = json.loads(file.read_text())
+        if connections["interface"].startswith("ipc:"):
+            for ports in connections.values():
+                for port in ports if isinstance(ports, list) else [ports]:
+                    if isinstance(port, int) and not (name := folder / f"{SOCKET}:{port}").is_symlink():
+                        name.symlink_to(f"{SOCKET}-{port}")
 
 
 def stop(profile="handson", say=print):
@@ -67,25 +115,24 @@ def stop(profile="handson", say=print):
         ) from None
     cluster.stop_cluster_sync()
     say(
-        f"The controller of profile {profile} has ended, and its engines' job is deleted: batch systems end it in a moment."
+        f"The controller of profile {profile} has ended, and its engines' job is deleted: batch systems end it in a"
+        " moment."
     )
 
 
-def _write_profile(site, engines, nodes, profile, walltime):
-    """The folder of the profile, written anew for a site."""
+def _write_profile(folder, site, engines, nodes, walltime):
+    """Write the profile for a site into `folder`."""
     nodes = nodes or math.ceil(engines / site.ncpus)
     if nodes > site.nodes or engines % nodes or engines > nodes * site.ncpus:
         most = f"{site.nodes} nodes with {site.ncpus} cores"
         raise ClusterError(f"{engines} engines don't fit on {most}, as many on each node: give another -n, or --nodes")
     source, launcher = COURSE / "jobs/ipyparallel" / LAUNCHERS[site.batch][0], LAUNCHERS[site.batch][1]
     values = {"nodes": nodes, "walltime": walltime or site.walltime or WALLTIME}
-    folder = Path(get_ipython_dir(), f"profile_{profile}")
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     shutil.copy(source / "ipcluster_config.py", folder)
     with open(folder / "ipcluster_config.py", "a") as file:
         file.write(f"\nc.{launcher}.namespace = {values!r}  # of the site {site.name}\n")
     (folder / "engines.sh").write_text(job_scripts.fitted((source / "engines.sh").read_text(), site))
-    return folder
 
 
 def _start_engines(cluster, engines):
@@ -102,8 +149,8 @@ def _start_engines(cluster, engines):
 
 
 def _wait(cluster, job, engines, wait, say):
-    """Return when all engines are there. Raises ClusterError if their job ends, can never run, or takes longer than
-    `wait` seconds."""
+    """The Client, when all engines are there. Raises ClusterError if their job ends, can never run, or takes longer
+    than `wait` seconds."""
     client = cluster.connect_client_sync()
     end, waits, there = time.monotonic() + wait, "", 0
     try:
@@ -126,5 +173,7 @@ def _wait(cluster, job, engines, wait, say):
                     " for fewer, or give a longer --wait"
                 )
             time.sleep(LOOK)
-    finally:
+    except BaseException:
         client.close()
+        raise
+    return client

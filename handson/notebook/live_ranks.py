@@ -1,0 +1,353 @@
+"""Ranks that run the cells of a notebook: ``ranks = handson.notebook.ranks(4)``, then cells with ``%%px``.
+
+The ranks are ipyparallel's engines, and ``%px``, ``%%px --targets 0,2`` and ``ranks.pull("x")`` are ipyparallel's own.
+This module starts them, shows what they print, and ends what hangs. What each rank does itself is in rank_of_notebook.
+"""
+
+import atexit
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import uuid
+from contextlib import suppress
+from pathlib import Path
+
+import ipyparallel
+from ipyparallel.client.magics import ParallelMagics
+from IPython import get_ipython
+from IPython.display import HTML, display
+from IPython.paths import get_ipython_dir
+from traitlets.config import Config
+
+from handson.cluster import engine_jobs, virtual_nodes
+from handson.cluster import site as sites
+from handson.errors import OneSentence
+from handson.notebook import rank_of_notebook
+from handson.training import dump_stacks
+from handson.words import counted
+
+STARTING = 120  # seconds, on a busy machine
+LOOK = 0.1  # seconds between looks at a cell's ranks
+HANGING = 5  # seconds after which ranks that wait are asked where they stand
+ANSWER = 1.0  # seconds in which they write it
+FREED = 10  # seconds in which a rank that was let go ends its cell
+PROFILE = "handson-ranks-"
+_mine = None  # the ranks of this notebook
+
+
+class RanksError(OneSentence, RuntimeError):
+    """A sentence on what went wrong on the ranks. A notebook shows it without a traceback of this module."""
+
+    def _render_traceback_(self):
+        return [str(self)]
+
+
+def ranks(number=4, track="pytorch"):
+    """Start `number` ranks on which ``%%px`` cells run, in place of those of an earlier call, and return them as a
+    `Ranks`.
+
+    Cells find there `rank`, `local_rank`, `world_size` and `device`; in the track "pytorch" `torch`, `dist` and a
+    process group; in the track "chainer" `chainer`, `chainermn` and a communicator `comm`. In a job of PBS or Slurm,
+    the ranks are in that job; elsewhere they are in a job of their own, on two nodes if `number` is even and there can
+    be nodes. Raises ClusterError and TrackError.
+    """
+    global _mine
+    if _mine is not None:
+        _mine.stop()
+    _mine = Ranks(number, track)
+    _mine.restart()
+    return _mine
+
+
+class Ranks:
+    """The ranks of a notebook. `view` is ipyparallel's DirectView of them all."""
+
+    def __init__(self, number, track):
+        self.number, self.track = number, track
+        self.cluster = self.client = self.view = self.folder = None
+        atexit.register(self.stop)
+
+    def restart(self):
+        """Start the ranks; if there are some, end them and start new ones, which know no variable."""
+        self.stop()
+        begin = time.monotonic()
+        if sites.read(sites.chosen()).batch == "embedded":
+            self.folder = Path(tempfile.mkdtemp(prefix=PROFILE))  # its name is short enough for sockets
+        else:  # a folder that all nodes see
+            self.folder = Path(get_ipython_dir(), f"profile_{PROFILE}{uuid.uuid4().hex[:8]}")
+            self.folder.mkdir(parents=True, mode=0o700)
+        self.cluster, self.client = _started(self.folder, self.number)
+        self.client.wait_for_engines(self.number, timeout=STARTING)
+        self.view = self.client[:]
+        self.view.block = True
+        found = self.view.apply_sync(_begin, str(self.folder), self.track)
+        _say_where_they_are(sorted(found), time.monotonic() - begin)
+        if shell := get_ipython():
+            shell.register_magics(RankMagics(shell, self))
+
+    def stop(self):
+        """End the ranks."""
+        if self.cluster is None:
+            return
+        with suppress(Exception):  # what still runs ends with this process: see die_with_parent
+            self.client.close()
+            self.cluster.stop_cluster_sync()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.cluster = self.client = self.view = None
+
+    def pull(self, name):
+        """The values of a variable on all ranks, a list."""
+        return self.view.pull(name, block=True)
+
+    def push(self, **values):
+        """Set variables on all ranks."""
+        self.view.push(values, block=True)
+
+    def let_go(self, working):
+        """Free ranks from the collective in which they wait, and form a new process group. Returns whether they kept
+        their variables; else all ranks are new. working(): the ranks that still run a cell."""
+        if self.track == "pytorch":
+            Path(self.folder, rank_of_notebook.LET_GO).touch()
+            end = time.monotonic() + FREED
+            while working() and time.monotonic() < end:
+                time.sleep(LOOK)
+            if not working():
+                port = self.client[0].apply_sync(_free_port)
+                self.view.apply_sync(_meet, port)
+                return True
+        self.restart()
+        return False
+
+
+def _begin(folder, track):
+    from handson.notebook import rank_of_notebook
+
+    return rank_of_notebook.begin(folder, track, get_ipython().user_ns)
+
+
+def _free_port():
+    from handson.training import launch
+
+    return launch.free_port()
+
+
+def _meet(port):
+    from handson.notebook import rank_of_notebook
+
+    rank_of_notebook.meet(None, port)
+
+
+def _started(folder, number):
+    """(Cluster, Client) of `number` engines, whose controller ends with this process."""
+    config = Config()
+    tied = [sys.executable, "-m", "handson.cluster.die_with_parent", str(os.getpid()), str(folder)]
+    config.ControllerLauncher.controller_cmd = [*tied, "ipyparallel.controller"]
+    config.PBSEngineSetLauncher.engine_args = ["--mpi"]  # an engine's number is its rank
+    nodes = 2 if number % 2 == 0 and not virtual_nodes.why_not() else 1
+    return engine_jobs.start(engines=number, nodes=nodes, say=_say_why_they_wait, config=config, folder=folder)
+
+
+def _say_why_they_wait(line):
+    """Print of what engine_jobs says only why the job does not begin."""
+    if line.startswith("It waits"):
+        print(f"The job with the ranks does not begin yet. {line}")
+
+
+def _say_where_they_are(found, seconds):
+    nodes = {}
+    for rank, node in found:
+        nodes.setdefault(node, []).append(rank)
+    places = "; ".join(f"{named(ranks)} on {node}" for node, ranks in nodes.items())
+    print(f"{counted(len(found), 'rank')} ({places}), ready after {seconds:.1f} s.")
+
+
+def named(ranks):
+    """ "rank 2", "ranks 0 to 3", "ranks 0, 1 and 3"."""
+    ranks = sorted(ranks)
+    if len(ranks) > 2 and ranks == list(range(ranks[0], ranks[-1] + 1)):
+        return f"ranks {ranks[0]} to {ranks[-1]}"
+    *others, last = map(str, ranks)
+    return f"ranks {', '.join(others)} and {last}" if others else f"rank {last}"
+
+
+class RankMagics(ParallelMagics):
+    """ipyparallel's magics, with another output: each rank's under its name, equal ones once; and an end for cells that
+    hang."""
+
+    def __init__(self, shell, ranks):
+        self.ranks = ranks
+        super().__init__(shell, ranks.view)
+
+    def parallel_execute(self, cell, block=None, groupby="type", save_name=None, **options):
+        """Run a cell on the view's ranks. Raises RanksError."""
+        if block is False or not self.view.block and block is None:
+            return super().parallel_execute(cell, block, groupby, save_name, **options)
+        if self.ranks.cluster is None or len(self.ranks.client.ids) < self.ranks.number:
+            raise RanksError("The ranks have ended: `ranks.restart()` starts new ones.")
+        result = self.view.execute(cell, silent=False, block=False)
+        self.last_result = result
+        if save_name:
+            self.shell.user_ns[save_name] = result
+        waiting = Waiting(self.ranks, result, self._targets())
+        stopped = waiting.until_done()
+        with suppress(Exception):
+            result.wait_for_output(1)
+        show(result, waiting.targets)
+        if stopped:
+            print(stopped)
+        if failed := waiting.failed if stopped else waiting.errors():
+            raise RanksError(failed)
+
+    def _targets(self):
+        """The ranks on which cells of the view run."""
+        targets = self.view.targets
+        return self.ranks.client.ids if targets == "all" else [targets] if isinstance(targets, int) else list(targets)
+
+
+class Waiting:
+    """Waits for a cell that runs on ranks, and looks at those that don't end it."""
+
+    def __init__(self, ranks, result, targets):
+        self.ranks, self.result, self.targets = ranks, result, targets
+        self.of = dict(zip(targets, result.split()))  # rank -> its own result
+        self.failed = ""  # the errors before the ranks were stopped, which gives errors to those that wait
+
+    def working(self):
+        """The ranks that still run the cell."""
+        return [rank for rank, one in self.of.items() if not one.ready()]
+
+    def until_done(self):
+        """Wait until no rank runs the cell. Returns why they were stopped, in words; None if they were not. Raises
+        RanksError if ranks have died."""
+        look = time.monotonic() + HANGING
+        try:
+            while self.working():
+                self.result.wait(LOOK)
+                self._look_for_deaths()
+                if time.monotonic() > look:
+                    if problem := self._hang():
+                        return problem + self._let_go()
+                    look = time.monotonic() + HANGING
+        except KeyboardInterrupt:
+            return self._interrupt()
+        self._look_for_deaths()
+        return None
+
+    def _look_for_deaths(self):
+        there = self.ranks.client.ids
+        dead = [rank for rank in range(self.ranks.number) if rank not in there]
+        if not dead:
+            return
+        who = (
+            f"{named(dead).capitalize()} died"
+            if len(dead) < self.ranks.number
+            else "A rank died, and all ended with it"
+        )
+        raise RanksError(f"{who}: `ranks.restart()` starts new ones.")
+
+    def _hang(self):
+        """Who waits where, if that can have no end: in a collective that others do not enter, or in different ones."""
+        places = self._places(self.working())
+        working = [rank for rank in self.working() if rank in places]
+        idle = [rank for rank in range(self.ranks.number) if rank not in working]
+        if not working or not all(places[rank][0] for rank in working):
+            return None
+        at = {}
+        for rank in working:
+            at.setdefault(_place(*places[rank]), []).append(rank)
+        if not idle and len(at) == 1:
+            return None  # a large message may take its time
+        words = [f"{named(ranks)} wait{'s' * (len(ranks) == 1)} in {place}" for place, ranks in at.items()]
+        if idle:
+            words.append(f"{named(idle)} {'is' if len(idle) == 1 else 'are'} idle")
+        self.failed = self.errors()
+        return "; ".join(words).capitalize() + "."
+
+    def _places(self, ranks):
+        """rank -> (the collective in which it waits, "" for none; (file, line) of its own code, or None)."""
+        files = {rank: rank_of_notebook.stack_file(self.ranks.folder, rank) for rank in ranks}
+        for file in files.values():
+            os.truncate(file, 0)
+        self.ranks.client.send_signal(signal.SIGUSR1, targets=ranks, block=True)
+        end = time.monotonic() + ANSWER
+        while time.monotonic() < end and not all(file.stat().st_size for file in files.values()):
+            time.sleep(LOOK)
+        time.sleep(LOOK)  # the last one may still write
+        return {
+            rank: dump_stacks.where(file.read_text().lstrip("\0"), dump_stacks.is_own_code)
+            for rank, file in files.items()
+        }
+
+    def errors(self):
+        """The errors of the ranks that have ended the cell, each kind once with the traceback of its first rank; ""
+        where there is none."""
+        found = {}
+        for rank, one in self.of.items():
+            error = one.get(return_exceptions=True) if one.ready() else None
+            error = error[0] if isinstance(error, list) else error
+            if isinstance(error, ipyparallel.error.RemoteError):
+                found.setdefault((error.ename, error.evalue), ([], error.traceback))[0].append(rank)
+        return "\n".join(f"{named(ranks).capitalize()}:\n{traceback}" for ranks, traceback in found.values())
+
+    def _let_go(self):
+        kept = self.ranks.let_go(self.working)
+        return " " + ("The ranks have a new process group, and their variables." if kept else "All ranks are new.")
+
+    def _interrupt(self):
+        """Ctrl-C, or the stop button: end the cell on all ranks."""
+        places = self._places(self.working())
+        self.ranks.client.send_signal(signal.SIGINT, targets=list(places), block=True)
+        where = "; ".join(f"rank {rank} was in {_place(*place)}" for rank, place in places.items())
+        end = time.monotonic() + 1
+        while self.working() and time.monotonic() < end:
+            time.sleep(LOOK)
+        freed = self._let_go() if self.working() or any(collective for collective, _ in places.values()) else ""
+        return f"Interrupted: {where or 'no rank ran the cell'}.{freed}"
+
+
+def _place(collective, own):
+    """ "all_reduce, line 2"."""
+    line = ""
+    if own:
+        name = os.path.basename(own[0])
+        line = f"line {own[1]}" if "ipykernel" in own[0] else f"{name}, line {own[1]}"
+    return ", ".join(filter(None, (collective, line))) or "code of a library"
+
+
+def show(result, targets):
+    """Print what the ranks `targets` printed and returned, each under its name, equal texts once; figures side by
+    side."""
+    texts, figures = {}, []
+    parts = result.stdout, result.stderr, result.execute_result, result.outputs
+    if len(targets) == 1 and not isinstance(result.stdout, list):
+        parts = [[part] for part in parts]
+    for rank, out, err, value, outputs in zip(targets, *parts):
+        texts[rank] = out + err + (value["data"].get("text/plain", "") if value else "")
+        for output in outputs:
+            if image := output["data"].get("image/png"):
+                figures.append((rank, image))
+            else:
+                texts[rank] += output["data"].get("text/plain", "") + "\n"
+    for text, ranks in _alike(texts):
+        if "\n" in text:
+            print(f"{named(ranks)}:\n{text}")
+        elif text:
+            print(f"{named(ranks)}: {text}")
+    if figures:
+        parts = (
+            f'<figure style="margin: 0"><img alt="figure of rank {rank}" src="data:image/png;base64,{image}">'
+            f"<figcaption>rank {rank}</figcaption></figure>"
+            for rank, image in figures
+        )
+        display(HTML(f'<div style="display: flex; flex-wrap: wrap">{"".join(parts)}</div>'))
+
+
+def _alike(texts):
+    """[(text, ranks)], in the order of the first rank of each. texts: rank -> text."""
+    found = {}
+    for rank, text in sorted(texts.items()):
+        found.setdefault(text.rstrip("\n"), []).append(rank)
+    return found.items()

@@ -1,0 +1,139 @@
+"""Ranks that run the cells of a notebook: what each prints, hangs that are named and ended, deaths, and the end."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from waiting import wait_until
+
+import handson.notebook
+from handson.cluster import follow
+
+NOTEBOOK = """
+from IPython.core.interactiveshell import InteractiveShell
+InteractiveShell.instance()
+import handson.notebook
+ranks = handson.notebook.ranks(2)
+print(flush=True)
+time.sleep(1000)
+"""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """Settings under which the queue and ipyparallel's files are those of this test alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("home")
+        patch.setenv("IPYTHONDIR", str(folder / "ipython"))
+        patch.setenv("HANDSON_PBS_HOME", str(folder / "pbs"))
+        patch.setenv("PATH", follow.environment()["PATH"])
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def ranks(home):
+    shell = InteractiveShell.instance()
+    ranks = handson.notebook.ranks(4)
+    yield ranks
+    ranks.stop()
+    shell.clear_instance()
+
+
+@pytest.fixture
+def cell(ranks, capsys):
+    """Run a cell on all ranks; returns what it prints, and its error in words."""
+
+    def run(text, line=""):
+        capsys.readouterr()
+        shell = InteractiveShell.instance()
+        error = shell.run_cell(f"%%px {line}\n{text}" if text else line).error_in_exec
+        return capsys.readouterr().out.split("RanksError")[0].strip(), str(error or "")
+
+    return run
+
+
+def test_ranks_share_a_group_and_equal_lines_are_printed_once(cell, ranks):
+    assert cell("print(world_size)") == ("ranks 0 to 3: 4", "")
+    out, _ = cell("x = torch.ones(1) * rank\ndist.all_reduce(x)\nprint(rank % 2, x.item())")
+    assert out == "ranks 0 and 2: 0 6.0\nranks 1 and 3: 1 6.0"
+    assert ranks.pull("rank") == [0, 1, 2, 3]
+    assert cell("print(rank)", "--targets 0,2")[0] == "rank 0: 0\nrank 2: 2"
+
+
+@pytest.mark.thorough
+def test_an_error_of_one_rank_is_shown_once_with_its_rank(cell):
+    out, error = cell("print('here')\n1 / (rank - 1)")
+    assert error.startswith("Rank 1:") and error.count("ZeroDivisionError") == 2  # in the heading, and in the last line
+    _, error = cell("1 / 0")
+    assert error.startswith("Ranks 0 to 3:") and error.count("ZeroDivisionError") == 2
+
+
+@pytest.mark.thorough
+def test_a_collective_that_one_rank_does_not_enter_is_named_and_ended(cell):
+    cell("kept = rank")
+    out, error = cell("if rank != 2:\n    dist.all_reduce(torch.ones(1))")
+    assert "Ranks 0, 1 and 3 wait in all_reduce, line 2; rank 2 is idle." in out and not error
+    assert cell("dist.barrier(); print(kept == rank)") == ("ranks 0 to 3: True", "")
+
+
+@pytest.mark.thorough
+def test_ranks_in_different_collectives_are_named_and_ended(cell):
+    out, _ = cell("if rank == 1:\n    dist.recv(torch.ones(1), 0)\nelse:\n    dist.barrier()")
+    assert "rank 1 waits in recv, line 2" in out and "Ranks 0, 2 and 3 wait in barrier, line 4" in out
+    assert cell("dist.barrier(); print(1)") == ("ranks 0 to 3: 1", "")
+
+
+@pytest.mark.thorough
+def test_a_rank_that_failed_is_named_where_others_wait_for_it(cell):
+    out, error = cell("if rank == 3:\n    1 / 0\ndist.barrier()")
+    assert "rank 3 is idle" in out and error.startswith("Rank 3:") and "Connection closed" not in error
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    "text", ["dist.recv(torch.ones(1), (rank + 1) % 4)", "import time\nwhile True: time.sleep(0.01)"]
+)
+def test_an_interrupt_frees_all_ranks(cell, text):
+    threading.Timer(2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    out, _ = cell(text)
+    assert out.startswith("Interrupted: rank 0 was in ")
+    assert cell("dist.barrier(); print(1)") == ("ranks 0 to 3: 1", "")
+
+
+@pytest.mark.thorough
+def test_a_rank_that_dies_is_named_and_new_ones_can_be_started(cell, ranks):
+    _, error = cell("import os\nif rank == 2: os._exit(3)\ndist.barrier()")
+    assert "died: `ranks.restart()` starts new ones." in error
+    assert "`ranks.restart()` starts new ones" in cell("print(rank)")[1]
+    ranks.restart()
+    assert cell("dist.barrier(); print(1)") == ("ranks 0 to 3: 1", "")
+
+
+def processes_of(folder):
+    """The processes whose command names a folder."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if str(folder).encode() in file.read_bytes():
+                found.append(int(file.parent.name))
+    return found
+
+
+@pytest.mark.thorough
+def test_nothing_is_left_when_the_notebook_is_killed(home, tmp_path):
+    folder = Path(tempfile.mkdtemp(prefix="test-"))  # a short path
+    environment = os.environ | {"HANDSON_PBS_HOME": str(tmp_path / "pbs"), "TMPDIR": str(folder)}
+    notebook = subprocess.Popen([sys.executable, "-c", NOTEBOOK], stdout=subprocess.PIPE, text=True, env=environment)
+    assert "2 ranks" in notebook.stdout.readline()
+    assert len(processes_of(folder)) >= 4  # two engines, the controller, mpiexec
+    notebook.kill()
+    wait_until(lambda: not processes_of(folder), "all processes have ended")
+    shutil.rmtree(folder)
