@@ -53,7 +53,7 @@ def ask(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HANDSON_PBS_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("HANDSON_SITE", str(tmp_path / "site.toml"))
     monkeypatch.setenv("LOGNAME", "student")
-    monkeypatch.setattr(command, "step_aside", lambda name: None)
+    monkeypatch.setattr(command, "step_aside", lambda name, below="": None)
     monkeypatch.setattr(machine, "server_name", lambda: SERVER)
     monkeypatch.setattr(scheduler, "ensure", lambda: None)
     monkeypatch.setattr(
