@@ -13,7 +13,7 @@ IN_VENV := VIRTUAL_ENV="$(CURDIR)/.venv" PATH="$(CURDIR)/.venv/bin:$$PATH"
 CHECKOV := build/checkov-3.3.30/bin/checkov
 LAB_PAGE := /lab/tree/$(firstword $(wildcard notebooks/00_start.ipynb) $(wildcard notebooks))
 
-.PHONY: help environment frameworks checkov tour test test-all test-frameworks test-containers lab bench lint
+.PHONY: help environment frameworks checkov tour test test-all test-torches test-gpu test-frameworks test-containers lab bench lint
 
 help:
 	@echo "make tour         the training runs by qsub, their throughput in a table and a figure; then a class is graded"
@@ -24,6 +24,8 @@ help:
 	@echo "make bench        how fast training is, against its limits"
 	@echo "make frameworks   a second environment, with TensorFlow, Lightning, Accelerate and JAX, for the unit 07_frameworks"
 	@echo "make test-frameworks   the tests of that unit alone; the others do without the second environment"
+	@echo "make test-torches   the quick tests and the tour with the oldest and the newest torch: make test-all has it"
+	@echo "make test-gpu     the tests that need a GPU: every script, one against two ranks, memory, profiles, grading"
 	@echo "make checkov      a linter for security, in build/: make test-all looks at the manifests for Kubernetes with it"
 	@echo "make test-containers   build the image for Kubernetes, and test it: needs buildah, podman and about 10 minutes"
 	@echo "make environment  only create or refresh .venv, which the others do by themselves"
@@ -44,6 +46,16 @@ test: environment
 test-all: environment frameworks checkov
 	@$(IN_VENV) python -m pytest -n auto $(ARGS)
 	@$(IN_VENV) python -m pytest -n 2 --frameworks $(OF_FRAMEWORKS) $(ARGS)
+	@$(MAKE) test-torches
+
+# 20 minutes, and several GB of downloads at the first time
+test-torches: environment
+	@bash tests/other_torch.sh oldest
+	@bash tests/other_torch.sh newest
+
+# On a machine with a GPU or several, in five minutes. docs/gpus.md
+test-gpu: environment
+	@$(IN_VENV) python -m pytest -m gpu -n 4 -rs tests/gpu $(ARGS)
 
 # Only these files have such tests; collecting all others would take half a minute.
 OF_FRAMEWORKS := tests/frameworks tests/grader/test_known_answers.py tests/grader/test_conceded.py

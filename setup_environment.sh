@@ -155,7 +155,7 @@ explain_failure() {
 }
 
 install_packages() {
-    local output requirements=requirements.txt
+    local output torch requirements=requirements.txt
     if [ "$needed" = rebuild ]; then
         make_venv
     else
@@ -165,7 +165,9 @@ install_packages() {
     echo incomplete 2>/dev/null >"$stamp" || fail "cannot write into $here/.venv: is the folder yours, and is there space?"
     if uses_system_torch; then
         requirements=.venv/requirements.txt
-        sed "s/^torch==.*/torch==$(.venv/bin/python -c 'import torch; print(torch.__version__)')/" requirements.txt >"$requirements"
+        # Its version as pip knows it: torch.__version__ may end in +cu130, which no index has.
+        torch=$(.venv/bin/python -c 'from importlib.metadata import version; print(version("torch"))' 2>/dev/null)
+        sed "s/^torch==.*/${torch:+torch==$torch}/" requirements.txt >"$requirements"
     fi
     mkdir -p .venv/tmp      # pip unpacks here, so that only the disk of .venv needs space
     output=$(TMPDIR=$here/.venv/tmp .venv/bin/python -m pip install --progress-bar off -r "$requirements" -e . 2>&1 |

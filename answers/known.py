@@ -14,7 +14,7 @@ Those of job scripts are written for the site `local`, and judged as there.
 import contextlib
 import functools
 import tomllib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from grader import judging, run_probes
 from grader.course import NOTEBOOK, UNITS
@@ -24,6 +24,7 @@ from grader.instructors.grade.work import readable
 from grader.probes import FOR_FRAMEWORKS, FOR_NOTEBOOKS, FOR_SCRIPTS, loaded_for
 from grader.sandbox import Limits, Server
 from grader.verdict import FAILED, PASSED
+from handson.errors import OneSentence
 from handson.files import COURSE
 
 ANSWERS = COURSE / "answers"
@@ -32,6 +33,10 @@ SEED = 0  # of the inputs; answers/seeds.py judges under many
 TOGETHER, TOGETHER_WHOLE = 40, 6  # cases that run in the same processes, of a gap and of a whole script: a rank may
 # answer a few megabytes
 LIMITS = Limits(cpu_seconds=120, wall_seconds=300, memory_bytes=2 << 30)  # of so many cases together
+
+
+class AnswerError(OneSentence, ValueError):
+    """A sentence on what is wrong in a file of known answers."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +72,29 @@ def read(path):
     if path.is_file():
         for gap, kinds in tomllib.loads(path.read_text()).items():
             for answers, kind in zip(found, ("wrong", "right")):
-                for name, values in kinds.get(kind, {}).items():
-                    answers.append(Answer(gap, name, **values | {"also": tuple(values.get("also", ()))}))
+                for name, values in _table(path, gap, kinds).get(kind, {}).items():
+                    answers.append(_answer(path, gap, kind, name, values))
     return found
+
+
+def _table(path, gap, kinds):
+    """What stands at [GAP]: the tables `wrong` and `right` alone. Raises AnswerError for anything else."""
+    other = kinds.keys() - {"wrong", "right"} if isinstance(kinds, dict) else {gap}
+    if other:
+        raise AnswerError(
+            f'{path}: [{gap}] has {min(other)}, but known answers are [{gap}.wrong."NAME"] and [{gap}.right."NAME"]'
+        )
+    return kinds
+
+
+def _answer(path, gap, kind, name, values):
+    """One Answer. Raises AnswerError for a key that it does not have, or lacks."""
+    known_keys = {one.name for one in fields(Answer)} - {"gap", "name"}
+    needed = {"code", "criterion"} if kind == "wrong" else {"code"}
+    if wrong := (values.keys() - known_keys) or (needed - values.keys()):
+        what = "an unknown key" if values.keys() - known_keys else "no key"
+        raise AnswerError(f'{path}: [{gap}.{kind}."{name}"] has {what} {min(wrong)}: see the top of answers/known.py')
+    return Answer(gap, name, **values | {"also": tuple(values.get("also", ()))})
 
 
 def of_part(unit, part):

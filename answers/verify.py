@@ -22,6 +22,7 @@ from handson.cluster import job_scripts
 from handson.cluster import site as sites
 from handson.errors import OneSentence
 from handson.files import COURSE
+from handson.words import counted
 
 TRIES = (
     2  # of a wrong answer by itself: on a very busy machine, ranks that wait for each other run into their time limit
@@ -61,6 +62,8 @@ def verify(units=None, say=print, seeds=0, real=False):
             for part in parts:
                 report(problems(unit, part, server_for(part.file)))
                 bar.update()
+            if bar.disable:  # no terminal
+                say(f"{unit} is proved: {list(chosen).index(unit) + 1} of {len(chosen)}.")
     if seeds:
         report(under_seeds.problems(chosen, seeds))
     if real:
@@ -72,7 +75,7 @@ def verify(units=None, say=print, seeds=0, real=False):
         f"The checks of {', '.join(chosen)} are right about the solutions, the untouched exercises and {answers} known"
         " answers."
     )
-    say(f"{len(found)} of these sentences: put right what they name, then verify again." if found else right)
+    say(f"{counted(len(found), 'thing')} to put right: see above, then verify again." if found else right)
     return not found
 
 

@@ -1,9 +1,13 @@
 """``python -m grader check UNIT``: the self-check in a terminal. With it, the instructor's commands, which students
 don't receive."""
 
+import sys
+
+# a file in the working directory, such as a student's random.py, must not take the place of Python's own module
+sys.path.append(sys.path.pop(0))
+
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -22,14 +26,16 @@ def commands():
 @app.command()
 def check(
     unit: Annotated[str, typer.Argument(help="The task, such as multi_gpu.")],
+    names: Annotated[list[str] | None, typer.Argument(help="Gaps or files, to check these only.")] = None,
     track: Annotated[str | None, typer.Option(help="pytorch or chainer; else both, and the better one counts.")] = None,
+    hints: Annotated[bool, typer.Option("--hints", help="Show a hint for what was tried and is wrong.")] = False,
 ):
     """Check what is in exercises/ and notebooks/ for a task: what passed, what didn't, and what to look at."""
     from grader.self_check import check
 
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, _interrupted)
-    checked = check(unit, track)
+    checked = check(unit, *names or (), track=track, hints=hints)
     raise typer.Exit(0 if checked.points == checked.max_points else 1)
 
 

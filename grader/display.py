@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from itertools import groupby
 
-from grader.verdict import GRADER_FAULT, PASSED, sign
+from grader.verdict import FAILED, GRADER_FAULT, PASSED, UNTOUCHED, sign
 
 HEADINGS = ("Gap", "What is checked", "Result", "Points", "What to look at")
 STYLE = """/* The class stands twice to count more than the rules of JupyterLab. */
@@ -24,7 +24,7 @@ STYLE = """/* The class stands twice to count more than the rules of JupyterLab.
 .handson-check.handson-check table td.result { white-space: nowrap; border-left: 4px solid #8a8a8a; }
 .handson-check.handson-check table td.passed { border-left-color: #2e9e5b; }
 .handson-check.handson-check table td.failed { border-left-color: #d9483b; }
-.handson-check.handson-check .hint { font-style: italic; }
+.handson-check.handson-check summary { cursor: pointer; }
 .handson-check.handson-check pre { max-height: 14em; overflow: auto; white-space: pre-wrap; margin: 4px 0 0; }
 """
 
@@ -59,14 +59,20 @@ class Row:
 
     @property
     def hint(self):
-        """The hint; "" for what passed, and for what failed through the grader's fault."""
-        return "" if self.first.status in (PASSED, GRADER_FAULT) else self.first.hint
+        """The hint; "" for what passed, was not attempted, or failed through the grader's fault."""
+        return "" if self.first.status in (PASSED, GRADER_FAULT, *UNTOUCHED) else self.first.hint
 
 
 def rows(checked):
     """For each gap, the list of its Rows."""
     for _, of_gap in groupby(checked.verdicts, lambda verdict: (verdict.track, verdict.gap)):
         yield [Row(alike[0].gap, alike) for _, alike in _by_result(of_gap)]
+
+
+def _look_at(checked, row):
+    """Where the code is that gave a wrong result, "" for other results: an error names its line."""
+    place = checked.places.get((row.first.track, row.gap)) if row.first.status == FAILED else None
+    return f"Look at {place}." if place else ""
 
 
 def _by_result(verdicts):
@@ -83,25 +89,25 @@ def summary(checked):
 def html(checked):
     """The table for a notebook. All text that comes from a student's code is escaped."""
     head = "".join(f'<th scope="col">{heading}</th>' for heading in HEADINGS)
-    body = "".join(f"<tbody>{_html_rows(of_gap)}</tbody>" for of_gap in rows(checked))
-    caption = f"<caption><b>{escape(summary(checked))}</b></caption>"
+    body = "".join(f"<tbody>{_html_rows(checked, of_gap)}</tbody>" for of_gap in rows(checked))
+    note = f'<div class="note">{_marked(checked.note)}</div>' if checked.note else ""
+    caption = f"<caption><b>{escape(summary(checked))}</b>{note}</caption>"
     return (
-        "<div"
-        f""
-        f""
-        f""
-        f' class="handson-check"><style>{STYLE}</style><table>{caption}<thead><tr>{head}</tr></thead>{body}</table></div>'
+        f'<div class="handson-check"><style>{STYLE}</style><table>{caption}<thead><tr>{head}</tr></thead>{body}</table>'
+        "</div>"
     )
 
 
-def _html_rows(of_gap):
+def _html_rows(checked, of_gap):
     lines = []
     for number, row in enumerate(of_gap):
         gap = f'<th scope="rowgroup" rowspan="{len(of_gap)}">{escape(row.gap)}</th>' if number == 0 else ""
         kind = "passed" if row.first.status == PASSED else "failed" if row.result.startswith("✗") else "open"
         look = _marked(row.first.message)
+        if place := _look_at(checked, row):
+            look += f"<div>{_marked(place)}</div>"
         if row.hint:
-            look += f'<div class="hint">Hint: {_marked(row.hint)}</div>'
+            look += f"<details><summary>Hint</summary><div>{_marked(row.hint)}</div></details>"
         if row.first.output and row.first.status != PASSED:
             look += f"<details><summary>What your code printed</summary><pre>{escape(row.first.output)}</pre></details>"
         lines.append(
@@ -119,14 +125,20 @@ def _marked(text):
 def text(checked):
     """The result as text that fits the terminal's width."""
     width = min(shutil.get_terminal_size().columns, 120) - 1
-    lines, name = [summary(checked)], max((len(verdict.gap) for verdict in checked.verdicts), default=0)
+    lines, name = (
+        [summary(checked), *textwrap.wrap(checked.note, width)],
+        max((len(verdict.gap) for verdict in checked.verdicts), default=0),
+    )
     for row in (row for of_gap in rows(checked) for row in of_gap):
         first = f"{row.result:15} {row.gap:{name}} {row.points:>11}  "
         lines += textwrap.wrap(row.titles, width, initial_indent=first, subsequent_indent=" " * len(first))
-        for sentence in (row.first.message, row.hint and f"Hint: {row.hint}"):
+        hint = row.hint and checked.hints and f"Hint: {row.hint}"
+        for sentence in filter(None, (row.first.message, _look_at(checked, row), hint)):
             lines += textwrap.wrap(
                 sentence, width, initial_indent="      ", subsequent_indent="      ", break_on_hyphens=False
             )
+    if not checked.hints and any(row.hint for of_gap in rows(checked) for row in of_gap):
+        lines.append("For hints on what failed, add --hints.")
     return "\n".join(lines)
 
 

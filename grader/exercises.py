@@ -44,13 +44,14 @@ def folders():
 
 def handed_in(file, data, executed=()):
     """The text of a student's `file`, or None if there is none. data: its bytes, or None; executed: see
-    grader.notebook_cells.text. Raises NotebookError."""
+    grader.notebook_cells.text. Raises TextError."""
     if file.endswith(".ipynb") and (data is not None or executed):
         return notebook_cells.text(data, given_out(file), executed)
     if data is None:
         return None
-    # a carriage return alone ends a line of Python, and none for a shell
-    return normal(data, "\r\n") if file.endswith(".sh") else normal(data)
+    gaps.refuse_encoding(data, bytes_are_text=file.endswith(".sh"))
+    # a carriage return ends a line of Python, and none for qsub and the shell
+    return normal(data, "\n") if file.endswith(".sh") else normal(data)
 
 
 def solution(file):

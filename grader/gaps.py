@@ -18,6 +18,7 @@ import textwrap
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
+from grader import functions
 from handson.errors import OneSentence
 
 BEGIN = re.compile(r"( *)### BEGIN SOLUTION ([a-z][a-z0-9_]*):(?: (\S.*))?")
@@ -29,11 +30,18 @@ TO_DO = "PUT YOUR CODE"
 RAISES = re.compile(rf' *raise NotImplementedError\("{TO_DO}: ')
 # from ast.parse: bad syntax, a null character, nested too deep
 UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # how its files begin
+CONFLICT = re.compile(r"(<{7}|>{7})( |$)")  # a line in a file that git could not merge
 CELL = "# %%"  # begins a cell in a percent script, which is the text of a notebook
+HOLDS = f"{CELL} with the gaps "  # begins a student's cell that has gaps, whose names follow
 
 
 class GapError(OneSentence, ValueError):
     """A sentence on what is wrong with the markers of a solution, with file and line."""
+
+
+class TextError(OneSentence, ValueError):
+    """A sentence on why a student's file can't be read."""
 
 
 @dataclass(frozen=True)
@@ -148,6 +156,19 @@ def normal(data, ends="\r\n?"):
     return re.sub(ends, "\n", data.decode("utf-8-sig", errors="replace")).expandtabs(4)
 
 
+def refuse_encoding(data, bytes_are_text=False):
+    """Raise TextError for the bytes of a file that nobody reads as it was meant: it is not in UTF-8. bytes_are_text: as
+    for a shell, to which a letter of another encoding is one more byte."""
+    if data[:2] in UTF_16:
+        raise TextError("it is in UTF-16, as Notepad and PowerShell write it: save it in UTF-8")
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        if not bytes_are_text:
+            line = data.count(b"\n", 0, error.start) + 1
+            raise TextError(f"line {line} is not in UTF-8, and Python refuses it: save the file in UTF-8") from None
+
+
 def text_lines(text):
     """The lines of a text as Python counts them. splitlines() also ends one at a form feed or a U+2028 inside of a
     string."""
@@ -158,48 +179,146 @@ def find(exercise, name, submitted):
     """The Fragment in gap `name` of `exercise` of a `submitted` text (see `normal`), or None if its place can't be
     found.
 
-    The given lines around the gap show where it is, so a student may remove hints and add code elsewhere. If a student
-    changed given lines next to the gap, these count as part of the answer.
+    A gap in a function is in the function of this name, a gap of a notebook in the cell that HOLDS it. There, the given
+    lines that were found again show where it begins and ends, so a student may remove hints and change what is around a
+    gap. If given lines next to the gap were changed, these count as part of the answer. Elsewhere, one of the three
+    given lines above the gap or below it must still be there.
     """
     gap = exercise.gap(name)
-    given, same = _aligned(exercise, submitted)
+    ours, theirs = _places(exercise, gap, submitted)
+    given, same = _aligned(exercise, submitted, ours, theirs)
     before = max((pair for pair in same if pair[0] < gap.first), default=None)
     after = min((pair for pair in same if pair[0] >= gap.end), default=None)
-    if not _near(before, gap.first, given, -1) and not _near(after, gap.end, given, 1):
+    whole = theirs == _whole(submitted)
+    if whole and not _near(before, gap.first, given, -1) and not _near(after, gap.end, given, 1):
         return None
-    first = before[1] + 1 if before else 0
-    lines = text_lines(submitted)[first : after[1] if after else None]
+    first = before[1] + 1 if before else theirs.first
+    lines = text_lines(submitted)[first : after[1] if after else theirs.end]
+    if theirs.column and first == theirs.first:
+        lines[0] = lines[0][theirs.column :]
     while lines and not lines[0].strip():
         lines.pop(0)
         first += 1
-    code = textwrap.dedent("\n".join(lines)).rstrip() or "pass"  # the student may have deleted all lines of the gap
+    lines = _without_other_gaps(exercise, gap, lines)
+    code = _dedented(lines).rstrip() or "pass"  # the student may have deleted all lines of the gap
     return Fragment(code if _attempted(exercise, exercise.lines[gap.first : gap.end], lines) else "", first + 1)
+
+
+def is_notebook(exercise):
+    """Whether an exercise is a notebook, as percent script."""
+    return any(line.startswith(CELL) for line in exercise.lines)
+
+
+def changed_line(exercise, name, submitted):
+    """A given line of code, of the function around a gap of a script, that is not in the student's function any more;
+    None if there is none."""
+    ours, theirs = _places(exercise, exercise.gap(name), submitted)
+    if exercise.kind != ".py" or theirs == _whole(submitted):
+        return None
+    there = {line.strip() for line in text_lines(submitted)[theirs.first : theirs.end]}
+    in_gaps = {number for gap in exercise.gaps for number in range(gap.first, gap.end)}
+    given = (exercise.lines[number].strip() for number in range(ours.first, ours.end) if number not in in_gaps)
+    return next((line for line in given if line and not line.startswith("#") and line not in there), None)
+
+
+def function_around(exercise, gap):
+    """The names of the function, and of the classes and functions around it, in which a gap is; () if it is in none."""
+    if exercise.kind != ".py":
+        return ()
+    try:
+        return functions.around(parsed(emptied(exercise)), gap.end)
+    except UNREADABLE:  # the given lines of a course's own file
+        return ()
+
+
+@functools.lru_cache(maxsize=64)
+def _places(exercise, gap, submitted):
+    """(where a gap is in the lines given out, where in those of `submitted`), each a Body."""
+    ours, theirs = _whole(exercise.text), _whole(submitted)
+    if (marked := _cell_with(gap.name, submitted)) is not None:
+        starts = [number for number, line in enumerate(exercise.lines) if line.startswith(CELL)]
+        ours = _between(starts, gap.first, len(exercise.lines))
+        theirs = marked
+    names = function_around(exercise, gap)
+    text = "\n".join(text_lines(submitted)[theirs.first : theirs.end])
+    if names and (found := functions.body(text, names, parsed)):
+        ours = functions.body(emptied(exercise), names, parsed)
+        theirs = functions.Body(theirs.first + found.first, theirs.first + found.end, found.column)
+    return ours, theirs
+
+
+def _whole(text):
+    return functions.Body(0, len(text_lines(text)))
+
+
+def _between(starts, line, end):
+    """The lines between two of `starts` around a line."""
+    first = max((one for one in starts if one <= line), default=-1)
+    return functions.Body(first + 1, min((one for one in starts if one > line), default=end))
+
+
+def _cell_with(name, submitted):
+    """Where the cell that HOLDS a gap is in the text of a student's notebook; None if no line says so."""
+    lines = text_lines(submitted)
+    starts = [number for number, line in enumerate(lines) if line.startswith(CELL)]
+    for start in starts:
+        if lines[start].startswith(HOLDS) and name in lines[start].removeprefix(HOLDS).split():
+            return _between(starts, start, len(lines))
+    return None
+
+
+def _without_other_gaps(exercise, gap, lines):
+    """The lines of a fragment, empty where one is what another gap was given out with: two gaps of a cell between which
+    no given line is left have the same fragment."""
+    others = {
+        line.strip()
+        for other in exercise.gaps
+        if other != gap
+        for line in exercise.lines[other.first : other.end]
+        if TO_DO in line
+    }
+    return ["" if line.strip() in others else line for line in lines]
+
+
+def _dedented(lines):
+    """The lines of a fragment as code that begins at the first column: by the indentation of its first statement, for
+    comments and the inside of a text may be indented less."""
+    code = (line for line in lines if line.strip() and not line.lstrip().startswith("#"))
+    depth = _indentation(next(code, next(filter(str.strip, lines), "")))
+    return "\n".join(line[min(depth, _indentation(line)) :] if line.strip() else "" for line in lines)
+
+
+def _indentation(line):
+    return len(line) - len(line.lstrip(" "))
 
 
 @functools.lru_cache(maxsize=2)
 def lines_of(exercise, submitted):
     """For each line of the exercise, the number of the line in `submitted` that it is, or that the nearest given line
     above it is; from 1."""
-    _, pairs = _aligned(exercise, submitted)
+    _, pairs = _aligned(exercise, submitted, _whole(exercise.text), _whole(submitted))
     found, last = dict(pairs), 1
     return tuple(last := found.get(number, last - 1) + 1 for number in range(len(exercise.lines)))
 
 
-@functools.lru_cache(maxsize=2)  # called for every gap of a file
-def _aligned(exercise, submitted):
-    """The given lines, as (number, line), and for those that were found again (number in the exercise, number in what
-    was submitted)."""
+@functools.lru_cache(maxsize=8)  # called for every gap of a file
+def _aligned(exercise, submitted, ours, theirs):
+    """The given lines in a place, as (number, line), and for those that were found again in a place of `submitted`
+    (number in the exercise, number in what was submitted)."""
     of_gaps = {number for gap in exercise.gaps for number in range(gap.first, gap.end)}
     given = [
-        (number, line.rstrip()) for number, line in enumerate(exercise.lines) if number not in of_gaps and line.strip()
+        (number, exercise.lines[number].rstrip())
+        for number in range(ours.first, ours.end)
+        if number not in of_gaps and exercise.lines[number].strip()
     ]
-    theirs = [(number, line.rstrip()) for number, line in enumerate(text_lines(submitted)) if line.strip()]
+    lines = text_lines(submitted)
+    found = [(number, lines[number].rstrip()) for number in range(theirs.first, theirs.end) if lines[number].strip()]
     # A gap stands among the given lines as None, which is like no line: else an answer's first line that is the given
     # one below counted as that.
-    ours = sorted([*given, *((gap.first, None) for gap in exercise.gaps)])
-    matcher = SequenceMatcher(None, [line for _, line in ours], [line for _, line in theirs], autojunk=False)
+    here = sorted([*given, *((gap.first, None) for gap in exercise.gaps if ours.first <= gap.first < ours.end)])
+    matcher = SequenceMatcher(None, [line for _, line in here], [line for _, line in found], autojunk=False)
     pairs = [(block.a + step, block.b + step) for block in matcher.get_matching_blocks() for step in range(block.size)]
-    return given, [(ours[one][0], theirs[other][0]) for one, other in pairs]
+    return given, [(here[one][0], found[other][0]) for one, other in pairs]
 
 
 def _attempted(exercise, given, lines):
@@ -218,7 +337,7 @@ def _near(pair, edge, given, direction):
     return pair is not None and pair[0] in numbers[:3]
 
 
-@functools.lru_cache(maxsize=2)  # called for every gap of a file
+@functools.lru_cache(maxsize=16)  # called for every gap of a file
 def parsed(code, file="<unknown>"):
     """The syntax tree of `code`. Raises SyntaxError, also for what is nested deeper than Python reads, and ValueError
     for a null character."""
@@ -250,6 +369,11 @@ def _does_something(code):
         and not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))
         for statement in statements
     )
+
+
+def same_code(one, other):
+    """Whether two texts are the same code, whatever their comments and layout."""
+    return _code(text_lines(one)) == _code(text_lines(other))
 
 
 def _code(lines):

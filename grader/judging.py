@@ -5,11 +5,11 @@ import re
 import secrets
 from contextlib import suppress
 
-from grader import exercises, gaps, run_probes
+from grader import exercises, gaps, notebook_cells, run_probes
 from grader.budget import Budgeted
 from grader.checks import criteria, forms
 from grader.course import name_of_gap
-from grader.notebook_cells import LOST, NotebookError
+from grader.gaps import TextError
 from grader.sandbox import SandboxFault
 from grader.verdict import (
     DEADLOCK,
@@ -22,6 +22,7 @@ from grader.verdict import (
     OUT_OF_MEMORY,
     PASSED,
     TIMEOUT,
+    UNTOUCHED,
     Verdict,
 )
 
@@ -30,6 +31,8 @@ ONLY_IF = "this counts only if"  # begins the message of a criterion that nothin
 LOOK = "a person should look at it"  # ends the note on a file that reaches beyond its gaps
 # if several ranks failed, the first of these statuses is reported
 BLAME = (FAILED, ERROR, OUT_OF_MEMORY, KILLED, DEADLOCK, TIMEOUT, GRADER_FAULT)
+# what the gloo of torch 2.8 prints of its own accord
+OF_GLOO = re.compile(r"^\[Gloo\] Rank [0-9]+ is connected to .*\n", re.MULTILINE)
 LONGEST_FILE = 60_000  # characters
 MOST_LINES = 3_000
 OUTSIDE = re.compile(  # names that code needs only to reach beyond its gap; see docs/grading.md
@@ -42,7 +45,7 @@ def judge(unit, parts, read, server, hidden=None, readable=None, seed=None, shar
     """Yields the Verdicts on one unit, gap by gap.
 
     parts: the unit's grader.course.Parts; read(file) returns the text of a student's file, or None, or raises
-    NotebookError; readable: as in grader.sandbox.Server.run; hidden: {(unit, track, gap): cases to add}; seed: of the
+    TextError; readable: as in grader.sandbox.Server.run; hidden: {(unit, track, gap): cases to add}; seed: of the
     inputs, or None for new inputs each time; shared: another seed for the cases that have an oracle; track: check only
     this track and what both tracks share.
     """
@@ -69,7 +72,7 @@ def judge(unit, parts, read, server, hidden=None, readable=None, seed=None, shar
                     points={PASSED: criterion.points, GRADER_FAULT: None}.get(status, 0),
                     max_points=criterion.points,
                     message=run_probes.bounded_text(message),
-                    hint="" if status == PASSED or message.startswith(ONLY_IF) else criterion.hint,
+                    hint="" if status in (PASSED, *UNTOUCHED) or message.startswith(ONLY_IF) else criterion.hint,
                     output=_output(outcome),
                     seconds=outcome.seconds if outcome else 0.0,
                     cpu_seconds=outcome.cpu_seconds if outcome else 0.0,
@@ -81,7 +84,7 @@ def _prepared(unit, part, read, hidden, seed, shared):
     `judge`."""
     try:
         text, missing = read(part.file), f"there is no file {part.file}"
-    except NotebookError as problem:
+    except TextError as problem:
         text, missing = None, f"{part.file}: {problem}"
     if text and (len(text) > LONGEST_FILE or text.count("\n") > MOST_LINES):
         text, missing = (
@@ -210,22 +213,26 @@ def _source(check, part, text):
             if unfilled
             else (source, None, _reaching(exercise, text))
         )
-    if f"{LOST} {check.gap}\n" in text:
-        return None, NOT_FOUND, f"the cell of this gap is not found in {part.file}: copy its given lines anew"
+    if problem := notebook_cells.lost(text, part.file, check.gap, exercise):
+        return None, NOT_FOUND, problem
     fragment = gaps.find(exercise, check.gap, text)
     if fragment is None:
         return (
             None,
             NOT_FOUND,
-            f"the place of this gap is not found in {part.file}: the lines around it have changed; copy them anew",
+            f"the place of this gap is not found in {part.file}: the lines around it have changed; copy them from the"
+            " file as it was given out",
         )
     if not fragment.code:
         return None, NOT_ATTEMPTED, TO_FILL
     source |= {"code": fragment.code, "line": fragment.line}
     broken = gaps.unreadable(text) if source["file"].endswith(".py") else None
     if not broken:
-        return source | _around(part, check.gap, text), None, _reaching(exercise, text)
+        notes = _changed(exercise, check.gap, text) + _reaching(exercise, text)
+        return source | _around(part, check.gap, text), None, notes
     line, what = broken
+    if gaps.CONFLICT.match(gaps.text_lines(text)[line - 1]):
+        what = "a mark of git's for a merge conflict"
     elsewhere = not fragment.line <= line <= fragment.line + fragment.code.count("\n")
     note = (
         f" [line {line} of {source['file']} can't be read as Python ({what}): this gap was checked in the file as it"
@@ -253,6 +260,13 @@ def _around(part, name, text):
         "lines": gaps.lines_of(exercise, text),
         "others": code,
     }
+
+
+def _changed(exercise, gap, text):
+    """A note on a given line of a script that the student changed in the function around a gap, else "". It changes no
+    points: the gap runs among the lines that were given out."""
+    line = None if gaps.is_notebook(exercise) else gaps.changed_line(exercise, gap, text)
+    return f" [the given line `{line}` was changed: this gap was checked with it as it was given out]" if line else ""
 
 
 def _reaching(exercise, text):
@@ -312,7 +326,6 @@ def _with(case, hidden):
 
 
 def _output(outcome):
-    printed = (
-        [(rank, of_rank.output) for rank, of_rank in enumerate(outcome.ranks) if of_rank.output] if outcome else []
-    )
+    texts = [OF_GLOO.sub("", of_rank.output) for of_rank in outcome.ranks] if outcome else []
+    printed = [(rank, text) for rank, text in enumerate(texts) if text]
     return "\n".join(f"[rank {rank}]\n{text}" if len(outcome.ranks) > 1 else text for rank, text in printed)

@@ -1,15 +1,14 @@
 """Turns a student's notebook into text in which gaps can be found: the percent script of the notebook that was given
-out, with the student's cells in place of those that have gaps. A cell that was deleted, moved, copied or broken does
-not affect other cells."""
+out, with the student's cells in place of those that have gaps. A cell that was deleted, moved, copied, merged or broken
+does not affect other cells."""
 
 import ast
 import json
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from grader import gaps
 from grader.gaps import CELL
-from handson.errors import OneSentence
 
 MAGIC = re.compile(r"[ \t]*(?:!|%%?[a-zA-Z]|\?).*|[\w.]+\?\??[ \t]*$", re.MULTILINE)
 TIMED = re.compile(r"([ \t]*)%time[ \t]+(?=[^-\s!%])")  # what follows is run as if it stood alone
@@ -21,44 +20,139 @@ PIECE = re.compile(rf"{TEXTS}|#[^\n]*|\\\r?\n|[^\"'#\\()\[\]{{}}\n]+|.", re.DOTA
 LOST = "# There is no cell with the gap"  # stands in place of a cell that was not found
 LONGEST, MOST_CELLS = 200_000, 1000  # characters of code, cells; reading time grows faster than these
 ALIKE = 0.5  # the share of a cell's given lines that a student's cell must have to count as that cell
+WORDS = {"markdown": "Markdown", "raw": "Raw"}  # the kinds of cells that are not run, as JupyterLab names them
 
 
-class NotebookError(OneSentence, ValueError):
+class NotebookError(gaps.TextError):
     """A sentence on why a notebook can't be read."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A cell of a student: its kind, its source, and the names of the gaps that the cell was given out with, as far as
+    its metadata say so; `ran`: whether it comes from the kernel."""
+
+    kind: str
+    source: str
+    names: tuple = ()
+    ran: bool = False
 
 
 def text(data, given, executed=()):
     """The text of notebook `data` (bytes; None if there is none), whose Exercise is `given`. Raises NotebookError.
 
-    executed: the sources of cells that were run, the latest last; they take precedence over what was saved. Of several
-    copies of a cell the last one that was filled counts. Of the student's own cells, what gives names is kept, above
-    the cell with a gap that came next.
+    executed: the sources of cells that were run, the latest last; they take precedence over what was saved. A gap is in
+    the cell that was given out with it or that defines its function or assigns its name, be it split, merged with
+    others or changed; of several such cells, in the last one that fills it. Of the student's own cells, what gives
+    names is kept, above the cell with a gap that came next.
     """
-    released, found, own = cells(given), {}, {}
-    as_given, with_gaps = (
-        {_stripped(cell.lines) for cell in released},
-        [number for number, cell in enumerate(released) if cell.gaps],
-    )
-    for ran in ((sources(data) if data is not None else ()), map(without_magics, executed)):
+    released, chosen, own, other_kinds = cells(given), {}, {}, {}
+    as_given = {_stripped(cell.lines) for cell in released}
+    with_gaps = [number for number, cell in enumerate(released) if cell.gaps]
+    ran = [Source("code", without_magics(source), ran=True) for source in executed]
+    for some in (_saved(data) if data is not None else (), ran):
         place = next(iter(with_gaps), len(released))
-        for source in ran:
-            number = which(released, source)
-            if number is not None:
-                place = next((other for other in with_gaps if other > number), len(released))
-                if number not in found or attempted(released[number], source):
-                    found[number] = source
-            elif _stripped(gaps.text_lines(source)) not in as_given:
-                own.setdefault(place, {}).pop(source, None)
-                own[place][source] = giving_names(source)
+        for source in some:
+            ranks = {gap.name: rank for cell in released for gap, rank in _served(cell, source)}
+            if source.kind != "code":
+                other_kinds.update(dict.fromkeys(ranks, source.kind))
+            elif ranks:
+                last = max(number for number in with_gaps if {gap.name for gap in released[number].gaps} & ranks.keys())
+                place = next((number for number in with_gaps if number > last), len(released))
+                for name, rank in ranks.items():
+                    if name not in chosen or rank >= chosen[name][0]:
+                        chosen[name] = rank, source.source
+            elif _stripped(gaps.text_lines(source.source)) not in as_given:
+                own.setdefault(place, {}).pop(source.source, None)
+                own[place][source.source] = giving_names(source.source)
     lines = []
     for number, cell in enumerate(released):
-        lost = [f"{LOST} {gap.name}" for gap in cell.gaps]
-        lines += [
-            *_lines(own, number),
-            *([CELL, *gaps.text_lines(found[number])] if number in found else lost or cell.lines),
-        ]
+        lines += _lines(own, number)
+        if not cell.gaps:
+            lines += cell.lines
+        for gap in cell.gaps:
+            if gap.name not in chosen:
+                lines.append(f"{LOST} {gap.name} {other_kinds.get(gap.name, '')}".rstrip())
+        later = {source for one in released[number + 1 :] for source in _sources_of(one, chosen)}
+        for source in dict.fromkeys(_sources_of(cell, chosen)):  # one that serves several cells stands once
+            if source not in later:
+                names = " ".join(name for name, (_, of_gap) in chosen.items() if of_gap == source)
+                lines += [f"{gaps.HOLDS}{names}", *map(_in_its_cell, gaps.text_lines(source))]
     lines += _lines(own, len(released))
     return gaps.normal("\n".join(lines).encode(errors="replace")) + "\n"
+
+
+def run_otherwise(saved, given, executed):
+    """The names of the gaps that are other code in the `saved` text of a notebook than in the cells that were run last.
+    What was not run is not named."""
+    ran, found = text(None, given, executed), []
+    for gap in given.gaps:
+        last, here = gaps.find(given, gap.name, ran), gaps.find(given, gap.name, saved)
+        if (
+            last
+            and last.code
+            and f"{LOST} {gap.name}" not in ran
+            and not gaps.same_code(last.code, here.code if here else "")
+        ):
+            found.append(gap.name)
+    return found
+
+
+def _in_its_cell(line):
+    """A line of a student's cell that does not begin another cell of a percent script."""
+    return f"# {line.removeprefix('#')}" if line.startswith(CELL) else line
+
+
+def lost(text, file, gap, given):
+    """A sentence on why a gap has no cell in the `text` of a notebook, or None if it has one. given: the Exercise."""
+    found = re.search(rf"^{LOST} {gap}(?: (markdown|raw))?$", text, re.MULTILINE)
+    if not found:
+        return None
+    if found[1]:
+        return (
+            f"the cell of this gap is a {WORDS[found[1]]} cell now, which is not run: click on it, press Esc, then Y, "
+            "and it is code again"
+        )
+    return (
+        f"there is no cell with `{sign(given, given.gap(gap))}` in {file}: copy the cell of this gap from the notebook"
+        " as it was given out"
+    )
+
+
+def _served(cell, source):
+    """(gap, rank) for each gap of a released cell that a student's cell may hold. Of several cells, the one with the
+    highest rank counts."""
+    kept, theirs = kept_lines(cell), _stripped(gaps.text_lines(source.source))
+    alike = bool(kept) and sum(line in theirs for line in kept) / len(kept) >= ALIKE
+    for gap in cell.gaps:
+        gives = _gives(cell, gap, source.source)
+        its_own = gap.name in source.names or alike
+        if gives or its_own:
+            filled = _filled(cell, gap, source.source)
+            yield gap, (filled, source.ran, gives, its_own)
+
+
+def _gives(cell, gap, source):
+    """Whether a source defines the function that a gap is in, or assigns the name of a gap that is in none."""
+    names = gaps.function_around(cell, gap)
+    begin = rf"(?:async +)?(?:def|class) +{names[0]}\b" if names else rf"{gap.name} *(?::[^=\n]*)?=(?!=)"
+    return re.search(f"^{begin}", source, re.MULTILINE) is not None
+
+
+def sign(given, gap):
+    """What shows a person which cell a gap is in."""
+    names = gaps.function_around(given, gap)
+    return f"def {names[0]}" if names else f"{gap.name} ="
+
+
+def _filled(cell, gap, source):
+    text = gaps.normal(f"{gaps.HOLDS}{gap.name}\n{source}".encode(errors="replace"))
+    fragment = gaps.find(cell, gap.name, text)
+    return bool(fragment and fragment.code)
+
+
+def _sources_of(cell, chosen):
+    return [chosen[gap.name][1] for gap in cell.gaps if gap.name in chosen]
 
 
 def cells(given):
@@ -89,29 +183,20 @@ def kept_lines(cell):
     ]
 
 
-def which(released, source):
-    """The number of the cell with gaps that `source` is most similar to; None if it is similar to none."""
-    theirs = {line.strip() for line in gaps.text_lines(source)}
-    shares = {
-        number: sum(line in theirs for line in kept) / len(kept)
-        for number, cell in enumerate(released)
-        if cell.gaps and (kept := kept_lines(cell))
-    }
-    best = max(shares, key=shares.get, default=None)
-    return best if best is not None and shares[best] >= ALIKE else None
-
-
-def attempted(cell, source):
-    """Whether at least one of the cell's gaps is filled."""
-    found = (gaps.find(cell, gap.name, gaps.normal(source.encode(errors="replace"))) for gap in cell.gaps)
-    return any(fragment and fragment.code for fragment in found)
-
-
 def sources(data):
     """The sources of a notebook's code cells, in order. Raises NotebookError."""
+    return [source.source for source in _saved(data) if source.kind == "code"]
+
+
+def _saved(data):
+    """The cells of a notebook as Sources: those of code in their order, then the others. Raises NotebookError."""
     try:
         notebook = json.loads(data)
     except (ValueError, RecursionError):
+        lines = data.decode(errors="replace").split("\n")
+        if line := next((number for number, text in enumerate(lines, 1) if gaps.CONFLICT.match(text)), None):
+            raise NotebookError(f"line {line} is a mark of git's for a merge conflict: resolve it, then save") from None
+        gaps.refuse_encoding(data)
         raise NotebookError(
             "the notebook is no JSON: it is damaged, or was never saved; take a copy that JupyterLab opens"
         ) from None
@@ -120,24 +205,42 @@ def sources(data):
             raise NotebookError(
                 f"the notebook has format {notebook['nbformat']!r:.20}, not 4: open it in JupyterLab and save it"
             )
-        code = [cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "code"]
-        code = [source if isinstance(source, str) else "".join(source) for source in code]
+        saved = [Source(cell["cell_type"], _joined(cell), _names(cell)) for cell in notebook["cells"]]
     except (KeyError, TypeError):
         raise NotebookError("the file is JSON, but no notebook: take a copy that JupyterLab opens") from None
-    if len(code) > MOST_CELLS or sum(map(len, code)) > LONGEST:
+    code = [cell for cell in saved if cell.kind == "code"]
+    if len(code) > MOST_CELLS or sum(len(cell.source) for cell in code) > LONGEST:
         raise NotebookError(
             "the notebook has more code than a student writes: copy your answers into the one given out"
         )
-    return list(map(without_magics, code))
+    others = [cell for cell in saved if cell.kind in WORDS and len(cell.source) < LONGEST]
+    return [replace(cell, source=without_magics(cell.source)) for cell in code] + others[:MOST_CELLS]
+
+
+def _joined(cell):
+    return cell["source"] if isinstance(cell["source"], str) else "".join(cell["source"])
+
+
+def _names(cell):
+    """The gaps that a cell was given out with, by its metadata, which a student may have changed or lost."""
+    try:
+        return tuple(cell["metadata"]["nbgrader"]["grade_id"].split("-"))
+    except (KeyError, TypeError, AttributeError):
+        return ()
 
 
 def without_outputs(data):
-    """A notebook (bytes) as it is graded: with its code cells, and without outputs. What can't be read so is returned
-    as it is."""
+    """A notebook (bytes) as it is graded: without outputs, attachments and what else is not read. What can't be read so
+    is returned as it is."""
     try:
         notebook = json.loads(data)
         cells = [
-            {"cell_type": "code", "source": cell["source"]} for cell in notebook["cells"] if cell["cell_type"] == "code"
+            {
+                "cell_type": cell["cell_type"],
+                "source": cell["source"],
+                "metadata": {"nbgrader": {"grade_id": "-".join(_names(cell))}},
+            }
+            for cell in notebook["cells"]
         ]
         return json.dumps({"nbformat": notebook["nbformat"], "cells": cells}).encode()
     except (ValueError, KeyError, TypeError, RecursionError):

@@ -1,18 +1,21 @@
 """``from grader import check; check("multi_gpu")``: checks a student's work and shows the result in a notebook or a
 terminal.
 
-Scripts are read from the exercises folder, a notebook's gaps from the cells that were run in it. The code runs in other
-processes.
+Scripts and notebooks are read from their files, which are handed in. Only where no editor saves a notebook, as nbgrader
+runs it, its gaps are those of the cells that were run. The code runs in other processes.
 """
 
 import atexit
+import contextlib
 import functools
 import secrets
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
-from grader import display, exercises
-from grader.course import UNITS, uses_frameworks
+from grader import display, exercises, notebook_cells
+from grader.course import UNITS, name_of_gap, uses_frameworks
+from grader.gaps import TextError, find
 from grader.judging import judge
 from grader.probes import loaded_for
 from grader.sandbox import Server
@@ -20,7 +23,7 @@ from grader.verdict import counted
 from handson import frameworks
 from handson.errors import OneSentence
 from handson.files import course_folder
-from handson.ipython import in_notebook, shell
+from handson.ipython import in_editor, in_notebook, shell
 
 TRACKS = ("pytorch", "chainer")
 
@@ -41,6 +44,9 @@ class Checked:
     unit: str
     verdicts: tuple
     seconds: float
+    note: str = ""  # what to do before the next check
+    places: dict = field(default_factory=dict)  # (track, gap): where its code is, in words
+    hints: bool = False  # whether text shows hints; in a notebook a click does
 
     @property
     def points(self):
@@ -57,18 +63,18 @@ class Checked:
         return display.html(self)
 
 
-def check(unit, track=None, folder=None):
-    """Check a unit, show the result, and return it as a Checked. folder: the course's folder; by default that around
-    the working directory.
+def check(unit, *names, track=None, folder=None, hints=False):
+    """Check a unit, show the result, and return it as a Checked. names: of gaps or of files, to check these only;
+    folder: the course's folder; by default that around the working directory; hints: whether a terminal shows them.
 
-    Raises CheckError if there is no such unit or track, and Stopped on Ctrl-C.
+    Raises CheckError if there is no such unit, gap, file or track, and Stopped on Ctrl-C.
     """
     if unit not in UNITS:
         raise CheckError(f"there is no task {unit!r:.40}; the tasks are: {', '.join(UNITS)}")
     if track not in (None, *TRACKS):
         raise CheckError(f"there is no track {track!r:.40}; the tracks are: {', '.join(TRACKS)}")
     folder, begin, show = folder or course_folder(), time.monotonic(), display.Progress(unit, in_notebook())
-    parts = [part for part in UNITS[unit] if part.track in (track or part.track, "")]
+    parts = [part for part in named(unit, names) if part.track in (track or part.track, "")]
     if uses_frameworks(unit) and (problem := frameworks.why_not()):
         raise CheckError(problem)
     gaps = [check.gap for part in parts for check in part.checks for _ in check.criteria]
@@ -88,25 +94,85 @@ def check(unit, track=None, folder=None):
     except KeyboardInterrupt:
         show.end("The check was stopped.")
         raise Stopped("the check was stopped; run it again whenever you like") from None
-    checked = Checked(unit, tuple(counted(found)), time.monotonic() - begin)
+    note, places = _on_cells_run_otherwise(folder, parts, executed), _places(unit, folder, parts, executed)
+    checked = Checked(unit, tuple(counted(found)), time.monotonic() - begin, note, places, hints)
     show.end(f"Checked in {checked.seconds:.1f} s.")
     if not in_notebook():
         print(display.text(checked))
     return checked
 
 
-def read(folder, file, executed):
-    """The text of a student's file, or None. Raises NotebookError."""
+def named(unit, names):
+    """The Parts of a unit with the checks of the gaps and files that are named; all if none is. Raises CheckError."""
+    if not names:
+        return UNITS[unit]
+    there, found = {}, []
+    for part in UNITS[unit]:
+        checks = []
+        for check in part.checks:
+            its_names = {check.gap, name_of_gap(unit, part.file, check.gap), Path(part.file).name}
+            there |= dict.fromkeys(sorted(its_names))
+            checks += [check] * bool(its_names & set(names))
+        found.append(replace(part, checks=tuple(checks)))
+    if unknown := [name for name in names if name not in there]:
+        raise CheckError(f"{unit} has no gap and no file {unknown[0]!r:.40}; it has: {', '.join(there)}")
+    return tuple(part for part in found if part.checks)
+
+
+def _places(unit, folder, parts, executed):
+    """{(track, gap): in words where its code is, for a person who looks for a mistake}."""
+    found = {}
+    for part in parts:
+        with contextlib.suppress(TextError):
+            text, given = read(folder, part.file, executed), exercises.given_out(part.file)
+            for check in part.checks if text is not None else ():
+                if place := _place(part.file, given, check.gap, text):
+                    found[part.track, name_of_gap(unit, part.file, check.gap)] = place
+    return found
+
+
+def _place(file, given, gap, text):
+    if gap not in {one.name for one in given.gaps} or not (fragment := find(given, gap, text)):
+        return ""
+    if file.endswith(".ipynb"):
+        return f"the cell with `{notebook_cells.sign(given, given.gap(gap))}`"
+    return f"line {fragment.line} of {file}"
+
+
+def read(folder, file, executed=()):
+    """The text of a student's file, or None. executed: the cells that were run, which count in place of a notebook's
+    file where there is none, or where no editor saves it. Raises TextError."""
     try:
         data = (folder / file).read_bytes()
     except OSError:
         data = None
-    return exercises.handed_in(file, data, executed)
+    return exercises.handed_in(file, data, () if data is not None and in_editor() else executed)
+
+
+def _on_cells_run_otherwise(folder, parts, executed):
+    """A sentence that names the cells whose file is other code than what was run, or ""."""
+    if not (executed and in_editor()):
+        return ""
+    names = []
+    for part in parts:
+        with contextlib.suppress(TextError):
+            if part.file.endswith(".ipynb") and (saved := read(folder, part.file)) is not None:
+                names += notebook_cells.run_otherwise(saved, exercises.given_out(part.file), executed)
+    if not names:
+        return ""
+    cells = f"the cell{'s' * (len(names) > 1)} of {', '.join(f'`{name}`' for name in names)}"
+    return (
+        f"The saved file has other code in {cells} than what you ran last. The file is what is checked and handed in:"
+        " save the notebook (Ctrl-S) and check again, or run what is saved."
+    )
 
 
 def _begun(folder, file):
     """Whether a file may hold code to run: a script that is missing, or as it was given out, needs no libraries."""
-    return not file.endswith(".py") or read(folder, file, ()) not in (None, exercises.given_out(file).text)
+    try:
+        return not file.endswith(".py") or read(folder, file) not in (None, exercises.given_out(file).text)
+    except TextError:
+        return False
 
 
 def executed_cells():

@@ -1,6 +1,10 @@
 """The course's own commands: ``python -m handson COMMAND``. Each command imports what it needs when it runs."""
 
 import sys
+
+# a file in the working directory, such as a student's random.py, must not take the place of Python's own module
+sys.path.append(sys.path.pop(0))
+
 import time
 from enum import StrEnum
 from pathlib import Path

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from handson import figures
 from handson.training import identity
+from handson.training.banner import SHARED_GPU
 from handson.training.options import LEARNING_RATE
 from handson.training.results import OldResult, read
 
@@ -24,7 +25,9 @@ CONDITIONS = {
     "network to train": lambda run: "" if run.model in (None, "convnet") else run.model,
     "batch size": lambda run: f"batch {run.batchsize} per worker",
     "number of epochs": lambda run: f"{run.epochs} epoch{'s' * (run.epochs > 1)}",
-    "kind of GPU": lambda run: "virtual GPUs" if "virtual" in run.device else "GPUs",
+    "kind of GPU": lambda run: (
+        "virtual GPUs" if "virtual" in run.device else f"{' '.join(re.findall('1/[0-9]+ of', run.device))} GPUs".strip()
+    ),
     "script": lambda run: "" if run.training == TRAINING else f"another script than the lecture's: {run.training}",
     "recording": lambda run: "profiled" if run.profiled else "",
     "counting of memory": lambda run: "memory counted" if run.memory and "virtual" in run.device else "",
@@ -38,7 +41,7 @@ COMMUNICATION = {  # what keeps rows apart, too, but has no meaning for the sing
     "type of gradients": lambda run: f"{run.gradients} gradients" if run.gradients else "",
     "double buffering": lambda run: "double buffering" if run.double_buffering else "",
     "equal ranks": lambda run: "the ranks differ" if run.unequal else "",
-    "sharing": lambda run: " ".join(re.findall(r"sharing \d+ cores?|shared by several workers", run.device)),
+    "sharing": lambda run: " ".join(re.findall(r"sharing \d+ cores?|shared by (?:several|\d+) workers", run.device)),
 }
 # communicators, whether or not GPUs are virtual
 USUAL = {True: ("", "gloo", "naive", "gRPC"), False: ("", "nccl", "pure_nccl", "gRPC")}
@@ -185,14 +188,16 @@ def note(drawing, results):
 
 
 def shared_cores(results):
-    """A sentence for each script that had more workers than cores, as the device of its Result says."""
+    """A sentence for each script that had more workers than cores, or GPUs, as the device of its Result says."""
     shared = {(run.name, run.workers): re.search(r"sharing (\d+) core", run.device) for run in results}
-    return [
+    sentences = [
         f"The {workers} workers of {name} share {found[1]} core{'s' * (found[1] != '1')} here: a speed-up of {found[1]}"
         " is the most they can reach."
         for (name, workers), found in shared.items()
         if found
     ]
+    of_gpus = dict.fromkeys((run.name, run.workers) for run in results if "shared by" in run.device)
+    return sentences + [f"The {workers} workers of {name} {SHARED_GPU}." for name, workers in of_gpus]
 
 
 def most_cores(results):

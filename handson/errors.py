@@ -13,7 +13,8 @@ from pathlib import Path
 DISK_IS_FULL = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT), "iostream error")
 GPU_IS_FULL = re.compile(  # as torch's allocator says it: asked for; the GPU, all of its memory, and what is free
     r"CUDA out of memory\. Tried to allocate ([0-9.]+ \w+)\.(?: (GPU \d+) has a total capacity of ([0-9.]+ \w+) of"
-    r" which ([0-9.]+ \w+) is free)?"
+    r" which ([0-9.]+ \w+) is free(?:\..*?([0-9.]+ \w+) allowed;)?)?",
+    re.DOTALL,
 )
 # of a gap; in a worker's traceback
 OPEN_GAP = re.compile(r"\APUT YOUR CODE: (\w+)|^NotImplementedError: PUT YOUR CODE: (\w+)", re.MULTILINE)
@@ -65,8 +66,10 @@ class DiskFull(OneSentence, OSError):
 class GpuFull(OneSentence, RuntimeError):
     """A GPU has no more memory, in a run that does not count what holds it."""
 
-    def __init__(self, asked, gpu, whole, free):
+    def __init__(self, asked, gpu, whole, free, allowed=None):
         of_gpu = f", and {free} of its {whole} are free" if gpu else ""
+        if allowed:  # it shares the GPU with other workers
+            of_gpu = f", and this worker may have {allowed} of its {whole}"
         super().__init__(
             f"{gpu or 'a GPU'} is out of memory: an operation tried to allocate {asked}{of_gpu}: take a smaller batch"
             " (-b) or smaller images (--size); --gpu-memory unlimited counts what holds its memory"

@@ -31,9 +31,10 @@ def folder():
     return Path(os.environ.get(VARIABLE) or COURSE / ".venv-frameworks").expanduser()
 
 
-def why_not():
-    """Why the packages can't be imported, in a sentence; None where they can."""
-    if all(map(_is_there, PACKAGES)):
+def why_not(needed=PACKAGES):
+    """Why the packages can't be imported, in a sentence; None where they can. needed: those that this Python may have
+    without a second environment."""
+    if all(map(_is_there, needed)):
         return None
     there = (folder() / "handson-stamp").exists()
     if there and not _packages().is_dir():
@@ -49,12 +50,14 @@ def why_not():
     return None
 
 
-def add():
-    """Make the packages of the second environment importable, after those of the first. Raises NoFrameworks."""
-    if problem := why_not():
+def add(*needed):
+    """Make the packages of the second environment importable, after those of the first; nothing is to be done where
+    the packages `needed` (all by default) are there already, as in the Python of a GPU image. Raises NoFrameworks."""
+    needed = needed or PACKAGES
+    if problem := why_not(needed):
         uncaught.install()  # scripts import what needs this before they read their options
         raise NoFrameworks(problem)
-    if not all(map(_is_there, PACKAGES)):
+    if not all(map(_is_there, needed)):
         sys.path.append(str(_packages()))
 
 

@@ -2,6 +2,7 @@
 a few seconds."""
 
 import contextlib
+import os
 import sys
 import time
 
@@ -16,6 +17,12 @@ def shell():
 def in_notebook():
     """Whether this is a Jupyter kernel, which shows HTML."""
     return hasattr(shell(), "kernel")
+
+
+def in_editor():
+    """Whether an editor that saves the notebook's file, such as JupyterLab or VS Code, has started this kernel. A
+    program that only runs notebooks, such as nbgrader, saves nothing while it does."""
+    return in_notebook() and ("JPY_SESSION_NAME" in os.environ or "__vsc_ipynb_file__" in shell().user_ns)
 
 
 @contextlib.contextmanager

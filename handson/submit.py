@@ -101,6 +101,8 @@ def packed(folder):
 def _read(path):
     """(bytes, what is wrong or None) of a file; without bytes, it stays out."""
     try:
+        if path.is_symlink():
+            return None, "is a link, and stays out: put a copy of the file there"
         if not stat.S_ISREG(path.stat().st_mode):
             return None, "is no plain file, and stays out"
         if path.stat().st_size > LARGEST[path.suffix]:
@@ -112,6 +114,8 @@ def _read(path):
     if not data.strip():
         return None, "is empty, and stays out"
     try:
+        if path.suffix == ".sh" and not data.startswith((b"\xff\xfe", b"\xfe\xff")):
+            return data, None  # to a shell, a letter of another encoding is one more byte
         if path.suffix != ".ipynb":
             data.decode()
         elif not isinstance(json.loads(data).get("cells"), list):

@@ -25,6 +25,7 @@ SCOPES = (  # of tests that share a process, where that is not a file: what stan
     # a process that imports the systems for all others
     r"(tests/frameworks/)test_(?:jax|several_processes|tensorflow_bad_input|translated_scripts)",
     r"(tests/grader/test_known_answers.py::\w+\[[a-z_]+-)",  # the known answers of a unit
+    r"(tests/gpu/test_on_gpus.py::.*)",  # each for itself
     r"(tests/browser/)",  # one Chromium and one JupyterLab, and notebooks that use each other's runs
 )
 LONGEST = (  # these begin, in this order
@@ -123,8 +124,10 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    """Without --frameworks there is no second environment, as on most machines; which tests pass then does not depend
-    on whether it is installed."""
+    """Without -m gpu there are no GPUs, and without --frameworks there is no second environment, as on most machines;
+    which tests pass then does not depend on what the machine has."""
+    if "gpu" not in config.option.markexpr:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the same tests on all machines
     os.environ["HANDSON_FRAMEWORKS"] = (
         str(Path(__file__).parents[1] / ".venv-frameworks") if config.getoption("--frameworks") else os.devnull
     )
@@ -136,6 +139,8 @@ def pytest_collection_modifyitems(config, items):
     unwanted = {
         item for item in items if bool(re.search(OTHER_SYSTEMS, item.nodeid)) != config.getoption("--frameworks")
     }
+    if "gpu" not in config.option.markexpr:
+        unwanted |= {item for item in items if item.get_closest_marker("gpu")}
     config.hook.pytest_deselected(items=list(unwanted))
     items[:] = [item for item in items if item not in unwanted]
     thorough = {item.path for item in items if item.get_closest_marker("thorough")}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from grader import self_check
 from handson.notebook import contents
 from handson.profiling import analysis
 
@@ -50,6 +51,26 @@ def test_links_of_a_notebook_lead_to_what_students_receive(name):
     links = re.findall(r"\]\((\.\./[^)#]+)\)", "\n".join(cells(name, "markdown")))
     assert "../docs/glossary.md" in links
     assert all((ROOT / "for_students" / link.removeprefix("../")).exists() for link in links)
+
+
+@pytest.mark.parametrize("name", [name for name in NOTEBOOKS if name != "00_start"])
+def test_each_section_with_gaps_ends_with_a_check_of_them(name):
+    """What the last of them has, the check of the whole notebook may check."""
+    unit = name.partition("_")[2]
+    *sections, last = re.split(r"^# ## ", (ROOT / f"solutions/{name}/{name}.py").read_text(), flags=re.MULTILINE)
+    of_sections = [
+        (
+            re.findall(r"### BEGIN SOLUTION (\w+)", section),
+            re.findall(rf'^check\(\s*"{unit}"([^)]*)\)', section, re.MULTILINE),
+        )
+        for section in sections
+    ]
+    while not of_sections[-1][0]:
+        of_sections.pop()
+    for gaps, checks in of_sections[:-1]:
+        named = [one for call in checks for one in re.findall(r'(?<!=)"([^"]+)"', call)]
+        assert set(gaps) <= set(named)
+        assert not named or self_check.named(unit, named)
 
 
 def test_every_time_is_shown_beside_its_title(capsys):

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy
 import pytest
@@ -55,6 +56,28 @@ def test_arrays_hold_what_the_tensors_hold():
         assert isinstance(arrays.images, numpy.ndarray) and isinstance(arrays.labels, numpy.ndarray)
         assert numpy.array_equal(arrays.images, tensors.images) and numpy.array_equal(arrays.labels, tensors.labels)
         assert (arrays.images.dtype, arrays.labels.dtype) == ("float32", "int64")
+
+
+def test_what_enlarges_images_on_a_gpu_is_copied_there_once():
+    matrix = data._on_gpu(8, 16, torch.device("cpu"), torch.float32)
+    assert matrix is data._on_gpu(8, 16, torch.device("cpu"), torch.float32)
+    assert torch.equal(matrix, torch.tensor(data.stretching(8, 16), dtype=torch.float32))
+
+
+def test_arrays_of_a_library_that_names_no_namespace_are_enlarged_there(monkeypatch):
+    """As those of CuPy 13 and 14 are, on their device."""
+
+    class Array(numpy.ndarray):
+        __array_namespace__ = property(lambda self: {}["none"])
+        __module__ = "cupy"
+
+    made = []
+    cupy = SimpleNamespace(
+        asarray=lambda matrix, dtype: made.append(matrix) or numpy.asarray(matrix, dtype).view(Array)
+    )
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    images = numpy.random.RandomState(0).rand(2, 1, 4, 4).astype("float32")
+    assert numpy.array_equal(enlarge(images.view(Array), 8), enlarge(images, 8)) and len(made) == 2
 
 
 def test_arrays_are_loaded_without_torch():

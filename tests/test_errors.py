@@ -61,3 +61,13 @@ run(app, "handson")
 def test_a_signal_ends_a_command_where_python_ignores_exceptions_too():
     done = subprocess.run([sys.executable, "-c", GOES_ON], capture_output=True, text=True, timeout=30)
     assert (done.returncode, done.stderr) == (128 + signal.SIGTERM, "")
+
+
+@pytest.mark.parametrize("name", ["random.py", "token.py", "copy.py"])
+@pytest.mark.parametrize("package", ["handson", "grader"])
+def test_a_students_file_that_is_called_like_a_module_of_python_keeps_no_command_from_starting(tmp_path, name, package):
+    (tmp_path / name).write_text("raise SystemExit('a file of the student ran')\n")
+    done = subprocess.run(
+        [sys.executable, "-m", package, "--help"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0 and "Usage" in done.stdout, done.stderr

@@ -25,7 +25,7 @@ INPUTS = ["requirements.txt", "build-constraints.txt", "pyproject.toml"]
 PYTHON = r"""#!/usr/bin/env bash
 case "$*" in
     *can_make*) printf '%s\t%s\t%s\n' "{version}" "{can_make}" "$0" ;;
-    *torch.__version__*) echo 2.11.0+cu130 ;;
+    *'version("torch")'*) echo 2.11.0 ;;
     "-c import torch") exit {torch_status} ;;
     "-m venv "*)
         echo venv >>"$STUBS/calls"
@@ -224,7 +224,7 @@ def test_a_disk_too_full_is_named_before_anything_is_installed(house):
 
 def test_the_torch_of_an_image_is_used(house):
     assert house.make("environment", "SYSTEM_TORCH=1")[0] == 0
-    assert "torch==2.11.0+cu130\n" in (house.folder / ".venv/requirements.txt").read_text()
+    assert "torch==2.11.0\n" in (house.folder / ".venv/requirements.txt").read_text()
     house.make("environment")
     assert house.calls() == ["venv", "pip"]
 

@@ -40,7 +40,7 @@ def never_ends(device, rank, workers):
 
 
 def mean_gradients(device, rank, workers):
-    training = measure._Training(device, rank, workers, batchsize=8, size=32)
+    training = measure._Training(device, rank, workers, batchsize=8, size=32, model=None)
     for parameter in training.model.parameters():
         parameter.grad = torch.full_like(parameter, 1.0 + rank)
     training.average_gradients()

@@ -2,16 +2,15 @@
 
 import os
 import sys
-import sysconfig
 from pathlib import Path
 
 import pytest
+from gpu_scripts import SCRIPTS, command
 from waiting import run_to_end
 
+from handson.training import map_files
+
 ROOT = Path(__file__).resolve().parent.parent
-RANKS = {"03": [f"{sysconfig.get_path('scripts')}/mpiexec", "-n", "2"]}
-SCRIPTS = sorted(ROOT.glob("solutions/0[1-3]_*/*/train_*.py"))
-TINY = "-e 1 --size 16 -b 100".split()
 
 
 @pytest.fixture
@@ -27,17 +26,24 @@ def forks(tmp_path):
     return run
 
 
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    """The data set `digits` as image files, which some scripts read."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HANDSON_DATA", str(tmp_path_factory.mktemp("data")))
+        map_files.write("digits", say=lambda words: None)
+        yield
+
+
 def test_a_fork_after_a_question_for_a_gpu_is_found(forks):
     done, found = forks(sys.executable, "-c", "import os, torch\ntorch.cuda.is_available()\nos.fork()")
     assert done.returncode == 0 and "forks after torch.cuda.is_available" in found
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: f"{script.parent.name}/{script.stem}")
-def test_no_training_forks_after_it_has_asked_for_a_gpu(script, forks):
-    options = [] if script.stem == "train_mnist" else TINY
-    start = RANKS.get(script.parts[-3][:2], [])
-    done, found = forks(*start, sys.executable, str(script), *options, "-o", "out")
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_no_script_forks_after_it_has_asked_for_a_gpu(script, forks, images):
+    done, found = forks(*command(script, "out"))
     assert (done.returncode, found) == (0, ""), done.stderr
 
 

@@ -75,7 +75,7 @@ NO_GRADIENTS = Run(
     "train_hooks.py",
     2,
     (FEW_STEPS + " --method top-1-percent",),
-    replaced=("F.cross_entropy(", "comm.rank * F.cross_entropy("),
+    replaced=("F.cross_entropy(", "rank * F.cross_entropy("),
 )
 LATE = Run("train_hooks.py", 2, (IMAGES + " --method double-buffering float16-double-buffering",), replaced=BUCKETS)
 SLOW_WORKER = Run(  # with so many steps that it comes in time for some

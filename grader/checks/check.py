@@ -1,7 +1,14 @@
 """The parts of a check. The units' tables consist of these; grader/judging.py applies them."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+
+from handson.errors import OneSentence
+
+
+class CheckError(OneSentence, ValueError):
+    """A sentence on what is wrong in a unit's table of checks."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +31,13 @@ class Criterion:
     judge: Callable
     hint: str
     needs: str = ""
+
+    def __post_init__(self):
+        if not isinstance(self.points, (int, float)) or not 0 <= self.points < math.inf:
+            raise CheckError(
+                f"the criterion {self.id!r} (in grader/units or grader/checks) has points={self.points!r}, but it must"
+                " be a number, 0 or more"
+            )
 
 
 @dataclass(frozen=True)

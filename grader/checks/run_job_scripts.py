@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 from grader.checks.check import Check, Criterion
 from handson.cluster import site
-from handson.pbs import resources
+from handson.pbs import qsub, resources
 from handson.pbs.command_options import Options, split, variable_list
 from handson.pbs.pbs_errors import PBSError
 
@@ -340,6 +340,8 @@ def _criterion(id, title, request, judge):
     """A criterion on one of REQUESTS. judge(asked, case): a sentence on what is wrong with it, or None."""
 
     def judged(seen, case, expected):
+        if seen[0]["windows"]:
+            return f"qsub refuses this script, for it contains cr, lf: {qsub.WINDOWS.format('the script')}"
         asked = _asked(seen[0], case)
         if request in asked.problems:
             return asked.problems[request]
@@ -362,7 +364,7 @@ def _given(case):
 def _observed(case):
     texts, truths = ("program", "by", "together", "threads"), ("there", "help", "left")
     run = dict.fromkeys(texts, str) | dict.fromkeys(truths, bool) | {"ranks": int, "run": int}
-    return {"lines": [(str, object)], "runs": [run], "last": str}
+    return {"lines": [(str, object)], "runs": [run], "last": str, "windows": bool}
 
 
 def checks(nodes, processes, program):

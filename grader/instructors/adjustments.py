@@ -7,6 +7,7 @@ from grader.instructors import rules
 from grader.instructors.collect import meant
 from grader.instructors.gradebook import BONUS, Gradebook, GradebookError, Stale
 from grader.instructors.reports import scores_of, write_reports
+from grader.instructors.reports.in_words import total
 from grader.instructors.reports.report_files import ReportError, number
 from grader.instructors.reports.score_tables import said
 from handson.words import counted
@@ -89,10 +90,14 @@ def adjustments(folder):
 
 
 def _student(folder, name):
+    with Gradebook(folder, writing=False) as book:
+        return student_of(book, name)
+
+
+def student_of(book, name):
     """The student or the group whom a command names, with or without the number. Raises GradebookError for a name that
     more than one has, or that only looks like somebody's."""
-    with Gradebook(folder, writing=False) as book:
-        attempts = book.attempts()
+    attempts, folder = book.attempts(), book.folder
     students = rules.of_students(rules.in_gradebook(rules.read(), attempts), attempts)
     as_group = {one.student: group for group, pool in students.values() for one in pool if one.student not in students}
     plain = {one.student: one.name for one in attempts}
@@ -187,7 +192,7 @@ def _change(folder, student, unit, gap, change, version, write, say):
     write(folder)
     for old, new in zip(before, after, strict=True):
         scale = f", on the scale to {number(new.rules.scale)}" if new.rules.scale else ""
-        say(f"{new.student}: {_total(old)} -> {_total(new)}{scale}.")
+        say(f"{new.student}: {total(old)} -> {total(new)}{scale}.")
     return after[0]
 
 
@@ -197,8 +202,3 @@ def _scores(book, student):
     return [score for score in of_class if score.student == student] or [
         score for score in of_class if score.group == student
     ]
-
-
-def _total(score):
-    grade = number(score.grade) if score.rules.scale else counted(number(score.grade), "point")
-    return f"{grade}{'' if score.complete else ' so far'}"

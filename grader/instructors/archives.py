@@ -6,6 +6,7 @@ nevertheless: an honest one has none.
 """
 
 import contextlib
+import difflib
 import gzip
 import io
 import os
@@ -16,6 +17,7 @@ import tarfile
 import zipfile
 import zlib
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
@@ -40,8 +42,13 @@ RATIO = 200  # an archive may unpack to this many times its own size, and
 SMALL = 20_000_000  # bytes: to this size in any case, since repetitive texts compress well
 HEADER = 64_000  # bytes: the largest header in a tar
 CONTENTS = 4_000_000  # bytes: the longest list of files in a zip
-# and .git, .venv, ...
+ROOMS = ("exercises", "notebooks")  # the folders that are handed in
+# the course's own folders beside ROOMS, and those of tools; and .git, .venv, ...
 IGNORED = {"__MACOSX", "__pycache__", "venv", "env", "node_modules", "handson", "results", "datasets", "jobs"}
+KIND = re.compile(r"\.(py|ipynb|sh)(\.txt)?$", re.IGNORECASE)
+LOST = re.compile(r" was not looked at: is it | there several times | is there twice|of unknown age| was left out")
+MOST_GUESSES = 20  # files that were not asked for, and of which is said what they probably are
+MOST_ARCHIVES = 50  # that may be a submission together
 BROKEN = (
     tarfile.TarError,
     zipfile.BadZipFile,
@@ -65,11 +72,13 @@ class Refused(Exception):
 @dataclass(frozen=True)
 class Content:
     """What was read. files: {name: bytes} of the files asked for; problems: sentences on files that were not read as
-    they are; time: when the files or the archive were last written, in seconds since 1970."""
+    they are; time: when the files or the archive were last written, in seconds since 1970; times: the same of each
+    file, also inside of an archive, or 0 if that is not known."""
 
     files: dict
     problems: list
     time: float
+    times: dict
 
 
 def read(source, limits, known=()):
@@ -77,18 +86,18 @@ def read(source, limits, known=()):
     and `Loose` have; limits: {name of a file asked for: its largest size in bytes}; known: names of files that the
     course gives out, too. Raises Refused.
 
-    The files may all be inside of other folders. Hidden files, and files that belong to the course or that runs write,
-    are ignored.
+    The files may all be inside of other folders, whatever these are called. Hidden files, and files that belong to the
+    course or that runs write, are ignored.
     """
     recognised, names, newest = Recogniser(limits), {}, 0.0
     # the folder around it ("" for none) -> name -> [_Found]; name -> [_Found] for files outside of their folders
     found, loose = {}, {}
     with contextlib.closing(_entries(source)) as entries:
-        for number, (name, kind, time, content) in enumerate(entries):
+        for number, (name, kind, time, written, content) in enumerate(entries):
             if number == ENTRIES:
                 raise Refused(f"holds more than {ENTRIES:,} files: hand in exercises/ and notebooks/ alone")
             parts = _parts(name)
-            if not parts or any(_ignored(part) for part in parts):
+            if not parts or _skipped(parts):
                 continue
             if kind not in ("file", "folder"):
                 raise Refused(f"holds {kind} ({shown(name)}): hand in plain files")
@@ -102,16 +111,45 @@ def read(source, limits, known=()):
             like = (loose if top is None else found.setdefault(top, {})).setdefault(file, [])
             if not like or rank <= like[0].rank:
                 with _readable():
-                    one = _Found(rank, "/".join(parts), content(limits[file] + 1))
+                    one = _Found(rank, "/".join(parts), content(limits[file] + 1), written)
                 like[:] = [*(other for other in like if other.rank == rank), one]
                 newest = max(newest, time)
-            if (
-                sum(len(one.data) for files in (*found.values(), loose) for same in files.values() for one in same)
-                > KEPT
-            ):
-                raise Refused(f"holds more than {KEPT // 10**6} MB of what is asked for: clear the notebooks' outputs")
-    files, problems = _chosen(found, loose, limits, names, known)
-    return Content(files, problems, newest)
+            _refuse_much(one for files in (*found.values(), loose) for same in files.values() for one in same)
+    chosen, problems = _chosen(found, loose, limits, names, known)
+    files, times = ({name: value(one) for name, one in chosen.items()} for value in (_data, _written))
+    return Content(files, problems, newest, times)
+
+
+def merged(contents):
+    """The Content of several sources that are one submission. contents: (the name of a source, its Content or why it
+    was Refused) pairs. Of a file that is there twice, the newer one counts. Raises Refused if nothing could be read."""
+    read = [(name, content) for name, content in contents if isinstance(content, Content)]
+    if not read:
+        raise contents[0][1]
+    files, problems, times, source = (
+        {},
+        [f"{shown(n)} {why}." for n, why in contents if isinstance(why, Refused)],
+        {},
+        {},
+    )
+    for name, content in read:
+        problems += [problem for problem in content.problems if problem not in problems]
+        for file, data in content.files.items():
+            if file not in files or data == files[file]:
+                newer = True
+            elif 0 in (times[file], content.times[file]) or times[file] == content.times[file]:
+                newer, both = False, f"{shown(source[file])} and {shown(name)}"
+                problems.append(f"{file} is in {both}, of unknown age, and the one in {shown(source[file])} was read.")
+            else:
+                newer = content.times[file] > times[file]
+                kept, other = (name, source[file]) if newer else (source[file], name)
+                problems.append(
+                    f"{file} is there twice: the newer one, in {shown(kept)}, was read, not the one in {shown(other)}."
+                )
+            if newer:
+                files[file], times[file], source[file] = data, content.times[file], name
+        _refuse_much([_Found(0, "", data, 0) for data in files.values()])
+    return Content(files, problems, max(content.time for _, content in read), times)
 
 
 @dataclass(frozen=True)
@@ -119,16 +157,37 @@ class _Found:
     rank: float
     path: str
     data: bytes
+    written: float  # when, in seconds since 1970; 0 if that is not known
+
+
+def _data(one):
+    return one.data
+
+
+def _written(one):
+    return one.written
+
+
+def _refuse_much(found):
+    if sum(len(one.data) for one in found) > KEPT:
+        raise Refused(f"holds more than {KEPT // 10**6} MB of what is asked for: clear the notebooks' outputs")
 
 
 def _chosen(found, loose, limits, names, known):
-    """(files, problems) of a Content, from what `read` found. Raises Refused."""
+    """({name: _Found}, problems) of a Content, from what `read` found. Raises Refused."""
+    packed = [parts for parts in names.values() if parts[-1].lower().endswith((*SUFFIXES, *UNREADABLE))]
+    if not found and not loose and packed:
+        raise Refused(
+            f"holds {shown('/'.join(packed[0]))}, an archive in an archive: unpack that one, and hand in its files"
+        )
     if not found and not loose:
         raise Refused(
             f"holds none of the files asked for, such as {next(iter(limits))}: hand in exercises/ and notebooks/"
         )
-    top = "" if "" in found else min(found, default="")
-    if top and len(found) > 1:
+    # what is inside of another one is its data, as in results/
+    found = {top: files for top, files in found.items() if not any(_inside(top, other) for other in found)}
+    top = min(found, default="")
+    if len(found) > 1:
         raise Refused(
             f"holds several submissions ({', '.join(f'{shown(top)}/' for top in sorted(found)[:3])}): hand in one"
         )
@@ -140,7 +199,7 @@ def _chosen(found, loose, limits, names, known):
         if len(several) > 1
     ]
     chosen = {name: several[0] for name, several in same.items() if len(several) == 1}
-    files = {name: one.data for name, one in chosen.items() if len(one.data) <= limits[name]}
+    files = {name: one for name, one in chosen.items() if len(one.data) <= limits[name]}
     if not files:
         raise Refused(
             "holds only files that are too large: clear the notebooks' outputs"
@@ -154,10 +213,34 @@ def _chosen(found, loose, limits, names, known):
     wanted = {f"{top}/{name}" if top else name for name in known} | {
         one.path for several in same.values() for one in several
     }
-    extra = ["/".join(parts) for parts in names.values() if parts[-1].lower().endswith((".py", ".ipynb", ".sh"))]
+    extra = ["/".join(parts) for parts in names.values() if KIND.search(parts[-1])]
     if extra := sorted(name for name in extra if name not in wanted):
         problems.append(f"Not asked for, and not looked at: {_listed(extra)}.")
+    problems += [
+        f"{shown(name)} was not looked at: is it {' or '.join(probable)}? Give it that name."
+        for name in extra[:MOST_GUESSES]
+        if (probable := [one for one in _probable(name, limits) if one not in files])
+    ]
     return files, problems
+
+
+def lost(problem):
+    """Whether a problem of a Content is about work that may not have been read, so that a person should look."""
+    return bool(LOST.search(problem))
+
+
+def _probable(name, limits):
+    """The names asked for that a file probably should have: those whose last part is nearly the same."""
+    name = name.rpartition("/")[2].lower().removesuffix(".txt")
+    stem, _, suffix = name.rpartition(".")
+    of_stem = {}
+    for asked in limits:
+        plain, _, kind = asked.rpartition("/")[2].lower().rpartition(".")
+        if kind == suffix:
+            for form in {plain, re.sub(r"^\d+_", "", plain)}:
+                of_stem.setdefault(form, []).append(asked)
+    near = difflib.get_close_matches(stem, of_stem, 1, 0.75) if stem else ()
+    return of_stem[near[0]] if near else []
 
 
 def shown(name):
@@ -170,8 +253,21 @@ def _listed(names):
     return ", ".join(shown(name) for name in names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
-def _ignored(part):
-    return part.startswith(".") or part in IGNORED or part.endswith(".egg-info")
+def _inside(top, other):
+    """Whether a folder is inside of another one; "" is around all."""
+    return top != other and (not other or top.startswith(f"{other}/"))
+
+
+def _skipped(parts):
+    """Whether a path is hidden, or in one of the folders that are IGNORED. What holds exercises/ or notebooks/ is a
+    submission, whatever its name."""
+    return any(
+        part.startswith(".")
+        or part.endswith(".egg-info")
+        or part in IGNORED
+        and not (len(parts) > place + 1 and parts[place + 1].casefold() in ROOMS)
+        for place, part in enumerate(parts)
+    )
 
 
 def _parts(name):
@@ -187,7 +283,8 @@ def _parts(name):
 
 
 def _entries(source):
-    """Yields (name, kind, time, content) for each entry. content(limit) reads up to `limit` bytes of it; call it before
+    """Yields (name, kind, time, written, content) for each entry. time: of the file, or of the archive that it is in;
+    written: of the file alone, 0 if that is not known; content(limit) reads up to `limit` bytes of it; call it before
     the next entry."""
     with _readable():
         if not isinstance(source, Path):
@@ -230,25 +327,14 @@ class Part:
 
 @dataclass(frozen=True)
 class Loose:
-    """Files that are a submission together, though they have no folder of their own. files: (name, function that reads
-    up to some bytes)."""
+    """Files that are a submission together, though they have no folder of their own. files: (name, when it was written,
+    function that reads up to some bytes)."""
 
     files: tuple
 
     def entries(self):
-        for name, content in self.files:
-            yield name, "file", 0.0, content
-
-
-@dataclass(frozen=True)
-class Together:
-    """Several sources that are a submission together: an archive, and what was handed in beside it."""
-
-    sources: tuple
-
-    def entries(self):
-        for source in self.sources:
-            yield from _entries(source)
+        for name, written, content in self.files:
+            yield name, "file", 0.0, written, content
 
 
 @contextlib.contextmanager
@@ -286,20 +372,16 @@ def _folder(path):
         for entry in os.scandir(path / inside):
             name = inside + entry.name
             if entry.is_symlink():
-                yield name, "a link", 0.0, None
+                yield name, "a link", 0.0, 0.0, None
             elif entry.is_dir(follow_symlinks=False):
-                if not _ignored(entry.name):
+                if not _skipped([entry.name]) or any(os.path.isdir(os.path.join(entry.path, room)) for room in ROOMS):
                     waiting.append(f"{name}/")
-                yield name, "folder", 0.0, None
+                yield name, "folder", 0.0, 0.0, None
             elif entry.is_file(follow_symlinks=False):
-                yield (
-                    name,
-                    "file",
-                    entry.stat(follow_symlinks=False).st_mtime,
-                    lambda limit, path=entry.path: start_of(path, limit),
-                )
+                time = entry.stat(follow_symlinks=False).st_mtime
+                yield name, "file", time, time, lambda limit, path=entry.path: start_of(path, limit)
             else:
-                yield name, "a device or a pipe", 0.0, None
+                yield name, "a device or a pipe", 0.0, 0.0, None
 
 
 def start_of(path, limit):
@@ -323,8 +405,8 @@ def _zip(path):
     time = path.stat().st_mtime
     with _ZipFile(path) as file, zipfile.ZipFile(file) as archive:
         _enough(sum(entry.file_size for entry in archive.infolist()), path)
-        for name, kind, _, content in _of_infos(archive, archive.infolist()):
-            yield name, kind, time, content
+        for name, kind, _, written, content in _of_infos(archive, archive.infolist()):
+            yield name, kind, time, written, content
 
 
 def _of_infos(archive, infos, begin=0):
@@ -334,7 +416,15 @@ def _of_infos(archive, infos, begin=0):
         kind = {stat.S_IFDIR: "folder", stat.S_IFLNK: "a link", stat.S_IFREG: "file", 0: "file"}
         kind = "folder" if entry.is_dir() else kind.get(stat.S_IFMT(entry.external_attr >> 16), "a device or a pipe")
         _refuse_unusual(entry)
-        yield entry.filename[begin:], kind, 0.0, lambda limit, entry=entry: start_in(archive, entry, limit)
+        written = seconds(entry.date_time)
+        yield entry.filename[begin:], kind, 0.0, written, lambda limit, entry=entry: start_in(archive, entry, limit)
+
+
+def seconds(date_time):
+    """A time of a zip in seconds since 1970, on clocks of this machine; 0 for one that is none."""
+    with contextlib.suppress(ValueError, OverflowError):  # zips can hold a 31st of February
+        return datetime(*date_time).timestamp()
+    return 0.0
 
 
 def _refuse_unusual(entry):
@@ -399,7 +489,13 @@ def _tar(path):
                 "a link": member.issym() or member.islnk(),
             }
             kind = next((kind for kind, is_it in kinds.items() if is_it), "a device or a pipe")
-            yield member.name, kind, time, lambda limit, member=member: stream.content(min(limit, member.size))
+            yield (
+                member.name,
+                kind,
+                time,
+                member.mtime,
+                lambda limit, member=member: stream.content(min(limit, member.size)),
+            )
 
 
 def _enough(size, path):

@@ -39,11 +39,15 @@ from handson.submit import LARGEST
 ROOT = COURSE
 MOODLE = re.compile(r"(?P<name>.+?)(_(?P<number>\d+))?_assignsubmission_file(_(?P<file>.*))?", re.DOTALL | re.ASCII)
 CANVAS = re.compile(
-    r"(?P<name>[^_]+)_((?P<late>LATE)_)?(?P<number>\d+)_(?P<order>\d+)_(?P<file>.+)", re.DOTALL | re.ASCII
+    r"(?P<name>((?!_assignsubmission_).)+?)_((?P<late>LATE)_)?(?P<number>\d+)_(?P<order>[1-9]\d*)_(?P<file>.+)",
+    re.DOTALL | re.ASCII,
 )
+# the same with the name that ends last: two readings are two students
+CANVAS_LAST = re.compile(r".+_(LATE_)?(?P<number>\d+)_[1-9]\d*_.+", re.DOTALL | re.ASCII)
 ANONYMOUS = re.compile(
     r"((?P<late>LATE)_)?(?P<name>anon_[^_]+)(?P<number>)_(?P<order>\d+)_(?P<file>.+)", re.DOTALL | re.ASCII
 )
+AGAIN = re.compile(r"-\d+(?=(\.tar)?\.\w+$)", re.ASCII)  # how Canvas marks a file that is handed in again
 DROPPED = re.compile(r"(?P<name>.+)\.(?P<time>\d{8}T\d{6}Z)\.[0-9a-f]{12}(\.zip)?", re.ASCII)
 HIDDEN = re.compile(r"\.|__MACOSX$")
 # Moodle's online texts are in folders of their own
@@ -52,6 +56,8 @@ PACKED = (*archives.SUFFIXES, *archives.UNREADABLE)
 LOOSE = tuple(LARGEST)  # a student's work, outside of a folder or an archive
 LARGE = 500_000  # bytes of a notebook whose outputs are left out
 RENAME = "give each group in Moodle a name of its own, then download the submissions and the worksheet again"
+NAMELESS = "participant"  # how Moodle calls all students where it grades anonymously
+MOST_COMPARED = 5000  # names among which one that is nearly the same is looked for
 SPAN = 3600  # seconds: what a zip was written in says nothing of when its parts were handed in
 
 
@@ -80,9 +86,10 @@ class Submission:
 
 # order: among the attempts; file: its name before the platform's
 Who = namedtuple("Who", "student name number late order handed_in file")
-# a student whom the platform or the gradebook knows
-Listed = namedtuple("Listed", "student name number group handed_in")
-Attempt = namedtuple("Attempt", "entries who")  # entries: a folder or an archive, and loose files; or loose files alone
+# a student whom the platform or the gradebook knows; others: different students of the gradebook who could be meant
+Listed = namedtuple("Listed", "student name number group handed_in others", defaults=("", None, ()))
+# entries: a folder, or archives and loose files; doubt: why nobody can say whose they are, or None
+Attempt = namedtuple("Attempt", "entries who doubt", defaults=(None,))
 
 
 def collect(submissions, workplace, expected, say=lambda line: None, listed=(), zone=None, with_times=True):
@@ -96,7 +103,7 @@ def collect(submissions, workplace, expected, say=lambda line: None, listed=(), 
     """
     submissions, workplace = Path(submissions), Path(workplace)
     with _opened(submissions) as entries:
-        attempts, same_number = _by_student(submissions, entries, listed, say)
+        attempts = _by_student(submissions, entries, listed, say)
         times = _times(attempts, listed, zone, say if submissions.is_file() else None) if with_times else {}
         if with_times:
             _say_what_is_younger(attempts, say)
@@ -104,30 +111,31 @@ def collect(submissions, workplace, expected, say=lambda line: None, listed=(), 
         given_out = released()
         collected = []
         for student, of_student in sorted(attempts.items()):
-            place = workplace / file_name(student)
-            shutil.rmtree(place, ignore_errors=True)
-            others = same_number[of_student[0].who.number] - {student} if of_student[0].who.number else set()
-            read = [(*_read(student, attempt, others, limits, given_out), attempt) for attempt in of_student]
+            read = [(*_read(student, attempt, limits, given_out), attempt) for attempt in of_student]
             read.sort(
                 key=lambda one: (one[2].who.handed_in or "", one[2].who.order, one[0].time, one[2].entries[0].name)
             )
             for number, (submission, files, attempt) in enumerate(read, start=1):
-                for name, data in files.items():
-                    _write(place / str(number) / name, data)
                 handed_in = attempt.who.handed_in or (times.get(student) if number == len(read) else None)
-                collected.append(
-                    replace(
-                        submission, attempt=number, path=place / str(number) if files else None, handed_in=handed_in
-                    )
-                )
+                place = _kept(workplace / file_name(student), submission.digest, files) if files else None
+                collected.append(replace(submission, attempt=number, path=place, handed_in=handed_in))
     return collected
+
+
+def _kept(place, digest, files):
+    """Write the files of one attempt below a student's `place`, beside those of others. Returns their folder."""
+    folder = place / digest[:12]
+    shutil.rmtree(folder, ignore_errors=True)  # an interrupted run may have left a part
+    for name, data in files.items():
+        _write(folder / name, data)
+    return folder
 
 
 def names(submissions, listed=()):
     """{student: the names of what a learning platform gave out of each, in the order of attempts}. listed: what is
     known of students (Listed). Raises CollectError."""
     with _opened(Path(submissions)) as entries:
-        attempts, _ = _by_student(submissions, entries, listed, lambda line: None)
+        attempts = _by_student(submissions, entries, listed, lambda line: None)
         ordered = {
             student: sorted(of_student, key=lambda one: one.who.order) for student, of_student in attempts.items()
         }
@@ -162,18 +170,15 @@ def _is_named(entry):
 
 
 def _by_student(submissions, entries, listed, say):
-    """({student: Attempts}, {number: students}) of the entries that are some student's work. Raises CollectError if
-    there are none."""
-    if room := next(
-        (entry.name for entry in entries if entry.is_folder and entry.name in ("exercises", "notebooks")), None
-    ):
-        raise CollectError(f"{submissions} is one submission, for it has {room}/: name the folder that it is in")
-    attempts, same_number, loose = defaultdict(list), defaultdict(set), {}
+    """{student: Attempts} of the entries that are some student's work. Raises CollectError if there are none."""
+    entries = _without_rooms(submissions, entries, say)
+    attempts, numbered, together, loose = defaultdict(list), defaultdict(set), defaultdict(list), {}
     found = [(entry, _who(entry)) for entry in entries if not HIDDEN.match(entry.name) and not _online(entry)]
     numbers = {who.number for _, who in found if who.number}
     known = [*(who for _, who in found if who.number), *(one for one in listed if one.number not in numbers)]
-    known = {one.student: (one.name, one.number) for one in known}
-    written = defaultdict(set)
+    known = {one.student: (one.name, one.number) for one in (*known, *reversed(listed))}
+    plain = {student: name for student, (name, _) in known.items()}
+    forms, written, register = (plain, forms_of(plain)), defaultdict(set), _register(listed)
     for entry, who in found:
         if not (who.number or _stray(entry)):
             written[alike(who.name)].add(who.name)
@@ -181,24 +186,32 @@ def _by_student(submissions, entries, listed, say):
         if _stray(entry):
             say(f"{archives.shown(entry.name)}: left out, it is neither a folder nor an archive.")
             continue
-        if not who.number:
-            who = _with_number(who, known, written[alike(who.name)] - {who.name}, say)
-        same_number[who.number].add(who.student)
+        doubt = _doubt(entry, who, register, numbers)
+        if not who.number and not doubt:
+            who = _with_number(who, known, forms, written[alike(who.name)] - {who.name}, say)
+        if who.number and not doubt:
+            who = _as_known(who, register)
+        numbered[who.number].add((who.student, who.name))
         if entry.is_folder:
-            attempts[who.student] += [Attempt(together, who) for together in _handed_in(entry)]
-        elif who.file is None or entry.is_link or who.file.lower().endswith(PACKED):
-            attempts[who.student].append(Attempt((entry,), who))
-        else:  # Moodle and Canvas can give out the files of all students side by side
-            loose.setdefault(who.student, []).append((entry, who))
+            attempts[who.student].append(Attempt(_handed_in(entry), who, doubt))
+        elif who.file is None or entry.is_link:
+            attempts[who.student].append(Attempt((entry,), who, doubt))
+        elif who.file.lower().endswith(PACKED):  # Moodle and Canvas can give out the files of all students side by side
+            together[who.student].append((entry, who, doubt))
+        else:
+            loose.setdefault(who.student, []).append((entry, who, doubt))
+    for student, files in together.items():
+        attempts[student] += map(_one, _in_attempts(files))
     for student, files in loose.items():
-        order, late = max(who.order for _, who in files), any(who.late for _, who in files)
-        packed, who = attempts[student], files[0][1]._replace(order=order, late=late)
-        beside = packed.pop().entries if len(packed) == 1 and not packed[0].entries[0].is_folder else ()
-        packed.append(Attempt((*beside, *(entry for entry, _ in files)), who))
+        packed = attempts[student]
+        beside = packed.pop() if len(packed) == 1 and not packed[0].entries[0].is_folder else None
+        packed.append(
+            _one([*((entry, beside.who, beside.doubt) for entry in (beside.entries if beside else ())), *files])
+        )
     if not attempts:
         raise CollectError(f"{submissions} is empty: it should hold a folder or an archive for each student")
     # raises if it can't tell which group is meant
-    in_groups([attempt.who for (attempt, *_) in attempts.values()], {one.group for one in listed})
+    in_groups([attempt.who for (attempt, *_) in attempts.values()], listed)
     of_name = defaultdict(list)
     for student in attempts:
         of_name[alike(student)].append(student)
@@ -207,10 +220,128 @@ def _by_student(submissions, entries, listed, say):
             f"{' and '.join(map(archives.shown, students))} are graded as different students: if they are one, give"
             " both the same name."
         )
-    return attempts, same_number
+    return {
+        student: [one._replace(doubt=one.doubt or _same_number(one.who, numbered)) for one in of_student]
+        for student, of_student in attempts.items()
+    }
 
 
-def _with_number(who, known, otherwise, say):
+def _without_rooms(submissions, entries, say):
+    """The entries without exercises/ and notebooks/, which are no student's name: a folder of nothing but these is one
+    submission. Raises CollectError for that."""
+    rooms = [entry for entry in entries if entry.is_folder and entry.name in archives.ROOMS]
+    others = [entry for entry in entries if entry not in rooms]
+    if rooms and not any(_is_work(entry) for entry in others):
+        raise CollectError(
+            f"{submissions} is one submission, for it has {rooms[0].name}/: name the folder that it is in"
+        )
+    for room in rooms:
+        say(f"{room.name}: left out, it has no student's name.")
+    return others
+
+
+def _is_work(entry):
+    """Whether an entry at the top is some student's work, by its name or by the folders in it."""
+    try:
+        return not entry.is_link and (
+            any(kind.fullmatch(entry.name) for kind in (MOODLE, ANONYMOUS, CANVAS, DROPPED))
+            or not entry.is_folder
+            and entry.name.lower().endswith(PACKED)
+            or entry.is_folder
+            and any(one.is_folder and one.name in archives.ROOMS for one in entry.inside())
+        )
+    except OSError:
+        return False
+
+
+def _in_attempts(files):
+    """The archives of one student, which a platform gave out side by side, by attempts: one of the same name again is
+    another attempt. files: (entry, Who, doubt) triples."""
+    found, before = defaultdict(list), defaultdict(int)
+    for entry, who, doubt in sorted(files, key=lambda one: one[1].order):
+        name = AGAIN.sub("", who.file)
+        found[before[name]].append((entry, who, doubt))
+        before[name] += 0 if MOODLE.fullmatch(entry.name) else 1  # Moodle gives out the last attempt alone
+    return list(found.values())
+
+
+def _one(files):
+    """The Attempt of files that were handed in side by side, archives first. files: (entry, Who, doubt) triples."""
+    entries = sorted((entry for entry, _, _ in files), key=lambda one: not one.name.lower().endswith(PACKED))
+    order, late = max(who.order for _, who, _ in files), any(who.late for _, who, _ in files)
+    return Attempt(
+        tuple(entries),
+        files[0][1]._replace(order=order, late=late),
+        next(filter(None, (one[2] for one in files)), None),
+    )
+
+
+def _doubt(entry, who, register, numbers):
+    """Why nobody can say whose submission an entry is, after its name, or None. numbers: those in the names of all
+    entries."""
+    if _ambiguous(entry):
+        return "could be a name from Moodle or from Canvas: rename it after the student"
+    canvas = CANVAS.fullmatch(entry.name) and not ANONYMOUS.fullmatch(entry.name) and CANVAS_LAST.fullmatch(entry.name)
+    if canvas and canvas["number"] != who.number:
+        return f"could be of the student {who.number} or {canvas['number']}: rename it after the student"
+    name = alike(who.name)
+    same, of_name = register.numbers.get(who.number, ()), register.names.get(name, ())
+    if not who.number:
+        if of_name and name in register.groups:
+            return f"could be of {of_name[0].student} or of the group of this name: write the number behind the name"
+        return None
+    if _is_group(who, register):
+        return None
+    if same and name not in {alike(one.name) for one in same}:
+        return f"has the number of {archives.shown(same[0].student)}, and another name: rename it after its student"
+    if others := next((one.others for one in same if one.others), ()):
+        return (
+            f"could be of {' or '.join(map(archives.shown, others))}: give worksheets with the e-mail address of each"
+        )
+    elsewhere = [one.number for one in of_name if one.number] if MOODLE.fullmatch(entry.name) and not same else ()
+    if elsewhere and name != NAMELESS and not numbers.intersection(elsewhere):
+        return (
+            f"has the name of {archives.shown(of_name[0].student)} and another number, as in another assignment: name"
+            " its grading worksheet with --worksheet"
+        )
+    return None
+
+
+# {number: Listed students}, {name, as `alike`: Listed students}, names of groups, as `alike`
+Register = namedtuple("Register", "numbers names groups")
+
+
+def _register(listed):
+    numbers, names = defaultdict(list), defaultdict(list)
+    for one in listed:
+        names[alike(one.name)].append(one)
+        if one.number:
+            numbers[one.number].append(one)
+    return Register(numbers, names, {alike(one.group) for one in listed if one.group})
+
+
+def _is_group(who, register):
+    """Whether the name is a group's, and not that of the listed student with this number."""
+    own = any(alike(one.name) == alike(who.name) for one in register.numbers.get(who.number, ()))
+    return alike(who.name) in register.groups and not own
+
+
+def _as_known(who, register):
+    """Who, as the student is called in the gradebook: the number may be that of another assignment of Moodle's."""
+    same = () if _is_group(who, register) else register.numbers.get(who.number, ())
+    return who._replace(student=same[0].student) if same else who
+
+
+def _same_number(who, numbered):
+    """Why a number says nothing, if several names have it, or None."""
+    others = sorted(name for name in numbered[who.number] if name[0] != who.student) if who.number else ()
+    if others:
+        names = ", ".join(archives.shown(student) for student, _ in others[:3])
+        return f"has the number {who.number}, as {names} has: leave the one to which this number belongs"
+    return None
+
+
+def _with_number(who, known, forms, otherwise, say):
     """A plain name as that of the student whom it means, if the platform or the gradebook has exactly one of this name.
 
     otherwise: what else is handed in under this name, in other capitals. It may be somebody else's, so a name that is
@@ -218,7 +349,7 @@ def _with_number(who, known, otherwise, say):
     """
     if who.name.startswith("anon_"):
         return who
-    student, others = meant(who.name, {student: name for student, (name, _) in known.items()})
+    student, others = meant(who.name, *forms)
     if student and otherwise and who.name not in (student, known[student][0]):
         beside = " and ".join(map(archives.shown, sorted(otherwise)))
         say(
@@ -226,8 +357,9 @@ def _with_number(who, known, otherwise, say):
             " give both the same name."
         )
         return who
-    if student and student != who.student:
-        say(f"{archives.shown(who.name)}: taken for {student}.")
+    if student:
+        if student not in (who.student, who.name):
+            say(f"{archives.shown(who.name)}: taken for {student}.")
         return who._replace(student=student, name=known[student][0], number=known[student][1])
     if others:
         reason = (
@@ -239,19 +371,29 @@ def _with_number(who, known, otherwise, say):
     return who
 
 
-def meant(name, known):
+def meant(name, known, forms=None):
     """(the student whom a name means, or None; otherwise the students who could be meant). known: {student: the name
-    without the number}.
+    without the number}; forms: what `forms_of` makes of it, where many names are looked up.
 
     A name without its number means its student if nobody else has that name.
     """
     if name in known:
         return name, ()
-    same = sorted(student for student, plain in known.items() if alike(name) in (alike(plain), alike(student)))
+    same = sorted((forms_of(known) if forms is None else forms).get(alike(name), ()))
     if len(same) == 1:
         return same[0], ()
     names = {plain: student for student, plain in known.items()} | {student: student for student in known}
-    return None, tuple(same) or tuple(names[near] for near in difflib.get_close_matches(name, names, 1, 0.8))
+    near = difflib.get_close_matches(name, names, 1, 0.8) if len(names) < MOST_COMPARED else ()
+    return None, tuple(same) or tuple(names[one] for one in near)
+
+
+def forms_of(known):
+    """{a way to write a name, as `alike`: the students who may be meant}."""
+    forms = defaultdict(set)
+    for student, plain in known.items():
+        for form in (plain, student, file_name(student)):
+            forms[alike(form)].add(student)
+    return forms
 
 
 def alike(name):
@@ -259,15 +401,17 @@ def alike(name):
     return " ".join(unicodedata.normalize("NFKC", name).casefold().replace("_", " ").split())
 
 
-def in_groups(submissions, groups):
-    """{student: the one of `groups` in Moodle's worksheet} of those `submissions` (with a student and a name) that are
-    a group's. Raises CollectError if that is not certain.
+def in_groups(submissions, listed):
+    """{student: the group in Moodle's worksheet} of those `submissions` (with a student, a name and a number) that are
+    a group's. listed: the students in the worksheet (Listed). Raises CollectError if that is not certain.
 
     Moodle writes the underscores of a group's name as spaces. A name that is written in another way means the only
-    group that is alike.
+    group that is alike. A group may be called like a student: what has the student's number is the student's.
     """
     written, similar = defaultdict(set), defaultdict(set)
-    for group in filter(None, groups):
+    own = {(alike(one.name), one.number) for one in listed}
+    submissions = [one for one in submissions if (alike(one.name), one.number) not in own]
+    for group in {one.group for one in listed if one.group}:
         similar[alike(group)].add(group)
         for name in (group, group.replace("_", " ")):
             written[_clean(name)].add(group)
@@ -297,7 +441,7 @@ def _times(attempts, listed, zone, say):
         by_number[one.number] = one.handed_in
         if one.group:
             by_group[one.group].append(one.handed_in)
-    of_student = in_groups([attempt.who for (attempt, *_) in attempts.values()], {one.group for one in listed})
+    of_student = in_groups([attempt.who for (attempt, *_) in attempts.values()], listed)
     for student, (attempt, *_) in attempts.items():
         if found := max(by_group.get(of_student.get(student), ()), default=None) or by_number.get(attempt.who.number):
             times[student] = found
@@ -387,20 +531,16 @@ def _stray(entry):
 
 
 def _handed_in(entry):
-    """The entries of each attempt in a folder: itself, or the archives in it if it is a folder of files only (as in
-    Moodle's downloads)."""
-    if entry.is_link:
-        return [(entry,)]
+    """The entries of the attempt in a folder: itself, or the archives and loose files in it if it is a folder of files
+    with archives among them (as in Moodle's downloads)."""
     try:
         inside = [one for one in entry.inside() if not HIDDEN.match(one.name)]
     except OSError:
-        return [(entry,)]  # reading it will raise the same error, which is then reported
-    if any(one.is_folder for one in inside):
-        return [(entry,)]
-    packed = [one for one in inside if one.name.lower().endswith(archives.SUFFIXES)]
-    packed = packed or [one for one in inside if one.name.lower().endswith(PACKED)]
-    beside = [one for one in inside if one.name.lower().endswith(LOOSE)] if len(packed) == 1 else []
-    return [(one, *beside) for one in packed] or [(entry,)]
+        return (entry,)  # reading it will raise the same error, which is then reported
+    packed = [one for one in inside if one.name.lower().endswith(PACKED)]
+    if not packed or any(one.is_folder for one in inside):
+        return (entry,)
+    return (*packed, *(one for one in inside if one.name.lower().endswith(LOOSE)))
 
 
 def _who(entry):
@@ -445,17 +585,12 @@ def _ambiguous(entry):
     return bool(MOODLE.fullmatch(entry.name) and (ANONYMOUS.fullmatch(entry.name) or CANVAS.fullmatch(entry.name)))
 
 
-def _read(student, attempt, others, limits, given_out):
-    """(Submission, files by name) of one attempt. others: different students with the same number."""
-    (entry, *_), who = attempt
+def _read(student, attempt, limits, given_out):
+    """(Submission, files by name) of one attempt."""
+    (entry, *_), who, doubt = attempt
     try:
-        if others:
-            names = ", ".join(archives.shown(other) for other in sorted(others)[:3])
-            raise archives.Refused(
-                f"has the number {who.number}, as {names} has: leave the one to which this number belongs"
-            )
-        if _ambiguous(entry):
-            raise archives.Refused("could be a name from Moodle or from Canvas: rename it after the student")
+        if doubt:
+            raise archives.Refused(doubt)
         content = _content(attempt, limits, given_out)
         files, problems, time, refused = content.files, tuple(content.problems), content.time or entry.time, None
     except archives.Refused as error:
@@ -471,15 +606,34 @@ def _read(student, attempt, others, limits, given_out):
 
 
 def _content(attempt, limits, given_out):
-    (first, *beside), who = attempt
-    if not (first.is_folder or first.is_link or who.file is None or first.name.lower().endswith(PACKED)):
-        return archives.read(_loose(attempt.entries), limits, given_out)
-    with first.source() as source:
-        return archives.read(archives.Together((source, _loose(beside))) if beside else source, limits, given_out)
+    entries = attempt.entries
+    alone = attempt.who.file is None or entries[0].is_folder
+    packed = [one for one in entries if alone and one is entries[0] or one.name.lower().endswith(PACKED)]
+    if len(packed) > archives.MOST_ARCHIVES:
+        raise archives.Refused(f"is one of {len(packed)} archives: pack the files into one")
+    loose = [one for one in entries if one not in packed]
+    contents = []
+    for entry in packed:
+        with entry.source() as source:
+            contents.append((_plain(entry), _tried(source, limits, given_out)))
+    if loose:
+        contents.append((_plain(loose[0]), _tried(_loose(loose), limits, given_out)))
+    return archives.merged(contents)
+
+
+def _tried(source, limits, given_out):
+    try:
+        return archives.read(source, limits, given_out)
+    except archives.Refused as error:
+        return error
 
 
 def _loose(entries):
-    return archives.Loose(tuple((_who(one).file or one.name, one.start) for one in entries))
+    return archives.Loose(tuple((_plain(one), one.written, one.start) for one in entries))
+
+
+def _plain(entry):
+    return _who(entry).file or entry.name
 
 
 def unpacked(submission, workplace):

@@ -109,6 +109,18 @@ def tour(
     raise typer.Exit(0 if tour(folder, trusted, typer.echo) else 1)
 
 
+@app.command()
+def course():
+    """Show the term as course.toml has it: units, points, deadlines, extensions, groups; or what is wrong there."""
+    from grader.instructors.reports.in_words import term
+    from grader.instructors.rules import FILE, read
+
+    if not FILE.exists():
+        typer.echo(f"There is no {FILE}: grades are the points of the checks. docs/course.toml is an example.")
+    for line in term(read()):
+        typer.echo(line)
+
+
 cluster = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 app.add_typer(cluster, name="cluster", help="Engines for `grade --profile` in a job of the site's batch system.")
 
@@ -189,11 +201,13 @@ def adjust(
 def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where `grade --out` wrote.")]):
     """Write all tables and pages again from the gradebook, also while `grade` is still running."""
     from grader.instructors.gradebook import Gradebook
-    from grader.instructors.reports import write_reports
+    from grader.instructors.reports import outdated, write_reports
     from grader.instructors.rules import in_gradebook, read
 
     with Gradebook(folder, writing=False) as book:
         for sentence in in_gradebook(read(), book.attempts()).unknown:
+            typer.echo(sentence)
+        if sentence := outdated(book):
             typer.echo(sentence)
         typer.echo(f"{write_reports(book, folder)} students: see {folder / 'report.html'}")
 
@@ -205,11 +219,14 @@ def export(
     submissions: Annotated[
         Path | None, typer.Option(help="For Canvas: what was graded, as Canvas gave it out.")
     ] = None,
+    unit: Annotated[
+        str | None, typer.Option(help="For Moodle: the unit whose assignment takes it back, if each has its own.")
+    ] = None,
 ):
     """Pack the feedback pages of a class into the zip that Moodle or Canvas takes back."""
     from grader.instructors.export import export
 
-    export(folder, to.value, submissions, typer.echo)
+    export(folder, to.value, submissions, typer.echo, unit)
 
 
 @app.command()
@@ -228,15 +245,17 @@ def gradescope(
 @app.command()
 def regrade(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where `grade --out` wrote.")],
-    student: Annotated[str, typer.Option(help="As in the first column of grades.csv.")],
+    student: Annotated[
+        str | None, typer.Option(help="Only this student or group, whatever the checks; as in grades.csv.")
+    ] = None,
     unit: Annotated[list[str] | None, typer.Option(help="Only this unit (may be repeated).")] = None,
     engines: Annotated[int, typer.Option(min=1, help="How many engines to start on this machine.")] = 2,
     trusted: Annotated[bool, typer.Option("--trusted", help="Run students' code without a sandbox.")] = False,
 ):
-    """Grade again what one student has handed in last."""
+    """Grade again what was graded by older checks, of all attempts that may count, also of students who are gone."""
     from grader.instructors.grade.grading import again
 
-    again(student, folder, unit, engines, trusted, typer.echo)
+    again(folder, student, unit, engines, trusted, typer.echo)
 
 
 @app.command()

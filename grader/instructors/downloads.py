@@ -20,6 +20,7 @@ class OnDisk:
 
     def __init__(self, path):
         self.path, self.name, self.time = path, path.name, path.lstat().st_mtime
+        self.written = self.time
         self.is_link, self.is_folder = path.is_symlink(), path.is_dir() and not path.is_symlink()
 
     def inside(self):
@@ -40,7 +41,7 @@ class InZip:
     """The same, in the zip of a class. path: its name there; infos: the entry of the file, or those of all files in the
     folder, without hidden ones. If all of them are hidden they count: somebody has handed them in."""
 
-    is_link = False
+    is_link, written = False, 0.0  # platforms write the time of the download
 
     def __init__(self, archive, path, infos):
         self.archive, self.path, self.all_infos = archive, path, infos

@@ -23,9 +23,10 @@ class ExportError(OneSentence, ValueError):
     """A sentence on why nothing is exported."""
 
 
-def export(folder, to, submissions=None, say=print):
+def export(folder, to, submissions=None, say=print, unit=None):
     """Write `to`_feedback.zip into `folder`, where `grade` wrote. to: "moodle" or "canvas"; submissions: for Canvas,
-    what was graded. Returns the zip's path. Raises OneSentence errors."""
+    what was graded; unit: for Moodle, the one whose assignment takes it back, if each unit has its own. Returns the
+    zip's path. Raises OneSentence errors."""
     if to == "canvas" and submissions is None:
         raise ExportError(
             "Canvas takes feedback back under the names of its own files: name what was graded, with --submissions"
@@ -35,8 +36,8 @@ def export(folder, to, submissions=None, say=print):
     pages = {score.student: folder / f"feedback/{collect.file_name(score.student)}.html" for score in of_class}
     if absent := [student for student, page in pages.items() if not page.is_file()]:
         raise ExportError(f"{pages[absent[0]]} is not there: run `python -m grader report {folder}` first")
-    sheet = worksheet.kept(folder)
-    if to == "moodle" and sheet and of_class and (sentence := sheet.too_low(of_class[0].max_grade)):
+    sheet = _sheet(folder, unit) if to == "moodle" else None
+    if to == "moodle" and not unit and sheet and of_class and (sentence := sheet.too_low(of_class[0].highest)):
         say(sentence)
     entries = _for_moodle(of_class, sheet) if to == "moodle" else _for_canvas(of_class, submissions)
     whose = {}
@@ -46,7 +47,7 @@ def export(folder, to, submissions=None, say=print):
                 f"the feedback of {other} and of {student} would have one name, {name}: give one of them another name,"
                 " then grade again"
             )
-    out = folder / f"{to}_feedback.zip"
+    out = folder / "_".join(filter(None, (to, unit, "feedback.zip")))
     try:
         with written_aside(out, durable=False) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as pack:
             for student, names in entries.items():
@@ -67,6 +68,17 @@ def export(folder, to, submissions=None, say=print):
         )
     say(f"{out}: the feedback for {sum(map(len, entries.values()))} students ({out.stat().st_size / 1e6:.1f} MB).")
     return out
+
+
+def _sheet(folder, unit):
+    """The worksheet of the assignment that takes feedback back, or None if none was kept. Raises ExportError."""
+    of_units = worksheet.kept_for_units(folder)
+    if unit and unit not in of_units:
+        raise ExportError(f"{unit} has no worksheet of its own in {folder}: leave --unit out")
+    sheet = of_units[unit] if unit else worksheet.kept(folder)
+    if sheet is None and of_units:
+        raise ExportError(f"each unit has an assignment of its own: name one with --unit, of {', '.join(of_units)}")
+    return sheet
 
 
 def _for_moodle(of_class, sheet):

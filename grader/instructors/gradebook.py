@@ -50,8 +50,8 @@ from collections import defaultdict
 from pathlib import Path
 
 from grader.course import UNITS, most_points
-from grader.instructors.collect import Submission, newest
-from grader.verdict import GRADER_FAULT, STATUSES, Verdict, most
+from grader.instructors.collect import Submission
+from grader.verdict import GRADER_FAULT, STATUSES, UNTOUCHED, Verdict, most
 from handson.errors import OneSentence
 
 NAME = "gradebook.sqlite"
@@ -182,24 +182,32 @@ class Gradebook:
 
     def record(self, submissions):
         """Store the submissions that `collect` found. One that is stored already is stored again only if it counts now
-        and did not before."""
+        and did not before. A refused one that a person has repaired since then, so that its files count with its time
+        of handing in, stays repaired."""
+        found, known, latest = defaultdict(list), defaultdict(set), {}
+        for one in sorted(submissions, key=lambda one: one.attempt):
+            found[one.student].append(one)
         with self._transaction():
-            for counting in newest(submissions):
-                latest = self._one("SELECT * FROM current_submissions WHERE student = ?", counting.student)
-                if latest is None or _identity(latest) != _identity(dataclasses.asdict(counting)):
-                    for submission in sorted(submissions, key=lambda one: one.attempt):
-                        if submission.student == counting.student:
-                            self._record(submission, again=submission is counting)
+            for row in self._all("SELECT * FROM submissions ORDER BY id"):
+                known[row["student"]].add(_identity(row))
+                latest[row["student"]] = row
+            for student, attempts in found.items():
+                last = _identity(dataclasses.asdict(attempts[-1]))
+                if student in latest and (
+                    _identity(latest[student]) == last or _repaired(latest[student], last, known)
+                ):
+                    continue
+                for one in attempts:
+                    if one is attempts[-1] or _identity(dataclasses.asdict(one)) not in known[student]:
+                        self._record(one)
 
-    def _record(self, submission, again):
+    def _record(self, submission):
         row = dataclasses.asdict(submission)
-        known = self._all("SELECT * FROM submissions WHERE student = ?", submission.student)
-        if again or _identity(row) not in map(_identity, known):
-            row |= {"problems": json.dumps(row["problems"]), "recorded": time.time()}
-            columns = [name for name in row if name != "path"]
-            places = ", ".join(f":{name}" for name in columns)
-            del row["path"]
-            self._database.execute(f"INSERT INTO submissions ({', '.join(columns)}) VALUES ({places})", row)
+        row |= {"problems": json.dumps(row["problems"]), "recorded": time.time()}
+        columns = [name for name in row if name != "path"]
+        places = ", ".join(f":{name}" for name in columns)
+        del row["path"]
+        self._database.execute(f"INSERT INTO submissions ({', '.join(columns)}) VALUES ({places})", row)
 
     def what_is_missing(self, pairs, versions, resources=""):
         """Those of the (submission, unit) pairs that have no result from these `versions` of the checks ({unit:
@@ -319,6 +327,24 @@ class Gradebook:
         rows = self._all(f"SELECT * {NEWEST}")
         with self._readable():
             return {(row["student"], row["digest"], row["unit"]): _verdicts(row) for row in rows}
+
+    def untouched(self):
+        """(student, digest, unit) of the results that found no work: all gaps are as they were given out, or missing."""
+        # json.dumps writes a status so, and puts a backslash before the quotes in a text
+        others = [f'"status": "{status}"' for status in STATUSES if status not in UNTOUCHED]
+        none = " AND ".join("instr(verdicts, ?) = 0" for _ in others)
+        rows = self._all(f"SELECT student, digest, unit {NEWEST} AND verdicts != '[]' AND {none}", *others)
+        return {(row["student"], row["digest"], row["unit"]) for row in rows}
+
+    def versions(self):
+        """{(student, digest, unit): the version of the checks that its result is by}."""
+        rows = self._all(f"SELECT student, digest, unit, version {NEWEST}")
+        return {(row["student"], row["digest"], row["unit"]): row["version"] for row in rows}
+
+    def first_version(self, unit):
+        """The version of the checks that the first result of a unit is by; "" without one."""
+        row = self._one("SELECT version FROM results WHERE unit = ? ORDER BY id LIMIT 1", unit)
+        return row["version"] if row else ""
 
     def adjustments(self):
         """What is set by hand and not taken back: {(student, unit, gap): a dict with points, reason, author, time and
@@ -470,7 +496,15 @@ def locked(folder, name=LOCK, wait=0.0):
 
 
 def _identity(row):
-    return row["attempt"], row["digest"], bool(row["late"]), row["refused"], row["handed_in"]
+    return row["attempt"], row["digest"], bool(row["late"]), row["number"], row["refused"], row["handed_in"]
+
+
+def _repaired(latest, last, known):
+    """Whether `last`, the _identity of a refused submission that is known, was handed in when the readable `latest` row
+    was."""
+    *_, refused, handed_in = last
+    again = any(one[2:] == last[2:] for one in known[latest["student"]])
+    return bool(refused and again and not latest["refused"] and latest["handed_in"] == handed_in)
 
 
 def _submission(row):

@@ -26,7 +26,7 @@ from handson.files import COURSE
 from handson.tables import known, table, wanted
 
 FILE = COURSE / "course.toml"
-KEYS = "title site language zone scale pass counts attempts bonus late units students groups".split()
+KEYS = "title site language zone scale pass counts attempts drop_lowest bonus late units students groups".split()
 LAST, BEST, LAST_IN_TIME = "last", "best", "last in time"
 MOST_LATE_DAYS = 30
 DAY = timedelta(days=1)
@@ -37,6 +37,7 @@ Percent = Annotated[float, Meta(ge=0, le=100, description="a number, from 0 to 1
 Minutes = Annotated[float, Meta(ge=0, le=100_000, description="a number, from 0 to 100000")]
 Attempts = Annotated[int, Meta(ge=1, le=10_000, description="a whole number from 1 to 10000")]
 LateDays = Annotated[int, Meta(ge=0, le=MOST_LATE_DAYS, description=f"a whole number from 0 to {MOST_LATE_DAYS}")]
+Dropped = Annotated[int, Meta(ge=0, le=len(UNITS) - 1, description=f"a whole number from 0 to {len(UNITS) - 1}")]
 Points = Annotated[dict[str, Number], Meta(description="a table of gaps and their points, 0 or more each")]
 Line = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]+\Z", description="a line of text")]
 Site = Annotated[str, Meta(pattern=r"^[\w.-]+\Z", description="the name of a site, as in jobs/sites")]
@@ -70,6 +71,8 @@ class UnitRules(Lateness):
 
     points: Number = None  # of the whole unit; None: the sum of its gaps'
     gaps: Points = field(default_factory=dict)  # of gaps that don't have those of their checks; 0: without points
+    groups: dict = field(default_factory=dict)  # name: students; in place of those of the course
+    site: Site = None  # that its job scripts are checked for; None: that of its first results, or the chosen one
     start: datetime | None = None
     due: datetime | None = None
 
@@ -116,6 +119,7 @@ class Rules:
     passing: Number = None  # the lowest grade that passes
     counts: Counts = LAST
     attempts: Attempts = None  # how many count
+    drop_lowest: Dropped = 0  # how many units with the lowest share of their points are no part of the grade
     bonus: Number = 0  # the most bonus points that a person may give a student
     late_days: int = 0  # free days of each student
     units: dict = field(default_factory=dict)
@@ -149,13 +153,32 @@ def read(path=None):
     file. Raises RulesError."""
     path = path or FILE
     try:
-        return _rules(tomllib.loads(path.read_text()))
+        text = path.read_bytes().decode("utf-8-sig")
+        return _rules(tomllib.loads(text))
     except FileNotFoundError:
         return NONE
     except OSError as error:
         raise RulesError(f"{path} can't be read ({error.strerror}): make it readable") from None
-    except ValueError as error:  # errors of TOML and UTF-8 are ValueErrors, too
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise RulesError(f"{path} is not right: line {line} is not in UTF-8; save the file in UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise RulesError(f"{path} is not right: {_in_line(str(error), text)}") from None
+    except RecursionError:
+        raise RulesError(f"{path} is not right: it is nested too deeply") from None
+    except ValueError as error:
         raise RulesError(f"{path} is not right: {error}; docs/course.toml is an example with all keys") from None
+
+
+def _in_line(error, text):
+    """What is wrong with a TOML file, with the line itself; for a date, how it is written."""
+    found = re.search(r"(.*) \(at line (\d+)", error)
+    if not found:
+        return f"{error}; docs/course.toml is an example with all keys"
+    line = text.split("\n")[int(found[2]) - 1].strip()
+    dates = re.search(r"\b(due|start|extensions)\b|\d[-./]\d", line)
+    how = "a date is written 2026-11-20, a time 2026-11-20T18:00:00, both without quotes"
+    return f"line {found[2]}, `{line:.100}`: {how if dates else f'{found[1]}; docs/course.toml is an example'}"
 
 
 def at_its_site():
@@ -170,10 +193,10 @@ def at_its_site():
     return rules
 
 
-def of_students(rules, attempts):
+def of_students(rules, attempts, unit=None):
     """{student: (the group's name or "", their Submissions)} of all who handed in or are in a group that did. A group's
     attempts are those of its members, and of a submission with the group's name; they are numbered in the order of
-    their times."""
+    their times. unit: the one whose groups are meant, if it has groups of its own."""
     own = defaultdict(list)
     for attempt in attempts:
         own[attempt.student].append(attempt)
@@ -182,7 +205,7 @@ def of_students(rules, attempts):
     for student, of_student in own.items():
         called[student].add(student)
         called[of_student[-1].name].add(student)
-    for group, members in rules.groups.items():
+    for group, members in (rules.of(unit).groups or rules.groups).items():
         as_group = called[group].difference(members)
         pool = sorted((attempt for student in (*members, *as_group) for attempt in own.get(student, ())), key=_when)
         pool = tuple(replace(attempt, attempt=number) for number, attempt in enumerate(pool, start=1))
@@ -192,11 +215,13 @@ def of_students(rules, attempts):
     return found
 
 
-def candidates(rules, unit, student, attempts):
+def candidates(rules, unit, student, attempts, untouched=()):
     """The attempts, in their order, that may count in a unit: (Submission, days late) pairs. The points decide among
-    them."""
+    them. untouched: (student, digest, unit) of those in which the files of the unit are as they were given out: these
+    are no attempts at it, unless there is nothing else."""
     allowed = sorted(attempt.attempt for attempt in attempts)[: rules.attempts]
     taken = [attempt for attempt in attempts if attempt.attempt in allowed]
+    taken = [one for one in taken if (one.student, one.digest, unit) not in untouched] or taken
     due, here, free = rules.due(unit, student), rules.of(unit), rules.free_days(student)
     dated = [
         (attempt, here.days_late(attempt.handed_in and datetime.fromisoformat(attempt.handed_in), due))
@@ -213,17 +238,16 @@ def candidates(rules, unit, student, attempts):
     ]
 
 
-def to_grade(rules, attempts, units):
-    """What has to be graded: (student, digest, unit) of each attempt that may count in a unit that has points. Raises
-    RulesError."""
+def to_grade(rules, attempts, units, untouched=()):
+    """What has to be graded: (student, digest, unit) of each attempt that may count in a unit that has points.
+    untouched: as for `candidates`. Raises RulesError."""
     rules = in_gradebook(rules, attempts)
-    of = {student: pool for student, (_, pool) in of_students(rules, attempts).items()}
-    counting = [unit for unit in units if rules.of(unit).points != 0]
     return {
         (one.student, one.digest, unit)
-        for unit in counting
-        for student, pool in of.items()
-        for one, _ in candidates(rules, unit, student, pool)
+        for unit in units
+        if rules.of(unit).points != 0
+        for student, (_, pool) in of_students(rules, attempts, unit).items()
+        for one, _ in candidates(rules, unit, student, pool, untouched)
     }
 
 
@@ -235,16 +259,18 @@ def in_gradebook(rules, attempts):
     Raises RulesError if two names in course.toml are the same student's.
     """
     students = {attempt.student: attempt.name for attempt in attempts}
-    called = defaultdict(list)
-    for student, name in students.items():
-        called[name.casefold()].append(student)
-    members = dict.fromkeys(one for group in rules.groups.values() for one in group)
+    called = defaultdict(dict)  # a name, or one with a number that Moodle gave in any assignment -> students
+    for attempt in attempts:
+        for name in (students[attempt.student], f"{attempt.name}_{attempt.number}"):
+            called[name.casefold()][attempt.student] = True
+    all_groups = [rules.groups, *(unit.groups for unit in rules.units.values())]
+    members = dict.fromkeys(one for groups in all_groups for group in groups.values() for one in group)
     names, sentences = {}, []
     for asked in rules.students | members:
         without_number = [
             student for student in called[re.sub(r"_[0-9]+$", "", asked).casefold()] if student == students[student]
         ]
-        alike = called[asked.casefold()] or without_number
+        alike = list(called[asked.casefold()]) or without_number
         names[asked] = asked if asked in students or len(alike) != 1 else alike[0]
         if len(alike) > 1 and asked not in students:
             sentences.append(
@@ -268,8 +294,12 @@ def in_gradebook(rules, attempts):
                 f"{FILE.name} has two names for one student, {first[student]!r} and {asked!r}: use one of them"
             )
     own = {names[student]: value for student, value in rules.students.items()}
-    groups = {name: tuple(names[student] for student in group) for name, group in rules.groups.items()}
-    return replace(rules, students=own, groups=groups, unknown=tuple(sentences))
+
+    def renamed(groups):
+        return {name: tuple(names[student] for student in group) for name, group in groups.items()}
+
+    units = {unit: replace(here, groups=renamed(here.groups)) for unit, here in rules.units.items()}
+    return replace(rules, students=own, groups=renamed(rules.groups), units=units, unknown=tuple(sentences))
 
 
 def points_of(rules, unit):
@@ -284,9 +314,14 @@ def total_of(rules):
     return sum(points_of(rules, unit) for unit in UNITS)
 
 
+def counting_units(rules):
+    """The units that have points in the course."""
+    return [unit for unit in UNITS if rules.of(unit).points != 0]
+
+
 def by_checks(rules):
     """The points that the checks give in all units that count."""
-    return sum(most_points(unit) for unit in UNITS if rules.of(unit).points != 0)
+    return sum(map(most_points, counting_units(rules)))
 
 
 def shown(moment, zone=None, end=True):
@@ -359,9 +394,12 @@ def _unit(unit, values, late, zone):
     worth = _worth(unit)
     known(table(values, "gaps"), tuple(dict.fromkeys(gap for _, gap in worth)))
     times = {"start": _time(values, "start", zone), "due": _time(values, "due", zone, end=True)}
-    made = _made(UnitRules, {key: value for key, value in late.items() if key != "days"} | values | times)
+    groups = {"groups": _within("groups", _groups, table(values, "groups"))}
+    made = _made(UnitRules, {key: value for key, value in late.items() if key != "days"} | values | times | groups)
     if made.start and made.due and made.due <= made.start:
         raise ValueError(f"due, {shown(made.due, zone)}, is before start, {shown(made.start, zone, end=False)}")
+    if made.site is not None and made.site not in sites.names():
+        raise ValueError(f"site = {made.site!r}, but the sites are {', '.join(sites.names())}")
     if made.points and not any(made.factors(worth).values()):
         raise ValueError(f"points = {made.points:g}, but all of its gaps have 0")
     return made
@@ -415,13 +453,15 @@ def _time(values, key, zone, end=False):
     value = values.get(key)
     if key not in values:
         return None
-    if isinstance(value, datetime) and value.tzinfo:
-        return value.astimezone(UTC)
     if not isinstance(value, date):
         raise ValueError(
             f"{key} = {value!r}, but it must be a date or a date with a time, such as 2026-11-20T18:00:00, without"
             " quotes"
         )
+    if not 1970 < value.year < 3000:
+        raise ValueError(f"{key} = {value}, but no term is in the year {value.year}")
+    if isinstance(value, datetime) and value.tzinfo:
+        return value.astimezone(UTC)
     if zone is None:
         raise ValueError(
             f'{key} = {value}, but in which time zone? Add a line such as zone = "Europe/Berlin" at the top'

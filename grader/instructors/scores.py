@@ -4,12 +4,24 @@ make of them. All reports are made from them."""
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cached_property
 
+from grader.instructors.archives import lost
 from grader.instructors.collect import Submission
 from grader.instructors.gradebook import BONUS
-from grader.instructors.rules import BEST, LAST, NONE, Rules, by_checks, candidates, in_gradebook, of_students, total_of
+from grader.instructors.rules import (
+    BEST,
+    LAST,
+    NONE,
+    Rules,
+    by_checks,
+    candidates,
+    counting_units,
+    in_gradebook,
+    of_students,
+    total_of,
+)
 from grader.judging import LOOK
 from grader.verdict import PASSED, UNTOUCHED, Verdict, counted, most
 
@@ -69,22 +81,38 @@ class Unit:
     adjustment: dict | None = None
     expected: float = 0.0  # the most points of this unit in the class, if this student has no result
     factor: float = 1.0  # what a point of the checks is worth in the course
-    attempt: Submission | None = None  # the one that counts
+    attempt: Submission | None = None  # the one that counts; None if the student has handed in nothing for it
     due: datetime | None = None
     extended: bool = False  # whether `due` is this student's own
     days_late: int = 0
     free_days: int = 0  # how many of them cost nothing
     deduction: float = 0.0  # the share of the points, 0 to 1, that the remaining days cost
     pending: bool = False  # whether another attempt that may count is not graded yet
+    ahead: bool = False  # whether its deadline is still to come
+    outdated: bool = False  # whether a result that may count is by an older version of the checks
+    group: str = ""  # whose attempt it is
+    replaced: tuple = ()  # the names of members of the group whose work does not count, as another one's does
 
     @cached_property
     def graded(self):
         return bool(self.gaps)
 
     @cached_property
+    def untouched(self):
+        """Whether the student has not begun it, and nobody has set anything by hand."""
+        gaps = (*self.gaps, *self.others)
+        begun = any(gap.attempted for gap in gaps) or any(one.adjustment for one in (self, *gaps))
+        return (self.graded or self.attempt is None) and not begun
+
+    @property
+    def waiting(self):
+        """Whether the unit is no part of the grade yet: it is not due, and the student has not begun it."""
+        return self.ahead and self.untouched
+
+    @cached_property
     def complete(self):
-        if self.pending:
-            return False
+        if self.pending or self.attempt is None:
+            return not self.pending
         return (
             self.adjustment is not None or (self.graded or not self.expected) and all(gap.complete for gap in self.gaps)
         )
@@ -139,6 +167,19 @@ class Score:
     group: str = ""
     attempts: tuple = field(default=(), repr=False)  # all Submissions of the student, or of the group
     expected: float = 0.0  # the points of the course, if nobody has a result in any unit
+    so_far: bool = False  # whether a deadline of the student is still to come
+
+    @cached_property
+    def counting(self):
+        """The units that are part of the grade now."""
+        return tuple(unit for unit in self.units if not unit.waiting and unit not in self.dropped)
+
+    @cached_property
+    def dropped(self):
+        """The units that are no part of the grade, since the lowest are dropped; never the last one."""
+        worth = [unit for unit in self.units if not unit.waiting and unit.max_points]
+        lowest = sorted(worth, key=lambda unit: unit.credit / unit.max_points)
+        return tuple(lowest[: min(self.rules.drop_lowest, len(worth) - 1)]) if worth else ()
 
     @property
     def student(self):
@@ -163,7 +204,7 @@ class Score:
     def complete(self):
         if self.adjustment:
             return True
-        return bool(self.units) and all(unit.complete for unit in self.units)
+        return bool(self.counting) and all(unit.complete for unit in self.counting)
 
     @cached_property
     def checked(self):
@@ -175,12 +216,12 @@ class Score:
 
     @cached_property
     def max_points(self):
-        return sum(unit.max_points for unit in self.units) if self.units else self.expected
+        return sum(unit.max_points for unit in self.counting) if self.units else self.expected
 
     @cached_property
     def credit(self):
         """The points after deductions for lateness and with bonus points, never more than `max_points`."""
-        own = sum(unit.credit for unit in self.units) if self.adjustment is None else self.adjustment["points"]
+        own = sum(unit.credit for unit in self.counting) if self.adjustment is None else self.adjustment["points"]
         return min(own + (self.bonus["points"] if self.bonus else 0), self.max_points)
 
     @property
@@ -195,9 +236,16 @@ class Score:
         return self.max_points if self.rules.scale is None else self.rules.scale
 
     @property
+    def highest(self):
+        """The highest grade that the whole term can give."""
+        dropped = sum(unit.max_points for unit in self.dropped)
+        return self.rules.scale or sum(unit.max_points for unit in self.units) - dropped or self.expected
+
+    @property
     def passed(self):
         """Whether the grade passes; None if the course has no such grade, or the grade is not final."""
-        return round(self.grade, 2) >= self.rules.passing if self.rules.passing is not None and self.complete else None
+        final = self.rules.passing is not None and self.complete and not self.so_far
+        return round(self.grade, 2) >= self.rules.passing if final else None
 
     @property
     def days_late(self):
@@ -229,6 +277,14 @@ class Score:
         )
         if self.attempts and self.attempts[-1].refused and not self.submission.refused:
             reasons.append("The last attempt could not be read.")
+        if outdated := [unit.name for unit in self.units if unit.outdated]:
+            reasons.append(f"Results by an older version of the checks: {', '.join(outdated)}. `regrade` renews them.")
+        for unit in (unit for unit in self.units if unit.replaced):
+            reasons.append(
+                f"In {unit.name}, the work of {unit.attempt.name} counts in place of {' and '.join(unit.replaced)}'s."
+            )
+        if not self.submission.refused:
+            reasons += [f"Handed in and not read: {problem}" for problem in self.submission.problems if lost(problem)]
         if self.earlier:
             reasons.append("Points that were set by hand for another submission do not count.")
         if unknown := [
@@ -241,58 +297,141 @@ class Score:
         return tuple(reasons)
 
 
-def scores(book, order=(), rules=NONE):
+def clock():
+    """The time by which deadlines are past or still to come."""
+    return datetime.now(UTC)
+
+
+def scores(book, order=(), rules=NONE, outdated=frozenset(), elsewhere=(), has_work=lambda submission, unit: False):
     """The Score of each student in a gradebook, sorted by student. Units are in the order of `order`; other units
-    follow, sorted by name. Raises RulesError if the rules contradict the gradebook."""
+    follow, sorted by name. outdated: (student, digest, unit) of the results by an older version of the checks;
+    elsewhere: the same of what was handed in for other units; has_work: whether the files of a Submission for a unit
+    are others than those given out. Raises RulesError if the rules contradict the gradebook."""
     attempts = book.attempts()
-    rules = in_gradebook(rules, attempts)
-    students, results, adjustments = of_students(rules, attempts), book.all_results(), book.adjustments()
-    with_results = {unit for _, _, unit in results}
-    options = {
-        (student, unit): [
-            _unit(rules, unit, (student, group), *dated, results, adjustments)
-            for dated in candidates(rules, unit, student, pool)
-        ]
-        for student, (group, pool) in students.items()
-        for unit in with_results
-    }
-    worth = _worth(options)
-    names = sorted(worth, key=lambda unit: (list(order).index(unit) if unit in order else len(order), unit))
-    points = {
-        unit: max(_points(rules, unit, verdicts) for (_, _, of), verdicts in results.items() if of == unit)
-        for unit in names
-    }
-    total = tuple(map(sum, zip(*points.values(), strict=True))) if points else (by_checks(rules), total_of(rules))
-    factors, expected = (
-        {unit: _ratio(*pair) for unit, pair in points.items()} | {"": _ratio(*total)},
-        0.0 if points else total[1],
-    )
+    rules, untouched = in_gradebook(rules, attempts), book.untouched().union(elsewhere)
+    of_class = _Class(rules, attempts, book.all_results(), book.adjustments(), untouched, outdated, has_work, clock())
+    units = [unit for unit in order if unit in of_class.worth] + sorted(of_class.worth.keys() - set(order))
+    return [of_class.score(student, units) for student in of_class.students]
 
-    def by_hand(student, unit, attempt):
-        return _by_hand(adjustments, (student, students[student][0]), unit, "", attempt, factors[unit])
 
-    made = []
-    for student, (group, pool) in sorted(students.items()):
-        units = [
-            [
-                replace(
-                    one,
-                    expected=0.0 if one.graded else worth[unit],
-                    adjustment=by_hand(student, unit, one.attempt),
-                    factor=factors[unit],
-                )
-                for one in options[student, unit]
-            ]
-            for unit in names
-        ]
-        units = _counting(rules, units, rules.free_days(student))
-        earlier = tuple(_earlier(adjustments, (student, group), units, pool[-1], factors))
-        bonus = _bonus(
-            next((row for owner in (student, group) if (row := adjustments.get((owner, BONUS, "")))), None), rules.bonus
+@dataclass(frozen=True)
+class _Class:
+    """What the Scores of a class are made of: the gradebook's contents, and what `scores` gets."""
+
+    rules: Rules
+    attempts: list
+    results: dict
+    adjustments: dict
+    untouched: set
+    outdated: set
+    has_work: object
+    now: datetime
+
+    @cached_property
+    def pools(self):
+        """{unit: what `of_students` returns for it} of the units that have results; "": for the whole grade."""
+        units = sorted({unit for _, _, unit in self.results})
+        return {unit: of_students(self.rules, self.attempts, unit) for unit in ("", *units)}
+
+    @cached_property
+    def students(self):
+        as_groups = {one for pools in self.pools.values() for one in self.pools[""].keys() - pools.keys()}
+        return sorted({student for pools in self.pools.values() for student in pools} - as_groups)
+
+    def pool(self, student, unit=""):
+        """(the group's name or "", the Submissions) of a student in a unit, or in the whole term."""
+        if student in self.pools[unit]:
+            return self.pools[unit][student]
+        elsewhere = next(pools[student][1] for pools in self.pools.values() if student in pools)
+        return "", () if unit else elsewhere
+
+    @cached_property
+    def options(self):
+        """{(student, unit): the Units of the attempts that may count}."""
+        return {
+            (student, unit): self._options(student, unit) for student in self.students for unit in self.pools if unit
+        }
+
+    def _options(self, student, unit):
+        group, pool = self.pool(student, unit)
+        dated = candidates(self.rules, unit, student, pool, self.untouched) if pool else [(None, 0)]
+        return [_unit(self.rules, unit, (student, group), *one, self.results, self.adjustments) for one in dated]
+
+    @cached_property
+    def worth(self):
+        return _worth(self.options)
+
+    @cached_property
+    def _points(self):
+        """{unit: its most points, by the checks and in the course}."""
+        return {
+            unit: max(_points(self.rules, unit, found) for (_, _, of), found in self.results.items() if of == unit)
+            for unit in self.worth
+        }
+
+    @cached_property
+    def factors(self):
+        """{unit: what a point of the checks is worth in the course}; "": of the whole grade."""
+        total = tuple(map(sum, zip(*self._points.values(), strict=True))) if self._points else _of_course(self.rules)
+        return {unit: _ratio(*pair) for unit, pair in self._points.items()} | {"": _ratio(*total)}
+
+    def by_hand(self, student, unit, attempt):
+        group, _ = self.pool(student, unit)
+        return _by_hand(self.adjustments, (student, group), unit, "", attempt, self.factors[unit])
+
+    def score(self, student, units):
+        """The Score of a student, with these units."""
+        rules, (group, pool) = self.rules, self.pool(student)
+        found = _counting(rules, [self._weighed(student, unit) for unit in units], rules.free_days(student))
+        found = tuple(
+            replace(one, replaced=_replaced(one, self.pool(student, one.name)[1], self.untouched, self.has_work))
+            if one.group
+            else one
+            for one in found
         )
-        whole, shown = by_hand(student, "", pool[-1]), _shown(student, pool, units)
-        made.append(Score(shown, units, whole, earlier, rules, bonus, factors[""], group, pool, expected))
-    return made
+        bonus = next((row for owner in (student, group) if (row := self.adjustments.get((owner, BONUS, "")))), None)
+        return Score(
+            _shown(student, pool, found),
+            found,
+            self.by_hand(student, "", pool[-1]),
+            tuple(_earlier(self.adjustments, (student, group), found, pool[-1], self.factors)),
+            rules,
+            _bonus(bonus, rules.bonus),
+            self.factors[""],
+            group,
+            pool,
+            0.0 if self._points else total_of(rules),
+            any((due := rules.due(unit, student)) and due > self.now for unit in counting_units(rules)),
+        )
+
+    def _weighed(self, student, unit):
+        """The options of a student in a unit, with what holds for the class."""
+        options = self.options[student, unit]
+        keys = {(one.attempt.student, one.attempt.digest, unit) for one in options if one.attempt}
+        return [
+            replace(
+                one,
+                expected=0.0 if one.graded else self.worth[unit],
+                adjustment=self.by_hand(student, unit, one.attempt),
+                factor=self.factors[unit],
+                ahead=one.due is not None and one.due > self.now,
+                outdated=bool(keys & self.outdated),
+            )
+            for one in options
+        ]
+
+
+def _of_course(rules):
+    """The most points of the course, by the checks and by its rules."""
+    return by_checks(rules), total_of(rules)
+
+
+def _replaced(unit, pool, untouched, has_work):
+    """The names of the members of a group who have handed in other work on a unit than what counts."""
+    counts = unit.attempt
+    others = [one for one in pool if one.student != counts.student and one.digest not in ("", counts.digest)]
+    others = [one for one in others if (one.student, one.digest, unit.name) not in untouched]
+    return tuple(dict.fromkeys(one.name for one in others if has_work(one, unit.name)))
 
 
 def _shown(student, pool, units):
@@ -347,7 +486,8 @@ def _of_gaps(verdicts):
 
 def _unit(rules, unit, whose, attempt, days, results, adjustments):
     """The Unit of one attempt. whose: the student and the name of the group."""
-    verdicts, by_track = results.get((attempt.student, attempt.digest, unit), ()), {}
+    verdicts = results.get((attempt.student, attempt.digest, unit), ()) if attempt else ()
+    by_track = {}
     for verdict in verdicts:
         by_track.setdefault((verdict.track, verdict.gap), []).append(verdict)
     factor = rules.of(unit).factors(_of_gaps(verdicts))
@@ -371,6 +511,7 @@ def _unit(rules, unit, whose, attempt, days, results, adjustments):
         due=rules.due(unit, whose[0]),
         extended=rules.extended(unit, whose[0]),
         days_late=days,
+        group=whose[1],
     )
 
 
@@ -390,7 +531,7 @@ def _by_hand(adjustments, whose, unit, gap, attempt, factor):
     if nothing was."""
     for owner in filter(None, whose):
         row = adjustments.get((owner, unit, gap))
-        if row and row["digest"] == attempt.digest:
+        if row and attempt and row["digest"] == attempt.digest:
             return _in_course(row, factor)
     return None
 
@@ -401,7 +542,7 @@ def _earlier(adjustments, whose, units, last, factors):
     for (owner, name, gap), row in adjustments.items():
         if owner in whose and name != BONUS:
             unit = units.get(name)
-            if row["digest"] != (unit.attempt if unit else last).digest:
+            if row["digest"] != (unit and unit.attempt or last).digest:
                 of_gap = [one.factor for one in (*unit.gaps, *unit.others) if one.name == gap] if unit else []
                 yield _in_course(row, of_gap[0] if of_gap else factors.get(name, 1.0))
 

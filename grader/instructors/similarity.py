@@ -21,9 +21,8 @@ from itertools import islice
 import numpy as np
 
 from grader import exercises
-from grader.gaps import GapError, find, text_lines
+from grader.gaps import GapError, TextError, find, text_lines
 from grader.instructors.collect import newest
-from grader.notebook_cells import NotebookError
 
 RUN = 10  # tokens in a run
 FEWEST = 21  # runs that the students of a group share at least: as many as 30 tokens in a row have
@@ -107,7 +106,7 @@ def of_submissions(submissions, say=lambda line: None):
                     if file not in given:
                         given[file], solved[file] = exercises.given_out(file).text, exercises.solution(file).read_text()
                     yield file, exercises.handed_in(file, path.read_bytes()) or ""
-                except NotebookError as error:
+                except TextError as error:
                     say(f"{submission.student}: {file} is not compared, {error}")
                 except (OSError, KeyError, GapError):
                     continue

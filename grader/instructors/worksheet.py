@@ -1,19 +1,23 @@
 """Moodle's offline grading worksheet: who handed in and when, who is in which group, and the file that Moodle reads
 grades from.
 
-`grade --worksheet FILE` keeps a copy in the folder of the grades, and `moodle.csv` is that copy, filled in. Columns and
-formats are those of mod/assign/gradingtable.php and mod/assign/feedback/offline in Moodle's source, in English: Moodle
-itself looks for the headings in the language of the page.
+`grade --worksheet FILE` keeps a copy in the folder of the grades, and `moodle.csv` is that copy, filled in. With one
+`--unit`, a copy belongs to that unit, and `moodle_UNIT.csv` has the points of that unit alone: for a term with an
+assignment for each unit. In each assignment, Moodle gives a student another number. Columns and formats are those of
+mod/assign/gradingtable.php and mod/assign/feedback/offline in Moodle's source, in English: Moodle itself looks for the
+headings in the language of the page.
 """
 
 import csv
 import io
 import re
+from collections import namedtuple
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from grader.instructors.collect import Listed, alike, in_groups
+from grader.course import UNITS
+from grader.instructors.collect import NAMELESS, Listed, alike, in_groups
 from handson.errors import OneSentence
 from handson.files import written_aside
 
@@ -22,10 +26,17 @@ NEEDED = ("Identifier", "Grade", "Last modified (grade)")  # without these, Mood
 STATUS, SUBMITTED_STATUS = "Status", "Submitted for grading"  # what follows says how late, or that it is graded
 MAXIMUM = "Maximum grade"
 SUBMITTED, FULL_NAME, GROUP, COMMENTS = "Last modified (submission)", "Full name", "Group", "Feedback comments"
+EMAIL = "Email address"
+NAMES = (FULL_NAME, EMAIL, GROUP)
+OF_UNIT = "moodle_worksheet_{}.csv"  # the copy that belongs to a unit
 # English; American; 24 hours; ISO
 FORMATS = ("%A, %d %B %Y, %I:%M %p", "%A, %B %d, %Y, %I:%M %p", "%A, %d %B %Y, %H:%M", "%Y-%m-%d %H:%M:%S")
 NOTHING = ("", "-")
 LARGEST = 50_000_000  # bytes
+
+
+# a student of the gradebook, with all names, numbers and e-mail addresses in worksheets and downloads so far
+Person = namedtuple("Person", "student names numbers emails")
 
 
 class WorksheetError(OneSentence, ValueError):
@@ -39,13 +50,34 @@ class Worksheet:
     head: tuple
     rows: tuple
 
-    def listed(self, zone=None):
+    def listed(self, zone=None, people=(), mails=()):
         """The `Listed` students. zone: the tzinfo of the clock that Moodle showed to whoever downloaded the worksheet;
-        by default that of this machine. Raises WorksheetError."""
-        return [self._listed(row, zone) for row in self.rows if _number(row)]
+        by default that of this machine. people: each Person of the gradebook: a row is a person's by its number, else
+        by e-mail address, else by full name; mails: the addresses in all worksheets so far. Raises WorksheetError."""
+        rows = [row for row in self.rows if _number(row)]
+        certain = {_number(row): found for row in rows if (found := _certain(row, people))}
+        taken = {person.student for found in certain.values() for person in found}
+        left = [person for person in people if person.student not in taken]
+        names = [alike(_name(row)) for row in rows if _number(row) not in certain]
+        return [
+            self._listed(
+                row, zone, certain.get(_number(row)) or ([] if _mail(row) in mails else _alike(row, left, names))
+            )
+            for row in rows
+        ]
 
-    def _listed(self, row, zone):
-        return Listed(_student(row), _name(row), _number(row), _group(row), _handed_in(row, zone))
+    def _listed(self, row, zone, people):
+        student = people[0].student if len(people) == 1 else _student(row)
+        others = tuple(dict.fromkeys(person.student for person in people)) if len(people) > 1 else ()
+        return Listed(student, _name(row), _number(row), _group(row), _handed_in(row, zone), others)
+
+    @property
+    def numbers(self):
+        return {number for row in self.rows if (number := _number(row))}
+
+    def emails(self):
+        """{number: e-mail address} of those who have one."""
+        return {_number(row): mail for row in self.rows if (mail := _mail(row))}
 
     def grades(self, scores):
         """(row, its Score or None) for each row; a group's score is that of all of its members. Raises CollectError if
@@ -54,12 +86,14 @@ class Worksheet:
         by_group = {of_moodle[score.student]: score for score in scores if score.student in of_moodle}
         # the number of a group can be a student's, too
         own = [score for score in scores if score.student not in of_moodle]
-        by_number = {score.submission.number: score for score in own if score.submission.number}
+        by_number = {number: score for score in own for number in _numbers(score) if number}
         return [(row, by_group.get(_group(row)) or by_number.get(_number(row))) for row in self.rows]
 
     def _in_groups(self, submissions):
         """As `in_groups`, for the groups of the worksheet."""
-        return in_groups(submissions, set(map(_group, self.rows)))
+        return in_groups(
+            submissions, [Listed(_student(row), _name(row), _number(row), _group(row)) for row in self.rows]
+        )
 
     def missing(self, collected, groups):
         """The students who have submitted according to Moodle, and of whom no Submission is `collected`. groups: {name:
@@ -75,8 +109,9 @@ class Worksheet:
         names = {alike(name) for one in collected for name in (one.name, one.student)}
         of_moodle = self._in_groups(collected)
         there = set(of_moodle.values())
-        # the number of a group can be a student's, too
+        # the name and the number of a group can be a student's, too
         numbers = {one.number for one in collected if one.student not in of_moodle}
+        names -= {alike(name) for one in collected if one.student in of_moodle for name in (one.name, one.student)}
         together = {
             alike(one)
             for group, members in groups.items()
@@ -147,9 +182,28 @@ def read(path):
     return Worksheet(head, found)
 
 
-def keep(path, folder):
-    """Keep a copy of the worksheet at `path`, which `read` has read, in `folder`. Raises WorksheetError."""
-    copy = folder / NAME
+def keep(path, folder, unit=None):
+    """Keep a copy of the worksheet at `path`, which `read` has read, in `folder`, and one for the `unit` if only one is
+    graded. Returns whether it is that of the whole term. Raises WorksheetError, also for a worksheet of another
+    assignment than those before, without a unit."""
+    new, term, of_units = read(path), kept(folder), kept_for_units(folder)
+    others = [sheet for sheet in (term, *of_units.values()) if sheet and sheet.numbers and new.numbers]
+    another = any(not sheet.numbers & new.numbers for sheet in others)
+    if another and not unit:
+        raise WorksheetError(
+            f"{path} is of another assignment of Moodle's than the worksheet before: name its unit, with --unit"
+        )
+    if unit:
+        _copy(path, folder / OF_UNIT.format(unit))
+    if not another:
+        _copy(path, folder / NAME)
+    elif term and any(sheet.numbers & term.numbers for sheet in of_units.values()):  # it was that of one unit
+        (folder / NAME).unlink()
+        (folder / "moodle.csv").unlink(missing_ok=True)
+    return not another
+
+
+def _copy(path, copy):
     if copy.exists() and copy.samefile(path):
         return
     try:
@@ -162,8 +216,75 @@ def keep(path, folder):
 
 
 def kept(folder):
-    """The Worksheet of which a copy was kept in `folder`, or None. Raises WorksheetError."""
+    """The Worksheet of the whole term of which a copy was kept in `folder`, or None. Raises WorksheetError."""
     return read(folder / NAME) if (folder / NAME).exists() else None
+
+
+def kept_for_units(folder):
+    """{unit: its Worksheet of which a copy was kept in `folder`}. Raises WorksheetError."""
+    return {unit: read(path) for unit in UNITS if (path := folder / OF_UNIT.format(unit)).exists()}
+
+
+def of_other_units(attempts, folder):
+    """(student, digest, unit) of the Submissions that were handed in for other units, where each unit has an assignment
+    of its own: by the numbers in the worksheets that were kept in `folder`. Raises WorksheetError."""
+    term, of_units = kept(folder), {unit: sheet.numbers for unit, sheet in kept_for_units(folder).items()}
+    if term or not of_units:
+        return frozenset()
+    units_of, found = {}, set()
+    for one in attempts:
+        units = [unit for unit, numbers in of_units.items() if one.number in numbers]
+        units_of.setdefault((one.student, one.digest), set()).update(units or UNITS)
+    for (student, digest), units in units_of.items():
+        found |= {(student, digest, unit) for unit in UNITS if unit not in units}
+    return found
+
+
+def mails(folder):
+    """{number: e-mail address} in all worksheets that were kept in `folder`. Raises WorksheetError."""
+    emails = {}
+    for sheet in (kept(folder), *kept_for_units(folder).values()):
+        emails |= sheet.emails() if sheet else {}
+    return emails
+
+
+def people(attempts, folder):
+    """Each Person of a gradebook. attempts: all Submissions; folder: where worksheets were kept. Raises
+    WorksheetError."""
+    emails, found = mails(folder), {}
+    for one in attempts:
+        person = found.setdefault(one.student, Person(one.student, set(), set(), set()))
+        person.names.add(alike(one.name))
+        if one.number:
+            person.numbers.add(one.number)
+            person.emails.update(filter(None, [emails.get(one.number)]))
+    return list(found.values())
+
+
+def _certain(row, people):
+    """The people whose row this is, by number or else by e-mail address."""
+    mail = _mail(row)
+    return [person for person in people if _number(row) in person.numbers] or [
+        person for person in people if mail and mail in person.emails
+    ]
+
+
+def _alike(row, people, names):
+    """The people whose row this may be, by their full name. names: those of all rows that are nobody's for certain. A
+    name that is there twice, or with another e-mail address, means nobody for certain."""
+    name, mail = alike(_name(row)), _mail(row)
+    same = [person for person in people if person.numbers and name in person.names]
+    other_address = any(mail and person.emails for person in same)
+    return [] if name == NAMELESS else same * max(names.count(name), 2 * other_address)
+
+
+def _mail(row):
+    return row.get(EMAIL, "").strip().casefold()
+
+
+def _numbers(score):
+    """All numbers that Moodle gave to the student of a Score."""
+    return {score.submission.number, *(one.number for one in score.attempts if one.student == score.student)}
 
 
 def _number(row):

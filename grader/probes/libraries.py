@@ -1,15 +1,14 @@
 """Imports everything that probes need, once, so that a forked rank starts without delay."""
 
+import contextlib
+import importlib
 import multiprocessing.popen_fork  # noqa: F401  (Chainer's updaters and iterators that start workers use these)
 import multiprocessing.queues  # noqa: F401
 import multiprocessing.synchronize  # noqa: F401
 
 import PIL.PngImagePlugin  # noqa: F401  (the first image that is read or written imports it)
 import torch
-import torch._dynamo  # else the first DistributedDataParallel imports it: 0.8 s in every rank
 import torch.distributed.algorithms.join  # noqa: F401
-import torch.profiler._cupti_monitor  # noqa: F401  (the first backward pass imports it)
-import torch.utils.serialization.config  # noqa: F401  (scatter_object_list imports it)
 
 import grader.probes.cases  # noqa: F401
 import grader.probes.chainer_scripts  # noqa: F401
@@ -38,6 +37,15 @@ from handson.training import options
 
 import_of_units("*")
 
+# What torch imports when it needs it; a version that lacks one of these needs it nowhere.
+for late in (
+    "torch._dynamo",  # the first DistributedDataParallel: 0.8 s in every rank
+    "torch.profiler._cupti_monitor",  # the first backward pass
+    "torch.utils.serialization.config",  # scatter_object_list
+):
+    with contextlib.suppress(ImportError):
+        importlib.import_module(late)
+
 options.training_parser("00_unit/pytorch/train_cifar_unit.py", [0]).parse_args([])  # the first one takes 2 ms
 torch.set_num_threads(1)
 # the first one, and the first step
@@ -48,8 +56,10 @@ for parameter in network.parameters():
     parameter.grad = torch.zeros_like(parameter)
 optimizer.step()
 # a rank sees no GPU, but torch.manual_seed keeps the whole stack for each kind, as text
-for module in (torch.cuda, torch.xpu, torch.mtia):
-    module.manual_seed_all = lambda seed: None
+for name in ("cuda", "xpu", "mtia"):
+    if hasattr(torch, name):
+        getattr(torch, name).manual_seed_all = lambda seed: None
 torch.manual_seed(0)  # its first call reads source files
 # each rank clears this cache when it forms a process group: slow if the cache is full
-torch._dynamo.trace_rules.clear_lru_cache()
+with contextlib.suppress(AttributeError):
+    torch._dynamo.trace_rules.clear_lru_cache()

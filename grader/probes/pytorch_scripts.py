@@ -2,6 +2,7 @@
 it does."""
 
 import contextlib
+import inspect
 import itertools
 import os
 import sys
@@ -37,6 +38,8 @@ NOT_COMPILED = (  # which takes longer than a check may, and changes no result
     (torch, "compile", lambda model=None, **options: model or (lambda model: model)),
     (nn.Module, "compile", lambda module, *arguments, **options: None),
 )
+# all ranks make the same model, so nothing has to be sent at the beginning; older torch always does it
+EQUAL_ALREADY = {"init_sync": False} if "init_sync" in inspect.signature(DistributedDataParallel).parameters else {}
 SILENT = EpochTable, "say", lambda table, line: None
 
 
@@ -235,7 +238,7 @@ class GapInScript:
             "sampler": ("sampler", lambda train_set, args: DistributedSampler(train_set, seed=args.seed)),
             "optimizer": ("optimizer", lambda model, args: torch.optim.SGD(model.parameters(), args.lr, 0.9)),
             # the ranks have made equal models
-            "replica": ("replica", lambda model: DistributedDataParallel(model, init_sync=False)),
+            "replica": ("replica", lambda model: DistributedDataParallel(model, **EQUAL_ALREADY)),
             "shuffle": ("", lambda: None),
             "throughput": ("", _enough),
         }
@@ -365,7 +368,7 @@ def step(rank, ranks, source, case):
     if "ranks" in case:
         join(rank, ranks, case.get("ranks_per_node"))
     gap, model = GapCode(source), network(seed_of(case))
-    replica = DistributedDataParallel(model, init_sync=False) if "ranks" in case else model
+    replica = DistributedDataParallel(model, **EQUAL_ALREADY) if "ranks" in case else model
     optimizer = torch.optim.SGD(model.parameters(), lr=case["lr"], momentum=0.9)
     for number in range(case["steps"]):
         images, labels = batch(case["seed"], number, case["lengths"], rank)

@@ -55,8 +55,9 @@ def run(rank, ranks, source, case):
     "lines": those that are or look like directives, each with what stands behind #PBS, or None if PBS does not read it
     "runs": the programs that Python would run, as they are noted; left: whether the script ends before the program
     "last": the last command
+    "windows": whether its lines end as in Windows, which qsub refuses
     """
-    text, folder = source["text"], Path(tempfile.mkdtemp(dir=os.getcwd()))
+    text, folder = source["text"].replace("\r\n", "\n"), Path(tempfile.mkdtemp(dir=os.getcwd()))
     read = directives.numbered(text.encode())
     lines = [[line, read.get(number)] for number, line in enumerate(text.split("\n"))]
     lines = [[line, behind] for line, behind in lines if behind or LOOKS_LIKE_ONE.match(line)]
@@ -69,7 +70,12 @@ def run(rank, ranks, source, case):
         functions += "".join(f'function {path} {{ {Path(path).name} "$@"; }}\n' for path in missing)
     os.write(2, errors.encode(errors="replace"))
     last = folder / "home/last"
-    return {"lines": lines[:MOST], "runs": runs, "last": last.read_text(errors="replace") if last.exists() else ""}
+    return {
+        "lines": lines[:MOST],
+        "runs": runs,
+        "last": last.read_text(errors="replace") if last.exists() else "",
+        "windows": "\r\n" in source["text"],
+    }
 
 
 def _furnish(folder, source, program):
@@ -83,7 +89,7 @@ def _furnish(folder, source, program):
     instead = f"import os, sys\nos.execv({str(folder / 'bin/python')!r}, ['python', *sys.argv])\n"  # for any Python
     for track in ("pytorch", "chainer"):
         (folder / "work" / track / program).write_text(instead)
-    (folder / "work" / source["file"]).write_text(source["text"])
+    (folder / "work" / source["file"]).write_text(source["text"].replace("\r\n", "\n"))
     return folder / "work" / source["file"]
 
 

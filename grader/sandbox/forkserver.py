@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from grader.sandbox.client import Server, begin
-from grader.sandbox.server import load, serve
+from grader.sandbox.server import Unloadable, load, refuse, serve
 from handson import linux
 
 
@@ -66,7 +66,11 @@ def _at(folder, libraries, call):
 
 def fork_servers(listening, libraries):
     """Load the libraries, then fork a server for every connection; never returns."""
-    load(libraries)
+    unloadable = None
+    try:
+        load(libraries)
+    except Unloadable as why:
+        unloadable = why
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # servers that have ended disappear, without a wait
     while True:
         connection, _ = listening.accept()
@@ -74,7 +78,7 @@ def fork_servers(listening, libraries):
             listening.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             try:
-                serve(connection)
+                refuse(connection, unloadable) if unloadable else serve(connection)
             finally:
                 os._exit(0)
         connection.close()

@@ -11,16 +11,7 @@ from handson import linux
 from handson.files import COURSE
 
 MIB = 1 << 20
-KEPT = (
-    "LANG",
-    "LC_ALL",
-    "TZ",
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "CUDA_VISIBLE_DEVICES",
-    "GLOO_SOCKET_IFNAME",
-    "HANDSON_FRAMEWORKS",
-)
+KEPT = ("LANG", "LC_ALL", "TZ", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "GLOO_SOCKET_IFNAME", "HANDSON_FRAMEWORKS")
 BUSY = 20  # times as long as on an idle machine that something may take where many processes want each core
 SECRET = tuple(map(str, (COURSE / "solutions", COURSE / "tests", *sorted((COURSE / "grader").rglob("instructors")))))
 
@@ -106,9 +97,12 @@ FIRST_ENVIRONMENT = _first_environment()
 
 
 def harmless_environment(workplace):
-    """The environment variables of a process that runs a student's code."""
+    """The environment variables of a process that runs a student's code. It sees no GPU: verdicts are the same on all
+    machines, and ranks are forked, which CUDA does not allow."""
     return {
         "LANG": "C.UTF-8",
+        "HANDSON_DEVICE": "cpu",
+        "CUDA_VISIBLE_DEVICES": "",
         **{name: os.environ[name] for name in KEPT if name in os.environ},
         "PATH": f"{sys.prefix}/bin:/usr/local/bin:/usr/bin:/bin",
         "HOME": str(workplace),

@@ -20,11 +20,22 @@ from handson import linux
 from handson.errors import OneSentence
 
 
+class Unloadable(OneSentence, ImportError):
+    """Why this process can run nothing."""
+
+
 def load(libraries):
-    """Import modules, for processes that are forked from this one."""
+    """Import modules, for processes that are forked from this one. Raises Unloadable."""
     gc.disable()  # garbage collection would take a fifth of the time
     for library in libraries:
-        importlib.import_module(library)
+        try:
+            importlib.import_module(library)
+        except Exception as error:  # also OSError, where a library of CUDA is missing
+            raise Unloadable(
+                f"{library} cannot be imported ({type(error).__name__}: {str(error).strip() or '?'}): run `make"
+                " environment`; `python -m handson doctor` says whether this torch is one that the course was tested"
+                " with"
+            ) from error
     # else a garbage collection in a forked rank would write to all loaded objects, and so copy their memory
     gc.freeze()
     gc.enable()
@@ -44,6 +55,12 @@ def serve(connection):
         work[:] = bytes(len(work))
         if not _wait(watcher, connection):
             return
+
+
+def refuse(connection, why):
+    """Answer each piece of work that a connection brings with the fault `why`, at once."""
+    while protocol.read(connection) is not None:
+        connection.sendall(protocol.pack({"fault": str(why)}))
 
 
 def _watcher(connection, work):
@@ -90,5 +107,9 @@ if __name__ == "__main__":
     linux.end_with_parent()  # also while it is still importing
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the caller's terminal is for the caller
     with socket.socket(fileno=int(sys.argv[1])) as caller:
-        load(sys.argv[2:])
-        serve(caller)
+        try:
+            load(sys.argv[2:])
+        except Unloadable as why:
+            refuse(caller, why)
+        else:
+            serve(caller)

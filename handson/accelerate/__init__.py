@@ -6,7 +6,7 @@ import os
 from handson import frameworks
 from handson.pytorch import devices
 
-frameworks.add()
+frameworks.add("accelerate")
 
 
 def use_gpu(gpu):
@@ -14,5 +14,6 @@ def use_gpu(gpu):
     which would take the GPU with the rank's number on its node, and without GPUs one process with several threads."""
     device = devices.use(gpu)
     os.environ["ACCELERATE_TORCH_DEVICE"] = str(device)
+    os.environ["ACCELERATE_BYPASS_DEVICE_MAP"] = "true"  # else it hands DDP the GPU with the rank's number on its node
     if device.type == "cpu":
         os.environ |= {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}

@@ -5,9 +5,9 @@ Chainer's own communicators need GPUs, except ``naive``. This module adds what `
 are sent as float16, a check that all ranks have the same model, and the intra_rank of virtual nodes.
 """
 
+from handson.chainer import devices
 from handson.chainer.mean_gradients import MeanGradients
 
-import chainer
 import numpy
 from chainermn import communicators, nccl
 from chainermn.communicators.naive_communicator import NaiveCommunicator
@@ -16,7 +16,7 @@ from mpi4py import MPI
 from handson.cluster.nodes import current_node
 from handson.errors import TrackError
 from handson.profiling import recording
-from handson.training import all_ranks
+from handson.training import all_ranks, virtual_gpus
 
 NAMES = ("hierarchical", "flat", "two_dimensional", "single_node", "pure_nccl", "non_cuda_aware", "naive")
 GONE = ("hierarchical", "two_dimensional", "single_node")  # dropped by Chainer 7
@@ -29,11 +29,12 @@ def create_communicator(communicator_name="hierarchical", mpi_comm=None, allredu
     which gradients travel. The result's ``name`` is the name of what runs. From here on all ranks end together
     (``all_ranks``). Raises TrackError for a name or type that does not exist.
     """
-    runs, why = choose(
-        communicator_name, allreduce_grad_dtype, has_gpus=chainer.backends.cuda.available and nccl._available
-    )
     mpi_comm = MPI.COMM_WORLD if mpi_comm is None else mpi_comm
     all_ranks.install()
+    has_gpus, shared = _gpus(mpi_comm)
+    runs, why = choose(communicator_name, allreduce_grad_dtype, has_gpus, shared)
+    if runs == "naive":
+        devices.take_virtual_gpus()  # MPI would need to know CUDA
     if why and mpi_comm.rank == 0:
         print(why, flush=True)
     if runs == "naive":
@@ -57,9 +58,23 @@ def add_options(parser):
     add("--double-buffering", action="store_true", help="communicate the last gradients while computing the next")
 
 
-def choose(name, allreduce_grad_dtype=None, has_gpus=False):
-    """(the name of the communicator that can run here, a line that says why it is not the given one, or None). Raises
-    TrackError."""
+def _gpus(mpi_comm):
+    """(whether each rank can have a GPU of its own, whether ranks would have to share GPUs)"""
+    ranks = mpi_comm.allgather(
+        (virtual_gpus.machine(), devices.count() if devices.has_gpus() and nccl._available else 0)
+    )
+    machines = [machine for machine, _ in ranks]
+    if not all(gpus for _, gpus in ranks):
+        return False, False
+    shared = any(machines.count(machine) > gpus for machine, gpus in ranks)
+    return not shared, shared
+
+
+def choose(name, allreduce_grad_dtype=None, has_gpus=False, shared=False):
+    """(the name of the communicator that can run here, a line that says why it is not the given one, or None).
+
+    has_gpus: whether each rank has a GPU; shared: whether there are GPUs, but fewer than ranks. Raises TrackError.
+    """
     if name not in NAMES:
         raise TrackError(
             f"there is no communicator called {name!r}: choose one of {', '.join(NAMES)}", on_all_ranks=True
@@ -75,6 +90,8 @@ def choose(name, allreduce_grad_dtype=None, has_gpus=False):
     missing = (
         "Chainer 7 no longer has it"
         if name in GONE
+        else "NCCL needs a GPU for each rank, and here ranks would share one"
+        if shared
         else f"{'needs' if name == 'pure_nccl' else 'needs GPUs,'} CuPy and NCCL"
     )
     if name == "naive" and allreduce_grad_dtype:

@@ -41,6 +41,8 @@ def import_chainer():
         if lacks_sctypes:
             del numpy.sctypes
     _give_old_numpy_names()
+    # CuPy 14 has no cuDNN: Chainer would advise to install it again. devices.describe says it.
+    sys.modules["chainer"].backends.cuda.check_cuda_available._already_warned = True
 
 
 def _silent_environment_check():

@@ -1,25 +1,41 @@
 """The device a worker trains on: a GPU through CuPy, or a virtual one (a core) where there is none."""
 
+import os
+
 from handson.chainer.threads import set_blas_threads
 
 import chainer
 
+from handson import chosen_device
 from handson.errors import TrackError
+from handson.profiling import usage
 from handson.training import options, virtual_gpus
 
-HAS_GPUS = chainer.backends.cuda.available
+# Chainer's ranks cannot use parts of GPUs: NCCL refuses two ranks on one GPU, and there is no gloo
+_gpus = usage.count_gpus() if chainer.backends.cuda.available and chosen_device.parts == 1 else 0
+
+
+def has_gpus():
+    """Whether this process trains on GPUs."""
+    return _gpus > 0
 
 
 def count():
     """How many GPUs the ids of ``-g`` can name: the real ones, or the virtual ones of a machine without."""
+    return _gpus or virtual_gpus.COUNT
 
-    return chainer.backends.cuda.cupy.cuda.runtime.getDeviceCount() if HAS_GPUS else virtual_gpus.COUNT
+
+def take_virtual_gpus():
+    """Train on cores, although there may be GPUs, which this process and its workers see no more."""
+    global _gpus
+    _gpus = 0
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
 def use(gpu):
     """Make this process train on GPU `gpu`, and return Chainer's device. A virtual GPU pins it to one core, with one
     thread."""
-    if HAS_GPUS:
+    if has_gpus():
         device = chainer.get_device(f"@cupy:{gpu}")
         device.use()
         return device
@@ -32,24 +48,28 @@ def place(gpu):
     """What a worker on GPU `gpu` of this machine uses: the GPU's id, or the core of a virtual GPU. Raises
     TrackError."""
     if gpu >= count():
-        kind = "GPU" if HAS_GPUS else "virtual GPU"
+        kind = "GPU" if has_gpus() else "virtual GPU"
         raise TrackError(f"-g: there is no {kind} {gpu}; this machine has {kind}s 0 to {count() - 1}")
-    return gpu if HAS_GPUS else virtual_gpus.core_of(gpu)
+    return gpu if has_gpus() else virtual_gpus.core_of(gpu)
 
 
 def describe(gpus, places=None):
     """Words for the output: the devices of workers on `gpus`, at `places` ((machine, place) of each; all on this one by
     default)."""
+    if problem := chosen_device.problem(usage.count_gpus() > 0):
+        raise TrackError(problem)
     places = places or [("here", place(gpu)) for gpu in gpus]
-    if not HAS_GPUS:
-        return virtual_gpus.describe(places)
-    return f"{len(set(places))} GPU{'s' * (len(set(places)) > 1)}"
+    if not has_gpus():
+        parts = " (the Chainer track does not take parts of GPUs)" if chosen_device.parts > 1 else ""
+        return virtual_gpus.describe(places) + parts
+    without = "" if chainer.backends.cuda.cudnn_enabled else ", without cuDNN: this CuPy has none"
+    return virtual_gpus.describe_real(places) + without
 
 
 def main(gpus):
     """Chainer's device for the main process of a MultiprocessParallelUpdater. (The updater pins that process
     itself.)"""
-    return chainer.get_device(f"@cupy:{gpus[0]}" if HAS_GPUS else "@numpy")
+    return chainer.get_device(f"@cupy:{gpus[0]}" if has_gpus() else "@numpy")
 
 
 def settle(comm, args):

@@ -7,6 +7,8 @@ It trains with `TimedUpdater` in place of Chainer's StandardUpdater, and has `re
 import time
 from pathlib import Path
 
+from handson.chainer import devices
+
 import numpy
 from chainer.backends import cuda
 from chainer.training.updaters import StandardUpdater
@@ -46,7 +48,7 @@ class TimedUpdater(StandardUpdater):
         return loss
 
     def _note_time(self):
-        if cuda.available:
+        if devices.has_gpus():
             cuda.Stream.null.synchronize()  # the GPU may still be at work
         self._times.append(time.perf_counter())
 

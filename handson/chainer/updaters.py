@@ -1,19 +1,17 @@
 """MultiprocessParallelUpdater as the lecture's scripts import it: Chainer's own where it can run, else ours for
 CPUs."""
 
-from handson.chainer import cpu_updater
+from handson.chainer import cpu_updater, devices
 
-from chainer.backends import cuda
 from chainer.training import updaters as chainers
 
-USES_GPUS = cuda.available and chainers.MultiprocessParallelUpdater.available()
-
-if USES_GPUS:
+if devices.has_gpus() and devices.count() > 1 and chainers.MultiprocessParallelUpdater.available():
     MultiprocessParallelUpdater = chainers.MultiprocessParallelUpdater
     DESCRIPTION = "MultiprocessParallelUpdater: Chainer's own, on GPUs with CuPy and NCCL"
 else:
+    devices.take_virtual_gpus()
     MultiprocessParallelUpdater = cpu_updater.MultiprocessParallelUpdater
     DESCRIPTION = (
         "MultiprocessParallelUpdater: handson's, one process and one pinned CPU core per device "
-        "(Chainer's own needs CuPy and NCCL)"
+        "(Chainer's own needs CuPy, NCCL, and a GPU for each device)"
     )

@@ -26,6 +26,7 @@ from handson.pbs import command
 LIMIT = 60  # seconds for a command of a rung on this machine, even a busy one
 FAR_LIMIT = 120  # seconds where other nodes take part
 LOADING = 300  # seconds to import torch
+TORCHES = (2, 8), (2, 15)  # the oldest and the newest that `make test-torches` has used
 DELAY = 5  # seconds after which a file that one node wrote is seen on another
 
 MPIS = (  # name, what its version text contains, family: an mpiexec works with the libraries of its own family
@@ -206,8 +207,23 @@ def packages():
         )
     torch, gpus = out.split()
     cores = len(os.sched_getaffinity(0))
-    device = f"{gpus} GPUs" if gpus != "0" else f"no GPUs, so virtual ones: {cores} core{'s' * (cores > 1)}"
-    return f"torch {torch}, mpi4py {importlib.metadata.version('mpi4py')}; {device}"
+    device = (
+        f"{gpus} GPU{'s' * (gpus != '1')}"
+        if gpus != "0"
+        else f"no GPUs, so virtual ones: {cores} core{'s' * (cores > 1)}"
+    )
+    found = f"torch {torch}, mpi4py {importlib.metadata.version('mpi4py')}; {device}"
+    return Note(f"{found}; {odd}") if (odd := untested(torch)) else found
+
+
+def untested(torch):
+    """What to know about a version of torch that the course was not tested with, such as "2.4.1+cu124"; else None."""
+    oldest, newest = (".".join(map(str, version)) for version in TORCHES)
+    version = tuple(map(int, re.findall(r"[0-9]+", torch)[:2]))
+    if TORCHES[0] <= version <= TORCHES[1]:
+        return None
+    cure = "the course may fail there" if version < TORCHES[0] else "if something fails, try an older one"
+    return f"the course was tested with torch {oldest} to {newest}: {cure}"
 
 
 def _mpi_of(text):
@@ -368,9 +384,10 @@ def _there(host, script, *, limit=FAR_LIMIT):
 
 
 def _on(host, *words):
-    """Run a command on a host of the job, and get what it prints through files in this folder. Returns what `ask`
-    returns."""
-    with tempfile.TemporaryDirectory(prefix=".doctor-", dir=os.getcwd()) as folder:
+    """Run a command on a host of the job, and get what it prints through files in this folder, or where it is read-only
+    in the home folder. Returns what `ask` returns."""
+    shared = os.getcwd() if os.access(os.getcwd(), os.W_OK) else Path.home()
+    with tempfile.TemporaryDirectory(prefix=".doctor-", dir=shared) as folder:
         place = shlex.quote(f"{folder}/answer")
         status, _, errors = _there(
             host,

@@ -5,6 +5,8 @@ The embedded PBS presents the machine of a site, and `handson.cluster.job_script
 commands read their site with this module, so it needs the standard library only.
 """
 
+import contextlib
+import contextvars
 import os
 import re
 from collections import namedtuple
@@ -104,8 +106,23 @@ def names():
     return sorted((path.stem for path in SITES.glob("*.toml")), key=lambda name: (name != "local", name))
 
 
+_instead = contextvars.ContextVar("instead", default=None)
+
+
+@contextlib.contextmanager
+def as_chosen(name):
+    """In a `with`: the site of this name counts as chosen; None changes nothing."""
+    token = _instead.set(name or _instead.get())
+    try:
+        yield
+    finally:
+        _instead.reset(token)
+
+
 def chosen():
     """The name of the site that was chosen; local if none was."""
+    if _instead.get():
+        return _instead.get()
     try:
         return (SITES / CHOSEN).read_text().strip() or "local"
     except (OSError, UnicodeDecodeError):
@@ -200,7 +217,7 @@ def _kubernetes(values):
         r"/[\w./-]+",
     )
     shared = values.get("nfs") or values.get("host_path")
-    if shared and f"{values.get('grades')}/".startswith(f"{str(shared).rstrip('/')}/"):
+    if shared and _below(values.get("grades"), shared):
         raise ValueError(
             f"grades = {values['grades']!r} is inside of {shared!r}, which all students see: name a folder beside it"
         )
@@ -229,6 +246,13 @@ def _kubernetes(values):
             values, "grades", None, f"{of_nfs}|{of_nodes}", "as nfs or host_path, a folder for the grader alone"
         ),
     )
+
+
+def _below(path, folder):
+    """Whether "server:/path" or "/path" is a folder or below it, also where it is written with //, /./ or /../."""
+    (host, _, path), (other, _, folder) = (str(one).rpartition(":") for one in (path, folder))
+    path, folder = (Path(os.path.normpath("/" + one.lstrip("/"))) for one in (path, folder))
+    return host == other and path.is_relative_to(folder)
 
 
 def _words(table, key, default=None):

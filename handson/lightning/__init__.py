@@ -6,7 +6,7 @@ import warnings
 
 from handson import frameworks
 
-frameworks.add()
+frameworks.add("lightning")
 for name in ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero"):
     logging.getLogger(name).setLevel(logging.ERROR)
 # such as the advice to take more data-loading processes

@@ -24,7 +24,7 @@ def ranks(args):
     args.gpu: None becomes a GPU for each rank of a node. Where nothing else starts the ranks, the trainer starts this
     script again for each of them, two by default: these get the same folder for results.
     """
-    nodes, per_node = _launched() or (1, len(args.gpu) if args.gpu else 2)
+    nodes, per_node = _launched() or (1, len(args.gpu) if args.gpu else min(2, devices.count()))
     args.gpu = args.gpu or devices.first(per_node)
     devices.check(args.gpu)
     if nodes == 1:

@@ -22,9 +22,10 @@ from handson.errors import OneSentence
 from handson.ipython import progress_bar
 from handson.pytorch import devices
 from handson.pytorch.batches import EpochBatches
-from handson.pytorch.model import ConvNet
+from handson.pytorch.model import get_model
 from handson.training import data
 from handson.training.launch import loopback
+from handson.training.options import usual_model
 
 PARTS = ("load", "enlarge", "forward", "backward", "all-reduce", "optimize")
 # workers are forked from a process that has imported PyTorch: each would take seconds for that
@@ -68,21 +69,24 @@ class Steps:
         return (self.moments[:, :, PARTS.index(part) + 1] - self.moments[:, 0, 0].min()).T
 
 
-def steps(workers=1, batchsize=32, size=256, count=20):
-    """Time `count` steps of `workers` workers with digits of `size` pixels: Steps. Raises MeasurementFailed."""
-    return Steps(numpy.stack(on_gpus(_train, batchsize, size, count, workers=workers)), batchsize)
+def steps(workers=1, batchsize=32, size=256, count=20, model=None):
+    """Time `count` steps of `workers` workers with digits of `size` pixels: Steps. Raises MeasurementFailed.
+
+    model: as --model has it; None: that which scripts train on this machine.
+    """
+    return Steps(numpy.stack(on_gpus(_train, batchsize, size, model, count, workers=workers)), batchsize)
 
 
-def batch_sizes(sizes=(1, 2, 4, 8, 16, 32, 64, 128), size=256, images=192):
+def batch_sizes(sizes=(1, 2, 4, 8, 16, 32, 64, 128), size=256, images=192, model=None):
     """Batch size -> the seconds of each step, of one worker that takes about `images` images with each. Raises
     MeasurementFailed."""
-    return on_gpus(_with_batch_sizes, sizes, size, images)[0]
+    return on_gpus(_with_batch_sizes, sizes, size, model, images)[0]
 
 
-def epoch(batchsize=32, size=256):
+def epoch(batchsize=32, size=256, model=None):
     """Seconds that each part of one epoch takes on one worker: PARTS but the all-reduce, and "evaluate". Raises
     MeasurementFailed."""
-    return on_gpus(_epoch, batchsize, size)[0]
+    return on_gpus(_epoch, batchsize, size, model)[0]
 
 
 def on_gpus(function, *arguments, workers=1):
@@ -167,7 +171,7 @@ def epoch_after_epoch(sampler, batches):
 class _Training:
     """A rank's training, as in the scripts, step by step."""
 
-    def __init__(self, device, rank, workers, batchsize, size):
+    def __init__(self, device, rank, workers, batchsize, size, model):
         self.device, self.workers, self.size = device, workers, size
         train_set, self.test_set = data.load("digits")
         shard = torch.utils.data.Subset(train_set, range(rank, len(train_set), workers))
@@ -176,7 +180,7 @@ class _Training:
         )
         self.loader = DataLoader(shard, batch_sampler=self.batches)
         torch.manual_seed(0)
-        self.model = ConvNet(len(train_set.classes)).to(self.device)
+        self.model = get_model(model or usual_model(), len(train_set.classes)).to(self.device)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.02, momentum=0.9)
 
     def now(self):
@@ -219,9 +223,9 @@ class _Training:
         self.model.train()
 
 
-def _train(device, rank, workers, batchsize, size, count, before=0.0, share=1.0):
+def _train(device, rank, workers, batchsize, size, model, count, before=0.0, share=1.0):
     """Moments of `count` steps; this is `share` of the worker's work, of which the share `before` is done."""
-    training = _Training(device, rank, workers, batchsize, size)
+    training = _Training(device, rank, workers, batchsize, size, model)
     batches, moments = epoch_after_epoch(training.batches, training.loader), []
     for number in range(WARM_UP + count):
         moments.append(training.step(batches))
@@ -229,18 +233,26 @@ def _train(device, rank, workers, batchsize, size, count, before=0.0, share=1.0)
     return numpy.array(moments)[WARM_UP:]
 
 
-def _with_batch_sizes(device, rank, workers, sizes, size, images):
+def _with_batch_sizes(device, rank, workers, sizes, size, model, images):
     found = {}
     for number, batchsize in enumerate(sizes):
         moments = _train(
-            device, rank, workers, batchsize, size, max(3, images // batchsize), number / len(sizes), 1 / len(sizes)
+            device,
+            rank,
+            workers,
+            batchsize,
+            size,
+            model,
+            max(3, images // batchsize),
+            number / len(sizes),
+            1 / len(sizes),
         )
         found[batchsize] = (moments[:, -1] - moments[:, 0]).tolist()
     return found
 
 
-def _epoch(device, rank, workers, batchsize, size):
-    training = _Training(device, rank, workers, batchsize, size)
+def _epoch(device, rank, workers, batchsize, size, model):
+    training = _Training(device, rank, workers, batchsize, size, model)
     batches = epoch_after_epoch(training.batches, training.loader)
     moments, count = [], WARM_UP + len(training.batches)
     for number in range(count):

@@ -12,6 +12,10 @@ DEFAULT_GROUPS = ("gt00",)  # of a site whose file names none
 LARGEST_ARRAY = 10_000  # sub-jobs, PBS's max_array_size
 
 
+UTF_16 = "the script is in UTF-16, so no directive is read, and the shell can't run it: save it in UTF-8"
+WINDOWS = "an editor of Windows ended its lines; this puts them right: sed -i 's/\\r$//' {}"
+
+
 def main():
     below = ""
     if any(word.partition("=")[1] for word in sys.argv):
@@ -36,11 +40,7 @@ def submit(words):
     prefix = options.values.get("C", os.environ.get("PBS_DPREFIX", "#PBS"))
     if executable is None:
         if b"\r\n" in script:
-            raise PBSError(
-                "script contains cr, lf",
-                1,
-                hint="an editor of Windows ended its lines; this puts them right: sed -i 's/\\r$//' SCRIPT",
-            )
+            raise PBSError("script contains cr, lf", 1, hint=WINDOWS.format("SCRIPT"))
         options.add([option for text in directives.texts(script, prefix) for option in in_directive(text, options)])
     job = describe(options, name, executable, words)
     never, other_track = impossible(job), forgotten_track(job, script)
@@ -51,8 +51,8 @@ def submit(words):
         print(job_id, flush=True)
     if never:
         print(f"hint: {never}; `qdel {job_id.partition('.')[0]}` deletes it", file=sys.stderr)
-    if other_track:
-        print(f"hint: {other_track}", file=sys.stderr)
+    for hint in filter(None, (other_track, UTF_16 if script[:2] in (b"\xff\xfe", b"\xfe\xff") else None)):
+        print(f"hint: {hint}", file=sys.stderr)
     try:
         scheduler.ensure()
     except OSError as error:

@@ -42,6 +42,11 @@ def text(run):
         )
     if not timelines[0].count(STEP):
         lines.append("No iterations are marked in it: the whole recording counts as one step.")
+    if untimed := sum(timeline.untimed for timeline in timelines):
+        lines.append(
+            f"{untimed:,} event{'s' * (untimed > 1)} of the GPU {'have' if untimed > 1 else 'has'} no time, which the"
+            " recorder could not take: left out."
+        )
     lines += analysis.table(of_ranks)
     for rank, offset in run.offsets.items():
         if abs(offset) > 1e6:

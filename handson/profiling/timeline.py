@@ -66,6 +66,7 @@ class Timeline:
     source: str = ""  # path of the file
     tool: str = ""  # the tool that recorded it
     unrecorded_step: float | None = None  # seconds that a step took before recording began
+    untimed: int = 0  # events of the GPU without a time, which are left out
 
     def __len__(self):
         return len(self.begin)
@@ -153,11 +154,12 @@ class Run:
 
 
 class Builder:
-    """Collects the events of one process, one by one."""
+    """Collects the events of one process, one by one; `untimed`: how many of the GPU have no time. CUPTI, which records
+    GPUs for all tools, gives 0 for a time that it could not take."""
 
     def __init__(self):
         self.columns = {name: array(code) for name, code in zip(COLUMNS, "qqiBH")}
-        self.names, self.lanes = {}, {}
+        self.names, self.lanes, self.untimed = {}, {}, 0
         self._adders = [column.append for column in self.columns.values()]
 
     def add(self, begin, end, name, kind, lane):
@@ -177,4 +179,5 @@ class Builder:
         order = numpy.argsort(columns["begin"], kind="stable")
         for name in columns:
             columns[name] = columns[name][order]
+        facts["untimed"] = self.untimed
         return Timeline(**columns, names=list(self.names), lanes=list(self.lanes), **facts)

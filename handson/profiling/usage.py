@@ -18,13 +18,15 @@ from typing import Annotated, NotRequired, TypedDict
 
 from msgspec import Meta
 
-from handson import linux
+from handson import chosen_device, linux
 from handson.cluster.nodes import current_node
+from handson.profiling import recording
 from handson.training import gpu_memory, virtual_gpus
 
 INTERVAL = 1.0  # seconds between the samples of a training run
+OF_PROFILE = 0.1  # likewise, of a run that is recorded, which may be short
 MOST = 600  # samples of a run that its result keeps; more are averaged
-RESCAN = 5  # samples after which to look for new processes; while a core has none, every sample does
+RESCAN = 5  # seconds after which to look for new processes; while a core has none, INTERVAL
 # The share of the cores, or of a GPU, from which on what others took disturbed a run. Measured on one core: where a run
 # has it alone, 3 to 4 % are others', and its throughput differs by 4 %. Others that took 7, 10, 19, 24 and 38 % cost it
 # 6, 10, 17, 22 and 40 % of its throughput.
@@ -145,16 +147,15 @@ class Cores:
         self.job = None if gpus is None else _job("self")
         self.cores = sorted({virtual_gpus.core_of(gpu) for gpu in gpus}) if gpus is not None else virtual_gpus.cores()
         self.names = [f"core {core} (virtual GPU)" for core in self.cores]
-        self.before, self.workers, self.samples = linux.busy_ticks(), {}, 0
+        self.before, self.workers, self.scanned = linux.busy_ticks(), {}, -math.inf
         self.limits = [None] * len(self.cores)
         self.moment = time.monotonic()
 
     def sample(self):
         """Of each device: utilisation in % since the last sample, memory in bytes, None."""
-        if self.samples % RESCAN == 0 or self.workers.keys() != set(self.cores):
-            self.workers = self._pinned()
-        self.samples += 1
         busy, moment = linux.busy_ticks(), time.monotonic()
+        if moment >= self.scanned + (RESCAN if self.workers.keys() == set(self.cores) else INTERVAL):
+            self.workers, self.scanned = self._pinned(), moment
         passed = max(moment - self.moment, 1e-3)
         for number, core in enumerate(self.cores):
             workers = self.workers.get(core, ())
@@ -198,10 +199,26 @@ def devices(gpus=None):
         import pynvml
 
         try:
-            return Gpus(gpus)
+            return Gpus(gpus and sorted({gpu // chosen_device.parts for gpu in gpus}))
         except pynvml.NVMLError:
             pass
     return Cores(gpus)
+
+
+def count_gpus():
+    """How many GPUs this process may use. It does not ask CUDA: a process that has asked it must not be forked."""
+    found = devices()
+    return len(found.handles) if isinstance(found, Gpus) else 0
+
+
+def memory_of_gpus():
+    """The bytes of each GPU that this process may use; [] where there are none."""
+    found = devices()
+    return (
+        [found.nvml.nvmlDeviceGetMemoryInfo(handle).total for handle in found.handles]
+        if isinstance(found, Gpus)
+        else []
+    )
 
 
 class Share:
@@ -213,16 +230,15 @@ class Share:
 
     def __init__(self, cores):
         """cores: those that the run can use on this node."""
-        self.cores, self.samples = cores, 0
+        self.cores, self.scanned = cores, time.monotonic()
         self.processes = self._processes()
         self.before = self._counters()
 
     def sample(self):
         """Since the last sample: the seconds, the seconds of a core that the run's processes used, and those that each
         core was used."""
-        if self.samples % RESCAN == 0:
-            self.processes = self._processes()
-        self.samples += 1
+        if time.monotonic() >= self.scanned + RESCAN:
+            self.processes, self.scanned = self._processes(), time.monotonic()
         (then, used_before, all_before), self.before = self.before, self._counters()
         now, used, by_all = self.before
         used = max(0, sum(used.values()) - sum(used_before.values()))  # less, where a process has ended
@@ -299,7 +315,7 @@ class Recorder(threading.Thread):
     def run(self):
         due = time.monotonic()
         while True:
-            due += INTERVAL
+            due += self.samples.interval
             time.sleep(max(0, due - time.monotonic()))
             with _at_work:
                 try:
@@ -318,7 +334,7 @@ def record(folder, gpus):
     with contextlib.suppress(OSError, RuntimeError, ValueError, LookupError):
         of_devices = devices(gpus)
         share = Share(of_devices.cores if isinstance(of_devices, Cores) else sorted(os.sched_getaffinity(0)))
-        samples = Samples(_path(folder), of_devices, INTERVAL, share)
+        samples = Samples(_path(folder), of_devices, OF_PROFILE if recording.plan() else INTERVAL, share)
         if recorder := _recorder():
             recorder.samples = samples
         else:
@@ -342,7 +358,7 @@ def read(folder, seconds=None):
     seconds: what the training took that has just ended. How much it got of the cores is counted in these seconds, since
     ranks wait for each other before it. None: from the first sample on.
     """
-    found, of_shares, begin, interval = [], [], None, INTERVAL
+    found, of_shares, begin, interval, gpus = [], [], None, INTERVAL, set()
     for head, samples in _files(folder):
         together = -(-len(samples) // MOST)
         begin, interval = min(begin or head["begin"], head["begin"]), head["interval"] * together
@@ -350,6 +366,10 @@ def read(folder, seconds=None):
         if "machine" in head:
             of_shares.append((head, [sample["share"] for sample in last]))
         for number, name in enumerate(head["devices"]):
+            gpu = head.get("machine", head["node"]), name
+            if name.startswith("GPU") and gpu in gpus:
+                continue  # virtual nodes of one machine share its GPUs
+            gpus.add(gpu)
             columns = [[sample["devices"][number][column] for sample in samples] for column in range(3)]
             energy = None if columns[2][0] is None else round(columns[2][-1] - columns[2][0], 1)
             others = [sample["others"][number] for sample in last if "others" in sample]

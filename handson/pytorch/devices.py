@@ -4,6 +4,7 @@ import torch
 import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from handson import chosen_device
 from handson.errors import TrackError
 from handson.pytorch import memory_counter
 from handson.training import equal_ranks, launch, progress, rank_watcher, step_times, virtual_gpus
@@ -14,7 +15,12 @@ _steps = 0  # that they have made
 
 def count():
     """How many GPUs the ids of ``-g`` can name: the real ones, or the virtual ones of a machine without."""
-    return torch.cuda.device_count() or virtual_gpus.COUNT
+    return torch.cuda.device_count() * chosen_device.parts or virtual_gpus.COUNT
+
+
+def _real(gpu):
+    """The GPU of which `gpu` is, or is a part."""
+    return gpu // chosen_device.parts
 
 
 def first(workers):
@@ -23,7 +29,9 @@ def first(workers):
 
 
 def problem(gpus):
-    """Which of the ids in `gpus` doesn't exist: a sentence, or None."""
+    """Which of the ids in `gpus` doesn't exist, or what else is wrong with them: a sentence, or None."""
+    if found := chosen_device.problem(torch.cuda.is_available()):
+        return found
     for gpu in gpus:
         if gpu >= count():
             kind = "GPU" if torch.cuda.is_available() else "virtual GPU"
@@ -47,8 +55,8 @@ def use(gpu):
     """
     _note_steps()
     if torch.cuda.is_available():
-        torch.cuda.set_device(gpu)
-        device = torch.device("cuda", gpu)
+        device = torch.device("cuda", _real(gpu))
+        torch.cuda.set_device(device)
     else:
         torch.set_num_threads(1)
         virtual_gpus.pin(gpu)
@@ -136,9 +144,8 @@ def describe(gpus, places=None):
     places = places or [("here", place(gpu)) for gpu in gpus]
     if not torch.cuda.is_available():
         return virtual_gpus.describe(places)
-    names = sorted({torch.cuda.get_device_name(gpu) for gpu in set(gpus)})
-    shared = " shared by several workers" * (len(set(places)) < len(places))
-    return f"{len(set(places))} GPU{'s' * (len(set(places)) > 1)} ({', '.join(names)}){shared}"
+    names = sorted({torch.cuda.get_device_name(_real(gpu)) for gpu in gpus})
+    return virtual_gpus.describe_real(places, names)
 
 
 def describe_threads(gpus):
@@ -155,5 +162,5 @@ def library(backend):
 def backend(gpus):
     """The communication library for the ranks of this node, on the GPUs `gpus`: NCCL if each has a GPU of its own, else
     gloo. Virtual nodes of one machine share its GPUs."""
-    shared = len(set(gpus)) < len(gpus) or launch.on_virtual_nodes()
+    shared = len(set(map(_real, gpus))) < len(gpus) or launch.on_virtual_nodes()
     return "gloo" if shared or not torch.cuda.is_available() else "cpu:gloo,cuda:nccl"

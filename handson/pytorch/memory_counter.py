@@ -146,6 +146,8 @@ def begin(device, gpu):
         _counter.__exit__(None, None, None)
         _counter = None
     if (limit := gpu_memory.limit) is None:
+        if device.type == "cuda" and (workers := gpu_memory.workers_on(gpu)) > 1:
+            torch.cuda.set_per_process_memory_fraction(1 / workers, device)
         return
     if device.type == "cuda":
         _counter = Counter(_limit_gpu(device, gpu, limit), "cuda", f"GPU {gpu}", enforce=False)
@@ -183,8 +185,12 @@ def save(counter):
 
 def _limit_gpu(device, gpu, limit):
     """Have CUDA refuse what is beyond the limit, in bytes; returns what the GPU has for this process."""
-    whole = torch.cuda.get_device_properties(device).total_memory
-    if math.inf > limit > whole:
-        raise TrackError(f"--gpu-memory: GPU {gpu} has {words(whole)}, less than {words(limit)}: give a smaller size")
-    torch.cuda.set_per_process_memory_fraction(min(1.0, limit / whole), device)
-    return min(limit, whole)
+    whole, workers = torch.cuda.get_device_properties(device).total_memory, gpu_memory.workers_on(gpu)
+    share = whole / workers
+    if math.inf > limit > share:
+        shared = f" for each of {workers} workers" if workers > 1 else ""
+        raise TrackError(
+            f"--gpu-memory: GPU {gpu} has {words(share)}{shared}, less than {words(limit)}: give a smaller size"
+        )
+    torch.cuda.set_per_process_memory_fraction(min(share, limit) / whole, device)
+    return min(limit, share)

@@ -17,41 +17,18 @@ from handson.errors import OneSentence
 
 sent = Counter()  # "messages" and "bytes" that this rank has sent
 waited = Counter()  # "seconds" for which this rank has waited for messages of others
-lengths = None  # a Lengths, while an all-reduce is checked
+longest = 0  # numbers in the longest message of an all-reduce while the lengths of messages are compared, else 0
+UNTOUCHED = 0xA5  # each octet of a buffer before a message arrives: hardly any number ends in four of these
 
 
 class WrongLength(OneSentence):
     """A message that is longer or shorter than its receiver expects."""
 
 
-class Lengths:
-    """Lets the receiver of each message compare its length, through the ranks' store: gloo would abort a process that
-    receives too much."""
-
-    def __init__(self, store, rank):
-        self.store, self.rank, self.messages = store, rank, Counter()
-
-    def _message(self, source, to):
-        self.messages[source, to] += 1
-        return f"length of message {self.messages[source, to]} from {source} to {to}"
-
-    def announce(self, tensor, to):
-        self.store.set(self._message(self.rank, to), str(tensor.numel()))
-
-    def compare(self, like, source):
-        """Waits for the sender's word. Raises WrongLength."""
-        numbers = int(self.store.get(self._message(source, self.rank)))
-        if numbers != like.numel():
-            cure = "all ranks need the same length, and both sides the same part"
-            raise WrongLength(f"expects {like.numel()} numbers from rank {source}, which sends {numbers}: {cure}")
-
-
 def send(tensor, to, tag=0):
     """Start to send a tensor to a rank. Call ``wait()`` on what is returned before you change the tensor. tag: a whole
     number; its receiver gives the same one, and may receive messages with different tags in any order."""
     sent.update(messages=1, bytes=tensor.numel() * tensor.element_size())
-    if lengths:
-        lengths.announce(tensor, to)
     return dist.isend(tensor.contiguous(), to, tag=tag)
 
 
@@ -60,8 +37,7 @@ def expect(like, source, tag=0):
     waits for it, and returns it.
 
     Two ranks that send to each other expect first: gloo sends both ways at once only to a rank that is already
-    receiving. Within `lengths_compared` it starts only in ``wait()``, so wait for this before you wait for what you
-    send.
+    receiving.
     """
     return Expected(torch.empty_like(like, memory_format=torch.contiguous_format), source, tag)
 
@@ -70,17 +46,25 @@ class Expected:
     """A tensor that is on its way."""
 
     def __init__(self, tensor, source, tag):
-        self.tensor, self.source, self.tag = tensor, source, tag
-        self.work = None if lengths else dist.irecv(tensor, source, tag=tag)
+        self.tensor, self.source = tensor, source
+        self.buffer = _untouched(tensor) if longest else tensor
+        self.work = dist.irecv(self.buffer, source, tag=tag)
 
     def wait(self):
         begin = time.perf_counter()
-        if self.work is None:
-            lengths.compare(self.tensor, self.source)
-            self.work = dist.irecv(self.tensor, self.source, tag=self.tag)
         self.work.wait()
         waited["seconds"] += time.perf_counter() - begin
+        if self.buffer is not self.tensor:
+            self._compare(_arrived(self.buffer))
+            self.tensor.copy_(self.buffer[: self.tensor.numel()].view_as(self.tensor))
         return self.tensor
+
+    def _compare(self, numbers):
+        if numbers != self.tensor.numel():
+            cure = "all ranks need the same length, and both sides the same part"
+            raise WrongLength(
+                f"expects {self.tensor.numel()} numbers from rank {self.source}, which sends {numbers}: {cure}"
+            )
 
 
 def receive(like, source, tag=0):
@@ -89,14 +73,32 @@ def receive(like, source, tag=0):
 
 
 @contextmanager
-def lengths_compared(store, rank):
-    """Has every message's length compared meanwhile, through the ranks' store."""
-    global lengths
-    lengths = Lengths(store, rank)
+def lengths_compared(numbers):
+    """Has the length of every message that is expected compared meanwhile. numbers: the most that a message has.
+
+    A process that receives more than it has room for is aborted by gloo. So there is more room than a message needs,
+    and how much of it is written shows how long the message was. What is sent, and when, is as without the comparison.
+    """
+    global longest
+    longest = numbers
     try:
         yield
     finally:
-        lengths = None
+        longest = 0
+
+
+def _untouched(like):
+    """A buffer with the type of `like`, for its numbers or the `longest` message."""
+    buffer = torch.empty(max(like.numel(), longest), dtype=like.dtype, device=like.device)
+    buffer.view(torch.uint8).fill_(UNTOUCHED)
+    return buffer
+
+
+def _arrived(buffer):
+    """How many numbers a message has written to an `_untouched` buffer."""
+    octets = buffer.view(torch.uint8).view(len(buffer), -1)
+    written = (octets != UNTOUCHED).any(dim=1).nonzero()
+    return written[-1].item() + 1 if len(written) else 0
 
 
 def pack(flags):

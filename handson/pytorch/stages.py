@@ -24,6 +24,18 @@ def check(schedule, layers, batchsize, micro_batches):
     )
 
 
+def left_out(method, device):
+    """Whether a method cannot run on this device; rank 0 then says why. All ranks call it."""
+    if not method.startswith("torch-") or device.type != "cuda" or dist.get_backend() != "gloo":
+        return False
+    if dist.get_rank() == 0:
+        print(
+            f"\nMethod: {method} is left out: PyTorch's pipelines send from the GPU, and gloo, which ranks use that"
+            " share a GPU, sends from the host's memory only; it runs with HANDSON_DEVICE=cpu"
+        )
+    return True
+
+
 @contextmanager
 def noted(name):
     """The time of the operation `name` of this rank, while one is `measured`."""

@@ -9,7 +9,7 @@ import warnings
 
 from handson import frameworks
 
-frameworks.add()
+frameworks.add("tensorflow", "keras")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # read when TensorFlow's library is loaded
 os.environ["KERAS_BACKEND"] = "tensorflow"
 logging.getLogger("absl").setLevel(logging.ERROR)

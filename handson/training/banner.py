@@ -10,6 +10,8 @@ from handson.training import progress
 
 COLUMNS = ["epoch", "main/loss", "validation/main/loss", "main/accuracy", "validation/main/accuracy", "elapsed_time"]
 
+SHARED_GPU = "share a GPU here, so they gain only what a single worker leaves idle"
+
 
 def announce(using, args, train_set, devices, comm=None):
     """Print what is about to run `using` "a single GPU", "multiple GPUs" or "multiple nodes", on which `devices`
@@ -43,6 +45,8 @@ def announce(using, args, train_set, devices, comm=None):
         print(f"# Minibatch-size: {args.batchsize}")
         print(f"# epoch: {args.epoch}\n")
         print(f"Using {devices}")
+    if getattr(args, "model", None) not in (None, "convnet"):
+        print(f"Using the network {args.model}")
     print(f"Using {train_set.name} dataset: {train_set.path}", flush=True)
     warn(args, comm)
 
@@ -55,13 +59,18 @@ def warn(args, comm=None):
 
 
 def without_effect(args, comm=None):
-    """Yields what each option says for nothing, in words."""
+    """Yields what is not as it seems: options without effect, and GPUs that workers share. In words."""
     on_a_node = -(-comm.size // comm.inter_size) if comm else len(args.gpu)
     if len(args.gpu) > on_a_node:
         ranks = f"{on_a_node} rank{'s run' if on_a_node > 1 else ' runs'}"
         yield (
             f"-g names {len(args.gpu)} GPUs, but {ranks} on a node, each on one GPU:"
             f" {', '.join(map(str, args.gpu[on_a_node:]))} not used"
+        )
+    if "shared by" in getattr(args, "devices", ""):
+        yield (
+            f"the {args.workers} workers {SHARED_GPU}; HANDSON_DEVICE=gpu/{args.workers} gives each a part of it"
+            " (docs/gpus.md), and HANDSON_DEVICE=cpu a core"
         )
     if getattr(args, "gpu_memory", None) is not None and args.track == "chainer":
         yield "--gpu-memory has no effect, as the Chainer track does not count its arrays"

@@ -10,6 +10,7 @@ import functools
 import hashlib
 import io
 import os
+import sys
 import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -85,10 +86,14 @@ def enlarge(images, size):
     if size < 1:
         raise DataError(f"images cannot be enlarged to {size} pixels: give a size of at least 1")
     height, width = images.shape[2:]
-    wide = images @ _like(images, stretching(width, size).T)
+    if getattr(images, "is_cuda", False):
+        rows, columns = (_on_gpu(length, size, images.device, images.dtype) for length in (height, width))
+    else:
+        rows, columns = (_like(images, stretching(length, size)) for length in (height, width))
+    wide = images @ columns.T
     if images.shape[1] == 1:
         wide = wide[:, [0, 0, 0]]
-    return _like(images, stretching(height, size)) @ wide
+    return rows @ wide
 
 
 @functools.cache
@@ -99,6 +104,15 @@ def stretching(length, size):
 
     centres = ((numpy.arange(size) + 0.5) * length / size - 0.5).clip(0, length - 1)
     return numpy.maximum(0, 1 - abs(centres[:, None] - numpy.arange(length)))
+
+
+@functools.cache
+def _on_gpu(length, size, device, dtype):
+    """The same on a GPU. It is copied there once: at each copy, the host would wait until the GPU has nothing left to
+    do."""
+    import torch
+
+    return torch.tensor(stretching(length, size), device=device, dtype=dtype)
 
 
 def averaging(length, parts):
@@ -117,7 +131,8 @@ def _like(images, matrix):
     """The NumPy `matrix` as an array of the kind, type and device of `images`."""
     if hasattr(images, "new_tensor"):
         return images.new_tensor(matrix)
-    return images.__array_namespace__().asarray(matrix, dtype=images.dtype)
+    library = sys.modules[type(images).__module__.partition(".")[0]]  # CuPy's arrays have no __array_namespace__
+    return library.asarray(matrix, dtype=images.dtype)
 
 
 def data_folder():

@@ -15,7 +15,8 @@ from typing import Annotated, TypedDict
 import msgspec
 from msgspec import Meta
 
-from handson import linux
+from handson import chosen_device, linux
+from handson.cluster.nodes import job_nodes
 from handson.errors import OneSentence
 from handson.files import written_aside
 from handson.sizes import words
@@ -53,6 +54,7 @@ class Counted(Account):
 
 limit = None  # bytes that this run gives each GPU; math.inf: unlimited; None: nothing is counted
 folder = None  # where its ranks write what they have counted
+gpus = ()  # the ids that the workers of this node have
 
 
 class OutOfMemory(OneSentence):
@@ -79,8 +81,15 @@ class OutOfMemory(OneSentence):
 def begin(args):
     """Have the ranks of this process count as the options `args` of a training script ask for it. They write into
     args.out."""
-    global limit, folder
-    limit, folder = getattr(args, "gpu_memory", None), args.out
+    global limit, folder, gpus
+    limit, folder, gpus = getattr(args, "gpu_memory", None), args.out, args.gpu or ()
+
+
+def workers_on(gpu):
+    """How many workers of this machine have the GPU of which `gpu` is, or is a part; or could have, where it is divided
+    into parts."""
+    on_node = [other // chosen_device.parts for other in gpus].count(gpu // chosen_device.parts)
+    return max(1, on_node * max(1, len(job_nodes())), chosen_device.parts)
 
 
 def forget(out):

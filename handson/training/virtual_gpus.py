@@ -1,10 +1,10 @@
 """GPUs for a machine that has none: a virtual GPU is one core, and one process with one thread pinned to it. Both
-tracks use them."""
+tracks use them. Where HANDSON_DEVICE asks for it, a virtual GPU is a part of a real one."""
 
 import ctypes
 import os
 
-from handson import linux
+from handson import chosen_device, linux
 
 COUNT = 8  # ids 0 to 7 exist on every machine, so that the same command lines work everywhere
 
@@ -63,6 +63,19 @@ def describe(places):
     return (
         f"{workers} virtual GPUs: processes with one thread each, sharing {distinct} core{'s' * (distinct > 1)} equally"
     )
+
+
+def describe_real(places, names=()):
+    """Words for the output, of workers on GPUs called `names`, or on parts of them. `places`: (machine, id) of each
+    worker's."""
+    workers, distinct, parts = len(places), len(set(places)), chosen_device.parts
+    called = f" ({', '.join(names)})" if names else ""
+    shared = f" shared by {workers} workers" if distinct < workers else ""
+    if parts > 1:
+        each = f"1/{parts} of its memory and multiprocessors"
+        words = f"{distinct} parts of GPUs{called}, each with" if distinct > 1 else f"a part of a GPU{called}, with"
+        return f"{words} {each}{shared}"
+    return f"{distinct} GPU{'s' * (distinct > 1)}{called}{shared}"
 
 
 def describe_threads(gpus):

@@ -21,7 +21,10 @@
 # Words that are new to you are in the [glossary](../docs/glossary.md).
 
 # %%
+from handson.training.options import usual_model
+
 TRACK = "pytorch"  # or "chainer"
+MODEL = usual_model(TRACK)  # "convnet" on a core; on a GPU "resnet50" or "resnet18", which keep it at work
 OPTIONS = ""  # for the training script, such as "--epoch 2"
 SIZE = 256  # side of the images in the measurements below, in pixels
 FOLDER = "../exercises/01_single_gpu"
@@ -104,6 +107,12 @@ print("loss before:", round(loss.item(), 3), "  after:", round(after.item(), 3))
 # %%
 # !cd {FOLDER} && grep -n "# PUT YOUR CODE" {TRACK}/*.py *.sh
 
+# %%
+# Save the notebook (Ctrl-S), then run this cell: it checks what you have written so far.
+from grader import check
+
+check("single_gpu", "train_cifar_single_gpu.py", "run_single_gpu_training.sh", track=TRACK)
+
 # %% [markdown]
 # ## Run it
 #
@@ -114,7 +123,8 @@ print("loss before:", round(loss.item(), 3), "  after:", round(after.item(), 3))
 # %%
 from handson.cluster.follow import follow, submit
 
-job = submit(FOLDER, "-j", "oe", "run_single_gpu_training.sh", TRACK=TRACK, OPTIONS=OPTIONS)
+options = f"--model {MODEL} {OPTIONS}"
+job = submit(FOLDER, "-j", "oe", "run_single_gpu_training.sh", TRACK=TRACK, OPTIONS=options)
 follow(job)
 
 # %%
@@ -147,6 +157,9 @@ def throughput(batchsize, step_seconds):
 print(throughput(32, [0.1, 0.1]), "images/s should be 320")
 print(throughput(32, [0.1, 0.3]), "images/s should be 160")
 
+# %%
+check("single_gpu", "throughput", track=TRACK)
+
 # %% [markdown]
 # ## Forward, backward, optimize
 #
@@ -166,7 +179,7 @@ print(f"I expect backward to take {prediction_backward} times as long as forward
 # %%
 from handson.notebook import measure
 
-steps = measure.steps(batchsize=32, size=SIZE)
+steps = measure.steps(batchsize=32, size=SIZE, model=MODEL)
 single_gpu.parts_of_step(steps.seconds())
 
 # %%
@@ -182,7 +195,11 @@ print("throughput:", round(throughput(32, steps.of_steps())), "images/s")
 # many pixels. Is your ratio far from that? Look at the marks: if they are scattered widely, something else used the core meanwhile.
 #
 # The throughput printed here is higher than that of your job: the clock of these steps leaves out the evaluation and the start.
-#
+
+# %%
+check("single_gpu", "prediction_backward")
+
+# %% [markdown]
 # ## Batch size against throughput
 #
 # A step does things that cost the same whatever the batch size is: starting operations, updating parameters. With more images a step,
@@ -191,7 +208,7 @@ print("throughput:", round(throughput(32, steps.of_steps())), "images/s")
 # What will the curve look like? Draw it in the air.
 
 # %%
-seconds_of_steps = measure.batch_sizes(size=SIZE)
+seconds_of_steps = measure.batch_sizes(size=SIZE, model=MODEL)
 rates = {size: throughput(size, seconds) for size, seconds in seconds_of_steps.items()}
 single_gpu.throughputs(rates)
 
@@ -220,6 +237,48 @@ for batchsize, rate in rates.items():
     print(f"batch size {batchsize:4}: {rate:6.0f} images/s")
 print("90 % of the best throughput is reached with batch size", smallest_batch(rates))
 
+# %%
+check("single_gpu", "smallest_batch")
+
+# %% [markdown]
+# ## Why a GPU waits, and what helps
+#
+# A GPU does nothing by itself: for each operation, Python *launches* a program on it, a *kernel*. A launch takes some millionths of a second,
+# whatever the kernel does. If the kernels are shorter than their launches, the GPU waits for Python. With the small network `convnet`, the
+# kernels of an H200 ran for 31 % of a step, and 15,400 images/s said little about that GPU.
+#
+# Two things help: give it more to do with each launch, or launch less often.
+#
+# | way | what it does |
+# |---|---|
+# | a larger batch, a larger network | each kernel takes longer; there are as many launches |
+# | a *CUDA graph* | all kernels of a step are launched at once; the step is recorded before, and can't change |
+# | `torch.compile` | joins operations into fewer kernels; compiling takes a minute |
+#
+# When the kernels are what takes the time, they can be made shorter:
+#
+# | way | what it does |
+# |---|---|
+# | TF32 | convolutions round float32 to 10 bits behind the point, and use the GPU's *tensor cores*. PyTorch does it by itself |
+# | bfloat16, by `torch.autocast` | 16 bits for each number in products: half of the memory, and tensor cores again |
+# | channels last | the colours of a pixel lie side by side in memory, as tensor cores want them |
+#
+# The cell measures some of these. On a core there are no launches to wait for, so it tries what makes sense there. Before you run it: which
+# way gives the GPU the most work? Which has the most images a second? (They need not be the same.)
+
+# %%
+from handson.notebook import device_ways
+
+found = device_ways.ways(size=SIZE)
+device_ways.show(found)
+
+# %% [markdown]
+# On the H200, `resnet50` with 32 images had 1,480 images/s with TF32, and 1,470 with bfloat16 and channels last. Nothing gained? Its kernels ran for
+# 94 % of the time before and for 49 % after: they had become so short that Python was the limit. With 128 images there were 3,460 images/s,
+# and the kernels ran for 96 % of the time. So look at both numbers: first see who waits for whom, then choose what to change.
+#
+# On a core, bfloat16 is slow where the processor has no instructions for it, and a larger batch helps little: a core has enough to do.
+
 # %% [markdown]
 # ## Where the time of an epoch goes
 #
@@ -227,7 +286,7 @@ print("90 % of the best throughput is reached with batch size", smallest_batch(r
 # Which share will these have together?
 
 # %%
-epoch = measure.epoch(size=SIZE)
+epoch = measure.epoch(size=SIZE, model=MODEL)
 single_gpu.epoch(epoch)
 
 # %% [markdown]

@@ -23,7 +23,9 @@
 
 # %%
 TRACK = "pytorch"  # or "chainer"
-OPTIONS = ""  # for the training script, such as "--epoch 2"
+OPTIONS = (
+    ""  # for the training script, such as "--epoch 2"; on a GPU it trains "--model resnet50" unless told otherwise
+)
 SIZE = 256  # side of the images in the measurement of steps, in pixels
 SEEDS = 4  # repetitions of the experiment with bigger batches
 EXERCISES = "../exercises"
@@ -121,6 +123,12 @@ MULTI = f"{FOLDER}/{TRACK}/train_cifar_multi_gpu.py"
 # %%
 # !cd {FOLDER} && grep -n "# PUT YOUR CODE" {TRACK}/*.py *.sh
 
+# %%
+# Save the notebook (Ctrl-S), then run this cell: it checks what you have written so far.
+from grader import check
+
+check("multi_gpu", "train_cifar_multi_gpu.py", "run_multi_gpu_training.sh", track=TRACK)
+
 # %% [markdown]
 # ## Run it
 #
@@ -183,7 +191,11 @@ multi_gpu.speed_up([one, two])
 # Was your prediction in `00_start` right? On two cores that do nothing else, 1.6 to 1.8 is usual. If yours is below 1.3, look at what else the
 # machine does (`top`), or whether it has two cores at all, and run the job again. If it is above 2, something slowed down the run with one
 # worker.
-#
+
+# %%
+check("multi_gpu", "speed_up", "efficiency")
+
+# %% [markdown]
 # ## Why two workers are not twice as fast
 #
 # The next cell makes 20 steps with one worker, and 20 with two, and notes when each part begins and ends. The figure shows what both
@@ -231,11 +243,15 @@ multi_gpu.steps_compared(single_steps, steps)
 
 # %% [markdown]
 # One more thing kept your job from a speed-up of 2: rank 0 alone evaluates the test set, and the other rank waits for it.
-#
+
+# %%
+check("multi_gpu", "waiting")
+
+# %% [markdown]
 # ## A hang
 #
-# A collective such as the all-reduce ends when *all* ranks have called it. If one never calls it, the others wait, for ever: a **deadlock**.
-# There is no error message, and the job goes on until its time limit, doing nothing.
+# A collective such as the all-reduce ends when *all* ranks have called it. If one never calls it, the others wait: a **deadlock**.
+# For a long time nothing is printed: NCCL gives up after 10 minutes, gloo after 30, and MPI never.
 #
 # `hanging.py` has one. Read it: which line will rank 0 never leave, and which line rank 1? Then start it, with `torchrun`, which starts as many
 # processes as you ask for, and gives each a rank. After 10 seconds each rank writes where it is (by Python's `faulthandler`), and ends.
@@ -264,7 +280,11 @@ command = "OMP_NUM_THREADS=1 torchrun --standalone --nproc-per-node 2 hanging.py
 # %% [markdown]
 # Fix `report` in `exercises/02_multi_gpu/hanging.py`, save it, and run the first of the two cells again: it prints the mean losses, 2.5, 1.5
 # and about 1.17.
-#
+
+# %%
+check("multi_gpu", "hanging.py")
+
+# %% [markdown]
 # ## \* Where the efficiency went
 #
 # A *profile* of a training says more than 20 steps of ours: it is recorded while your own scripts run. From one with one worker and one
@@ -338,7 +358,11 @@ multi_gpu.equal_epochs_and_updates(curves)
 #
 # With equal updates, the bigger batch is as good as the small one, or better: it has seen eight times as many images. But then
 # nothing was gained in time. With equal epochs, it has simply not gone far enough.
-#
+
+# %%
+check("multi_gpu", "updates", "prediction_error")
+
+# %% [markdown]
 # ## \* Longer steps
 #
 # The remedy of [Accurate, large minibatch SGD](https://arxiv.org/abs/1706.02677): with N times the batch, take N times the learning

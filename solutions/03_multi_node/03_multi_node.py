@@ -23,7 +23,9 @@
 
 # %%
 TRACK = "pytorch"  # or "chainer"
-OPTIONS = ""  # for the training script, such as "--epoch 2"
+OPTIONS = (
+    ""  # for the training script, such as "--epoch 2"; on a GPU it trains "--model resnet50" unless told otherwise
+)
 EXERCISES = "../exercises"
 FOLDER = f"{EXERCISES}/03_multi_node"
 
@@ -55,6 +57,12 @@ def intra_rank(rank, per_node):
 # %%
 print("2 nodes x 2:", [intra_rank(rank, 2) for rank in range(4)])
 print("2 nodes x 3:", [intra_rank(rank, 3) for rank in range(6)])
+
+# %%
+# Save the notebook (Ctrl-S), then run this cell: it checks what you have written so far.
+from grader import check
+
+check("multi_node", "intra_rank")
 
 # %% [markdown]
 # ## What several nodes add to the script
@@ -96,6 +104,9 @@ def total_accuracy(correct, images):
 # %%
 print(total_accuracy([1, 1], [1, 3]), "should be 0.5")
 
+# %%
+check("multi_node", "total_accuracy")
+
 # %% [markdown]
 # ## The same by MPI
 #
@@ -110,12 +121,16 @@ print(total_accuracy([1, 1], [1, 3]), "should be 0.5")
 # | `comm.gather(thing)` | that list on rank 0, `None` on the others |
 # | `comm.bcast(thing)` | rank 0's thing, on every rank |
 #
-# Every rank has to make these calls, in the same order, or they wait for ever.
+# Every rank has to make these calls, in the same order, or they wait for ever. (In the script, after 10 seconds each rank that still waits
+# writes where it is, and ends.)
 #
 # Fill the gap in `mpi_accuracy.py`. What will each of four ranks print?
 
 # %%
-# !cd {FOLDER} && mpiexec -n 4 python mpi_accuracy.py
+# !cd {FOLDER} && mpiexec -n 4 python -m mpi4py mpi_accuracy.py
+
+# %%
+check("multi_node", "mpi_accuracy.py")
 
 # %% [markdown]
 # ## The scripts
@@ -133,6 +148,9 @@ print(total_accuracy([1, 1], [1, 3]), "should be 0.5")
 
 # %%
 # !cd {FOLDER} && grep -n "# PUT YOUR CODE" {TRACK}/*.py *.sh
+
+# %%
+check("multi_node", "train_cifar_multi_node.py", "run_multi_node_training.sh", track=TRACK)
 
 # %% [markdown]
 # ## Run it
@@ -161,6 +179,9 @@ from handson.training.results import read
 
 four = runs.of_job(FOLDER, job)
 runs.show(four)
+
+# %%
+check("multi_node", "prediction_efficiency")
 
 # %% [markdown]
 # ## The scaling table
@@ -218,7 +239,11 @@ compare.picture(results)
 #
 # A row with several runs has their median; the number behind ± is how much they differ. A cross marks a run during which other programs took
 # much of the machine: repeat it, and delete its folder in `results/`.
-#
+
+# %%
+check("multi_node", "scaling")
+
+# %% [markdown]
 # ## \* Where did the efficiency go?
 #
 # Profiles of one worker and of four show it, as in `02_multi_gpu`. What takes the place of what was largest there, when four workers share the
@@ -256,6 +281,9 @@ lecture = scaling({1: 51.1, 2: 87.6, 4: 172.1})
 for least in (0.95, 0.85, 0.8):
     most = most_workers(lecture, least), most_workers(scaling(throughputs), least)
     print(f"efficiency {least}, most workers: {most[0]} in the lecture, {most[1]} here")
+
+# %%
+check("multi_node", "most_workers")
 
 # %% [markdown]
 # ## \* A slow network
@@ -330,7 +358,11 @@ figures.bar_chart(measured, "throughput of four workers [images/s]", predicted) 
 # ranks of a step don't begin to send at the same moment, and that a slow line loses packets when its queue is full: TCP then waits, up to
 # 0.2 s, before it sends them again. So the formula gives the best case and the order of magnitude. If your bars are *above* the marks,
 # the all-reduce is hidden behind the backward pass.
-#
+
+# %%
+check("multi_node", "allreduce_seconds")
+
+# %% [markdown]
 # ## \* From an empty file
 #
 # Until now the process group, the training loop and the start were given. Now write them yourself: `from_scratch.py` describes at its top what
@@ -351,7 +383,11 @@ figures.bar_chart(measured, "throughput of four workers [images/s]", predicted) 
 # # For the fast
 #
 # Nothing below, up to the check, has points.
-#
+
+# %%
+check("multi_node", "from_scratch.py")
+
+# %% [markdown]
 # ## One node
 #
 # The multi-node script also runs on one node with two GPUs, as the multi-GPU script does. Which will be faster there?

@@ -31,8 +31,8 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 
 def main():
-    dist.init_process_group()
     device = devices.use(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group()
     train_set, _ = data.load("digits")
     sampler = DistributedSampler(train_set)
     loader = DataLoader(train_set, BATCHSIZE, sampler=sampler)

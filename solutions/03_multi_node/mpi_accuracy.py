@@ -1,6 +1,13 @@
-"""What four ranks have counted becomes one accuracy, by calls of MPI: mpiexec -n 4 python mpi_accuracy.py"""
+"""What four ranks have counted becomes one accuracy, by calls of MPI: mpiexec -n 4 python -m mpi4py mpi_accuracy.py
+
+With `-m mpi4py`, an error on one rank ends all ranks.
+"""
+
+import faulthandler
 
 from mpi4py import MPI
+
+LIMIT = 10  # seconds after which a rank that still runs writes where it is, and ends
 
 
 def accuracy(comm, correct, images):
@@ -13,11 +20,12 @@ def accuracy(comm, correct, images):
 
 
 def main():
+    faulthandler.dump_traceback_later(LIMIT, exit=True)
     comm = MPI.COMM_WORLD
     correct, images = 10 * (comm.rank + 1), 60 + 10 * comm.rank  # in place of an evaluation
     found = accuracy(comm, correct, images)
     lines = comm.gather(
-        f"rank {comm.rank} on {MPI.Get_processor_name()}: {correct} of {images} here, {found:.3f} of all"
+        f"rank {comm.rank} on {MPI.Get_processor_name()}: {correct} of {images} here, {found!s:.5} of all"
     )
     if comm.rank == 0:  # only here, gather returns what all ranks have sent
         print(*lines, sep="\n")

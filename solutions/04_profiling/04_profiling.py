@@ -112,7 +112,14 @@ print("Rank {} waits the most, for rank {}.".format(*who_waits(waits)))
 # %% [markdown]
 # With equal work, ranks mostly wait in turns: now one is disturbed, now the other. If one rank waits much more than the other, the other has
 # more work, or a slower core.
-#
+
+# %%
+# Save the notebook (Ctrl-S), then run this cell: it checks what you have written so far.
+from grader import check
+
+check("profiling", "who_waits")
+
+# %% [markdown]
 # ## Communication, or waiting?
 #
 # An all-reduce that takes long isn't always a slow network: no rank can leave it before the last one has come. How much of the time in
@@ -136,6 +143,9 @@ def waiting_share(begin, end):
 # %%
 for rank, share in enumerate(waiting_share(*profiled_runs.meetings(multi))):
     print(f"rank {rank}: {100 * share:.0f} % of its time in all-reduces is waiting")
+
+# %%
+check("profiling", "waiting_share")
 
 # %% [markdown]
 # ## Hidden communication
@@ -164,7 +174,11 @@ print(f"{100 * overlap(*profiled_runs.spans(multi)):.0f} % of the communication 
 
 # %% [markdown]
 # This network is small: all its gradients fit into one message, which can't leave before backward is nearly over.
-#
+
+# %%
+check("profiling", "overlap")
+
+# %% [markdown]
 # ## Use of the devices
 #
 # Runs record how busy their GPUs are, too. Under the timelines you see it for the whole runs; the grey part is what the timelines show.
@@ -205,7 +219,11 @@ for name, of_ranks in profiled_runs.ranges(marked).items():
 # %% [markdown]
 # Backward takes longest here too, and optimize the shortest time. The all-reduce looks long on the rank that comes first: its range includes the
 # waiting.
-#
+
+# %%
+check("profiling", "train_steps.py")
+
+# %% [markdown]
 # ## Three slow scripts
 #
 # Each of the next scripts trains as it should, but slower than it could. For each of them: read the script and **predict** what is
@@ -257,6 +275,27 @@ print(f"{before.result.throughput:.0f} images/s before, {after.result.throughput
 #
 # Where the data doesn't fit into memory, `DataLoader(num_workers=...)` decodes in processes of its own, while the GPU computes. That
 # helps if there are cores that have nothing else to do.
+
+# %%
+check("profiling", "bottleneck", "prediction_faster", "slow_loading.py")
+
+# %% [markdown]
+# On a GPU there is one more way to go: from the host's memory into its own. A GPU fetches by itself what lies in *pinned* memory, which the
+# system may not move; everything else is copied there before. `DataLoader(pin_memory=True)` makes pinned batches, and
+# `images.to(device, non_blocking=True)` then doesn't wait for the copy. The cell measures steps with batches of full-size images. Which way
+# will be as fast as no copy at all?
+
+# %%
+from handson.notebook import device_ways
+
+copies = device_ways.copies(size=SIZE)
+for way, seconds in copies.items():
+    print(f"{way:30} {1000 * seconds:7.2f} ms a step")
+if not copies:
+    print("There is no GPU here, so nothing is copied.")
+
+# %% [markdown]
+# If the GPU has enough to do, `non_blocking` hides the copy behind the kernels of the step before.
 #
 # ### 2. A faster GPU
 #
@@ -289,7 +328,11 @@ print(f"{before.result.throughput:.0f} images/s before, {after.result.throughput
 # %% [markdown]
 # With equal shares no rank waits for long. The speed-up is at most 4/3 here: rank 0 had 2 of 3 images, and now has 1 of 2. Shares should fit
 # the speed of the devices *that are there*: measure it, don't believe it.
-#
+
+# %%
+check("profiling", "slow_rank", "uneven_work.py")
+
+# %% [markdown]
 # ### 3. In step
 #
 # `waiting_every_step.py` reports the mean loss of all ranks. Its images are small, so that a step takes only a few milliseconds. How
@@ -327,7 +370,8 @@ print(f"{before.result.throughput:.0f} images/s before, {after.result.throughput
 # Each meeting costs the wait for whichever rank is late this time, so two meetings less make small steps much faster, and long steps hardly.
 #
 # On a real GPU there is more to win: `loss.item()` waits until the GPU has finished all it was told to do, which then idles until Python
-# has told it more. A process that never asks can be many operations ahead.
+# has told it more. A process that never asks can be many operations ahead. A profile shows such a wait as `cudaStreamSynchronize`: an H200 that
+# trained the small network with 32 images was at work for 23 % of a step, with five such waits in it.
 #
 # ## Check
 #

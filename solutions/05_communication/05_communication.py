@@ -76,6 +76,12 @@ def bytes_sent(algorithm, n, ranks):
 for ranks in (2, 4, 16, 64):
     print(ranks, "ranks:", {name: bytes_sent(name, 1, ranks) for name in ("naive", "ring", "doubling")}, "times n")
 
+# %%
+# Save the notebook (Ctrl-S), then run this cell: it checks what you have written so far.
+from grader import check
+
+check("communication", "bytes_sent")
+
 # %% [markdown]
 # ## Write them
 #
@@ -114,6 +120,9 @@ from functools import partial
 
 formulas = {name: partial(bytes_sent, name, 1) for name in ("naive", "ring", "doubling")}
 communication.bytes_sent(measured, formulas)
+
+# %%
+check("communication", "prediction_ring", "all_reduce.py")
 
 # %% [markdown]
 # ## Latency and bandwidth
@@ -181,6 +190,9 @@ communication.seconds_against_bytes(measured, model)
 # less: in doubling's second round, both ranks of a node share its network card; in the ring, only one of them sends to the other node. The
 # model knows one alpha and one beta. Real libraries measure, as you did, and switch the algorithm by size.
 
+# %%
+check("communication", "alpha_beta", "ring_wins_from")
+
 # %% [markdown]
 # ## Data parallel from scratch
 #
@@ -244,6 +256,9 @@ profiled_runs.show(*hidden, steps=2)
 # %% [markdown]
 # In a terminal, `python -m handson timeline ../exercises/05_communication/results/train_data_parallel_*_profile` draws the same.
 
+# %%
+check("communication", "prediction_bucket", "data_parallel.py")
+
 # %% [markdown]
 # ## Send less, or send meanwhile
 #
@@ -284,6 +299,9 @@ def hook_bytes(method, parameters):
 for method in ("plain", "float16", "1-bit", "top-1-percent"):
     sent = hook_bytes(method, 136_000)
     print(f"{method:14} {sent:12,.0f} bytes, {8 * sent / 80e6:.4f} s at 80 Mbit/s")
+
+# %%
+check("communication", "hook_bytes", "hooks.py", "half_and_late.py")
 
 # %% [markdown]
 # ## What float16 cannot hold
@@ -354,7 +372,11 @@ communication.losses(slow, ("plain", "1-bit", "1-bit-without-feedback"))
 
 # %% [markdown]
 # Without feedback, the loss stays several times as high: what a sign cannot say is lost in each step, and a gradient of 0 is sent as a positive one.
-#
+
+# %%
+check("communication", "prediction_order", "prediction_sooner")
+
+# %% [markdown]
 # ## Half the bytes, a step late
 #
 # With ChainerMN, these are two options. `float16-double-buffering` is what the report on ChainerMN in the cloud used: there, 1.84 iterations
@@ -426,7 +448,11 @@ communication.throughputs(periods)
 # The bytes, counted at a node's network interface, fall as 1/H. The accuracy falls little on these easy images; after so few steps the seeds differ by about as much
 # (`--seeds 3` shows the spread). A momentum needs several blocks to build up, and three epochs have only three blocks of 12 steps. The
 # throughput stops to rise where the network is no longer the limit: from there on, a larger H costs accuracy and gains nothing.
-#
+
+# %%
+check("communication", "block_bytes", "prediction_period", "local_sgd.py")
+
+# %% [markdown]
 # ## Don't wait
 #
 # An all-reduce waits for the slowest rank, in every step. A **parameter server** need not: rank 0 keeps the parameters, the
@@ -466,7 +492,11 @@ communication.accuracies(served, list(served))
 
 # %% [markdown]
 # With a lower learning rate (`--lr 0.03`), the parameters move less meanwhile, and the two servers are nearly as accurate.
-#
+
+# %%
+check("communication", "prediction_staleness", "parameter_server.py")
+
+# %% [markdown]
 # ## In CNTK's words
 #
 # Microsoft's CNTK had gradients of one bit and block momentum in 2016, as *distributed learners* around a local one. CNTK itself no longer
@@ -507,7 +537,11 @@ print(f"predicted: {prediction_blocks} times as many images per second; measured
 # With all bits, every step waits for the network. One bit hardly does, and block momentum trains alone for twelve steps. What both pay is
 # a loss that falls later.
 # In the same words, `--by-hand` runs your loop with `next_minibatch` in place of the session.
-#
+
+# %%
+check("communication", "prediction_blocks", "train_cntk.py")
+
+# %% [markdown]
 # ## A node dies
 #
 # A training on many nodes meets failures. It goes on from a *checkpoint*, and should end exactly as if nothing had happened. For that, the
@@ -566,6 +600,9 @@ communication.lost_shares(lost_share, checkpoint=30, betweens=(6 * 3600, 24 * 36
 # %% [markdown]
 # The best interval is the square root of 2 x *checkpoint* x *between* (J. W. Young, "A first order approximation to the optimum
 # checkpoint interval", 1974). Twice the nodes fail twice as often.
+
+# %%
+check("communication", "lost_share", "train_restarts.py")
 
 # %% [markdown]
 # ## Seconds to an accuracy

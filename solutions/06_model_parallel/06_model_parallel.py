@@ -179,6 +179,12 @@ print("largest batch:", fits)
 fitted = run("train_memory.py", "fits", f"--method plain --epoch 1 --batchsize {fits} --gpu-memory 32MB")
 memory.picture([f"{FOLDER}/results/fits/plain_0"])
 
+# %%
+# Save the notebook (Ctrl-S), then run this cell: it checks what you have written so far.
+from grader import check
+
+check("model_parallel", "block_parameters", "state_bytes", "activation_bytes", "largest_batch")
+
 # %% [markdown]
 # ## Before you split
 #
@@ -234,7 +240,11 @@ print("losses:", {method: round(result.log[-1]["main/loss"], 4) for method, [res
 # All train the same: the losses are equal. Accumulation costs little as long as a micro-batch keeps the GPU busy; checkpointing costs one
 # more forward, and helps even where a single image does not fit. PyTorch's own `checkpoint` does what yours does, and repeats dropout's random numbers.
 # Neither helps against parameters and optimizer state.
-#
+
+# %%
+check("model_parallel", "checkpointed_bytes", "prediction_slower", "save_memory.py")
+
+# %% [markdown]
 # ## Split the state
 #
 # In data-parallel training each rank has all parameters, all gradients, and Adam's state of all of them: 16 bytes for each parameter, on
@@ -307,6 +317,9 @@ memory.picture([f"{FOLDER}/results/sharded_2/{method}_0" for method in ("ddp", "
 
 # %% [markdown]
 # FSDP has a block's parameters only while they are used: they count as activations here, as nobody keeps them.
+
+# %%
+check("model_parallel", "sharded_bytes", "prediction_ranks", "zero.py")
 
 # %% [markdown]
 # ## Split between layers
@@ -398,6 +411,9 @@ def held_bytes(schedule, stage, stages, micro_batches, activations):
     ### END SOLUTION
 
 
+# %%
+check("model_parallel", "by_hand", "bubble", "held_bytes", "schedules.py")
+
 # %% [markdown]
 # ## A pipeline of processes
 #
@@ -459,6 +475,9 @@ model_parallel.activations(folders, held_bytes, stages=4, micro_batches=8)
 # %%
 run("train_pipeline.py", "fits_in_two", f"--epoch 1 --method 1f1b --batchsize {BATCH} --gpu-memory 16MB", ranks=2)
 memory.picture([f"{FOLDER}/results/fits_in_two/1f1b_0"])
+
+# %%
+check("model_parallel", "prediction_pipeline", "pipeline.py", "torch_pipeline.py")
 
 # %% [markdown]
 # ## Split in the products
@@ -546,6 +565,9 @@ print(f"I expect {prediction_forward} all-reduces in forward.")
 # %% [markdown]
 # Without `entrance` in the plan, the numbers are right and the counts are not: query, key and value each add up the gradients of
 # their input, three all-reduces for one. **Count what is sent**, also where a library sends it.
+
+# %%
+check("model_parallel", "products_bytes", "prediction_forward", "products.py", "products_dtensor.py")
 
 # %% [markdown]
 # ## Both at once
@@ -664,6 +686,11 @@ def images_of_equal_bytes(blocks, tokens, width, parameters):
 
 # %%
 print(f"{images_of_equal_bytes(BLOCKS, TOKENS, WIDTH, BLOCKS * block_parameters(WIDTH)):.1f} images")
+
+# %%
+check(
+    "model_parallel", "images_bytes", "step_seconds", "inside", "prediction_times", "images_of_equal_bytes", "mesh.py"
+)
 
 # %% [markdown]
 # ## Chainer's way

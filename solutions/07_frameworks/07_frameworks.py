@@ -124,6 +124,19 @@ compare.picture(results)
 # after the first epoch, since it compiles the step again for the short last batch. *Lines that differ*: so many statements of your scripts are not
 # in the script for one device. More of what systems do without a word is in the [dictionary](../docs/frameworks.md).
 
+# %%
+# Save the notebook (Ctrl-S), then run this cell: it checks what you have written so far.
+from grader import check
+
+check(
+    "frameworks",
+    "prediction_speedup",
+    "cluster.py",
+    "replicas.py",
+    "train_cifar_lightning.py",
+    "train_cifar_accelerate.py",
+)
+
 # %% [markdown]
 # ## What `fit` does with the last batch
 #
@@ -150,7 +163,11 @@ for parts in ([32, 32], [14, 14], [8, 7], [32, 1]):
 
 # %% [markdown]
 # Your `replica_step` divides the sum of the losses by the number of all images, so that each image counts the same.
-#
+
+# %%
+check("frameworks", "weights_of_fit")
+
+# %% [markdown]
 # ## Why DataParallel's threads don't scale
 #
 # `torch.nn.DataParallel` is one process with a thread for each GPU: it copies the model to the GPUs (*replicate*), divides the batch (*scatter*),

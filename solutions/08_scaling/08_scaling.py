@@ -81,7 +81,14 @@ scaling.curves(
 # %% [markdown]
 # Data-parallel training with a fixed batch per worker is the upper curve. With a fixed *total* batch it is the lower one: 20 workers gain a factor of 10, and
 # 500 hardly twice as much.
-#
+
+# %%
+# Save the notebook (Ctrl-S), then run this cell: it checks what you have written so far.
+from grader import check
+
+check("scaling", "amdahl", "gustafson")
+
+# %% [markdown]
 # ## The slowest of N
 #
 # All workers wait for the slowest one in each step. These are measured steps of one worker: your last run of task 1, or some that are made now.
@@ -124,7 +131,11 @@ for workers in (1, 4, 16, 64):
 
 # %% [markdown]
 # With 512 workers you wait for your longest measured step in nearly every step, and would wait for longer ones, had you measured them.
-#
+
+# %%
+check("scaling", "slowest")
+
+# %% [markdown]
 # ## A ring, or a tree
 #
 # A message of m bytes takes alpha + m / beta seconds. A ring of N ranks has 2 (N - 1) of them, one after the other, each with 1/N of the bytes.
@@ -167,7 +178,11 @@ scaling.curves(series, "all-reduce of 1 MB at 25 Gbit/s [ms]", [2**power for pow
 # %% [markdown]
 # With 1 MB the tree is faster from some hundred ranks on. Write 100e6 in place of 1e6: now the ring is faster, even with 4,096 ranks. So libraries choose by
 # the size of the message and the number of ranks.
-#
+
+# %%
+check("scaling", "tree")
+
+# %% [markdown]
 # ## Predict 16, then run it
 #
 # A step is the slowest worker, plus the all-reduce, if nothing hides it. With double buffering the all-reduce of a step goes on while the next step computes:
@@ -231,6 +246,9 @@ predictions = [model.predict(fitted, workers, plan) for workers in (1, 2, 4, 8, 
 print(*predict.table(predictions, predictions[0]), sep="\n")
 predict.picture(predictions, predictions[0], [*found, sixteen])
 
+# %%
+check("scaling", "step_time", "prediction_16")
+
 # %% [markdown]
 # ## A report from the cloud
 #
@@ -258,7 +276,11 @@ scaling.eks(cloud_step)
 # %% [markdown]
 # Which rows does loading limit, which the network? The seconds above the table were fitted to all 15 rows, so a small error proves little. Only p2 with 4 instances is far off:
 # it is slower than any such model says. Something was wrong on that day, and nobody would have noticed without a model.
-#
+
+# %%
+check("scaling", "cloud_step")
+
+# %% [markdown]
 # ## Which machines would you order?
 #
 # You have a budget and offers: nodes with a faster network cost more. For each offer you know the price of a node and have predicted the images/s of 1, 2, 3, ... nodes.

@@ -48,6 +48,20 @@ found = similarity.of_submissions(collect.collect(Path(sys.argv[1]), Path(sys.ar
 page = pages.similarity(found)
 print(json.dumps([time.perf_counter() - begin, most(), len(found), len(page)]))
 """
+EMPTY = """
+from grader.instructors import collect
+from grader.instructors.gradebook import Gradebook
+folder, number = Path(sys.argv[1]), int(sys.argv[2])
+(folder / "handed_in").mkdir(parents=True)
+for one in range(number):
+    (folder / "handed_in" / f"s{one}.zip").write_bytes(b"PK\\x05\\x06" + bytes(18))
+begin = time.perf_counter()
+with Gradebook(folder / "out") as book:
+    for _ in range(2):
+        listed = [collect.Listed(one.student, one.name, "") for one in book.submissions()]
+        book.record(collect.collect(folder / "handed_in", folder / "out/submissions", collect.released(), listed=listed))
+print(json.dumps([time.perf_counter() - begin]))
+"""
 REPORT = """
 from grader.instructors.gradebook import Gradebook
 from grader.instructors.reports import write_reports
@@ -68,6 +82,9 @@ def measure(folder):
     seconds, late, pairs, page = _run(SIMILARITY, folder / "collected", folder / "again")
     yield f"seconds of their similarity ({pairs} found)", f"{seconds:.0f}", "< 60"
     yield "  MB that it needs; MB of the page", f"{late:.0f}; {page / 1e6:.2f}", "page < 1"
+    seconds = [_run(EMPTY, folder / f"empty_{number}", number)[0] for number in (10_000, 30_000)]
+    yield "seconds to collect and record 10,000 and 30,000 empty archives", "{:.0f}; {:.0f}".format(*seconds), ""
+    yield "  their ratio", f"{seconds[1] / seconds[0]:.1f}", "< 4"
     _grade(folder / "graded")
     seconds, late = _run(REPORT, folder / "graded", STUDENTS)
     yield f"seconds to report on {STUDENTS} students, with a page for each", f"{seconds:.0f}", "< 60"

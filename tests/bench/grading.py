@@ -161,7 +161,7 @@ def _ours(submissions, out, engines, cores=None):
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as grader:
         os.sched_setaffinity(grader.pid, cores or os.sched_getaffinity(0))
         for line in grader.stdout:
-            if " units graded" in line:
+            if " pieces graded" in line:
                 came.append((time.perf_counter() - begin, int(line.split()[0])))
     (first, some), (last, all_) = came[0], came[-1]
     return time.perf_counter() - begin, first, 60 * (all_ - some) / (last - first)

@@ -104,6 +104,10 @@ class Notebook:
         self.page.keyboard.press("Control+A")
         self.page.keyboard.insert_text(text)
 
+    def save(self):
+        """Save it, as Ctrl-S does: its file is what is checked."""
+        self.page.evaluate("window.jupyterapp.shell.currentWidget.context.save()")
+
     def run_cell(self):
         """Run the cell that was typed into last."""
         self.page.keyboard.press("Control+Enter")

@@ -54,6 +54,7 @@ def run_in_lab(name, course, page, lab, pictures):
     for number, cell in enumerate(opened.cells()):
         if cell["source"] != sources[number]:
             opened.type(number, sources[number])
+    opened.save()
     opened.run_all()
     opened.wait(LIMIT)
     opened.draw()

@@ -101,12 +101,16 @@ def test_a_wrong_answer_is_told_what_is_wrong_with_it(page, lab, pictures):
     at = wrong.index("def workers")
     opened.type(number, wrong[at : wrong.index("# %%", at)].strip())
     opened.run_cell()
+    opened.save()
     check = next(number for number, source in enumerate(sources) if 'check("start")' in source)
     page.locator(".jp-Notebook .jp-Cell").nth(check).locator(".cm-content").click()
     opened.run_cell()
     table = page.locator(".handson-check")
     table.wait_for(timeout=60_000)
     table.scroll_into_view_if_needed()
+    assert not table.get_by_text(hint).is_visible()
+    for one in table.get_by_text("Hint", exact=True).all():
+        one.click()
     for theme in ("Dark", "Light"):
         page.evaluate(
             "theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme})", f"JupyterLab {theme}"

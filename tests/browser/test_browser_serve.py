@@ -185,8 +185,8 @@ def test_a_student_is_graded_again_and_the_page_shows_it(at_desk, desk):
 def test_the_report_shows_how_far_a_grader_is_and_what_it_finds(at_desk, desk):
     page = at_desk()
     with Gradebook(desk.folder) as grader:
-        (desk.folder / PROGRESS).write_text('{"done": 3, "units": 8}')
-        page.get_by_text("3 of 8 units graded").wait_for()
+        (desk.folder / PROGRESS).write_text('{"done": 3, "pieces": 8}')
+        page.get_by_text("3 of 8 pieces graded").wait_for()
         store(grader, handed_in("fay", digest="f"), [of_script(points=2.0)])
         page.locator("#students a", has_text="fay").wait_for()
         (desk.folder / PROGRESS).unlink()

@@ -65,7 +65,8 @@ def test_the_script_writes_a_result_with_the_last_ranks_loss(tmp_path):
         *options.split(),
     ]
     ended = run_to_end(command, env=os.environ | {"PATH": f"{scripts}:{os.environ['PATH']}"})
-    assert (ended.returncode, ended.stderr) == (0, "")
+    errors = [line for line in ended.stderr.splitlines() if "other programs took" not in line]
+    assert (ended.returncode, errors) == (0, [])
     naive, gpipe = (json.loads((tmp_path / f"{method}_0/result.json").read_text()) for method in ("naive", "gpipe"))
     assert naive["images"] == 1500 and naive["track"] == "chainer"
     assert 1 < naive["log"][0]["main/loss"] == pytest.approx(gpipe["log"][0]["main/loss"], abs=1e-4)

@@ -106,7 +106,7 @@ def test_no_death_loses_or_changes_a_result(undisturbed, handed_in, tmp_path):
             controller.kill()
         said, _ = graders[-1].communicate(timeout=500)
         assert graders[-1].returncode == 0
-        left = int(re.search(r"(\d+) of \d+ units to grade", said)[1])
+        left = int(re.search(r"(\d+) of \d+ pieces of work to grade", said)[1])
         assert "controller has ended" in said and 0 < left < 0.6 * STUDENTS, said
     finally:
         over.set()

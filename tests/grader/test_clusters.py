@@ -290,7 +290,7 @@ def test_a_controller_or_engines_that_die_are_told_in_a_sentence_and_what_is_gra
 
     def kill(line, first):
         said.append(line)
-        if "units graded" in line and not killed:
+        if "pieces graded" in line and not killed:
             killed.append(time.monotonic())
             process = psutil.Process(first)
             # those that carry the results, too: not one more comes
@@ -305,4 +305,6 @@ def test_a_controller_or_engines_that_die_are_told_in_a_sentence_and_what_is_gra
     kept = len(results(out))
     assert 0 < kept < students
     grade("another", lambda line, _: said.append(line))
-    assert f" {students - kept} of {students} units to grade." in "".join(said) and len(results(out)) == students
+    assert (
+        f" {students - kept} of {students} pieces of work to grade." in "".join(said) and len(results(out)) == students
+    )

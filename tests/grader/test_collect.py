@@ -18,7 +18,7 @@ import pytest
 
 from grader import notebook_cells
 from grader.instructors import archives
-from grader.instructors.collect import LARGE, CollectError, collect, digest_of, file_name, newest
+from grader.instructors.collect import LARGE, CollectError, Listed, collect, digest_of, file_name, in_groups, newest
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT, OTHER, NOTEBOOK = (
@@ -162,6 +162,117 @@ def test_a_number_that_several_names_have_is_refused_for_all_of_them(room):
     assert zoe.refused is None and (jane.path, maximal.path) == (None, None)
 
 
+def dated(files, year):
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(zipfile.ZipInfo(name, (year, 1, 1, 0, 0, 0)), content)
+    return data.getvalue()
+
+
+@pytest.mark.parametrize("layout", ["Ann Lee_1_assignsubmission_file_/{}", "Ann Lee_1_assignsubmission_file_{}"])
+def test_two_archives_in_one_submission_of_moodle_are_one_attempt(room, layout):
+    """Of a file that is in both, the newer one counts, and the student reads that."""
+    parts = {
+        "z.zip": dated({NOTEBOOK: b"n", SCRIPT: b"old"}, 2024),
+        "a.zip": dated({SCRIPT: b"new", OTHER: b"o"}, 2026),
+    }
+    parts |= {"b.zip": dated({SCRIPT: b"older"}, 2025), "essay.zip": zipped({"essay.txt": b"x"})}
+    write(room, {layout.format(name): data for name, data in parts.items()})
+    submission = only(room)
+    assert (submission.attempt, submission.refused) == (1, None)
+    assert unpacked(submission) == {NOTEBOOK: b"n", SCRIPT: b"new", OTHER: b"o"}
+    said = " ".join(submission.problems)
+    assert f"{SCRIPT} is there twice: the newer one, in a.zip, was read, not the one in b.zip." in said
+    assert "essay.zip holds none of the files asked for" in said
+
+
+def test_two_archives_in_one_submission_of_canvas_are_one_attempt(room):
+    write(
+        room,
+        {
+            f"annlee_1_{number}_{name}": zipped({file: b"1"})
+            for number, name, file in ((10, "notebooks.zip", NOTEBOOK), (11, "exercises.zip", SCRIPT))
+        },
+    )
+    write(
+        room,
+        {
+            f"annlee_1_{number}_{name}": zipped({file: b"2"})
+            for number, name, file in ((20, "notebooks-1.zip", NOTEBOOK), (21, "exercises-1.zip", SCRIPT))
+        },
+    )
+    assert [unpacked(one) for one in collected(room)] == [{NOTEBOOK: again, SCRIPT: again} for again in (b"1", b"2")]
+
+
+SHEET = [Listed("Ann Lee_1", "Ann Lee", "1", "", None), Listed("Bo Xu_2", "Bo Xu", "2", "Ann Lee", None)]
+
+
+@pytest.mark.parametrize("name", ["Ann Lee_1", "Ann Lee", "ann lee_1", "Ann Lee_1_assignsubmission_file_"])
+def test_a_submission_repaired_by_hand_is_its_students_under_every_name_that_is_printed(room, name):
+    write(room / name, GOOD)
+    [one] = collect(room, room.parent / "work", EXPECTED, listed=[one._replace(group="") for one in SHEET])
+    assert (one.student, one.number, one.refused) == ("Ann Lee_1", "1", None)
+
+
+@pytest.mark.parametrize(
+    "name, reason",
+    [
+        ("Eve_1_assignsubmission_file_", "has the number of Ann Lee_1, and another name: rename it"),
+        ("Ann Lee_assignsubmission_file_", "could be of Ann Lee_1 or of the group of this name"),
+        ("Eve_1_5_work.zip", "has the number of Ann Lee_1, and another name"),
+        ("lab_3_55_680_work.zip", "could be of the student 3 or 55: rename it"),
+    ],
+)
+def test_a_name_that_could_take_somebody_elses_place_is_refused(room, name, reason):
+    write(room, {name if name.endswith("zip") else f"{name}/work.zip": zipped(GOOD)})
+    [one] = collect(room, room.parent / "work", EXPECTED, listed=SHEET)
+    assert reason in one.refused
+
+
+def test_a_group_called_like_a_student_takes_nothing_from_the_student(room):
+    write(room, {f"Ann Lee_{number}_assignsubmission_file_/work.zip": zipped(GOOD) for number in (1, 777)})
+    own, of_group = collect(room, room.parent / "work", EXPECTED, listed=SHEET)
+    assert {one.student: one.refused for one in (own, of_group)} == {"Ann Lee_1": None, "Ann Lee_777": None}
+    assert in_groups([own, of_group], SHEET) == {"Ann Lee_777": "Ann Lee"}
+
+
+@pytest.mark.parametrize(
+    "around", ["handson", "results", "datasets", "jobs", "env", "venv", "node_modules", "a/results"]
+)
+def test_a_folder_around_a_submission_may_have_any_name(room, around):
+    write(room / "max", {f"{around}/{name}": content for name, content in GOOD.items()})
+    (room / "jane.zip").write_bytes(zipped({f"{around}/{name}": content for name, content in GOOD.items()}))
+    inside = {f"top/exercises/01_single_gpu/results/{SCRIPT}": b"a copy in the results of a run"}
+    write(room / "zoe", {f"top/{name}": content for name, content in GOOD.items()} | inside)
+    assert [(one.student, one.refused, unpacked(one)) for one in collected(room)] == [
+        (name, None, GOOD) for name in ("jane", "max", "zoe")
+    ]
+
+
+@pytest.mark.parametrize("file", ["work.zip", "01_single_gpu.ipynb"])
+def test_a_name_of_canvas_may_have_underscores(room, file):
+    data = zipped(GOOD) if file == "work.zip" else b"{}"
+    (room / f"ann_lee_55_680_{file}").write_bytes(data)
+    [one] = collect(room, room.parent / "work", [*EXPECTED, "notebooks/01_single_gpu.ipynb"])
+    assert (one.student, one.name, one.number, one.refused) == ("ann_lee_55", "ann_lee", "55", None)
+
+
+def test_a_folder_called_exercises_among_submissions_stops_nobody(room):
+    write(room / "jane", GOOD)
+    (room / "exercises").mkdir()
+    said = []
+    [jane] = collect(room, room.parent / "work", EXPECTED, said.append)
+    assert jane.refused is None and said == ["exercises: left out, it has no student's name."]
+
+
+def test_the_files_of_earlier_attempts_are_kept(room):
+    write(room / "jane", {SCRIPT: b"first"})
+    first = only(room)
+    write(room / "jane", {SCRIPT: b"second"})
+    assert only(room).path != first.path and unpacked(first) == {SCRIPT: b"first"}
+
+
 def test_a_full_disk_is_said_with_what_to_do(room, monkeypatch):
     write(room / "jane", GOOD)
     monkeypatch.setattr(
@@ -170,7 +281,7 @@ def test_a_full_disk_is_said_with_what_to_do(room, monkeypatch):
     with pytest.raises(
         CollectError,
         match=(
-            r"work/jane/1/.* can't be written \(No space left on device\): make room, then run the same command again"
+            r"work/jane/.* can't be written \(No space left on device\): make room, then run the same command again"
         ),
     ):
         collected(room)
@@ -183,6 +294,21 @@ def test_files_that_nobody_asked_for_are_told_and_those_of_other_tasks_are_not_m
     assert OTHER not in problems[0] and NOTEBOOK not in problems[0], (
         "which files are missing depends on the tasks and the track that count"
     )
+
+
+@pytest.mark.parametrize(
+    "name, probable",
+    [
+        ("02_multi_gpu_final.ipynb", [NOTEBOOK]),
+        ("Multi_GPU.ipynb", [NOTEBOOK]),
+        ("run.sh.txt", [OTHER]),
+        ("something.py", []),
+    ],
+)
+def test_a_file_of_another_name_is_named_with_what_it_probably_is(room, name, probable):
+    write(room / "jane", {OTHER if "sh" not in name else SCRIPT: b"1", name: b"2"})
+    said = [problem for problem in only(room).problems if archives.lost(problem)]
+    assert said == [f"{name} was not looked at: is it {one}? Give it that name." for one in probable]
 
 
 def test_exercises_that_are_not_graded_are_no_surprise(room):
@@ -322,7 +448,11 @@ HOSTILE = {
         lambda: tarred(GOOD, "w", [member(SCRIPT, tarfile.REGTYPE)]),
         "two files of one name",
     ),
-    "an archive in an archive": ("x.zip", lambda: zipped({"homework.zip": zipped(GOOD)}), "none of the files"),
+    "an archive in an archive": (
+        "x.zip",
+        lambda: zipped({"homework.zip": zipped(GOOD)}),
+        "holds homework.zip, an archive in an archive: unpack",
+    ),
     "several submissions in one": (
         "x.zip",
         lambda: zipped({f"{top}/{SCRIPT}": b"x" for top in "ab"}),

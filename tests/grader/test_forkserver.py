@@ -6,7 +6,7 @@ import psutil
 import pytest
 from waiting import wait_until
 
-from grader.sandbox import forkserver
+from grader.sandbox import SandboxFault, forkserver
 from grader.sandbox.forkserver import Forked
 
 LIBRARIES = ("grader.probes.cases",)
@@ -57,3 +57,11 @@ def test_a_server_outlives_the_process_it_was_forked_from(servers, tmp_path):
 
 def test_a_server_loads_its_libraries_itself_where_none_are_shared(servers):
     assert works(servers[0]) and servers[0].process
+
+
+def test_why_shared_libraries_cannot_be_imported_is_said(tmp_path):
+    server = Forked(("tests.grader.unloadable",), tmp_path)
+    with forkserver.started(tmp_path, server.libraries):
+        with pytest.raises(SandboxFault, match="unloadable cannot be imported"):
+            server.run("tests.grader.misbehaving:behave")
+    server.stop()

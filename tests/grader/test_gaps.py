@@ -147,6 +147,30 @@ def test_a_given_line_beside_a_gap_that_was_edited_counts_as_part_of_the_answer(
     assert f"{line.strip()} + 1" in found(text, gap)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: (
+            text.replace("    fourth = 4\n", "").replace("    fifth = 5\n", "").replace("sixth = 6\n", "print(6)\n")
+        ),
+        lambda text: text.replace("def function():", 'def function(size: int = 3) -> int:\n    """Mine."""'),
+        lambda text: text[text.index("def") :].replace("    return fifth\nsixth = 6\n", "") + "\n\nfunction()\n",
+        lambda text: text.replace("first = 1", "first = ("),
+    ],
+    ids=["all lines around it changed", "another head", "the rest deleted, and code below", "an error elsewhere"],
+)
+def test_a_gap_is_found_by_its_function_whatever_became_of_the_lines_around_it(change):
+    code = found(change(filled()))
+    assert code.startswith(("b = fourth\nif b:\n    b += 1", "fourth = 4\nb = fourth"))
+    assert "sixth" not in code and "function" not in code and "print" not in code
+
+
+def test_a_given_line_that_was_changed_is_named_and_a_comment_is_not():
+    assert gaps.changed_line(SMALL, "two", filled()) is None
+    assert gaps.changed_line(SMALL, "two", filled().replace("fourth = 4", "fourth = 5")) == "fourth = 4"
+    assert gaps.changed_line(SMALL, "two", filled().replace("second = 2", "second = 5")) is None
+
+
 def test_with_one_gap_lost_the_other_is_found():
     text = filled()
     text = text[text.index("third") :]

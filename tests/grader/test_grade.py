@@ -91,7 +91,7 @@ def test_solutions_get_everything_untouched_exercises_nothing_and_mutants_what_t
         if student.startswith("mutant"):
             wrong = {gap for gap, _, status, _, _ in verdicts if status not in (PASSED, NOT_FOUND)}
             assert len(wrong - {"run"}) == 1 and FAILED in {status for _, _, status, _, _ in verdicts}, verdicts
-    assert f"{len(found)} of {len(found)} units graded" in graded[1]
+    assert f"{len(found)} of {len(found)} pieces graded" in graded[1]
 
 
 @pytest.mark.thorough
@@ -106,9 +106,9 @@ def test_how_many_how_fast_and_how_long_still_is_told_in_a_terminal_and_elsewher
             tick((student, UNIT), 2)
     shown = capsys.readouterr().err
     pattern = (
-        r"4/4 \[[\d:]+<00:00, .*(unit/s|s/unit), 2 engines"
+        r"4/4 \[[\d:]+<00:00, .*(piece/s|s/piece), 2 engines"
         if terminal
-        else r"4 of 4 units graded, .*(unit/s|s/unit), 00:00 left \(2 engines\)"
+        else r"4 of 4 pieces graded, .*(piece/s|s/piece), 00:00 left \(2 engines\)"
     )
     assert re.search(pattern, shown if terminal else said[-1])
     assert terminal == (not said) == bool(shown)
@@ -121,14 +121,14 @@ def test_what_is_graded_is_not_graded_again_unless_it_changes(graded, tmp_path, 
     subprocess.run(["cp", "-r", str(graded[0] / "out"), str(out)], check=True)
     said = []
     grading.grade(tmp_path / "handed_in", out, units=[UNIT], say=said.append)
-    assert f" 0 of {graded[2]} units to grade." in said[0]
+    assert f" 0 of {graded[2]} pieces of work to grade." in said[0]
     script = tmp_path / "handed_in/bob/exercises/01_single_gpu/pytorch/train_cifar_single_gpu.py"
     script.write_text(
         (tmp_path / "handed_in/ann/exercises/01_single_gpu/pytorch/train_cifar_single_gpu.py").read_text()
     )
     said.clear()
     grading.grade(tmp_path / "handed_in", out, engines=1, units=[UNIT], say=said.append)
-    assert f" 1 of {graded[2]} units to grade." in said[0]
+    assert f" 1 of {graded[2]} pieces of work to grade." in said[0]
     found = results(out)
     assert [row[3] for row in found["bob", UNIT]] == [row[3] for row in found["ann", UNIT]]
 
@@ -172,7 +172,7 @@ def test_a_grader_that_is_ended_leaves_no_process_and_goes_on_where_it_stopped(
     os.kill(grader.pid, number)
     printed = grader.communicate(timeout=30)[0]
     if number == signal.SIGINT:
-        assert re.search(rf"\n[1-9]\d* of {graded[2]} units graded; the same command goes on\.\n", printed)
+        assert re.search(rf"\n[1-9]\d* of {graded[2]} pieces graded; the same command goes on\.\n", printed)
     wait_until(lambda: not [one for one in family if linux.runs(one.pid)], "no process is left")
     before = finished(tmp_path / "out")
     assert not list(temporary.glob("handson-cluster-*")), "the folder with the keys"
@@ -183,7 +183,7 @@ def test_a_grader_that_is_ended_leaves_no_process_and_goes_on_where_it_stopped(
         capture_output=True,
         timeout=LIMIT,
     )
-    assert again.returncode == 0 and f" {graded[2] - before} of {graded[2]} units to grade." in again.stdout
+    assert again.returncode == 0 and f" {graded[2] - before} of {graded[2]} pieces of work to grade." in again.stdout
     assert results(tmp_path / "out") == results(graded[0] / "out")
     assert finished(tmp_path / "out") == graded[2], "none was graded twice"
     assert not list(temporary.glob("handson-*")), "nothing of either is left"
@@ -277,4 +277,4 @@ def test_the_time_that_is_left_is_named_when_the_rate_has_settled(settled, says,
     said = []
     with grading._progress(4, tmp_path, said.append) as tick:
         tick(("student", "unit"), 2)
-    assert said[0].startswith("1 of 4 units graded, ") and (" left (2 engines)" in said[0]) == says
+    assert said[0].startswith("1 of 4 pieces graded, ") and (" left (2 engines)" in said[0]) == says

@@ -455,3 +455,13 @@ def test_a_gradebook_survives_kill_9_at_any_moment(tmp_path):
             [complete] = [line for line in told[-1:] if line.count(" ") == 1] or [""]
             if complete.endswith(f" {turn}"):
                 assert (complete.split()[0], "multi_gpu") in book.results(), "what was said to be stored is there"
+
+
+def test_recording_a_class_reads_the_gradebook_once(book):
+    """A student who hands in 30,000 empty archives, or 30,000 students, must not stop the grading."""
+    asked = []
+    book._database.set_trace_callback(lambda statement: asked.append(statement.startswith("SELECT")))
+    for size in (10, 500):
+        asked.clear()
+        book.record([handed_in(f"{size}-{number}", attempt=attempt) for number in range(size) for attempt in (1, 2)])
+        assert sum(asked) == 1 and len(asked) < 2 * size + 10

@@ -181,7 +181,6 @@ def with_line(line):
 def test_the_solution_may_be_written_in_another_way():
     text = solved("multi_node", site.read("local"))
     for other in (
-        text.replace("\n", "\r\n"),
         "\ufeff" + text.replace("#PBS ", "#PBS\t"),
         text.replace("#!/bin/bash", ":").replace("#PBS -q", "  # my own comment\n#PBS -q"),
         text.replace("\nmpiexec", "\n# as in C:\\course\\\nnice -n 10 mpiexec"),
@@ -280,6 +279,11 @@ def test_a_job_that_never_trains_gets_nothing(instead, words):
 def test_a_job_that_is_refused_or_may_not_run_gets_nothing(line, words):
     found = failed("multi_node", with_line(line))
     assert len(found) == 8 and all(words in message for message in found.values())
+
+
+def test_a_script_with_the_line_ends_of_windows_gets_nothing_as_qsub_refuses_it():
+    found = failed("multi_gpu", solved("multi_gpu", site.read("local")).replace("\n", "\r\n"))
+    assert len(found) == 7 and all("sed -i" in message for message in found.values())
 
 
 @pytest.mark.parametrize("end", ["\u2028", "\x0b", "\r"])

@@ -4,12 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from grader import exercises, run_probes
+from grader import exercises, judging, run_probes
 from grader.checks.check import Check, Criterion
 from grader.course import UNITS, name_of_gap
 from grader.exercises import solved
+from grader.gaps import TextError
 from grader.instructors import hidden
 from grader.judging import judge
+from grader.sandbox import Outcome, RankOutcome
 from grader.verdict import (
     DEADLOCK,
     ERROR,
@@ -224,6 +226,13 @@ def test_a_collective_that_one_rank_calls_is_a_deadlock_of_that_rank(verdicts):
     assert "ranks 1, 2 wait in barrier, but rank 0 never came there (line" in verdict.message
 
 
+def test_what_gloo_prints_is_not_the_students():
+    """That of torch 2.8 does."""
+    line = "[Gloo] Rank 0 is connected to 1 peer ranks. Expected number of connected peer ranks is : 1\n"
+    assert judging._output(Outcome([RankOutcome(None, output=f"{line}mine\n")])) == "mine\n"
+    assert judging._output(Outcome([RankOutcome(None, output=line)])) == ""
+
+
 def test_what_was_printed_comes_with_the_verdict_rank_by_rank(verdicts):
     text = solved(SEVERAL.file, step="print('here is', dist.get_rank())\nraise ValueError")
     (verdict,) = verdicts(text, "step", part=SEVERAL).values()
@@ -299,3 +308,27 @@ def test_a_student_who_claims_that_a_case_lacks_something_is_judged(verdicts):
         "optimizer",
     )["optimizer"]
     assert (found.status, found.points) == (ERROR, 0)
+
+
+@pytest.mark.parametrize(
+    "file, encoding, words",
+    [
+        ("exercises/01_single_gpu/pytorch/train_cifar_single_gpu.py", "utf-16", "it is in UTF-16"),
+        ("exercises/01_single_gpu/run_single_gpu_training.sh", "utf-16", "it is in UTF-16"),
+        ("notebooks/01_single_gpu.ipynb", "utf-16", "it is in UTF-16"),
+        ("exercises/01_single_gpu/pytorch/train_cifar_single_gpu.py", "latin-1", "line 2 is not in UTF-8"),
+    ],
+)
+def test_a_file_in_another_encoding_is_named_and_nothing_else_is_said_of_it(file, encoding, words):
+    with pytest.raises(TextError, match=words):
+        exercises.handed_in(file, "#\n# r\xfcckw\xe4rts\n".encode(encoding))
+
+
+def test_a_shell_reads_a_comment_in_another_encoding_and_so_does_the_grader():
+    file = "exercises/01_single_gpu/run_single_gpu_training.sh"
+    assert exercises.handed_in(file, "# r\xfcck\nls\n".encode("latin-1")).endswith("\nls\n")
+
+
+def test_a_merge_conflict_is_named_as_such():
+    with pytest.raises(TextError, match="line 2 is a mark of git's for a merge conflict"):
+        exercises.handed_in("notebooks/01_single_gpu.ipynb", b'{\n<<<<<<< HEAD\n"cells": 1\n')

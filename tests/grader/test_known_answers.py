@@ -42,7 +42,8 @@ def test_the_known_answers_stay_few():
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("unit", "part", "answer"), [pytest.param(*one, id=one[2].name) for one in list(seeds.known())[::SAMPLE]]
+    ("unit", "part", "answer"),
+    [pytest.param(*one, id=f"{one[0]} {one[2].name}") for one in list(seeds.known())[::SAMPLE]],
 )
 def test_a_verdict_does_not_depend_on_the_seed(unit, part, answer, server_for):
     assert seeds.unexpected(unit, part, answer, SEEDS, server_for(part.file)) == {}

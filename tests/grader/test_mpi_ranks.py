@@ -1,4 +1,9 @@
-"""The ranks of mpi_accuracy.py are started by mpiexec, inside the sandbox: what its student reads if they don't end."""
+"""The ranks of mpi_accuracy.py are started by mpiexec: what its student reads if they don't end, of a check, which has a
+sandbox, and of the command in the notebook."""
+
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -33,3 +38,22 @@ def test_a_rank_that_does_not_end_is_named_with_its_line(server_for, code, statu
     text = solved(PART.file, mpi_accuracy=code.strip("\n"))
     [verdict] = known.verdicts("multi_node", PART, text, server_for(PART.file))
     assert verdict.status == status and verdict.message.startswith(message), verdict.message
+
+
+@pytest.mark.parametrize(
+    ("code", "printed"),
+    [
+        ("return comm.allreduce(correct) / comm.allreduce(images)", "rank 3 "),
+        ("total = comm.gather(correct)\nif comm.rank == 0:\n    return sum(total) / 300", "None of all"),
+        ("return sum(comm.gather(correct)) / 300", "'NoneType' object is not iterable"),
+        ("return comm.allreduce(1) if comm.rank == 0 else comm.bcast(None)", "in accuracy"),
+    ],
+    ids=["right", "on rank 0 alone", "an error on some ranks", "different calls"],
+)
+def test_the_command_of_the_notebook_ends_whatever_the_ranks_call(tmp_path, code, printed):
+    text = solved(PART.file, mpi_accuracy=code).replace("LIMIT = 10 ", "LIMIT = 2 ")
+    (tmp_path / "mpi_accuracy.py").write_text(text)
+    mpiexec = Path(sys.executable).with_name("mpiexec")
+    command = [mpiexec, "-n", "4", sys.executable, "-m", "mpi4py", "mpi_accuracy.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert printed in done.stdout + done.stderr

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from grader import gaps
-from grader.notebook_cells import LOST, NotebookError, text, without_magics
+from grader.notebook_cells import LOST, NotebookError, lost, text, without_magics, without_outputs
 
 GIVEN = gaps.exercise(
     '''# %% [markdown]
@@ -47,6 +47,14 @@ def notebook(*sources):
     return json.dumps(
         {"nbformat": 4, "cells": [{"cell_type": "code", "source": source} for source in sources]}
     ).encode()
+
+
+def cell(source, kind="code", names="", **more):
+    return {"cell_type": kind, "source": source, "metadata": {"nbgrader": {"grade_id": names}}, **more}
+
+
+def saved(*cells):
+    return json.dumps({"nbformat": 4, "cells": list(cells)}).encode()
 
 
 def found(data, executed=()):
@@ -121,6 +129,59 @@ def test_what_never_ends_is_read_in_no_time(begin):
     before = time.process_time()
     assert len(without_magics(begin)) >= len(begin)
     assert time.process_time() - before < 5
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        [SPEED_UP + "\n\nprint(speed_up(1, 2))", PREDICT],
+        [SPEED_UP + "\n\n\nassert speed_up(1, 2) == 2  # right\n# tried", PREDICT],
+        ["def helper():\n    return 1\n\n\n" + SPEED_UP + "\n\ndef late():\n    return 3", PREDICT],
+        [f"{SPEED_UP}\n\n{PREDICT}"],
+        [f"{PREDICT}\n{SPEED_UP}"],
+        [SPEED_UP.replace("How many times as fast.", "Mine,\n    of two lines."), PREDICT],
+        [SPEED_UP.replace("one, several):", "one: float,\n    several: float = 1,\n) -> float:"), PREDICT],
+        ["def speed_up(one, several): return 2", PREDICT],
+        ["# %% mine\n" + SPEED_UP, PREDICT],
+        [
+            SPEED_UP.replace('    """How', '# my note\n    """How').replace("    return", "# another\n    return"),
+            PREDICT,
+        ],
+    ],
+    ids=(
+        "a call below; an assertion and a comment below; helpers; merged; merged in another order; "
+        "another docstring; annotated; on one line; percent cell; comments at the margin"
+    ).split("; "),
+)
+def test_what_stands_around_an_answer_does_not_spoil_it(cells):
+    speed_up, predict = found(notebook(*cells))
+    names = {}
+    exec("def speed_up(one, several):\n    " + speed_up.replace("\n", "\n    "), names)
+    exec(predict, names)
+    assert (names["speed_up"](1, 2), names["prediction"]) == (2, 2)
+
+
+def test_a_cell_split_in_two_and_one_without_any_given_line_are_found_by_their_names():
+    two = saved(cell("# What do", names="predict"), cell("prediction = 2", names="predict"))
+    assert found(two)[1] == "prediction = 2"
+    assert found(saved(cell("prediction = 1 + 1\nprint('so be it')", names="predict")))[1].startswith("prediction = 1")
+
+
+def test_a_gap_that_was_deleted_from_its_function_is_not_found_below_it():
+    assert found(notebook(SPEED_UP.replace("    return 2", "") + "\n\nprint(3)"))[0] == ""
+
+
+@pytest.mark.parametrize(("kind", "word"), [("markdown", "Markdown"), ("raw", "Raw")])
+def test_a_cell_that_was_turned_into_text_is_named(kind, word):
+    whole = text(saved(cell(SPEED_UP, kind), cell(PREDICT)), GIVEN)
+    assert f"is a {word} cell now" in lost(whole, "n.ipynb", "speed_up", GIVEN)
+    assert lost(whole, "n.ipynb", "predict", GIVEN) is None
+    assert "no cell with `def speed_up`" in lost(text(saved(cell(PREDICT)), GIVEN), "n.ipynb", "speed_up", GIVEN)
+
+
+def test_a_notebook_without_its_outputs_is_read_as_before():
+    data = saved(cell("prediction = 2", names="predict", outputs=["x"]), cell(SPEED_UP, "markdown"))
+    assert text(without_outputs(data), GIVEN) == text(data, GIVEN) and b"outputs" not in without_outputs(data)
 
 
 def test_what_was_run_counts_more_than_what_was_saved_and_the_last_run_most():

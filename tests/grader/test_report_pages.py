@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from datetime import UTC, datetime, timedelta
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -406,6 +407,7 @@ def test_everything_is_written_where_it_belongs_and_only_when_it_changed(book):
         "gradebook.lock",
         "reports.lock",
         "grades.csv",
+        "overview.csv",
         "moodle.csv",
         "canvas.csv",
         "nbgrader.csv",
@@ -482,3 +484,50 @@ def test_pages_say_what_the_courses_rules_made_of_the_points(book):
         "It is not known when multi_gpu was handed in, so nothing counts as late. A person should look: max."
         in report.text
     )
+
+
+def test_a_unit_that_nobody_has_begun_is_folded_and_no_zero(book):
+    store(book, handed_in(), [said("a", 1.0), not_done("b", unit="start", track="")])
+    [score] = scores(book)
+    page, of_class = pages.feedback(score), pages.report([score])
+    assert re.search(
+        r'id="start">.*<details><summary>Not begun</summary>.*still|id="start">.*Not begun', page, re.DOTALL
+    )
+    assert "<td>1</td><td>–</td>" in of_class.replace("\n", "")
+
+
+def test_a_sentence_that_one_student_was_told_is_folded(book):
+    for student in ("ann", "bob"):
+        store(
+            book,
+            handed_in(student, digest=student),
+            [said("a", 0.0, message="common"), said("b", 0.0, message=student)],
+        )
+    page = pages.report(scores(book))
+    common, folded = page.index("common</div>"), page.index("Told to one student each")
+    assert common < folded < page.index(">ann</div>") and folded < page.index(">bob</div>")
+
+
+def test_what_was_not_read_and_who_is_in_a_group_is_in_the_report(book):
+    problem = "02_multi_gpu_final.ipynb was not looked at: is it notebooks/02_multi_gpu.ipynb? Give it that name."
+    store(book, handed_in("ann", problems=(problem,)), [said("a", 1.0)])
+    store(book, handed_in("zoe", digest="", refused="x"), [])
+    page = pages.report(scores(book, rules=Rules(groups={"Rhein": ("ann", "bob")})), ["ann"])
+    assert f"Handed in and not read: {problem} A person should look: ann" in unescape(page)
+    assert "Rhein</span></td>" in page and "<td>missing</td>" in page and "<td>not read</td>" in page
+
+
+def test_who_is_in_a_group_of_one_unit_alone_has_a_page(book):
+    store(book, handed_in("ann"), [said("step", 1.0), said("c", 1.0, unit="start", track="")])
+    course = Rules(units={"multi_gpu": UnitRules(groups={"One": ("ann", "zoe")})})
+    ann, zoe = scores(book, ["multi_gpu", "start"], course)
+    assert "group One; handed in by ann" in pages.feedback(zoe) and "<td>1</td><td>–</td>" in pages.report([ann, zoe])
+    for table in (
+        score_tables.grades,
+        score_tables.overview,
+        score_tables.nbgrader,
+        score_tables.moodle,
+        score_tables.canvas,
+    ):
+        assert "zoe" in table([ann, zoe])
+    assert score_tables.gradescope(zoe)

@@ -198,3 +198,21 @@ def test_points_read_as_people_write_them(value, text):
 )
 def test_text_loses_what_a_terminal_or_browser_would_act_on(text, cleaned):
     assert clean(text) == cleaned
+
+
+def test_the_overview_has_a_row_for_each_student_and_a_column_for_each_unit_and_excel_reads_it(book):
+    store(book, handed_in("Jörg", "7"), [said("a", 1.0), not_done("b", unit="start", track="")])
+    store(book, handed_in("=Zoe", digest="", refused="x"), [])
+    text = score_tables.overview(scores(book))
+    head, *rows = csv.reader(io.StringIO(text.removeprefix("\ufeff")))
+    assert text.startswith("\ufeff") and head == [
+        "student",
+        "name",
+        "number",
+        "group",
+        "multi_gpu",
+        "start",
+        "grade",
+        "status",
+    ]
+    assert rows == [["'=Zoe", "'=Zoe", "", "", "", "", "", "not read"], ["Jörg_7", "Jörg", "7", "", "1", "–", "1", ""]]

@@ -1,5 +1,6 @@
 """A course's rules: what course.toml may say, and what it makes of points. A student never loses by handing in more."""
 
+import csv
 import random
 import re
 import tomllib
@@ -13,7 +14,8 @@ from classes import handed_in, said, store
 from grader.course import UNITS, most_points
 from grader.instructors import rules
 from grader.instructors.gradebook import Gradebook
-from grader.instructors.reports.in_words import grade, head
+from grader.instructors.reports.in_words import grade, head, term
+from grader.instructors.reports.score_tables import grades
 from grader.instructors.rules import BEST, LAST, LAST_IN_TIME, Rules, RulesError, StudentRules, UnitRules, total_of
 from grader.instructors.scores import scores
 
@@ -63,7 +65,15 @@ def test_without_rules_all_points_are_those_of_the_checks():
     "text, sentence",
     [
         ("title = ", "Invalid value"),
-        (b"\xff", "can't decode byte"),
+        (b"scale = 100\ntitle = '\xfc'", "line 2 is not in UTF-8; save the file in UTF-8"),
+        ("x = " + "[" * 10_000, "it is nested too deeply"),
+        ("[units.start]\ndue = 25.10.2026", "line 2, `due = 25.10.2026`: a date is written 2026-11-20, a time"),
+        ("[units.start]\ndue = 2026-11-22T18:00", "line 2, `due = 2026-11-22T18:00`: a date is written"),
+        ("[units.start]\ndue = 2026-02-30", "line 2, `due = 2026-02-30`: a date is written"),
+        (BERLIN + "[units.start]\ndue = 0001-01-01", "due = 0001-01-01, but no term is in the year 1"),
+        (BERLIN + "[units.start]\ndue = 9999-12-31T23:59:59Z", "but no term is in the year 9999"),
+        ("drop_lowest = -1", "drop_lowest = -1, but it must be a whole number from 0 to"),
+        ("[units.single_gpu]\nsite = 'nowhere'", "[units.single_gpu]: site = 'nowhere', but the sites are local"),
         ("titel = 'x'", "there is no key 'titel': did you mean 'title'?"),
         ("[units.multigpu]", "there is no key 'multigpu': did you mean 'multi_gpu'?"),
         ("[units.multi_gpu]\ndeu = 2026-11-20", "[units.multi_gpu]: there is no key 'deu': did you mean 'due'?"),
@@ -98,6 +108,37 @@ def test_what_is_wrong_in_the_file_is_one_sentence(read, text, sentence):
     assert sentence in str(error.value)
     assert "course.toml is not right" in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_byte_order_mark_is_no_mistake(read):
+    assert read("\ufeffscale = 20").scale == 20
+
+
+def test_the_lowest_units_are_dropped(book):
+    store(
+        book,
+        handed_in(),
+        [said("a", 1.0), said("b", 2.0, unit="start", track=""), said("c", 0.5, unit="scaling", track="")],
+    )
+    [score] = scores(book, rules=Rules(drop_lowest=1, scale=10))
+    assert ([unit.name for unit in score.dropped], score.max_points, score.grade) == (["scaling"], 4.0, 7.5)
+    assert "Dropped, as the lowest: scaling." in grade(score)
+    rows = list(csv.DictReader(grades([score]).splitlines()))
+    assert sum(float(row["points"]) for row in rows) == 7.5 and sum(float(row["max_points"]) for row in rows) == 10
+    [score] = scores(book, rules=Rules(drop_lowest=5))
+    assert [unit.name for unit in score.counting] == ["start"], "one always counts"
+
+
+def test_the_term_is_shown_as_a_table(read):
+    course = read(
+        BERLIN
+        + "scale = 100\n[units.start]\npoints = 5\ndue = 2026-10-25\n[students.jane.extensions]\nstart = 2026-11-01\n[groups]\nA = ['jane', 'max']"
+    )
+    lines = list(term(course))
+    assert any(re.match(r"start +5 +Sunday, 25 October 2026, 24:00 \(Europe/Berlin\)", line) for line in lines)
+    assert (
+        "jane: start until Sunday, 1 November 2026, 24:00 (Europe/Berlin)." in lines and "Group A: jane, max." in lines
+    )
 
 
 def test_a_course_for_another_site_than_the_chosen_one_is_refused(tmp_path, monkeypatch):
@@ -331,6 +372,21 @@ def test_an_adjustment_counts_with_the_attempt_it_was_made_for(book):
 
 
 # Groups
+
+
+def test_groups_may_differ_from_unit_to_unit(book):
+    for student, points in ("ann", 9.0), ("bob", 4.0):
+        own = handed_in(student, digest=student, handed_in=DUE.isoformat())
+        store(book, own, [said("step", points, 10.0), said("c", points / 10, unit="start", track="")])
+    pairs = UnitRules(groups={"One": ("ann", "zoe"), "Two": ("bob", "max")})
+    course = Rules(groups={"All": ("ann", "max")}, units={"multi_gpu": pairs})
+    found = {score.student: score for score in scores(book, rules=course)}
+    credits = {student: {unit.name: unit.credit for unit in score.units} for student, score in found.items()}
+    assert credits["max"] == {"multi_gpu": 4.0, "start": 0.9}
+    assert credits["zoe"] == {"multi_gpu": 9.0, "start": 0.0} and found["zoe"].complete, "zoe has handed in no start"
+    assert "multi_gpu: group Two; handed in by bob." in grade(found["max"])
+    wanted = rules.to_grade(course, book.attempts(), ["multi_gpu", "start"])
+    assert wanted == {(one, one, unit) for one in ("ann", "bob") for unit in ("multi_gpu", "start")}
 
 
 def test_each_member_of_a_group_gets_what_one_of_them_handed_in(book):

@@ -272,6 +272,16 @@ def test_when_its_caller_ends_all_end_with_it(number):
         assert caller.wait(5) == -number
 
 
+def test_a_server_whose_libraries_cannot_be_imported_says_so_each_time():
+    server = Server(("tests.grader.unloadable",))
+    try:
+        for _ in range(2):
+            with pytest.raises(SandboxFault, match=r"unloadable cannot be imported \(ImportError: No module named"):
+                server.run("tests.grader.misbehaving:behave")
+    finally:
+        server.stop()
+
+
 def test_a_server_that_still_loads_libraries_ends_at_once():
     server = Server(("tests.grader.slow_to_load",))
     server.start()

@@ -1,5 +1,6 @@
 """What students see of a check: in a notebook's kernel, in a terminal, and when they stop it."""
 
+import json
 import os
 import queue
 import shutil
@@ -7,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,7 +21,7 @@ from grader.checks.check import Check, Criterion
 from grader.course import UNITS, Part
 from grader.exercises import solved
 from grader.probes import FOR_NOTEBOOKS, FOR_SCRIPTS
-from grader.verdict import FAILED, GRADER_FAULT, NOT_ATTEMPTED, PASSED, STATUSES, Verdict
+from grader.verdict import FAILED, GRADER_FAULT, NOT_ATTEMPTED, NOT_FOUND, PASSED, STATUSES, Verdict
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = "exercises/02_multi_gpu/pytorch/train_cifar_multi_gpu.py"
@@ -178,15 +180,43 @@ def own_task(monkeypatch, tmp_path):
     return history
 
 
-def test_what_was_run_last_counts_then_what_was_saved(own_task, tmp_path):
+def save(folder, source):
+    cells = [{"cell_type": "code", "source": source, "metadata": {}}]
+    (folder / NOTEBOOK).write_text(json.dumps({"nbformat": 4, "cells": cells}))
+
+
+def cell(number):
+    return f"# How many?\ncount = {number}\nprint(count)"
+
+
+def test_where_no_editor_saves_the_notebook_what_was_run_last_counts(own_task, tmp_path):
     assert self_check.check("own").verdicts[0].status == "not found"
-    (tmp_path / NOTEBOOK).write_text(
-        '{"nbformat": 4, "cells": [{"cell_type": "code", "source": "# How many?\\ncount = 3\\nprint(count)"}]}'
-    )
+    save(tmp_path, cell(3))
     assert self_check.check("own").points == 2
-    own_task += ["# How many?\ncount = 4\nprint(count)"]
+    own_task += [cell(4)]
     assert self_check.check("own").points == 0
-    own_task += ["count = 5", "# How many?\ncount = 3\nprint(count)", "1 + 1"]
+    own_task += ["count = 5", cell(3), "1 + 1"]
+    assert self_check.check("own").points == 2
+
+
+@pytest.mark.parametrize(("saved", "points"), [(3, 2), (4, 0)])
+def test_in_an_editor_the_file_counts_and_cells_that_ran_otherwise_are_named(
+    own_task, tmp_path, monkeypatch, saved, points
+):
+    monkeypatch.setattr(self_check, "in_editor", lambda: True)
+    own_task += [cell(7 - saved)]
+    save(tmp_path, cell(saved))
+    checked = self_check.check("own")
+    assert checked.points == points and "other code in the cell of `count`" in checked.note
+    assert "<code>count</code>" in display.html(checked) and "`count`" in display.text(checked)
+    own_task += [f"# run again\n{cell(saved)}"]
+    checked = self_check.check("own")
+    assert (checked.points, checked.note) == (points, "")
+
+
+def test_in_an_editor_without_the_courses_file_what_was_run_counts(own_task, monkeypatch):
+    monkeypatch.setattr(self_check, "in_editor", lambda: True)
+    own_task += [cell(3)]
     assert self_check.check("own").points == 2
 
 
@@ -201,14 +231,38 @@ def test_whatever_a_students_code_says_is_escaped_and_code_is_marked():
         )
     )
     assert "<code>a&lt;b&gt;</code> &amp; &lt;script&gt;" in page and "<script" not in page
-    assert "Hint: the hint" in page and 'scope="col"' in page and "✗ failed" in page
+    assert "the hint" in page and 'scope="col"' in page and "✗ failed" in page
 
 
 @pytest.mark.parametrize("status", STATUSES)
-def test_whoever_is_stuck_gets_a_hint_whatever_the_reason(status):
+def test_a_hint_comes_on_request_and_after_an_attempt_that_failed(status):
+    failed = status not in (PASSED, GRADER_FAULT, NOT_ATTEMPTED, NOT_FOUND)
     checked = self_check.Checked("own", (verdict("a", status, message="what happened"),), 1.0)
-    shown = status not in (PASSED, GRADER_FAULT)
-    assert ("Hint: the hint" in display.html(checked), "Hint: the hint" in display.text(checked)) == (shown, shown)
+    assert ("<summary>Hint</summary><div>the hint" in display.html(checked)) == failed
+    assert "the hint" not in display.text(checked) and ("--hints" in display.text(checked)) == failed
+    assert ("Hint: the hint" in display.text(replace(checked, hints=True))) == failed
+
+
+def test_a_wrong_result_says_where_its_code_is(own_task, tmp_path):
+    save(tmp_path, cell(4))
+    checked = self_check.check("own")
+    assert "Look at the cell with `count =`." in display.text(checked)
+    assert "Look at the cell with <code>count =</code>." in display.html(checked)
+
+
+def test_gaps_and_files_that_are_named_are_checked_alone(own_task, tmp_path):
+    save(tmp_path, cell(3))
+    for name in ("count", "07_own.ipynb"):
+        assert [verdict.gap for verdict in self_check.check("own", name).verdicts] == ["count"]
+    with pytest.raises(self_check.CheckError, match="own has no gap and no file 'counts'; it has: 07_own.ipynb, count"):
+        self_check.check("own", "counts")
+
+
+def test_of_a_unit_with_several_files_only_what_is_named_is_checked(course, monkeypatch):
+    asked = []
+    monkeypatch.setattr(self_check, "judge", lambda unit, parts, *rest, **options: asked.append(parts) or iter(()))
+    self_check.check("multi_gpu", "hanging.py", "sampler", "speed_up", track="pytorch", folder=course)
+    assert [[check.gap for check in part.checks] for part in asked[0]] == [["sampler"], ["report"], ["speed_up"]]
 
 
 def test_what_could_not_be_graded_is_no_zero():

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import tempfile
 import urllib.parse
 from html import unescape
 from types import SimpleNamespace
@@ -20,6 +21,7 @@ from grader.instructors.collect import digest_of, file_name
 from grader.instructors.grade import grading
 from grader.instructors.gradebook import Gradebook, InUse
 from grader.instructors.reports import PROGRESS
+from grader.instructors.serve.desk import Desk
 
 STUDENT = "Zoë <b> O'Neill"
 
@@ -200,12 +202,21 @@ def test_who_changes_a_stale_page_sees_both_values_and_decides(browser, address)
         )
 
 
+@pytest.mark.parametrize("where", [{"unit": "nosuch"}, {"gap": "nosuch"}, {"unit": "", "gap": "step"}])
+def test_a_form_about_what_nobody_has_is_refused_in_a_sentence(browser, where):
+    form = browser.form("max", "multi_gpu", "step") | entered_points("1", "because", "J. Roe")
+    found = browser.ask("/adjust", form | where)
+    assert found.status == 404 and "There is no such task or gap" in found.text
+    found = browser.ask("/regrade", {"_xsrf": form["_xsrf"], "student": "max", "unit": "nosuch"})
+    assert found.status == 404 and "There is no such task" in found.text
+
+
 @pytest.mark.thorough
 def test_grades_are_changed_while_a_grader_runs(browser, address):
     with Gradebook(address.folder):  # the lock of a grader
-        (address.folder / PROGRESS).write_text('{"done": 3, "units": 8}')
+        (address.folder / PROGRESS).write_text('{"done": 3, "pieces": 8}')
         now = browser.ask("/progress").text
-        assert '"done": 3, "units": 8' in now and '"grader": "process ' in now
+        assert '"done": 3, "pieces": 8' in now and '"grader": "process ' in now
         form = browser.form("max", "multi_gpu", "step") | entered_points("0.25", "meanwhile", "J. Roe")
         assert "No grader is running" not in browser.ask("/feedback/max.html").text.partition("<script")[0], (
             "before a script has asked"
@@ -263,5 +274,19 @@ def test_reports_have_what_was_graded_again_before_an_interruption(tmp_path, mon
 
     monkeypatch.setattr(grading, "_grade", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        grading.again("max", tmp_path, ["multi_gpu"], trusted=True, say=lambda line: None)
+        grading.again(tmp_path, "max", ["multi_gpu"], trusted=True, say=lambda line: None)
     assert "1 passed: step" in (tmp_path / "feedback/max.html").read_text()
+
+
+def test_what_grading_again_has_changed_is_said(tmp_path, monkeypatch):
+    class_in(tmp_path)
+    desk = Desk(tmp_path, 1, True)
+    assert desk.progress()["said"] == ""
+    for printed, expected in (
+        ("3 graded.\nChanged grades:\n    max: 35 -> 70\n", "Graded again: max: 35 -> 70."),
+        ("3 graded.\n", "Graded again: no grade has changed."),
+    ):
+        desk._said = tempfile.TemporaryFile()
+        desk._regrading = subprocess.Popen([sys.executable, "-c", f"print({printed!r})"], stdout=desk._said)
+        desk._regrading.wait()
+        assert desk.progress()["said"] == expected

@@ -8,7 +8,7 @@ import pytest
 from answers import known, verify
 from answers.known import Answer
 from grader import exercises
-from grader.checks.check import Check, Criterion
+from grader.checks.check import Check, CheckError, Criterion
 from grader.checks.notebook_functions import function
 from grader.course import UNITS
 from grader.gaps import GapError, answers
@@ -108,7 +108,7 @@ def test_the_command_reports_exercises_that_are_not_released_and_ends_with_1(mon
     assert verify.verify(say=said.append) is False
     assert said[1:] == [
         "exercises is not what the solutions give: run `python -m grader release`",
-        "1 of these sentences: put right what they name, then verify again.",
+        "1 thing to put right: see above, then verify again.",
     ]
 
 
@@ -124,3 +124,24 @@ def test_the_command_reads_the_file_of_the_course_and_compares_its_site(monkeypa
     (tmp_path / "course.toml").write_text("[units.multi_gpus]\npoints = 3\n")
     assert verify.verify(say=said.append) is False
     assert "did you mean 'multi_gpu'?" in said[-2]
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ('[a.wrong."x"]\ncode = "1"\n', "has no key criterion"),
+        ('[a.wrong."x"]\ncriterion = "y"\ncode = "1"\ncoed = "2"\n', "has an unknown key coed"),
+        ('[[mutants]]\nname = "x"\n', "has mutants, but known answers are"),
+        ('[a.rigth."x"]\ncode = "1"\n', "has rigth, but known answers are"),
+    ],
+)
+def test_a_known_answer_with_a_wrong_key_is_named_with_its_file(tmp_path, text, words):
+    (tmp_path / "a.toml").write_text(text)
+    with pytest.raises(known.AnswerError, match=f"a.toml: .*{words}"):
+        known.read(tmp_path / "a.toml")
+
+
+@pytest.mark.parametrize("points", ["3", -3, None, float("nan")])
+def test_points_of_a_check_that_are_no_number_are_named(points):
+    with pytest.raises(CheckError, match="the criterion 'colour' .* has points=.*, but it must be a number, 0 or more"):
+        Criterion("colour", "the colour", points, lambda *seen: None, "")

@@ -7,6 +7,7 @@ locallib.php (4.1).
 import csv
 import io
 import zipfile
+from dataclasses import replace
 from html import unescape
 from zoneinfo import ZoneInfo
 
@@ -15,6 +16,7 @@ from classes import handed_in, said, store
 
 from grader.instructors import worksheet
 from grader.instructors.export import export
+from grader.instructors.grade import grading
 from grader.instructors.grade.grading import grade
 from grader.instructors.gradebook import Gradebook
 from grader.instructors.reports import score_tables, write_reports
@@ -28,6 +30,10 @@ JANE += ["Friday, 20 November 2026, 5:59 PM", "-", ""]
 MAX = ["Participant 12", "Max Roe", "max@example.org", "Submitted for grading", "7.00", "100.00", "Yes"]
 MAX += ["Sunday, 25 October 2026, 2:30 AM", "Monday, 2 November 2026, 9:00 AM", "old"]
 ZOE = ["Participant 13", "Zoe", "zoe@example.org", "No submission", "", "100.00", "Yes", "-", "-", ""]
+
+
+def said_of(points, unit):
+    return said("a", points, unit=unit, track="")
 
 
 def write(path, *rows, head=HEAD, encoding="utf-8-sig"):
@@ -194,7 +200,7 @@ def test_a_download_that_was_cut_off_is_noticed(tmp_path):
         sheet=write(tmp_path / "w.csv", JANE, MAX, ZOE),
     )
     [sentence] = [line for line in told if line.startswith("Submitted according to Moodle's worksheet, but not in ")]
-    assert sentence.endswith("class.zip: Jane Doe_11. Download the submissions again.")
+    assert "class.zip: Jane Doe_11. Download the submissions again;" in sentence
     report = (tmp_path / "out/report.html").read_text()
     assert "Jane Doe_11" in report and "Handed in nothing, according to Moodle's worksheet: Zoe_13." in unescape(report)
 
@@ -230,12 +236,126 @@ def test_a_maximum_of_moodles_that_is_too_low_is_said(tmp_path):
 
 
 def test_what_the_grader_does_not_fill_in_goes_back_to_moodle_unchanged(tmp_path):
-    head = [*HEAD[:4], "Group", *HEAD[4:]]
+    head = [*HEAD[:4], "Remark", *HEAD[4:]]
     strange = ["-", "=7*3", "-1; +x", " Friday,\u202f 9:12\u202fPM", "two\nlines"]
     rows = [[*row[:4], text, *row[4:]] for row, text in zip([JANE, MAX, ZOE] * 2, strange, strict=False)]
     rows = [[f"Participant {number}", *row[1:]] for number, row in enumerate(rows, start=11)]
     sheet = worksheet.read(write(tmp_path / "w.csv", *rows, head=head))
     assert list(csv.reader(io.StringIO(score_tables.moodle([], sheet)))) == [head, *rows]
+
+
+def test_a_name_that_is_a_formula_is_none_in_the_worksheet_that_goes_back(tmp_path):
+    sheet = worksheet.read(write(tmp_path / "w.csv", ["Participant 11", "=HYPERLINK(1)", "+1@example.org", *JANE[3:]]))
+    [_, row] = csv.reader(io.StringIO(score_tables.moodle([], sheet)))
+    assert row == ["Participant 11", "'=HYPERLINK(1)", "'+1@example.org", *JANE[3:]]
+
+
+def zipped(path, *names):
+    with zipfile.ZipFile(path, "w") as pack:
+        for name in names:
+            pack.writestr(f"{name}_assignsubmission_file_/work.rar", b"Rar!")  # needs no grading
+    return path
+
+
+def numbered(row, number, name=None, mail=None):
+    return [f"Participant {number}", name or row[1], row[2] if mail is None else mail, *row[3:]]
+
+
+def graded_with(tmp_path, pack, sheet, unit=None):
+    told = []
+    grade(pack, tmp_path / "out", trusted=True, say=told.append, sheet=sheet, units=unit and [unit])
+    return " ".join(told)
+
+
+def test_a_worksheet_that_has_nobody_of_the_download_is_refused_and_who_is_not_in_it_is_named(tmp_path):
+    pack = zipped(tmp_path / "class.zip", "Ann Lee_1", "Max Roe_12")
+    with pytest.raises(OneSentence, match="is not the worksheet of .*: it has none of Ann Lee_1, Max Roe_12. Download"):
+        graded_with(tmp_path, pack, write(tmp_path / "w.csv", JANE))
+    assert not (tmp_path / "out").exists()
+    said = graded_with(tmp_path, pack, write(tmp_path / "w.csv", JANE, MAX))
+    assert "class.zip, but not in the worksheet, and so not in moodle.csv: Ann Lee_1." in said
+
+
+def test_an_assignment_for_each_unit_is_one_student_with_a_worksheet_for_each(tmp_path):
+    """Moodle gives a student another number in each assignment: the address, or the full name, says who it is."""
+    first = write(tmp_path / "1.csv", JANE, MAX, numbered(ZOE, 13))
+    graded_with(tmp_path, zipped(tmp_path / "1.zip", "Jane Doe_11", "Max Roe_12", "Zoe_13"), first, "start")
+    rows = [numbered(JANE, 71), numbered(MAX, 72, "Maximilian Roe"), numbered(ZOE, 73, mail="")]
+    second = zipped(tmp_path / "2.zip", "Jane Doe_71", "Maximilian Roe_72", "Zoe_73")
+    with pytest.raises(OneSentence, match="is of another assignment of Moodle's .*: name its unit, with --unit"):
+        graded_with(tmp_path, second, write(tmp_path / "2.csv", *rows))
+    said = graded_with(tmp_path, second, write(tmp_path / "2.csv", *rows), "single_gpu")
+    assert "the grades for it are in moodle_single_gpu.csv" in said
+    with Gradebook(tmp_path / "out") as book:
+        assert {one.student for one in book.submissions()} == {"Jane Doe_11", "Max Roe_12", "Zoe_13"}
+        jane = next(one for one in book.submissions() if one.student == "Jane Doe_11")
+        for unit, points in ("start", 2.0), ("single_gpu", 1.5):
+            one = replace(jane, digest=unit, number="11" if unit == "start" else "71", refused=None)
+            store(book, one, [said_of(points, unit)])
+        write_reports(book, tmp_path / "out")
+    assert not (tmp_path / "out/moodle.csv").exists(), "there is no assignment for the whole grade"
+    for unit, number, points in ("start", "11", 2.0), ("single_gpu", "71", 1.5):
+        text = (tmp_path / f"out/moodle_{unit}.csv").read_text()
+        assert imported(text, {number: None})[number] == (points, f"{points:g} of 2 points.")
+
+    with pytest.raises(OneSentence, match="name one with --unit, of start, single_gpu"):
+        export(tmp_path / "out", "moodle", say=str)
+    with zipfile.ZipFile(export(tmp_path / "out", "moodle", say=str, unit="start")) as pack:
+        assert "Jane Doe_11_assignfeedback_file_/feedback.html" in pack.namelist()
+
+
+def test_two_people_of_one_name_are_not_mixed_up_between_assignments(tmp_path):
+    first = write(tmp_path / "1.csv", JANE, numbered(JANE, 12, mail=""))
+    graded_with(tmp_path, zipped(tmp_path / "1.zip", "Jane Doe_11", "Jane Doe_12"), first, "start")
+    second = write(tmp_path / "2.csv", numbered(JANE, 71), numbered(JANE, 72, mail=""))
+    graded_with(tmp_path, zipped(tmp_path / "2.zip", "Jane Doe_71", "Jane Doe_72"), second, "single_gpu")
+    with Gradebook(tmp_path / "out") as book:
+        found = {one.number: (one.student, one.refused) for one in book.submissions()}
+    assert found["71"][0] == "Jane Doe_11", "by the address"
+    graded_with(
+        tmp_path,
+        zipped(tmp_path / "3.zip", "Jane Doe_81"),
+        write(tmp_path / "3.csv", numbered(JANE, 81, mail="")),
+        "multi_gpu",
+    )
+    with Gradebook(tmp_path / "out") as book:
+        [reason] = [one.refused for one in book.submissions() if one.number == "81"]
+    assert "could be of Jane Doe_11 or Jane Doe_12: give worksheets with the e-mail address of each" in reason
+
+
+def test_a_known_name_with_another_address_is_refused_unless_the_address_is_known(tmp_path):
+    other = numbered(JANE, 12, mail="other@example.org")  # of the same name, has handed in nothing yet
+    graded_with(tmp_path, zipped(tmp_path / "1.zip", "Jane Doe_11"), write(tmp_path / "1.csv", JANE, other), "start")
+    sheet = write(tmp_path / "2.csv", numbered(other, 72), numbered(JANE, 73, mail="new@example.org"))
+    graded_with(tmp_path, zipped(tmp_path / "2.zip", "Jane Doe_72", "Jane Doe_73"), sheet, "single_gpu")
+    with Gradebook(tmp_path / "out") as book:
+        found = {one.number: one.refused for one in book.submissions()}
+    assert "could be of Jane Doe_11: give worksheets" in found["73"] and "RAR" in found["72"]
+
+
+def test_without_a_worksheet_a_known_name_with_another_number_is_refused(tmp_path):
+    graded_with(tmp_path, zipped(tmp_path / "1.zip", "Jane Doe_11"), write(tmp_path / "1.csv", JANE), "start")
+    graded_with(tmp_path, zipped(tmp_path / "2.zip", "Jane Doe_71"), None, "single_gpu")
+    with Gradebook(tmp_path / "out") as book:
+        [reason] = [one.refused for one in book.submissions() if one.number == "71"]
+    assert "has the name of Jane Doe_11 and another number, as in another assignment: name its grading work" in reason
+
+
+def test_a_refused_submission_stays_repaired_when_the_same_download_is_graded_again(tmp_path):
+    sheet = write(tmp_path / "w.csv", JANE)
+    graded_with(tmp_path, zipped(tmp_path / "class.zip", "Jane Doe_11"), sheet)
+    note = tmp_path / "repaired/Jane Doe_11/notebooks/00_start.ipynb"
+    note.parent.mkdir(parents=True)
+    note.write_text("{}")
+    moodle = tmp_path / "out/moodle.csv"
+    assert "RAR" in moodle.read_text(), "the student reads the reason in Moodle"
+    for pack in (tmp_path / "repaired", tmp_path / "class.zip"):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(grading, "_grade", lambda *words: None)
+            graded_with(tmp_path, pack, sheet, "start")
+        with Gradebook(tmp_path / "out") as book:
+            [one] = book.submissions()
+        assert (one.student, one.number, one.refused) == ("Jane Doe_11", "11", None) and one.handed_in
 
 
 @pytest.mark.parametrize(

@@ -167,6 +167,14 @@ def test_a_real_batch_system_is_told_from_the_embedded(stub):
 # In a few lines, for notebooks ----------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    "torch, words", [("2.7.1", "may fail"), ("2.8.0+cpu", None), ("2.15.3+cu130", None), ("3.0.0a0", "an older one")]
+)
+def test_a_torch_that_was_not_tested_is_named(torch, words):
+    found = doctor.untested(torch)
+    assert found is words is None or words in found
+
+
 def test_the_summary_says_what_there_is_without_loading_torch():
     program = (
         "import sys; from handson.cluster.doctor import summary; summary(); sys.exit('torch' in sys.modules or 'numpy'"

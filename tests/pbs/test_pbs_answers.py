@@ -11,6 +11,7 @@ import re
 import shlex
 import sys
 from importlib import import_module
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -309,6 +310,11 @@ def test_our_own_notes_go_to_stderr(ask):
 def test_a_refusal_says_what_to_do(ask, words, hint):
     _, err, status = ask(f"qsub {words}")
     assert status and err.splitlines()[-1] == f"hint: {hint}"
+
+
+def test_a_script_in_utf_16_is_hinted_at(ask):
+    Path("wide.sh").write_bytes("#PBS -N wide\nls\n".encode("utf-16"))
+    assert "hint: the script is in UTF-16" in ask("qsub wide.sh")[1]
 
 
 def test_the_hint_about_a_comma_is_a_command_that_works(ask):

@@ -6,7 +6,7 @@ import json
 import made_profiles as made
 import pytest
 
-from handson.profiling import readers
+from handson.profiling import readers, report
 from handson.profiling.timeline import COMMUNICATION, COMPUTE, COPY, HOST, LOADING, RANGE, STEP, ProfileError
 
 real = pytest.mark.skipif(not made.REAL.is_dir(), reason="the real profiles are kept beside the project")
@@ -178,6 +178,39 @@ def test_a_step_of_a_host_that_runs_ahead_lasts_until_the_gpu_has_done_what_was_
     timeline = readers.read(path)[0]
     assert timeline.steps()[0, 2] - timeline.steps()[0, 1] == (8000 - 300 if make is made.nvprof else 1500 - 900)
     assert (timeline.begin[1:] >= timeline.begin[:-1]).all(), "events stay in order"
+
+
+GRAPHS = (
+    (
+        "start INTEGER, end INTEGER, deviceId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER, graphId"
+        " INTEGER"
+    ),
+    [(1000, 1500, 0, 7, 21, (5 << 48) + (100 << 24), 1)],
+)
+
+
+def test_a_cuda_graph_of_nsys_is_work_of_the_gpu(tmp_path):
+    [timeline] = readers.read(made.nsys(tmp_path / "a.sqlite", (100,), CUPTI_ACTIVITY_KIND_GRAPH_TRACE=GRAPHS))
+    assert "CUDA graph 1" in timeline.names and timeline.count(COMPUTE) == 2
+
+
+def test_an_event_of_the_gpu_without_a_time_is_left_out_and_counted(tmp_path):
+    graphs = GRAPHS[0], [(0, 0, 0, 7, 77, (5 << 48) + (100 << 24), 1)]
+    [timeline] = readers.read(made.nsys(tmp_path / "a.sqlite", (100,), CUPTI_ACTIVITY_KIND_GRAPH_TRACE=graphs))
+    assert (timeline.untimed, timeline.count(COMPUTE)) == (1, 1)
+    path = made.chrome_trace(
+        tmp_path / "a.json", [("kernel", "gemm", 1714000000000000.0, 800), ("kernel", "gemm", 0, 0)]
+    )
+    [run] = readers.load([path])
+    assert run.timelines[0].steps().tolist() == [[0, 1714000000000000000, 1714000000000800000]]
+    assert "1 event of the GPU has no time, which the recorder could not take: left out." in report.text(run)
+
+
+def test_a_trace_with_numbers_beyond_63_bits_is_read(tmp_path):
+    path = made.chrome_trace(tmp_path / "a.json", [("cpu_op", "aten::mm", 10, 30)])
+    path.write_text(path.read_text().replace('"args": {}', f'"args": {{"Comms Id": {2**64 - 2}}}'))
+    [timeline] = readers.read(path)
+    assert (timeline.begin.tolist(), timeline.end.tolist()) == ([10_000], [40_000])
 
 
 def test_files_without_ranks_get_them_in_the_order_of_their_processes(tmp_path):

@@ -80,6 +80,25 @@ def test_samples_of_all_nodes_are_read_and_long_runs_are_averaged(tmp_path):
     assert (found["devices"][0]["energy"], found["devices"][0]["others"]) == (3 * 1199, 0.5)
 
 
+def test_a_gpu_that_virtual_nodes_share_has_one_line(tmp_path):
+    for node, machine in ("node1", "a"), ("node2", "a"), ("node3", "b"):
+        head = {"node": node, "machine": machine, "devices": ["GPU 0 (X)"], "begin": 1.0, "interval": 1.0}
+        head |= {"namespace": "n", "cores": [0]}
+        sample = {"devices": [[50.0, 1.0, None]], "share": {"seconds": 1.0, "used": 0.0, "busy": {}}}
+        (tmp_path / f"usage_{node}.jsonl").write_text(f"{json.dumps(head)}\n{json.dumps(sample)}\n")
+    assert [device["name"] for device in usage.read(tmp_path)["devices"]] == ["node1: GPU 0 (X)", "node3: GPU 0 (X)"]
+
+
+def test_a_recorded_run_is_sampled_ten_times_a_second(tmp_path, monkeypatch):
+    monkeypatch.setattr(usage, "Recorder", lambda samples: intervals.append(samples.interval))
+    monkeypatch.setattr(usage, "_recorder", lambda: None)
+    intervals = []
+    usage.record(tmp_path, [0])
+    monkeypatch.setattr(usage.recording, "plan", lambda: object())
+    usage.record(tmp_path, [0])
+    assert intervals == [1.0, 0.1]
+
+
 def test_a_result_keeps_the_use_of_devices(tmp_path):
     devices = {
         "begin": 1.5,

@@ -128,6 +128,35 @@ def test_a_message_of_another_length_than_expected_is_a_sentence():
     assert second.startswith("expects 16 numbers from rank 0, which sends 15: ")
 
 
+def sends_before_it_waits(tensor):
+    """Recursive doubling on two ranks: right on plain gloo, since both have begun to receive before either sends."""
+    partner = 1 - dist.get_rank()
+    arriving = messages.expect(tensor, partner)
+    messages.send(tensor, partner).wait()
+    tensor += arriving.wait()
+
+
+def receives_from_plain_gloo(tensor):
+    """One message of torch's own to `expect`, and one of `send` to torch's own."""
+    arriving, partner = torch.empty_like(tensor), 1 - dist.get_rank()
+    if partner:
+        dist.send(tensor, partner)
+        dist.recv(arriving, partner)
+    else:
+        arriving = messages.receive(tensor, partner)
+        messages.send(tensor, partner).wait()
+    tensor += arriving
+
+
+def timed(comm, all_reduce):
+    return all_reduces.timed(all_reduce.__name__, all_reduce, 4096, comm)["messages"]
+
+
+@pytest.mark.parametrize(("all_reduce", "count"), [(sends_before_it_waits, [1, 1]), (receives_from_plain_gloo, [0, 1])])
+def test_what_is_right_on_plain_gloo_is_measured(all_reduce, count):
+    assert on_ranks(timed, 2, all_reduce) == [count] * 2
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """(output, folder of results) of an epoch with every method."""

@@ -1,10 +1,13 @@
 """Which devices workers get, on machines with any number of GPUs: told to torch, since this one may have none."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
+from handson import chosen_device
 from handson.pytorch import devices
-from handson.training import step_times
+from handson.training import gpu_memory, step_times
 
 
 @pytest.fixture
@@ -24,7 +27,7 @@ def test_two_workers_share_the_only_gpu_over_gloo_and_say_so(gpus):
     assert devices.first(2) == [0, 0]
     places = [("machine", devices.place(gpu)) for gpu in devices.first(2)]
     assert devices.backend([0, 0]) == "gloo"
-    assert devices.describe([0, 0], places) == "1 GPU (Example GPU) shared by several workers"
+    assert devices.describe([0, 0], places) == "1 GPU (Example GPU) shared by 2 workers"
 
 
 def test_a_gpu_for_each_worker_means_nccl(gpus):
@@ -32,6 +35,29 @@ def test_a_gpu_for_each_worker_means_nccl(gpus):
     assert devices.first(2) == [0, 1]
     assert "nccl" in devices.backend([0, 1])
     assert devices.describe([0, 1]) == "2 GPUs (Example GPU)"
+
+
+def test_parts_of_a_gpu_are_counted_and_named_and_communicate_over_gloo(gpus, monkeypatch):
+    gpus(1)
+    monkeypatch.setattr(chosen_device, "parts", 2)
+    monkeypatch.setattr(chosen_device, "mps_runs", lambda: True)
+    assert devices.count() == 2 and devices.first(2) == [0, 1]
+    assert devices.backend([0, 1]) == "gloo"
+    words = "with 1/2 of its memory and multiprocessors"
+    assert devices.describe([0]) == f"a part of a GPU (Example GPU), {words}"
+    assert devices.describe([0, 1]) == f"2 parts of GPUs (Example GPU), each {words}"
+    assert devices.describe([0, 0]).endswith("shared by 2 workers")
+
+
+def test_a_worker_on_a_gpu_that_others_share_gets_its_part_of_the_memory(gpus, monkeypatch):
+    gpus(2)
+    given = []
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda part, device: given.append(part))
+    for ids in ([0], [0, 1], [1, 1], [1, 0, 1]):
+        gpu_memory.begin(SimpleNamespace(gpu=ids, out="."))
+        devices.use(ids[0])
+    assert given == [0.5, 0.5]
 
 
 def test_virtual_nodes_of_one_machine_share_its_gpus_over_gloo(gpus, tmp_path, monkeypatch):

@@ -174,6 +174,36 @@ def batches(comm):
     return found
 
 
+def exchanged(comm):
+    """The memories of the messages of this rank, and of what has arrived. A device that has no numbers stands in for a
+    GPU."""
+    pipeline, original, memories = solution("pipeline"), dist.P2POp, []
+
+    def noted(sends, tensor, peer):
+        memories.append(tensor.device.type)
+        return original(sends, tensor, peer)
+
+    sides = [(torch.ones(3), 1, None), (None, None, 0)][comm.rank]
+    with mock.patch.object(dist, "P2POp", noted):
+        arrived = pipeline.exchange(*sides[:2], torch.empty(3, device="meta"), sides[2])
+    return memories, arrived is not None and arrived.device.type
+
+
+def test_gloo_gets_messages_in_the_memory_of_the_host():
+    """It refuses those of a GPU ("writev: Bad address"), as that of ranks which share one."""
+    assert on_ranks(exchanged, 2) == [(["cpu"], False), (["cpu"], "meta")]
+
+
+def test_a_method_that_gloo_cannot_do_on_a_gpu_is_left_out(capsys):
+    gpu, core = torch.device("cuda", 0), torch.device("cpu")
+    with mock.patch.multiple(dist, get_backend=lambda: "gloo", get_rank=lambda: 0):
+        assert not stages.left_out("gpipe", gpu) and not stages.left_out("torch-gpipe", core)
+        assert not capsys.readouterr().out
+        assert stages.left_out("torch-gpipe", gpu) and "torch-gpipe is left out" in capsys.readouterr().out
+    with mock.patch.object(dist, "get_backend", lambda: "cpu:gloo,cuda:nccl"):
+        assert not stages.left_out("torch-gpipe", gpu)
+
+
 def numbered(batches):
     """Each message of one rank's batches with its number among those from the same rank to the same rank."""
     count = collections.Counter()

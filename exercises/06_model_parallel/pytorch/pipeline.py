@@ -62,18 +62,20 @@ def exchange(message, to, like, source):
     may be no such ranks. Returns what has arrived, or None.
 
     Two stages may send to each other at this moment. NCCL does one thing after the other: if both sent first, each
-    would wait until the other one receives. In a batch it does all at once.
+    would wait until the other one receives. In a batch it does all at once. gloo, which ranks use that share a GPU,
+    sends from the host's memory only.
     """
     ranks = range(dist.get_world_size())
-    arrived = torch.empty_like(like) if source in ranks else None
+    memory = "cpu" if dist.get_backend() == "gloo" else like.device
+    arrived = torch.empty_like(like, device=memory) if source in ranks else None
     messages = []
     if source in ranks:
         messages.append(dist.P2POp(dist.irecv, arrived, source))
     if to in ranks:
-        messages.append(dist.P2POp(dist.isend, message.contiguous(), to))
+        messages.append(dist.P2POp(dist.isend, message.contiguous().to(memory), to))
     for work in dist.batch_isend_irecv(messages) if messages else ():
         work.wait()
-    return arrived
+    return arrived if arrived is None else arrived.to(like.device)
 
 
 def step(operations, network, images, labels, like, loss_of):

@@ -22,6 +22,8 @@ METHODS = {  # name -> the order of a stage's operations
 
 def train(comm, args, method, train_set):
     device = devices.use(args.gpu[comm.intra_rank])
+    if stages.left_out(method, device):
+        return
     # all ranks take the same batches: the first needs images, the last labels
     order = torch.Generator().manual_seed(args.seed)
     train_loader = DataLoader(train_set, args.batchsize, shuffle=True, drop_last=True, generator=order)

@@ -20,25 +20,51 @@ LIBRARIES = ("torch", "numpy", "chainer", "mpi4py", "pillow")
 PACKAGES = ("grader", "handson")
 
 
-def of_unit(unit):
+def of_unit(unit, site=None):
     """The digest of everything that a unit's verdicts depend on: the modules that judge, the unit's checks, probes,
     oracles and hidden cases, what its scripts import, the exercises given out and their solutions, the libraries, and
-    for job scripts the chosen site. Raises SiteError."""
+    for job scripts the site, which then stands behind it: "0123456789abcdef@local". site: its name; by default the
+    chosen one. Raises SiteError."""
     digest = hashlib.sha256(repr(_versions()).encode())
     for name in sorted(_modules(unit)):
         digest.update(_content(_file(name)))
     for path in sorted(_folder(unit).rglob("*")):
         if path.suffix in (".toml", ".json"):
             digest.update(_content(path))
-    for part in UNITS[unit]:
-        digest.update(exercises.given_out(part.file).text.encode())
-        # a check that fails for the solution, too, is the grader's fault
-        digest.update(_content(exercises.solution(part.file)))
-        if part.file.endswith(".sh"):
-            digest.update(repr(sites.read(sites.chosen())).encode())
+    with sites.as_chosen(site):
+        for part in UNITS[unit]:
+            digest.update(exercises.given_out(part.file).text.encode())
+            # a check that fails for the solution, too, is the grader's fault
+            digest.update(_content(exercises.solution(part.file)))
+        if has_site(unit):
+            here = sites.read(sites.chosen())
+            digest.update(repr(here).encode())
     if uses_frameworks(unit):
         digest.update(_content(COURSE / "frameworks.txt"))  # the versions of the second environment
-    return digest.hexdigest()[:16]
+    return digest.hexdigest()[:16] + (f"@{here.name}" if has_site(unit) else "")
+
+
+def of_units(units, course, book):
+    """{unit: the version that its results should be by}. The site of a unit's job scripts is that of course.toml, or
+    else that of the first result: another one would make right scripts wrong. course: the Rules."""
+    return {unit: of_unit(unit, course.of(unit).site or site_of(book.first_version(unit))) for unit in units}
+
+
+def outdated(course, book):
+    """(student, digest, unit) of the results that are by another version. Raises SiteError."""
+    found = book.versions()
+    versions = of_units({unit for _, _, unit in found if unit in UNITS}, course, book)
+    return {key for key, version in found.items() if version != versions.get(key[-1], version)}
+
+
+def has_site(unit):
+    """Whether a unit's verdicts depend on a site: it has job scripts."""
+    return any(part.file.endswith(".sh") for part in UNITS[unit])
+
+
+def site_of(version):
+    """The name of the site in a version of the checks; None without one."""
+    return version.partition("@")[2] or None
 
 
 def _content(path):

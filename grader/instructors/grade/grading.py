@@ -3,31 +3,35 @@ command goes on."""
 
 import json
 import os
+import re
 import sys
 import time
 from collections import defaultdict
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tqdm import tqdm
 
 from grader import sandbox
 from grader.course import UNITS, ready
-from grader.instructors import rules, worksheet
-from grader.instructors.collect import Listed, collect, names, newest, unpacked
+from grader.instructors import adjustments, rules, worksheet
+from grader.instructors.collect import Listed, alike, collect, names, newest, unpacked
 from grader.instructors.grade import digest, dispatch, ipp_cluster, seeds, work
 from grader.instructors.grade.ipp_cluster import ControllerLost, EnginesLost
 from grader.instructors.gradebook import Gradebook
-from grader.instructors.reports import PROGRESS, note_absent, scores_of, write_reports
+from grader.instructors.reports import PROGRESS, note_absent, outdated, scores_of, write_reports
+from grader.instructors.reports.in_words import changes, some, summary, total
 from grader.instructors.reports.report_files import write
 from grader.probes import loaded_for
 from handson import frameworks
+from handson.cluster import site as sites
 from handson.errors import OneSentence
+from handson.words import counted
 
 RESTARTS = 5  # the most starts of a cluster, if its controller ends each time
 KEEPING = 0.5  # seconds in which results are collected, to write them to the disk together
 SETTLED = 60  # seconds after which the rate of grading says how much time is left
-LINE = "{n_fmt} of {total_fmt} units graded, {rate_fmt}, {remaining} left"
+LINE = "{n_fmt} of {total_fmt} pieces graded, {rate_fmt}, {remaining} left"
 
 
 class GradeError(OneSentence, RuntimeError):
@@ -63,14 +67,23 @@ def grade(
     course = rules.at_its_site()
     # of all units: the digest must not depend on `units`
     expected = [part.file for parts in UNITS.values() for part in parts]
-    resources = "trusted" if trusted else "sandbox"
-    versions = {unit: digest.of_unit(unit) for unit in units}
     of_moodle = worksheet.read(sheet) if sheet else worksheet.kept(out)
     listed = of_moodle.listed(course.zone) if of_moodle else []
-    names(submissions, listed)  # what can't be read is refused here, and so leaves nothing in `out`
+    there = names(submissions, listed)  # what can't be read is refused here, and so leaves nothing in `out`
+    if sheet and there and len(_strange(there, listed, course)) == len(there):
+        raise GradeError(
+            f"{sheet} is not the worksheet of {submissions}: it has none of {some(there)}. Download both from the same"
+            " assignment"
+        )
     with Gradebook(out) as book:
+        people = worksheet.people(book.attempts(), out)
+        mails, before = set(worksheet.mails(out).values()), totals(book)
+        listed = of_moodle.listed(course.zone, people, mails) if of_moodle else []
         if sheet:
-            worksheet.keep(sheet, out)
+            if not worksheet.keep(sheet, out, units[0] if named and len(units) == 1 else None):
+                say(f"The worksheet is of an assignment of its own: the grades for it are in moodle_{units[0]}.csv.")
+                with_sheets = worksheet.kept_for_units(out)
+                units = [unit for unit in UNITS if unit in units or unit in with_sheets and unit in ready()]
             say(
                 "Handed in: by Moodle's worksheet, on clocks of"
                 f" {course.zone or 'this machine; name their zone in course.toml'}."
@@ -78,67 +91,160 @@ def grade(
         else:  # of a worksheet that was kept from another time, only the names count
             listed = [one._replace(handed_in=None) for one in listed]
         collected = collect(
-            submissions, out / "submissions", expected, say, listed + _in_gradebook(book, listed), course.zone
+            submissions, out / "submissions", expected, say, listed + _in_gradebook(people, book, listed), course.zone
         )
         book.record(collected)
         absent = sorted({one.student for one in book.submissions()} - {one.student for one in collected})
         submitted = of_moodle.missing(collected, course.groups) if of_moodle else []
         unseen = [student for student in submitted if student not in absent]
         note_absent(out, absent + unseen)
-        attempts = book.attempts()
-        wanted = rules.to_grade(course, attempts, units)
-        pairs = {
-            (one.student, one.digest, unit): (one, unit) for one in collected if one.refused is None for unit in units
-        }
-        elsewhere = wanted - pairs.keys()  # of attempts in an earlier download
-        gone = _gone(attempts, elsewhere - book.all_results().keys()) if elsewhere else []
-        pairs = [pair for key, pair in pairs.items() if key in wanted]
-        missing = pairs if force else book.what_is_missing(pairs, versions, resources)
-        total = len(pairs)
-        say(
-            f"{len(newest(collected))} students, {len(collected)} submissions; {len(missing)} of {total} units to"
-            " grade."
-        )
-        refused = [submission for submission in newest(collected) if submission.refused]
-        for sentence in rules.in_gradebook(course, attempts).unknown:
+        repaired = {one.student for one in book.submissions() if one.refused is None}
+        refused = [one for one in newest(collected) if one.refused and one.student not in repaired]
+        say(f"{len(newest(collected))} students, {len(collected)} submissions.")
+        for sentence in rules.in_gradebook(course, book.attempts()).unknown:
             say(sentence)
         for unit in () if named else _left_out(collected, course):
             say(f"{unit} is handed in, and not graded: {frameworks.why_not()}")
         for submission in refused:
             say(f"{submission.student}: not graded, {submission.refused}")
+        if sheet and (strange := _strange([one.student for one in newest(collected)], listed, course)):
+            say(f"In {submissions}, but not in the worksheet, and so not in moodle.csv: {', '.join(strange)}.")
         if unseen:
             say(
                 f"Submitted according to Moodle's worksheet, but not in {submissions}: {', '.join(unseen)}. Download"
-                " the submissions again."
+                " the submissions again; texts that were typed in Moodle are not graded."
             )
-        if gone:
-            what_to_do = "grade the earlier download that has them, with the same --out, and then this one again"
-            say(f"Not graded yet, and not in {submissions}: {'; '.join(gone)}. They may count: {what_to_do}.")
         if absent:
             say(f"Not handed in this time, but in the gradebook: {', '.join(absent)}.")
-        try:
-            if missing:
-                _grade(
-                    book, missing, versions, resources, seeds.secret(out), engines, profile, cluster_file, trusted, say
-                )
-        except BaseException as error:
-            with suppress(OneSentence):  # what stopped the grading is told, not what it keeps the reports from
-                # with --force, the same command begins again
-                if isinstance(error, (KeyboardInterrupt, SystemExit)) and not force:
-                    missing = book.what_is_missing(pairs, versions, resources)
-                    say(f"{total - len(missing)} of {total} units graded; the same command goes on.")
-                write_reports(book, out)
-            raise
-        write_reports(book, out)
-        of_class = scores_of(book)
-        if of_moodle and of_class and (sentence := of_moodle.too_low(of_class[0].max_grade)):
+        where = _Where(engines, profile, cluster_file, trusted)
+        paths = {one: one.path for one in collected}
+        of_class = _grade_what_counts(book, course, units, where, say, before, paths, force)
+        if of_moodle and of_class and (sentence := of_moodle.too_low(of_class[0].highest)):
             say(sentence)
         if earlier := sum(len(score.earlier) for score in of_class):
             say(
                 f"Set by hand for earlier submissions, and not counted now: {earlier}; see `python -m grader adjust"
                 f" {out} --list`"
             )
+        say(summary(of_class, len(absent) + len(unseen)))
         say(f"Grades are in {out / 'grades.csv'}, the report on the class is {out / 'report.html'}")
+
+
+@dataclass(frozen=True)
+class _Where:
+    """Where pieces are graded: on engines that are started here, or on those of a running cluster."""
+
+    engines: int = 2
+    profile: str | None = None
+    cluster_file: object = None
+    trusted: bool = False
+
+
+def _strange(students, listed, course):
+    """Those of the students whom a worksheet does not have, nor as a group. listed: the students in it."""
+    numbers, groups = {one.number for one in listed}, [*course.groups, *(one.group for one in listed if one.group)]
+    known = {alike(name) for name in (*groups, *(name for one in listed for name in (one.student, one.name)))}
+    plain = {student: re.fullmatch(r"(.*?)(?:_(\d+))?", student, re.DOTALL | re.ASCII) for student in students}
+    return [
+        student
+        for student, (name, number) in ((student, match.groups()) for student, match in plain.items())
+        if number not in numbers and not {alike(student), alike(name)} & known
+    ]
+
+
+def totals(book):
+    """{student: the grade in short} of those who have results."""
+    return {score.student: total(score) for score in scores_of(book) if score.units}
+
+
+def _grade_what_counts(book, course, units, where, say, before, paths=(), force=False, students=None):
+    """Grade all attempts that may count in `units`, whose files are there, and that have no result by today's checks,
+    and write the reports. Returns the Scores.
+
+    before: the `totals` with which changes are named; paths: {Submission: its files} of this time; other files lie where `collect` has left them. force: grade what has a
+    result, too; students: only the attempts of these.
+    """
+    resources = "trusted" if where.trusted else "sandbox"
+    versions, pairs, done, first = digest.of_units(units, course, book), [], set(), True
+    _say_sites(versions, book, say)
+    try:
+        while True:  # if files turn out to be as they were given out, an earlier attempt may count
+            pairs = _that_may_count(book, course, units, students)
+            missing = pairs if force else book.what_is_missing(pairs, versions, resources)
+            missing = [pair for pair in missing if (pair[0].student, pair[0].digest, pair[1]) not in done]
+            missing, gone = _located(missing, paths, book.folder / "submissions")
+            if first:
+                say(f"{len(missing)} of {len(pairs)} pieces of work to grade.")
+                _say_gone(gone, book, say)
+            if not missing:
+                break
+            first = False
+            done |= {(one.student, one.digest, unit) for one, unit in missing}
+            _grade(book, missing, versions, resources, seeds.secret(book.folder), where, say)
+    except BaseException as error:
+        with suppress(OneSentence):  # what stopped the grading is told, not what it keeps the reports from
+            # with --force, the same command begins again
+            if isinstance(error, (KeyboardInterrupt, SystemExit)) and not force:
+                left = len(book.what_is_missing(pairs, versions, resources))
+                say(f"{len(pairs) - left} of {len(pairs)} pieces graded; the same command goes on.")
+            write_reports(book, book.folder)
+        raise
+    write_reports(book, book.folder)
+    of_class = scores_of(book)
+    for line in changes(before, of_class):
+        say(line)
+    if sentence := outdated(book):
+        say(sentence)
+    for score in of_class:
+        for reason in (one for one in score.flagged if one.startswith("In ")):
+            say(f"{score.student}: {reason}")
+    return of_class
+
+
+def _say_sites(versions, book, say):
+    """Report the units whose job scripts are checked for another site than the chosen one."""
+    for unit, version in versions.items():
+        if (site := digest.site_of(version)) not in (None, sites.chosen()):
+            number = sum(of == unit for _, _, of in book.versions())
+            say(
+                f"{unit} is checked for the site {site}, as {counted(number, 'result')} so far, and not for"
+                f" {sites.chosen()}: a line `site` in [units.{unit}] of course.toml changes that."
+            )
+
+
+def _that_may_count(book, course, units, students):
+    """The (Submission, unit) pairs of attempts that may count and can be read; of the same files, one."""
+    attempts = book.attempts()
+    no_attempts = book.untouched() | worksheet.of_other_units(attempts, book.folder)
+    wanted, found = rules.to_grade(course, attempts, units, no_attempts), {}
+    for one in attempts:
+        for unit in units:
+            key = one.student, one.digest, unit
+            if key in wanted and one.refused is None and (students is None or one.student in students):
+                found[key] = one, unit
+    return list(found.values())
+
+
+def _located(pairs, paths, folder):
+    """(the pairs, with the paths of their files; those whose files are not there any more)."""
+    places = {(one.student, one.digest): path for one, path in dict(paths).items()}
+    for one, _ in pairs:
+        places.setdefault((one.student, one.digest), unpacked(one, folder))
+    there = [(replace(one, path=path), unit) for one, unit in pairs if (path := places[one.student, one.digest])]
+    return there, [(one, unit) for one, unit in pairs if not places[one.student, one.digest]]
+
+
+def _say_gone(pairs, book, say):
+    """Name attempts that may count, and have no result by today's checks, and whose files are gone."""
+    units = defaultdict(list)
+    for one, unit in pairs:
+        units[f"{one.student}, attempt {one.attempt}"].append(unit)
+    if units:
+        names = "; ".join(f"{who} ({', '.join(of)})" for who, of in units.items())
+        say(
+            f"Not graded by these checks, and not in {book.folder / 'submissions'} any more: {names}. They may count:"
+            " grade the earlier download that has them, with the same --out, and then this one again."
+        )
 
 
 def _left_out(collected, course):
@@ -150,72 +256,54 @@ def _left_out(collected, course):
     ]
 
 
-def _gone(attempts, ungraded):
-    """Who has which attempts that are `ungraded`, (student, digest, unit) of attempts whose files are not there now, in
-    words."""
-    found = []
-    for one in attempts:
-        if units := [unit for unit in UNITS if (one.student, one.digest, unit) in ungraded and one.refused is None]:
-            found.append(f"{one.student}, attempt {one.attempt} ({', '.join(units)})")
-    return found
-
-
-def _in_gradebook(book, listed):
-    """The students whom the gradebook knows, as Listed, without those who are `listed` already."""
-    there = {one.student for one in listed}
+def _in_gradebook(people, book, listed):
+    """The students whom the gradebook knows, as Listed, with each of their numbers that is not `listed` already."""
+    there = {one.number or one.student for one in listed}
+    names = {one.student: one.name for one in book.submissions()}
     return [
-        Listed(one.student, one.name, one.number, "", None) for one in book.submissions() if one.student not in there
+        Listed(person.student, names[person.student], number)
+        for person in people
+        for number in sorted(person.numbers) or [""]
+        if (number or person.student) not in there
     ]
 
 
-def again(student, out, units=None, engines=2, trusted=False, say=print):
-    """Grade again what counts of a student's work, from what an earlier `grade` has unpacked below `out`: by default in
-    the units in which the class has results, since the first result in another unit would leave all other grades
-    unfinished. Else as `grade`."""
+def again(out, student=None, units=None, engines=2, trusted=False, say=print):
+    """Grade again what may count of the work of a student or of a group, from what earlier calls of `grade` have
+    unpacked below `out`; or of everybody, where the checks are not those of today. By default that is done in the units
+    in which the class has results, since the first result in another unit would leave all other grades unfinished. Else
+    as `grade`."""
     named = _units(units, trusted)
     with Gradebook(out, writing=False):
         pass  # raises if there is no gradebook
     with Gradebook(out) as book:
-        score = next((one for one in scores_of(book) if one.student == student), None)
-        if score is None:
+        course, of_class = rules.read(), scores_of(book)
+        whose = None if student is None else adjustments.student_of(book, student)
+        if whose is not None and not any(whose in (one.student, one.group) for one in of_class):
             raise GradeError(f"there is no student {student!r} in {out}: see the first column of grades.csv")
-        with_results = {unit.name for unit in score.units}
+        with_results = {unit.name for score in of_class for unit in score.units}
         units = [
             unit
             for unit in named
-            if (units or unit in with_results or not with_results) and score.rules.of(unit).points != 0
+            if (units or unit in with_results or not with_results) and course.of(unit).points != 0
         ]
         if not units:
             raise GradeError(f"there is nothing to grade in {', '.join(named)}: course.toml gives no points for it")
-        versions = {unit: digest.of_unit(unit) for unit in units}
-        counting = {unit.name: unit.attempt for unit in score.units if unit.attempt}
-        pairs = [(counting.get(unit, score.submission), unit) for unit in units]
-        places = {one: unpacked(one, out / "submissions") for one, _ in pairs}
-        if gone := next((one for one, place in places.items() if place is None), None):
-            raise GradeError(
-                f"what {student} has handed in can't be graded:"
-                f" {gone.refused or f'it is not in {out} any more; run `python -m grader grade` again'}"
-            )
-        pairs = [(replace(one, path=places[one]), unit) for one, unit in pairs]
-        try:
-            _grade(
-                book,
-                pairs,
-                versions,
-                "trusted" if trusted else "sandbox",
-                seeds.secret(out),
-                engines,
-                None,
-                None,
-                trusted,
-                say,
-            )
-        except BaseException:
-            with suppress(OneSentence):
-                write_reports(book, out)
-            raise
-        write_reports(book, out)
-    say(f"{student} is graded again: see {out / 'report.html'}")
+        pool = [one for score in of_class if whose in (score.student, score.group) for one in score.attempts]
+        if whose is not None:
+            _refuse_unreadable(whose, pool, out)
+        where, students = _Where(engines, trusted=trusted), {one.student for one in pool} if whose else None
+        of_class = _grade_what_counts(book, course, units, where, say, totals(book), (), whose is not None, students)
+        say(f"{whose} is graded again: see {out / 'report.html'}" if whose else summary(of_class))
+
+
+def _refuse_unreadable(student, pool, out):
+    """Raise GradeError if the last attempt of a student can't be read, or is not there any more."""
+    last = pool[-1]
+    readable = [one for one in pool if one.refused is None]
+    if not readable or unpacked(readable[-1], out / "submissions") is None:
+        why = last.refused or f"it is not in {out} any more; run `python -m grader grade` again"
+        raise GradeError(f"what {student} has handed in can't be graded: {why}")
 
 
 def _units(units, trusted):
@@ -233,20 +321,21 @@ def _units(units, trusted):
     return units or there
 
 
-def _grade(book, missing, versions, resources, secret, engines, profile, cluster_file, trusted, say):
+def _grade(book, missing, versions, resources, secret, where, say):
     """Grade the (submission, unit) pairs `missing`, and store each pair as soon as all of its pieces are done."""
     left = {(submission.student, submission.digest, unit): submission for submission, unit in missing}
     handed_in = {
         part.file for submission, unit in missing for part in UNITS[unit] if (submission.path / part.file).is_file()
     }
     libraries = {loaded_for([file]) for file in handed_in}
+    profile, cluster_file, trusted = where.profile, where.cluster_file, where.trusted
     elsewhere = profile or cluster_file
     with _progress(len(missing), book.folder, say) as tick:
         for _ in range(RESTARTS):
             place = (
                 ipp_cluster.running(profile, cluster_file, trusted)
                 if elsewhere
-                else ipp_cluster.started(engines, libraries)
+                else ipp_cluster.started(where.engines, libraries)
             )
             with place as there:
                 try:
@@ -256,7 +345,7 @@ def _grade(book, missing, versions, resources, secret, engines, profile, cluster
                         raise ipp_cluster.ClusterError(
                             f"the controller of {ipp_cluster.name(profile, cluster_file)} has lost a process, or has"
                             f" not answered for {ipp_cluster.SILENCE:.0f} seconds; start the cluster anew with"
-                            f" `ipcluster start`: the same command goes on with the {len(left)} units that are left"
+                            f" `ipcluster start`: the same command goes on with the {len(left)} pieces that are left"
                         ) from None
                     say("The cluster's controller has ended; starting another. What was not finished is graded again.")
                 except EnginesLost:
@@ -268,10 +357,10 @@ def _grade(book, missing, versions, resources, secret, engines, profile, cluster
                     else:
                         why = f"the engines ended, and no new one has started in {ipp_cluster.STARTING} seconds:"
                     raise ipp_cluster.ClusterError(
-                        f"{why} run the same command again; it goes on with the {len(left)} units that are left"
+                        f"{why} run the same command again; it goes on with the {len(left)} pieces that are left"
                     ) from None
     raise ipp_cluster.ClusterError(
-        f"the cluster's controller ended {RESTARTS} times; {len(left)} units are left: run the same command again"
+        f"the cluster's controller ended {RESTARTS} times; {len(left)} pieces are left: run the same command again"
     )
 
 
@@ -281,7 +370,7 @@ def _grade_on(engines, left, book, versions, resources, secret, trusted, tick):
 
     def pieces():
         for key, submission in list(left.items()):
-            made = work.pieces(submission, key[-1], secret)
+            made = work.pieces(submission, key[-1], secret, digest.site_of(versions[key[-1]]))
             open_pieces[key] = len(made)
             for piece in made:
                 if piece.data is None:
@@ -316,24 +405,24 @@ def _grade_on(engines, left, book, versions, resources, secret, trusted, tick):
 
 
 @contextmanager
-def _progress(units, folder, say):
-    """In a `with`: a function to call after each unit. It shows how many units are graded, how fast, and the time
+def _progress(pieces, folder, say):
+    """In a `with`: a function to call after each piece of work, which is a student's unit. It shows how many are graded, how fast, and the time
     that is left: as a bar in a terminal, else as about 20 lines in all. In `folder` it notes how many, for `serve`."""
-    terminal, lines = sys.stderr.isatty(), max(1, units // 20)
+    terminal, lines = sys.stderr.isatty(), max(1, pieces // 20)
     with open(os.devnull, "w") as nowhere:
         where = {"file": sys.stderr} if terminal else {"file": nowhere, "bar_format": LINE}
         # no smoothing, since units come in bursts
-        with tqdm(total=units, unit="unit", desc="graded", smoothing=0, **where) as bar:
+        with tqdm(total=pieces, unit="piece", desc="graded", smoothing=0, **where) as bar:
 
             def note():
                 with suppress(OneSentence):  # a full disk stops the grading where results are stored
-                    write(folder / PROGRESS, json.dumps({"done": bar.n, "units": units}))
+                    write(folder / PROGRESS, json.dumps({"done": bar.n, "pieces": pieces}))
 
             def tick(key, engines):
                 bar.set_postfix_str(f"{engines} engines, {key[0]}: {key[-1]}"[:60], refresh=False)
                 bar.update()
-                if not terminal and (bar.n % lines == 0 or bar.n in (1, units)):
-                    soon = bar.format_dict["elapsed"] < SETTLED and bar.n < units
+                if not terminal and (bar.n % lines == 0 or bar.n in (1, pieces)):
+                    soon = bar.format_dict["elapsed"] < SETTLED and bar.n < pieces
                     say(f"{str(bar).rpartition(', ')[0] if soon else bar} ({engines} engines)")
                 if time.monotonic() - noted[0] > KEEPING:
                     note()

@@ -18,6 +18,7 @@ from grader.sandbox import BUSY, SandboxError, interpreter_paths, missing
 from grader.sandbox.forkserver import Forked
 from grader.verdict import GRADER_FAULT, Verdict
 from handson import frameworks
+from handson.cluster import site as sites
 from handson.files import COURSE
 
 # the grader's folders, at any level, whose modules run in the processes of student code
@@ -40,16 +41,17 @@ class Piece:
     ranks: int
     data: bytes | None  # the part's file
     seeds: tuple = (0, 0)  # of the inputs, see grader.instructors.grade.seeds
+    site: str | None = None  # that job scripts are checked for; None: the chosen one
 
 
-def pieces(submission, unit, secret):
-    """The pieces of a submission's unit. secret: what their inputs follow from."""
+def pieces(submission, unit, secret, site=None):
+    """The pieces of a submission's unit. secret: what their inputs follow from; site: as in a Piece."""
     made, of_inputs = [], seeds.of(secret, submission.student, submission.digest)
     for number, part in enumerate(UNITS[unit]):
         path = submission.path / part.file
         data = path.read_bytes() if path.is_file() else None
         made += [
-            Piece(submission.student, submission.digest, unit, number, gaps, ranks, data, of_inputs)
+            Piece(submission.student, submission.digest, unit, number, gaps, ranks, data, of_inputs, site)
             for ranks, gaps in by_ranks(part)
         ]
     return made
@@ -83,17 +85,18 @@ def run(piece, trusted):
     server.cores = _core() if piece.ranks == 1 else ()
     signal.alarm(PATIENCE)
     try:
-        verdicts = judge(
-            piece.unit,
-            (part,),
-            lambda file: exercises.handed_in(file, piece.data),
-            server,
-            hidden=_hidden_cases(),
-            readable=None if trusted else readable(),
-            seed=piece.seeds[0],
-            shared=piece.seeds[1],
-        )
-        return [asdict(verdict) for verdict in verdicts]
+        with sites.as_chosen(piece.site):
+            verdicts = judge(
+                piece.unit,
+                (part,),
+                lambda file: exercises.handed_in(file, piece.data),
+                server,
+                hidden=_hidden_cases(),
+                readable=None if trusted else readable(),
+                seed=piece.seeds[0],
+                shared=piece.seeds[1],
+            )
+            return [asdict(verdict) for verdict in verdicts]
     finally:
         signal.alarm(0)
 

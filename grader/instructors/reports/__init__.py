@@ -5,15 +5,21 @@ Reports: writes tables, files for other systems, and pages for students and inst
 All reports can be written again at any time (``python -m grader report DIR``), so only the gradebook needs a backup.
 """
 
+import functools
 import json
 from collections import defaultdict
 
 from grader.course import UNITS
 from grader.instructors import rules, worksheet
+from grader.instructors.collect import unpacked
+from grader.instructors.grade import digest
 from grader.instructors.gradebook import locked
 from grader.instructors.reports import pages, score_tables
+from grader.instructors.reports.answers import is_other
+from grader.instructors.reports.in_words import some
 from grader.instructors.reports.report_files import write
 from grader.instructors.scores import scores
+from handson.words import counted
 
 LOCK, PATIENCE = "reports.lock", 300.0  # seconds to wait for another process that writes reports
 PROGRESS = "grading.json"  # how far the grader is that runs
@@ -36,7 +42,22 @@ def absent(folder):
 
 def scores_of(book):
     """The Scores of the class, as all reports have them."""
-    return scores(book, UNITS, rules.read())
+    course = rules.read()
+    work = functools.cache(lambda one, unit: is_other(unpacked(one, book.folder / "submissions"), unit))
+    elsewhere = worksheet.of_other_units(book.attempts(), book.folder)
+    return scores(book, UNITS, course, digest.outdated(course, book), elsewhere, work)
+
+
+def outdated(book):
+    """A sentence on the results that may count and are by older checks; "" without any."""
+    whose = {
+        score.student: sum(unit.outdated for unit in score.units)
+        for score in scores_of(book)
+        if any(unit.outdated for unit in score.units)
+    }
+    again = f"`python -m grader regrade {book.folder}` grades them again"
+    number = counted(sum(whose.values()), "result")
+    return f"By an older version of the checks: {number}, of {some(whose)}; {again}." if whose else ""
 
 
 def comments_of(book):
@@ -59,9 +80,14 @@ def write_reports(book, folder):
 
 def _tell(book, folder):
     of_class, comments = scores_of(book), comments_of(book)
+    term, of_units = worksheet.kept(folder), worksheet.kept_for_units(folder)
+    moodle = {f"moodle_{unit}.csv": score_tables.moodle(of_class, sheet, unit) for unit, sheet in of_units.items()}
+    if term or not of_units:
+        moodle["moodle.csv"] = score_tables.moodle(of_class, term)
     for name, text in {
         "grades.csv": score_tables.grades(of_class),
-        "moodle.csv": score_tables.moodle(of_class, worksheet.kept(folder)),
+        "overview.csv": score_tables.overview(of_class),
+        **moodle,
         "canvas.csv": score_tables.canvas(of_class),
         "nbgrader.csv": score_tables.nbgrader(of_class),
         "report.html": pages.report(of_class, absent(folder), folder),

@@ -2,12 +2,12 @@
 
 import functools
 from collections import defaultdict
+from contextlib import suppress
 
 from grader import exercises
 from grader.course import UNITS, name_of_gap
-from grader.gaps import GapError, find
+from grader.gaps import GapError, TextError, find
 from grader.instructors.collect import unpacked
-from grader.notebook_cells import NotebookError
 
 LONGEST = 1_500  # the most characters of an answer that are shown
 
@@ -35,10 +35,24 @@ def written(folder, submission, unit, track, gap):
     try:
         text = exercises.handed_in(file, (handed_in / file).read_bytes())
         fragment = find(exercises.given_out(file), name, text)
-    except (OSError, KeyError, StopIteration, GapError, NotebookError):
+    except (OSError, KeyError, StopIteration, GapError, TextError):
         return ""
     code = fragment.code if fragment else ""
     return code if len(code) <= LONGEST else f"{code[:LONGEST]}\n[...]"
+
+
+def is_other(folder, unit):
+    """Whether the files of a unit in `folder`, or None, are others than those given out."""
+    for part in UNITS[unit] if folder else ():
+        with suppress(OSError):
+            data = (folder / part.file).read_bytes()
+            try:
+                text = exercises.handed_in(part.file, data)
+            except TextError:
+                return True
+            if text.split() != exercises.given_out(part.file).text.split():
+                return True
+    return False
 
 
 @functools.cache

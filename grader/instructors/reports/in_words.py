@@ -1,10 +1,10 @@
 """The rules of a course in words: what students read of them in a notebook's head, and how their points became a
 grade."""
 
-from grader.course import most_points
+from grader.course import UNITS, most_points
 from grader.instructors.reports.report_files import number
-from grader.instructors.rules import BEST, LAST_IN_TIME, points_of, shown
-from handson.words import counted
+from grader.instructors.rules import BEST, LAST_IN_TIME, points_of, shown, total_of
+from handson.words import aligned, counted
 
 
 def head(rules, unit):
@@ -67,26 +67,38 @@ def grade(score):
     if (last := score.attempts[-1]).refused and last.refused != score.submission.refused:
         lines.append(f"Attempt {last.attempt} could not be read, so an earlier one counts: {last.refused}")
     if score.group:
-        names = dict.fromkeys(unit.attempt.name for unit in score.units if unit.attempt)
+        names = dict.fromkeys(unit.attempt.name for unit in score.units if unit.attempt and unit.group == score.group)
         lines.append(f"Group {score.group}; handed in by {', '.join(names) or score.submission.name}.")
     for unit in score.units:
-        lines += [f"{unit.name}: {sentence}" for sentence in _of_unit(unit, score)]
+        lines += [f"{unit.name}: {sentence}" for sentence in of_unit(unit, score)]
     if free := score.free_days:
         lines.append(
             f"{free} of your {counted(number(rules.free_days(score.student)), 'free late day')}"
             f" {'is' if free == 1 else 'are'} used."
         )
     lines += bonus
+    if ahead := [unit.name for unit in score.units if unit.waiting]:
+        lines.append(f"Not due yet, and no part of the grade: {', '.join(ahead)}.")
+    if score.dropped:
+        lines.append(f"Dropped, as the lowest: {', '.join(unit.name for unit in score.dropped)}.")
     if lines or rules.scale is not None or rules.passing is not None:
         lines.append(_total(score))
     return lines
 
 
-def _of_unit(unit, score):
+def of_unit(unit, score):
+    """What the course's rules made of the points of a unit: sentences."""
+    if unit.group and unit.group != score.group:
+        yield f"group {unit.group}; handed in by {unit.attempt.name}."
     if unit.extended:
         yield f"your deadline was extended to {shown(unit.due, score.rules.zone)}."
     if len(score.attempts) > 1 and unit.attempt and unit.attempt.attempt != score.attempts[-1].attempt:
         yield f"attempt {unit.attempt.attempt} counts."
+    yield from lateness(unit)
+
+
+def lateness(unit):
+    """What it cost to be late: a sentence, or none."""
     if unit.days_late:
         free = f", {unit.free_days} of them free" if unit.free_days else ""
         cost = f"−{number(100 * unit.deduction)} %, {number(unit.points)} points become {number(unit.credit)}"
@@ -97,7 +109,7 @@ def _of_unit(unit, score):
 
 
 def _total(score):
-    so_far = "" if score.complete else " so far"
+    so_far = "" if score.complete and not score.so_far else " so far"
     line = f"{number(score.credit)} of {number(score.max_points)} points{so_far}"
     if score.rules.scale is not None:
         line += f" are {number(score.grade)} on the scale to {number(score.rules.scale)}"
@@ -107,3 +119,62 @@ def _total(score):
             f" {'is' if score.rules.passing == 1 else 'are'} needed)"
         )
     return f"{line}."
+
+
+def term(rules):
+    """The term as lines: units with points and deadlines, and what holds for some students."""
+    rows = []
+    for unit in UNITS:
+        here = rules.of(unit)
+        start = shown(here.start, rules.zone, end=False) if here.start else ""
+        due = shown(here.due, rules.zone) if here.due else ""
+        rows.append((unit, number(points_of(rules, unit)), start, due, here.site or ""))
+    yield from aligned(("unit", "points", "from", "due", "site"), rows)
+    scale = f", on the scale to {number(rules.scale)}" if rules.scale is not None else ""
+    passing = f"; {number(rules.passing)} to pass" if rules.passing is not None else ""
+    yield f"{number(total_of(rules))} points{scale}{passing}."
+    for student, own in rules.students.items():
+        until = [f"{unit} until {shown(moment, rules.zone)}" for unit, moment in own.extensions.items()]
+        late = [f"{counted(own.late_days, 'late day')}"] if own.late_days is not None else []
+        yield f"{student}: {'; '.join(until + late) or 'nothing of their own'}."
+    for unit, groups in (("", rules.groups), *((unit, rules.of(unit).groups) for unit in UNITS)):
+        for group, members in groups.items():
+            yield f"Group {group}{f' in {unit}' if unit else ''}: {', '.join(members)}."
+
+
+def total(score):
+    """A grade in short: "3.5 points so far", or "35" on a scale."""
+    grade = number(score.grade) if score.rules.scale else counted(number(score.grade), "point")
+    return f"{grade}{'' if score.complete and not score.so_far else ' so far'}"
+
+
+def changes(before, of_class):
+    """Lines on whose grade is another one than `before`, {student: what `total` said}."""
+    changed = [
+        f"    {score.student}: {before[score.student]} -> {total(score)}"
+        for score in of_class
+        if before.get(score.student, total(score)) != total(score)
+    ]
+    return ["Changed grades:", *changed] if changed else []
+
+
+def summary(of_class, missing=0):
+    """What became of a class, in a line. missing: how many students have handed in nothing this time."""
+    refused = [score.student for score in of_class if score.submission.refused and not score.by_hand]
+    graded = [score for score in of_class if score.complete and score.max_grade and score.student not in refused]
+    unfinished = len(of_class) - len(graded) - len(refused)
+    words = [
+        f"{len(graded)} graded",
+        *([f"{len(refused)} refused ({some(refused)})"] if refused else []),
+        *([f"{unfinished} not finished"] if unfinished else []),
+        *([f"{missing} missing"] if missing else []),
+    ]
+    if graded:
+        words.append(f"mean {100 * sum(score.grade / score.max_grade for score in graded) / len(graded):.0f} %")
+    return f"{', '.join(words)}."
+
+
+def some(names, most=5):
+    """The first of some names, and how many more there are."""
+    names = list(names)
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -123,7 +123,7 @@ def report(scores, absent=(), folder=None, live=None):
         nothing=sheet.nothing([score.submission for score in scores], scores[0].rules.groups)
         if sheet and scores
         else (),
-        too_low=sheet.too_low(scores[0].max_grade) if sheet and scores else None,
+        too_low=sheet.too_low(scores[0].highest) if sheet and scores else None,
         language=scores[0].rules.language if scores else Rules.language,
         rules=scores[0].rules if scores else NONE,
         to_look_at=to_look_at,
@@ -239,6 +239,7 @@ def misconceptions(scores, most=12):
                 "message": message,
                 "hint": hints[unit, track, gap, alike],
                 "scores": [score for score, _ in of_students.values()],
+                "common": len(of_students) > 1,
                 "example_of": example_of,
             }
         )
@@ -306,8 +307,9 @@ def _once(unit, seconds):
     return sum(max((getattr(verdict, seconds) for verdict in gap.verdicts), default=0) for gap in unit.gaps)
 
 
-def marks(score):
-    """What an instructor looks for in a student's row, each "" where there is nothing to say."""
+def marks(score, absent=False):
+    """What an instructor looks for in a student's row, each "" where there is nothing to say. absent: whether the
+    submission was not found this time."""
     gaps = [gap for unit in score.units for gap in unit.gaps]
     days, waiting = score.days_late, sum(not unit.complete for unit in score.units)
     return {
@@ -317,7 +319,13 @@ def marks(score):
         "ungraded": ""
         if score.adjustment or score.submission.refused or not waiting
         else sum(not gap.complete for gap in gaps) or counted(waiting, "task"),
-        "look": "look" if score.flagged else "",
+        "look": "not read"
+        if score.submission.refused and not score.by_hand
+        else "missing"
+        if absent
+        else "look"
+        if score.flagged
+        else "",
     }
 
 

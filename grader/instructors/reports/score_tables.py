@@ -9,10 +9,10 @@ import time
 from datetime import datetime
 
 from grader.instructors.collect import file_name
-from grader.instructors.reports.in_words import grade
+from grader.instructors.reports.in_words import grade, lateness
 from grader.instructors.reports.report_files import clean, moment, number
 from grader.instructors.rules import Rules
-from grader.instructors.worksheet import COMMENTS
+from grader.instructors.worksheet import COMMENTS, NAMES
 from grader.verdict import PASSED
 from handson.words import counted
 
@@ -23,7 +23,7 @@ INSIDE = re.compile(rf'([;,]\s*"*)(?=[{re.escape("".join(FORMULA))}])')
 # in a name, which Canvas would take for the row of this title
 POINTS_POSSIBLE = re.compile(r"(points)\s+(possible)", re.IGNORECASE)
 
-__all__ = ["canvas", "file_name", "grades", "gradescope", "moodle", "nbgrader"]
+__all__ = ["canvas", "file_name", "grades", "gradescope", "moodle", "nbgrader", "overview"]
 
 
 class Foreign(str):
@@ -112,6 +112,23 @@ def grades(scores):
     return table(["student", "unit", "check", "points", "max_points", "status", "message"], rows, digits=6)
 
 
+def overview(scores):
+    """A row for each student, with a column for each unit, for spreadsheets: these know UTF-8 by its first character.
+    What was not begun is "-"; what is not graded yet is empty."""
+    units = [unit.name for unit in scores[0].units] if scores else []
+    rows = []
+    for score in scores:
+        refused = score.submission.refused and not score.by_hand
+        of_units = [
+            "–" if unit.untouched else unit.credit if unit.complete and not refused else None for unit in score.units
+        ]
+        passed = {True: "passed", False: "not passed", None: "so far" if score.so_far else ""}[score.passed]
+        status = "not read" if refused else passed if score.complete else "not finished"
+        who = [score.student, score.submission.name, score.submission.number, score.group]
+        rows.append([*who, *of_units, None if refused else _grade(score), status])
+    return "\ufeff" + table(["student", "name", "number", "group", *units, "grade", "status"], rows)
+
+
 def _by_rules(score):
     """What the course's rules add to the points, and to the most points: (unit, what, points, most points, a sentence)
     for each."""
@@ -126,6 +143,12 @@ def _by_rules(score):
                 0,
                 f"{counted(unit.days_late, 'day')} late: -{number(100 * unit.deduction)} %",
             )
+    for unit in () if score.adjustment else score.units:
+        if unit.waiting:
+            yield unit.name, "not due", 0.0, -unit.max_points, "not due yet, and no part of the grade"
+        elif unit in score.dropped:
+            own -= unit.credit
+            yield unit.name, "dropped", -unit.credit, -unit.max_points, "the lowest, and no part of the grade"
     if score.bonus:
         yield "", "bonus", score.credit - own, 0, said(score.bonus)
     if score.rules.scale is not None and score.complete:
@@ -147,9 +170,9 @@ def _status(verdict):
     return f"ungraded ({verdict.status})" if verdict.points is None else verdict.status
 
 
-def moodle(scores, worksheet=None):
+def moodle(scores, worksheet=None, unit=None):
     """The offline grading worksheet of Moodle's assignments (mod/assign/feedback/offline): Moodle's own with grades and
-    comments, or a new one.
+    comments, or a new one. unit: the name of the one whose points are the grade; None: the whole grade.
 
     A new one has no dates of the last change, so Moodle keeps existing grades unless its box to update them is ticked;
     an empty grade changes nothing. Comments are HTML.
@@ -163,7 +186,7 @@ def moodle(scores, worksheet=None):
                     f"Participant {score.submission.number}" if score.submission.number else "",
                     score.submission.name,
                     _grade(score),
-                    score.max_grade,
+                    score.highest,
                     None,
                     _comment(score),
                 ]
@@ -173,9 +196,33 @@ def moodle(scores, worksheet=None):
     head = list(dict.fromkeys([*worksheet.head, COMMENTS]))
     rows = []
     for row, score in worksheet.grades(scores):
-        own = {"Grade": _grade(score), COMMENTS: _comment(score)} if score and _grade(score) is not None else {}
+        own = (_of_unit(score, unit) if unit else _of_all(score)) if score else {}
+        # Moodle reads neither names nor groups back, and students choose some of them
+        own |= {column: row.get(column, "") for column in NAMES}
         rows.append([own[column] if column in own else Foreign(row.get(column, "")) for column in head])
     return table(head, rows)
+
+
+def _of_all(score):
+    """What the worksheet gets: grade and comment; of a refused submission, which has no grade, the reason."""
+    if _grade(score) is None and not score.submission.refused:
+        return {}
+    return (
+        {"Grade": _grade(score), COMMENTS: _comment(score)}
+        if _grade(score) is not None
+        else {COMMENTS: _comment(score)}
+    )
+
+
+def _of_unit(score, name):
+    """The same for one unit."""
+    unit = next((one for one in score.units if one.name == name), None)
+    if score.submission.refused and not (unit and unit.complete):
+        return {COMMENTS: _comment(score)}
+    if unit is None or unit.waiting or not unit.complete:
+        return {}
+    comment = f"{number(unit.credit)} of {counted(number(unit.max_points), 'point')}."
+    return {"Grade": unit.credit, COMMENTS: html.escape(" ".join([comment, *lateness(unit)]))}
 
 
 def _comment(score):
@@ -186,7 +233,7 @@ def canvas(scores):
     """Canvas's gradebook (lib/gradebook_importer.rb) with one column, which the instructor renames to the assignment's
     name and number in Canvas. Students without a final grade are left out: an empty cell would delete the grade that
     they have in Canvas."""
-    total = max((score.max_grade for score in scores), default=0)
+    total = max((score.highest for score in scores), default=0)
     head = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", scores[0].rules.title if scores else Rules.title]
     graded = [score for score in scores if _grade(score) is not None]
     return table(
@@ -220,7 +267,7 @@ def nbgrader(scores):
         for score in scores:
             unit = score.units[number_of_unit]
             one = unit.attempt or score.submission
-            points, credit = (unit.points, unit.credit) if unit.complete else (None, None)
+            points, credit = (unit.points, unit.credit) if unit.complete and not unit.waiting else (None, None)
             due = f"{unit.due:%Y-%m-%d %H:%M:%S}" if unit.due else ""
             written = moment(
                 datetime.fromisoformat(one.handed_in).timestamp() if one.handed_in else one.time,
@@ -328,7 +375,7 @@ def _summary(score):
         return " ".join([f"Not graded: {score.submission.refused}", *grade(score)])
     of_units = [
         f"{unit.name} {number(unit.points) if unit.complete else 'ungraded'}/{number(unit.max_points)}"
-        for unit in score.units
+        for unit in score.counting
         if unit.max_points
     ]
     points = (

@@ -45,8 +45,9 @@ class Desk:
                 "version": book.version(student),
                 "grader": self.grader(),
                 "done": 0,
-                "units": 0,
+                "pieces": 0,
                 "problem": self._problem_of_grading() or self._problem,
+                "said": self._what_changed(),
             }
         if now["grader"]:
             with suppress(OSError, ValueError):
@@ -90,6 +91,14 @@ class Desk:
         self._regrading = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=self._said, stderr=subprocess.STDOUT, start_new_session=True
         )
+
+    def _what_changed(self):
+        """What the grader that was started here has changed, once it has ended well; else ""."""
+        if not self._regrading or self._regrading.poll() != 0:
+            return ""
+        self._said.seek(0)
+        lines = [line for line in self._said.read().decode(errors="replace").splitlines() if line.startswith("    ")]
+        return f"Graded again: {'; '.join(map(str.strip, lines)) or 'no grade has changed'}."
 
     def _problem_of_grading(self):
         """The last line that the grader said if it has failed, else ""."""

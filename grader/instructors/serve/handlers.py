@@ -14,9 +14,10 @@ from types import SimpleNamespace
 import tornado.escape
 import tornado.web
 
+from grader.course import UNITS
 from grader.instructors import adjustments
 from grader.instructors.collect import file_name
-from grader.instructors.gradebook import Gradebook, Stale
+from grader.instructors.gradebook import BONUS, Gradebook, Stale
 from grader.instructors.reports import absent, comments_of, pages
 from handson.errors import OneSentence
 
@@ -181,7 +182,7 @@ class Adjust(Page):
                 for name in ("student", "unit", "gap", "action", "points", "text", "author", "version")
             }
         )
-        self.score(form.student)
+        self._refuse_unknown(form)
         where = form.student, form.unit or adjustments.WHOLE, form.gap
         keep = {"version": form.version, "write": self.desk.reports_are_due}
         said = []
@@ -222,6 +223,14 @@ class Adjust(Page):
                 status=303,
             )
 
+    def _refuse_unknown(self, form):
+        """Refuse a form about a unit or a gap that nobody has."""
+        units = {one.name: one for one in self.score(form.student).units}
+        of_gaps = (*units[form.unit].gaps, *units[form.unit].others) if form.unit in units else ()
+        known = form.unit in units or form.unit == BONUS or (not form.unit and not form.gap)
+        if not known or form.gap and form.gap not in {one.name for one in of_gaps}:
+            raise Refused(404, "There is no such task or gap in the gradebook: load the page again.")
+
     def ask(self, status, form, sentence):
         """Show what was typed in beside what is there now, to be sent again or not."""
         score = self.score(form.student)
@@ -238,6 +247,8 @@ class Regrade(Page):
         if self.desk.grader():
             raise Refused(409, "A grader is running: wait until it has ended, then grade this student again.")
         unit = self.get_body_argument("unit", "")
+        if unit and unit not in UNITS:
+            raise Refused(404, "There is no such task: load the page again.")
         self.desk.grade_again(score.student, [unit] if unit else [])
         self.redirect(f"/feedback/{tornado.escape.url_escape(file_name(score.student), plus=False)}.html", status=303)
 

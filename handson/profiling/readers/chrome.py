@@ -26,8 +26,13 @@ def read(path):
     try:
         with _open(path) as file:
             head, tail = _ends(file)
-            file.seek(0)
-            builder, pid, launches = _events(file, "item" if head.lstrip().startswith("[") else "traceEvents.item")
+            prefix = "item" if head.lstrip().startswith("[") else "traceEvents.item"
+            try:
+                builder, pid, launches = _events(file, prefix)
+            except ijson.JSONError as error:
+                if "overflow" not in str(error):
+                    raise
+                builder, pid, launches = _events(file, prefix, large_numbers=True)
     except (ijson.JSONError, EOFError, gzip.BadGzipFile, UnicodeDecodeError) as error:
         first = str(error).strip().splitlines() or ["it is cut off"]
         raise ProfileError(f"{path} is damaged or was not written to its end ({first[0][:80]}): record again") from None
@@ -86,10 +91,12 @@ def _facts(head, tail):
     return facts
 
 
-def _events(file, prefix):
-    """A Builder with all complete events, the id of the process, and its Launches."""
+def _events(file, prefix, large_numbers=False):
+    """A Builder with all complete events, the id of the process, and its Launches. large_numbers: read whole numbers
+    beyond 2 ** 63, such as ids of communicators, too, which takes longer."""
+    file.seek(0)
     builder, pid, launches, known, lanes = Builder(), None, Launches(), {}, {}
-    for event in ijson.items(file, prefix, use_float=True):
+    for event in ijson.items(file, prefix, use_float=not large_numbers):
         if event.get("ph") != "X":
             continue
         category, name = event.get("cat", ""), event["name"]
@@ -97,6 +104,9 @@ def _events(file, prefix):
             known[category, name] = kinds.of_event(category, name)
         kind = known[category, name]
         if kind is None:
+            continue
+        if not event["ts"] and category in GPU_CATEGORIES:
+            builder.untimed += 1
             continue
         if (place := (category in GPU_CATEGORIES, event["pid"], event["tid"])) not in lanes:
             gpu, process, thread = place

@@ -71,9 +71,12 @@ class _Processes:
         self.tool, self.builders, self.who, self.launches = tool, {}, {}, defaultdict(Launches)
 
     def add(self, pid, begin, end, name, kind, lane):
+        self._builder(pid).add(begin, end, name, kind, lane)
+
+    def _builder(self, pid):
         if pid not in self.builders:
             self.builders[pid] = Builder()
-        self.builders[pid].add(begin, end, name, kind, lane)
+        return self.builders[pid]
 
     def range(self, pid, begin, end, name, lane):
         """Add a range; a mark, if `end` is None."""
@@ -89,12 +92,17 @@ class _Processes:
         self.launches[pid].add(False, correlation, begin)
 
     def kernel(self, pid, begin, end, name, lane, correlation):
-        self.add(pid, begin, end, name or UNNAMED, kinds.of_kernel(name or UNNAMED), lane)
-        self.launches[pid].add(True, correlation, end)
+        self._on_gpu(pid, begin, end, name or UNNAMED, kinds.of_kernel(name or UNNAMED), lane, correlation)
 
     def copy(self, pid, begin, end, name, lane, correlation):
-        self.add(pid, begin, end, name, COPY, lane)
-        self.launches[pid].add(True, correlation, end)
+        self._on_gpu(pid, begin, end, name, COPY, lane, correlation)
+
+    def _on_gpu(self, pid, begin, end, name, kind, lane, correlation):
+        if begin and end:
+            self.add(pid, begin, end, name, kind, lane)
+            self.launches[pid].add(True, correlation, end)
+        else:
+            self._builder(pid).untimed += 1
 
     def timelines(self, base=0):
         timelines = []
@@ -114,6 +122,13 @@ class _Processes:
             )
             for begin, end, pid, device, stream, name, correlation in database.execute(query):
                 self.kernel(pid, begin, end, names.get(name), f"GPU {device}, stream {stream}", correlation)
+        # a CUDA graph, unless nsys was told --cuda-graph-trace=node: all of its kernels as one piece
+        for kind in tables & {"CUPTI_ACTIVITY_KIND_GRAPH_TRACE"}:
+            query = (
+                f"SELECT start, end, {PID.format('globalPid')}, deviceId, streamId, graphId, correlationId FROM {kind}"
+            )
+            for begin, end, pid, device, stream, graph, correlation in database.execute(query):
+                self.kernel(pid, begin, end, f"CUDA graph {graph}", f"GPU {device}, stream {stream}", correlation)
         for kind in tables & COPY_TABLES:
             query = (
                 f"SELECT start, end, {PID.format('globalPid')}, deviceId, streamId, {_way(kind)}, correlationId FROM"
@@ -127,7 +142,7 @@ class _Processes:
             )
             for begin, end, pid, thread, name, correlation in database.execute(query):
                 self.function(pid, begin, end, re.sub(r"_v\d+$", "", names.get(name, UNNAMED)), thread, correlation)
-        for kind in tables & {"NVTX_EVENTS"}:
+        for kind in tables & {"NVTX_EVENTS", "NVTX_EVENTS_V3"}:
             query = (
                 f"SELECT start, end, {PID.format('globalTid')}, globalTid & 16777215, eventType, text, textId FROM"
                 f" {kind}"

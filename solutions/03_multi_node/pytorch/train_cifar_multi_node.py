@@ -105,7 +105,8 @@ def train(rank, args, train_set, test_set):
 
 def main():
     args = options.parse(gpus=devices.first)
-    dist.init_process_group(devices.backend(args.gpu))  # reads RANK, MASTER_ADDR, ...
+    # it reads RANK, MASTER_ADDR, ..., which torchrun sets, or options.parse under mpiexec
+    dist.init_process_group(devices.backend(args.gpu))
     train_set, test_set = data.load(args.dataset)
     announce("multiple nodes", args, train_set)
     train(dist.get_rank(), args, train_set, test_set)

@@ -3,6 +3,9 @@ registers.
 
 A hook gets the state that it was registered with, and a bucket: ``bucket.buffer()`` is one long tensor with this rank's
 gradients. It returns a future of the tensor that takes their place: the mean over the ranks, as well as it is known.
+
+A hook that keeps residuals for each bucket begins after some steps: DistributedDataParallel makes its buckets again
+after the first one.
 """
 
 import torch

@@ -9,9 +9,9 @@
   async function look() {
     try {
       const now = await (await fetch(address)).json();
-      grader.textContent = !now.grader ? "No grader is running." : now.units ? now.done + " of " + now.units + " units graded" : "A grader starts or ends.";
+      grader.textContent = !now.grader ? now.said || "No grader is running." : now.pieces ? now.done + " of " + now.pieces + " pieces graded" : "A grader starts or ends.";
       bar.hidden = !now.grader;
-      if (now.units) [bar.max, bar.value] = [now.units, now.done];
+      if (now.pieces) [bar.max, bar.value] = [now.pieces, now.done];
       else bar.removeAttribute("value");
       problem.textContent = now.problem;
       changed.hidden = now.version === version;

@@ -1,0 +1,57 @@
+"""Chainer's workers on machines with fewer GPUs than workers: NCCL refuses them, so they take virtual GPUs and say so.
+CuPy and NVML have stand-ins, since this machine may have no GPU."""
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import handson.chainer  # noqa: F401
+from handson.chainer import communicators, devices
+
+import pytest
+
+GPUS = """
+import os, sys
+import handson.chainer, chainer
+from handson.profiling import usage
+chainer.backends.cuda.available, usage.count_gpus = True, lambda: int(sys.argv[1])
+chainer.training.updaters.MultiprocessParallelUpdater.available = staticmethod(lambda: True)
+from handson.chainer import devices
+assert devices.has_gpus() and devices.describe([0]) == "1 GPU, without cuDNN: this CuPy has none"
+from handson.chainer import updaters
+print(updaters.MultiprocessParallelUpdater.__module__, devices.describe([0, 1]), os.environ.get("CUDA_VISIBLE_DEVICES"))
+"""
+
+
+@pytest.mark.parametrize(
+    "gpus, updater, words", [(1, "handson.chainer", "2 virtual GPUs"), (2, "chainer.training", "2 GPUs")]
+)
+def test_the_updater_of_several_gpus_needs_one_for_each_worker(gpus, updater, words, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    command = [sys.executable, "-c", GPUS, str(gpus)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(updater) and words in done.stdout
+    assert done.stdout.endswith(" \n" if gpus == 1 else "None\n"), "the workers see no GPU if they do not use one"
+
+
+@pytest.mark.parametrize(
+    "machines, gpus, found",
+    [
+        ("aa", [1, 1], (False, True)),
+        ("aa", [2, 2], (True, False)),
+        ("ab", [1, 1], (True, False)),
+        ("ab", [1, 0], (False, False)),
+        ("a", [1], (True, False)),
+    ],
+)
+def test_ranks_that_would_share_a_gpu_are_noticed_on_all_ranks(machines, gpus, found, monkeypatch):
+    monkeypatch.setattr(devices, "has_gpus", lambda: True)
+    monkeypatch.setattr(communicators.nccl, "_available", True)
+    comm = SimpleNamespace(allgather=lambda mine: list(zip(machines, gpus)))
+    assert communicators._gpus(comm) == found
+
+
+def test_what_takes_the_place_of_nccl_says_why():
+    runs, why = communicators.choose("pure_nccl", "float16", has_gpus=False, shared=True)
+    assert runs == "naive" and "NCCL needs a GPU for each rank" in why and "float16 on the wire" in why

@@ -1,0 +1,16 @@
+"""The ways to make a step that notebook 01_single_gpu measures, on a core: quickly, and shown with their numbers."""
+
+import torch
+
+from handson.notebook import device_ways, measure
+
+
+def test_each_way_of_a_core_is_measured_and_shown(monkeypatch):
+    monkeypatch.setattr(
+        measure, "on_gpus", lambda function, *arguments: [function(torch.device("cpu"), 0, 1, *arguments)]
+    )
+    found = device_ways.ways(size=16)
+    assert found.keys() == device_ways.ON_A_CORE.keys() and all(way.images > 0 for way in found.values())
+    assert "convnet, batch 128" in device_ways.show(found).alt
+    assert device_ways.copies() == {}
+    torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = True, False
