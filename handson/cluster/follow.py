@@ -26,6 +26,7 @@ DELIVERY = 60  # seconds, after a job's end, until its output must be there
 START = 3  # seconds of a job without output, after which that is explained
 CARE = 2  # seconds after which to check again that the embedded PBS still has a scheduler
 SILENCE = 60  # seconds without an answer, in the midst of a job, after which that is said
+OF_COURSE = ("HANDSON_DATA", "HANDSON_FRAMEWORKS")  # variables that say where data and systems are
 # of a batch system whose server cannot be reached
 AWAY = re.compile("connect|contact|time|communicat|has not answered", re.IGNORECASE)
 CORES = re.compile(r"Insufficient amount of resource: physical cores \(R: (\d+) A: (\d+) T: (\d+)\)")
@@ -79,11 +80,13 @@ def submit(folder, *arguments, **variables):
 
 
 def sending(variables):
-    """The options of qsub that send these variables of its environment with a job, whatever is in their values."""
-    if not variables:
+    """The options of qsub that send these variables of its environment with a job, whatever is in their values, and
+    those of the course that are set."""
+    names = [*variables, *(name for name in OF_COURSE if name in os.environ and name not in variables)]
+    if not names:
         return []
     # OpenPBS 23.06.06 sends nothing with -V; Slurm's qsub takes a value apart at its spaces with -v
-    return ["-V"] if command.batch_system()[0] == "slurm" else ["-v", ",".join(variables)]
+    return ["-V"] if command.batch_system()[0] == "slurm" else ["-v", ",".join(names)]
 
 
 def follow(job_id, output=None, say=print, limit=LIMIT):

@@ -26,6 +26,11 @@ def why_not():
     return virtual_nodes.why_not()
 
 
+def between_real_nodes():
+    """Whether jobs here have a real network."""
+    return command.batch_system()[0] != "embedded"
+
+
 def asked_for(words):
     """Whether qsub's arguments ask for a resource that only the embedded PBS has."""
     lists = [word[2:] or following for word, following in zip(words, [*words[1:], ""]) if word.startswith("-l")]

@@ -323,6 +323,7 @@ models = {}
 if why := slow_network.why_not():
     rates = ()
     print("The network can't be slowed down here:", why)
+if slow_network.between_real_nodes():
     measured_megabits = measured_network.megabits(FOLDER)
     models = measured_network.of_models(FOLDER, TRACK, ("convnet", "resnet50"))
 for rate in rates:
@@ -350,7 +351,7 @@ for model, (step, throughput) in models.items():
     parameters = {"convnet": PARAMETERS, "resnet50": 23_528_522}[model]
     slow_step = step + allreduce_seconds(parameters, 4, measured_megabits)
     measured[model], predicted[model] = throughput, 4 * 32 / slow_step
-figures.bar_chart(measured, "throughput of four workers [images/s]", predicted)
+figures.bar_chart(measured, "throughput of four workers [images/s]", predicted) if measured else None
 
 # %% [markdown]
 # The measured throughput is mostly below the mark, since the formula counts bytes alone. It leaves out that every message has a delay, that the

@@ -32,7 +32,11 @@ def test_it_sends_nothing_by_v_without_names_and_values_of_any_kind_by_name(stri
 
 def test_the_course_takes_it_for_a_real_one(strict, monkeypatch):
     assert command.batch_system() == ("pbs", f"{strict.bin}/qsub")
+    for name in follow.OF_COURSE:
+        monkeypatch.delenv(name, raising=False)
     assert follow.sending({"A": "1", "B": "2"}) == ["-v", "A,B"]
+    monkeypatch.setenv("HANDSON_DATA", "/data")
+    assert follow.sending({"A": "1"}) == ["-v", "A,HANDSON_DATA"] and follow.sending({}) == ["-v", "HANDSON_DATA"]
     assert slow_network.why_not() == (
         "PBS runs the jobs here on real nodes, and the network between those is as fast as it is"
     )
@@ -43,6 +47,8 @@ def test_the_course_takes_it_for_a_real_one(strict, monkeypatch):
 
 def test_slurms_qsub_gets_all_variables_since_it_takes_values_apart(monkeypatch):
     monkeypatch.setattr(command, "batch_system", lambda: ("slurm", "/usr/bin/qsub"))
+    for name in follow.OF_COURSE:
+        monkeypatch.delenv(name, raising=False)
     assert follow.sending({"A": "1"}) == ["-V"] and follow.sending({}) == []
     assert slow_network.why_not().startswith("Slurm runs the jobs here on real nodes")
 
