@@ -93,7 +93,7 @@ MAY_IMPORT = {  # room of handson -> the other rooms that it may import; modules
     "lightning": {"pytorch", "training"},
     "accelerate": {"pytorch"},
     "scaling": {"pytorch", *TRACK},
-    "notebook": {"pytorch", "scaling", *TRACK},
+    "notebook": {"chainer", "pytorch", "scaling", *TRACK},
     "instructors": {"cluster"},
 }
 

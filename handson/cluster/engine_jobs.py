@@ -12,7 +12,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import ipyparallel
-from IPython.paths import get_ipython_dir
 from traitlets.config import Config
 
 from handson.cluster import follow, job_scripts
@@ -50,6 +49,8 @@ def start(
     """
     os.environ.update(follow.environment())  # with qsub on PATH, here and in the job
     site = site or sites.chosen()
+    from IPython.paths import get_ipython_dir
+
     folder = folder or Path(get_ipython_dir(), f"profile_{profile}")
     _write_profile(folder, sites.read(site), engines, nodes, walltime)
     if (folder / "security/cluster-.json").exists():

@@ -7,14 +7,9 @@ Batch commands import it: it needs the standard library only.
 import sys
 
 from handson.cluster import virtual_nodes
-from handson.pbs import command
+from handson.pbs import command, resources
 
 RATE, NO_RATE = "HANDSON_NETWORK", ("", "none")  # the variable of a job; its values that ask for no limit
-RESOURCES = ("network", "gpu_memory")  # of `qsub -l`
-ONLY_EMBEDDED = (
-    "-l network and -l gpu_memory exist only in the course's embedded PBS: leave them out; the network between real"
-    " nodes is as fast as it is, and --gpu-memory of a training script limits a GPU's memory"
-)
 
 
 def why_not():
@@ -34,7 +29,9 @@ def between_real_nodes():
 def asked_for(words):
     """Whether qsub's arguments ask for a resource that only the embedded PBS has."""
     lists = [word[2:] or following for word, following in zip(words, [*words[1:], ""]) if word.startswith("-l")]
-    return any(item.strip().startswith(f"{name}=") for text in lists for item in text.split(",") for name in RESOURCES)
+    return any(
+        item.strip().startswith(f"{name}=") for text in lists for item in text.split(",") for name in resources.EMBEDDED
+    )
 
 
 def warn(environment, nodes):

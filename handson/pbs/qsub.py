@@ -20,8 +20,9 @@ def main():
     below = ""
     if any(word.partition("=")[1] for word in sys.argv):
         from handson.cluster import slow_network  # what it imports takes time that most calls need not wait for
+        from handson.pbs import resources
 
-        below = slow_network.ONLY_EMBEDDED if slow_network.asked_for(sys.argv[1:]) else ""
+        below = resources.ONLY_EMBEDDED if slow_network.asked_for(sys.argv[1:]) else ""
     command.step_aside("qsub", below)
     from handson.pbs.command_options import USAGE
 
@@ -145,7 +146,7 @@ def _limited(file):
 
 def describe(options, name, executable, words):
     """The new job, without its number. Raises PBSError for what PBS's server would refuse."""
-    from handson.cluster import site, slow_network
+    from handson.cluster import site
     from handson.pbs import machine, pbs_errors, resources
     from handson.pbs.command_options import FIELDS, everything, variable_list
 
@@ -162,7 +163,7 @@ def describe(options, name, executable, words):
     environment = dict(os.environ)
     sent = everything(environment) if "V" in given and not here.strict else {}  # 23.06.06 sends nothing with -V
     sent |= variable_list(given.get("v", ""), environment)
-    for resource in () if here.strict else slow_network.RESOURCES:
+    for resource in () if here.strict else resources.EMBEDDED:
         variable = f"HANDSON_{resource.upper()}"
         if value := options.resources.get(resource) or sent.get(variable) or environment.get(variable):
             sent[variable] = checked(variable, value, resources.JOB[resource])

@@ -3,9 +3,14 @@ User's Guide, 4)."""
 
 import re
 
-from handson.cluster import slow_network
 from handson.pbs.pbs_errors import PBSError, illegal_value, not_a_text, unknown_resource, walltime_limit
 from handson.sizes import bytes_of
+
+EMBEDDED = ("network", "gpu_memory")  # that only the course's PBS has
+ONLY_EMBEDDED = (
+    "-l network and -l gpu_memory exist only in the course's embedded PBS: leave them out; the network between real"
+    " nodes is as fast as it is, and --gpu-memory of a training script limits a GPU's memory"
+)
 
 CHUNK = {  # resources of a node, allowed in a chunk of a select statement: name -> type
     "ncpus": "int",
@@ -192,8 +197,8 @@ def parse(asked, longest=None, strict=False):
     for name, text in asked.items():
         if name not in CHUNK and name not in JOB:
             raise unknown_resource(name)
-        if strict and name in slow_network.RESOURCES:
-            raise unknown_resource(name, hint=slow_network.ONLY_EMBEDDED)
+        if strict and name in EMBEDDED:
+            raise unknown_resource(name, hint=ONLY_EMBEDDED)
         kind = CHUNK.get(name) or JOB[name]
         try:
             if kind not in ("select", "place", "nodes"):

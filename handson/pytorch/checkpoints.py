@@ -11,6 +11,7 @@ import sys
 import warnings
 from pathlib import Path
 
+import psutil
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
@@ -18,7 +19,6 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
 from handson.cluster.nodes import current_node
 from handson.errors import OneSentence
-from handson.pbs import processes
 from handson.training import options
 
 KEPT = 2  # the newest checkpoints: one is there also when the next can't be read
@@ -70,10 +70,10 @@ def remove_old(folder):
                 shutil.rmtree(one)
     if os.environ.get("HANDSON_KILL_NODE"):
         print(f"{current_node()} dies: all processes of the training there are killed", flush=True)
-        torchrun = os.getppid()
-        for process in (torchrun, *processes.descendants(torchrun)):
-            if process != os.getpid():
-                os.kill(process, signal.SIGKILL)
+        torchrun = psutil.Process(os.getppid())
+        for process in (torchrun, *torchrun.children(recursive=True)):
+            if process.pid != os.getpid():
+                process.kill()
         os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -6,7 +6,7 @@ import pytest
 from pbs_harness import COMMANDS, PATIENCE, SERVER
 from waiting import run_to_end
 
-from handson.cluster import slow_network
+from handson.pbs import resources
 
 REAL = """#!/bin/sh
 printf 'real <%s>' "$@"
@@ -37,7 +37,7 @@ def test_who_asks_a_real_qsub_for_what_only_the_embedded_pbs_has_reads_so_below_
     path = f"{pbs.environment['PATH']}:{tmp_path}/real"
     done = pbs("qsub", *words, "a.sh", PATH=path)
     said, hint = done.stderr.splitlines()
-    assert (done.returncode, said) == (187, "qsub: Unknown resource") and hint == f"hint: {slow_network.ONLY_EMBEDDED}"
+    assert (done.returncode, said) == (187, "qsub: Unknown resource") and hint == f"hint: {resources.ONLY_EMBEDDED}"
     assert pbs("qsub", "-l", "select=1", "-v", "HANDSON_NETWORK=1gbit", "a.sh", PATH=path).stderr.count("\n") == 1
 
 

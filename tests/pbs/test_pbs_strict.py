@@ -19,7 +19,7 @@ def test_it_knows_no_resources_of_ours(strict, resource):
     done = strict("qsub", "-l", resource, strict.script("true"))
     assert done.returncode == 187
     assert done.stderr.splitlines()[0] == f"qsub: Unknown resource Resource_List.{resource.partition('=')[0]}"
-    assert slow_network.ONLY_EMBEDDED in done.stderr
+    assert resources.ONLY_EMBEDDED in done.stderr
 
 
 @pytest.mark.skipif(virtual_nodes.why_not() is not None, reason=f"{virtual_nodes.why_not()}")
