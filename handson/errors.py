@@ -151,7 +151,8 @@ def run(app, package):
             signal.signal(number, lambda number, frame: sys.exit(128 + number))
     sys.unraisablehook = _end_again
     for stream in (sys.stdout, sys.stderr):  # a terminal may not know a letter of a name: it shows ?
-        stream.reconfigure(errors="replace")
+        if hasattr(stream, "reconfigure"):  # which a notebook's has not
+            stream.reconfigure(errors="replace")
     try:
         refuse_gone_folder()
         app(prog_name=f"python -m {package}")

@@ -20,7 +20,7 @@ def made(monkeypatch):
     jobs, existing = [], [SimpleNamespace(workers=2, unit="multi_gpu")]
 
     def submit(folder, *arguments, **variables):
-        jobs.append((folder.name, *arguments, *variables.values()))
+        jobs.append((folder.name, arguments[-1], variables))
         existing.append(SimpleNamespace(workers=1, unit=folder.name[3:]))
         return str(len(jobs))
 
@@ -46,18 +46,11 @@ def test_a_run_that_there_is_is_not_made_again(made, exercises):
 def test_while_the_single_gpu_script_has_gaps_that_of_two_gpus_runs_on_one(made, exercises):
     assert runs.of_one_worker(TWO, exercises, "--epoch 2").unit == "multi_gpu"
     assert profiled_runs.of_one_worker(exercises, "pytorch", "--epoch 1") == "profile 2 in 02_multi_gpu"
-    assert made[0] == (
-        "02_multi_gpu",
-        "-v",
-        "TRACK=pytorch,OPTIONS=--epoch 2 -g 0",
-        "-j",
-        "oe",
-        "run_multi_gpu_training.sh",
-    )
-    assert "run_multi_gpu_profile.sh" in made[1] and "--epoch 1 -g 0" in made[1]
+    assert made[0] == ("02_multi_gpu", "run_multi_gpu_training.sh", {"TRACK": "pytorch", "OPTIONS": "--epoch 2 -g 0"})
+    assert made[1][1] == "run_multi_gpu_profile.sh" and made[1][2]["OPTIONS"] == "--epoch 1 -g 0"
 
 
 def test_a_single_gpu_script_without_gaps_is_taken(made, exercises):
     (exercises.parent / FILE).write_text(solved(FILE))
     assert runs.of_one_worker(TWO, exercises, "--epoch 2").unit == "single_gpu"
-    assert made[0][:3] == ("01_single_gpu", "-v", "TRACK=pytorch,OPTIONS=--epoch 2")
+    assert made[0] == ("01_single_gpu", "run_single_gpu_training.sh", {"TRACK": "pytorch", "OPTIONS": "--epoch 2"})

@@ -167,6 +167,6 @@ def test_results_need_no_torch_and_no_numpy():
 
 def test_what_a_recording_has_written_counts_in_the_training_that_it_belongs_to(tmp_path, monkeypatch):
     monkeypatch.setattr(recording, "recorder", SimpleNamespace(seconds_writing=4.0))
-    args = SimpleNamespace(seed=0, out=tmp_path, method=["a"])
+    args = SimpleNamespace(seed=0, out=tmp_path, method=["a"], gpu=[0])
     method_runs.one_run(args, "a", 0)
     assert recording.seconds_writing() == 0, "the training of another method has written that"

@@ -3,7 +3,7 @@
 import pytest
 
 from handson.cluster import doctor, follow, slow_network, virtual_nodes
-from handson.pbs import command
+from handson.pbs import command, resources
 
 
 @pytest.fixture
