@@ -79,6 +79,8 @@ def use_all(gpus):
 
 def _note_steps():
     global _hook
+    if _hook is None:
+        rank_watcher.end_in_time()
     _hook = _hook or register_optimizer_step_post_hook(_step_ended)
 
 

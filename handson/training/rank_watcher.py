@@ -63,16 +63,21 @@ def watch(worker=None):
     progress.watched_by(note, wakeup)
     # written at once, even where Python has to wait for a library before it can raise KeyboardInterrupt
     signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
+    end_in_time()
+
+
+def end_in_time():
+    """From now on, this rank ends before Python takes itself apart, if it has made steps in a process group and has
+    left that: a gloo thread may then still free the last all-reduce, which holds an object of Python's. It waits for
+    ever, or C++ says "terminate called without an active exception"."""
+    atexit.unregister(_end)
     atexit.register(_end)
 
 
 def _end():
-    """The rank ends as programs of Python do. After steps in a process group that it has left, it ends before Python
-    takes itself apart: a gloo thread that then frees the last all-reduce, which holds an object of Python's, is stopped
-    by it, which C++ answers with "terminate called without an active exception"."""
     progress.tell(progress.ENDING)
     distributed = sys.modules.get("torch.distributed")
-    if not trained or distributed.is_initialized():
+    if not trained or distributed.is_initialized() or hasattr(sys, "last_value"):  # an error's status is not 0
         return
     if "mpi4py.MPI" in sys.modules:
         sys.modules["mpi4py.MPI"].Finalize()
