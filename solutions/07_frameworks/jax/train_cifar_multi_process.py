@@ -1,4 +1,4 @@
-"""Train with JAX's shard_map on the GPUs of several nodes, a process for each: mpiexec -n 2 python
+"""Train with JAX's shard_map on the cores of several nodes, as virtual GPUs: mpiexec -n 2 python
 train_cifar_multi_process.py --help"""
 
 import time

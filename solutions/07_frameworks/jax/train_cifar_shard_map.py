@@ -1,4 +1,4 @@
-"""Train with JAX's shard_map: one process, which computes on each GPU with a part of each batch. Options: python
+"""Train with JAX's shard_map: one process, which computes on each virtual GPU with a part of each batch: python
 train_cifar_shard_map.py --help"""
 
 import time
