@@ -139,7 +139,7 @@ def test_points_and_comments_by_hand_stand_on_the_page_and_in_the_table(at_desk,
     )
     edit(page, GAP, text="But well explained.").get_by_role("button", name="Only comment").click()
     page.get_by_text("But well explained.").wait_for()
-    page.get_by_role("link", name="The class").click()
+    page.get_by_role("link", name="The class", exact=True).click()
     row = page.locator("#students tbody tr", has_text="cleo10")
     assert "by hand" in row.inner_text() and "1.5" in row.inner_text()
     wait_until(
