@@ -97,7 +97,7 @@ def test_a_wrong_answer_is_told_what_is_wrong_with_it(page, lab, pictures):
     sources = filled("00_start")
     wrong = gaps.fill(gaps.exercise(source_of("00_start"), ".py"), {"workers": mistake.code})
     cells = opened.cells()
-    number = next(number for number, names in gap_cells(cells).items() if "workers" in names)
+    number = next(number for number, cell in enumerate(cells) if "def workers" in cell["source"])
     at = wrong.index("def workers")
     opened.type(number, wrong[at : wrong.index("# %%", at)].strip())
     opened.run_cell()

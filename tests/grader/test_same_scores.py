@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.thorough, sandbox_runs.needs_strong]
 AT_ONCE = 3  # submissions: most of their time, those that deadlock or are ended only wait
 REPETITIONS = int(os.environ.get("HANDSON_REPETITIONS", 1))
 SOLUTIONS = [
-    ("multi_gpu", "pytorch", "split"),
+    ("multi_gpu", "pytorch", "sampler"),
     ("multi_gpu", "pytorch", "step"),
     ("multi_gpu", "pytorch", "run"),
     ("multi_gpu", "chainer", "updater"),
@@ -37,8 +37,8 @@ SOLUTIONS = [
     ("single_gpu", "", "smallest_batch"),
 ]
 MUTANTS = [
-    ("multi_gpu", "pytorch", "another seed on every rank"),
-    ("multi_node", "pytorch", "divided by the ranks twice, in a whole run"),
+    ("multi_gpu", "pytorch", "no seed"),
+    ("multi_node", "pytorch", "averaged by hand, but after the step"),
     ("multi_node", "pytorch", "only rank 0 adds up over all ranks"),
     ("multi_gpu", "chainer", "the whole data set for each GPU"),
     ("multi_node", "chainer", "on rank 0 only"),
@@ -53,7 +53,7 @@ HOSTILE = {
         "a busy thread beside a wrong answer",
         "warnings",
     ],
-    "step": ["deadlock in a collective", "one rank leaves"],
+    "step": ["deadlock in a receive", "one rank leaves"],
 }
 
 
