@@ -168,7 +168,7 @@ class Cores:
             counted = [found for found in map(gpu_memory.live, workers) if found]
             self.limits[number] = min((limit for _, limit in counted if limit < math.inf), default=None)
             memory = sum(in_use for in_use, _ in counted) if counted else sum(map(_memory, workers))
-            utilisation = min(100 * (busy[core] - self.before[core]) / linux.TICKS / passed, 100)
+            utilisation = min(100 * (busy.get(core, 0) - self.before.get(core, 0)) / linux.TICKS / passed, 100)
             yield round(utilisation, 1), memory, None
         self.before, self.moment = busy, moment
 

@@ -61,7 +61,7 @@ def test_engines_in_two_pods_grade_what_is_on_the_claim_of_the_controller(made, 
         assert status == 0 and "(2 engines)" in said, said
     with Gradebook(tmp_path / "claim/graded", writing=False) as book:
         [verdicts] = book.results().values()
-    assert {verdict.status for verdict in verdicts} == {PASSED, NOT_FOUND} and len(verdicts) > 5
+    assert {verdict.status for verdict in verdicts} == {PASSED, NOT_FOUND} and len(verdicts) > 5, verdicts
     [key] = {part for part in engines[0].files["keys"]["ipcontroller-engine.json"].split('"') if len(part) == 64}
     logs = "".join(one.communicate()[0] or "" for one in started.values() if not one.stdout.closed)
     assert key not in said + logs
