@@ -168,7 +168,7 @@ class Cores:
             counted = [found for found in map(gpu_memory.live, workers) if found]
             self.limits[number] = min((limit for _, limit in counted if limit < math.inf), default=None)
             memory = sum(in_use for in_use, _ in counted) if counted else sum(map(_memory, workers))
-            utilisation = min(100 * (busy.get(core, 0) - self.before.get(core, 0)) / linux.TICKS / passed, 100)
+            utilisation = min(100 * (busy[core] - self.before[core]) / linux.TICKS / passed, 100)
             yield round(utilisation, 1), memory, None
         self.before, self.moment = busy, moment
 
@@ -201,30 +201,32 @@ def _memory(process):
 
 def devices(gpus=None):
     """Gpus or Cores, whichever this machine has; gpus: ids as in -g, None: all."""
-    if os.environ.get("CUDA_VISIBLE_DEVICES") != "":
-        import pynvml
+    return _gpus(gpus) or Cores(gpus)
 
-        try:
-            return Gpus(gpus and sorted({gpu // chosen_device.parts for gpu in gpus}))
-        except pynvml.NVMLError:
-            pass
-    return Cores(gpus)
+
+def _gpus(gpus=None):
+    """The Gpus that this process may use, or None. It does not ask CUDA: a process that has asked it must not be
+    forked."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES") == "":
+        return None
+    import pynvml
+
+    try:
+        return Gpus(gpus and sorted({gpu // chosen_device.parts for gpu in gpus}))
+    except pynvml.NVMLError:
+        return None
 
 
 def count_gpus():
-    """How many GPUs this process may use. It does not ask CUDA: a process that has asked it must not be forked."""
-    found = devices()
-    return len(found.handles) if isinstance(found, Gpus) else 0
+    """How many GPUs this process may use."""
+    found = _gpus()
+    return len(found.handles) if found else 0
 
 
 def memory_of_gpus():
     """The bytes of each GPU that this process may use; [] where there are none."""
-    found = devices()
-    return (
-        [found.nvml.nvmlDeviceGetMemoryInfo(handle).total for handle in found.handles]
-        if isinstance(found, Gpus)
-        else []
-    )
+    found = _gpus()
+    return [found.nvml.nvmlDeviceGetMemoryInfo(handle).total for handle in found.handles] if found else []
 
 
 class Share:
