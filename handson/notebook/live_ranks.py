@@ -26,10 +26,9 @@ from handson.cluster import engine_jobs, virtual_nodes
 from handson.cluster import site as sites
 from handson.errors import OneSentence
 from handson.notebook import rank_of_notebook
-from handson.training import dump_stacks
+from handson.training import dump_stacks, launch
 from handson.words import counted
 
-STARTING = 120  # seconds, on a busy machine
 LOOK = 0.1  # seconds between looks at a cell's ranks
 HANGING = 5  # seconds after which ranks that wait are asked where they stand
 ANSWER = 1.0  # seconds in which they write it
@@ -50,9 +49,9 @@ def ranks(number=4, track="pytorch"):
     `Ranks`.
 
     Cells find there `rank`, `local_rank`, `world_size` and `device`; in the track "pytorch" `torch`, `dist` and a
-    process group; in the track "chainer" `chainer`, `chainermn` and a communicator `comm`. In a job of PBS or Slurm,
-    the ranks are in that job; elsewhere they are in a job of their own, on two nodes if `number` is even and there can
-    be nodes. Raises ClusterError and TrackError.
+    process group; in the track "chainer" `chainer`, `chainermn` and a communicator `comm`. The ranks are a job of
+    the site's batch system, on two nodes if `number` is even and there can be virtual nodes. Raises ClusterError and
+    TrackError.
     """
     global _mine
     if _mine is not None:
@@ -80,10 +79,9 @@ class Ranks:
             self.folder = Path(get_ipython_dir(), f"profile_{PROFILE}{uuid.uuid4().hex[:8]}")
             self.folder.mkdir(parents=True, mode=0o700)
         self.cluster, self.client = _started(self.folder, self.number)
-        self.client.wait_for_engines(self.number, timeout=STARTING)
         self.view = self.client[:]
         self.view.block = True
-        found = self.view.apply_sync(_begin, str(self.folder), self.track)
+        found = self.view.apply_sync(rank_of_notebook.begin, str(self.folder), self.track)
         _say_where_they_are(sorted(found), time.monotonic() - begin)
         if shell := get_ipython():
             shell.register_magics(RankMagics(shell, self))
@@ -102,10 +100,6 @@ class Ranks:
         """The values of a variable on all ranks, a list."""
         return self.view.pull(name, block=True)
 
-    def push(self, **values):
-        """Set variables on all ranks."""
-        self.view.push(values, block=True)
-
     def let_go(self, working):
         """Free ranks from the collective in which they wait, and form a new process group. Returns whether they kept
         their variables; else all ranks are new. working(): the ranks that still run a cell."""
@@ -115,29 +109,11 @@ class Ranks:
             while working() and time.monotonic() < end:
                 time.sleep(LOOK)
             if not working():
-                port = self.client[0].apply_sync(_free_port)
-                self.view.apply_sync(_meet, port)
+                port = self.client[0].apply_sync(launch.free_port)
+                self.view.apply_sync(rank_of_notebook.meet, port)
                 return True
         self.restart()
         return False
-
-
-def _begin(folder, track):
-    from handson.notebook import rank_of_notebook
-
-    return rank_of_notebook.begin(folder, track, get_ipython().user_ns)
-
-
-def _free_port():
-    from handson.training import launch
-
-    return launch.free_port()
-
-
-def _meet(port):
-    from handson.notebook import rank_of_notebook
-
-    rank_of_notebook.meet(None, port)
 
 
 def _started(folder, number):

@@ -12,6 +12,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from IPython import get_ipython
+
 from handson.cluster.nodes import current_node
 from handson.training import launch
 
@@ -25,13 +27,14 @@ def stack_file(folder, rank):
     return Path(folder, f"stack_of_rank_{rank}.txt")
 
 
-def begin(folder, track, names):
-    """Join the other ranks, and put what cells need into `names`, their variables. Returns (rank, node).
-    All ranks call it, once. Raises TrackError."""
+def begin(folder, track):
+    """Join the other ranks, and give cells the variables that they need. Returns (rank, node). All ranks call it, once.
+    Raises TrackError."""
     launch.prepare()
     rank, local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
     faulthandler.register(signal.SIGUSR1, open(stack_file(folder, rank), "a"))
     threading.Thread(target=_listen, args=(Path(folder, LET_GO),), daemon=True).start()
+    names = get_ipython().user_ns
     names |= {"rank": rank, "local_rank": local_rank, "world_size": int(os.environ["WORLD_SIZE"])}
     if track == "chainer":
         _begin_chainer(local_rank, names)
@@ -48,7 +51,7 @@ def _begin_pytorch(local_rank, names):
 
     gpus = devices.first(int(os.environ["LOCAL_WORLD_SIZE"]))
     names |= {"torch": torch, "dist": dist, "device": devices.use(gpus[local_rank])}
-    meet(devices.backend(gpus), int(os.environ["MASTER_PORT"]))
+    meet(int(os.environ["MASTER_PORT"]), devices.backend(gpus))
 
 
 def _begin_chainer(local_rank, names):
@@ -62,8 +65,9 @@ def _begin_chainer(local_rank, names):
     names |= {"chainer": chainer, "chainermn": chainermn, "comm": comm, "device": devices.use(local_rank)}
 
 
-def meet(backend, port):
-    """Form the process group, at a port of rank 0's host. A group that is left from before is destroyed."""
+def meet(port, backend=None):
+    """Form the process group, at a port of rank 0's host. A group that is left from before is destroyed. backend: None
+    for that of the group before."""
     import torch.distributed as dist
 
     if dist.is_initialized():
