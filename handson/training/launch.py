@@ -10,7 +10,7 @@ import socket
 import subprocess
 import time
 
-from handson.cluster.nodes import current_node, job_nodes, meeting_address
+from handson.cluster.nodes import current_node, job_nodes, job_port, meeting_address
 from handson.errors import TrackError
 
 # rank, ranks, rank on the node, ranks on the node
@@ -92,8 +92,8 @@ def _srun_address():
 
 
 def _srun_port():
-    """A port that no other step of this user's jobs is likely to have; all ranks find the same one."""
-    return 20_000 + (int(os.environ["SLURM_JOB_ID"]) * 97 + int(os.environ["SLURM_STEP_ID"])) % 10_000
+    """A port that no other step of this user's jobs is likely to have; all ranks find the same one. Each job has 16."""
+    return job_port() + int(os.environ["SLURM_STEP_ID"]) % 16
 
 
 def _prepare_by_mpi():

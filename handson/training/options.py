@@ -176,10 +176,10 @@ def training_parser(program, gpus, add_options=None):
         metavar="PIXELS",
         help="side length that images are enlarged to (%(default)s)",
     )
-    models = identity.MODELS[track]
-    model = usual_model(track) if identity.offers_models(unit, script) else models[0]
+    model = identity.MODELS[track][0]
     if identity.offers_models(unit, script):
-        add("--model", choices=models, help="the network to train (%(default)s here)")
+        model = usual_model(track)
+        add("--model", choices=identity.MODELS[track], help="the network to train (%(default)s here)")
     add("--lr", type=positive(float), default=LEARNING_RATE, metavar="RATE", help="learning rate (%(default)s)")
     add("--seed", type=natural, default=0, metavar="N", help="seed of initial weights and shuffling (%(default)s)")
     add_out(parser, identity.name(unit, script), track)
