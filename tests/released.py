@@ -6,11 +6,19 @@ import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from environments import ROOT, environment_of
 from node_jobs import Jobs
 from smaller import few_images
 
+from handson.cluster import virtual_nodes
 from handson.training import map_files
+
+MARKS = [  # of the tests that run jobs there
+    pytest.mark.thorough,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(virtual_nodes.why_not() is not None, reason=f"{virtual_nodes.why_not()}"),
+]
 
 
 @contextmanager

@@ -1,9 +1,7 @@
 """The scripts of the other systems on a PBS as it is released."""
 
 import pytest
-from released import released, run
-
-from handson.cluster import virtual_nodes
+from released import MARKS, released, run
 
 ON_ONE, FOUR, TWO_ON_ONE = (f"select={nodes}:ngpus={gpus}:mpiprocs={gpus}" for nodes, gpus in ((1, 1), (2, 2), (1, 2)))
 SCRIPTS = [
@@ -17,11 +15,7 @@ SCRIPTS = [
     ("jax/train_cifar_shard_map.py", "none", TWO_ON_ONE),
     ("jax/train_cifar_multi_process.py", "", None),
 ]
-pytestmark = [
-    pytest.mark.thorough,
-    pytest.mark.timeout(600),
-    pytest.mark.skipif(virtual_nodes.why_not() is not None, reason=f"{virtual_nodes.why_not()}"),
-]
+pytestmark = MARKS
 
 
 @pytest.fixture(scope="module")

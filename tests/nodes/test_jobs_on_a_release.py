@@ -1,9 +1,7 @@
 """Every job script of the course on a PBS as it is released."""
 
 import pytest
-from released import released, run
-
-from handson.cluster import virtual_nodes
+from released import MARKS, released, run
 
 SMALL = "--epoch 1 --size 32"
 ON_ONE, FOUR = "select=1:ngpus=1:mpiprocs=1", "select=2:ngpus=2:mpiprocs=2"
@@ -42,11 +40,7 @@ SCRIPTS = [  # folder, job script, its variables, and what to ask for in place o
     ),
     ("08_scaling", "run_rehearsal.sh", {"OPTIONS": "--steps 4"}, None),
 ]
-pytestmark = [
-    pytest.mark.thorough,
-    pytest.mark.timeout(600),
-    pytest.mark.skipif(virtual_nodes.why_not() is not None, reason=f"{virtual_nodes.why_not()}"),
-]
+pytestmark = MARKS
 
 
 @pytest.fixture(scope="module")
