@@ -11,6 +11,7 @@ from pathlib import Path
 
 from handson import chosen_device, sizes
 from handson.cluster.nodes import current_node
+from handson.errors import OneSentence
 from handson.profiling import usage
 from handson.training import gpu_memory, identity, progress, rank_watcher, uncaught
 from handson.training.launch import forget, launcher_rank, no_restart, prepare, started_by, under_mpiexec
@@ -37,7 +38,7 @@ class OneSentenceParser(argparse.ArgumentParser):
 
     def error(self, message):
         rank, sentence = launcher_rank(), f"{self.prog}: {message} (see --help)\n"
-        progress.tell(progress.EXPLAINED)
+        progress.tell_end(OneSentence.status)
         if under_mpiexec():
             _end_in_mpi(rank, sentence)
         if rank:

@@ -21,8 +21,8 @@ SIGNAL = signal.SIGUSR2  # asks a rank for its stack
 # what a Note begins with: limit in seconds, time.monotonic() of the last progress, whether the ranks have met
 FORMAT = struct.Struct("dd?")
 # what a rank tells its watcher, beside the numbers of signals: nothing; that it ends as programs of Python do; that it
-# has said why it ends
-LISTENING, ENDING, EXPLAINED = 0, 254, 255
+# has said why it ends, plus the status with which it does
+LISTENING, ENDING, EXPLAINED = 0, 127, 128
 limit = LIMIT  # of this run, in seconds; 0: none
 _mine = _watcher = None  # see watched_by
 
@@ -102,6 +102,11 @@ def tell(what):
         return _watcher is not None and os.write(_watcher, bytes([what])) > 0
     except OSError:  # it was killed
         return False
+
+
+def tell_end(status):
+    """Tell the watcher that this rank has said why it ends, with `status`. Whether it has got it."""
+    return tell(EXPLAINED + min(status, 100))
 
 
 def ends_by_watcher():

@@ -44,7 +44,7 @@ class _Rank:
             if self.pipe is None:
                 time.sleep(SOON)
             elif self.must_end():
-                self.told.add(progress.EXPLAINED)
+                self.told.add(progress.EXPLAINED + 1)
                 with contextlib.suppress(ProcessLookupError):  # it has just ended
                     os.kill(self.pid, signal.SIGKILL)
         self.listen(0)
@@ -89,14 +89,17 @@ class _Rank:
 
         code: the status, or the negative number of a signal; None where the rank's parent has asked for it already.
         """
+        explained = max(self.told, default=0) - progress.EXPLAINED  # its status, if not negative
+        if code is None and explained >= 0:
+            code = explained
         if code is None:
-            expected = self.told & {progress.EXPLAINED, progress.ENDING} or signal.sigpending() & ASKED_TO_END
+            expected = progress.ENDING in self.told or signal.sigpending() & ASKED_TO_END
             code, how = (0, "") if expected else (1, "has died")
         elif code < 0:
             how = f"was killed by {signal.Signals(-code).name}"
         else:
             how = f"ended with status {code}"
-        if code and -code not in ASKED_TO_END and not self.told & {progress.EXPLAINED, signal.SIGINT}:
+        if code and -code not in ASKED_TO_END and explained < 0 and signal.SIGINT not in self.told:
             _report(f"{self.name} {how}; all ranks end")
         if signal.SIGINT in self.told and self.role == "other":
             time.sleep(GRACE)  # the watcher of rank 0 speaks of Ctrl-C, and ends all ranks

@@ -88,7 +88,7 @@ def leave(status):
     sys.stdout.flush()
     if status == OneSentence.status:
         no_restart()
-    by_watcher = progress.tell(progress.EXPLAINED) and progress.ends_by_watcher()
+    by_watcher = progress.tell_end(status) and progress.ends_by_watcher()
     MPI = sys.modules.get("mpi4py.MPI")
     if status and MPI and MPI.Is_initialized() and MPI.COMM_WORLD.size > 1 and not by_watcher:
         time.sleep(0.2)  # an abort follows, after which mpiexec reads no more
