@@ -78,9 +78,10 @@ def images(
 @app.command()
 def compare(
     outs: Annotated[list[Path], typer.Argument(metavar="OUT...", help="The output directories of training runs.")],
-    figure: Annotated[Path, typer.Option("-o", "--output", help="Where the figure goes, as .png and as .svg.")] = Path(
-        "throughput.png"
-    ),
+    figure: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="As which .png and .svg; by default in the folder of the last run."),
+    ] = None,
 ):
     """Compare training runs: a table, and a figure of throughput and speed-up."""
     from handson.compare import compare
@@ -127,9 +128,10 @@ def timeline(
     profiles: Annotated[
         list[Path], typer.Argument(metavar="FILES...", help="Profiles, or folders of them: a folder is a run.")
     ],
-    figure: Annotated[Path, typer.Option("-o", "--output", help="Where the figure goes, as .png and as .svg.")] = Path(
-        "timeline.png"
-    ),
+    figure: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="As which .png and .svg; by default in the folder of the last run."),
+    ] = None,
     export: Annotated[
         Path | None, typer.Option(help="Also write all of it as a Chrome trace, for ui.perfetto.dev.")
     ] = None,
@@ -146,9 +148,9 @@ def timeline(
 def explain(
     one: Annotated[Path, typer.Argument(help="The profiles of the run with fewer workers, mostly one.")],
     more: Annotated[Path, typer.Argument(help="Those of the same training with more workers.")],
-    figure: Annotated[Path, typer.Option("-o", "--output", help="Where the figure goes, as .png and as .svg.")] = Path(
-        "efficiency.png"
-    ),
+    figure: Annotated[
+        Path | None, typer.Option("-o", "--output", help="As which .png and .svg; by default in the folder of MORE.")
+    ] = None,
 ):
     """Split the efficiency that a run with more workers loses: communication, imbalance, overhead of each step,
     contention."""
@@ -198,9 +200,10 @@ def memory(
     outs: Annotated[
         list[Path], typer.Argument(metavar="RUN...", help="The output directories of training runs with --gpu-memory.")
     ],
-    figure: Annotated[Path, typer.Option("-o", "--output", help="Where the figure goes, as .png and as .svg.")] = Path(
-        "memory.png"
-    ),
+    figure: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="As which .png and .svg; by default in the folder of the last run."),
+    ] = None,
     predicted: Annotated[
         str, typer.Option(metavar="PARTS", help="Your own numbers, such as parameters=1.5MB,activations=20MB.")
     ] = "",
@@ -265,9 +268,12 @@ def predict(
     start_up: Annotated[
         float, typer.Option(min=0, help="Seconds before the first step, for the time to an accuracy.")
     ] = 0,
-    figure: Annotated[Path, typer.Option("-o", "--output", help="Where the figure goes, as .png and as .svg.")] = Path(
-        "prediction.png"
-    ),
+    figure: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", help="As which .png and .svg; by default in the folder of the run with most workers."
+        ),
+    ] = None,
 ):
     """Predict the throughput of many workers from measured runs of a few, with a band: a table, what limits it, and a
     figure."""

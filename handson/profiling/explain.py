@@ -15,11 +15,11 @@ time.
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 
-from handson import figures
+from handson import compare, figures
 from handson.profiling import analysis, readers
 from handson.profiling.timeline import COMPUTE, COPY, LOADING, ProfileError
+from handson.words import counted
 
 CAUSES = {
     "communication": "communication not overlapped",
@@ -42,6 +42,7 @@ class Explanation:
     causes: dict  # of CAUSES -> share of the step with more workers; a negative one is a gain
     # seconds of a step, by the throughput of the whole runs' training iterations, where their results are known
     whole: tuple | None
+    remarks: tuple = ()  # sentences on why its numbers say little
 
     @property
     def loss(self):
@@ -78,7 +79,24 @@ def split(one, more):
     }
     of_both = [(len(run.timelines), mean["recorded"], mean["step"]) for run, mean in ((one, of_one), (more, of_more))]
     shares = {cause: seconds / of_more["step"] for cause, seconds in causes.items()}
-    return Explanation(*zip(*of_both), shares, _whole(one, more))
+    found = Explanation(*zip(*of_both), shares, _whole(one, more))
+    results = [run.result for run in (one, more) if run.result]
+    found.remarks = *_impossible(found, more.result), *compare.disturbed(results)
+    return found
+
+
+def _impossible(explanation, result):
+    """A sentence where the recorded steps are shorter than the cores allow that the workers share."""
+    one, more = explanation.workers
+    cores = result and compare.most_cores([result])
+    reached = (1 - explanation.loss) * more / one
+    if cores and one == 1 and reached > compare.TOLERANCE * cores:
+        return [
+            f"The {more} workers share {counted(cores, 'core')} here, so an efficiency above {cores / more:.3g} is not"
+            " possible: something slowed the recorded steps of one worker down. Record both runs again while this"
+            " machine does nothing else."
+        ]
+    return []
 
 
 def _check(one, more):
@@ -158,7 +176,7 @@ def text(explanation):
                 "The recorded steps are not like the others: record more of them (--steps, more epochs), while this"
                 " machine does nothing else."
             )
-    return lines
+    return [*lines, *explanation.remarks]
 
 
 def _lost(share):
@@ -205,11 +223,13 @@ def draw(explanation):
     return drawing
 
 
-def explain(one, more, figure_path="efficiency.png", say=print):
-    """Read two runs, `say` and draw why efficiency is lost. Raises ProfileError, ResultError or FigureError."""
+def explain(one, more, figure_path=None, say=print):
+    """Read two runs, `say` and draw why efficiency is lost: into the folder of `more`, if `figure_path` is None. Raises
+    ProfileError, ResultError or FigureError."""
     runs = [run for path in (one, more) for run in readers.load([path])]
     explanation = split(*runs)
     lines = text(explanation)
     for line in lines:
         say(line)
-    say("Figure: " + " and ".join(map(str, figures.save(draw(explanation), Path(figure_path), " ".join(lines)))))
+    path = figures.place(figure_path, more, "efficiency.png")
+    say("Figure: " + " and ".join(map(str, figures.save(draw(explanation), path, " ".join(lines)))))
