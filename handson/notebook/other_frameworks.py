@@ -94,7 +94,7 @@ SYSTEMS = {  # (track, name of the run)
 }
 WORDS = {"tiny": "21 tiny layers", "convolutions": "convolutions"}
 ROUNDS, LIMIT = 3, 300  # of a measurement, of which the best one counts; seconds for all of them
-BEHIND = dict(bbox=dict(facecolor="white", edgecolor="none", pad=0.5, alpha=0.7))  # of words that may lie on a line
+IDEAL = figures.IDEAL | {"linestyle": "-", "linewidth": 2, "label": None}  # a mark at the end of a bar
 HEADINGS = ("system", "workers", "images/s", "speed-up", "first step", "whole run", "lines that differ")
 GAP = "raise NotImplementedError"
 
@@ -203,16 +203,18 @@ def picture(results):
     for place, row in zip(places, found):
         if row.workers > 1 and row.alone:
             ends = [place - 0.4, place + 0.4]
-            left.plot([row.workers * row.alone] * 2, ends, **figures.IDEAL | {"linestyle": "-", "linewidth": 2})
+            left.plot([row.workers * row.alone] * 2, ends, **IDEAL)
         words = f" {row.rate:.0f}" + (f", speed-up {row.speedup:.2f}" if row.workers > 1 and row.speedup else "")
-        left.text(row.rate, place, words + " (disturbed)" * row.disturbed, va="center", fontsize="small", **BEHIND)
+        behind = max(row.rate, row.workers * row.alone if row.alone and row.workers > 1 else 0)
+        left.text(behind, place, words + " (disturbed)" * row.disturbed, va="center", fontsize="small")
         right.text(row.first or 0, place, f" {row.first:.1f} s" if row.first else " -", va="center", fontsize="small")
     left.set(yticks=places, yticklabels=[row.name for row in found], ylim=(len(found) - 0.5, -0.5))
-    left.set(xlabel="images/s after the first epoch", xlim=(0, 1.45 * max(row.rate for row in found)))
-    right.set(xlabel="first step [s]", xlim=(0, 1.4 * max(row.first or 1 for row in found)))
-    left.plot(
-        [], [], **figures.IDEAL | {"linestyle": "-", "linewidth": 2, "label": "ideal: each worker as fast as one alone"}
+    left.set(
+        xlabel="images/s after the first epoch",
+        xlim=(0, 1.5 * max(row.workers * (row.alone or row.rate) for row in found)),
     )
+    right.set(xlabel="first step [s]", xlim=(0, 1.4 * max(row.first or 1 for row in found)))
+    left.plot([], [], **IDEAL | {"label": "ideal: each worker as fast as one alone"})
     figures.legend_above(left)
     words = "; ".join(
         f"{row.name} {row.rate:.0f} images/s"
@@ -312,7 +314,10 @@ def compare_threads(seconds_in_python, threads_speedup):
     at_best = "8 threads at best", "2 threads at best", "2 threads, measured", "2 processes, measured"
     print(*aligned(("a step of", "ms of Python", "ms in kernels", *at_best), rows), sep="\n")
     drawing, axes = figures.axes(6, 3.2, grid=False)
-    figures.bars_beside(axes, gains)
+    figures.bars_beside(
+        axes, gains, {"2 threads": [float(row[at_best.index("2 threads at best") + 3]) for row in rows]}
+    )
+    axes.plot([], [], color=figures.PREDICTED, linewidth=2.5, label="2 threads, by your functions")
     axes.axhline(2, **figures.IDEAL)
     axes.set(xticks=range(len(WORDS)), xticklabels=list(WORDS.values()), ylabel="speed-up over one replica")
     figures.legend_above(axes)

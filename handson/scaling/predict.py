@@ -274,9 +274,10 @@ def to_accuracy(results, accuracy, predictions, start_up=0.0):
     return lines
 
 
-def draw(predictions, one, measured=(), efficiency=0.8):
+def draw(predictions, one, measured=(), efficiency=0.8, expected=None):
     """A matplotlib Figure, and a description of it: throughput with its band, the ideal line, that of an efficiency,
-    and measured runs; the parts of a step as areas, and from where on communication takes longer than computation."""
+    measured runs, and what somebody expects (workers -> images/s); the parts of a step as areas, and from where on
+    communication takes longer than computation."""
     workers = [found.workers for found in predictions]
     drawing, left, right = figures.axes(10, 4.6, columns=2)
     rates = [middle(found.throughput) for found in predictions]
@@ -311,6 +312,16 @@ def draw(predictions, one, measured=(), efficiency=0.8):
         ]
         if points:
             left.plot(*zip(*points), color=colour, marker="o", linestyle="", markerfacecolor="none", label=label)
+    if expected:
+        left.plot(
+            list(expected),
+            list(expected.values()),
+            color="black",
+            marker="*",
+            linestyle="",
+            markersize=10,
+            label="yours",
+        )
     below = numpy.zeros(len(workers))
     for part, name in PARTS.items():
         seconds = 1000 * numpy.array([numpy.median(getattr(found, part)) for found in predictions])
@@ -337,6 +348,6 @@ def draw(predictions, one, measured=(), efficiency=0.8):
     return drawing, "Predicted throughput, and the parts of a step, against workers. " + " ".join(words)
 
 
-def picture(predictions, one, measured=(), efficiency=0.8):
+def picture(predictions, one, measured=(), efficiency=0.8, expected=None):
     """The same figure for a notebook."""
-    return figures.picture(*draw(predictions, one, measured, efficiency))
+    return figures.picture(*draw(predictions, one, measured, efficiency, expected))

@@ -123,6 +123,7 @@ for script, gpus, ranks in RUNS:
 # %%
 results = other_frameworks.found(EXERCISES)
 print("\n".join(other_frameworks.table(results, EXERCISES)))
+print(f"\nYou expected a speed-up of {prediction_speedup} at best.")
 other_frameworks.picture(results)
 
 # %% [markdown]
@@ -230,7 +231,8 @@ def threads_speedup(python, kernels, threads):
 # %% [markdown]
 # Your two functions, with steps that were measured here: of layers so small that most time is Python's, and of convolutions. Beside them, what two
 # threads really gain, and what two processes do, of which each has a Python of its own. Threads stay below what is possible at best: each operation
-# gives the lock away and then has to wait for it again.
+# gives the lock away and then has to wait for it again. (Did a line above say that other programs took much of the cores? Two threads and two processes
+# then gain less than they could.)
 
 # %%
 other_frameworks.compare_threads(seconds_in_python, threads_speedup)
