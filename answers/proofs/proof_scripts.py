@@ -357,8 +357,6 @@ def facts(gap, notes):
     if gap == "throughput":
         found["printed"] = notes["printed"]
         found["results"] = {rank: len(values(noted, "report")) for rank, noted in ranks(notes)}
-    if gap == "replica":
-        found["names in snapshots"] = {rank: values(noted, "names") for rank, noted in ranks(notes)}
     if gap == "updater":
         found["batches sent to the device"] = {rank: batches_sent(noted) for rank, noted in ranks(notes)}
     if gap == "prepare":  # where gradients are scaled or accumulated, and in checkpoints, Accelerate cares for these
