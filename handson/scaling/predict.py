@@ -320,7 +320,7 @@ def draw(predictions, one, measured=(), efficiency=0.8, expected=None):
             marker="*",
             linestyle="",
             markersize=10,
-            label="yours",
+            label="your prediction",
         )
     below = numpy.zeros(len(workers))
     for part, name in PARTS.items():
