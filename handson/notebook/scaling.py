@@ -75,7 +75,8 @@ def rehearse(folder, one, workers, network, per_node=1, options="", steps=20):
     resources = ["-l", f"select={select}", "-l", "place=scatter"]
     follow(submit(folder, *resources, "-j", "oe", "run_rehearsal.sh", **variables, HANDSON_NETWORK=network))
     [[run], _, remarks] = measured_runs.read([Path(folder) / "results" / name])
-    print(*remarks, sep="\n")
+    for remark in remarks:
+        print(remark)
     return run
 
 

@@ -92,7 +92,6 @@ print(f"I expect a speed-up of {prediction_speedup} at best.")
 
 # %%
 from handson.cluster.follow import follow, submit
-
 from handson.notebook import other_frameworks
 
 RUNS = [  # script, GPUs; ranks under mpiexec, or one process that takes all GPUs

@@ -83,8 +83,8 @@ scaling.curves(
 )
 
 # %% [markdown]
-# Data-parallel training with a fixed batch per worker does more work: 5 % cost next to nothing (the curve lies just below the ideal line), and 50 % half of it, with any
-# number of workers. With a fixed *total* batch it is the lowest curve: with 5 %, 20 workers gain a factor of 10, and 500 hardly twice as much.
+# Data-parallel training with a fixed batch per worker does more work: 5 % cost next to nothing (the curve lies just below the ideal line), and 50 % never more than
+# half of it. With a fixed *total* batch it is the same work, whose curve flattens: with 5 %, 20 workers gain a factor of 10, and 500 hardly twice as much.
 
 # %%
 # Save the notebook (Ctrl-S), then run this cell: it checks what you have written so far.
@@ -102,7 +102,8 @@ from handson.scaling import measured_runs
 
 one = scaling.one_worker(EXERCISES, f"{FOLDER}/results/one")
 [[single], _, remarks] = measured_runs.read([one])
-print(*remarks, sep="\n")
+for remark in remarks:
+    print(remark)
 mean, longest = 1000 * single.step, 1000 * max(single.steps)
 print(f"{single.name}, {single.parameters:,} parameters")
 print(f"{len(single.steps)} steps: mean {mean:.1f} ms, longest {longest:.1f} ms")
