@@ -62,6 +62,8 @@ def rank():
 
 
 def note(what, value):
+    if folder is None:
+        return  # the script has not begun: numpy.random, too, decompresses
     with open(folder / f"{os.getpid()}.notes", "a") as file:
         file.write(json.dumps([rank(), what, value]) + "\n")
 
