@@ -33,7 +33,7 @@ def course(tmp_path_factory):
 
 def test_points_and_a_gap_more(course):
     course.apply("Points")
-    course.apply("A gap more")
+    course.apply("Add a gap")
     course.type(RELEASE)
     assert f"{RIGHT}" in course.verified()
     text = (course.folder / "notebooks/00_start.ipynb").read_text()
@@ -41,7 +41,7 @@ def test_points_and_a_gap_more(course):
 
 
 def test_a_gap_less_and_what_verify_says_until_its_known_answers_are_deleted(course):
-    course.apply("A gap less")
+    course.apply("Remove a gap")
     course.type(RELEASE)
     said = course.verified(status=1)
     assert re.search(
