@@ -7,7 +7,7 @@ from test_adding_a_unit import ROOT, Course
 
 PAGE = (ROOT / "docs/customising.md").read_text()
 SECTIONS = {name: text for name, text in re.findall(r"^## ([^\n]*)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)}
-RELEASE, VERIFY = re.findall(r"^    (\S.*)$", PAGE.partition("\n## ")[0], re.MULTILINE)
+RELEASE, VERIFY = re.findall(r"^    (\S.*)$", SECTIONS["Before you start"], re.MULTILINE)
 RIGHT = "The checks of start are right about the solutions, the untouched exercises and "
 pytestmark = pytest.mark.thorough
 
