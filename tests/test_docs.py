@@ -12,7 +12,7 @@ OF_ALL = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
 OF_STUDENTS = [*ROOT.glob("for_students/*.md"), *ROOT.glob("for_students/docs/*.md")]
 # words that slow a reader down: archaic, or an everyday word where the field has its own
 NOT_OURS = re.compile(
-    r"\bwhat [\w' ]+ is that\b|\banew\b|\bfor ever\b|\blikewise\b|(?:^|[.:] |- |\| )Of \w|\b(?:it|that|this) is no [a-z]+\b"
+    r"\bwhat [\w' ]+ is that\b|\banew\b|\bfor ever\b|\blikewise\b|(?:^|[.:] |- )Of \w|\b(?:it|that|this) is no [a-z]+\b"
     r"|\bmend(?:s|ed|ing)?\b|\btells? (?:which|what|how|whether|where|who)\b|\binside of\b|\bwhoever\b",
     re.IGNORECASE,
 )
