@@ -124,7 +124,7 @@ def in_a_sentence(error):
 
 
 def say(sentence):
-    """Print a sentence for the user on standard error, behind the name of the program."""
+    """Print a sentence for the user on standard error, after the name of the program."""
     print(f"{os.path.basename(sys.argv[0])}: {sentence}", file=sys.stderr, flush=True)
 
 

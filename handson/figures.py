@@ -110,7 +110,7 @@ def bars(axes, values, xlabel, predicted=None, start=0, **style):
 
 def bars_beside(axes, series, predicted=None):
     """Vertical bars at the places 0, 1, ..., those of several series beside each other. series: name -> a number for
-    each place; predicted: likewise, what a line across the bar marks."""
+    each place; predicted: the same form, marked by a line across the bar."""
     width = 0.8 / len(series)
     for number, ((name, heights), (colour, hatch)) in enumerate(zip(series.items(), BESIDE)):
         places = [place + width * (number - (len(series) - 1) / 2) for place in range(len(heights))]

@@ -94,7 +94,7 @@ def schedule_problem(schedule, micro_batches):
 
 
 def exchange_problem(schedule):
-    """Why the stages would wait for each other for ever, as a sentence; or None. Between two operations a stage sends
+    """Return the reason why the stages would deadlock, as a sentence; or None. Between two operations a stage sends
     what the first one has made and receives what the second one needs, and waits until both messages have been taken,
     as NCCL does with large ones."""
     exchanges = [_exchanges(schedule, stage) for stage in range(len(schedule))]

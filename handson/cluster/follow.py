@@ -144,7 +144,7 @@ def _follow(job_id, output, say, limit):
                 say(f"job {job_id}: the batch system does not say how it is ({said}); it is asked again until it does")
             if "Can Never Run" in job.waits:
                 raise JobFailed(
-                    f"job {job_id} waits for ever in {job.waits}; delete it ({_ending(job_id)}), and ask for less"
+                    f"job {job_id} waits forever in {job.waits}; delete it ({_ending(job_id)}), and ask for less"
                 )
             if not job.silence and job.waits not in ("", said):
                 said = job.waits

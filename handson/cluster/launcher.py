@@ -58,7 +58,7 @@ def main():
 def on_this_host():
     """Settings for MPICH's mpiexec and ranks on one host, among whatever else runs there.
 
-    mpiexec waits for ever where a stranger connects to its port and sends too little, as clients of ZeroMQ do: they
+    mpiexec waits forever if another program connects to its port and sends too little, as clients of ZeroMQ do: they
     come back to a port when its server, such as a notebook's kernel, has ended, and by then the port may be mpiexec's.
     So it gets one that the kernel gives to nobody by itself.
     """

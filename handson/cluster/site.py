@@ -145,7 +145,7 @@ def read(name):
 
 
 def for_exercises(name):
-    """As `read`, for a site whose machine must be big enough for the exercises. Raises SiteError."""
+    """Read a site like `read`, and refuse a machine that is too small for the exercises. Raises SiteError."""
     site = read(name)
     if site.nodes < site.exercise_nodes or 0 < site.gpus < site.exercise_gpus:
         raise SiteError(
@@ -219,7 +219,7 @@ def _kubernetes(values):
     shared = values.get("nfs") or values.get("host_path")
     if shared and _below(values.get("grades"), shared):
         raise ValueError(
-            f"grades = {values['grades']!r} is inside of {shared!r}, which all students see: name a folder beside it"
+            f"grades = {values['grades']!r} is inside {shared!r}, which all students see: name a folder outside it"
         )
     return Kubernetes(
         context=text(

@@ -62,7 +62,7 @@ def load(path, comm):
     if found is None:
         if problems:
             raise CheckpointError(
-                f"{problems[0]}; there is no whole checkpoint before it: delete {path}*, and begin anew"
+                f"{problems[0]}; there is no whole checkpoint before it: delete {path}*, and start again"
             )
         return None
     for problem in problems if comm.rank == 0 else ():

@@ -65,7 +65,7 @@ class Steps:
         return (self.moments[:, :, PARTS.index(part)] - self.moments[:, 0, 0].min()).T
 
     def ended(self, part):
-        """When each rank ended a part, likewise."""
+        """The time at which each rank ended a part; see above."""
         return (self.moments[:, :, PARTS.index(part) + 1] - self.moments[:, 0, 0].min()).T
 
 

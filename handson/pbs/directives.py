@@ -21,12 +21,12 @@ def read(script, prefix="#PBS"):
 
 
 def texts(script, prefix="#PBS"):
-    """What stands behind the prefix of each directive in `script` (bytes)."""
+    """Return the text after the prefix of each directive in `script` (bytes)."""
     return list(numbered(script, prefix).values())
 
 
 def numbered(script, prefix="#PBS"):
-    """{number of the line, from 0: what stands behind the prefix} of each directive in `script` (bytes).
+    """Return {line number, from 0: text after the prefix} of the directives in `script` (bytes).
 
     Directives count up to the first line that can be executed: the first that is neither blank nor a comment. PBS is
     written in C, and so lines end at \\n alone, and only ASCII's blanks are blanks, as for the methods of bytes.

@@ -215,7 +215,7 @@ def impossible(job):
     here = site.load(job["site"])
     why = placement.impossible(job["asked"], machine.nodes(here))
     return why and (
-        f"this job will wait for ever, as it asks for more than there is ({why.partition(': ')[2]}):"
+        f"this job will wait forever, because it asks for more than there is ({why.partition(': ')[2]}):"
         f" {here.nodes} nodes with ncpus={here.ncpus} and ngpus={here.gpus} each"
     )
 

@@ -10,7 +10,7 @@ class EpochBatches(Sampler):
     """A batch sampler over shard `rank` of the shards with the given `lengths` (images); one worker is
     ``[len(dataset)], 0``.
 
-    Each epoch shuffles the shard anew, in an order that follows from `seed` and `set_epoch` alone, and cuts it into
+    Each epoch shuffles the shard again, in an order that follows from `seed` and `set_epoch` alone, and cuts it into
     batches of at most `batchsize` images. All workers make the same number of steps, so that no all-reduce waits for a
     worker that has run out of images; where shards don't divide, batches are a little smaller instead, equal to within
     one image.

@@ -82,7 +82,7 @@ def load(folder, device):
     ranks call it. Raises CheckpointError where none can be read.
 
     A run may go on with another number of ranks. Then each rank begins with the mean of all ranks' residuals, so that
-    what the ranks owe together, divided by their number, stays the same; and its random numbers begin anew.
+    what the ranks owe together, divided by their number, stays the same; and its random numbers start again.
     """
     box = [[(one, _metadata(one)) for one in whole(folder)] if dist.get_rank() == 0 else None]
     dist.broadcast_object_list(box, 0)

@@ -153,7 +153,7 @@ class AllGradients:
 def average_gradients(model, hook, state):
     """Put what a communication hook returns in the place of the gradients of `model`, after backward.
 
-    DistributedDataParallel does it bucket by bucket, but fills its buckets anew after its first step: a residual that a
+    DistributedDataParallel does it bucket by bucket, but rebuilds its buckets after its first step: a residual that a
     hook has kept would belong to other gradients after a restart.
     """
     parameters = list(model.parameters())

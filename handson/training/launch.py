@@ -49,8 +49,11 @@ def launcher_rank():
 
 
 def no_restart():
-    """Call it before this rank ends by a mistake that no restart can mend. Under ``handson torchrun``, the torchrun of
-    this node then ends, too, and is not started again. torchrun itself starts its ranks again whatever their status."""
+    """Prevent a restart of this rank, which ends because of a mistake that no restart can fix.
+
+    Under ``handson torchrun``, the torchrun of this node then also ends, and is not started again. (torchrun restarts
+    its ranks whatever their status.)
+    """
     if place := os.environ.get("HANDSON_TORCHRUN"):
         time.sleep(LAST if place == "first" else 0)
         os.kill(os.getppid(), signal.SIGUSR1)  # torchrun does not handle it, and ends without a word

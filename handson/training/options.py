@@ -51,7 +51,7 @@ def _end_in_mpi(rank, sentence):
     """End all ranks with status 2. Where all ranks come here, as is usual, only rank 0 prints the sentence.
 
     mpiexec ends the other ranks with this one only after all have met in MPI. Before that, they would wait for this
-    rank for ever.
+    rank forever.
     """
     from mpi4py import MPI
 

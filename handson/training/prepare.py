@@ -45,7 +45,7 @@ def prepare(name, archive=None, say=print):
         if "archive" not in entry:
             raise
         if path.exists():
-            say(f"Making {name} anew: {problem}")
+            say(f"Preparing {name} again: {problem}")
     try:
         if archive is None:
             archive = fetch(entry["archive"], path.parent, say)

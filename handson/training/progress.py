@@ -1,5 +1,5 @@
 """Notices that a rank makes no progress, and where it stands: ranks that disagree about a collective would wait for
-each other for ever.
+each other forever.
 
 A rank calls `progress` after each step. What watches over it is another process (see `rank_watcher`; Chainer's workers
 have the process that started them), as a rank that is stopped, or waits in a library, cannot report it. The two share a

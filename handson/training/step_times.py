@@ -29,7 +29,7 @@ def interrupted():
 
 
 def forget():
-    """Begin anew, as a script does that trains several times."""
+    """Forget all times, for a script that trains several times."""
     moments.clear()
     interrupted_at.clear()
 

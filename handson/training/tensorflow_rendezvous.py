@@ -1,5 +1,5 @@
 """The processes of a TensorFlow cluster: they meet before TensorFlow starts, which would wait for one that is missing
-for a long time or for ever, and they end together. Task 0 (worker 0, or the chief) collects a line of all others and
+for a long time or forever, and they end together. Task 0 (worker 0, or the chief) collects a line of all others and
 lets them go on; the connections stay open."""
 
 import contextlib
@@ -258,13 +258,13 @@ _parted = threading.Event()  # this process has done its work
 
 def end_with_first():
     """End this process as soon as task 0 has ended, however that was, with a farewell or without: servers of
-    TensorFlow's wait for work for ever."""
+    TensorFlow's wait for work forever."""
     _watch(lambda task: os._exit(0), heed_farewells=False)
 
 
 def end_together():
     """End this process as soon as one that it has met ends without having parted: TensorFlow waits for a lost process
-    for long, or for ever. Task 0 has met all others, and they have met task 0."""
+    for long, or forever. Task 0 has met all others, and they have met task 0."""
 
     def end(task):
         time.sleep(GRACE)
