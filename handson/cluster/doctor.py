@@ -1,8 +1,8 @@
-"""``python -m handson doctor``: check the rungs of the troubleshooting ladder of docs/launching.md, from the bottom up,
-until one is broken.
+"""``python -m handson doctor``: run the troubleshooting steps of docs/launching.md until one is broken.
 
-Outside a job it looks at this machine; inside a job also at the way to the job's other nodes, up to ranks that meet.
-Every rung has a limit of seconds. Nothing is changed; a real PBS gets a held job, which is deleted at once.
+Outside a job, the doctor checks this machine. Inside a job, it also checks the connections to the job's other nodes, up
+to communication between ranks. Every step has a time limit. Nothing is changed; a real PBS gets a held job, which is
+deleted at once.
 """
 
 import concurrent.futures
@@ -67,7 +67,7 @@ network.end_together(world)
 
 
 class Broken(Exception):
-    """A rung is broken: what is wrong, and what to do."""
+    """A step is broken: the message says what is wrong, and `cure` what to do."""
 
     def __init__(self, what, cure):
         super().__init__(what)
@@ -75,12 +75,11 @@ class Broken(Exception):
 
 
 class Note(str):
-    """What a rung found that is not an error, but that the user should know."""
+    """A finding of a step that is not an error, but that the user should know."""
 
 
 def doctor(say=print):
-    """Check the rungs, and `say` one line for each. Returns the exit status: 0 when all are sound, 1 when one is
-    broken."""
+    """Run the steps, and `say` one line for each. Return the exit status: 0 if all are ok, 1 if one is broken."""
     hosts = job_hosts()
     for name, rung in HERE + (IN_JOB if hosts else ()):
         try:
@@ -100,7 +99,7 @@ def doctor(say=print):
 
 
 def summary(say=print):
-    """Say in a few lines what this machine offers. Takes less than a second, so notebooks call it."""
+    """Print the machine's resources in a few lines. This takes less than a second, because notebooks call it."""
     cores, gpus, (system, program), why = (
         len(os.sched_getaffinity(0)),
         _gpus(),
@@ -124,15 +123,15 @@ def summary(say=print):
 
 
 def _gpus():
-    """How many GPUs programs find here, without asking CUDA, which takes seconds."""
+    """Return the number of GPUs that programs find here, without asking CUDA, which takes seconds."""
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     devices = len(list(Path("/dev").glob("nvidia[0-9]*")))
     return devices if chosen is None else min(devices, len(list(filter(None, chosen.split(",")))))
 
 
 def ask(*words, limit=LIMIT, env=None):
-    """Run a command, by default in this environment: (status, its output, its errors); status None when it took longer
-    than `limit` and was killed."""
+    """Run a command, by default in this environment. Return (status, output, errors); status is None if the command
+    took longer than `limit` seconds and was killed."""
     process = subprocess.Popen(
         words,
         stdin=subprocess.DEVNULL,
@@ -153,14 +152,14 @@ def ask(*words, limit=LIMIT, env=None):
 
 
 def last_words(out, errors):
-    """The line in the output of a failed command that most likely gives the reason."""
+    """Return the line in the output of a failed command that most likely gives the reason."""
     lines = [line.strip() for line in (errors.strip() or out.strip()).splitlines() if line.strip(" =-\n")]
     telling = [line for line in lines if re.search("error|unable|cannot|denied|refused|not found|no such", line, re.I)]
     return (telling or lines or ["it said nothing"])[0][:300]
 
 
 def job_hosts():
-    """The hosts of the job this runs in, in order; [] outside a job."""
+    """Return the hosts of the current job, in order; [] outside a job."""
     if file := os.environ.get("PBS_NODEFILE"):
         try:
             return list(dict.fromkeys(Path(file).read_text().split()))
@@ -217,7 +216,8 @@ def packages():
 
 
 def untested(torch):
-    """What to know about a version of torch that the course was not tested with, such as "2.4.1+cu124"; else None."""
+    """Return a remark on a version of torch that the course was not tested with, such as "2.4.1+cu124"; None for a
+    tested version."""
     oldest, newest = (".".join(map(str, version)) for version in TORCHES)
     version = tuple(map(int, re.findall(r"[0-9]+", torch)[:2]))
     if TORCHES[0] <= version <= TORCHES[1]:
@@ -227,12 +227,12 @@ def untested(torch):
 
 
 def _mpi_of(text):
-    """(name of the MPI, its family) that the version text `text` names."""
+    """Return (name of the MPI, its family) for the output `text` of a version command."""
     return next(((name, kind) for name, sign, kind in MPIS if re.search(sign, text)), ("unknown", None))
 
 
 def _every(program):
-    """All programs of this name on PATH, in its order."""
+    """Return all programs of this name on PATH, in the order of PATH."""
     folders = {}
     for folder in os.environ.get("PATH", "").split(os.pathsep):
         folders.setdefault(os.path.realpath(folder or "."), folder or ".")
@@ -240,7 +240,7 @@ def _every(program):
 
 
 def _site_mpi():
-    """("site" or "environment": whose mpiexec the site file asks for, the path of that file)."""
+    """Return ("site" or "environment", the site file's choice of mpiexec; the path of that file)."""
     path = site.path_of()
     try:
         return site.load(path).mpi, path
@@ -249,7 +249,7 @@ def _site_mpi():
 
 
 def mpi():
-    """Whether the first mpiexec on PATH, the library of mpi4py and the site file agree."""
+    """Check that the first mpiexec on PATH, the library of mpi4py and the site file agree."""
     programs = _every("mpiexec")
     if not programs:
         raise Broken("there is no mpiexec on PATH", f"source {Path(sys.executable).parent}/activate")
@@ -311,7 +311,7 @@ def batch():
 
 
 def variables():
-    """Whether a real PBS takes a job of this site, and sends variables of the shell with it."""
+    """Check that a real PBS accepts a job of this site, and passes variables of the shell to it."""
     system, _ = command.batch_system()
     if system != "pbs" or "PBS_JOBID" in os.environ:
         return "looked at where a real PBS takes jobs, outside of them"
@@ -378,14 +378,14 @@ def _agent():
 
 
 def _there(host, script, *, limit=FAR_LIMIT):
-    """Run a shell script on a host of the job as mpiexec would: through the agent. Returns what `ask` returns; with
-    pbsdsh, what the script prints goes into the job's output."""
+    """Run a shell script on a host of the job through the agent, as mpiexec would. Return the same as `ask`; with
+    pbsdsh, the script's output goes into the job's output."""
     return ask(_agent(), host, script, limit=limit)
 
 
 def _on(host, *words):
-    """Run a command on a host of the job, and get what it prints through files in this folder, or where it is read-only
-    in the home folder. Returns what `ask` returns."""
+    """Run a command on a host of the job, and read its output from files in this folder, or in the home folder if this
+    one is read-only. Return the same as `ask`."""
     shared = os.getcwd() if os.access(os.getcwd(), os.W_OK) else Path.home()
     with tempfile.TemporaryDirectory(prefix=".doctor-", dir=shared) as folder:
         place = shlex.quote(f"{folder}/answer")
@@ -410,7 +410,7 @@ def _on(host, *words):
 
 
 def _on_all(hosts, *words):
-    """Run a command on all hosts at once: host -> what `ask` returns."""
+    """Run a command on all hosts at once. Return {host: result of `ask`}."""
     return _each(hosts, lambda host: _on(host, *words))
 
 
@@ -426,7 +426,7 @@ def _way(host):
 
 
 def setting(hosts):
-    """Whether mpiexec is told to use the agent."""
+    """Check that mpiexec is configured to use the agent."""
     if len(hosts) > 1 and not os.environ.get("HYDRA_LAUNCHER_EXEC", "").endswith("handson-agent"):
         raise Broken(
             "mpiexec does not know how to reach the other nodes",
@@ -467,7 +467,8 @@ def environment(hosts):
 
 
 def address(hosts):
-    """The address that each host's name stands for: it must not be a loopback address, and this host must find it."""
+    """Check the address to which each host's name resolves: it must not be a loopback address, and this host must be
+    able to resolve it."""
     found = {}
     for host, (status, out, errors) in _on_all(hosts, sys.executable, "-c", HOST).items():
         if status != 0:
@@ -511,7 +512,7 @@ def address(hosts):
 
 
 def ports(hosts):
-    """Whether the other hosts reach a port that this host opens, as rank 0 would."""
+    """Check that the other hosts reach a port that this host opens, as rank 0 would."""
     others = [host for host in hosts if host != nodes.current_node()]
     if len(hosts) == 1:
         return "one node: nothing to reach"
@@ -530,7 +531,7 @@ def ports(hosts):
 
 
 def _over_all(hosts, code):
-    """Run a program by mpiexec with one rank on each host. Returns what `ask` returns."""
+    """Run a program with mpiexec, with one rank on each host. Return the same as `ask`."""
     file = os.environ.get("PBS_NODEFILE")
     where = ["-hostfile", file] if file else ["-hosts", ",".join(hosts)]
     lines = Path(file).read_text().split() if file else hosts
