@@ -23,7 +23,7 @@ from pathlib import Path
 from handson.cluster import launcher, nodes, site, virtual_nodes
 from handson.pbs import command
 
-LIMIT = 60  # seconds for a command of a rung on this machine, even a busy one
+LIMIT = 60  # seconds for a command of a step on this machine, even a busy one
 FAR_LIMIT = 120  # seconds where other nodes take part
 LOADING = 300  # seconds to import torch
 TORCHES = (2, 8), (2, 15)  # the oldest and the newest that `make test-torches` has used
@@ -87,13 +87,13 @@ def doctor(say=print):
         except Broken as error:
             say(f"BROKEN  {name}: {error}")
             say(f"        What to do: {error.cure}.")
-            say("        The rungs above were not tried. docs/launching.md describes them all.")
+            say("        The later steps were not tried. docs/launching.md describes all steps.")
             return 1
         say(f"{'note' if isinstance(found, Note) else 'ok':<7} {name}: {found}")
     if not hosts:
         say(
-            "        This is no job: the rungs between the nodes of one are climbed by `qsub -j oe"
-            " jobs/pbs/run_doctor.sh`."
+            "        This is not a job: to check the connections between the nodes of a job, submit"
+            " `qsub -j oe jobs/pbs/run_doctor.sh`."
         )
     return 0
 
@@ -274,7 +274,7 @@ def mpi():
         )
     if None not in (kind, library_kind) and kind != library_kind:
         raise Broken(
-            f"mpiexec is {name}'s ({first}), but mpi4py uses {library_name}: N ranks would each believe to be alone",
+            f"mpiexec is {name}'s ({first}), but mpi4py uses {library_name}: each of N ranks would report rank 0 of 1",
             f"put the mpiexec of {library_name} first on PATH (that of the environment is in"
             f' {Path(sys.executable).parent}); in job scripts, eval "$(handson-launcher)" makes mpi4py use the library'
             " of an Open MPI",
@@ -358,8 +358,8 @@ def start_here():
         )
     if sizes and {size for _, size in sizes} == {"1"}:
         raise Broken(
-            f"mpiexec started {len(sizes)} ranks, and each believes to be alone: it is of another MPI than mpi4py's",
-            "put the mpiexec of mpi4py's MPI first on PATH; the rung `mpi` names both",
+            f"mpiexec started {len(sizes)} ranks, and each reports rank 0 of 1: it belongs to another MPI than mpi4py",
+            "put the mpiexec of mpi4py's MPI first on PATH; the step `mpi` names both",
         )
     if sorted(sizes) != [("0", "2"), ("1", "2")]:
         words = last_words(out, errors)
@@ -559,7 +559,7 @@ def meet(hosts):
     if status is None or re.findall(r"met (\d+)", out) != [str(ranks)] * ranks:
         raise Broken(
             f"{ranks} ranks do not meet over gloo ({'no answer' if status is None else last_words(out, errors)})",
-            "name the network's interface in the job script, export GLOO_SOCKET_IFNAME=...; the rung `address` lists"
+            "name the network's interface in the job script, export GLOO_SOCKET_IFNAME=...; the step `addresses` lists"
             " them",
         )
     return f"{ranks} ranks compare a number over gloo"
