@@ -208,7 +208,7 @@ def _check(schedule):
         for place, name in enumerate(names):
             if not isinstance(name, str) or not re.fullmatch("[FB](0|[1-9][0-9]{0,3})", name):
                 raise ScheduleError(
-                    f"stage {stage}: {name!r} is no operation: F0 is the forward of micro-batch 0, B0 its backward"
+                    f"stage {stage}: {name!r} is not an operation: F0 is the forward of micro-batch 0, B0 its backward"
                 )
             if name in names[:place]:
                 raise ScheduleError(f"stage {stage} does {name} twice")

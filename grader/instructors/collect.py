@@ -146,7 +146,7 @@ def names(submissions, listed=()):
 def _opened(submissions):
     if not submissions.is_dir() and not (submissions.is_file() and submissions.suffix.lower() == ".zip"):
         raise CollectError(
-            f"{submissions} is no folder and no .zip: name the folder that holds a folder or an archive for each"
+            f"{submissions} is neither a folder nor a .zip: name the folder that holds a folder or an archive for each"
             " student, or Moodle's zip"
         )
     try:

@@ -319,6 +319,6 @@ def _handed_in(row, zone):
         except (ValueError, OverflowError):
             continue
     raise WorksheetError(
-        f"{SUBMITTED} of {row['Identifier']} is {text!r:.60}, which is no date: download the worksheet with Moodle in"
-        " English"
+        f"{SUBMITTED} of {row['Identifier']} is {text!r:.60}, which is not a date: download the worksheet with Moodle"
+        " in English"
     )

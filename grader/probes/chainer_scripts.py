@@ -452,7 +452,7 @@ def optimizer(rank, ranks, source, case):
     def see(names):
         model, optimizer = names.model, names.optimizer
         if not hasattr(optimizer, "update"):
-            raise StudentMistake(f"`optimizer` is a {type(optimizer).__name__}, which is no optimizer")
+            raise StudentMistake(f"`optimizer` is a {type(optimizer).__name__}, which is not an optimizer")
         if getattr(optimizer, "target", None) is not model:
             raise StudentMistake("`optimizer` does not know the model's parameters: it is not set up for `model`")
         trace.append(flat(model))
@@ -487,7 +487,7 @@ def updater(rank, ranks, source, case):
 
     def see(names):
         if not isinstance(names.updater, StandardUpdater):
-            raise StudentMistake(f"`updater` is a {type(names.updater).__name__}, which is no updater")
+            raise StudentMistake(f"`updater` is a {type(names.updater).__name__}, which is not an updater")
         if isinstance(names.updater, updaters.MultiprocessParallelUpdater):
             gpus.extend(names.updater._devices.values())
         reporter, passed = chainer.Reporter(), names.model.predictor.passes

@@ -83,7 +83,7 @@ CAUSES = {  # words of an error that does not name its cause: the cause
     ),
     "obj is None and mpi_comm.rank == root": "`bcast_obj` sends what rank 0 gives it, which can't be None",
     "Device specifier must be": (
-        "an argument for a device gets what is no device: are `converter` and `device` in each other's place?"
+        "an argument for a device gets a value that is not a device: are `converter` and `device` in each other's place?"
     ),
     "has no attribute 'dataset'": (
         "an updater takes iterators, and a data set or a part of it is given: each needs an iterator over it"
@@ -102,7 +102,7 @@ CAUSES = {  # words of an error that does not name its cause: the cause
     ),
     "only for scalar outputs": "`loss` has a number for each image: make it one number before `backward()`",
     ".numpy() is not supported for tensor subclasses": (
-        "the parameters of `model` are no plain tensors any more, but parts, as of fully_shard: "
+        "the parameters of `model` are no longer plain tensors, but parts, as of fully_shard: "
         "DistributedDataParallel keeps them whole"
     ),
     "Expected to have finished reduction": (

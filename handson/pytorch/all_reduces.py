@@ -81,7 +81,7 @@ def timed(name, all_reduce, numbers, comm):
     worst = max(comm.allgather(off))
     if not worst <= WRONG * comm.size:
         where = f"{name}: the result for {numbers} numbers on {comm.size} ranks"
-        raise WrongSum(f"{where} is no sum (off by {worst:.3g}): correct it before it is measured")
+        raise WrongSum(f"{where} is not the sum (off by {worst:.3g}): correct it before it is measured")
     times, begin, go_on = [], time.perf_counter(), torch.ones(1)
     while go_on.item() and len(times) < 30:
         again = mine.clone()

@@ -115,7 +115,7 @@ def unpack(bits, count):
 
 
 def _places(bits):
-    """Return the values of the bits of a byte, on the device of `bits`."""
+    """Return the positions of the bits of a byte, on the device of `bits`."""
     return torch.arange(8, dtype=torch.uint8, device=bits.device)
 
 

@@ -100,7 +100,7 @@ def _without_others(paths):
     ]
     if not others or len(paths) - len(others) < 2:
         return paths, []
-    what = "it is no run" if len(others) == 1 else "they are no runs"
+    what = "it is not a run" if len(others) == 1 else "they are not runs"
     return [path for path in paths if path not in others], [f"Left out, as {what}: {', '.join(map(str, others))}."]
 
 
@@ -183,7 +183,7 @@ def measured_network(path):
             raise ValueError("it lacks positive times")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunsError(
-            f"{path} is no measurement of a network ({str(error)[:80]}): submit jobs/pbs/run_network.sh, which"
+            f"{path} is not a measurement of a network ({str(error)[:80]}): submit jobs/pbs/run_network.sh, which"
             " writes one"
         ) from None
     return found

@@ -54,7 +54,7 @@ def rate(text):
     """bytes/s of data in ``25gbit`` or ``100mbit``, without headers. Raises TopologyError."""
     found = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)(mbit|gbit)", str(text).strip().lower())
     if not found:
-        raise TopologyError(f"the network {text!r} is no rate: give a number with mbit or gbit, such as 25gbit")
+        raise TopologyError(f"the network {text!r} is not a rate: give a number with mbit or gbit, such as 25gbit")
     if float(found[1]) == 0:
         raise TopologyError(f"the network {text!r} carries nothing: give a rate above 0, such as 25gbit")
     return float(found[1]) * UNITS[found[2]] / 8 * FRAMES

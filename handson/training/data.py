@@ -218,7 +218,7 @@ def _what_is_wrong(arrays, archive):
     if arrays["maximum"].shape != () or arrays["maximum"].dtype.kind not in "uif" or not arrays["maximum"] > 0:
         return "has a maximum that is not one positive number"
     if arrays["classes"].ndim != 1 or arrays["train_images"].shape[1:] != arrays["test_images"].shape[1:]:
-        return "has classes that are no list, or training and test images of different shapes"
+        return "has classes that are not a list, or training and test images of different shapes"
     for part in ("train", "test"):
         images, labels = arrays[f"{part}_images"], arrays[f"{part}_labels"]
         if images.ndim != 4 or images.size == 0 or images.shape[1] not in (1, 3) or images.dtype.kind not in "uf":

@@ -411,7 +411,7 @@ def pax(content):
     return header(b"p", b"%011o" % len(content), b"x") + content + b"\0" * (-len(content) % 512)
 
 
-DAMAGED = "can't be read (it is damaged, or no archive of the kind that its name says): pack it anew"
+DAMAGED = "can't be read (it is damaged, or no archive of the kind that its name says): pack it again"
 HOSTILE = {
     "path traversal, zip": ("x.zip", lambda: zipped(GOOD | {"../../evil.py": b"x"}), "leads out"),
     "path traversal, tar": ("x.tar", lambda: tarred(GOOD | {"exercises/../../evil.py": b"x"}, "w"), "leads out"),
@@ -648,7 +648,7 @@ def test_file_names_are_safe_and_told_apart(student):
 def test_no_submissions_is_said(room):
     with pytest.raises(CollectError, match="is empty"):
         collected(room)
-    with pytest.raises(CollectError, match="is no folder"):
+    with pytest.raises(CollectError, match="is neither a folder"):
         collect(room / "nowhere", room.parent / "work", EXPECTED)
 
 

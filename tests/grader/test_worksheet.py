@@ -370,7 +370,7 @@ def test_a_refused_submission_stays_repaired_when_the_same_download_is_graded_ag
         ),
         (
             lambda path: write(path, [*JANE[:7], "Freitag, 20. November 2026, 17:59", *JANE[8:]]),
-            "of Participant 11 is 'Freitag, .*', which is no date",
+            "of Participant 11 is 'Freitag, .*', which is not a date",
         ),
         (lambda path: write(path, JANE, JANE), "has Participant 11 twice"),
         (lambda path: write(path, [*JANE[:1], "Zoë", *JANE[2:]], encoding="utf-16"), "is no CSV in UTF-8"),

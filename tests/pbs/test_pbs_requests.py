@@ -365,7 +365,7 @@ def test_virtual_gpus_are_dealt_out_over_the_cores(tmp_path, monkeypatch):
 )
 def test_a_wrong_site_file_is_named_with_the_reason(tmp_path, text):
     (tmp_path / "site.toml").write_text(text)
-    with pytest.raises(site.SiteError, match=r"site\.toml is not right \(.+\)") as refusal:
+    with pytest.raises(site.SiteError, match=r"site\.toml is invalid \(.+\)") as refusal:
         site.load(str(tmp_path / "site.toml"))
     assert refusal.value.status == 2
 

@@ -353,7 +353,7 @@ def _grade(book, missing, versions, resources, secret, where, say):
                     if elsewhere:
                         raise ipp_cluster.ClusterError(
                             f"the controller of {ipp_cluster.name(profile, cluster_file)} has lost a process, or has"
-                            f" not answered for {ipp_cluster.SILENCE:.0f} seconds; start the cluster anew with"
+                            f" not answered for {ipp_cluster.SILENCE:.0f} seconds; start the cluster again with"
                             f" `ipcluster start`: the same command goes on with the {len(left)} pieces that are left"
                         ) from None
                     say("The cluster's controller has ended; starting another. What was not finished is graded again.")
