@@ -152,7 +152,7 @@ def _communicator(row):
 def unequal(results):
     """Return a sentence for each run whose ranks end with different parameters."""
     return [
-        f"{run.folder or run.name}: {run.unequal} Each rank trained a network of its own, so this is not a data-parallel"
+        f"{run.folder or run.name}: {run.unequal} Each rank trained its own network, so this is not data-parallel"
         " training."
         for run in results
         if run.unequal

@@ -52,7 +52,8 @@ def parse(text):
             found[part.strip()] = bytes_of(size)
         except ValueError:
             raise NotCounted(
-                f"--predicted: {word.strip()!r} is not the size of a part: write it as in parameters=1.5MB,activations=20MB"
+                f"--predicted: {word.strip()!r} is not the size of a part: write it as in"
+                " parameters=1.5MB,activations=20MB"
             ) from None
     return found
 
