@@ -126,7 +126,9 @@ def _write_profile(folder, site, engines, nodes, walltime):
     nodes = nodes or math.ceil(engines / site.ncpus)
     if nodes > site.nodes or engines % nodes or engines > nodes * site.ncpus:
         most = f"{site.nodes} nodes with {site.ncpus} cores"
-        raise ClusterError(f"{engines} engines don't fit on {most}, as many on each node: give another -n, or --nodes")
+        raise ClusterError(
+            f"{engines} engines don't fit on {most}, as many on each node: ask for another number of engines or nodes"
+        )
     source, launcher = COURSE / "jobs/ipyparallel" / LAUNCHERS[site.batch][0], LAUNCHERS[site.batch][1]
     values = {"nodes": nodes, "walltime": walltime or site.walltime or WALLTIME}
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -22,7 +22,7 @@ from IPython.display import HTML, display
 from IPython.paths import get_ipython_dir
 from traitlets.config import Config
 
-from handson.cluster import engine_jobs, virtual_nodes
+from handson.cluster import engine_jobs
 from handson.cluster import site as sites
 from handson.errors import OneSentence
 from handson.notebook import rank_of_notebook
@@ -44,19 +44,19 @@ class RanksError(OneSentence, RuntimeError):
         return [str(self)]
 
 
-def ranks(number=4, track="pytorch"):
+def ranks(number=4, track="pytorch", nodes=None):
     """Start `number` ranks on which ``%%px`` cells run, in place of those of an earlier call, and return them as a
     `Ranks`.
 
     Cells find there `rank`, `local_rank`, `world_size` and `device`; in the track "pytorch" `torch`, `dist` and a
     process group; in the track "chainer" `chainer`, `chainermn` and a communicator `comm`. The ranks are a job of
-    the site's batch system, on two nodes if `number` is even and there can be virtual nodes. Raises ClusterError and
-    TrackError.
+    the site's batch system, on `nodes` nodes; by default on two if `number` is even, else on one. Raises ClusterError
+    and TrackError.
     """
     global _mine
     if _mine is not None:
         _mine.stop()
-    _mine = Ranks(number, track)
+    _mine = Ranks(number, track, nodes or (2 if number % 2 == 0 else 1))
     _mine.restart()
     return _mine
 
@@ -64,27 +64,31 @@ def ranks(number=4, track="pytorch"):
 class Ranks:
     """The ranks of a notebook. `view` is ipyparallel's DirectView of them all."""
 
-    def __init__(self, number, track):
-        self.number, self.track = number, track
+    def __init__(self, number, track, nodes):
+        self.number, self.track, self.nodes = number, track, nodes
         self.cluster = self.client = self.view = self.folder = None
         atexit.register(self.stop)
 
     def restart(self):
         """Start the ranks; if there are some, end them and start new ones, which know no variable."""
-        self.stop()
         begin = time.monotonic()
+        found = self._begin()
+        _say_where_they_are(sorted(found), time.monotonic() - begin)
+
+    def _begin(self):
+        """Start new ranks in place of those that there are. Returns the (rank, node) of each."""
+        self.stop()
         if sites.read(sites.chosen()).batch == "embedded":
             self.folder = Path(tempfile.mkdtemp(prefix=PROFILE))  # its name is short enough for sockets
         else:  # a folder that all nodes see
             self.folder = Path(get_ipython_dir(), f"profile_{PROFILE}{uuid.uuid4().hex[:8]}")
             self.folder.mkdir(parents=True, mode=0o700)
-        self.cluster, self.client = _started(self.folder, self.number)
+        self.cluster, self.client = _started(self.folder, self.number, self.nodes)
         self.view = self.client[:]
         self.view.block = True
-        found = self.view.apply_sync(rank_of_notebook.begin, str(self.folder), self.track)
-        _say_where_they_are(sorted(found), time.monotonic() - begin)
         if shell := get_ipython():
             shell.register_magics(RankMagics(shell, self))
+        return self.view.apply_sync(rank_of_notebook.begin, str(self.folder), self.track)
 
     def stop(self):
         """End the ranks."""
@@ -112,17 +116,16 @@ class Ranks:
                 port = self.client[0].apply_sync(launch.free_port)
                 self.view.apply_sync(rank_of_notebook.meet, port)
                 return True
-        self.restart()
+        self._begin()
         return False
 
 
-def _started(folder, number):
-    """(Cluster, Client) of `number` engines, whose controller ends with this process."""
+def _started(folder, number, nodes):
+    """(Cluster, Client) of `number` engines on `nodes` nodes, whose controller ends with this process."""
     config = Config()
     tied = [sys.executable, "-m", "handson.cluster.die_with_parent", str(os.getpid()), str(folder)]
     config.ControllerLauncher.controller_cmd = [*tied, "ipyparallel.controller"]
     config.PBSEngineSetLauncher.engine_args = ["--mpi"]  # an engine's number is its rank
-    nodes = 2 if number % 2 == 0 and not virtual_nodes.why_not() else 1
     return engine_jobs.start(engines=number, nodes=nodes, say=_say_why_they_wait, config=config, folder=folder)
 
 
