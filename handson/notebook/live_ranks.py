@@ -34,6 +34,11 @@ HANGING = 5  # seconds after which ranks that wait are asked where they stand
 ANSWER = 1.0  # seconds in which they write it
 FREED = 10  # seconds in which a rank that was let go ends its cell
 PROFILE = "handson-ranks-"
+NUMBERS = """from handson.training.launch import launcher_rank
+
+get_config().IPEngine.id = launcher_rank()  # an engine's number is its rank
+"""
+WALLTIME = "01:00:00"  # of the ranks' job, where the site has no rule
 _mine = None  # the ranks of this notebook
 
 
@@ -50,8 +55,9 @@ def ranks(number=4, track="pytorch", nodes=None):
 
     Cells find there `rank`, `local_rank`, `world_size` and `device`; in the track "pytorch" `torch`, `dist` and a
     process group; in the track "chainer" `chainer`, `chainermn` and a communicator `comm`. The ranks are a job of
-    the site's batch system, on `nodes` nodes; by default on two if `number` is even, else on one. Raises ClusterError
-    and TrackError.
+    the site's batch system, on `nodes` nodes; by default on two if `number` is even, else on one. Where the notebook
+    itself runs in a job, they are one more job, which waits until cores beside it are free. Raises ClusterError and
+    TrackError.
     """
     global _mine
     if _mine is not None:
@@ -83,7 +89,11 @@ class Ranks:
         else:  # a folder that all nodes see
             self.folder = Path(get_ipython_dir(), f"profile_{PROFILE}{uuid.uuid4().hex[:8]}")
             self.folder.mkdir(parents=True, mode=0o700)
-        self.cluster, self.client = _started(self.folder, self.number, self.nodes)
+        try:
+            self.cluster, self.client = _started(self.folder, self.number, self.nodes)
+        except BaseException:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise
         self.view = self.client[:]
         self.view.block = True
         if shell := get_ipython():
@@ -125,8 +135,11 @@ def _started(folder, number, nodes):
     config = Config()
     tied = [sys.executable, "-m", "handson.cluster.die_with_parent", str(os.getpid()), str(folder)]
     config.ControllerLauncher.controller_cmd = [*tied, "ipyparallel.controller"]
-    config.PBSEngineSetLauncher.engine_args = ["--mpi"]  # an engine's number is its rank
-    return engine_jobs.start(engines=number, nodes=nodes, say=_say_why_they_wait, config=config, folder=folder)
+    (folder / "ipengine_config.py").write_text(NUMBERS)
+    walltime = sites.read(sites.chosen()).walltime or WALLTIME
+    return engine_jobs.start(
+        engines=number, nodes=nodes, walltime=walltime, say=_say_why_they_wait, config=config, folder=folder
+    )
 
 
 def _say_why_they_wait(line):
