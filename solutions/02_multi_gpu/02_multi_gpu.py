@@ -264,8 +264,8 @@ multi_gpu.speed_up([one, two])
 
 # %% [markdown]
 # Was your prediction in `00_start` right? On two cores that do nothing else, 1.6 to 1.8 is usual. If yours is below 1.3, look at what else the
-# machine does (`top`), or whether it has two cores at all, and run the job again. If it is above 2, something slowed down the run with one
-# worker.
+# machine does (`top`), or whether it has two cores at all, and run the job again. (Two workers on one GPU share it: there, about 1 is right.)
+# If it is above 2, something slowed down the run with one worker.
 
 # %%
 check("multi_gpu", "speed_up", "efficiency")
@@ -428,7 +428,7 @@ plans = {
     "8 workers, equal updates": Plan(256, [RATE] * equal_updates),
 }
 curves = multi_gpu.train(plans, SEEDS)
-multi_gpu.equal_epochs_and_updates(curves)
+multi_gpu.equal_epochs_and_updates(curves, prediction_error)
 
 # %% [markdown]
 # The line is the mean of several runs with other seeds, the band reaches from the best to the worst.

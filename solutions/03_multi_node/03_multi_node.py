@@ -133,7 +133,7 @@ traffic(lambda: dist.all_reduce(x))
 
 # %% [markdown]
 # Only two of the ring's four connections lead from node to node, so 6 MB leave each node and 6 MB stay within it. (If ranks 0 and 2 were on
-# one node, and 1 and 3 on the other, all four would lead from node to node.) Why 6? In a ring, each of N ranks sends 2 (N - 1) / N times the
+# one node, and 1 and 3 on the other, all four would lead from node to node. Where all is on one host, everything goes through `lo`.) Why 6? In a ring, each of N ranks sends 2 (N - 1) / N times the
 # data: that formula comes back in the section on a slow network.
 
 # %%
@@ -305,7 +305,7 @@ print("predicted efficiency of 4 workers:", prediction_efficiency)
 # %%
 for line in compare.remarks(results):
     print(line)
-compare.picture(results)
+compare.picture(results, {4: 4 * prediction_efficiency})
 
 # %% [markdown]
 # On two cores, two workers can be twice as fast as one, and four workers not faster than that: the dotted line. So an efficiency below 0.5
@@ -446,6 +446,8 @@ check("multi_node", "allreduce_seconds")
 #
 # `torchrun` starts it. It needs no MPI and no job: it starts the processes of this node, and sets the variables that tell each process its
 # rank and where the ranks meet (the *rendezvous*). In a job on several nodes, it is started once on each; `docs/launching.md` has the lines.
+#
+# (On a machine with a single GPU, two ranks cannot have one each: put `HANDSON_DEVICE=cpu` before both `torchrun`, and they use cores.)
 
 # %%
 # !cd {FOLDER} && OMP_NUM_THREADS=1 torchrun --standalone --nproc-per-node 1 from_scratch.py
