@@ -126,14 +126,28 @@ def test_no_other_user_can_reach_the_ranks(ranks):
     files = list(Path(ranks.folder).glob("security/ipcontroller-*.json"))
     assert {file.stat().st_mode & 0o777 for file in files} == {0o600} and len(files) == 2
     assert Path(ranks.folder).stat().st_mode & 0o777 == 0o700
-    controller = psutil.Process(ranks.cluster.controller.pid)
-    listening = [
-        connection
+    assert not addresses_of(ranks.cluster), "they are reached by sockets in the folder alone"
+
+
+def addresses_of(cluster):
+    """The addresses at which a cluster's controller listens for connections by TCP."""
+    controller = psutil.Process(cluster.controller.pid)
+    return {
+        connection.laddr.ip
         for process in (controller, *controller.children(recursive=True))
         for connection in process.net_connections("tcp")
         if connection.status == psutil.CONN_LISTEN
-    ]
-    assert not listening, "they are reached by sockets in the folder alone"
+    }
+
+
+@pytest.mark.thorough
+def test_a_controller_whose_folder_is_too_long_for_sockets_listens_on_the_loopback_interface(home, tmp_path):
+    cluster, client = engine_jobs.start(engines=1, nodes=1, folder=tmp_path / ("long" * 20), say=lambda line: None)
+    try:
+        assert addresses_of(cluster) == {"127.0.0.1"}
+    finally:
+        client.close()
+        cluster.stop_cluster_sync()
 
 
 @pytest.mark.thorough

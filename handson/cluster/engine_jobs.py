@@ -66,8 +66,11 @@ def start(
         log_level=logging.ERROR,
         config=config or Config(),
     )
-    if sites.read(site).batch == "embedded" and len(bytes(folder / SOCKET)) < LONGEST:
-        _connect_by_files(cluster, folder)
+    if sites.read(site).batch == "embedded":
+        if len(bytes(folder / SOCKET)) < LONGEST:
+            _connect_by_files(cluster, folder)
+        else:  # which virtual nodes can't reach
+            cluster.controller_ip = "127.0.0.1"
     try:
         cluster.start_controller_sync()
         _name_sockets(folder)

@@ -38,6 +38,7 @@ NUMBERS = """from handson.training.launch import launcher_rank
 
 get_config().IPEngine.id = launcher_rank()  # an engine's number is its rank
 """
+SHORT = 60  # bytes of a folder in which sockets may have their folder: see engine_jobs.LONGEST
 WALLTIME = "01:00:00"  # of the ranks' job, where the site has no rule
 _mine = None  # the ranks of this notebook
 
@@ -85,7 +86,8 @@ class Ranks:
         """Start new ranks in place of those that there are. Returns the (rank, node) of each."""
         self.stop()
         if sites.read(sites.chosen()).batch == "embedded":
-            self.folder = Path(tempfile.mkdtemp(prefix=PROFILE))  # its name is short enough for sockets
+            short = len(tempfile.gettempdir()) < SHORT
+            self.folder = Path(tempfile.mkdtemp(prefix=PROFILE, dir=None if short else "/tmp"))
         else:  # a folder that all nodes see
             self.folder = Path(get_ipython_dir(), f"profile_{PROFILE}{uuid.uuid4().hex[:8]}")
             self.folder.mkdir(parents=True, mode=0o700)
