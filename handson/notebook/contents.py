@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+NAME = re.compile(r"\d\d[b-z]?_.*\.ipynb")
 MINUTES = re.compile(r"In about (\d+) minutes")
 
 
@@ -22,7 +23,7 @@ def show(folder="."):
 
 
 def _notebooks(folder):
-    return sorted(Path(folder).glob("[0-9][0-9]_*.ipynb"))
+    return sorted(path for path in Path(folder).glob("*.ipynb") if NAME.fullmatch(path.name))
 
 
 def _text(path):

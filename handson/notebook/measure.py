@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 
 from handson.errors import OneSentence
 from handson.ipython import progress_bar
-from handson.pytorch import devices
+from handson.pytorch import devices, flops
 from handson.pytorch.batches import EpochBatches
 from handson.pytorch.model import get_model
 from handson.training import data
@@ -87,6 +87,11 @@ def epoch(batchsize=32, size=256, model=None):
     """Seconds that each part of one epoch takes on one worker: PARTS but the all-reduce, and "evaluate". Raises
     MeasurementFailed."""
     return on_gpus(_epoch, batchsize, size, model)[0]
+
+
+def peak():
+    """FLOP/s that one worker reaches with one large product: see handson.pytorch.flops. Raises MeasurementFailed."""
+    return on_gpus(_peak)[0]
 
 
 def on_gpus(function, *arguments, workers=1):
@@ -249,6 +254,10 @@ def _with_batch_sizes(device, rank, workers, sizes, size, model, images):
         )
         found[batchsize] = (moments[:, -1] - moments[:, 0]).tolist()
     return found
+
+
+def _peak(device, rank, workers):
+    return flops.peak(device)
 
 
 def _epoch(device, rank, workers, batchsize, size, model):

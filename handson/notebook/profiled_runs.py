@@ -13,6 +13,7 @@ from handson.notebook import runs
 from handson.profiling import analysis, explain, figure, profile_job_resources, rank_clocks, readers
 from handson.profiling import watch as watching
 from handson.profiling.timeline import COMMUNICATION, COMPUTE, PARTS, RANGE, ProfileError, part_of_step
+from handson.pytorch import flops
 
 
 def start(folder, job_script, **variables):
@@ -88,6 +89,13 @@ def explained(one, more):
 def table(run):
     """Print which share of a step each part has, on each rank."""
     print(run.name, *analysis.table(analysis.shares(run)), sep="\n")
+
+
+def used(run, peak):
+    """The model FLOPs utilisation in the recorded steps, 0 to 1: FLOP/s of one worker over `peak`. Raises
+    ProfileError."""
+    step = max(of_rank.step for of_rank in analysis.shares(run))
+    return run.result.batchsize * flops.of_image(run.result.model or "convnet", run.result.size) / (step * peak)
 
 
 def collectives(run):

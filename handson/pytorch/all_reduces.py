@@ -35,20 +35,20 @@ def measure(algorithms):
         description="Time all-reduces of growing size.", formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     add = parser.add_argument
-    add("-g", "--gpu", type=options.gpu_ids, metavar="IDS", help="accepted as by the training scripts; not used")
+    add("-g", "--gpu", type=options.gpu_ids, metavar="IDS", help="ids of GPUs; accepted, but not used")
     add(
         "--largest",
         type=options.positive(int, 1 << 30),
         default=4 * SIZES[-1],
         metavar="BYTES",
-        help="size of the largest message",
+        help="size of the largest message in bytes",
     )
     add(
         "--patience",
         type=options.natural,
         default=30,
         metavar="SECONDS",
-        help="end ranks that finish no all-reduce for so long; 0: never",
+        help="seconds without a finished all-reduce after which a rank ends; 0: no limit",
     )
     _, script, track = identity.of(sys.argv[0])
     options.add_out(parser, script, track)

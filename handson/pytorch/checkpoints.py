@@ -38,14 +38,14 @@ def add_options(parser):
         type=options.positive(int),
         default=10,
         metavar="STEPS",
-        help="steps between two checkpoints (%(default)s)",
+        help="number of steps between two checkpoints. Default: %(default)s",
     )
     add(
         "--noise",
         type=options.natural,
         default=20,
         metavar="PIXELS",
-        help="standard deviation of the noise on the images, of 255 (%(default)s)",
+        help="standard deviation of the image noise, on a scale of 255. Default: %(default)s",
     )
     parser.set_defaults(size=8, lr=0.03)
 

@@ -72,16 +72,16 @@ def compare(split):
         description="Compare a network that is split with the whole one.", formatter_class=shown
     )
     add = parser.add_argument
-    add("-g", "--gpu", type=options.gpu_ids, metavar="IDS", help="accepted as by the training scripts; not used")
-    add("--width", type=options.positive(int, 4096), default=128, metavar="N", help="numbers for each token")
-    add("--heads", type=options.positive(int, 64), default=4, metavar="N", help="heads of each attention")
-    add("--blocks", type=options.positive(int, 64), default=2, metavar="N", help="blocks of the transformer")
+    add("-g", "--gpu", type=options.gpu_ids, metavar="IDS", help="ids of GPUs; accepted, but not used")
+    add("--width", type=options.positive(int, 4096), default=128, metavar="N", help="width: numbers per token")
+    add("--heads", type=options.positive(int, 64), default=4, metavar="N", help="number of attention heads")
+    add("--blocks", type=options.positive(int, 64), default=2, metavar="N", help="number of transformer blocks")
     add(
         "--patience",
         type=options.natural,
         default=30,
         metavar="SECONDS",
-        help="end ranks that wait for so long; 0: never",
+        help="seconds of waiting after which a rank ends; 0: no limit",
     )
     _, script, track = identity.of(sys.argv[0])
     options.add_out(parser, script, track)

@@ -38,7 +38,7 @@ def add_options(parser, methods):
         type=options.natural,
         default=2,
         metavar="STEPS",
-        help="steps with all bits before a method begins (%(default)s)",
+        help="number of full-precision steps before a method starts. Default: %(default)s",
     )
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from handson.errors import OneSentence
 from handson.files import COURSE
+from handson.training import progress
 
 EMBEDDED = COURSE / "datasets"
 
@@ -83,6 +84,7 @@ def enlarge(images, size):
     Bilinear as torch's interpolate without align_corners. That is linear in the rows and in the columns, so that two
     products with small matrices do it, in well under the time of interpolate on a CPU. Raises DataError.
     """
+    progress.progress()  # batches of an evaluation come here, too, which ends no step of an optimizer
     if size < 1:
         raise DataError(f"images cannot be enlarged to {size} pixels: give a size of at least 1")
     height, width = images.shape[2:]

@@ -158,47 +158,63 @@ def training_parser(program, gpus, add_options=None):
         type=positive(int),
         default=32,
         metavar="N",
-        help="images a worker takes in one step (%(default)s)",
+        help="batch size per worker. Default: %(default)s",
     )
-    add("-e", "--epoch", type=positive(int), default=4, metavar="N", help="times to go through the data (%(default)s)")
+    add("-e", "--epoch", type=positive(int), default=4, metavar="N", help="number of epochs. Default: %(default)s")
     add(
         "-g",
         "--gpu",
         type=gpu_ids,
         default=gpus,
         metavar="IDS",
-        help="GPU ids such as 0,1; virtual GPUs where there are none",
+        help="ids of the GPUs, or virtual GPUs, such as 0,1. Default: one per rank",
     )
-    add("--dataset", default="digits", metavar="NAME|PATH", help="data set (%(default)s)")
+    add(
+        "--dataset",
+        default="digits",
+        metavar="NAME|PATH",
+        help="name of a data set, or path of an .npz file. Default: %(default)s",
+    )
     add(
         "--size",
         type=positive(int, 4096),
         default=256,
         metavar="PIXELS",
-        help="side length that images are enlarged to (%(default)s)",
+        help="side length of the enlarged images in pixels. Default: %(default)s",
     )
     model = identity.MODELS[track][0]
     if identity.offers_models(unit, script):
         model = usual_model(track)
-        add("--model", choices=identity.MODELS[track], help="the network to train (%(default)s here)")
-    add("--lr", type=positive(float), default=LEARNING_RATE, metavar="RATE", help="learning rate (%(default)s)")
-    add("--seed", type=natural, default=0, metavar="N", help="seed of initial weights and shuffling (%(default)s)")
+        add("--model", choices=identity.MODELS[track], help="network to train. Default on this machine: %(default)s")
+    add("--lr", type=positive(float), default=LEARNING_RATE, metavar="RATE", help="learning rate. Default: %(default)s")
+    add(
+        "--seed",
+        type=natural,
+        default=0,
+        metavar="N",
+        help="seed of initial weights and shuffling. Default: %(default)s",
+    )
     add_out(parser, identity.name(unit, script), track)
     if track == "chainer":
-        add("--resume", type=Path, metavar="FILE", help="continue from a snapshot of an interrupted run")
+        add(
+            "--resume",
+            type=Path,
+            metavar="FILE",
+            help="path of a snapshot from which to resume. Default: start from the beginning",
+        )
     add(
         "--patience",
         type=natural,
         default=progress.LIMIT,
         metavar="SECONDS",
-        help="end ranks that finish no step for so long; 0: never (%(default)s)",
+        help="seconds without a finished step after which a rank ends; 0: no limit. Default: %(default)s",
     )
     add(
         "--gpu-memory",
         type=memory,
         default=os.environ.get(gpu_memory.VARIABLE) or None,
         metavar="SIZE",
-        help="count the tensors of each rank, and end it where they need more than SIZE, such as 300MB (not counted)",
+        help="GPU memory of each rank, such as 300MB; a rank that needs more ends. Default: memory is not counted",
     )
     if add_options:
         add_options(parser)
@@ -214,7 +230,9 @@ def add_out(parser, name, track):
     process = os.getppid() if started_by() else os.getpid()
     job = os.environ.get("PBS_JOBID") or os.environ.get("SLURM_JOB_ID") or f"{time.strftime('%Y%m%d-%H%M%S')}-{process}"
     default = Path("results") / f"{name}_{track}_{job.split('.')[0]}"
-    parser.add_argument("-o", "--out", type=Path, default=default, metavar="DIR", help="where results go (%(default)s)")
+    parser.add_argument(
+        "-o", "--out", type=Path, default=default, metavar="DIR", help="folder for the results. Default: %(default)s"
+    )
 
 
 def parse(gpus, add_options=None):

@@ -228,10 +228,13 @@ print(f"I expect {prediction_16} ms.")
 # %%
 sixteen = scaling.rehearse(FOLDER, one, 16, NETWORK, per_node=8, steps=STEPS)
 print(f"16 ranks: {1000 * sixteen.step:.1f} ms a step; you expected {prediction_16} ms")
+print(f"Each worker's MFU is {100 * single.step / sixteen.step:.0f} % of the MFU that one worker alone has.")
 
 # %% [markdown]
 # Faster than your functions say? Part of what two ranks take longer is paid once a step, not once a message, and two ranks cannot show which part. Slower? More processes than
 # cores wait for a core in each message.
+#
+# The last line is about the model FLOPs utilisation of `01_single_gpu`: each worker computes as many FLOPs in a step as before, and the step is longer.
 #
 # `python -m handson predict` does the same with a band. It draws your steps again and again, and fits anew each time: what the runs leave open makes the band wide.
 # Here two workers share a node, so their messages do not cross the network. Your run of two had them on two nodes: it is grey in the figure.

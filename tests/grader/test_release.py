@@ -176,6 +176,26 @@ def test_a_gap_that_is_all_of_its_cell_is_refused_since_it_could_not_be_found_ag
     assert checks["metadata"] == {"nbgrader": common | graded, "editable": False, "deletable": False}
 
 
+def test_the_check_that_closes_a_notebook_of_two_has_the_points_of_the_files_that_it_names(tmp_path, monkeypatch):
+    names = {"a": "07_own", "b": "07b_own"}
+    checks = {
+        gap: Check(gap, "any:probe", (), (Criterion("it", "it", worth, lambda *seen: None, "hint"),))
+        for gap, worth in (("a", 1), ("b", 2), ("c", 4))
+    }
+    parts = [Part(f"notebooks/{names[gap]}.ipynb", "", (checks[gap],)) for gap in names]
+    monkeypatch.setitem(UNITS, "own", (*parts, Part("exercises/07_own/run.py", "", (checks["c"],))))
+    release_of(tmp_path, "07_own/run.py", "### BEGIN SOLUTION c: hint\nc = 1\n### END SOLUTION\nprint(c)\n")
+    found = {}
+    for gap, name in names.items():
+        cell = f"# %%\n### BEGIN SOLUTION {gap}: hint\n{gap} = 1\n### END SOLUTION\nprint({gap})\n"
+        files = f'"{name}.ipynb", "run.py"' if gap == "b" else f'"{name}.ipynb"'
+        text = f'{cell}\n# %%\ncheck("own", "{gap}")\n\n# %%\ncheck(\n    "own", {files}\n)\n'
+        release_of(tmp_path, f"07_own/{name}.py", text)
+        cells = json.loads((tmp_path / f"notebooks/{name}.ipynb").read_text())["cells"]
+        found[name] = [cell["metadata"].get("nbgrader", {}).get("points") for cell in cells]
+    assert found == {"07_own": [None, None, 1], "07b_own": [None, None, 6]}
+
+
 def test_two_files_of_a_task_may_not_have_gaps_of_one_name(tmp_path, monkeypatch):
     check = Check("a", "any:probe", (), (Criterion("it", "it", 1, lambda *seen: None, "hint"),))
     monkeypatch.setitem(
