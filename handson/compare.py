@@ -330,6 +330,7 @@ def figure(results, path):
     return figures.save(drawing, Path(path), description)
 
 
+<<<<<<< HEAD
 def picture(results):
     """Return the same figure for a notebook."""
     return figures.picture(*draw(results))
@@ -337,7 +338,17 @@ def picture(results):
 
 def draw(results):
     """Return the figure of throughput and speed-up against workers, and its description."""
+=======
+def picture(results, predicted=None):
+    """The same figure for a notebook. predicted: workers -> the speed-up that a student expects."""
+    return figures.picture(*draw(results, predicted))
+
+
+def draw(results, predicted=None):
+    """The figure of throughput and speed-up against workers, and a description of it."""
+>>>>>>> main
     rows = table(results)
+    predicted = predicted or {}
     common, own = _common_and_own(rows)
     workers = sorted({row.workers for row in rows})
     drawing, left, right = figures.axes(10, 4.6, columns=2)
@@ -358,6 +369,8 @@ def draw(results):
         right.text(0.98, 0.03, "no single-GPU run to compare with", ha="right", transform=right.transAxes)
     _mark(left, right, rows)
     draw_ideal(right, workers[-1], most_cores(results))
+    if predicted:
+        right.plot(*zip(*predicted.items()), **figures.FORESEEN)
     for axes, label in (left, "throughput [images/s]"), (right, "speed-up over one worker"):
         axes.set(
             xlabel="workers", xticks=workers, xticklabels=[_tick(rows, number) for number in workers], ylabel=label
@@ -372,6 +385,7 @@ def draw(results):
         for name in axes.legend(lines, names, loc="upper left", fontsize="small", edgecolor="none").get_texts():
             name.set_parse_math(False)
     words = "Throughput and speed-up against workers. " + " ".join(_sentence(row) for row in rows)
+    words += "".join(f" Predicted with {number} workers: {value:.2f}." for number, value in predicted.items())
     return drawing, words + note(drawing, results)
 
 

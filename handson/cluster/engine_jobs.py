@@ -66,8 +66,11 @@ def start(
         log_level=logging.ERROR,
         config=config or Config(),
     )
-    if sites.read(site).batch == "embedded" and len(bytes(folder / SOCKET)) < LONGEST:
-        _connect_by_files(cluster, folder)
+    if sites.read(site).batch == "embedded":
+        if len(bytes(folder / SOCKET)) < LONGEST:
+            _connect_by_files(cluster, folder)
+        else:  # which virtual nodes can't reach
+            cluster.controller_ip = "127.0.0.1"
     try:
         cluster.start_controller_sync()
         _name_sockets(folder)
@@ -126,7 +129,9 @@ def _write_profile(folder, site, engines, nodes, walltime):
     nodes = nodes or math.ceil(engines / site.ncpus)
     if nodes > site.nodes or engines % nodes or engines > nodes * site.ncpus:
         most = f"{site.nodes} nodes with {site.ncpus} cores"
-        raise ClusterError(f"{engines} engines don't fit on {most}, as many on each node: give another -n, or --nodes")
+        raise ClusterError(
+            f"{engines} engines don't fit on {most}, as many on each node: ask for another number of engines or nodes"
+        )
     source, launcher = COURSE / "jobs/ipyparallel" / LAUNCHERS[site.batch][0], LAUNCHERS[site.batch][1]
     values = {"nodes": nodes, "walltime": walltime or site.walltime or WALLTIME}
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -133,6 +133,59 @@ communication.bytes_sent(measured, formulas)
 check("communication", "prediction_ring", "all_reduce.py")
 
 # %% [markdown]
+# ## \* Your ring, step by step
+#
+# Four live ranks, as in `00_start`, run your `ring` on four numbers each. Rank r begins with 10^r everywhere: 1, 10, 100 or 1000. So each
+# digit of a sum says whether that rank's number is in it.
+
+# %%
+import handson.notebook
+
+ranks = handson.notebook.ranks(4)
+
+# %% [markdown]
+# In place of `send`, `ring` gets a function that first keeps a copy of `x`: one for each step.
+
+# %%
+# %%px
+import sys
+
+sys.path.insert(0, "../exercises/05_communication/pytorch")
+import all_reduce
+
+from handson.pytorch import messages
+
+x = torch.full((world_size,), 10.0**rank)
+copies = []
+
+
+def send(tensor, to):
+    copies.append(x.clone())
+    return messages.send(tensor, to)
+
+
+all_reduce.send = send
+all_reduce.ring(x)
+copies.append(x.clone())
+print(x)
+
+# %% [markdown]
+# Which chunk of rank 0 will be complete first, and after which step? The figure shows for each rank whose numbers are in each chunk.
+
+# %%
+from handson.notebook import drawings
+
+drawings.chunks(ranks.pull("copies"))
+
+# %% [markdown]
+# After three steps (*reduce-scatter*), each rank has *one* complete chunk, number r + 1. Three more (*all-gather*) pass the complete chunks
+# around. In each step, every rank sends one chunk and receives one: all connections of the ring are in use all the time. What would the
+# figure of `naive` look like?
+
+# %%
+ranks.stop()
+
+# %% [markdown]
 # ## Latency and bandwidth
 #
 # A message of n bytes takes about *alpha + n / beta* seconds: alpha is the latency, beta the bandwidth in bytes/s (Hockney 1994). Two

@@ -274,6 +274,63 @@ print(f"I expect {prediction_forward} all-reduces in forward.")
 check("model_parallel", "products_bytes", "prediction_forward", "products.py")
 
 # %% [markdown]
+# ## \* A layer's shards on two ranks
+#
+# Two live ranks, as in `00_start`, split a small MLP with your functions. Both make the same layers, then each takes its part. Which shapes
+# will the parts of `up` (4 inputs, 8 outputs) and of `down` (8 inputs, 4 outputs) have?
+
+# %%
+import handson.notebook
+
+ranks = handson.notebook.ranks(2, nodes=1)
+
+# %%
+# %%px
+import sys
+
+sys.path.insert(0, "../exercises/06_model_parallel/pytorch")
+from products import Enter, Leave, columns, rows
+
+torch.manual_seed(0)
+up, down = torch.nn.Linear(4, 8), torch.nn.Linear(8, 4, bias=False)
+my_up, my_down = columns(up, rank, world_size), rows(down, rank, world_size)
+print(my_up.weight.shape, my_down.weight.shape)
+
+# %% [markdown]
+# Forward: each rank has a term of the result. `Leave` adds the terms up; compare with the whole layers.
+
+# %%
+# %%px
+x = torch.ones(4, requires_grad=True)
+term = my_down(my_up(x).relu())
+total = Leave.apply(term, None)
+print("term: ", term.data)
+print("total:", total.data)
+print("whole:", down(up(x).relu()).data)
+
+# %% [markdown]
+# Backward, at first without `Enter`. Will both ranks have the same gradient of x, and will it be that of the whole layers?
+
+# %%
+# %%px
+total.sum().backward()
+(whole,) = torch.autograd.grad(down(up(x).relu()).sum(), x)
+print("mine: ", x.grad)
+print("whole:", whole)
+
+# %% [markdown]
+# Each rank knows only what follows from its own part. With `Enter`, an all-reduce adds these gradients up:
+
+# %%
+# %%px
+x.grad = None
+Leave.apply(my_down(my_up(Enter.apply(x, None)).relu()), None).sum().backward()
+print("mine: ", x.grad)
+
+# %%
+ranks.stop()
+
+# %% [markdown]
 # ## Both at once
 #
 # Take four GPUs, two on each of two nodes. Two ranks share a model (its layers are split among them), and there are two such pairs, which

@@ -8,6 +8,7 @@ from made_results import result
 
 from handson.profiling import explain
 from handson.profiling.timeline import ProfileError
+from handson.profiling.usage import Disturbance
 
 
 def one_worker(compute=60.0, gap=5.0):
@@ -106,6 +107,16 @@ def test_recorded_steps_that_are_not_like_the_others_are_noticed():
     one, two = one_worker(), workers(transfer=65 / 3)
     one.result, two.result = run_of(1, 10.0), run_of(2, 5.9)
     assert "record more of them" in explain.text(explain.split(one, two))[-1]
+
+
+def test_runs_that_cannot_be_right_or_were_disturbed_are_named():
+    one, two = one_worker(), workers(transfer=6)
+    one.result, two.result = run_of(1, 10.0), run_of(2, 5.5, device="2 virtual GPUs, sharing 1 core of vm")
+    assert (
+        "An efficiency of 0.915 is more than 2 workers can reach on 1 core" in explain.text(explain.split(one, two))[-1]
+    )
+    two.result = run_of(2, 5.5, disturbance=Disturbance(0.4, "the cores of vm"))
+    assert "other programs took" in explain.text(explain.split(one, two))[-2]
 
 
 def test_runs_under_other_conditions_are_not_compared():
