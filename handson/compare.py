@@ -330,23 +330,13 @@ def figure(results, path):
     return figures.save(drawing, Path(path), description)
 
 
-<<<<<<< HEAD
-def picture(results):
-    """Return the same figure for a notebook."""
-    return figures.picture(*draw(results))
-
-
-def draw(results):
-    """Return the figure of throughput and speed-up against workers, and its description."""
-=======
 def picture(results, predicted=None):
-    """The same figure for a notebook. predicted: workers -> the speed-up that a student expects."""
+    """Return the same figure for a notebook. predicted: workers -> the speed-up that a student expects."""
     return figures.picture(*draw(results, predicted))
 
 
 def draw(results, predicted=None):
-    """The figure of throughput and speed-up against workers, and a description of it."""
->>>>>>> main
+    """Return the figure of throughput and speed-up against workers, and its description."""
     rows = table(results)
     predicted = predicted or {}
     common, own = _common_and_own(rows)
