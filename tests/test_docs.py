@@ -3,9 +3,11 @@
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+import typer
 
 ROOT = Path(__file__).resolve().parent.parent
 OF_ALL = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
@@ -74,3 +76,20 @@ def test_pages_and_help_texts_use_the_words_of_the_field():
         texts[f"help of {package}"] = shown.stdout
     found = {where: NOT_OURS.findall(text.replace(PINNED, "")) for where, text in texts.items()}
     assert {where: words for where, words in found.items() if words} == {}
+
+
+@pytest.mark.parametrize("package", ["handson", "grader"])
+def test_the_commands_that_pages_name_have_these_options(package):
+    program = typer.main.get_command(import_module(f"{package}.__main__").app)
+    unknown = []
+    for path in OF_ALL + OF_STUDENTS:
+        text = path.read_text().replace("\\\n", " ")
+        for words in re.findall(rf"python -m {package} ((?:(?! -- |#|[`|;&>)]|\|)[^\n])*)", text):
+            command, names = program, words.split()
+            while names and names[0] in getattr(command, "commands", ()):
+                command = command.commands[names.pop(0)]
+            options = {option for one in command.params for option in (*one.opts, *one.secondary_opts)} | {"--help"}
+            unknown += [(name(path), words) for word in names if re.match("-[-a-z]", word) and word not in options]
+            if getattr(command, "commands", None) and names and names[0][0].isalpha():
+                unknown.append((name(path), words))
+    assert unknown == []
