@@ -142,6 +142,13 @@ def names(submissions, listed=()):
         return {student: [attempt.entries[0].name for attempt in of_student] for student, of_student in ordered.items()}
 
 
+def numbered_by_moodle(submissions):
+    """The (name, number) pairs of students and groups in the names that Moodle gave out. Raises CollectError."""
+    with _opened(Path(submissions)) as entries:
+        found = [_who(entry) for entry in entries if MOODLE.fullmatch(entry.name) and not _ambiguous(entry)]
+        return {(who.name, who.number) for who in found if who.number}
+
+
 @contextlib.contextmanager
 def _opened(submissions):
     if not submissions.is_dir() and not (submissions.is_file() and submissions.suffix.lower() == ".zip"):

@@ -37,8 +37,9 @@ def export(folder, to, submissions=None, say=print, unit=None):
     if absent := [student for student, page in pages.items() if not page.is_file()]:
         raise ExportError(f"{pages[absent[0]]} is not there: run `python -m grader report {folder}` first")
     sheet = _sheet(folder, unit) if to == "moodle" else None
-    if to == "moodle" and not unit and sheet and of_class and (sentence := sheet.too_low(of_class[0].highest)):
-        say(sentence)
+    if to == "moodle" and not unit and sheet and of_class:
+        if sentence := worksheet.of_one_unit(folder, of_class) or sheet.too_low(of_class[0].highest):
+            say(sentence)
     entries = _for_moodle(of_class, sheet) if to == "moodle" else _for_canvas(of_class, submissions)
     whose = {}
     for student, name in ((student, name) for student, names in entries.items() for name in names):

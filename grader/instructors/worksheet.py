@@ -125,17 +125,20 @@ class Worksheet:
 
         return [row for row in self.rows if _number(row) and not is_there(row)]
 
+    @property
+    def lowest_maximum(self):
+        """The lowest of Moodle's maximum grades, or None if the worksheet says none."""
+        with suppress(ValueError):
+            return min((float(row[MAXIMUM].replace(",", ".")) for row in self.rows if row.get(MAXIMUM)), default=None)
+
     def too_low(self, highest):
         """A sentence if Moodle's maximum grade is lower than the `highest` that the course can give, else None."""
-        with suppress(ValueError):
-            lowest = min(
-                (float(row[MAXIMUM].replace(",", ".")) for row in self.rows if row.get(MAXIMUM)), default=highest
+        lowest = self.lowest_maximum
+        if lowest is not None and lowest < highest:
+            return (
+                f"Moodle's maximum grade is {lowest:g}, and it ignores higher ones; here the highest is"
+                f" {highest:g}: change it in Moodle, or `scale` in course.toml."
             )
-            if lowest < highest:
-                return (
-                    f"Moodle's maximum grade is {lowest:g}, and it ignores higher ones; here the highest is"
-                    f" {highest:g}: change it in Moodle, or `scale` in course.toml."
-                )
 
     def members(self, scores):
         """{student of a Score: the name and number of each student in the worksheet whose Score it is}."""
@@ -241,6 +244,21 @@ def of_other_units(attempts, folder):
 def sheets(folder):
     """All worksheets that were kept in `folder`. Raises WorksheetError."""
     return [sheet for sheet in (kept(folder), *kept_for_units(folder).values()) if sheet]
+
+
+def of_one_unit(folder, scores):
+    """A sentence if the worksheet of the whole term in `folder` is that of the only unit so far, by its maximum grade:
+    `moodle.csv` is then for no assignment. Else None. scores: those of the class. Raises WorksheetError."""
+    term, of_units = kept(folder), kept_for_units(folder)
+    if not term or not scores or len(of_units) != 1:
+        return None
+    [(unit, sheet)] = of_units.items()
+    points = sum(one.max_points for one in scores[0].units if one.name == unit)
+    if sheet.numbers & term.numbers and sheet.lowest_maximum == points < scores[0].highest:
+        return (
+            f"Moodle's maximum grade is {points:g}, as the points of {unit}: upload moodle_{unit}.csv, not moodle.csv."
+        )
+    return None
 
 
 def mails(folder):

@@ -19,7 +19,7 @@ from grader.instructors.export import export
 from grader.instructors.grade import grading
 from grader.instructors.grade.grading import grade
 from grader.instructors.gradebook import Gradebook
-from grader.instructors.reports import score_tables, write_reports
+from grader.instructors.reports import score_tables, scores_of, write_reports
 from grader.instructors.worksheet import WorksheetError
 from handson.errors import OneSentence
 
@@ -294,6 +294,32 @@ def test_an_assignment_for_each_unit_is_one_student_with_a_worksheet_for_each(tm
         export(tmp_path / "out", "moodle", say=str)
     with zipfile.ZipFile(export(tmp_path / "out", "moodle", say=str, unit="start")) as pack:
         assert "Jane Doe_11_assignfeedback_file_/feedback.html" in pack.namelist()
+
+
+def test_a_download_with_the_worksheet_of_another_assignment_is_refused_and_leaves_nothing(tmp_path):
+    """The names are the same in both, and the numbers are not: nobody must become a second student."""
+    first = write(tmp_path / "1.csv", JANE, MAX)
+    graded_with(tmp_path, zipped(tmp_path / "1.zip", "Jane Doe_11", "Max Roe_12"), first, "start")
+    second = zipped(tmp_path / "2.zip", "Jane Doe_71", "Max Roe_72")
+    with pytest.raises(OneSentence, match="1.csv is not the worksheet of .*2.zip"):
+        graded_with(tmp_path, second, first, "single_gpu")
+    with pytest.raises(OneSentence, match="2.zip is of another assignment .* --worksheet, and its unit with --unit"):
+        graded_with(tmp_path, second, None, "single_gpu")
+    with Gradebook(tmp_path / "out") as book:
+        assert {one.student for one in book.submissions()} == {"Jane Doe_11", "Max Roe_12"}
+    graded_with(tmp_path, second, write(tmp_path / "2.csv", numbered(JANE, 71), numbered(MAX, 72)), "single_gpu")
+    with Gradebook(tmp_path / "out") as book:
+        assert {one.student for one in book.submissions()} == {"Jane Doe_11", "Max Roe_12"}
+
+
+def test_the_first_worksheet_of_a_unit_with_an_assignment_of_its_own_needs_no_other_maximum(tmp_path):
+    row = [*JANE[:5], "2.00", *JANE[6:]]
+    graded_with(tmp_path, zipped(tmp_path / "1.zip", "Jane Doe_11"), write(tmp_path / "1.csv", row), "start")
+    with Gradebook(tmp_path / "out") as book:
+        jane = replace(book.submissions()[0], digest="start", refused=None)
+        store(book, jane, [said_of(2.0, "start"), said_of(2.0, "single_gpu")])
+        sentence = worksheet.of_one_unit(tmp_path / "out", scores_of(book))
+    assert sentence == "Moodle's maximum grade is 2, as the points of start: upload moodle_start.csv, not moodle.csv."
 
 
 def test_a_student_who_is_renamed_is_the_same_student_by_the_number(tmp_path):

@@ -145,7 +145,7 @@ def report(scores, absent=(), folder=None, live=None):
         nothing=sheet.nothing([score.submission for score in scores], scores[0].rules.groups)
         if sheet and scores
         else (),
-        too_low=sheet.too_low(scores[0].highest) if sheet and scores else None,
+        too_low=worksheet.of_one_unit(folder, scores) or sheet.too_low(scores[0].highest) if sheet and scores else None,
         language=scores[0].rules.language if scores else Rules.language,
         rules=scores[0].rules if scores else NONE,
         to_look_at=to_look_at,
