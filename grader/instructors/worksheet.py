@@ -94,10 +94,12 @@ class Worksheet:
             submissions, [Listed(_student(row), _name(row), _number(row), _group(row)) for row in self.rows]
         )
 
-    def missing(self, collected, groups):
+    def missing(self, collected, groups, listed=()):
         """The students who have submitted according to Moodle, and of whom no Submission is `collected`. groups: {name:
-        students} of the course."""
-        return sorted(_student(row) for row in self._without(collected, groups) if _submitted(row))
+        students} of the course; listed: those who have another number in the gradebook, and their number here."""
+        known = {one.number: one.student for one in listed}
+        rows = [row for row in self._without(collected, groups) if _submitted(row)]
+        return sorted(known.get(_number(row)) or _student(row) for row in rows)
 
     def nothing(self, collected, groups):
         """The students who have submitted nothing according to Moodle either."""

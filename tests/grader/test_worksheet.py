@@ -20,6 +20,7 @@ from grader.instructors.grade import grading
 from grader.instructors.grade.grading import grade
 from grader.instructors.gradebook import Gradebook
 from grader.instructors.reports import score_tables, scores_of, write_reports
+from grader.instructors.reports.in_words import summary
 from grader.instructors.worksheet import WorksheetError
 from handson.errors import OneSentence
 
@@ -362,11 +363,42 @@ def test_a_known_name_with_another_address_is_refused_unless_the_address_is_know
 
 
 def test_without_a_worksheet_a_known_name_with_another_number_is_refused(tmp_path):
-    graded_with(tmp_path, zipped(tmp_path / "1.zip", "Jane Doe_11"), write(tmp_path / "1.csv", JANE), "start")
-    graded_with(tmp_path, zipped(tmp_path / "2.zip", "Jane Doe_71"), None, "single_gpu")
+    graded_with(tmp_path, zipped(tmp_path / "1.zip", "Jane Doe_11"), write(tmp_path / "1.csv", JANE, MAX), "start")
+    graded_with(tmp_path, zipped(tmp_path / "2.zip", "Jane Doe_71", "Max Roe_12"), None, "single_gpu")
     with Gradebook(tmp_path / "out") as book:
         [reason] = [one.refused for one in book.submissions() if one.number == "71"]
     assert "has the name of Jane Doe_11 and another number, as in another assignment: name its grading work" in reason
+
+
+def test_what_could_not_be_read_for_one_unit_is_refused_there_whatever_is_graded_in_another(tmp_path):
+    """Each unit has an assignment of its own: the student reads why, and nobody waits for a grade."""
+    graded_with(
+        tmp_path, zipped(tmp_path / "1.zip", "Jane Doe_11", "Max Roe_12"), write(tmp_path / "1.csv", JANE, MAX), "start"
+    )
+    rows = numbered(JANE, 71), numbered(MAX, 72)
+    graded_with(tmp_path, zipped(tmp_path / "2.zip", "Jane Doe_71"), write(tmp_path / "2.csv", *rows), "single_gpu")
+    with Gradebook(tmp_path / "out") as book:
+        [bad] = [one for one in book.submissions() if one.number == "71"]
+        jane = replace(bad, number="11", digest="good", refused=None)
+        store(book, jane, [said_of(2.0, "start")])
+        book.record([bad])
+        store(book, handed_in("Max Roe", "12", digest="max"), [said_of(2.0, "start"), said_of(1.0, "single_gpu")])
+        write_reports(book, tmp_path / "out")
+        of_class = scores_of(book)
+    assert "Not graded: work.rar is a RAR" in (tmp_path / "out/moodle_single_gpu.csv").read_text()
+    assert "2 of 2 points." in (tmp_path / "out/moodle_start.csv").read_text()
+    assert ',single_gpu,,,2,refused,"work.rar' in (tmp_path / "out/grades.csv").read_text()
+    assert summary(of_class).startswith("1 graded, 1 refused (Jane Doe_11)")
+    assert "so an earlier one counts" not in (tmp_path / "out/feedback/Jane Doe_11.html").read_text()
+
+
+def test_who_is_missing_has_the_name_of_the_gradebook_and_is_counted_once(tmp_path):
+    graded_with(
+        tmp_path, zipped(tmp_path / "1.zip", "Jane Doe_11", "Max Roe_12"), write(tmp_path / "1.csv", JANE, MAX), "start"
+    )
+    rows = write(tmp_path / "2.csv", numbered(JANE, 71), numbered(MAX, 72))
+    said = graded_with(tmp_path, zipped(tmp_path / "2.zip", "Jane Doe_71"), rows, "single_gpu")
+    assert "in the gradebook: Max Roe_12." in said and "Max Roe_72" not in said and " 1 missing" in said
 
 
 def test_a_refused_submission_stays_repaired_when_the_same_download_is_graded_again(tmp_path):

@@ -99,7 +99,7 @@ def grade(
         known = listed + _in_gradebook(people, book, listed)
         collected = collect(submissions, out / "submissions", expected, say, known, course.zone)
         book.record(collected)
-        missing = _say_collected(book, collected, submissions, of_moodle, listed if sheet else (), course, named, say)
+        missing = _say_collected(book, collected, submissions, of_moodle, sheet, listed, course, named, say)
         where, paths = _Where(engines, profile, cluster_file, trusted), {one: one.path for one in collected}
         of_class = _grade_what_counts(book, course, units, where, say, before, paths, force)
         if sheet and (sentence := worksheet.of_one_unit(out, of_class)):
@@ -120,15 +120,15 @@ def _highest(score, unit):
     return sum(one.max_points for one in score.units if one.name == unit) if unit else score.highest
 
 
-def _say_collected(book, collected, submissions, of_moodle, listed, course, named, say):
+def _say_collected(book, collected, submissions, of_moodle, sheet, listed, course, named, say):
     """Report what was handed in and what not. Returns how many students are missing. listed: those in the worksheet
-    that was given with `submissions`."""
+    `of_moodle`; sheet: its path, if it was given with `submissions`."""
     counting = newest(collected)
     absent = sorted({one.student for one in book.submissions()} - {one.student for one in collected})
-    submitted = of_moodle.missing(collected, course.groups) if of_moodle else []
+    submitted = of_moodle.missing(collected, course.groups, listed) if of_moodle else []
     unseen = [student for student in submitted if student not in absent]
     note_absent(book.folder, absent + unseen)
-    say(f"{len(counting)} students, {len(collected)} submissions.")
+    say(f"{counted(len(counting), 'student')}, {counted(len(collected), 'submission')}.")
     for sentence in rules.in_gradebook(course, book.attempts()).unknown:
         say(sentence)
     for unit in () if named else _left_out(collected, course):
@@ -136,7 +136,7 @@ def _say_collected(book, collected, submissions, of_moodle, listed, course, name
     repaired = {one.student for one in book.submissions() if one.refused is None}
     for submission in (one for one in counting if one.refused and one.student not in repaired):
         say(f"{submission.student}: not graded, {submission.refused}")
-    if strange := _strange([one.student for one in counting], listed, course) if listed else ():
+    if strange := _strange([one.student for one in counting], listed, course) if sheet else ():
         say(f"In {submissions}, but not in the worksheet, and so not in moodle.csv: {', '.join(strange)}.")
     if unseen:
         say(
