@@ -13,7 +13,7 @@ import io
 import re
 from collections import namedtuple
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from grader.course import UNITS
@@ -45,10 +45,19 @@ class WorksheetError(OneSentence, ValueError):
 
 @dataclass(frozen=True)
 class Worksheet:
-    """head: the names of the columns; rows: a {column: text} for each student, as Moodle wrote them."""
+    """head: the names of the columns; rows: a {column: text} for each student, as Moodle wrote them; whose: {number:
+    the student in the gradebook} of those who may have handed in nothing under this number, as `of_people` finds."""
 
     head: tuple
     rows: tuple
+    whose: dict = field(default_factory=dict)
+
+    def of_people(self, people, mails):
+        """The same, with `whose`, for `people` and `mails` as in `listed`."""
+        known = {person.student for person in people}
+        rows = replace(self, rows=tuple(row | {SUBMITTED: ""} for row in self.rows))  # no times are needed
+        whose = {one.number: one.student for one in rows.listed(None, people, mails) if one.student in known}
+        return replace(self, whose=whose)
 
     def listed(self, zone=None, people=(), mails=()):
         """The `Listed` students. zone: the tzinfo of the clock that Moodle showed to whoever downloaded the worksheet;
@@ -86,7 +95,16 @@ class Worksheet:
         # the number of a group can be a student's, too
         own = [score for score in scores if score.student not in of_moodle]
         by_number = {number: score for score in own for number in _numbers(score) if number}
-        return [(row, by_group.get(_group(row)) or by_number.get(_number(row))) for row in self.rows]
+        by_student = {score.student: score for score in own}  # whose work a partner has handed in, say
+        return [
+            (
+                row,
+                by_group.get(_group(row))
+                or by_number.get(_number(row))
+                or by_student.get(self.whose.get(_number(row))),
+            )
+            for row in self.rows
+        ]
 
     def _in_groups(self, submissions):
         """As `in_groups`, for the groups of the worksheet."""
@@ -241,6 +259,12 @@ def of_other_units(attempts, folder):
     for (student, digest), units in units_of.items():
         found |= {(student, digest, unit) for unit in UNITS if unit not in units}
     return found
+
+
+def with_people(sheet, attempts, folder):
+    """A kept worksheet that knows whose its rows are, or None for None. attempts: all Submissions. Raises
+    WorksheetError."""
+    return sheet and sheet.of_people(people(attempts, folder), set(mails(folder).values()))
 
 
 def sheets(folder):

@@ -21,6 +21,8 @@ from grader.instructors.grade.grading import grade
 from grader.instructors.gradebook import Gradebook
 from grader.instructors.reports import score_tables, scores_of, write_reports
 from grader.instructors.reports.in_words import summary
+from grader.instructors.rules import Rules
+from grader.instructors.scores import scores
 from grader.instructors.worksheet import WorksheetError
 from handson.errors import OneSentence
 
@@ -390,6 +392,23 @@ def test_what_could_not_be_read_for_one_unit_is_refused_there_whatever_is_graded
     assert ',single_gpu,,,2,refused,"work.rar' in (tmp_path / "out/grades.csv").read_text()
     assert summary(of_class).startswith("1 graded, 1 refused (Jane Doe_11)")
     assert "so an earlier one counts" not in (tmp_path / "out/feedback/Jane Doe_11.html").read_text()
+
+
+def test_a_partner_who_hands_in_nothing_gets_the_grade_in_the_assignment_of_the_unit(tmp_path):
+    """Moodle's number of the partner in this assignment is in its worksheet alone."""
+    write(tmp_path / worksheet.OF_UNIT.format("start"), JANE, MAX)
+    write(tmp_path / worksheet.OF_UNIT.format("single_gpu"), numbered(JANE, 71), numbered(MAX, 72), numbered(ZOE, 73))
+    jane, roe = (handed_in(name, number, digest="start") for name, number in (("Jane Doe", "11"), ("Max Roe", "12")))
+    with Gradebook(tmp_path) as book:
+        for one in jane, roe:
+            store(book, one, [said_of(2.0, "start")])
+        store(book, replace(jane, number="71", digest="single", attempt=2), [said_of(1.5, "single_gpu")])
+        elsewhere = worksheet.of_other_units(book.attempts(), tmp_path)
+        of_class = scores(book, rules=Rules(groups={"Pair": ("Jane Doe_11", "Max Roe_12")}), elsewhere=elsewhere)
+        sheet = worksheet.with_people(worksheet.kept_for_units(tmp_path)["single_gpu"], book.attempts(), tmp_path)
+    grades = imported(score_tables.moodle(of_class, sheet, "single_gpu"), dict.fromkeys(("71", "72", "73")))
+    assert {number: grade for number, (grade, _) in grades.items()} == {"71": 1.5, "72": 1.5}
+    assert sheet.members(of_class)["Max Roe_12"] == [("Max Roe", "72")]
 
 
 def test_who_is_missing_has_the_name_of_the_gradebook_and_is_counted_once(tmp_path):
