@@ -292,9 +292,7 @@ def predict(
     figure: Annotated[
         Path | None,
         typer.Option(
-            "-o",
-            "--output",
-            help="Path of the figure, as .png and .svg. Default: in the folder of the largest run.",
+            "-o", "--output", help="Path of the figure, as .png and .svg. Default: in the folder of the largest run."
         ),
     ] = None,
 ):
