@@ -87,9 +87,9 @@ class Row:
         return self.speedup and self.speedup / self.workers
 
 
-def compare(outs, figure_path="throughput.png", say=print):
-    """Read the runs in the directories `outs`, `say` the table line by line, and draw the figure. Raises ResultError or
-    FigureError.
+def compare(outs, figure_path=None, say=print):
+    """Read the runs in the directories `outs`, `say` the table line by line, and draw the figure: in the last of these
+    directories, if `figure_path` is None. Raises ResultError or FigureError.
 
     A directory without a result, because its run failed or has not ended, is left out and named. If no directory has a
     result, this is an error.
@@ -118,7 +118,8 @@ def compare(outs, figure_path="throughput.png", say=print):
         say(f"Left out: {error}.")
     for line in text(table(results)) + remarks(results):
         say(line)
-    say("Figure: " + " and ".join(str(path) for path in figure(results, figure_path)))
+    path = figures.place(figure_path, results[-1].folder, "throughput.png")
+    say("Figure: " + " and ".join(str(path) for path in figure(results, path)))
 
 
 def remarks(results):

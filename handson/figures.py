@@ -4,6 +4,7 @@
 import io
 import itertools
 import statistics
+from pathlib import Path
 
 from handson.errors import OneSentence
 from handson.files import written_aside
@@ -167,6 +168,17 @@ def bar_chart(values, xlabel, predicted=None, start=0):
     )
 
 
+def numbers_of_log_axis(axes):
+    """Put so many numbers on a logarithmic y axis that points can be read off: of less than a decade, too."""
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+
+    low, high = axes.get_ylim()
+    subs = (1, 2, 5) if high < 1e3 * low else (1,)
+    axes.yaxis.set_major_locator(LogLocator(subs=subs) if high > 20 * low else MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter("{x:,.10g}")
+
+
 def _short(value):
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
@@ -178,6 +190,13 @@ def medians(values, form):
 
 class FigureError(OneSentence, OSError):
     """A figure cannot be written."""
+
+
+def place(path, out, name):
+    """Where a command draws: what -o names, or, where it names nothing (None), the file `name` beside the result of the
+    run `out`, which is its folder or a file in it."""
+    out = Path(out)
+    return Path(path or (out if out.is_dir() else out.parent) / name)
 
 
 def save(drawing, path, description):

@@ -24,9 +24,9 @@ class NotCounted(OneSentence, ValueError):
     """The memory of a run cannot be shown."""
 
 
-def report(outs, figure_path="memory.png", predicted="", say=print):
-    """Read the runs in the folders `outs`, `say` the table line by line, and draw the figure. predicted: text for
-    `parse`.
+def report(outs, figure_path=None, predicted="", say=print):
+    """Read the runs in the folders `outs`, `say` the table line by line, and draw the figure: in the last of these
+    folders, if `figure_path` is None. predicted: text for `parse`.
 
     Raises NotCounted or FigureError.
     """
@@ -34,7 +34,8 @@ def report(outs, figure_path="memory.png", predicted="", say=print):
     for line in table(ranks):
         say(line)
     drawing, description = draw(ranks)
-    say("Figure: " + " and ".join(map(str, figures.save(drawing, Path(figure_path), description))))
+    path = figures.place(figure_path, outs[-1], "memory.png")
+    say("Figure: " + " and ".join(map(str, figures.save(drawing, path, description))))
 
 
 def picture(outs, predicted=None):

@@ -66,6 +66,9 @@ network.end_together(world)
 """
 
 
+OWN_ADDRESS = "import socket; socket.getaddrinfo(socket.gethostname(), None)"
+
+
 class Broken(Exception):
     """A step is broken: the message says what is wrong, and `cure` what to do."""
 
@@ -367,7 +370,13 @@ def start_here():
         if "host address" in words:
             cure = "add this host's name to /etc/hosts, or export HYDRA_IFACE=lo where all ranks are on this host"
         raise Broken(f"mpiexec -n 2 does not start two ranks ({words})", cure)
-    return "mpiexec -n 2 starts ranks 0 and 1 of 2"
+    started = "mpiexec -n 2 starts ranks 0 and 1 of 2"
+    if ask(sys.executable, "-c", OWN_ADDRESS)[0] != 0:
+        return Note(
+            f"{started}; this host's name, {socket.gethostname()}, has no address, and torchrun would wait for one: add"
+            " the name to /etc/hosts, or give `torchrun --standalone` the option --local-addr localhost"
+        )
+    return started
 
 
 # Rungs between the nodes of a job -----------------------------------------------

@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader
 
 from handson.errors import OneSentence
 from handson.ipython import progress_bar
+from handson.profiling import usage
 from handson.pytorch import devices, flops
 from handson.pytorch.batches import EpochBatches
 from handson.pytorch.model import get_model
@@ -115,7 +116,8 @@ def on_gpus(function, *arguments, workers=1):
             stack.callback(process.kill)
             theirs.close()
             pipes.append(ours)
-        return _answers(pipes)
+        with usage.watched(workers):
+            return _answers(pipes)
 
 
 def _answers(pipes):

@@ -42,6 +42,7 @@ def submit(words):
     if executable is None:
         if b"\r\n" in script:
             raise PBSError("script contains cr, lf", 1, hint=WINDOWS.format("SCRIPT"))
+        script = directives.joined(script, prefix)
         options.add([option for text in directives.texts(script, prefix) for option in in_directive(text, options)])
     job = describe(options, name, executable, words)
     never, other_track = impossible(job), forgotten_track(job, script)

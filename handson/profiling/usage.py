@@ -256,6 +256,19 @@ class Share:
             "busy": {core: (ticks - all_before.get(core, ticks)) / linux.TICKS for core, ticks in by_all.items()},
         }
 
+    def node(self):
+        """The Node of this machine since the last sample."""
+        self.scanned = -math.inf
+        sample = self.sample()
+        busy = sum(sample["busy"].get(core, 0) for core in self.cores)
+        return {
+            "name": current_node(),
+            "cores": len(self.cores),
+            "seconds": sample["seconds"],
+            "used": sample["used"],
+            "others": max(0, busy - sample["used"]),
+        }
+
     def _counters(self):
         used = {process: linux.used_ticks(process) for process in self.processes}
         return time.monotonic(), used, linux.busy_ticks(linux.BY_PROGRAMS)
@@ -449,6 +462,23 @@ def disturbance(usage, workers):
         node, _, name = device["name"].partition(": ")
         taken.append(Disturbance((device.get("others") or 0) / 100, f"{name} of {node}"))
     return max((one for one in taken if one.share >= DISTURBING), default=None)
+
+
+@contextlib.contextmanager
+def watched(workers, say=print):
+    """``with watched(2):`` for a measurement of so many workers, by this process and those that it starts: says at its
+    end how much of the cores other programs took meanwhile, where that was so much that its times say little."""
+    try:
+        share = Share(sorted(os.sched_getaffinity(0)))
+    except (OSError, ValueError, LookupError):  # no /proc, or an unusual one
+        share = None
+    yield
+    with contextlib.suppress(OSError, ValueError, LookupError):
+        if share and (found := disturbance({"nodes": [share.node()]}, workers)):
+            say(
+                f"Other programs took {100 * found.share:.0f} % of the cores meanwhile, so these times say little: run"
+                " the cell again while this machine does nothing else."
+            )
 
 
 def _means(values, together):

@@ -89,8 +89,6 @@ def announce(using, args, train_set):
         banner.announce(using, args, train_set, comm.devices, comm)
     else:
         banner.announce(using, args, train_set, devices.describe(args.gpu))
-        if len(args.gpu) > 1:
-            print(banner.name_devices(args.gpu), flush=True)
 
 
 def stop_together(problem):

@@ -48,6 +48,7 @@ class Model:
     evaluation: float  # seconds of one worker after each epoch
     images: int  # of an epoch
     told_apart: bool  # whether the runs tell overhead from latency
+    crossed: bool  # whether messages of these runs, or of a measured network, went from node to node
 
     def intervals(self):
         """Return name -> (median, low, high) of each parameter: seconds, or a share."""
@@ -121,6 +122,7 @@ def fit(runs, networks=(), parameters=None, seed=0):
         base.evaluation,
         base.images,
         True,
+        any(run.workers > run.per_node for run in several) or any(one.nodes > 1 for one in networks),
     )
     rounds = [_rounds(run, model) for run in several]
     several_ranks = [one for one in networks if one.ranks > 2]

@@ -5,8 +5,6 @@ The output is a table with an uncertainty band, sentences on the bottleneck, and
 handson.scaling.model.
 """
 
-from pathlib import Path
-
 import numpy
 
 from handson import figures
@@ -81,6 +79,8 @@ def command(
     predictions = [predict(model, number, plan) for number in workers]
     one = predict(model, 1, plan)
     lines = [
+        *remarks,
+        *[""] * bool(remarks),
         *described(model, plan, rate or own.network),
         "",
         *table(predictions, one),
@@ -89,14 +89,15 @@ def command(
     ]
     if accuracy:
         lines += to_accuracy([run.result for run in found if run.result], accuracy, predictions, start_up)
-    for line in lines + remarks:
+    for line in lines:
         say(line)
     drawing, words = draw(predictions, one, found, efficiency)
-    say("Figure: " + " and ".join(map(str, figures.save(drawing, Path(figure), words))))
+    path = figures.place(figure, own.name, "prediction.png")
+    say("Figure: " + " and ".join(map(str, figures.save(drawing, path, words))))
 
 
 def numbers(text):
-    """Return [1, 2, 4] for "1,2,4"; "..." between two numbers continues by doubling: "1,...,512". Raises
+    """Return [1, 2, 4] for "1,2,4"; "..." between two numbers continues by doubling, or halving: "1,...,512". Raises
     PredictError."""
     found, going_on = [], False
     for word in text.replace(" ", "").split(","):
@@ -107,9 +108,12 @@ def numbers(text):
             raise PredictError(
                 f"--workers {text} has {word!r}: give whole numbers from 1 to {MOST:,}, such as 1,2,4,...,512"
             )
-        while going_on and 2 * found[-1] < int(word):
-            found.append(2 * found[-1])
-        found.append(int(word))
+        last, number = found[-1] if going_on else int(word), int(word)
+        while 2 * last < number:
+            found.append(last := 2 * last)
+        while last > 2 * number:
+            found.append(last := last // 2)
+        found.append(number)
         going_on = False
     return sorted(set(found))
 
@@ -135,6 +139,11 @@ def described(model, plan, rate):
         lines.append(
             "  Runs with only one number of workers above 1 cannot tell overhead from latency, which widens the band:"
             " add a run with more workers, or the .json that jobs/pbs/run_network.sh writes for more than two ranks."
+        )
+    if not model.crossed:
+        lines.append(
+            "  All these runs were on one node, so their latency is what two processes of a node wait for each other,"
+            " and no network's: add a run on two nodes, or give --latency."
         )
     return lines
 
@@ -176,12 +185,18 @@ def limits(model, plan, predictions, one, efficiency):
     single = one.throughput
     lines = []
     limited = _limited(ladder)
-    lines.append(
-        f"The network is the limit from about {limited.workers} workers on: communication then takes longer than"
-        " computation."
-        if limited
-        else f"Up to {MOST:,} workers, communication takes less time than computation."
-    )
+    if not limited:
+        lines.append(f"Up to {MOST:,} workers, communication takes less time than computation.")
+    elif model.crossed or plan.latency is not None:
+        lines.append(
+            f"The network is the limit from about {limited.workers} workers on: communication then takes longer than"
+            " computation."
+        )
+    else:
+        lines.append(
+            f"Communication takes longer than computation from about {limited.workers} workers on, if each message"
+            " costs what it cost on one node: these runs do not show the network."
+        )
     reached = [
         found.workers for found in ladder if numpy.median(found.throughput / single) / found.workers >= efficiency
     ]
@@ -260,10 +275,10 @@ def to_accuracy(results, accuracy, predictions, start_up=0.0):
     return lines
 
 
-def draw(predictions, one, measured=(), efficiency=0.8):
+def draw(predictions, one, measured=(), efficiency=0.8, expected=None):
     """Return a matplotlib Figure and its description: throughput with its band, the ideal line, the line of an
-    efficiency, and measured runs; the parts of a step as areas, and the point from which communication takes longer
-    than computation."""
+    efficiency, measured runs, and what somebody expects (workers -> images/s); the parts of a step as areas, and the
+    point from which communication takes longer than computation."""
     workers = [found.workers for found in predictions]
     drawing, left, right = figures.axes(10, 4.6, columns=2)
     rates = [middle(found.throughput) for found in predictions]
@@ -298,6 +313,16 @@ def draw(predictions, one, measured=(), efficiency=0.8):
         ]
         if points:
             left.plot(*zip(*points), color=colour, marker="o", linestyle="", markerfacecolor="none", label=label)
+    if expected:
+        left.plot(
+            list(expected),
+            list(expected.values()),
+            color="black",
+            marker="*",
+            linestyle="",
+            markersize=10,
+            label="your prediction",
+        )
     below = numpy.zeros(len(workers))
     for part, name in PARTS.items():
         seconds = 1000 * numpy.array([numpy.median(getattr(found, part)) for found in predictions])
@@ -305,23 +330,25 @@ def draw(predictions, one, measured=(), efficiency=0.8):
         below = below + numpy.maximum(seconds, 0)
     limited = _limited(predictions)
     if limited:
-        right.axvline(limited.workers, color="black", linestyle="-.", linewidth=1.2, label="the network is the limit")
+        right.axvline(
+            limited.workers, color="black", linestyle="-.", linewidth=1.2, label="more communication than compute"
+        )
     left.set(xscale="log", yscale="log", ylabel="throughput [images/s]")
     right.set(xscale="log", ylim=(0, None), ylabel="time of a step [ms]")
     for axes in (left, right):
         axes.set_xticks(workers, [str(number) for number in workers], rotation=45 if len(workers) > 8 else 0)
-        axes.yaxis.set_major_formatter("{x:,.10g}")
         axes.minorticks_off()
         axes.set(xlabel="workers")
         axes.legend(loc="upper left", fontsize="small", edgecolor="none", framealpha=1)
+    figures.numbers_of_log_axis(left)
     words = [
         f"{number} workers: {rate:.1f} images/s, between {low:.1f} and {high:.1f}."
         for number, (rate, low, high) in zip(workers, rates)
     ]
-    words += [f"The network is the limit from {limited.workers} workers on."] if limited else []
+    words += [f"Communication takes longer than computation from {limited.workers} workers on."] if limited else []
     return drawing, "Predicted throughput, and the parts of a step, against workers. " + " ".join(words)
 
 
-def picture(predictions, one, measured=(), efficiency=0.8):
+def picture(predictions, one, measured=(), efficiency=0.8, expected=None):
     """Return the same figure for a notebook."""
-    return figures.picture(*draw(predictions, one, measured, efficiency))
+    return figures.picture(*draw(predictions, one, measured, efficiency, expected))

@@ -15,6 +15,7 @@ import numpy
 
 from handson.cluster.nodes import current_node, job_nodes
 from handson.errors import OneSentence
+from handson.profiling import usage
 from handson.scaling import message_times
 from handson.scaling.measured_runs import REHEARSAL
 from handson.training import results
@@ -54,6 +55,8 @@ def rehearse(
     if not result.parameters:
         raise RehearseError(f"{run} does not say how many numbers its gradients have: repeat the run")
     with gloo_group(argparse.Namespace(gpu=None, patience=120, out=out)) as comm:
+        if comm.intra_rank == 0:
+            usage.record(out, None)
         item = message_times.DTYPES[dtype]
         gradients = [
             torch.zeros(round(size / item), dtype=getattr(torch, dtype))
@@ -72,7 +75,8 @@ def rehearse(
                 if comm.inter_size > 1
                 else ""
             )
-            path = results.write(_result(result, comm, steps, rate, dtype, double_buffering), out)
+            used = usage.read(out, float(steps.sum()))
+            path = results.write(_result(result, comm, steps, rate, dtype, double_buffering, used), out)
             say(
                 f"{comm.size} workers that sleep: {1000 * steps.mean():.2f} ms a step,"
                 f" {result.batchsize * comm.size / steps.mean():.1f} images/s: {path}"
@@ -102,7 +106,7 @@ def _step(seconds, gradients, waiting, double_buffering, overlap):
     return []
 
 
-def _result(result, comm, steps, rate, dtype, double_buffering):
+def _result(result, comm, steps, rate, dtype, double_buffering, used):
     """Return the Result of a rehearsal."""
     images = len(steps) * result.batchsize * comm.size
     return results.Result(
@@ -128,4 +132,5 @@ def _result(result, comm, steps, rate, dtype, double_buffering):
         versions=result.versions,
         steps=[round(float(step), 7) for step in steps],
         parameters=result.parameters,
+        usage=used,
     )

@@ -15,6 +15,7 @@ from handson.errors import OneSentence
 from handson.profiling import usage
 from handson.training import gpu_memory, identity, progress, rank_watcher, uncaught
 from handson.training.launch import forget, launcher_rank, no_restart, prepare, started_by, under_mpiexec
+from handson.words import counted, there
 
 LEARNING_RATE = 0.02  # unless --lr says otherwise
 
@@ -262,7 +263,7 @@ def parse(gpus, add_options=None):
         options.gpu = options.gpu or gpus(on_node)
         if len(options.gpu) < on_node:
             parser.error(
-                f"-g names {len(options.gpu)} GPU{'s' * (len(options.gpu) > 1)}, but there are {on_node} ranks on"
+                f"-g names {counted(len(options.gpu), 'GPU')}, but {there(on_node, 'rank')} on"
                 f" {current_node()}: name one for each"
             )
     else:

@@ -15,6 +15,7 @@ from pathlib import Path
 from handson.cluster.nodes import current_node, job_port
 from handson.errors import OneSentence, say
 from handson.training import launch, options, progress, rank_watcher, uncaught
+from handson.words import counted, there
 
 LIMIT = float(os.environ.get("HANDSON_MEETING") or 120)  # seconds for all processes to start, on a busy machine
 # seconds that a process has for an error of its own before it ends because of another one's; often all have the same
@@ -141,8 +142,8 @@ def meet(args, config=None, roles=("worker",)):
     args.gpu = args.gpu or list(range(nodes.count(nodes[rank])))
     if len(args.gpu) <= intra_rank:
         raise MeetingError(
-            f"-g names {len(args.gpu)} GPUs, but there are {nodes.count(nodes[rank])} ranks on {nodes[rank]}: name one"
-            " for each"
+            f"-g names {counted(len(args.gpu), 'GPU')}, but {there(nodes.count(nodes[rank]), 'rank')} on"
+            f" {nodes[rank]}: name one for each"
         )
     progress.begin(args.patience)
     return Communicator(rank, len(tasks), intra_rank, len(set(nodes)), "gRPC", "")

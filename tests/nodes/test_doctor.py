@@ -141,6 +141,14 @@ def test_ranks_that_believe_to_be_alone(stub):
     assert "2 ranks, and each reports rank 0 of 1" in what and "mpi4py's MPI" in cure
 
 
+def test_a_host_whose_name_has_no_address(stub, monkeypatch):
+    stub("mpiexec", "echo rank 0 2; echo rank 1 2")
+    assert doctor.start_here() == "mpiexec -n 2 starts ranks 0 and 1 of 2"
+    monkeypatch.setattr(doctor, "OWN_ADDRESS", "import socket; socket.getaddrinfo('no-such-host.invalid', None)")
+    found = doctor.start_here()
+    assert isinstance(found, doctor.Note) and "--local-addr localhost" in found
+
+
 @pytest.mark.parametrize(
     ("script", "says", "do"),
     [
