@@ -109,13 +109,14 @@ def test_recorded_steps_that_are_not_like_the_others_are_noticed():
     assert "record more of them" in explain.text(explain.split(one, two))[-1]
 
 
-def test_runs_that_cannot_be_right_or_were_disturbed_are_named():
+def test_runs_that_cannot_be_right_or_were_disturbed_are_named(monkeypatch):
     one, two = one_worker(), workers(transfer=6)
     one.result, two.result = run_of(1, 10.0), run_of(2, 5.5, device="2 virtual GPUs, sharing 1 core of vm")
     assert (
         "An efficiency of 0.915 is more than 2 workers can reach on 1 core" in explain.text(explain.split(one, two))[-1]
     )
-    two.result = run_of(2, 5.5, disturbance=Disturbance(0.4, "the cores of vm"))
+    two.result = run_of(2, 5.5)
+    monkeypatch.setattr(type(two.result), "disturbance", Disturbance(0.4, "the cores of vm"))
     assert "other programs took" in explain.text(explain.split(one, two))[-2]
 
 
