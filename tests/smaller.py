@@ -34,6 +34,8 @@ SETTINGS = {
     '    ("lightning/train_cifar_lightning.py", 1, "mpiexec"),\n': "",
     '    ("accelerate/train_cifar_accelerate.py", 1, "mpiexec"),\n': "",
     '    ("jax/train_cifar_shard_map.py", 1, "none"),\n': "",
+    '    ("../02_multi_gpu/pytorch/train_cifar_multi_gpu.py", 1, "none"),\n': "",
+    '    ("tensorflow/train_cifar_multi_worker.py", 1, "mpiexec"),\n': "",
 }
 
 

@@ -137,7 +137,7 @@ def test_own_predictions_take_the_place_of_the_formulas(run):
 def test_a_wrong_prediction_is_refused(text):
     with pytest.raises(
         memory.NotCounted,
-        match=f"^--predicted: '{text}' is no size of a part: write it as in parameters=1.5MB,activations=20MB$",
+        match=f"^--predicted: '{text}' is not the size of a part: write it as in parameters=1.5MB,activations=20MB$",
     ):
         memory.parse(text)
 

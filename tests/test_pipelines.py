@@ -98,8 +98,8 @@ def test_no_operation_begins_before_what_it_needs_has_ended_and_no_stage_does_tw
         ),
         ([["B0", "F0"]], "stage 0 does B0 before F0, whose activations it needs"),
         ([["F0", "F0", "B0"]], "stage 0 does F0 twice"),
-        ([["F0", "W0"]], "stage 0: 'W0' is no operation: F0 is the forward of micro-batch 0, B0 its backward"),
-        ([["F0", 0]], "stage 0: 0 is no operation: F0 is the forward of micro-batch 0, B0 its backward"),
+        ([["F0", "W0"]], "stage 0: 'W0' is not an operation: F0 is the forward of micro-batch 0, B0 its backward"),
+        ([["F0", 0]], "stage 0: 0 is not an operation: F0 is the forward of micro-batch 0, B0 its backward"),
         ([], "a schedule needs a list of operations for each stage, such as [['F0', 'B0'], ['F0', 'B0']]"),
         (
             [["F0", "B0"], []],

@@ -87,6 +87,11 @@ PICTURES = {
     "four steps": (drawings.four_steps, (), "all-reduce"),
     "nodes": (drawings.nodes, (2, 2), "intra_ranks begin at 0"),
     "parts": (single_gpu.parts_of_step, (SINGLE.seconds(),), "forward 2.0 ms, backward 2.0 ms, optimize 1.0 ms"),
+    "parts and a prediction": (
+        lambda seconds: single_gpu.parts_of_step(seconds, predicted=2.5),
+        (SINGLE.seconds(),),
+        "backward 2.0 ms, optimize 1.0 ms; predicted for backward 5.0 ms",
+    ),
     "throughputs": (single_gpu.throughputs, ({1: 50, 2: 90},), "1: 50 images/s, 2: 90 images/s"),
     "epoch": (single_gpu.epoch, ({"load": 0.5, "forward": 1.5},), "load 0.50 s, forward 1.50 s"),
     "speed-up": (

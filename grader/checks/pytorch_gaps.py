@@ -65,7 +65,7 @@ def equally_many(seen, case, expected):
         return None
     return (
         f"the ranks take {criteria.first_few(lengths)} images: one with more makes more steps, and waits in an"
-        " all-reduce for ever; DistributedSampler repeats some, so that all have equally many"
+        " all-reduce forever; DistributedSampler repeats some, so that all have equally many"
     )
 
 

@@ -40,7 +40,7 @@ LEAST_MEMORY, MOST_MEMORY = 100 << 10, 4 << 30  # kB: what Python and its librar
 TIME = "write hours, minutes and seconds, as in 00:10:00"
 ODD = (
     r".*[\0-\x08\x0b-\x1f\x7f-\xa0\u2000-\u200f\u2028-\u202f\u3000\ufeff]",
-    " has a character that is no letter, number or plain space, as in text copied from a page: type the line anew",
+    " has a character that is not a letter, number or plain space, as in text copied from a page: type the line again",
 )
 UNREAD = (  # a line, and why nobody reads it
     ODD,
@@ -71,7 +71,7 @@ REFUSED = (  # an option that qsub refuses, and why in plainer words
     ),
     ("-l (mem|ompthreads)=(.*)", " asks for it beside `select`, and qsub refuses that: write `:{0}={1}` into select"),
     ("-l .*select=.*:place=", " has a colon before `place=`, a request of its own: give it a line `#PBS -l place=...`"),
-    ("-l .*walltime=([^,]*)", f": `walltime={{0}}` is no time: {TIME}"),
+    ("-l .*walltime=([^,]*)", f": `walltime={{0}}` is not a time: {TIME}"),
 )
 MISREAD = (  # an option, and how Slurm's sbatch reads it differently from PBS; tried with Slurm 22.05
     (
@@ -154,6 +154,8 @@ def _read(lines, batch):
         if batch == "slurm" and re.match(r"#PBS\s", line):  # also below the first command, with a comment behind
             line = re.sub(r"\s#.*", "", line)
             text = line[4:]
+        elif batch != "slurm":
+            line = line.lstrip(" \t")
         options, problem = ([], _sentence(UNREAD, line)) if text is None else _options(line, text)
         wrong = [(unread if text is None else problems, line, problem)] if problem else []
         for letter, value in [] if problem else options:
@@ -259,9 +261,9 @@ def _unfit(chunk, here):
     if cores == 0:
         return "each node is asked for no core (ncpus=0), and the training needs one"
     if cores > here.ncpus:
-        return f"the job would wait for ever: it asks for ncpus={cores}, and each node here has {here.ncpus}"
+        return f"the job would wait forever: it asks for ncpus={cores}, and each node here has {here.ncpus}"
     if memory > most:
-        return f"the job would wait for ever: it asks for {memory} kB of memory (mem), and each node here has {most} kB"
+        return f"the job would wait forever: it asks for {memory} kB of memory (mem), and each node here has {most} kB"
     if memory < LEAST_MEMORY:
         return f"no training starts with {memory} kB of memory (mem): a number alone is in bytes; write `1gb`, say"
 

@@ -82,9 +82,7 @@ CAUSES = {  # words of an error that does not name its cause: the cause
         "`bcast_obj` sends what rank 0 gives it, and the other ranks give it None"
     ),
     "obj is None and mpi_comm.rank == root": "`bcast_obj` sends what rank 0 gives it, which can't be None",
-    "Device specifier must be": (
-        "an argument for a device gets what is no device: are `converter` and `device` in each other's place?"
-    ),
+    "Device specifier must be": ("an argument for a device gets another value: are `converter` and `device` swapped?"),
     "has no attribute 'dataset'": (
         "an updater takes iterators, and a data set or a part of it is given: each needs an iterator over it"
     ),
@@ -102,7 +100,7 @@ CAUSES = {  # words of an error that does not name its cause: the cause
     ),
     "only for scalar outputs": "`loss` has a number for each image: make it one number before `backward()`",
     ".numpy() is not supported for tensor subclasses": (
-        "the parameters of `model` are no plain tensors any more, but parts, as of fully_shard: "
+        "the parameters of `model` are no longer plain tensors, but parts, as of fully_shard: "
         "DistributedDataParallel keeps them whole"
     ),
     "Expected to have finished reduction": (

@@ -48,11 +48,11 @@ def start(
     ClusterError, with all ended that was started.
     """
     os.environ.update(follow.environment())  # with qsub on PATH, here and in the job
-    site = site or sites.chosen()
+    here = sites.read(site) if site else sites.load()
     from IPython.paths import get_ipython_dir
 
     folder = folder or Path(get_ipython_dir(), f"profile_{profile}")
-    _write_profile(folder, sites.read(site), engines, nodes, walltime)
+    _write_profile(folder, here, engines, nodes, walltime)
     if (folder / "security/cluster-.json").exists():
         raise ClusterError(
             f"the profile {profile} has a cluster already: `python -m grader cluster stop` ends it; or give another"
@@ -66,7 +66,7 @@ def start(
         log_level=logging.ERROR,
         config=config or Config(),
     )
-    if sites.read(site).batch == "embedded":
+    if here.batch == "embedded":
         if len(bytes(folder / SOCKET)) < LONGEST:
             _connect_by_files(cluster, folder)
         else:  # which virtual nodes can't reach

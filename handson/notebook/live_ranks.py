@@ -86,7 +86,8 @@ class Ranks:
     def _begin(self):
         """Start new ranks in place of those that there are. Returns the (rank, node) of each."""
         self.stop()
-        if sites.read(sites.chosen()).batch == "embedded":
+        site = sites.load()
+        if site.batch == "embedded" and not site.strict:  # whose nodes see this one's /tmp
             short = len(tempfile.gettempdir()) < SHORT
             self.folder = Path(tempfile.mkdtemp(prefix=PROFILE, dir=None if short else "/tmp"))
         else:  # a folder that all nodes see
@@ -144,7 +145,7 @@ def _started(folder, number, nodes):
     tied = [sys.executable, "-m", "handson.cluster.die_with_parent", str(os.getpid()), str(folder)]
     config.ControllerLauncher.controller_cmd = [*tied, "ipyparallel.controller"]
     (folder / "ipengine_config.py").write_text(NUMBERS)
-    walltime = sites.read(sites.chosen()).walltime or WALLTIME
+    walltime = sites.load().walltime or WALLTIME
     return engine_jobs.start(
         engines=number, nodes=nodes, walltime=walltime, say=_say_why_they_wait, config=config, folder=folder
     )

@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader
 
 from handson.errors import OneSentence
 from handson.ipython import progress_bar
+from handson.profiling import usage
 from handson.pytorch import devices, flops
 from handson.pytorch.batches import EpochBatches
 from handson.pytorch.model import get_model
@@ -65,7 +66,7 @@ class Steps:
         return (self.moments[:, :, PARTS.index(part)] - self.moments[:, 0, 0].min()).T
 
     def ended(self, part):
-        """When each rank ended a part, likewise."""
+        """The time at which each rank ended a part; see above."""
         return (self.moments[:, :, PARTS.index(part) + 1] - self.moments[:, 0, 0].min()).T
 
 
@@ -115,7 +116,8 @@ def on_gpus(function, *arguments, workers=1):
             stack.callback(process.kill)
             theirs.close()
             pipes.append(ours)
-        return _answers(pipes)
+        with usage.watched(workers):
+            return _answers(pipes)
 
 
 def _answers(pipes):

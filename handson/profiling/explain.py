@@ -15,7 +15,6 @@ time.
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from handson import compare, figures
 from handson.profiling import analysis, readers
@@ -222,11 +221,13 @@ def draw(explanation):
     return drawing
 
 
-def explain(one, more, figure_path="efficiency.png", say=print):
-    """Read two runs, `say` and draw why efficiency is lost. Raises ProfileError, ResultError or FigureError."""
+def explain(one, more, figure_path=None, say=print):
+    """Read two runs, `say` and draw why efficiency is lost: into the folder of `more`, if `figure_path` is None. Raises
+    ProfileError, ResultError or FigureError."""
     runs = [run for path in (one, more) for run in readers.load([path])]
     explanation = split(*runs)
     lines = text(explanation)
     for line in lines:
         say(line)
-    say("Figure: " + " and ".join(map(str, figures.save(draw(explanation), Path(figure_path), " ".join(lines)))))
+    path = figures.place(figure_path, more, "efficiency.png")
+    say("Figure: " + " and ".join(map(str, figures.save(draw(explanation), path, " ".join(lines)))))

@@ -172,7 +172,7 @@ def test_heads_that_can_not_be_divided_are_refused():
 @pytest.mark.parametrize(
     ("nodes", "problem"),
     [
-        (["node1", "node1", "node2"], "no mesh (2 on node1, 1 on node2)"),
+        (["node1", "node1", "node2"], "a mesh (2 on node1, 1 on node2)"),
         (["node1", "node2", "node1", "node2"], "those of a node must follow each other"),
     ],
 )

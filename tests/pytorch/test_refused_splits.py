@@ -60,7 +60,7 @@ REFUSED = [  # (script, options, node of each rank, what all ranks say)
             " --heads"
         ),
     ),
-    ("train_mesh", "", "aaab", "the ranks are no mesh (3 on a, 1 on b): give each node equally many"),
+    ("train_mesh", "", "aaab", "the ranks do not form a mesh (3 on a, 1 on b): give each node the same number"),
     ("train_mesh", "", "abab", "those of a node must follow each other"),
     ("train_mesh", "--width 30", "aabb", "--width 30 cannot be divided among 4 heads: take a multiple of --heads"),
 ]

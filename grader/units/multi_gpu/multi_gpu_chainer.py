@@ -16,6 +16,7 @@ from grader.checks.chainer_gaps import (
 )
 from grader.checks.check import Check, Criterion
 from handson.training.banner import name_devices
+from handson.words import counted, there
 
 
 def main_first(seen, case, expected):
@@ -41,20 +42,20 @@ def all_gpus(seen, case, expected):
         return f"with args.gpu = {gpu}, the devices have the ids {ids}: each needs one of its own"
     if len(ids) == len(gpu):
         return f"with args.gpu = {gpu}, the devices have the ids {ids}: args.gpu has the ids"
-    return f"args.gpu names {len(gpu)} GPUs ({gpu}), but there are {len(ids)} devices ({ids})"
+    return f"args.gpu names {counted(len(gpu), 'GPU')} ({gpu}), but {there(len(ids), 'device')} ({ids})"
 
 
 def part_for_each_gpu(seen, case, expected):
     parts, devices, images = seen[0]["parts"], case["workers"], case["images"]
     if len(parts) != devices:
-        return f"there are {len(parts)} parts for {devices} GPUs"
+        return f"{there(len(parts), 'part')} for {counted(devices, 'GPU')}"
     if devices > 1 and all(sorted(part) == sorted(parts[0]) for part in parts):
         return f"all {devices} parts have the same {len(parts[0])} images: each GPU must see other ones"
     lengths, used = [len(part) for part in parts], [sample for part in parts for sample in part]
     if len(set(lengths)) > 1:
         return f"the parts have {', '.join(map(str, lengths))} images: all devices must make the same number of steps"
     if len(set(used)) < len(used):
-        return f"{len(used) - len(set(used))} images are in more than one part"
+        return f"{counted(len(used) - len(set(used)), 'image')} in more than one part: each image belongs to one GPU"
     if images - len(used) >= devices:
         return f"{images - len(used)} of {images} images are in no part; less than one for each GPU may be left over"
     return None
@@ -68,7 +69,8 @@ def iterator_for_each_part(seen, case, expected):
     iterators, parts = len(seen[0]["first"]), len(seen[0]["parts"])
     if iterators != parts:
         return (
-            f"there are {iterators} iterators and {parts} parts: each device needs an iterator over a part of its own"
+            f"{there(iterators, 'iterator')} and {counted(parts, 'part')}: each device needs an iterator over a part of"
+            " its own"
         )
     return every_image_in_batches(seen, case, expected)
 

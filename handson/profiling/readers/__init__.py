@@ -34,7 +34,7 @@ def read(path):
             )
         else:
             raise ProfileError(
-                f"{path} is no profile of nvprof, nsys or torch.profiler: give a SQLite file or a Chrome trace"
+                f"{path} is not a profile of nvprof, nsys or torch.profiler: give a SQLite file or a Chrome trace"
             )
     except OSError as error:
         raise ProfileError(
