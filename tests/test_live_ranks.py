@@ -23,6 +23,7 @@ from handson.notebook import live_ranks
 
 NOTEBOOK_FILE = str(Path(__file__).with_name("live_notebook.py"))
 NOTEBOOK = """
+import time
 from IPython.core.interactiveshell import InteractiveShell
 InteractiveShell.instance()
 import handson.notebook

@@ -94,19 +94,25 @@ def _connect_by_files(cluster, folder):
 
 def _name_sockets(folder):
     """ipyparallel's controller calls its file for port 5 NAME-5, and its engines and clients look for NAME:5."""
-    files = [folder / f"security/ipcontroller-{side}.json" for side in ("client", "engine")]
     end = time.monotonic() + CONTROLLER
-    while not all(file.exists() for file in files):
-        if time.monotonic() > end:
-            raise ClusterError(f"ipyparallel's controller has not started in {CONTROLLER} s: look at {folder / 'log'}")
-        time.sleep(0.05)
-    for file in files:
-        connections = json.loads(file.read_text())
+    for side in ("client", "engine"):
+        while (connections := _written(folder / f"security/ipcontroller-{side}.json")) is None:
+            if time.monotonic() > end:
+                raise ClusterError(
+                    f"ipyparallel's controller has not started in {CONTROLLER} s: look at {folder / 'log'}"
+                )
+            time.sleep(0.05)
         if connections["interface"].startswith("ipc:"):
             for ports in connections.values():
                 for port in ports if isinstance(ports, list) else [ports]:
                     if isinstance(port, int) and not (name := folder / f"{SOCKET}:{port}").is_symlink():
                         name.symlink_to(f"{SOCKET}-{port}")
+
+
+def _written(file):
+    """The content of a JSON file; None while it is not there, or still being written."""
+    with suppress(FileNotFoundError, json.JSONDecodeError):
+        return json.loads(file.read_text())
 
 
 def stop(profile="handson", say=print):

@@ -33,6 +33,7 @@ LOOK = 0.1  # seconds between looks at a cell's ranks
 HANGING = 5  # seconds after which ranks that wait are asked where they stand
 ANSWER = 1.0  # seconds in which they write it
 FREED = 10  # seconds in which a rank that was let go ends its cell
+MEETING = 300  # seconds in which ranks import their libraries and meet, on a busy machine
 PROFILE = "handson-ranks-"
 NUMBERS = """from handson.training.launch import launcher_rank
 
@@ -101,7 +102,12 @@ class Ranks:
         self.view.block = True
         if shell := get_ipython():
             shell.register_magics(RankMagics(shell, self))
-        return self.view.apply_sync(rank_of_notebook.begin, str(self.folder), self.track)
+        met = self.view.apply_async(rank_of_notebook.begin, str(self.folder), self.track)
+        try:
+            return met.get(MEETING)
+        except TimeoutError:
+            self.stop()
+            raise RanksError(f"The ranks have not met in {MEETING} s. `ranks.restart()` tries again.") from None
 
     def stop(self):
         """End the ranks."""
