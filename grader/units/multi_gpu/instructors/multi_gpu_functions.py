@@ -112,8 +112,8 @@ ANSWERS = {
                 several / single
             ),
             (
-                "`efficiency` multiplies by `workers`: divide by it, since N workers ideally have N times the throughput"
-                " of one"
+                "`efficiency` multiplies by `workers`: divide by it, since N workers ideally have N times the"
+                " throughput of one"
             ): (lambda single, several, workers: several * workers / single),
             (
                 "`efficiency` returns percent, but the ideal speed-up has the efficiency 1"
@@ -160,16 +160,16 @@ ANSWERS = {
                 lambda images, batchsize, workers, epochs: images // (batchsize * workers) * epochs
             ),
             (
-                "`updates` always adds 1, but there is no extra update if the batches divide the images evenly: round up"
-                " instead"
+                "`updates` always adds 1, but there is no extra update if the batches divide the images evenly: round"
+                " up instead"
             ): (lambda images, batchsize, workers, epochs: (images // (batchsize * workers) + 1) * epochs),
             (
-                "`updates` rounds up only once, after multiplying by the epochs: each epoch ends with an update, so round"
-                " up first"
+                "`updates` rounds up only once, after multiplying by the epochs: each epoch ends with an update, so"
+                " round up first"
             ): (lambda images, batchsize, workers, epochs: -(-images * epochs // (batchsize * workers))),
             (
-                "`updates` counts those of a single worker: all workers together use `workers` times as many images in an"
-                " update"
+                "`updates` counts those of a single worker: all workers together use `workers` times as many images"
+                " in an update"
             ): (lambda images, batchsize, workers, epochs: _updates(images, batchsize, 1, epochs)),
             "`updates` adds up the updates of all workers, but an update is made by all workers together": (
                 lambda images, batchsize, workers, epochs: _updates(images, batchsize, workers, epochs) * workers

@@ -215,8 +215,8 @@ ANSWERS = {
                 _allreduce(parameters, workers, megabits) / 8
             ),
             (
-                "`allreduce_seconds` is twice as long as it should be: a float32 has 4 bytes, not 8, and a rank sends and"
-                " receives at the same time"
+                "`allreduce_seconds` is twice as long as it should be: a float32 has 4 bytes, not 8, and a rank sends"
+                " and receives at the same time"
             ): (lambda parameters, workers, megabits: 2 * _allreduce(parameters, workers, megabits)),
             (
                 "`allreduce_seconds` counts one byte for each gradient: a float32 has 4 bytes"

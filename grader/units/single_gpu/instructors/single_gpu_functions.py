@@ -133,8 +133,8 @@ ANSWERS = {
                 'a batch size with exactly `share` of the best throughput is fast enough, too: "at least" means >='
             ): lambda rates, share: min(size for size in rates if rates[size] > share * max(rates.values())),
             (
-                "`smallest_batch` returns the first batch size in `rates` that is fast enough, but the dictionary is not"
-                " sorted"
+                "`smallest_batch` returns the first batch size in `rates` that is fast enough, but the dictionary is"
+                " not sorted"
             ): (lambda rates, share: _good_enough(rates, share)[0]),
             "`smallest_batch` always requires 90 % of the best throughput: `share` is the required share": (
                 lambda rates, share: min(_good_enough(rates, 0.9))
