@@ -74,9 +74,9 @@ def at_random(seen, case, expected):
     if problem := criteria.dealt_at_random(samples, other):
         return problem
     if samples != again:
-        return "two runs with the same args.seed distribute the images differently: pass args.seed to the sampler"
+        return "two runs with the same args.seed distribute the images differently: derive the order from args.seed"
     return (
-        "another args.seed distributes the images in the same way: pass args.seed to the sampler"
+        "another args.seed distributes the images in the same way: derive the order from args.seed"
         if samples == other
         else None
     )

@@ -42,7 +42,7 @@ def test_images_once(seen, case, expected):
     parts = [of_rank["test"] for of_rank in seen]
     problem = criteria.partition(parts, case["test_images"])
     if problem and "more than once" in problem:
-        problem += "(with force_equal_length, some test images count twice in the result)"
+        problem += " (with force_equal_length, some test images count twice in the result)"
     return problem and f"test set: {problem}"
 
 
