@@ -111,7 +111,7 @@ def _prepared(unit, part, read, hidden, seed, shared):
             given[check.gap] = (
                 None,
                 GRADER_FAULT,
-                f"not graded: the check cannot create its inputs ({type(error).__name__}: {error})",
+                f"not graded: the check can't make its inputs ({type(error).__name__}: {error})",
             )
     return part, cases, given
 

@@ -162,8 +162,8 @@ def _on_cells_run_otherwise(folder, parts, executed):
         return ""
     cells = f"the cell{'s' * (len(names) > 1)} of {', '.join(f'`{name}`' for name in names)}"
     return (
-        f"In {cells}, the saved file differs from the code that you ran last. The saved file is what is checked and"
-        " handed in: save the notebook (Ctrl-S) and check again, or run the saved code."
+        f"In {cells}, the saved file has other code than what you ran last. The saved file is checked and handed in:"
+        " save the notebook (Ctrl-S) and check again, or run the saved code."
     )
 
 
