@@ -171,7 +171,7 @@ def load(path=None):
         cure = "correct HANDSON_SITE, or choose another one (python -m handson site use local)"
         raise SiteError(f"site file {path} cannot be read ({error.strerror}): {cure}") from None
     except (ValueError, PBSError) as error:  # errors of TOML and UTF-8 are ValueErrors, too
-        raise SiteError(f"site file {path} is not right ({error}): compare it with jobs/sites/local.toml") from None
+        raise SiteError(f"site file {path} is invalid ({error}): compare it with jobs/sites/local.toml") from None
 
 
 def _site(name, values):
