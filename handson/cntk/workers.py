@@ -52,24 +52,24 @@ def add_options(parser):
         type=options.natural,
         default=32,
         metavar="N",
-        help="num_quantization_bits of the gradients, 32 or 1 (32)",
+        help="bits per gradient (num_quantization_bits), 32 or 1. Default: 32",
     )
     add(
         "--warm-up",
         type=options.natural,
         default=0,
         metavar="SAMPLES",
-        help="distributed_after: samples before the workers communicate (0)",
+        help="number of samples before the workers communicate (distributed_after). Default: 0",
     )
     add(
         "--block-size",
         type=options.natural,
         default=0,
         metavar="SAMPLES",
-        help="use block momentum with blocks of so many samples; 0: data-parallel (0)",
+        help="block size of block momentum in samples; 0: data parallel. Default: 0",
     )
-    add("--by-hand", action="store_true", help="use the loop by hand, not the training session")
-    add("--restore", action="store_true", help="go on from the checkpoint in the folder of results")
+    add("--by-hand", action="store_true", help="use your own loop instead of the training session")
+    add("--restore", action="store_true", help="resume from the checkpoint in the folder for results")
     parser.set_defaults(size=8, lr=0.05)
 
 

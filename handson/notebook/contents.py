@@ -6,6 +6,7 @@ from pathlib import Path
 
 from handson.words import aligned
 
+NAME = re.compile(r"\d\d[b-z]?_.*\.ipynb")
 MINUTES = re.compile(r"In about (\d+) minutes")
 
 
@@ -27,7 +28,7 @@ def show(folder="."):
 
 
 def _notebooks(folder):
-    return sorted(Path(folder).glob("[0-9][0-9]_*.ipynb"))
+    return sorted(path for path in Path(folder).glob("*.ipynb") if NAME.fullmatch(path.name))
 
 
 def _text(path):

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader
 from handson.errors import OneSentence
 from handson.ipython import progress_bar
 from handson.profiling import usage
-from handson.pytorch import devices
+from handson.pytorch import devices, flops
 from handson.pytorch.batches import EpochBatches
 from handson.pytorch.model import get_model
 from handson.training import data
@@ -67,7 +67,7 @@ class Steps:
         return (self.moments[:, :, PARTS.index(part)] - self.moments[:, 0, 0].min()).T
 
     def ended(self, part):
-        """When each rank ended a part, likewise."""
+        """The time at which each rank ended a part; see above."""
         return (self.moments[:, :, PARTS.index(part) + 1] - self.moments[:, 0, 0].min()).T
 
 
@@ -89,6 +89,11 @@ def epoch(batchsize=32, size=256, model=None):
     """Seconds that each part of one epoch takes on one worker: PARTS but the all-reduce, and "evaluate". Raises
     MeasurementFailed."""
     return on_gpus(_epoch, batchsize, size, model)[0]
+
+
+def peak():
+    """FLOP/s that one worker reaches with one large product: see handson.pytorch.flops. Raises MeasurementFailed."""
+    return on_gpus(_peak)[0]
 
 
 def on_gpus(function, *arguments, workers=1):
@@ -128,16 +133,14 @@ def _answers(pipes):
                 try:
                     shares[rank], *answer = pipes[rank].recv()
                 except EOFError:
-                    raise MeasurementFailed(
-                        f"worker {rank} ended without an answer; what it printed is above"
-                    ) from None
+                    raise MeasurementFailed(f"worker {rank} ended without a result: its output is above") from None
                 heard[rank] = time.monotonic()
                 answers |= {rank: answer[0]} if answer else {}
             if not ready and time.monotonic() >= due:
                 late = min(waiting, key=heard.__getitem__)
                 raise MeasurementFailed(
-                    f"worker {late} has made no progress for {LIMIT} seconds: see with `top` what else runs here, then"
-                    " run the cell again"
+                    f"worker {late} has made no progress for {LIMIT} seconds: check with `top` which other programs"
+                    " run here, then run the cell again"
                 )
             show(min(shares))
     return [answers[rank] for rank in range(len(pipes))]
@@ -254,6 +257,10 @@ def _with_batch_sizes(device, rank, workers, sizes, size, model, images):
                     found[batchsize].append(moments[-1] - moments[0])
                 done(next(made) / steps)
     return found
+
+
+def _peak(device, rank, workers):
+    return flops.peak(device)
 
 
 def _epoch(device, rank, workers, batchsize, size, model):

@@ -42,7 +42,7 @@ class Explanation:
     causes: dict  # of CAUSES -> share of the step with more workers; a negative one is a gain
     # seconds of a step, by the throughput of the whole runs' training iterations, where their results are known
     whole: tuple | None
-    remarks: tuple = ()  # sentences on why its numbers say little
+    remarks: list  # sentences on what makes these numbers doubtful
 
     @property
     def loss(self):
@@ -79,24 +79,22 @@ def split(one, more):
     }
     of_both = [(len(run.timelines), mean["recorded"], mean["step"]) for run, mean in ((one, of_one), (more, of_more))]
     shares = {cause: seconds / of_more["step"] for cause, seconds in causes.items()}
-    found = Explanation(*zip(*of_both), shares, _whole(one, more))
-    results = [run.result for run in (one, more) if run.result]
-    found.remarks = *_impossible(found, more.result), *compare.disturbed(results)
-    return found
+    explanation = Explanation(*zip(*of_both), shares, _whole(one, more), [])
+    explanation.remarks = _remarks(explanation, [run.result for run in (one, more) if run.result])
+    return explanation
 
 
-def _impossible(explanation, result):
-    """A sentence where the recorded steps are shorter than the cores allow that the workers share."""
-    one, more = explanation.workers
-    cores = result and compare.most_cores([result])
-    reached = (1 - explanation.loss) * more / one
-    if cores and one == 1 and reached > compare.TOLERANCE * cores:
-        return [
-            f"The {more} workers share {counted(cores, 'core')} here, so an efficiency above {cores / more:.3g} is not"
-            " possible: something slowed the recorded steps of one worker down. Record both runs again while this"
+def _remarks(explanation, results):
+    """Sentences on runs that other programs disturbed, and on an efficiency that the cores cannot give."""
+    workers, cores = explanation.workers[1], compare.most_cores(results)
+    remarks = compare.disturbed(results)
+    if cores and 1 - explanation.loss > compare.TOLERANCE * cores / workers:
+        remarks.append(
+            f"An efficiency of {1 - explanation.loss:.3f} is more than {workers} workers can reach on"
+            f" {counted(cores, 'core')}: something slowed the run with fewer workers down. Repeat both while the"
             " machine does nothing else."
-        ]
-    return []
+        )
+    return remarks
 
 
 def _check(one, more):
@@ -176,7 +174,7 @@ def text(explanation):
                 "The recorded steps are not like the others: record more of them (--steps, more epochs), while this"
                 " machine does nothing else."
             )
-    return [*lines, *explanation.remarks]
+    return lines + explanation.remarks
 
 
 def _lost(share):

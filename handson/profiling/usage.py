@@ -24,7 +24,7 @@ from handson.profiling import recording
 from handson.training import gpu_memory, virtual_gpus
 
 INTERVAL = 1.0  # seconds between the samples of a training run
-OF_PROFILE = 0.1  # likewise, of a run that is recorded, which may be short
+OF_PROFILE = 0.1  # the same for a profiled run, which may be short
 MOST = 600  # samples of a run that its result keeps; more are averaged
 RESCAN = 5  # seconds after which to look for new processes; while a core has none, INTERVAL
 # The share of the cores, or of a GPU, from which on what others took disturbed a run. Measured on one core: where a run
@@ -53,7 +53,7 @@ class Node(TypedDict):
     cores: Number  # that the run could use
     seconds: NotRequired[Number]  # by the clock
     used: NotRequired[Number]  # seconds of a core that the run's processes computed
-    others: NotRequired[Number]  # likewise, of all other programs
+    others: NotRequired[Number]  # the same for all other programs
 
 
 class Usage(TypedDict):

@@ -92,7 +92,7 @@ def in_processes(kind, workers):
 
 
 def profiled(kind):
-    """(seconds of a step, [(begin, end) of each operation in it, in seconds since its begin]); operations are inside of
+    """(seconds of a step, [(begin, end) of each operation in it, in seconds since its begin]); operations are inside
     others."""
     go, spans = steps(kind), []
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:

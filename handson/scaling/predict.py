@@ -1,7 +1,7 @@
-"""``python -m handson predict RUNS... --workers 1,2,4,...,512 --network 25gbit``: what many workers would do, from
-measured runs of a few.
+"""``python -m handson predict RUNS... --workers 1,2,4,...,512 --network 25gbit``: predict many workers from measured
+runs of a few.
 
-A table with a band for each number, sentences on what limits the training, and a figure. The model is in
+The output is a table with an uncertainty band, sentences on the bottleneck, and a figure. The model is in
 handson.scaling.model.
 """
 
@@ -39,7 +39,7 @@ PARTS = {
 
 
 class PredictError(measured_runs.RunsError):
-    """An option that cannot be."""
+    """An option is impossible."""
 
 
 def command(
@@ -59,7 +59,7 @@ def command(
     figure,
     say=print,
 ):
-    """Read the runs, `say` the table and what follows from it, draw the figure. Raises OneSentence errors."""
+    """Read the runs, `say` the table and its consequences, and draw the figure. Raises OneSentence errors."""
     workers = numbers(workers)
     found, networks, remarks = measured_runs.read(paths)
     single, several = measured_runs.check(found)
@@ -97,7 +97,7 @@ def command(
 
 
 def numbers(text):
-    """[1, 2, 4] of "1,2,4"; "..." between two numbers goes on doubling, or halving: "1,...,512". Raises
+    """Return [1, 2, 4] for "1,2,4"; "..." between two numbers continues by doubling, or halving: "1,...,512". Raises
     PredictError."""
     found, going_on = [], False
     for word in text.replace(" ", "").split(","):
@@ -119,7 +119,7 @@ def numbers(text):
 
 
 def described(model, plan, rate):
-    """The conditions of a prediction, and the fitted parameters with their uncertainty, as lines."""
+    """Return the conditions of a prediction, and the fitted parameters with their uncertainty, as lines."""
     size = model.parameters * message_times.DTYPES[plan.dtype]
     lines = [
         f"Predicted: {plan.algorithm} all-reduce of {size / 1e6:.3g} MB ({plan.dtype}), network"
@@ -149,7 +149,7 @@ def described(model, plan, rate):
 
 
 def table(predictions, one):
-    """The predictions as lines of aligned text; parts of the step are shares of its time with evaluation."""
+    """Return the predictions as lines of aligned text; parts of the step are shares of its time with evaluation."""
     rows = [HEADINGS]
     for found in predictions:
         rate, low, high = middle(found.throughput)
@@ -173,12 +173,13 @@ def table(predictions, one):
 
 
 def middle(values):
-    """(median, low, high) of drawn values."""
+    """Return (median, low, high) of drawn values."""
     return float(numpy.median(values)), *map(float, numpy.quantile(values, BAND))
 
 
 def limits(model, plan, predictions, one, efficiency):
-    """Where the network becomes the limit, and how many workers the wanted efficiency allows, as sentences."""
+    """Return sentences on the number of workers at which the network becomes the bottleneck, and on the largest number
+    with the wanted efficiency."""
     doubled = [number * plan.per_node for number in _doubling(MOST // plan.per_node)]
     ladder = [predict(model, number, plan) for number in ([1] if plan.per_node > 1 else []) + doubled]
     single = one.throughput
@@ -218,7 +219,7 @@ def limits(model, plan, predictions, one, efficiency):
 
 
 def _limited(predictions):
-    """The first of these predictions in which communication takes longer than computation, or None."""
+    """Return the first of these predictions in which communication takes longer than computation, or None."""
     return next(
         (found for found in predictions if numpy.median(found.communication) > numpy.median(found.compute)), None
     )
@@ -232,10 +233,10 @@ def _doubling(most):
 
 
 def to_accuracy(results, accuracy, predictions, start_up=0.0):
-    """Seconds and node-hours to an accuracy, as lines: how many images it takes grows with the total batch. start_up:
-    seconds before the first step.
+    """Return the seconds and node-hours to an accuracy, as lines. The number of images grows with the total batch.
+    start_up: seconds before the first step.
 
-    Raises RunsError where the runs have not reached the accuracy with two sizes of the total batch.
+    Raises RunsError if the runs have not reached the accuracy with two sizes of the total batch.
     """
     needed = {}
     for run in results:
@@ -275,9 +276,9 @@ def to_accuracy(results, accuracy, predictions, start_up=0.0):
 
 
 def draw(predictions, one, measured=(), efficiency=0.8, expected=None):
-    """A matplotlib Figure, and a description of it: throughput with its band, the ideal line, that of an efficiency,
-    measured runs, and what somebody expects (workers -> images/s); the parts of a step as areas, and from where on
-    communication takes longer than computation."""
+    """Return a matplotlib Figure and its description: throughput with its band, the ideal line, the line of an
+    efficiency, measured runs, and what somebody expects (workers -> images/s); the parts of a step as areas, and the
+    point from which communication takes longer than computation."""
     workers = [found.workers for found in predictions]
     drawing, left, right = figures.axes(10, 4.6, columns=2)
     rates = [middle(found.throughput) for found in predictions]
@@ -349,5 +350,5 @@ def draw(predictions, one, measured=(), efficiency=0.8, expected=None):
 
 
 def picture(predictions, one, measured=(), efficiency=0.8, expected=None):
-    """The same figure for a notebook."""
+    """Return the same figure for a notebook."""
     return figures.picture(*draw(predictions, one, measured, efficiency, expected))

@@ -238,10 +238,13 @@ print(f"I expect {prediction_16} ms.")
 # %%
 sixteen = scaling.rehearse(FOLDER, one, 16, NETWORK, per_node=8, steps=STEPS)
 print(f"16 ranks: {1000 * sixteen.step:.1f} ms a step; you expected {prediction_16} ms")
+print(f"Each worker's MFU is {100 * single.step / sixteen.step:.0f} % of the MFU that one worker alone has.")
 
 # %% [markdown]
 # Slower than your functions say? There are more processes than cores: in each message they wait for a core. Faster? Two short runs measure overhead and latency badly: repeat them.
 # A line above says so if other programs used the cores meanwhile; then none of these numbers says much.
+#
+# The last line is about the model FLOPs utilisation of `01_single_gpu`: each worker computes as many FLOPs in a step as before, and the step is longer.
 #
 # `python -m handson predict` does the same with a band. It draws your steps again and again, and fits anew each time: what the runs leave open makes the band wide.
 # It is for 8 workers a node: up to 8, no message crosses the network. Your runs of 2 and 4 had their workers on two nodes: they are grey in the figure.

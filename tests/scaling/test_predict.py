@@ -203,7 +203,7 @@ def test_numbers_of_workers():
 
 def test_what_cannot_be_is_refused_with_one_sentence(tmp_path):
     one, two = a_run(tmp_path, 1), a_run(tmp_path, 2)
-    assert "one run only" in sentence(tmp_path, one) and "run_multi_gpu_training.sh" in sentence(tmp_path, one)
+    assert "only one run" in sentence(tmp_path, one) and "run_multi_gpu_training.sh" in sentence(tmp_path, one)
     assert "run_single_gpu_training.sh" in sentence(tmp_path, two)
     other = a_run(tmp_path / "other", 2, size=32)
     differ = sentence(tmp_path, one, other)
@@ -215,7 +215,7 @@ def test_what_cannot_be_is_refused_with_one_sentence(tmp_path):
     (tmp_path / "failed").mkdir()
     assert "give the output directory of a run that has ended well" in sentence(tmp_path, one, tmp_path / "failed")
     assert "carries nothing: give a rate above 0" in sentence(tmp_path, one, two, "--network", "0gbit")
-    assert "is no rate" in sentence(tmp_path, one, two, "--network", "fast")
+    assert "is not a rate" in sentence(tmp_path, one, two, "--network", "fast")
     assert "6 workers do not fill nodes of 4: give 4 or 8" in sentence(
         tmp_path, one, two, "--per-node", "4", "--workers", "6"
     )
@@ -228,7 +228,7 @@ def test_what_cannot_be_is_refused_with_one_sentence(tmp_path):
     unknown = [a_run(tmp_path / "old", workers, parameters=None) for workers in (1, 2)]
     assert "give --parameters" in sentence(tmp_path, *unknown)
     (tmp_path / "network.json").write_text("{}")
-    assert "is no measurement of a network" in sentence(tmp_path, one, two, tmp_path / "network.json")
+    assert "is not a measurement of a network" in sentence(tmp_path, one, two, tmp_path / "network.json")
 
 
 def profiles(folder, communicate):
