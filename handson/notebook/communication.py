@@ -19,6 +19,7 @@ STYLES = {
     "doubling": dict(color="0.65", marker="^", linestyle="--"),
     "gloo": dict(color="0.3", marker="D", linestyle=":"),
 }
+NO_LOSS = 0.02  # of accuracy: the prediction of the largest H allows for it
 ALL_KB = 1800  # all gradients of DeepNet, in KB
 SMALL = dict(fontsize="small", edgecolor="none")  # legends
 
@@ -247,14 +248,22 @@ def periods(runs, formula=None, expected=None):
         sent = [formula(period) / 1e6 for period in every]
         right.plot(every, sent, color=BLUE, linewidth=4, alpha=0.4, label="formula")
         right.legend(**SMALL)
+    if base := kinds.get("local sgd", {}).get(1):
+        line = _mean_at_the_end(base) - NO_LOSS
+        left.axhline(line, color="0.3", linestyle=":", linewidth=1, label=f"{NO_LOSS} below H = 1")
     if expected:
-        left.axvline(expected, **YOURS, label=f"you expect no loss up to {expected}")
-    left.set(ylabel="validation accuracy at the end")
-    left.legend(**SMALL)
+        left.axvline(expected, **YOURS, label=f"you expect this up to {expected}")
+    lowest = min(_mean_at_the_end(of_method) for of_method in runs.values())
+    left.set(ylabel="validation accuracy at the end", ylim=(min(0.8, lowest - 0.1), 1))
+    left.legend(**SMALL, loc="lower left")
     right.set(ylabel="sent by a node in the whole run [MB]")
     _scale_of_periods(left, right, every)
     words = "; ".join(words)
     return picture(drawing, f"Accuracy and megabytes sent against the steps between two averages: {words}.")
+
+
+def _mean_at_the_end(runs):
+    return numpy.mean([run.log[-1]["validation/main/accuracy"] for run in runs])
 
 
 def _scale_of_periods(left, right, periods):

@@ -501,12 +501,15 @@ check("model_parallel", "step_seconds", "prediction_times", "images_of_equal_byt
 # !cd {FOLDER} && wc -l pytorch/pipeline.py chainer/chain_list.py
 
 # %%
-options = "--epoch 1 --method naive gpipe --blocks 2"
+options = "--epoch 1 --method naive gpipe --blocks 2 --batchsize 256"
 of_chainer = run("train_pipeline.py", "chainer", options, ranks=2, track="chainer")
 for method, [result] in of_chainer.items():
     print(f"{method:6} {result.throughput:6.0f} images/s, loss {result.log[-1]['main/loss']:.4f}")
 
 # %% [markdown]
+# A batch has 256 images here, so a micro-batch has 32. With smaller ones, starting Chainer's operations would take longer than computing them,
+# and GPipe would be slower than the naive schedule.
+#
 # Why is there no 1F1B? A message of ChainerMN waits until it is received. In 1F1B, stage 0 sends the outputs of micro-batch 1 while stage 1
 # sends back the gradient of micro-batch 0: each stage would wait for the other to receive. In `exchange` of `pytorch/pipeline.py`, both
 # messages travel at the same time.
