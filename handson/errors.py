@@ -61,8 +61,9 @@ class DiskFull(OneSentence, OSError):
 
     def __init__(self):
         super().__init__(
-            "the disk is full, so the run ends without a result: delete what you no longer need, such as old folders in"
-            " `results` (`du -sh results/*` shows their sizes, `df -h .` what is free), and start it again"
+            "the disk is full, so the run ends without a result: delete files that you no longer need, such as old"
+            " folders in `results` (`du -sh results/*` shows their sizes, `df -h .` shows the free space), and start"
+            " the run again"
         )
 
 
@@ -95,7 +96,7 @@ class OpenGap(OneSentence, NotImplementedError):
             and not os.environ.get("TRACK")
         )
         hint = (
-            "; this is the script of the PyTorch track: for the other one, submit the job with -v TRACK=chainer"
+            "; this is the script of the PyTorch track: to train with Chainer, submit the job with -v TRACK=chainer"
             if forgot
             else ""
         )
@@ -133,7 +134,7 @@ class GoneFolder(OneSentence, OSError):
     """The working directory was deleted."""
 
     def __init__(self):
-        super().__init__("the working directory is not there any more: cd into one that is there")
+        super().__init__("the working directory no longer exists: cd into one that does")
 
 
 def refuse_gone_folder():

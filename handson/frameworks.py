@@ -38,13 +38,13 @@ def why_not(needed=PACKAGES):
     there = (folder() / "handson-stamp").exists()
     if there and not _packages().is_dir():
         return (
-            f"the second environment in {folder()} is for another Python than {sys.version.split()[0]}: type `make"
-            " frameworks` in the course's folder"
+            f"the second environment in {folder()} was made for a Python other than {sys.version.split()[0]}: run"
+            " `make frameworks` in the course's folder"
         )
     if not there or not all((_packages() / name).is_dir() or _is_there(name) for name in PACKAGES):
         return (
-            "TensorFlow, Lightning, Accelerate and JAX are in a second environment, which is not there (or not"
-            " complete): type `make frameworks` in the course's folder (1.9 GB, a minute), and run this again"
+            "TensorFlow, Lightning, Accelerate and JAX need the second environment, which is missing or incomplete:"
+            " run `make frameworks` in the course's folder (1.9 GB, a minute), then try again"
         )
     return None
 

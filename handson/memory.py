@@ -75,8 +75,8 @@ def read(outs, predicted=None):
             raise NotCounted(str(error)) from None
         if not accounts:
             raise NotCounted(
-                f"{out} has no memory_rank*.json, so its run has not counted its memory: repeat it with --gpu-memory"
-                " unlimited, or a size"
+                f"{out} has no memory_rank*.json, since its run did not count its memory: repeat the run with"
+                " --gpu-memory unlimited, or with a size"
             )
         prefix = f"{out.name} " if len(outs) > 1 else ""
         ranks += [

@@ -55,12 +55,12 @@ def division_problem(stages, layers, batchsize, micro_batches):
     """Return why layers or a batch cannot be divided among stages and micro-batches, as a sentence; or None."""
     if stages > layers:
         return (
-            f"{stages} stages cannot share {layers} layers: start {layers} rank{'s' * (layers > 1)} at most, or give"
-            " the network more --blocks"
+            f"{layers} layers cannot be split into {stages} stages: start {layers} rank{'s' * (layers > 1)} at most,"
+            " or give the network more --blocks"
         )
     if batchsize % micro_batches:
         return (
-            f"a batch of {batchsize} images cannot be cut into {micro_batches} equal micro-batches: --micro-batches"
+            f"a batch of {batchsize} images cannot be split into {micro_batches} equal micro-batches: --micro-batches"
             " must divide --batchsize"
         )
     return None
@@ -71,7 +71,7 @@ def beyond_problem(schedule, micro_batches):
     for stage, names in enumerate(schedule):
         for name in names:
             if re.fullmatch("[FB][0-9]+", str(name)) and int(name[1:]) >= micro_batches:
-                return f"stage {stage} does {name}, but the micro-batches are numbered from 0 to {micro_batches - 1}"
+                return f"stage {stage} runs {name}, but the micro-batches are numbered from 0 to {micro_batches - 1}"
     return None
 
 
@@ -87,7 +87,7 @@ def schedule_problem(schedule, micro_batches):
     numbers = sorted({int(name[1:]) for name in schedule[0]})
     if numbers != list(range(micro_batches)):
         return (
-            f"the schedule has the micro-batches {numbers}, and the batch is cut into {micro_batches}: it needs each"
+            f"the schedule has the micro-batches {numbers}, but the batch is split into {micro_batches}: use each"
             f" number below {micro_batches} once"
         )
     return exchange_problem(schedule)
@@ -103,7 +103,7 @@ def exchange_problem(schedule):
         free = [stage for stage in remaining if all(offered[one] == 2 for one in exchanges[stage][done[stage]])]
         if not free:
             waits = [
-                f"stage {stage} waits until stage {to} takes {name}"
+                f"stage {stage} waits until stage {to} receives {name}"
                 if stage == source
                 else f"stage {stage} waits for {name} of stage {source}"
                 for stage in remaining
@@ -111,8 +111,8 @@ def exchange_problem(schedule):
                 if offered[name, source, to] < 2
             ]
             return (
-                "the schedule is a deadlock: the messages between two stages are taken in the order in which they are"
-                f" sent, and {', '.join(waits)}"
+                "the schedule deadlocks, since a stage receives the messages of another stage in the order in which"
+                f" they were sent: {', '.join(waits)}"
             )
         for stage in free:
             done[stage] += 1
@@ -208,18 +208,19 @@ def _check(schedule):
         for place, name in enumerate(names):
             if not isinstance(name, str) or not re.fullmatch("[FB](0|[1-9][0-9]{0,3})", name):
                 raise ScheduleError(
-                    f"stage {stage}: {name!r} is not an operation: F0 is the forward of micro-batch 0, B0 its backward"
+                    f"stage {stage}: {name!r} is not an operation; F0 is the forward of micro-batch 0, and B0 its"
+                    " backward"
                 )
             if name in names[:place]:
-                raise ScheduleError(f"stage {stage} does {name} twice")
+                raise ScheduleError(f"stage {stage} runs {name} twice")
             if name[0] == "B" and f"F{name[1:]}" not in names[:place]:
-                raise ScheduleError(f"stage {stage} does {name} before F{name[1:]}, whose activations it needs")
+                raise ScheduleError(f"stage {stage} runs {name} before F{name[1:]}, whose activations it needs")
     everybodys = [set(names) for names in schedule]
     everything = set.union(*everybodys) | {f"B{name[1:]}" for name in set.union(*everybodys)}
     for stage, names in enumerate(everybodys):
         if missing := sorted(everything - names, key=lambda name: (int(name[1:]), name[0] == "B")):
             raise ScheduleError(
-                f"stage {stage} never does {missing[0]}: each stage does a forward and a backward for each micro-batch"
+                f"stage {stage} never runs {missing[0]}: each stage needs a forward and a backward for each micro-batch"
             )
 
 
@@ -229,5 +230,5 @@ def _deadlock(schedule, done, remaining):
     for stage in remaining:
         name = schedule[stage][done[stage]]
         source, needed = _source(schedule, stage, name)
-        waits.append(f"stage {stage} waits for {needed} of stage {source} to begin {name}")
-    return "the schedule is a deadlock: " + ", ".join(waits)
+        waits.append(f"stage {stage} waits for {needed} of stage {source} to start {name}")
+    return "the schedule deadlocks: " + ", ".join(waits)

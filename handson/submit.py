@@ -42,16 +42,14 @@ def submit(name=None, folder=None, checked=False, drop=True, say=print):
     name, folder = name or linux.user().pw_name, folder or course_folder()
     if not NAME.fullmatch(name):
         raise SubmitError(
-            f"{name!r:.60} can't be the name of a file here: use letters, digits, spaces and . @ + - with --name"
+            f"{name!r:.60} is not a valid file name here: use letters, digits, spaces and . @ + - with --name"
         )
     target = sites.load().drop if drop else None
     files, problems = packed(folder)
     for problem in problems:
         say(problem)
     if not files:
-        raise SubmitError(
-            f"{folder} holds no exercises and no notebooks with anything in them: change to the folder of the course"
-        )
+        raise SubmitError(f"{folder} has no exercises and no notebooks: change to the folder of the course")
     if checked:
         check(folder, say)
     data = zipped(files, MADE_HERE)
@@ -102,28 +100,28 @@ def _read(path):
     """Return (bytes, problem or None) of a file; without bytes, it is left out."""
     try:
         if path.is_symlink():
-            return None, "is a link, and stays out: put a copy of the file there"
+            return None, "is a link, so it is left out: put a copy of the file there"
         if not stat.S_ISREG(path.stat().st_mode):
-            return None, "is no plain file, and stays out"
+            return None, "is not a regular file, so it is left out"
         if path.stat().st_size > LARGEST[path.suffix]:
             cure = ": clear its outputs" if path.suffix == ".ipynb" else ""
-            return None, f"is larger than {LARGEST[path.suffix] / 10**6:g} MB, and stays out{cure}"
+            return None, f"is larger than {LARGEST[path.suffix] / 10**6:g} MB, so it is left out{cure}"
         data = path.read_bytes()
     except OSError as error:
-        return None, f"can't be read ({error.strerror}), and stays out"
+        return None, f"cannot be read ({error.strerror}), so it is left out"
     if not data.strip():
-        return None, "is empty, and stays out"
+        return None, "is empty, so it is left out"
     try:
         if path.suffix == ".sh" and not data.startswith((b"\xff\xfe", b"\xfe\xff")):
             return data, None  # to a shell, a letter of another encoding is one more byte
         if path.suffix != ".ipynb":
             data.decode()
         elif not isinstance(json.loads(data).get("cells"), list):
-            return data, "is no notebook; it is packed, but can't be graded"
+            return data, "is not a notebook: it is packed, but cannot be graded"
     except UnicodeDecodeError:
-        return data, "is no text in UTF-8; it is packed, but can't be graded"
+        return data, "is not text in UTF-8: it is packed, but cannot be graded"
     except (ValueError, AttributeError, RecursionError):
-        return data, "is no notebook; it is packed, but can't be graded"
+        return data, "is not a notebook: it is packed, but cannot be graded"
     return data, None
 
 
@@ -140,7 +138,7 @@ def check(folder, say):
         if subprocess.run([sys.executable, "-m", "grader", "check", task], cwd=folder).returncode:
             open_tasks.append(task)
     say(
-        f"Not complete: {', '.join(open_tasks)}. It is packed nevertheless."
+        f"Not complete: {', '.join(open_tasks)}. The work is packed anyway."
         if open_tasks
         else "All tasks are complete."
     )
@@ -156,7 +154,7 @@ def _refuse_other(path):
             ours = False
         if not ours:
             raise SubmitError(
-                f"{path} is there already, and was not made by this command: move it away, or choose another --name"
+                f"{path} already exists, and was not made by this command: move it away, or choose another --name"
             )
 
 
@@ -166,7 +164,7 @@ def _written(path, data):
             file.write(data)
     except OSError as error:
         raise SubmitError(
-            f"{path} can't be written ({error.strerror}): make room, then run the same command again"
+            f"{path} cannot be written ({error.strerror}): free some disk space, then run the same command again"
         ) from None
 
 
@@ -178,7 +176,7 @@ def _dropped(data, folder, name, path):
         mode = folder.stat().st_mode
         if mode & stat.S_IROTH and not mode & stat.S_ISGID:
             raise SubmitError(
-                f"in {folder} everybody could read your work, so it stays in {path}: ask your instructor to protect"
+                f"everybody could read your work in {folder}, so it stays in {path}: ask your instructor to protect"
                 " that folder (chmod 3733)"
             )
         with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:
@@ -194,8 +192,8 @@ def _dropped(data, folder, name, path):
         if isinstance(error, OneSentence):
             raise
         raise SubmitError(
-            f"{folder} took nothing ({error.strerror}): your work is in {path}; try again, or give it to your"
-            " instructor"
+            f"{folder} did not accept the file ({error.strerror}), so your work is in {path}: try again, or give it"
+            " to your instructor"
         ) from None
     finally:
         with contextlib.suppress(OSError):

@@ -343,7 +343,7 @@ def test_results_of_an_older_version_are_left_out_and_named(tmp_path):
     done = called(out, tmp_path / "old", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     first, *others = done.stdout.splitlines()
-    assert first.startswith(f"Left out: {tmp_path}/old/result.json is of an older version of the course")
+    assert first.startswith(f"Left out: {tmp_path}/old/result.json was written by an older version of the course")
     assert others[:-1] == text(table([a_run()]))
     done = called(tmp_path / "old", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")

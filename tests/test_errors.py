@@ -80,7 +80,7 @@ def test_a_working_directory_that_is_gone_is_one_sentence(tmp_path, words):
     (tmp_path / "gone").mkdir()
     script = f"cd gone && rmdir ../gone && exec {sys.executable} -m {' '.join(words)}"
     done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 2 and done.stderr.endswith("is not there any more: cd into one that is there\n")
+    assert done.returncode == 2 and done.stderr.endswith("no longer exists: cd into one that does\n")
     assert done.stderr.count("\n") == 1
 
 

@@ -48,6 +48,12 @@ def test_a_shorter_first_step_is_no_speed_up_and_stands_beside_it(tmp_path):
     assert "JAX, several processes, 2 workers 250 images/s, speed-up 0.83, first step 16.0 s" in alt
 
 
+def test_a_speed_up_that_cannot_be_is_questioned(tmp_path):
+    slowed = [a_run("lightning", "lightning", 1, 0, 30), a_run("lightning", "lightning", 2, 0, 5)]
+    assert any("6.00, is more than 2 workers can give" in line for line in other_frameworks.table(slowed, tmp_path))
+    assert not any("can give" in line for line in other_frameworks.table(TORCH, tmp_path))
+
+
 def test_ddp_and_data_parallel_are_rows_of_these_names():
     assert [row.name for row in other_frameworks.rows(TORCH)] == [
         f"{system}, {workers}"

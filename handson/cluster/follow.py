@@ -115,7 +115,7 @@ def wait_until_it_runs(job_id, limit=LIMIT):
     with contextlib.suppress(TimeoutError):  # busy servers don't always answer
         while re.search(r"job_state = [QHW]", _tell("qstat", "-xf", str(job_id)) or _tell("qstat", "-f", str(job_id))):
             if time.monotonic() > end:
-                raise JobFailed(f"job {job_id} has not begun after {limit} seconds; `qstat -s` says what it waits for")
+                raise JobFailed(f"job {job_id} has not started after {limit} seconds; `qstat -s` shows the reason")
             time.sleep(0.5)
 
 
@@ -142,10 +142,13 @@ def _follow(job_id, output, say, limit):
                 heard = now
             elif (heard is None or now > heard + SILENCE) and job.silence != said:
                 said = job.silence
-                say(f"job {job_id}: the batch system does not say how it is ({said}); it is asked again until it does")
+                say(
+                    f"job {job_id}: the batch system does not report its state ({said}); the question is repeated"
+                    " until it does"
+                )
             if "Can Never Run" in job.waits:
                 raise JobFailed(
-                    f"job {job_id} waits forever in {job.waits}; delete it ({_ending(job_id)}), and ask for less"
+                    f"job {job_id} would wait forever in {job.waits}: delete it ({_ending(job_id)}), and request less"
                 )
             if not job.silence and job.waits not in ("", said):
                 said = job.waits
@@ -234,9 +237,10 @@ def _embedded(job_id):
         job = jobs.job(job_id)
     except PBSError:
         return None
-    why = _plainly(job["comment"]) or {"H": "it is held, or waits for another job", "W": "its time has not come"}.get(
-        job["state"]
-    )
+    why = _plainly(job["comment"]) or {
+        "H": ("it is held, or it waits for another job"),
+        "W": "its start time has not come",
+    }.get(job["state"])
     waits = f"queue {job['queue']}: {why}" if why and job["state"] in "QHW" else ""
     over = job["state"] == "F"
     return Job(waits, over, _problem(job["exit_status"]) if over else "", job["output_path"])

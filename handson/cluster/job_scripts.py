@@ -116,7 +116,7 @@ def use(name, gaps=True, say=print):
                 changed.append(f"changed {path.relative_to(course)}")
         _replace(sites.SITES / sites.CHOSEN, f"{name}\n")
     except UnicodeDecodeError:
-        raise SiteError(f"{path} is not a text: put the job script right") from None
+        raise SiteError(f"{path} is not a text file: fix the job script") from None
     except OSError as error:
         raise SiteError(f"{error.filename} cannot be changed ({error.strerror})") from None
     for line in changed:  # only now: whoever reads them may go away, as `head` does

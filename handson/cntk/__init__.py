@@ -46,6 +46,6 @@ def __getattr__(name):
     if name.startswith("__"):  # Python itself asks for such names
         raise AttributeError(name)
     raise Missing(
-        f"handson.cntk has no {name!r}: it has only what CNTK's documents on distributed training name"
-        f" ({', '.join(__all__)}); for the rest, use PyTorch"
+        f"handson.cntk has no {name!r}: it has only the names in CNTK's documents on distributed training"
+        f" ({', '.join(__all__)}); use PyTorch for everything else"
     )

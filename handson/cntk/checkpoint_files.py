@@ -80,7 +80,7 @@ def _read(path):
     try:
         content = torch.load(path, map_location=_here, weights_only=True)
     except FileNotFoundError:
-        return f"there is no checkpoint {path}"
+        return f"the checkpoint {path} does not exist"
     except Exception as error:  # a file that was cut off can fail in any way
         return f"the checkpoint {path} is cut off or damaged ({type(error).__name__})"
     if not isinstance(content, dict) or not isinstance(content.get("own"), list) or "shared" not in content:

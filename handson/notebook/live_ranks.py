@@ -154,7 +154,7 @@ def _started(folder, number, nodes):
 def _say_why_they_wait(line):
     """Print of what engine_jobs says only why the job does not begin."""
     if line.startswith("It waits"):
-        print(f"The job with the ranks does not begin yet. {line}")
+        print(f"The job with the ranks has not started yet. {line}")
 
 
 def _say_where_they_are(found, seconds):

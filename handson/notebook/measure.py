@@ -132,16 +132,14 @@ def _answers(pipes):
                 try:
                     shares[rank], *answer = pipes[rank].recv()
                 except EOFError:
-                    raise MeasurementFailed(
-                        f"worker {rank} ended without an answer; what it printed is above"
-                    ) from None
+                    raise MeasurementFailed(f"worker {rank} ended without a result: its output is above") from None
                 heard[rank] = time.monotonic()
                 answers |= {rank: answer[0]} if answer else {}
             if not ready and time.monotonic() >= due:
                 late = min(waiting, key=heard.__getitem__)
                 raise MeasurementFailed(
-                    f"worker {late} has made no progress for {LIMIT} seconds: see with `top` what else runs here, then"
-                    " run the cell again"
+                    f"worker {late} has made no progress for {LIMIT} seconds: check with `top` which other programs"
+                    " run here, then run the cell again"
                 )
             show(min(shares))
     return [answers[rank] for rank in range(len(pipes))]

@@ -184,10 +184,20 @@ def table(results, exercises):
             )
         )
         silent[row.system.name] = row.system.silently
-    said = [*aligned(HEADINGS, lines), "", *compare.disturbed(results)]
+    said = [*aligned(HEADINGS, lines), "", *compare.disturbed(results), *impossible(rows(results))]
     if has_gaps(exercises / PYTORCH):
         said.append(f"{PYTORCH} has gaps, so how many lines differ from it is not known.")
     return [*said, "", "What they did silently:", *(f"  {name}: {what}" for name, what in silent.items())]
+
+
+def impossible(rows):
+    """A sentence for each Row whose speed-up is higher than its workers can give."""
+    return [
+        f"The speed-up of {row.name}, {row.speedup:.2f}, is more than {counted(row.workers, 'worker')} can give:"
+        " something slowed down the run of one worker."
+        for row in rows
+        if row.speedup and row.speedup > compare.TOLERANCE * row.workers
+    ]
 
 
 def picture(results):
@@ -211,7 +221,7 @@ def picture(results):
     left.set(yticks=places, yticklabels=[row.name for row in found], ylim=(len(found) - 0.5, -0.5))
     left.set(
         xlabel="images/s after the first epoch",
-        xlim=(0, 1.5 * max(row.workers * (row.alone or row.rate) for row in found)),
+        xlim=(0, 1.65 * max(row.workers * (row.alone or row.rate) for row in found)),
     )
     right.set(xlabel="first step [s]", xlim=(0, 1.4 * max(row.first or 1 for row in found)))
     left.plot([], [], **IDEAL | {"label": "ideal: each worker as fast as one alone"})

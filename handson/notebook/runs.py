@@ -71,7 +71,7 @@ def single(run, exercises):
     if not found:
         words = ", ".join(filter(None, compare.conditions(run)))
         raise ResultError(
-            f"there is no single-GPU run with {words}, track {run.track}, to compare with: submit one in 01_single_gpu"
+            f"the comparison needs a single-GPU run with {words}, track {run.track}: submit one in 01_single_gpu"
         )
     return found[-1]
 

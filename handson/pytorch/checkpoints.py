@@ -99,7 +99,7 @@ def load(folder, device):
             print(f"{problems[0]}: the checkpoint before it is used", file=sys.stderr, flush=True)
         return state["shared"], _own(state, device)
     if problems:
-        raise CheckpointError(f"{problems[0]}, and there is none before it that can be read: delete {folder}")
+        raise CheckpointError(f"{problems[0]}, and no earlier checkpoint can be read: delete {folder}")
     return None
 
 

@@ -50,11 +50,15 @@ def ranks_of_a_node(comm):
     if len(set(counts.values())) > 1:
         shown = ", ".join(f"{count} on {node}" for node, count in counts.items())
         raise TrackError(
-            f"the ranks do not form a mesh ({shown}): give each node the same number, with mpiprocs in `select`", True
+            (
+                f"the ranks do not form a mesh ({shown}): give each node the same number of ranks, with mpiprocs in"
+                " `select`"
+            ),
+            True,
         )
     if nodes != list(counts.elements()):
         raise TrackError(
-            f"the ranks are on {', '.join(nodes)}: those of a node must follow each other, so sort the lines of the"
+            f"the ranks are on {', '.join(nodes)}, but the ranks of a node must be consecutive: sort the lines of the"
             " hostfile",
             True,
         )

@@ -76,13 +76,13 @@ def guard(model, steps, least=1):
     dist.all_gather_object(everybodys, mine)
     problem = None
     if len(everybodys) < least:
-        problem = f"this training needs {least} ranks at least: start it with mpiexec -n {least}"
+        problem = f"this training needs at least {least} ranks: start it with mpiexec -n {least}"
     for what, first in everybodys[0].items():
         for rank, theirs in enumerate(everybodys):
             if theirs[what] != first:
                 problem = problem or (
-                    f"rank 0 has {first:,} {what}, and rank {rank} has {theirs[what]:,}: all ranks need the same"
-                    " number, or they wait forever"
+                    f"rank 0 has {first:,} {what}, but rank {rank} has {theirs[what]:,}: use the same number on all"
+                    " ranks, since they would deadlock otherwise"
                 )
     if problem:
         raise TrackError(problem, on_all_ranks=True)

@@ -193,7 +193,7 @@ def check(runs):
     """Return (runs with one worker, runs with more). Raises RunsError if they are too few, or if their conditions
     differ."""
     if not runs:
-        raise RunsError(f"there is no run to learn from: {ONE}, then {MORE}, and give the folders of their results")
+        raise RunsError(f"there are no runs to learn from: {ONE}, then {MORE}, and give the folders of their results")
     for name in SAME:
         values = {
             compare.CONDITIONS[name](run.result)
@@ -215,7 +215,7 @@ def check(runs):
                 f"the runs train networks of {sizes[0]:,} and {sizes[1]:,} parameters: give runs of one network"
             )
     single, several = [run for run in runs if run.workers == 1], [run for run in runs if run.workers > 1]
-    only = "there is one run only, " if len(runs) == 1 else "all runs are "
+    only = "there is only one run, " if len(runs) == 1 else "all runs are "
     if not single:
         raise RunsError(
             f"{only}of {runs[0].workers} workers, and how long one worker computes is not known: {ONE}, and give its"

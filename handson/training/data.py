@@ -86,7 +86,7 @@ def enlarge(images, size):
     """
     progress.progress()  # batches of an evaluation come here, too, which ends no step of an optimizer
     if size < 1:
-        raise DataError(f"images cannot be enlarged to {size} pixels: give a size of at least 1")
+        raise DataError(f"images cannot be enlarged to {size} pixels: the size must be at least 1")
     height, width = images.shape[2:]
     if getattr(images, "is_cuda", False):
         rows, columns = (_on_gpu(length, size, images.device, images.dtype) for length in (height, width))
@@ -201,7 +201,7 @@ def read(path, entry):
             arrays = {name: file[name] for name in file.files}  # reading an array verifies its CRC
     except Exception as error:  # a file of any other kind: the reader can fail in any way
         raise DataError(
-            f"{path} is truncated, altered or no .npz file ({type(error).__name__}: {error}): {cure}"
+            f"{path} is truncated, altered or not an .npz file ({type(error).__name__}: {error}): {cure}"
         ) from None
     if problem := _what_is_wrong(arrays, entry.get("archive")):
         raise DataError(f"{path} {problem}: {cure}")
@@ -214,7 +214,7 @@ def _what_is_wrong(arrays, archive):
     if missing := [name for name in names if name not in arrays]:
         return f"lacks {', '.join(missing)}"
     if archive and str(arrays.get("archive_sha256")) != archive["sha256"]:
-        return "was made from another archive than the one in datasets.toml"
+        return "was made from an archive other than the one in datasets.toml"
     if arrays["maximum"].shape != () or arrays["maximum"].dtype.kind not in "uif" or not arrays["maximum"] > 0:
         return "has a maximum that is not one positive number"
     if arrays["classes"].ndim != 1 or arrays["train_images"].shape[1:] != arrays["test_images"].shape[1:]:

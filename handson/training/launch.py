@@ -112,8 +112,8 @@ def _prepare_by_mpi():
     if promised != world.size:
         library = MPI.Get_library_version().splitlines()[0].strip()
         raise TrackError(
-            f"mpiexec started {promised} ranks, but each is alone: mpi4py uses another MPI ({library}); put its mpiexec"
-            " first on PATH"
+            f"mpiexec started {promised} ranks, but each is alone, since mpi4py uses another MPI ({library}): put its"
+            " mpiexec first on PATH"
         )
     port = problem = None
     if world.rank == 0:

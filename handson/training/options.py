@@ -247,14 +247,14 @@ def parse(gpus, add_options=None):
     parser = training_parser(sys.argv[0], None if callable(gpus) else gpus, add_options)
     options = parser.parse_args(namespace=Options())
     if getattr(options, "resume", None) and not options.resume.is_file():
-        parser.error(f"--resume: there is no snapshot {options.resume}")
+        parser.error(f"--resume: the snapshot {options.resume} does not exist")
     if gpus == [0] and len(options.gpu) > 1:
         parser.error(f"-g names {len(options.gpu)} GPUs, but this script trains on one: name one of them")
     # transformers have no batch normalisation
     if options.track == "pytorch" and options.size <= 32 and options.batchsize < 3 and "patch" not in options:
         parser.error(
-            "-b: so few images of at most 32 pixels leave batch normalisation a single value; use -b 3 or a larger"
-            " --size"
+            "-b: with so few images of at most 32 pixels, batch normalisation has only a single value: use -b 3 or a"
+            " larger --size"
         )
     make_out(parser, options.out)
     if callable(gpus):

@@ -156,7 +156,7 @@ def read(path):
             and "track" in content
             and (lacks := next((said for name, said in SINCE.items() if name not in content), None))
         ):
-            raise OldResult(f"{path} is of an older version of the course and does not say {lacks}: repeat the run")
+            raise OldResult(f"{path} was written by an older version of the course and has no {lacks}: repeat the run")
         problem = _what_is_wrong(content)
     except OldResult:
         raise

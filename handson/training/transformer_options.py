@@ -71,5 +71,5 @@ def problem(args):
     if args.width % args.heads:
         return f"--width {args.width} cannot be divided among {args.heads} heads: take a multiple of --heads"
     if args.size % args.patch:
-        return f"--size {args.size} cannot be cut into patches of {args.patch} pixels: take a multiple of --patch"
+        return f"--size {args.size} cannot be split into patches of {args.patch} pixels: take a multiple of --patch"
     return None

@@ -132,7 +132,8 @@ other_frameworks.picture(results)
 # - *Lines that differ*: so many statements of your scripts are not in the script for one device. With `-`, one script serves one device and several.
 #
 # DDP, Lightning and Accelerate exchange gradients in the same way: what the last two gain or lose against DDP is theirs. The second epoch takes
-# only a few seconds, so small differences can be chance: run the jobs again before you believe them. More of what systems do without a word is in
+# only a few seconds, so small differences can be chance: run the jobs again before you believe them. Runs that are marked as disturbed say nothing
+# about a system. More of what systems do without a word is in
 # the [dictionary](../docs/frameworks.md).
 
 # %%

@@ -192,7 +192,7 @@ def test_a_snapshot_remembers_where_each_device_was(tmp_path, capsys):
 def test_a_snapshot_of_other_devices_is_refused(tmp_path, capsys):
     run_trainer(tmp_path, 2)
     updater = make_updater(3, model=L.Classifier(L.Linear(36, 5)))
-    with pytest.raises(TrackError, match="it comes from a run with other devices than main, gpu1, gpu2"):
+    with pytest.raises(TrackError, match="it is from a run with devices other than main, gpu1, gpu2"):
         chainer.serializers.load_npz(tmp_path / "snapshot", updater, path="updater/")
 
 

@@ -125,4 +125,4 @@ def test_lightning_computes_what_ddp_computes(found, tmp_path):
 def test_without_the_second_environment_a_script_says_so_in_a_sentence(tmp_path):
     command = [sys.executable, ROOT / "solutions/07_frameworks/tensorflow/train_cifar_single_gpu.py", "-o", tmp_path]
     done = run_to_end(command, env=os.environ | {"HANDSON_FRAMEWORKS": os.devnull})
-    assert done.returncode != 0 and "type `make frameworks`" in done.stderr and len(done.stderr.splitlines()) == 1
+    assert done.returncode != 0 and "run `make frameworks`" in done.stderr and len(done.stderr.splitlines()) == 1

@@ -184,8 +184,8 @@ def test_a_step_of_a_host_that_runs_ahead_lasts_until_the_gpu_has_done_what_was_
 
 GRAPHS = (
     (
-        "start INTEGER, end INTEGER, deviceId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER, graphId"
-        " INTEGER"
+        "start INTEGER, end INTEGER, deviceId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER,"
+        " graphId INTEGER"
     ),
     [(1000, 1500, 0, 7, 21, (5 << 48) + (100 << 24), 1)],
 )

@@ -203,7 +203,7 @@ def test_numbers_of_workers():
 
 def test_what_cannot_be_is_refused_with_one_sentence(tmp_path):
     one, two = a_run(tmp_path, 1), a_run(tmp_path, 2)
-    assert "one run only" in sentence(tmp_path, one) and "run_multi_gpu_training.sh" in sentence(tmp_path, one)
+    assert "only one run" in sentence(tmp_path, one) and "run_multi_gpu_training.sh" in sentence(tmp_path, one)
     assert "run_single_gpu_training.sh" in sentence(tmp_path, two)
     other = a_run(tmp_path / "other", 2, size=32)
     differ = sentence(tmp_path, one, other)

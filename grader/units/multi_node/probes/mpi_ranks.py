@@ -50,7 +50,9 @@ def run(source, counts):
     ranks = subprocess.Popen(command, env=os.environ | variables, stdin=subprocess.DEVNULL)
     while not all(map(_is_over, found := [_last(folder, rank) for rank in range(len(counts))])):
         if ranks.poll() is not None:
-            raise RankEnded({"status": ERROR, "message": f"a rank's process ended in the code ({ranks.returncode})"})
+            raise RankEnded(
+                {"status": ERROR, "message": (f"the process of a rank ended in your code ({ranks.returncode})")}
+            )
         time.sleep(0.005)
     waiting = {rank: _line(folder, rank, one["pid"]) for rank, one in enumerate(found) if "pid" in one}
     (folder / "over").touch()
@@ -126,8 +128,8 @@ def arrays_in_capitals():
         if "expecting buffer" not in str(error):
             raise
         raise StudentMistake(
-            "a method of `comm` with a capital letter gets something else than an array: it takes NumPy's; those with"
-            " small letters take numbers"
+            "a method of `comm` with a capital letter gets something other than an array: pass a NumPy array, or use"
+            " the method with small letters, which takes numbers"
         ) from error
 
 
