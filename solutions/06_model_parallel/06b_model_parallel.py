@@ -280,7 +280,7 @@ check("model_parallel", "products_bytes", "prediction_forward", "products.py")
 # ## \* A layer's shards on two ranks
 #
 # Two live ranks, as in `00_start`, split a small MLP with your functions. Both make the same layers, then each takes its part. Which shapes
-# will the parts of `up` (4 inputs, 8 outputs) and of `down` (8 inputs, 4 outputs) have?
+# will the parts of `up` (4 inputs, 6 outputs) and of `down` (6 inputs, 4 outputs) have?
 
 # %%
 import handson.notebook
@@ -295,7 +295,7 @@ sys.path.insert(0, "../exercises/06_model_parallel/pytorch")
 from products import Enter, Leave, columns, rows
 
 torch.manual_seed(0)
-up, down = torch.nn.Linear(4, 8), torch.nn.Linear(8, 4, bias=False)
+up, down = torch.nn.Linear(4, 6), torch.nn.Linear(6, 4, bias=False)
 my_up, my_down = columns(up, rank, world_size), rows(down, rank, world_size)
 print(my_up.weight.shape, my_down.weight.shape)
 
