@@ -107,7 +107,7 @@ def partition(parts, samples):
             " split the same order, shuffled with the same seed?"
         )
     if missing and len(missing) < len(parts):  # as many as a division may leave
-        return f"{lost}: do not drop images, even if the number of ranks does not divide the number of images"
+        return f"{lost}: do not drop the remainder if the number of ranks does not divide the number of images"
     if missing:
         return f"{lost}: give each image to one rank"
     return f"{len(repeated)} images are used more than once (image {repeated[0]} by {holders})" if repeated else None
