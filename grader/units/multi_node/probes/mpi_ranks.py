@@ -83,7 +83,7 @@ def _last(folder, rank):
 
 
 def _is_over(told):
-    """Whether a rank has finished, or has computed for so long that it must wait for ever."""
+    """Whether a rank has finished, or has computed for so long that it must be deadlocked."""
     if "pid" not in told:
         return bool(told)
     with contextlib.suppress(OSError):  # its process has ended, and mpiexec ends, too
@@ -103,7 +103,7 @@ def _line(folder, rank, pid):
 
 
 def _deadlock(waiting, source):
-    """How the rank that runs the probe ends if its ranks of MPI wait for ever. waiting: {rank: line, or None}."""
+    """Return the end of the rank that runs the probe if its MPI ranks deadlock. waiting: {rank: line, or None}."""
     lines, ranks_in = source["text"].split("\n"), {}
     for rank, line in waiting.items():
         ranks_in.setdefault(line, []).append(rank)
