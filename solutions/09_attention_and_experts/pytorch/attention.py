@@ -96,6 +96,5 @@ def head_attention(query, key, value, places, causal):
 
 if __name__ == "__main__":
     measure(
-        places_of,
-        {"ring": (ring_attention, False), "zigzag": (ring_attention, True), "heads": (head_attention, False)},
+        places_of, {"ring": (ring_attention, False), "zigzag": (ring_attention, True), "heads": (head_attention, False)}
     )

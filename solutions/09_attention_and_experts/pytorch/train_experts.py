@@ -1,4 +1,4 @@
-"""Train a transformer whose MLPs are experts, which live on different ranks: mpiexec -n 4 python train_experts.py --help
+"""Train a transformer whose MLPs are experts on different ranks: mpiexec -n 4 python train_experts.py --help
 
 Each rank has images of its own, as in data-parallel training, and experts of its own.
 """
