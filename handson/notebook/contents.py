@@ -18,7 +18,7 @@ def show(folder="."):
     for path in _notebooks(folder):
         text = _text(path)
         minutes = MINUTES.search(text)
-        print(f"{path.stem:20}{_title(text):30}{f'{minutes[1]:>3} minutes' if minutes else ''}".rstrip())
+        print(f"{path.stem:26}{_title(text):34}{f'{minutes[1]:>3} minutes' if minutes else ''}".rstrip())
 
 
 def _notebooks(folder):
