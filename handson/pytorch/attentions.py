@@ -66,7 +66,7 @@ def attend(query, key, value, query_places, key_places, causal):
 
 
 def _attend(query, key, value, hidden=None):
-    scores = query @ key.transpose(1, 2) / math.sqrt(query.shape[-1])
+    scores = (query / math.sqrt(query.shape[-1])) @ key.transpose(1, 2)
     if hidden is not None:
         scores.masked_fill_(hidden, -math.inf)
     total = scores.logsumexp(dim=-1)

@@ -171,8 +171,8 @@ attention_and_experts.work_of_ranks(chunks, keys_seen)
 check("attention_and_experts", "keys_seen", "attention.py")
 
 # %% [markdown]
-# The script compares each way with attention in one process, then measures it. With two ranks and a causal mask: how many times as fast as the
-# ring with stretches will zigzag be?
+# The script compares each way with attention in one process, then measures it: the time of an attention, and for how long each rank's processor works.
+# With two ranks and a causal mask: how many times as long as with zigzag does the slowest rank work, if each has a stretch?
 
 # %%
 ### BEGIN SOLUTION prediction_zigzag:
@@ -180,18 +180,20 @@ check("attention_and_experts", "keys_seen", "attention.py")
 ### stretches; with zigzag, five of the quarters that such a square has
 prediction_zigzag = 2 / 1.25
 ### END SOLUTION
-print(f"I expect {prediction_zigzag:.2f} times.")
+print(f"I expect {prediction_zigzag:.2f} times as long.")
 
 # %%
 measured = attention_and_experts.read(run("attention.py", "two_ranks", f"--tokens {TOKENS}"))
 attention_and_experts.ways(measured, score_bytes, sent_bytes)
 
 # %%
-seconds = {row["way"]: row["seconds"] for row in measured["rows"] if row["causal"]}
-print(f"zigzag: predicted {prediction_zigzag:.2f} times as fast, measured {seconds['ring'] / seconds['zigzag']:.2f}")
+slowest_rank = {row["way"]: max(row["computing"]) for row in measured["rows"] if row["causal"]}
+faster = slowest_rank["ring"] / slowest_rank["zigzag"]
+print(f"zigzag: predicted {prediction_zigzag:.2f} times as fast; the slowest rank's computing: {faster:.2f} times")
 
 # %% [markdown]
-# What each rank computes in an attention with a causal mask, on four ranks of two nodes:
+# The ways differ in memory as the formulas say. The time contains waiting: for other ranks, and for a core if there are fewer of them than ranks. For
+# how long does each of four ranks, on two nodes, work itself, with a causal mask?
 
 # %%
 of_four = attention_and_experts.read(run("attention.py", "four_ranks", f"--tokens {TOKENS}", ranks=4))

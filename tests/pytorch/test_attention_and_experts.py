@@ -127,5 +127,5 @@ def uneven(comm):
 
 def test_experts_that_can_not_be_divided_are_one_sentence():
     ended = run_ranks(uneven, 2)
-    assert [rank.status for rank in ended] == [2, 2] or all(rank.status for rank in ended)
+    assert all(rank.status for rank in ended)
     assert "5 experts can't be divided among 2 ranks" in ended[0].errors

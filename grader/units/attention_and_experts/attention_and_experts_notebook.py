@@ -19,7 +19,7 @@ NOTEBOOK = (
         "The query at place p sees the places 0 to p.",
         whole="there is no half key",
     ),
-    prediction("prediction_zigzag", 0.5, 4, "1 means as fast as the stretches, 2 twice as fast"),
+    prediction("prediction_zigzag", 0.5, 4, "1 means as long as with zigzag, 2 twice as long"),
     function(
         "slowest",
         "how long the fullest rank lets all wait",
