@@ -69,12 +69,23 @@ def layer_and_tokens(capacity_factor, ranks, lonely):
     return layer, tokens
 
 
+def in_one_process(layer, tokens):
+    """What all experts make of the tokens, without a message."""
+    flat = tokens.flatten(0, -2)
+    weight, expert = layer.router(flat).softmax(dim=-1).max(dim=-1)
+    layer.counts, outputs = expert.bincount(minlength=EXPERTS), torch.zeros_like(flat)
+    for number, one in enumerate(layer.mine):
+        which = (expert == number).nonzero().squeeze(1)
+        outputs = outputs.index_copy(0, which, weight[which, None] * one(flat[which]))
+    return outputs.view_as(tokens)
+
+
 def of_my_tokens(comm, ranks, lonely):
-    """What the layer makes of this rank's tokens (all ranks', if there is one rank), and the gradients: of the tokens,
-    and of this rank's experts."""
+    """What the layer makes of this rank's tokens (of all ranks' in one process, if there is one rank), and the
+    gradients: of the tokens, and of this rank's experts."""
     layer, tokens = layer_and_tokens(float(EXPERTS), ranks, lonely)
     mine = (tokens if comm.size == 1 else tokens[comm.rank]).clone().requires_grad_()
-    outputs = layer(mine)
+    outputs = in_one_process(layer, mine) if comm.size == 1 else layer(mine)
     outputs.square().sum().backward()
     of_experts = [
         [torch.zeros(0) if one.grad is None else one.grad for one in expert.parameters()] for expert in layer.mine
