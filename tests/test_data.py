@@ -9,7 +9,7 @@ import numpy
 import pytest
 import torch
 
-from handson.training import data
+from handson.training import data, progress
 from handson.training.data import DataError, enlarge, load, load_arrays
 
 CATALOG = '[{name}]\ntitle = "Tiny"\nsize = {size}\nsha256 = "{sha256}"\n'
@@ -62,6 +62,14 @@ def test_what_enlarges_images_on_a_gpu_is_copied_there_once():
     matrix = data._on_gpu(8, 16, torch.device("cpu"), torch.float32)
     assert matrix is data._on_gpu(8, 16, torch.device("cpu"), torch.float32)
     assert torch.equal(matrix, torch.tensor(data.stretching(8, 16), dtype=torch.float32))
+
+
+def test_a_rank_that_evaluates_for_long_makes_progress(monkeypatch):
+    noted = []
+    monkeypatch.setattr(progress, "progress", lambda: noted.append("a batch"))
+    for _ in range(3):
+        enlarge(torch.zeros(2, 3, 4, 4), 8)
+    assert len(noted) == 3
 
 
 def test_arrays_of_a_library_that_names_no_namespace_are_enlarged_there(monkeypatch):

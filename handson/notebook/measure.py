@@ -20,7 +20,8 @@ from torch.utils.data import DataLoader
 
 from handson.errors import OneSentence
 from handson.ipython import progress_bar
-from handson.pytorch import devices
+from handson.profiling import usage
+from handson.pytorch import devices, flops
 from handson.pytorch.batches import EpochBatches
 from handson.pytorch.model import get_model
 from handson.training import data
@@ -32,6 +33,7 @@ PARTS = ("load", "enlarge", "forward", "backward", "all-reduce", "optimize")
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload([__name__, "torch._dynamo"])  # the latter is imported by the first optimizer
 WARM_UP = 3  # steps that are not counted: the first ones are slower
+ROUNDS = 3  # of batch sizes
 # seconds that a worker may take to start, and from one progress to the next: many times what it takes on an idle
 # machine
 LIMIT = 300
@@ -65,7 +67,7 @@ class Steps:
         return (self.moments[:, :, PARTS.index(part)] - self.moments[:, 0, 0].min()).T
 
     def ended(self, part):
-        """When each rank ended a part, likewise."""
+        """The time at which each rank ended a part; see above."""
         return (self.moments[:, :, PARTS.index(part) + 1] - self.moments[:, 0, 0].min()).T
 
 
@@ -89,6 +91,11 @@ def epoch(batchsize=32, size=256, model=None):
     return on_gpus(_epoch, batchsize, size, model)[0]
 
 
+def peak():
+    """FLOP/s that one worker reaches with one large product: see handson.pytorch.flops. Raises MeasurementFailed."""
+    return on_gpus(_peak)[0]
+
+
 def on_gpus(function, *arguments, workers=1):
     """[function(device, rank, workers, *arguments) of each rank]: each in a process on a GPU of its own; with several,
     they can all-reduce.
@@ -110,7 +117,8 @@ def on_gpus(function, *arguments, workers=1):
             stack.callback(process.kill)
             theirs.close()
             pipes.append(ours)
-        return _answers(pipes)
+        with usage.watched(workers):
+            return _answers(pipes)
 
 
 def _answers(pipes):
@@ -125,16 +133,14 @@ def _answers(pipes):
                 try:
                     shares[rank], *answer = pipes[rank].recv()
                 except EOFError:
-                    raise MeasurementFailed(
-                        f"worker {rank} ended without an answer; what it printed is above"
-                    ) from None
+                    raise MeasurementFailed(f"worker {rank} ended without a result: its output is above") from None
                 heard[rank] = time.monotonic()
                 answers |= {rank: answer[0]} if answer else {}
             if not ready and time.monotonic() >= due:
                 late = min(waiting, key=heard.__getitem__)
                 raise MeasurementFailed(
-                    f"worker {late} has made no progress for {LIMIT} seconds: see with `top` what else runs here, then"
-                    " run the cell again"
+                    f"worker {late} has made no progress for {LIMIT} seconds: check with `top` which other programs"
+                    " run here, then run the cell again"
                 )
             show(min(shares))
     return [answers[rank] for rank in range(len(pipes))]
@@ -223,32 +229,38 @@ class _Training:
         self.model.train()
 
 
-def _train(device, rank, workers, batchsize, size, model, count, before=0.0, share=1.0):
-    """Moments of `count` steps; this is `share` of the worker's work, of which the share `before` is done."""
+def _train(device, rank, workers, batchsize, size, model, count):
+    """Moments of `count` steps."""
     training = _Training(device, rank, workers, batchsize, size, model)
     batches, moments = epoch_after_epoch(training.batches, training.loader), []
     for number in range(WARM_UP + count):
         moments.append(training.step(batches))
-        done(before + share * (number + 1) / (WARM_UP + count))
+        done((number + 1) / (WARM_UP + count))
     return numpy.array(moments)[WARM_UP:]
 
 
 def _with_batch_sizes(device, rank, workers, sizes, size, model, images):
-    found = {}
-    for number, batchsize in enumerate(sizes):
-        moments = _train(
-            device,
-            rank,
-            workers,
-            batchsize,
-            size,
-            model,
-            max(3, images // batchsize),
-            number / len(sizes),
-            1 / len(sizes),
-        )
-        found[batchsize] = (moments[:, -1] - moments[:, 0]).tolist()
+    """Batch size -> seconds of each step. All sizes have their turn in each round, so that what else runs on this
+    machine slows all of them down."""
+    found, trainings = {batchsize: [] for batchsize in sizes}, {}
+    for batchsize in sizes:
+        training = _Training(device, rank, workers, batchsize, size, model)
+        trainings[batchsize] = training, epoch_after_epoch(training.batches, training.loader)
+    counts = {batchsize: max(1, images // batchsize // ROUNDS) for batchsize in sizes}  # of a round
+    made, steps = itertools.count(1), len(sizes) * WARM_UP + ROUNDS * sum(counts.values())
+    for number in range(ROUNDS):
+        for batchsize, (training, batches) in trainings.items():
+            warm_up = 0 if number else WARM_UP
+            for step in range(warm_up + counts[batchsize]):
+                moments = training.step(batches)
+                if step >= warm_up:
+                    found[batchsize].append(moments[-1] - moments[0])
+                done(next(made) / steps)
     return found
+
+
+def _peak(device, rank, workers):
+    return flops.peak(device)
 
 
 def _epoch(device, rank, workers, batchsize, size, model):

@@ -49,7 +49,7 @@ class Load:
     def write(self, out):
         """Write experts.json: {"ranks", "counts": for each step and each layer, the tokens that chose each expert,
         "dropped": for each step, of all layers}."""
-        counts, dropped = torch.stack(self.counts), torch.tensor(self.dropped)
+        counts, dropped = torch.stack(self.counts), torch.tensor(self.dropped, device=self.counts[0].device)
         for one in counts, dropped:
             dist.all_reduce(one)
         if self.comm.rank == 0:

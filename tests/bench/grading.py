@@ -25,7 +25,7 @@ from grader.instructors.release import notebook
 from grader.judging import judge
 from grader.probes import FOR_SCRIPTS
 from grader.sandbox import Server
-from grader.verdict import PASSED
+from grader.verdict import FAILED, PASSED
 from handson import linux
 from tests.grader import nbgrader_venv
 
@@ -131,7 +131,7 @@ def _class(folder, file, students=STUDENTS):
     mistakes = [
         mistake for mistake in of_unit(unit, part.folder)[0] if mistake.gap in {check.gap for check in part.checks}
     ]
-    mistakes = [mistake for mistake in mistakes if mistake.get("status", "failed") == "failed"]
+    mistakes = [mistake for mistake in mistakes if mistake.status == FAILED]
     for number in range(students):
         mistake = mistakes[number % len(mistakes)]
         text = solved(file, **({mistake.gap: mistake.code} if number % 2 else {})) + f"# {number}\n"
