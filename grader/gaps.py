@@ -114,8 +114,8 @@ def exercise(solution, kind, where="text"):
             to_raise = []
         elif LIKE_A_MARKER.match(line):
             raise GapError(
-                f"{at}: {line.strip()!r} is no marker; write `### BEGIN SOLUTION name: hint`, `### GIVEN line` or `###"
-                " END SOLUTION`"
+                f"{at}: {line.strip()!r} is not a marker; write `### BEGIN SOLUTION name: hint`, `### GIVEN line` or"
+                " `### END SOLUTION`"
             )
         elif not begun:
             lines.append(line)

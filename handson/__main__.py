@@ -82,8 +82,11 @@ def images(
 def compare(
     outs: Annotated[list[Path], typer.Argument(metavar="OUT...", help="Result folders of training runs.")],
     figure: Annotated[
-        Path, typer.Option("-o", "--output", help="Path of the figure, which is written as .png and .svg.")
-    ] = Path("throughput.png"),
+        Path | None,
+        typer.Option(
+            "-o", "--output", help="Path of the figure, as .png and .svg. Default: in the folder of the last run."
+        ),
+    ] = None,
 ):
     """Compare training runs: print a table, and draw throughput and speed-up."""
     from handson.compare import compare
@@ -131,8 +134,11 @@ def timeline(
         list[Path], typer.Argument(metavar="FILES...", help="Profiles, or folders of profiles; each folder is one run.")
     ],
     figure: Annotated[
-        Path, typer.Option("-o", "--output", help="Path of the figure, which is written as .png and .svg.")
-    ] = Path("timeline.png"),
+        Path | None,
+        typer.Option(
+            "-o", "--output", help="Path of the figure, as .png and .svg. Default: in the folder of the last run."
+        ),
+    ] = None,
     export: Annotated[
         Path | None, typer.Option(help="Path of a Chrome trace of all runs, for ui.perfetto.dev. Default: none.")
     ] = None,
@@ -149,8 +155,9 @@ def explain(
     one: Annotated[Path, typer.Argument(help="Profiles of the run with fewer workers, usually one.")],
     more: Annotated[Path, typer.Argument(help="Profiles of the same training with more workers.")],
     figure: Annotated[
-        Path, typer.Option("-o", "--output", help="Path of the figure, which is written as .png and .svg.")
-    ] = Path("efficiency.png"),
+        Path | None,
+        typer.Option("-o", "--output", help="Path of the figure, as .png and .svg. Default: in the folder of MORE."),
+    ] = None,
 ):
     """Split the loss of efficiency with more workers into communication, imbalance, overhead per step and
     contention."""
@@ -205,8 +212,11 @@ def memory(
         list[Path], typer.Argument(metavar="RUN...", help="Result folders of training runs with --gpu-memory.")
     ],
     figure: Annotated[
-        Path, typer.Option("-o", "--output", help="Path of the figure, which is written as .png and .svg.")
-    ] = Path("memory.png"),
+        Path | None,
+        typer.Option(
+            "-o", "--output", help="Path of the figure, as .png and .svg. Default: in the folder of the last run."
+        ),
+    ] = None,
     predicted: Annotated[
         str,
         typer.Option(
@@ -280,8 +290,11 @@ def predict(
         float, typer.Option(min=0, help="Seconds before the first step, added to the time to --accuracy.")
     ] = 0,
     figure: Annotated[
-        Path, typer.Option("-o", "--output", help="Path of the figure, which is written as .png and .svg.")
-    ] = Path("prediction.png"),
+        Path | None,
+        typer.Option(
+            "-o", "--output", help="Path of the figure, as .png and .svg. Default: in the folder of the largest run."
+        ),
+    ] = None,
 ):
     """Predict the throughput of many workers from measured runs of a few, with an uncertainty band: print a table and
     the bottleneck, and draw a figure."""

@@ -1,7 +1,7 @@
-"""``python -m handson memory RUN...``: what the memory of each rank's GPU holds in a step, against what formulas
-predict; table and figure.
+"""``python -m handson memory RUN...``: compare the use of each rank's GPU memory in a step with formulas, in a table
+and a figure.
 
-Runs with --gpu-memory have counted it (handson.pytorch.memory_counter), also those that ended because it was full.
+Runs with --gpu-memory have counted it (handson.pytorch.memory_counter), including those that ended because it was full.
 Notebooks call `picture`.
 """
 
@@ -15,18 +15,19 @@ from handson.training import gpu_memory
 from handson.training.gpu_memory import PARTS
 
 DRAWN = 8  # ranks in a figure
+NAMES_ABOVE = 1.15  # of what is drawn: where the names of phases stand, above the line of the limit
 ROOM_FOR_NAME = 0.13  # of a step: how long a phase must be for its name to be drawn
 SHOW_LIMIT = 1.5  # times the peak: a limit that is higher has no line, as all else would be flat
 MB = 2**20
 
 
 class NotCounted(OneSentence, ValueError):
-    """Why the memory of a run cannot be shown."""
+    """The memory of a run cannot be shown."""
 
 
-def report(outs, figure_path="memory.png", predicted="", say=print):
-    """Read the runs in the folders `outs`, `say` the table line by line, draw the figure. predicted: text as `parse`
-    takes it.
+def report(outs, figure_path=None, predicted="", say=print):
+    """Read the runs in the folders `outs`, `say` the table line by line, and draw the figure: in the last of these
+    folders, if `figure_path` is None. predicted: text for `parse`.
 
     Raises NotCounted or FigureError.
     """
@@ -34,17 +35,19 @@ def report(outs, figure_path="memory.png", predicted="", say=print):
     for line in table(ranks):
         say(line)
     drawing, description = draw(ranks)
-    say("Figure: " + " and ".join(map(str, figures.save(drawing, Path(figure_path), description))))
+    path = figures.place(figure_path, outs[-1], "memory.png")
+    say("Figure: " + " and ".join(map(str, figures.save(drawing, path, description))))
 
 
-def picture(outs, predicted=None):
-    """The figure for a notebook. predicted: bytes of some of PARTS by name, which the student has computed. Raises
-    NotCounted."""
-    return figures.picture(*draw(read(outs, predicted)))
+def picture(outs, predicted=None, ranks=None):
+    """Return the figure for a notebook. predicted: the student's bytes for some of PARTS, by name; ranks: numbers of
+    the ranks to draw, by default all. Raises NotCounted."""
+    found = read(outs, predicted)
+    return figures.picture(*draw([one for one in found if ranks is None or one[1]["rank"] in ranks]))
 
 
 def parse(text):
-    """The bytes in "parameters=1.5MB,activations=20MB", by the names there. Raises NotCounted."""
+    """Return the bytes in "parameters=1.5MB,activations=20MB" as a dictionary. Raises NotCounted."""
     found = {}
     for word in filter(None, text.split(",")):
         part, _, size = word.partition("=")
@@ -52,14 +55,15 @@ def parse(text):
             found[part.strip()] = bytes_of(size)
         except ValueError:
             raise NotCounted(
-                f"--predicted: {word.strip()!r} is no size of a part: write it as in parameters=1.5MB,activations=20MB"
+                f"--predicted: {word.strip()!r} is not the size of a part: write it as in"
+                " parameters=1.5MB,activations=20MB"
             ) from None
     return found
 
 
 def read(outs, predicted=None):
-    """(name, account) of every rank of the runs in the folders `outs`: what gpu_memory.read returns, with `predicted`
-    in place of formulas.
+    """Return (name, account) of every rank of the runs in the folders `outs`, as from gpu_memory.read, with `predicted`
+    instead of formulas.
 
     Raises NotCounted.
     """
@@ -85,8 +89,8 @@ def read(outs, predicted=None):
 
 
 def table(ranks):
-    """The table as lines: for each rank the most that each part has held, the parts when their sum was highest, and
-    what was predicted."""
+    """Return the table as lines: for each rank the maximum of each part, the parts at the peak of their sum, and the
+    prediction."""
     rows = [("MB", *PARTS, "together", "limit")]
     for name, account in ranks:
         peak, most, predicted = ([account[kind][part] for part in PARTS] for kind in ("peak", "most", "predicted"))
@@ -116,13 +120,13 @@ def _mb(size):
 
 
 def draw(ranks):
-    """The figure: for each rank its memory over a step, and its peak beside the most of each part and the predicted
-    one; and a description."""
+    """Return the figure and its description: for each rank its memory during a step, and its peak next to the maximum
+    of each part and, where all parts are predicted, the prediction. All ranks have one scale."""
     from matplotlib.figure import Figure
 
     shown = ranks[:DRAWN]
     drawing = Figure(figsize=(10, 0.6 + 2.4 * len(shown)), layout="constrained")
-    grid = drawing.subplots(len(shown), 2, squeeze=False, gridspec_kw={"width_ratios": (3, 2)}, sharey="row")
+    grid = drawing.subplots(len(shown), 2, squeeze=False, gridspec_kw={"width_ratios": (3, 2)}, sharey=True)
     for (name, account), (over_time, bars) in zip(shown, grid):
         _draw_step(over_time, account)
         _draw_bars(bars, account)
@@ -131,9 +135,8 @@ def draw(ranks):
             if limit is not None and limit < SHOW_LIMIT * highest:
                 axes.axhline(limit / MB, color="black", linestyle="--", linewidth=1)
             axes.spines[["top", "right"]].set_visible(False)
-        over_time.set(
-            title=name if limit is None else f"{name}, of {words(limit)}", ylabel="memory [MB]", ylim=(0, None)
-        )
+        over_time.set(title=name if limit is None else f"{name}, of {words(limit)}", ylabel="memory [MB]")
+    grid[0][0].set_ylim(0, NAMES_ABOVE * max(axes.dataLim.ymax for row in grid for axes in row))
     grid[-1][0].set_xlabel("time in a step [ms]")
     handles = [_patch(part) for part in PARTS]
     drawing.legend(handles=handles, loc="outside upper center", ncols=len(PARTS), frameon=False)
@@ -143,7 +146,7 @@ def draw(ranks):
 
 
 def _draw_step(axes, account):
-    """Stacked areas over one step, and the names of its phases."""
+    """Draw stacked areas over one step, and the names of its phases."""
     moments = account["step"]
     if not moments:
         axes.text(0.5, 0.5, "it ended before its first step", ha="center", transform=axes.transAxes)
@@ -165,16 +168,19 @@ def _draw_step(axes, account):
                 textcoords="offset points",
                 va="top",
                 fontsize="small",
+                bbox=dict(facecolor="white", edgecolor="none", pad=0.5),
             )
     axes.set_xlim(0, None)
 
 
 def _draw_bars(axes, account):
-    kinds = {"peak": account["peak"], "most of\neach part": account["most"], "predicted": account["predicted"]}
+    kinds = {"peak": account["peak"], "most of\neach part": account["most"]}
+    if None not in account["predicted"].values():  # without one part, the bar would look like a wrong prediction
+        kinds["predicted"] = account["predicted"]
     for place, sizes in enumerate(kinds.values()):
         bottom = 0
         for part in PARTS:
-            size = (sizes[part] or 0) / MB
+            size = sizes[part] / MB
             axes.bar(place, size, bottom=bottom, width=0.6, **figures.part(part))
             bottom += size
     axes.set(xticks=range(len(kinds)), xticklabels=kinds)
@@ -187,6 +193,6 @@ def _patch(part):
 
 
 def _sentence(name, account):
-    """What the figure shows of a rank, for people who cannot see it."""
+    """Return the content of the figure for a rank, for the alternative text."""
     held = ", ".join(f"{part} {words(size)}" for part, size in account["peak"].items())
     return f"{name}: {words(sum(account['peak'].values()))} at its peak: {held}."

@@ -15,11 +15,12 @@ from handson.errors import OneSentence
 
 Operation = namedtuple("Operation", "stage name begin end")  # times in units of one forward of a stage
 BEHIND_NUMBERS = dict(facecolor="white", edgecolor="none", pad=0.8)
+NAMES = {"F": "forward", "B": "backward"}
 COLOURS = {"F": figures.part("forward"), "B": figures.part("backward")}
 
 
 class ScheduleError(OneSentence, ValueError):
-    """Why a schedule cannot be carried out."""
+    """A schedule cannot be executed."""
 
 
 def simulate(schedule, forward=1.0, backward=2.0, transfer=0.0):
@@ -52,7 +53,7 @@ def simulate(schedule, forward=1.0, backward=2.0, transfer=0.0):
 
 
 def division_problem(stages, layers, batchsize, micro_batches):
-    """Why layers or a batch cannot be divided among stages and micro-batches, as a sentence; or None."""
+    """Return why layers or a batch cannot be divided among stages and micro-batches, as a sentence; or None."""
     if stages > layers:
         return (
             f"{layers} layers cannot be split into {stages} stages: start {layers} rank{'s' * (layers > 1)} at most,"
@@ -67,8 +68,7 @@ def division_problem(stages, layers, batchsize, micro_batches):
 
 
 def beyond_problem(schedule, micro_batches):
-    """Which operation is of a micro-batch beyond those that there are, 0 to `micro_batches` - 1, as a sentence; or
-    None."""
+    """Return which operation refers to a micro-batch outside 0 to `micro_batches` - 1, as a sentence; or None."""
     for stage, names in enumerate(schedule):
         for name in names:
             if re.fullmatch("[FB][0-9]+", str(name)) and int(name[1:]) >= micro_batches:
@@ -77,7 +77,8 @@ def beyond_problem(schedule, micro_batches):
 
 
 def schedule_problem(schedule, micro_batches):
-    """Why a schedule cannot be carried out with the micro-batches 0 to `micro_batches` - 1, as a sentence; or None."""
+    """Return why a schedule cannot be executed with the micro-batches 0 to `micro_batches` - 1, as a sentence; or
+    None."""
     if problem := beyond_problem(schedule, micro_batches):
         return problem
     try:
@@ -94,7 +95,7 @@ def schedule_problem(schedule, micro_batches):
 
 
 def exchange_problem(schedule):
-    """Why the stages would wait for each other for ever, as a sentence; or None. Between two operations a stage sends
+    """Return the reason why the stages would deadlock, as a sentence; or None. Between two operations a stage sends
     what the first one has made and receives what the second one needs, and waits until both messages have been taken,
     as NCCL does with large ones."""
     exchanges = [_exchanges(schedule, stage) for stage in range(len(schedule))]
@@ -121,7 +122,7 @@ def exchange_problem(schedule):
 
 
 def _exchanges(schedule, stage):
-    """The messages (operation, from, to) before each operation of a stage, and after the last one."""
+    """Return the messages (operation, from, to) before each operation of a stage, and after the last one."""
     last, names = len(schedule) - 1, schedule[stage]
     found = [[] for _ in range(len(names) + 1)]
     for place, name in enumerate(names):
@@ -133,8 +134,8 @@ def _exchanges(schedule, stage):
 
 @dataclass
 class Timeline:
-    """When each stage does what: `operations`, in an order in which they can be done. unit: of their times, in
-    words."""
+    """The times at which each stage works: `operations`, in an order in which they can be executed. unit: of their
+    times, in words."""
 
     schedule: list
     operations: list
@@ -142,19 +143,19 @@ class Timeline:
 
     @property
     def end(self):
-        """When the last operation ends."""
+        """The end of the last operation."""
         return max(operation.end for operation in self.operations)
 
     @property
     def bubble(self):
-        """The share of all stages' time in which they are idle: (p - 1) / (m + p - 1) for p stages and m micro-batches,
-        if transfers take no time."""
+        """The idle share of all stages' time: (p - 1) / (m + p - 1) for p stages and m micro-batches, if transfers take
+        no time."""
         busy = sum(operation.end - operation.begin for operation in self.operations)
         return 1 - busy / (self.end * len(self.schedule))
 
     @property
     def held(self):
-        """For each stage: of how many micro-batches, at most, it holds the activations, from their forward to the end
+        """For each stage, the largest number of micro-batches whose activations it holds, from their forward to the end
         of their backward."""
         most = []
         for names in self.schedule:
@@ -165,13 +166,15 @@ class Timeline:
         return most
 
     def picture(self, title=""):
-        """The figure of the timeline, for a notebook."""
+        """Return the figure of the timeline, for a notebook."""
         return figures.picture(*self.draw(title))
 
     def draw(self, title=""):
-        """The figure, a row for each stage, and a description of it."""
+        """Return the figure, a row for each stage, and its description."""
+        from matplotlib.patches import Patch
+
         stages = len(self.schedule)
-        drawing, axes = figures.axes(9, 0.9 + 0.45 * stages, grid=False)
+        drawing, axes = figures.axes(9, 1.2 + 0.45 * stages, grid=False)
         for stage, name, begin, end in self.operations:
             axes.barh(stage, end - begin, left=begin, height=0.8, **COLOURS[name[0]])
             axes.text(
@@ -185,13 +188,20 @@ class Timeline:
             xlim=(0, self.end),
         )
         axes.set_title(f"{title}: {words}" if title else words, loc="left", fontsize="medium", parse_math=False)
+        drawing.legend(
+            handles=[Patch(**COLOURS[letter], label=f"{name} of micro-batch") for letter, name in NAMES.items()],
+            loc="outside upper right",
+            ncols=2,
+            fontsize="small",
+            frameon=False,
+        )
         axes.invert_yaxis()
         rows = " ".join(f"Stage {stage}: {', '.join(names)}." for stage, names in enumerate(self.schedule))
         return drawing, f"Timeline of a pipeline of {stages} stages, {words}. {rows}"
 
 
 def _source(schedule, stage, name):
-    """The (stage, operation) that an operation needs the result of; None for the forward of the first stage."""
+    """Return the (stage, operation) whose result an operation needs; None for the forward of the first stage."""
     if name[0] == "F":
         return (stage - 1, name) if stage else None
     return (stage + 1, name) if stage + 1 < len(schedule) else (stage, f"F{name[1:]}")
@@ -225,7 +235,7 @@ def _check(schedule):
 
 
 def _deadlock(schedule, done, remaining):
-    """Which stage waits for what, as a sentence."""
+    """Return which stage waits for which operation, as a sentence."""
     waits = []
     for stage in remaining:
         name = schedule[stage][done[stage]]

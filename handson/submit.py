@@ -1,8 +1,8 @@
-"""``python -m handson submit``: packs a student's exercises and notebooks into one zip, and hands it in where the site
-has a folder for it.
+"""``python -m handson submit``: pack a student's exercises and notebooks into one zip, and copy it to the site's folder
+for submissions, if there is one.
 
-Results, data sets and the output of jobs stay out. The same work gives the same zip, so its digest shows that nothing
-was changed later.
+Results, data sets and the output of jobs are left out. The same work gives the same zip, so its digest shows that
+nothing was changed later.
 """
 
 import contextlib
@@ -32,12 +32,12 @@ MADE_HERE = b"handson submit"  # the comment in the zip
 
 
 class SubmitError(OneSentence, OSError):
-    """A sentence on why nothing is packed or handed in."""
+    """Nothing is packed or copied; the message gives the reason."""
 
 
 def submit(name=None, folder=None, checked=False, drop=True, say=print):
-    """Pack the course in `folder`, by default the one around the working directory, into NAME.zip there, and copy it to
-    the drop folder of the chosen site, if it has one and `drop`. checked: run all checks before. Returns the path of
+    """Pack the course in `folder`, by default the one around the working directory, into NAME.zip there. Copy it to the
+    drop folder of the chosen site, if it has one and `drop` is true. checked: run all checks first. Return the path of
     the zip. Raises OneSentence errors."""
     name, folder = name or linux.user().pw_name, folder or course_folder()
     if not NAME.fullmatch(name):
@@ -72,8 +72,8 @@ def submit(name=None, folder=None, checked=False, drop=True, say=print):
 
 
 def packed(folder):
-    """({name: bytes}, sentences on files that are empty, unreadable or stay out, and on what is missing) of the
-    exercises and notebooks in a course's folder."""
+    """Return ({name: bytes}, sentences) for the exercises and notebooks in a course's folder. The sentences are on
+    empty, unreadable, omitted and missing files."""
     files, problems = {}, []
     for room in ROOMS:
         if not (folder / room).is_dir():
@@ -97,7 +97,7 @@ def packed(folder):
 
 
 def _read(path):
-    """(bytes, what is wrong or None) of a file; without bytes, it stays out."""
+    """Return (bytes, problem or None) of a file; without bytes, it is left out."""
     try:
         if path.is_symlink():
             return None, "is a link, so it is left out: put a copy of the file there"
@@ -126,8 +126,8 @@ def _read(path):
 
 
 def check(folder, say):
-    """Run the check of each task that is in the course's folder, as ``python -m grader check`` does, and report those
-    that are not complete."""
+    """Run the check of each task in the course's folder, as ``python -m grader check`` does, and report incomplete
+    tasks."""
     tasks = sorted(
         {path.stem for path in (folder / "notebooks").glob("[0-9][0-9]_*.ipynb")}
         | {path.name for path in (folder / "exercises").glob("[0-9][0-9]_*")}
@@ -145,7 +145,7 @@ def check(folder, say):
 
 
 def _refuse_other(path):
-    """Raise SubmitError if `path` is a file that was not made here."""
+    """Raise SubmitError if `path` is a file that this command has not created."""
     if path.exists():
         try:
             with zipfile.ZipFile(path) as pack:
@@ -169,8 +169,8 @@ def _written(path, data):
 
 
 def _dropped(data, folder, name, path):
-    """Put `data` into the drop folder under a name that is not taken, complete or not at all, readable for those who
-    grade. Returns its path."""
+    """Write `data` to the drop folder under an unused name, completely or not at all, readable for graders. Return its
+    path."""
     aside, target = folder / f".{name}.part", folder / name
     try:
         mode = folder.stat().st_mode
@@ -201,7 +201,7 @@ def _dropped(data, folder, name, path):
 
 
 def _named(aside, target):
-    """Give a complete file its name, in place of no other file."""
+    """Give a complete file its name, without replacing another file."""
     try:
         os.link(aside, target)
     except OSError as error:

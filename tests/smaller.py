@@ -14,9 +14,8 @@ SETTINGS = {
     "--method {BUCKETS} --epoch 1 --batchsize 50": "--method {BUCKETS} --epoch 1 --batchsize 250",
     'for method in ("one-bucket", "600-KB")': 'for method in ("600-KB",)',
     "--largest 4194304": "--largest 524288",
-    "local-sgd-1 local-sgd-4 local-sgd-12 local-sgd-36 block-momentum-4 block-momentum-12": (
-        "local-sgd-1 local-sgd-12 block-momentum-12"
-    ),
+    "local-sgd-12 local-sgd-36 block-momentum-12": "local-sgd-12",
+    "--method asynchronous --epoch 3": "--method asynchronous --epoch 1",
     'f"-e 3 {options}"': 'f"-e 1 {options}"',
     '"float16": "--communicator hierarchical --allreduce-grad-dtype float16",': "",
     "STEPS = 20": "STEPS = 6",
@@ -34,6 +33,8 @@ SETTINGS = {
     '    ("lightning/train_cifar_lightning.py", 1, "mpiexec"),\n': "",
     '    ("accelerate/train_cifar_accelerate.py", 1, "mpiexec"),\n': "",
     '    ("jax/train_cifar_shard_map.py", 1, "none"),\n': "",
+    '    ("../02_multi_gpu/pytorch/train_cifar_multi_gpu.py", 1, "none"),\n': "",
+    '    ("tensorflow/train_cifar_multi_worker.py", 1, "mpiexec"),\n': "",
 }
 
 

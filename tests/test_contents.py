@@ -24,6 +24,7 @@ def test_every_units_notebook_is_shown_with_its_title(capsys):
         path.name for path in (ROOT / "solutions").iterdir() if path.is_dir()
     }
     assert lines[0].split()[:3] == ["00_start", "Start", "here"] and all(len(line.split()) > 1 for line in lines)
+    assert all(re.search(r" \d+ minutes$", line) for line in lines), "a long title leaves a space before its minutes"
 
 
 def test_no_notebook_names_the_next():

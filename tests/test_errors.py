@@ -9,6 +9,7 @@ import pytest
 
 from handson import linux
 from handson.errors import DiskFull, Stopped, in_a_sentence
+from handson.training import uncaught
 
 
 def cleaning_up_fails():
@@ -102,3 +103,12 @@ def test_a_user_whom_passwd_does_not_know_has_a_name(monkeypatch):
     for name in ("USER", "LOGNAME", "HOME"):
         monkeypatch.delenv(name, raising=False)
     assert linux.user()[:2] == (str(os.geteuid()), "/")
+
+
+@pytest.mark.parametrize(("error", "again"), [(TypeError("a mistake"), False), (RuntimeError("a peer"), True)])
+def test_a_rank_starts_again_only_after_what_another_rank_may_have_caused(monkeypatch, capsys, error, again):
+    stopped = []
+    monkeypatch.setattr(uncaught, "no_restart", lambda: stopped.append(True))
+    monkeypatch.setattr(uncaught, "leave", lambda status: None)
+    uncaught._end_rank(error)
+    assert bool(stopped) != again and "failed with" in capsys.readouterr().err

@@ -137,7 +137,7 @@ def test_own_predictions_take_the_place_of_the_formulas(run):
 def test_a_wrong_prediction_is_refused(text):
     with pytest.raises(
         memory.NotCounted,
-        match=f"^--predicted: '{text}' is no size of a part: write it as in parameters=1.5MB,activations=20MB$",
+        match=f"^--predicted: '{text}' is not the size of a part: write it as in parameters=1.5MB,activations=20MB$",
     ):
         memory.parse(text)
 
@@ -146,6 +146,25 @@ def test_the_figure_shows_the_step_and_has_words_for_it(run):
     drawing, description = memory.draw(memory.read([run]))
     assert len(drawing.axes) == 4 and "rank 0: 26.0 MB at its peak: parameters 3.0 MB" in description
     assert "it ended before its first step" in [text.get_text() for text in drawing.axes[2].texts]
+
+
+def test_a_bar_is_predicted_only_where_all_parts_are(run):
+    def bars(predicted):
+        return [text.get_text() for text in memory.draw(memory.read([run], predicted))[0].axes[1].get_xticklabels()]
+
+    assert bars({})[-1] == "most of\neach part" and bars({"activations": 2**20})[-1] == "predicted"
+
+
+def test_all_ranks_have_one_scale_above_which_the_names_of_phases_stand(run):
+    (gpu_memory.folder / "memory_rank1.json").unlink()
+    gpu_memory.write(1, account(rank=1, peak=HELD | {"activations": 2**20}))
+    drawing, _ = memory.draw(memory.read([run]))
+    assert len({axes.get_ylim() for axes in drawing.axes}) == 1
+    assert drawing.axes[0].get_ylim()[1] > 1.1 * 30  # MB, the limit
+
+
+def test_a_notebook_may_draw_some_of_the_ranks(run):
+    assert "rank 0" in memory.picture([run], ranks=[0]).alt and "rank 1" not in memory.picture([run], ranks=[0]).alt
 
 
 def test_a_run_that_has_not_counted_says_how_to(tmp_path):

@@ -78,9 +78,20 @@ PICTURES = {
     "data parallel": (drawings.data_parallel, (), "mean of their gradients"),
     "model parallel": (drawings.model_parallel, (), "activations"),
     "all-reduce": (drawings.all_reduce, (), "4 ranks"),
+    "chunks": (
+        drawings.chunks,
+        ([[[1, 1], [1, 11], [11, 11]], [[10, 10], [11, 10], [11, 11]]],),
+        "2 ranks before an all-reduce and after each of its 2 steps, with the ranks whose numbers are in them; at the"
+        " end, 4 of 4",
+    ),
     "four steps": (drawings.four_steps, (), "all-reduce"),
     "nodes": (drawings.nodes, (2, 2), "intra_ranks begin at 0"),
     "parts": (single_gpu.parts_of_step, (SINGLE.seconds(),), "forward 2.0 ms, backward 2.0 ms, optimize 1.0 ms"),
+    "parts and a prediction": (
+        lambda seconds: single_gpu.parts_of_step(seconds, predicted=2.5),
+        (SINGLE.seconds(),),
+        "backward 2.0 ms, optimize 1.0 ms; predicted for backward 5.0 ms",
+    ),
     "throughputs": (single_gpu.throughputs, ({1: 50, 2: 90},), "1: 50 images/s, 2: 90 images/s"),
     "epoch": (single_gpu.epoch, ({"load": 0.5, "forward": 1.5},), "load 0.50 s, forward 1.50 s"),
     "speed-up": (
@@ -97,8 +108,8 @@ PICTURES = {
     ),
     "epochs and updates": (
         multi_gpu.equal_epochs_and_updates,
-        ({"one": a_curve(20), "other": a_curve(10)},),
-        "one: 4.5 %, other: 9.0 %",
+        ({"one": a_curve(20), "other": a_curve(10)}, 25),
+        "one: 4.5 %, other: 9.0 %; predicted 25 %",
     ),
     "rates": (multi_gpu.rates_and_errors, ({"one": a_curve(20)},), "one: 4.5 %"),
     "bars": (figures.bar_chart, ({"a": 1, "b": 2}, "size [m]", {"b": 3}), "a 1, b 2; predicted for b 3."),
@@ -128,6 +139,16 @@ PICTURES = {
         ),
         "plain 3.0 s, 1-bit 2.0 s",
     ),
+    "accuracy against updates": (
+        communication.accuracies,
+        ({"stale": a_run(1), "alone": a_run(1)}, ["stale", "alone"], {"stale": 23, "alone": 7}),
+        "stale 0.500, alone 0.500",
+    ),
+    "what the student expects": (
+        communication.to_accuracy,
+        ({"plain": a_run(1, elapsed_time=3)}, 0.5, None, 2),
+        "plain 3.0 s",
+    ),
     "never there": (communication.to_accuracy, ({"plain": a_run(1, elapsed_time=3)}, 0.9), "plain never"),
     "memory and time": (
         model_parallel.bytes_and_time,
@@ -150,6 +171,13 @@ PICTURES = {
         "in order, at random",
     ),
 }
+
+
+def test_an_order_is_compared_pair_by_pair_and_who_never_is_there_comes_last(capsys):
+    runs = {name: a_run(1, elapsed_time=seconds) for name, seconds in (("plain", 3), ("1-bit", 1), ("late", 2))}
+    communication.order(runs | {"never": a_run(1, **{"validation/main/accuracy": 0.1})}, 0.5, "1-bit, plain never late")
+    said = capsys.readouterr().out.splitlines()
+    assert said[1:] == ["measured:  1-bit, late, plain, never", "4 of 6 pairs are in the right order."]
 
 
 @pytest.mark.filterwarnings("error")

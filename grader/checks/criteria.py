@@ -208,6 +208,24 @@ def shares(found, parts):
     return times.tolist() if close(columns @ times, found, SINGLE) else None
 
 
+def sum_of(found, parts):
+    """ "2 * `mean` - block.start": `found` as a sum of multiples of some parts; None if it is no such sum. parts: name
+    -> as many numbers as `found` has."""
+    found = numpy.asarray(found, dtype="float64").ravel()
+    columns = numpy.stack([numpy.asarray(part, dtype="float64").ravel() for part in parts.values()], axis=1)
+    if found.size != len(columns) or found.size <= len(parts) or not numpy.isfinite(found).all():
+        return None
+    factors = numpy.linalg.lstsq(columns, found, rcond=None)[0]
+    if not close(columns @ factors, found, SINGLE):
+        return None
+    said = ""
+    for name, factor in zip(parts, factors):
+        if abs(factor) > SINGLE:
+            sign = (" - " if said else "-") if factor < 0 else " + " * bool(said)
+            said += sign + ("" if close(abs(factor), 1, SINGLE) else f"{abs(factor):.3g} * ") + name
+    return said or "0"
+
+
 def words_of_shares(times, rank):
     """Describe the result of `shares` for a rank's tensor, such as: "its own numbers twice, and the numbers of rank 2
     not at all"."""

@@ -169,6 +169,8 @@ def _read(lines, batch):
         if batch == "slurm" and re.match(r"#PBS\s", line):  # also below the first command, with a comment behind
             line = re.sub(r"\s#.*", "", line)
             text = line[4:]
+        elif batch != "slurm":
+            line = line.lstrip(" \t")
         options, problem = ([], _sentence(UNREAD, line)) if text is None else _options(line, text)
         wrong = [(unread if text is None else problems, line, problem)] if problem else []
         for letter, value in [] if problem else options:

@@ -32,6 +32,7 @@ from handson.chainer.mean_gradients import MeanGradients
 from handson.chainer.optimizers import create_multi_node_optimizer
 from handson.training import banner, data
 from handson.training.data import ImageDataset
+from handson.words import a_kind
 
 SIZE = 2  # args.size, and the pixels of an image's side, so that images have the shape of enlarged ones
 
@@ -369,10 +370,10 @@ def iterators(rank, ranks, source, case):
         ((parts, iterators),) = made
         for name, things in (("parts", parts), ("train_iterators", iterators)):
             if not isinstance(things, (list, tuple)):
-                raise StudentMistake(f"`{name}` is a {type(things).__name__}, but it must be a list")
+                raise StudentMistake(f"`{name}` is {a_kind(things)}, but it must be a list")
         if strange := [one for one in iterators if not isinstance(one, chainer.dataset.Iterator)]:
             raise StudentMistake(
-                f"`train_iterator{'s' * several}` {'has' if several else 'is'} a {type(strange[0]).__name__}, which"
+                f"`train_iterator{'s' * several}` {'has' if several else 'is'} {a_kind(strange[0])}, which"
                 " is not an iterator of Chainer"
             )
         taken.append([getattr(one, "epoch_detail", 0) > 0 for one in iterators])
@@ -452,7 +453,7 @@ def optimizer(rank, ranks, source, case):
     def see(names):
         model, optimizer = names.model, names.optimizer
         if not hasattr(optimizer, "update"):
-            raise StudentMistake(f"`optimizer` is a {type(optimizer).__name__}, which is not an optimizer")
+            raise StudentMistake(f"`optimizer` is {a_kind(optimizer)}, which is not an optimizer")
         if getattr(optimizer, "target", None) is not model:
             raise StudentMistake("`optimizer` has no parameters to update: call its `setup(model)`")
         trace.append(flat(model))
@@ -487,7 +488,7 @@ def updater(rank, ranks, source, case):
 
     def see(names):
         if not isinstance(names.updater, StandardUpdater):
-            raise StudentMistake(f"`updater` is a {type(names.updater).__name__}, which is not an updater")
+            raise StudentMistake(f"`updater` is {a_kind(names.updater)}, which is not an updater")
         if isinstance(names.updater, updaters.MultiprocessParallelUpdater):
             gpus.extend(names.updater._devices.values())
         reporter, passed = chainer.Reporter(), names.model.predictor.passes

@@ -31,6 +31,7 @@ from handson.pytorch.communicator import Communicator
 from handson.training import data
 from handson.training.data import ImageDataset
 from handson.training.epoch_table import EpochTable
+from handson.words import a_kind
 
 SIZE = 2  # args.size
 _groups = itertools.count()  # of this rank
@@ -292,7 +293,7 @@ def sampler(rank, ranks, source, case):
             found.append([index(number) for number in names.sampler])
         except TypeError:
             raise StudentMistake(
-                f"`sampler` is a {type(names.sampler).__name__}, which does not return image numbers: a DataLoader"
+                f"`sampler` is {a_kind(names.sampler)}, which does not return image numbers: a DataLoader"
                 " takes these from its sampler, one by one"
             ) from None
         if any(not 0 <= number < images for number in found[-1]):
@@ -380,7 +381,7 @@ def step(rank, ranks, source, case):
         loss, outputs = names[RETURNED] if RETURNED in names else (names.loss, names.outputs)
         for name, value in (("loss", loss), ("outputs", outputs)):
             if not isinstance(value, torch.Tensor):
-                raise StudentMistake(f"`{name}` is a {type(value).__name__}, but the script's next line needs a tensor")
+                raise StudentMistake(f"`{name}` is {a_kind(value)}, but the script's next line needs a tensor")
         if tuple(outputs.shape) != (len(labels), 10):
             raise StudentMistake(
                 f"`outputs` has the shape {tuple(outputs.shape)}, but it must have one row for each of the"

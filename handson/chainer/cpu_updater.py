@@ -25,6 +25,7 @@ from handson.profiling import recording
 from handson.training import progress, virtual_gpus
 from handson.training.banner import name_devices
 from handson.training.worker_processes import deaf_to_ctrl_c
+from handson.words import counted, there
 
 
 class MultiprocessParallelUpdater(StandardUpdater):
@@ -197,8 +198,9 @@ def _read_devices(devices):
 def _check_iterators(iterators, devices):
     if len(iterators) != len(devices):
         raise TrackError(
-            f"there must be one iterator per device, but there are {len(iterators)} iterators and "
-            f"{len(devices)} devices: split the data set with split_dataset_n_random(dataset, {len(devices)})"
+            f"there must be one iterator per device, but {there(len(iterators), 'iterator')} and "
+            f"{counted(len(devices), 'device')}: split the data set with split_dataset_n_random(dataset,"
+            f" {len(devices)})"
         )
     for what, numbers in (
         ("data sets of different lengths", [len(iterator.dataset) for iterator in iterators]),

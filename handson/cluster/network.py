@@ -140,7 +140,7 @@ def _world():
 
     if MPI.COMM_WORLD.size < 2:
         raise NetworkError(
-            f"{started} ranks were started, but each believes to be alone: python -m handson doctor tells why"
+            f"{started} ranks were started, but each reports rank 0 of 1: python -m handson doctor gives the reason"
         )
     return MPI.COMM_WORLD
 

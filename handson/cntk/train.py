@@ -238,7 +238,7 @@ def training_session(
     """A session that trains when its `train()` is called.
 
     mb_size: samples of a minibatch, of all workers together; model_inputs_to_streams: {"features": a stream of the
-    source, "labels": ...}; max_samples: where to stop, if the source goes on for ever; progress_frequency: samples
+    source, "labels": ...}; max_samples: where to stop, if the source is endless; progress_frequency: samples
     between two lines of progress. Raises TrackError.
     """
     if set(model_inputs_to_streams) != INPUTS:

@@ -9,6 +9,7 @@ from handson.cluster.nodes import current_node
 from handson.errors import TrackError
 from handson.pytorch import devices
 from handson.training import options, virtual_gpus
+from handson.words import counted, there
 
 _device = torch.device("cpu")
 
@@ -83,7 +84,8 @@ def meet(args):
     devices.check(gpus)
     if len(gpus) < nodes.count(node):
         raise TrackError(
-            f"-g names {len(gpus)} GPUs, but there are {nodes.count(node)} workers on {node}: name one for each"
+            f"-g names {counted(len(gpus), 'GPU')}, but {there(nodes.count(node), 'worker')} on {node}: name one for"
+            " each"
         )
     places = [tuple(place) for place in comm.allgather((virtual_gpus.machine(), devices.place(gpus[intra_rank])))]
     words = devices.describe(gpus, places)

@@ -89,6 +89,16 @@ def explained(one, more):
 def table(run):
     """Print which share of a step each part has, on each rank."""
     print(run.name, *analysis.table(analysis.shares(run)), sep="\n")
+    if run.result and run.result.disturbance:
+        print(f"These shares say little: {run.result.disturbance}.")
+
+
+def faster(before, after, predicted):
+    """A picture of how many times as fast `after` is as `before`, beside what was predicted for a step."""
+    steps = [analysis.common_steps(run)[0] for run in (before, after)]
+    seconds = [float((of_run[:, 2] - of_run[:, 1]).mean()) for of_run in steps]
+    found = {"a step": seconds[0] / seconds[1], "the whole run": after.result.throughput / before.result.throughput}
+    return figures.bar_chart(found, "times as fast as before", predicted={"a step": predicted})
 
 
 def used(run, peak):

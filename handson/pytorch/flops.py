@@ -1,5 +1,5 @@
-"""How many floating-point operations a training needs, and how many a device can do: the two halves of its model FLOPs
-utilisation (MFU; the term is that of the paper on PaLM, 2022)."""
+"""The floating-point operations that training needs, and the rate of a device: both halves of its model FLOPs
+utilisation (MFU; the term is from the PaLM paper, 2022)."""
 
 import time
 
@@ -14,10 +14,10 @@ PRODUCTS = 8
 
 
 def of_image(model, size, classes=10):
-    """FLOPs of forward and backward for one image of `size` x `size` pixels.
+    """Return the FLOPs of forward and backward for one image of `size` x `size` pixels.
 
-    A multiplication and the addition that follows it are two. PyTorch's counter counts products of matrices and
-    convolutions, which are nearly all. model: as --model has it.
+    A multiplication and the addition that follows count as two. PyTorch's counter includes matrix multiplications and
+    convolutions, which are nearly all operations. model: a value of --model.
     """
     with torch.device("meta"):  # tensors without numbers: nothing is computed
         network = get_model(model, classes)
@@ -28,8 +28,8 @@ def of_image(model, size, classes=10):
 
 
 def peak(device, dtype=torch.float32):
-    """FLOP/s of the fastest of some products of two large matrices of this type: what a training could reach. On a GPU,
-    float32 is rounded to TF32, as PyTorch's convolutions do by default."""
+    """Return the FLOP/s of the fastest of some multiplications of two large matrices of this type, the rate that
+    training could reach. On a GPU, float32 is rounded to TF32, as in PyTorch's convolutions by default."""
     torch.backends.cuda.matmul.allow_tf32 = True
     side = SIDE[device.type]
     left, right = (torch.rand(side, side, device=device).to(dtype) for _ in range(2))

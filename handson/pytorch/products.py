@@ -1,5 +1,5 @@
-"""What products.py, products_dtensor.py and mesh.py (unit model_parallel) need beside their lessons: parts of layers,
-refusals of what can't be divided, and a comparison of the network that they split with the whole one."""
+"""Helpers of products.py, products_dtensor.py and mesh.py (unit model_parallel): parts of layers, refusals of sizes
+that cannot be divided, and a comparison of the split network with the whole one."""
 
 import argparse
 import copy
@@ -24,7 +24,7 @@ STEPS, IMAGES, RATE = 3, 16, 0.1  # of the comparison: steps of SGD, images in e
 
 
 def linear(weight, bias):
-    """An nn.Linear with copies of a weight (outputs, inputs) and of a bias (outputs), which may be None."""
+    """Return an nn.Linear with copies of a weight (outputs, inputs) and of a bias (outputs), which may be None."""
     outputs, inputs = weight.shape
     layer = nn.Linear(inputs, outputs, bias is not None, weight.device, weight.dtype)
     with torch.no_grad():
@@ -35,7 +35,7 @@ def linear(weight, bias):
 
 
 def check_heads(heads, ranks):
-    """Refuse heads that can't be divided among `ranks` ranks. Raises TrackError."""
+    """Refuse a number of heads that cannot be divided among `ranks` ranks. Raises TrackError."""
     if heads % ranks:
         fitting = ", ".join(str(number) for number in range(1, heads + 1) if heads % number == 0)
         cure = f"split them among {fitting} ranks, or choose another --heads"
@@ -43,8 +43,8 @@ def check_heads(heads, ranks):
 
 
 def ranks_of_a_node(comm):
-    """How many ranks each node has. Raises TrackError where they are not equally many, or where the ranks of a node do
-    not follow each other."""
+    """Return the number of ranks per node. Raises TrackError if the nodes have different numbers, or if the ranks of a
+    node are not consecutive."""
     nodes = comm.allgather(current_node())
     counts = Counter(nodes)
     if len(set(counts.values())) > 1:
@@ -108,14 +108,12 @@ def compare(split):
 
 
 def trained(model):
-    """Make some steps, with the same images for each model. Returns the losses, the all-reduces in the last step, and
-    the bytes of this rank's parameters."""
+    """Make some steps, all with the same images, which each model gets. Returns the losses, the all-reduces in the last
+    step, and the bytes of this rank's parameters."""
     chance, optimizer, found = torch.Generator().manual_seed(1), torch.optim.SGD(model.parameters(), RATE), {}
+    images = torch.randn(IMAGES, 3, 8, 8, generator=chance, requires_grad=True)
+    labels = torch.randint(10, (IMAGES,), generator=chance)
     for step in range(STEPS):
-        images, labels = (
-            torch.randn(IMAGES, 3, 8, 8, generator=chance, requires_grad=True),
-            torch.randint(10, (IMAGES,), generator=chance),
-        )
         optimizer.zero_grad()
         with CommDebugMode() as forward:
             loss = F.cross_entropy(model(images), labels)

@@ -50,7 +50,7 @@ class Forgetful(dict):
 def after_warm_up(hook, steps, plain):
     """A communication hook that is `plain` during the first steps, then `hook`.
 
-    DistributedDataParallel fills its buckets anew after the first step: a residual of that step would not fit.
+    DistributedDataParallel fills its buckets again after the first step: a residual of that step would not fit.
     """
     done = {}
 
@@ -67,7 +67,7 @@ def after_warm_up(hook, steps, plain):
 
 def guard(model, steps, least=1):
     """End all ranks with a sentence where their models or their numbers of steps differ (they would wait for each other
-    for ever), or where they are fewer than `least`. From now on, a gradient that is infinite or NaN ends them, too."""
+    forever), or where they are fewer than `least`. From now on, a gradient that is infinite or NaN ends them, too."""
     mine = {
         "parameters in its model": sum(parameter.numel() for parameter in model.parameters()),
         "steps in an epoch": steps,

@@ -1,4 +1,4 @@
-"""All ranks of an MPI run end together: when one fails, a sentence names it, and no rank waits for it for ever.
+"""All ranks of an MPI run end together: when one fails, a sentence names it, and no other rank waits for it forever.
 
 ChainerMN's ``create_communicator`` and CNTK's Communicator install this; ``with all_ranks_end_together():`` around a
 script's main also covers sys.exit.

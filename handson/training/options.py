@@ -15,6 +15,7 @@ from handson.errors import OneSentence
 from handson.profiling import usage
 from handson.training import gpu_memory, identity, progress, rank_watcher, uncaught
 from handson.training.launch import forget, launcher_rank, no_restart, prepare, started_by, under_mpiexec
+from handson.words import counted, there
 
 LEARNING_RATE = 0.02  # unless --lr says otherwise
 
@@ -51,7 +52,7 @@ def _end_in_mpi(rank, sentence):
     """End all ranks with status 2. Where all ranks come here, as is usual, only rank 0 prints the sentence.
 
     mpiexec ends the other ranks with this one only after all have met in MPI. Before that, they would wait for this
-    rank for ever.
+    rank forever.
     """
     from mpi4py import MPI
 
@@ -262,7 +263,7 @@ def parse(gpus, add_options=None):
         options.gpu = options.gpu or gpus(on_node)
         if len(options.gpu) < on_node:
             parser.error(
-                f"-g names {len(options.gpu)} GPU{'s' * (len(options.gpu) > 1)}, but there are {on_node} ranks on"
+                f"-g names {counted(len(options.gpu), 'GPU')}, but {there(on_node, 'rank')} on"
                 f" {current_node()}: name one for each"
             )
     else:

@@ -1,5 +1,5 @@
 """The processes of a TensorFlow cluster: they meet before TensorFlow starts, which would wait for one that is missing
-for a long time or for ever, and they end together. Task 0 (worker 0, or the chief) collects a line of all others and
+for a long time or forever, and they end together. Task 0 (worker 0, or the chief) collects a line of all others and
 lets them go on; the connections stay open."""
 
 import contextlib
@@ -15,6 +15,7 @@ from pathlib import Path
 from handson.cluster.nodes import current_node, job_port
 from handson.errors import OneSentence, say
 from handson.training import launch, options, progress, rank_watcher, uncaught
+from handson.words import counted, there
 
 LIMIT = float(os.environ.get("HANDSON_MEETING") or 120)  # seconds for all processes to start, on a busy machine
 # seconds that a process has for an error of its own before it ends because of another one's; often all have the same
@@ -141,8 +142,8 @@ def meet(args, config=None, roles=("worker",)):
     args.gpu = args.gpu or list(range(nodes.count(nodes[rank])))
     if len(args.gpu) <= intra_rank:
         raise MeetingError(
-            f"-g names {len(args.gpu)} GPUs, but there are {nodes.count(nodes[rank])} ranks on {nodes[rank]}: name one"
-            " for each"
+            f"-g names {counted(len(args.gpu), 'GPU')}, but {there(nodes.count(nodes[rank]), 'rank')} on"
+            f" {nodes[rank]}: name one for each"
         )
     progress.begin(args.patience)
     return Communicator(rank, len(tasks), intra_rank, len(set(nodes)), "gRPC", "")
@@ -258,13 +259,13 @@ _parted = threading.Event()  # this process has done its work
 
 def end_with_first():
     """End this process as soon as task 0 has ended, however that was, with a farewell or without: servers of
-    TensorFlow's wait for work for ever."""
-    _watch(lambda task: os._exit(0), heed_farewells=False)
+    TensorFlow's wait for work forever."""
+    _watch(lambda task: uncaught.leave(0), heed_farewells=False)
 
 
 def end_together():
     """End this process as soon as one that it has met ends without having parted: TensorFlow waits for a lost process
-    for long, or for ever. Task 0 has met all others, and they have met task 0."""
+    for long, or forever. Task 0 has met all others, and they have met task 0."""
 
     def end(task):
         time.sleep(GRACE)

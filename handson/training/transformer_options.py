@@ -35,7 +35,7 @@ def add(methods):
 
 
 def add_pipeline(methods):
-    """As `add`, for pipelines."""
+    """Return a function like that of `add`, with the options of pipelines."""
 
     def add_to(parser):
         add(methods)(parser)
@@ -51,7 +51,7 @@ def add_pipeline(methods):
 
 
 def add_mesh(methods):
-    """As `add`, for a mesh, whose ranks draw random numbers of their own."""
+    """Return a function like that of `add`, with the options of a mesh, whose ranks draw their own random numbers."""
 
     def add_to(parser):
         add(methods)(parser)

@@ -180,7 +180,7 @@ print(f"I expect backward to take {prediction_backward} times as long as forward
 from handson.notebook import measure
 
 steps = measure.steps(batchsize=32, size=SIZE, model=MODEL)
-single_gpu.parts_of_step(steps.seconds())
+single_gpu.parts_of_step(steps.seconds(), predicted=prediction_backward)
 
 # %%
 import numpy
@@ -192,7 +192,8 @@ print("throughput:", round(throughput(32, steps.of_steps())), "images/s")
 
 # %% [markdown]
 # Most people see backward take 1.5 to 2.5 times as long as forward, and optimize next to nothing: this network has few parameters for its
-# many pixels. Is your ratio far from that? Look at the marks: if they are scattered widely, something else used the core meanwhile.
+# many pixels. Is your ratio far from that? Look at the marks: if they are scattered widely, something else used the core meanwhile. A measurement says
+# so above its figure if other programs took much of the cores: then run its cell again when they have ended.
 #
 # The throughput printed here is higher than that of your job: the clock of these steps leaves out the evaluation and the start.
 

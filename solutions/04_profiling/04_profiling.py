@@ -280,6 +280,7 @@ profiled_runs.show(before, after)
 
 # %%
 print(f"{before.result.throughput:.0f} images/s before, {after.result.throughput:.0f} after")
+profiled_runs.faster(before, after, prediction_faster)
 
 # %% [markdown]
 # Is the factor of the whole run smaller than that of a step? Then your script does work before the first step that it did in the steps before.

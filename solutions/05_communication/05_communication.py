@@ -117,7 +117,7 @@ print(f"I expect the ring to win from {prediction_ring:,} bytes on.")
 variables = {"OPTIONS": "--largest 4194304 -o results/all_reduce", "HANDSON_NETWORK": MESSAGES}
 follow(submit(FOLDER, "-j", "oe", "run_all_reduce.sh", **variables))
 measured = communication.all_reduces(f"{FOLDER}/results/all_reduce")
-communication.seconds_against_bytes(measured)
+communication.seconds_against_bytes(measured, crossing=prediction_ring)
 
 # %% [markdown]
 # Small messages take about the same time, whatever their size: what costs time is the *number* of messages sent one after another. For
@@ -131,6 +131,59 @@ communication.bytes_sent(measured, formulas)
 
 # %%
 check("communication", "prediction_ring", "all_reduce.py")
+
+# %% [markdown]
+# ## \* Your ring, step by step
+#
+# Four live ranks, as in `00_start`, run your `ring` on four numbers each. Rank r begins with 10^r everywhere: 1, 10, 100 or 1000. So each
+# digit of a sum says whether that rank's number is in it.
+
+# %%
+import handson.notebook
+
+ranks = handson.notebook.ranks(4)
+
+# %% [markdown]
+# In place of `send`, `ring` gets a function that first keeps a copy of `x`: one for each step.
+
+# %%
+# %%px
+import sys
+
+sys.path.insert(0, "../exercises/05_communication/pytorch")
+import all_reduce
+
+from handson.pytorch import messages
+
+x = torch.full((world_size,), 10.0**rank)
+copies = []
+
+
+def send(tensor, to):
+    copies.append(x.clone())
+    return messages.send(tensor, to)
+
+
+all_reduce.send = send
+all_reduce.ring(x)
+copies.append(x.clone())
+print(x)
+
+# %% [markdown]
+# Which chunk of rank 0 will be complete first, and after which step? The figure shows for each rank whose numbers are in each chunk.
+
+# %%
+from handson.notebook import drawings
+
+drawings.chunks(ranks.pull("copies"))
+
+# %% [markdown]
+# After three steps (*reduce-scatter*), each rank has *one* complete chunk, number r + 1. Three more (*all-gather*) pass the complete chunks
+# around. In each step, every rank sends one chunk and receives one: all connections of the ring are in use all the time. What would the
+# figure of `naive` look like?
+
+# %%
+ranks.stop()
 
 # %% [markdown]
 # ## Latency and bandwidth
@@ -189,7 +242,7 @@ model = {
     "ring": lambda n: 2 * (ranks - 1) * (alpha + n / ranks / beta) / 1e6,
     "doubling": lambda n: rounds * (alpha + n / beta) / 1e6,
 }
-communication.seconds_against_bytes(measured, model)
+communication.seconds_against_bytes(measured, model, crossing=prediction_ring)
 
 # %% [markdown]
 # At both ends, your ring deviates from the model:
@@ -238,7 +291,8 @@ print(f"I expect buckets of {prediction_bucket} KB to be the fastest.")
 
 # %%
 options = f"--method {BUCKETS} --epoch 1 --batchsize 50"
-communication.buckets(run("train_data_parallel.py", "data_parallel", options))
+of_sizes = run("train_data_parallel.py", "data_parallel", options)
+communication.buckets(of_sizes, expected=prediction_bucket)
 
 # %% [markdown]
 # Small buckets pay alpha too often. A single bucket can only be sent after backward, so no communication is hidden. The best size lies in

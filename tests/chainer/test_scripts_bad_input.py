@@ -148,7 +148,7 @@ def variant(tmp_path, task, **gaps):
         (
             "iterators",
             "parts = [train_set]; train_iterators = [SerialIterator(train_set, args.batchsize)]",
-            "there must be one iterator per device, but there are 1 iterators and 2 devices",
+            "there must be one iterator per device, but there is 1 iterator and 2 devices",
         ),
         (
             "iterators",

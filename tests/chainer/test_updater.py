@@ -227,7 +227,7 @@ def test_each_device_is_a_process_pinned_to_the_core_of_its_id(updater_of):
     [
         ({"gpu0": 0, "gpu1": 1}, "devices must have one called 'main'"),
         ({"main": 0, "gpu1": 1, "gpu2": 2}, "one iterator per device, but there are 2 iterators and 3 devices"),
-        ({"main": 0}, "one iterator per device, but there are 2 iterators and 1 devices"),
+        ({"main": 0}, "one iterator per device, but there are 2 iterators and 1 device:"),
         ({"main": 0, "gpu1": None}, "device 'gpu1' must have an id of 0 or more, not None"),
         ({"main": 0, "gpu1": -1}, "device 'gpu1' must have an id of 0 or more, not -1"),
         (None, "devices must be names and ids"),

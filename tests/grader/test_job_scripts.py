@@ -150,6 +150,12 @@ def test_on_slurm_an_account_a_comment_and_a_line_below_a_command_count(tmp_path
     assert at_site_of("slurm", tmp_path, monkeypatch, text) == {}
 
 
+def test_slurm_reads_no_directive_behind_blanks(tmp_path, monkeypatch):
+    text = solution(PARTS["multi_gpu"].file).read_text().replace("#PBS -W group_list=gt00", "#PBS -A gt00")
+    found = at_site_of("slurm", tmp_path, monkeypatch, text.replace("#PBS -A", "  #PBS -A"))
+    assert "at the very start of the line" in found["group"]
+
+
 def at_site_of(batch, folder, monkeypatch, text):
     (folder / "here.toml").write_text(f'batch = "{batch}"\ngroup = "gt00"\n')
     (folder / "CHOSEN").write_text("here")
@@ -184,6 +190,7 @@ def test_the_solution_may_be_written_in_another_way():
         "\ufeff" + text.replace("#PBS ", "#PBS\t"),
         text.replace("#!/bin/bash", ":").replace("#PBS -q", "  # my own comment\n#PBS -q"),
         text.replace("\nmpiexec", "\n# as in C:\\course\\\nnice -n 10 mpiexec"),
+        text.replace("#PBS -q", "  #PBS -q").replace("#PBS -l select=2:", "\t#PBS -l select=2:\\\n"),
         with_line("#PBS -l network=100mbit\n#PBS -v HOME,A=\"'x,y'\""),
     ):
         assert failed("multi_node", other) == {}

@@ -146,7 +146,10 @@ def test_exceptions_of_any_kind_are_errors_in_the_code(run, name, says):
 @both
 def test_a_memory_blow_up_is_called_by_its_name(run, readable):
     (rank,) = run("grow", limits=Limits(cpu_seconds=20, memory_bytes=512 << 20), readable=readable)
-    assert (rank.status, rank.message) == (OUT_OF_MEMORY, "your code needs more memory than the 512 MiB that it may use")
+    assert (rank.status, rank.message) == (
+        OUT_OF_MEMORY,
+        "your code needs more memory than the 512 MiB that it may use",
+    )
 
 
 def test_a_flood_of_output_is_cut_in_the_middle_and_says_so(run):

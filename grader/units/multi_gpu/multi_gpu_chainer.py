@@ -16,6 +16,7 @@ from grader.checks.chainer_gaps import (
 )
 from grader.checks.check import Check, Criterion
 from handson.training.banner import name_devices
+from handson.words import counted, there
 
 
 def main_first(seen, case, expected):
@@ -41,13 +42,14 @@ def all_gpus(seen, case, expected):
         return f"with args.gpu = {gpu}, `gpus` has the ids {ids}: give each device an id of its own"
     if len(ids) == len(gpu):
         return f"with args.gpu = {gpu}, `gpus` has the ids {ids}: take the ids from args.gpu"
-    return f"`gpus` has {len(ids)} devices ({ids}), but args.gpu names {len(gpu)} GPUs ({gpu})"
+    return f"`gpus` has {counted(len(ids), 'device')} ({ids}), but args.gpu names {counted(len(gpu), 'GPU')} ({gpu})"
 
 
 def part_for_each_gpu(seen, case, expected):
     parts, devices, images = seen[0]["parts"], case["workers"], case["images"]
     if len(parts) != devices:
-        return f"the data set is split into {len(parts)} parts for {devices} GPUs: make one part for each GPU"
+        shares = f"{counted(len(parts), 'part')} for {counted(devices, 'GPU')}"
+        return f"the data set is split into {shares}: make one part for each GPU"
     if devices > 1 and all(sorted(part) == sorted(parts[0]) for part in parts):
         return f"all {devices} parts have the same {len(parts[0])} images: give each GPU a part of its own"
     lengths, used = [len(part) for part in parts], [sample for part in parts for sample in part]
@@ -57,7 +59,7 @@ def part_for_each_gpu(seen, case, expected):
             " steps: make the parts equally long"
         )
     if len(set(used)) < len(used):
-        return f"{len(used) - len(set(used))} images are in more than one part"
+        return f"{counted(len(used) - len(set(used)), 'image')} in more than one part: each image belongs to one GPU"
     if images - len(used) >= devices:
         return f"{images - len(used)} of {images} images are in no part: fewer images than GPUs may be left out"
     return None
@@ -70,7 +72,7 @@ def parts_at_random(seen, case, expected):
 def iterator_for_each_part(seen, case, expected):
     iterators, parts = len(seen[0]["first"]), len(seen[0]["parts"])
     if iterators != parts:
-        return f"there are {iterators} iterators for {parts} parts: make one iterator for each part"
+        return f"{there(iterators, 'iterator')} for {counted(parts, 'part')}: make one iterator for each part"
     return every_image_in_batches(seen, case, expected)
 
 

@@ -2,7 +2,9 @@
 
 from grader.checks.notebook_functions import function, prediction
 
-MEASURED = {name: f"grader.units.scaling.probes.probe_scaling_notebook:{name}" for name in ("single", "two", "rate")}
+MEASURED = {
+    name: f"grader.units.scaling.probes.probe_scaling_notebook:{name}" for name in ("single", "two", "four", "rate")
+}
 
 CHECKS = (
     function(

@@ -7,6 +7,7 @@ from grader.probes.gap_code import RETURNED, GapCode
 from grader.probes.pytorch_scripts import SIZE, enlarge, examples, join, network, part
 from grader.probes.script import causes
 from grader.sandbox.rank import StudentMistake
+from handson.words import a_kind
 
 # what a weight is multiplied by before the first evaluation, as if there had been a training; before the second, twice
 TRAINED = 0.5
@@ -62,7 +63,7 @@ def called_once_an_epoch(evaluator, get_trigger, interval):
     """Raises StudentMistake if `evaluator` can't be called, or has another interval, as `extend` takes it. get_trigger,
     interval: those of its track, a function and a class."""
     if not callable(evaluator):
-        raise StudentMistake(f"`evaluator` is a {type(evaluator).__name__}, which is not an evaluator")
+        raise StudentMistake(f"`evaluator` is {a_kind(evaluator)}, which is not an evaluator")
     trigger = get_trigger(getattr(evaluator, "trigger", (1, "iteration")))
     if isinstance(trigger, interval) and (trigger.period, trigger.unit) != (1, "epoch"):
         raise StudentMistake(

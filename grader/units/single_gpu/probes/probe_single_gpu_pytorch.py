@@ -6,6 +6,7 @@ import torch
 from grader.probes.pytorch_scripts import GapInScript, NormalizingNetwork, dataset, flat
 from grader.probes.script import StopScript
 from grader.sandbox.rank import StudentMistake
+from handson.words import a_kind
 
 
 def gradients(case, parameters):
@@ -25,7 +26,7 @@ def optimizer(rank, ranks, source, case):
     def see(names):
         if not isinstance(names.optimizer, torch.optim.Optimizer):
             raise StudentMistake(
-                f"`optimizer` is a {type(names.optimizer).__name__}, but it must be an optimizer of torch.optim"
+                f"`optimizer` is {a_kind(names.optimizer)}, but it must be an optimizer of torch.optim"
             )
         parameters = list(names.model.parameters())
         if not all(parameter.requires_grad for parameter in parameters):
