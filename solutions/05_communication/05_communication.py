@@ -216,6 +216,19 @@ alpha, beta = alpha_beta(sizes, seconds / rounds)  # each round is one message
 print(f"alpha = {alpha:.0f} microseconds, beta = {beta:.1f} MB/s = {8 * beta:.0f} Mbit/s")
 
 # %% [markdown]
+# NCCL chooses between its algorithms with the same model. Its source (`src/graph/tuning.cc`) has these values of alpha, for one step of
+# a ring with short messages; beta is the rate of the link in one direction:
+#
+# | link | alpha [microseconds] | beta [MB/s] |
+# |---|---|---|
+# | NVLink 4 (H100) | 0.5 | 450,000 |
+# | PCI Express 5.0, 16 lanes | 1.0 | 64,000 |
+# | InfiniBand NDR, 400 Gbit/s | 2.7 | 50,000 |
+# | Ethernet, 100 Gbit/s | 2.7 | 12,500 |
+#
+# From NVLink to InfiniBand, alpha grows by a factor of 5, and beta falls by a factor of 9. By which factors do your alpha and beta differ from
+# those of InfiniBand?
+#
 # With alpha and beta you can predict the time of any algorithm: `doubling` sends log2 N messages of n bytes, one after the other;
 # `ring` sends 2 (N - 1) messages of n / N bytes. From which size on does the ring win?
 
