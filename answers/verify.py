@@ -63,7 +63,7 @@ def verify(units=None, say=print, seeds=0, real=False):
                 report(problems(unit, part, server_for(part.file)))
                 bar.update()
             if bar.disable:  # no terminal
-                say(f"{unit} is proved: {list(chosen).index(unit) + 1} of {len(chosen)}.")
+                say(f"{unit} is checked: {list(chosen).index(unit) + 1} of {len(chosen)}.")
     if seeds:
         report(under_seeds.problems(chosen, seeds))
     if real:

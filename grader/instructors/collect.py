@@ -473,10 +473,12 @@ def _times(attempts, listed, zone, say):
     )
     written = [entry.time for entry in entries]
     if written == sorted(written) or max(written) - min(written) < SPAN:
-        say(
-            "The zip has no times of handing in, only those of its download: name Moodle's grading worksheet with"
-            " --worksheet, if they count."
+        advice = (  # files from Canvas have numbers, from which `order` comes; those from Moodle have none
+            "Canvas gives no others, so every attempt counts as in time"
+            if all(attempt.who.order for of_student in attempts.values() for attempt in of_student)
+            else "name Moodle's grading worksheet with --worksheet, if they count"
         )
+        say(f"The zip has no times of handing in, only those of its download: {advice}.")
         return {}
     first, last = (datetime.fromtimestamp(time).strftime("%Y-%m-%d %H:%M") for time in (min(written), max(written)))
     say(f"Handed in: by the times in the zip, {first} to {last}, on clocks of {zone or 'this machine'}.")

@@ -63,7 +63,7 @@ def test_the_whole_grade_is_set_in_one_command_and_counts_in_place_of_all(tmp_pa
         store(book, handed_in(), [said("step", None), said("step", 2.0, unit="multi_node")])
     told = []
     adjust(tmp_path, "jane", WHOLE, "", 3.0, "shown in class", "who", told.append)
-    assert told == ["jane: 2 points so far -> 3 points."]
+    assert told == ["jane: 2 points (not finished) -> 3 points."]
     assert ',adjusted,1,0,adjusted,"shown in class (who, ' in (tmp_path / "grades.csv").read_text()
     assert "shown in class" in (tmp_path / "feedback/jane.html").read_text()
     assert "the whole grade" in (tmp_path / "report.html").read_text()
@@ -147,7 +147,7 @@ def test_a_group_is_found_by_its_name_and_number_and_its_members_by_theirs(unrea
     adjust(unread, name, "bonus", "", 2, "helped", "who", told.append)
     adjust(unread, name, WHOLE, "", 10, "shown", "who", told.append)
     both = ["Gita Kumar_7"] if name == "Gita Kumar" else ["Gita Kumar_7", "Hans Meier_8"]
-    changes = "0 so far -> 10 so far, on the scale to 100", "10 so far -> 60, on the scale to 100"
+    changes = "0 (not read) -> 10 (not read), on the scale to 100", "10 (not read) -> 60, on the scale to 100"
     assert told == [f"{one}: {change}." for change in changes for one in both]
     assert [line.split(",")[0] for line in adjustments(unread)] == [
         f"{one}: {what} set to {n}" for one in both for what, n in (("the whole grade", 10), ("bonus", 2))

@@ -189,6 +189,15 @@ def test_other_times_are_those_of_handing_in_and_said(collected):
     assert any("by the times in the zip" in line and "Europe/Berlin" in line for line in said)
 
 
+@pytest.mark.parametrize(
+    "name, advice",
+    [("doejane_12345_67890_work.zip", "Canvas gives no others"), (f"{MOODLE}/work.zip", "Moodle's grading worksheet")],
+)
+def test_a_zip_without_times_of_handing_in_gets_the_advice_of_its_own_platform(collected, name, advice):
+    _, [line] = collected({name: zipped(GOOD)})
+    assert advice in line and ("Moodle" in line) == ("Moodle" in advice)
+
+
 def test_a_time_that_the_platform_lists_counts_before_that_of_the_zip(collected):
     listed = [Listed("Jane Doe_12345", "Jane Doe", "12345", "", "2026-11-21T10:00:00+00:00")]
     found, _ = collected(*of_two((2026, 11, 10, 9, 0, 0), (2026, 11, 20, 18, 0, 0)), listed=listed)

@@ -8,6 +8,7 @@ import pytest
 from classes import gradescopes, handed_in, not_done, said, store
 
 from grader.instructors.reports import score_tables
+from grader.instructors.reports.in_words import changes
 from grader.instructors.reports.report_files import clean, number
 from grader.instructors.rules import Rules, UnitRules
 from grader.instructors.scores import scores
@@ -216,3 +217,11 @@ def test_the_overview_has_a_row_for_each_student_and_a_column_for_each_unit_and_
         "status",
     ]
     assert rows == [["'=Zoe", "'=Zoe", "", "", "", "", "", "not read"], ["Jörg_7", "Jörg", "7", "", "1", "–", "1", ""]]
+
+
+def test_changed_grades_and_the_overview_say_the_same_of_a_grade_that_is_not_final(of_class):
+    statuses = {row["student"]: row["status"] for row in rows(score_tables.overview(of_class).removeprefix("\ufeff"))}
+    assert statuses == {"jane_11": "", "max_12": "not finished", "zoe_13": "not read"}
+    _, *lines = changes({score.student: "another" for score in of_class}, of_class)
+    for (student, status), line in zip(statuses.items(), lines, strict=True):
+        assert student in line and line.endswith(f"({status})" if status else "points")

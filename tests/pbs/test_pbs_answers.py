@@ -318,6 +318,14 @@ def test_a_script_in_utf_16_is_hinted_at(ask):
     assert "hint: the script is in UTF-16" in ask("qsub wide.sh")[1]
 
 
+def test_a_working_directory_that_is_gone_is_one_sentence_of_qsub(ask, tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    _, err, status = ask(f"qsub {tmp_path}/work/a.sh")
+    assert status and err.startswith("qsub: the working directory no longer exists") and err.count("\n") == 1
+
+
 def test_the_hint_about_a_comma_is_a_command_that_works(ask):
     assert ask("""qsub -v "OPTIONS='-g 0,1'" a.sh""")[2] == 0
     assert "OPTIONS=-g 0,1," in ask("qstat -f 0")[0].replace("\n\t", "")

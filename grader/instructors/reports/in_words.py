@@ -6,6 +6,8 @@ from grader.instructors.reports.report_files import number
 from grader.instructors.rules import BEST, LAST_IN_TIME, points_of, shown, total_of
 from handson.words import aligned, counted
 
+SO_FAR = "so far"
+
 
 def head(rules, unit):
     """What holds for a unit, as Markdown."""
@@ -144,9 +146,20 @@ def term(rules):
 
 
 def total(score):
-    """A grade in short: "3.5 points so far", or "35" on a scale."""
+    """A grade in short: "3.5 points so far", "3.5 points (not finished)", or "35" on a scale."""
     grade = number(score.grade) if score.rules.scale else counted(number(score.grade), "point")
-    return f"{grade}{'' if score.complete and not score.so_far else ' so far'}"
+    state = standing(score)
+    return f"{grade} ({state})" if state not in ("", SO_FAR) else f"{grade} {state}".rstrip()
+
+
+def standing(score):
+    """Why a grade is not final: nothing could be read, a result is missing, or a deadline is still to come; "" if it is
+    final."""
+    if score.refused:
+        return "not read"
+    if not score.complete:
+        return "not finished"
+    return SO_FAR if score.so_far else ""
 
 
 def changes(before, of_class):

@@ -9,7 +9,7 @@ import time
 from datetime import datetime
 
 from grader.instructors.collect import file_name
-from grader.instructors.reports.in_words import grade, lateness
+from grader.instructors.reports.in_words import grade, lateness, standing
 from grader.instructors.reports.report_files import clean, moment, number
 from grader.instructors.rules import Rules
 from grader.instructors.worksheet import COMMENTS, NAMES
@@ -123,8 +123,7 @@ def overview(scores):
         of_units = [
             "–" if unit.untouched else unit.credit if unit.complete and not refused else None for unit in score.units
         ]
-        passed = {True: "passed", False: "not passed", None: "so far" if score.so_far else ""}[score.passed]
-        status = "not read" if score.refused else passed if score.complete else "not finished"
+        status = standing(score) or {True: "passed", False: "not passed", None: ""}[score.passed]
         who = [score.student, score.submission.name, score.submission.number, score.group]
         rows.append([*who, *of_units, None if refused else _grade(score), status])
     return "\ufeff" + table(["student", "name", "number", "group", *units, "grade", "status"], rows)
