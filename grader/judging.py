@@ -82,6 +82,7 @@ def judge(unit, parts, read, server, hidden=None, readable=None, seed=None, shar
                     output=_output(outcome),
                     seconds=outcome.seconds if outcome else 0.0,
                     cpu_seconds=outcome.cpu_seconds if outcome else 0.0,
+                    measured=outcome.measured if outcome else None,
                 )
 
 

@@ -56,6 +56,9 @@ class Check:
     "workers" one process with several devices.) The grader adds "unit" and "seed", and the dictionary that `given`
     returns for this case.
 
+    runner(cases, source, server, readable) runs the gap in place of grader.run_probes.alone, and returns the same: for
+    a check that needs more than the ranks of one sandbox.
+
     observed(case) is the form of what the probe returns on one rank (grader.checks.forms).
     """
 
@@ -67,3 +70,4 @@ class Check:
     whole: bool = False
     given: Callable | None = None
     observed: Callable | None = None
+    runner: Callable | None = None

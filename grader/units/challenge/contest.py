@@ -1,0 +1,191 @@
+"""The contest: the grader trains with a student's code on two virtual nodes, and in the same minute with the plain
+solution.
+
+Nothing counts that the student's ranks say of themselves, but for the memory, which is counted beside their code. The
+grader's clock and the nodes' network tell the seconds and the bytes. The loss is computed from the network that rank 0
+ends with, by a process that runs no student's code, on text that no rank had. Text and seed are others than the
+student's own.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import numpy
+
+from grader.checks import forms
+from grader.checks.check import Check, Criterion
+from grader.probes import FOR_SCRIPTS
+from grader.sandbox import Limits, SandboxFault
+from grader.sandbox.on_nodes import Nodes
+from handson import challenge_limits as challenge
+from handson.made_text import made_text
+from handson.sizes import words
+
+PROBE = "grader.units.challenge.probes.probe_contest:train"
+ORACLE = "grader.units.challenge.oracles.oracle_contest:loss"
+LIMITS = Limits(
+    cpu_seconds=2 * challenge.SECONDS,
+    wall_seconds=challenge.SECONDS,
+    waiting_seconds=challenge.SECONDS,
+    memory_bytes=1 << 30,  # of a process; of what a virtual GPU holds, the probe counts every byte
+    memory_together=4,
+    still_seconds=10,  # a large message on a slow network takes seconds, in which no rank computes
+)
+FORM = {"memory": int, "speed_up": float, "network": [forms.Array()]}
+PORT = 29500  # at which the ranks of the first training meet; the second one takes the next
+PATIENCE = 900  # seconds that a contest waits for its turn
+MOST = 1e6  # a prediction that counts as a number
+
+
+def run(cases, source, server, readable):
+    """See Check.runner. Contests of one machine run one after the other, since each would slow down the other."""
+    [case] = cases
+    text = numpy.frombuffer(made_text(case["seed"], case["training"] + challenge.UNSEEN), "uint8")
+    given, unseen = text[: case["training"]], text[case["training"] :]
+    with _one_at_a_time(), Nodes(challenge.NODES, case["network"], FOR_SCRIPTS) as nodes:
+        theirs, sent = _train(nodes, case, source, given, readable, PORT)
+        if any(rank.status for rank in theirs.ranks):
+            return [], (case, theirs)
+        plain, sent_by_plain = _train(nodes, case, None, given, readable, PORT + 1)
+    if problem := next((rank.message for rank in plain.ranks if rank.status), None):
+        raise SandboxFault(f"the plain solution does not run here: {problem}")
+    seen = {"loss": None, "problem": "", "memory": 0, "predicted": None, "speed_up": plain.seconds / theirs.seconds}
+    if all(forms.fits(of_rank, FORM) for of_rank in theirs.observations):
+        seen |= _judged(theirs.observations, unseen, server)
+    else:
+        seen["problem"] = "what it gave back is of another kind than numbers"
+    theirs.measured = {name: seen[name] for name in ("speed_up", "loss", "memory", "predicted")}
+    theirs.measured |= {"seconds": theirs.seconds, "bytes": sent}
+    theirs.measured |= {"plain_seconds": plain.seconds, "plain_bytes": sent_by_plain}
+    theirs.measured["reached"] = reaches_loss([seen], case, None) is None
+    return [(case, [seen], theirs)], None
+
+
+def _train(nodes, case, source, text, readable, port):
+    """(the Outcome of a training, the bytes that left its nodes). source: the student's; None for the plain
+    solution."""
+    # the text follows from the case's seed, so the ranks get another one, from which nobody finds the text
+    seed = int(hashlib.sha256(f"first parameters {case['seed']}".encode()).hexdigest()[:6], 16)
+    told = {"seed": seed, "memory": case["memory"], "plain_steps": case["plain_steps"]}
+    told |= {"address": nodes.address, "port": port}
+    before = nodes.bytes_sent()
+    outcome = nodes.run(PROBE, [source, told, text], challenge.RANKS // challenge.NODES, LIMITS, readable)
+    return outcome, nodes.bytes_sent() - before
+
+
+def _judged(observations, unseen, server):
+    """What a student's ranks have given, judged in another process. Raises SandboxFault."""
+    [judged] = server.run(ORACLE, [observations[0]["network"], unseen]).ranks
+    if judged.status:
+        raise SandboxFault(f"the loss could not be computed: {judged.message}")
+    predicted = observations[0]["speed_up"]
+    return judged.observations | {
+        "memory": max(of_rank["memory"] for of_rank in observations),
+        "predicted": float(predicted) if 0 < predicted < MOST else None,
+    }
+
+
+@contextlib.contextmanager
+def _one_at_a_time():
+    """In a `with`: no other contest of this user runs on this machine. Raises SandboxFault."""
+    path = Path(tempfile.gettempdir(), f"handson-contest-{os.getuid()}.lock")
+    deadline = time.monotonic() + PATIENCE
+    with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600), "w") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise SandboxFault(f"another contest has run here for {PATIENCE} s: grade again later") from None
+                time.sleep(0.2)
+        yield
+
+
+def within_limits(seen, case, expected):
+    """A training that does not stay within them ends before anybody judges it."""
+    return None
+
+
+def reaches_loss(seen, case, expected):
+    [found] = seen
+    if found["problem"]:
+        return found["problem"]
+    if found["loss"] is None:
+        return "the loss of your network is infinite or NaN: lower the learning rate"
+    if found["loss"] > case["loss"]:
+        return (
+            f"the loss of your network is {found['loss']:.3f} on text that no rank has seen; {case['loss']:g} is to be"
+            " reached, on each text and with each seed: train some steps more than your own text needs"
+        )
+    return None
+
+
+def prediction(seen, case, expected):
+    [found] = seen
+    measured, predicted = found["speed_up"], found["predicted"]
+    if predicted is None:
+        return "SPEED_UP is no number above 0"
+    if max(measured, predicted) / min(measured, predicted) <= challenge.FACTOR:
+        return None
+    return (
+        f"you predict {predicted:.3g} times the speed of the plain solution, and {measured:.3g} times were measured:"
+        f" more than a factor of {challenge.FACTOR} apart"
+    )
+
+
+def in_words(measured):
+    """What a contest has measured, as a sentence for the student."""
+    return (
+        f"{measured['speed_up']:.2f} times as fast as the plain solution ({measured['seconds']:.1f} s against"
+        f" {measured['plain_seconds']:.1f} s), {measured['bytes'] / 1e6:.1f} MB between the nodes (plain:"
+        f" {measured['plain_bytes'] / 1e6:.1f} MB), at most {words(measured['memory'])} on a virtual GPU"
+    )
+
+
+CASE = {
+    "ranks": challenge.RANKS,
+    "network": challenge.NETWORK,
+    "memory": challenge.MEMORY,
+    "loss": challenge.LOSS,
+    "training": challenge.TRAINING,
+    "plain_steps": None,
+}
+CHECKS = (
+    Check(
+        "train",
+        PROBE,
+        (CASE,),
+        (
+            Criterion(
+                "within_limits",
+                "runs within the limits of memory and time",
+                3,
+                within_limits,
+                "Take fewer windows at a time, or divide what a rank has to hold; the notebook counts both.",
+            ),
+            Criterion(
+                "reaches_loss",
+                f"reaches a loss of {challenge.LOSS:g}",
+                4,
+                reaches_loss,
+                "Compute the loss on text that you hold back, and train until it is well below.",
+            ),
+            Criterion(
+                "prediction",
+                f"predicts its speed within a factor of {challenge.FACTOR}",
+                3,
+                prediction,
+                "Seconds of a step: computing, and the bytes of its messages divided by the network's rate.",
+                needs="reaches_loss",
+            ),
+        ),
+        whole=True,
+        runner=run,
+    ),
+)

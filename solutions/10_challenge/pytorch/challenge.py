@@ -1,0 +1,31 @@
+"""Your solution. The grader runs `train` on four ranks; all that it needs must be in this file."""
+
+import torch
+import torch.distributed as dist
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+from handson.pytorch.challenge_task import loss_of
+
+# Your prediction, before you measure: how many times as fast as the plain solution is yours?
+SPEED_UP = 2.5
+
+
+def train(task):
+    """Train task.network(), and return it. That of rank 0 counts. `task` is a handson.pytorch.challenge_task.Task."""
+    ### BEGIN SOLUTION train:
+    ### any training that fits into the memory and reaches the loss. You may write functions and
+    ### classes above, and set SPEED_UP
+    model = task.network()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.004)
+    batches = task.batches(4)
+    for step in range(1, 401):
+        text, following = next(batches)
+        loss_of(model(text), following).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % 20 == 0:  # local SGD: 20 steps of each rank by itself, then all take the mean
+            mean = parameters_to_vector(model.parameters()).detach() / task.ranks
+            dist.all_reduce(mean)
+            vector_to_parameters(mean, model.parameters())
+    return model
+    ### END SOLUTION
