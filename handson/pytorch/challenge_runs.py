@@ -1,6 +1,7 @@
 """What the training script of unit 10_challenge needs beside its lesson: its main program, the text, and the table of a
 training."""
 
+import math
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,7 +38,8 @@ def _add_options(methods, parser):
     parser.add_argument("--text", type=Path, metavar="FILE", help="a text of your own, in place of an invented one")
     parser.set_defaults(dataset="an invented language", size=LENGTH, epoch=1)
     if parser.get_default("gpu_memory") is None:
-        parser.set_defaults(gpu_memory=MEMORY)
+        # a real GPU is never so small: there its tensors are only counted
+        parser.set_defaults(gpu_memory=math.inf if torch.cuda.is_available() else MEMORY)
 
 
 def _text(args):

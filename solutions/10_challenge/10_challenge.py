@@ -64,7 +64,7 @@ print(f"a loss of {challenge.LOSS} on text that no rank has seen, in at most {ch
 # %% [markdown]
 # ## The plain way
 #
-# The plain solution averages the gradients of all ranks in each step. To fit, each rank takes its windows of text in four parts.
+# The plain solution averages the gradients of all ranks in each step. To fit, each rank takes its windows of text in two parts.
 
 # %%
 from handson.pytorch import plain_training
@@ -130,7 +130,7 @@ print(f"So a step computes for {1000 * compute:.0f} ms, with {plain_training.WIN
 # prediction is short enough for you. Nobody can compute how many steps a loss takes: plan for some more.
 
 # %%
-steps, windows, exchanges = 200, 16, 200
+steps, windows, exchanges = 120, 8, 120
 predicted = training_seconds(steps, compute * windows / plain_training.WINDOWS, exchanges, size, challenge.RANKS, rate)
 print(f"predicted: {predicted:.1f} s, {plain.seconds / predicted:.2f} times as fast as the plain solution")
 

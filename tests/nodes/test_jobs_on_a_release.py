@@ -39,6 +39,7 @@ SCRIPTS = [  # folder, job script, its variables, and what to ask for in place o
         )
     ),
     ("08_scaling", "run_rehearsal.sh", {"OPTIONS": "--steps 4"}, None),
+    ("10_challenge", "run_challenge.sh", {"METHOD": "plain"}, None),
 ]
 pytestmark = MARKS
 

@@ -185,7 +185,7 @@ def standings(scores):
     for score in scores:
         verdicts = [verdict for unit in score.units for gap in unit.gaps for verdict in gap.verdicts]
         measured = next((verdict.measured for verdict in verdicts if verdict.measured), None)
-        if measured and measured["reached"]:
+        if measured:
             found.append((score, measured))
     return sorted(found, key=lambda row: (-row[1]["speed_up"], row[0].student))
 

@@ -37,6 +37,7 @@ LIMITS = Limits(
     still_seconds=10,  # a large message on a slow network takes seconds, in which no rank computes
 )
 FORM = {"memory": int, "speed_up": float, "network": [forms.Array()]}
+SEEN = {"loss": object, "problem": str, "memory": int, "predicted": object, "speed_up": object}  # None: there is none
 PORT = 29500  # at which the ranks of the first training meet; the second one takes the next
 PATIENCE = 900  # seconds that a contest waits for its turn
 MOST = 1e6  # a prediction that counts as a number
@@ -51,18 +52,17 @@ def run(cases, source, server, readable):
         theirs, sent = _train(nodes, case, source, given, readable, PORT)
         if any(rank.status for rank in theirs.ranks):
             return [], (case, theirs)
+        seen = _judged(theirs.observations, unseen, server)
+        if reaches_loss([seen], case, None):  # there is nothing to compare
+            return [(case, [seen], theirs)], None
         plain, sent_by_plain = _train(nodes, case, None, given, readable, PORT + 1)
     if problem := next((rank.message for rank in plain.ranks if rank.status), None):
         raise SandboxFault(f"the plain solution does not run here: {problem}")
-    seen = {"loss": None, "problem": "", "memory": 0, "predicted": None, "speed_up": plain.seconds / theirs.seconds}
-    if all(forms.fits(of_rank, FORM) for of_rank in theirs.observations):
-        seen |= _judged(theirs.observations, unseen, server)
-    else:
-        seen["problem"] = "what it gave back is of another kind than numbers"
+    seen["speed_up"] = plain.seconds / theirs.seconds
     theirs.measured = {name: seen[name] for name in ("speed_up", "loss", "memory", "predicted")}
     theirs.measured |= {"seconds": theirs.seconds, "bytes": sent}
     theirs.measured |= {"plain_seconds": plain.seconds, "plain_bytes": sent_by_plain}
-    theirs.measured["reached"] = reaches_loss([seen], case, None) is None
+    theirs.ranks[0].output += f"\n{in_words(theirs.measured)}\n"
     return [(case, [seen], theirs)], None
 
 
@@ -80,14 +80,21 @@ def _train(nodes, case, source, text, readable, port):
 
 def _judged(observations, unseen, server):
     """What a student's ranks have given, judged in another process. Raises SandboxFault."""
+    seen = {"loss": None, "problem": "", "memory": 0, "predicted": None, "speed_up": None}
+    if not all(forms.fits(of_rank, FORM) for of_rank in observations):
+        return seen | {"problem": "what it gave back is of another kind than numbers"}
     [judged] = server.run(ORACLE, [observations[0]["network"], unseen]).ranks
     if judged.status:
         raise SandboxFault(f"the loss could not be computed: {judged.message}")
     predicted = observations[0]["speed_up"]
-    return judged.observations | {
-        "memory": max(of_rank["memory"] for of_rank in observations),
-        "predicted": float(predicted) if 0 < predicted < MOST else None,
-    }
+    return (
+        seen
+        | judged.observations
+        | {
+            "memory": max(of_rank["memory"] for of_rank in observations),
+            "predicted": float(predicted) if 0 < predicted < MOST else None,
+        }
+    )
 
 
 @contextlib.contextmanager
@@ -129,6 +136,8 @@ def reaches_loss(seen, case, expected):
 def prediction(seen, case, expected):
     [found] = seen
     measured, predicted = found["speed_up"], found["predicted"]
+    if measured is None:  # the loss is not reached
+        return None
     if predicted is None:
         return "SPEED_UP is no number above 0"
     if max(measured, predicted) / min(measured, predicted) <= challenge.FACTOR:
@@ -186,6 +195,7 @@ CHECKS = (
             ),
         ),
         whole=True,
+        observed=lambda case: SEEN,
         runner=run,
     ),
 )

@@ -23,13 +23,15 @@ def train(rank, ranks, source, told, text):
     """Train with the student's `train`, or without a source with the plain solution: the most bytes in use, the
     predicted speed-up, and of rank 0 the parameters of its network."""
     torch.set_num_threads(1)
-    virtual_gpus.pin(rank)
+    cores = len(virtual_gpus.cores())
+    # where ranks share cores, those of a node do: else one node alone would have all cores
+    virtual_gpus.pin(rank if cores >= ranks else rank * cores // ranks)
     os.environ |= {"GLOO_SOCKET_IFNAME": "eth0", "RANK": str(rank), "WORLD_SIZE": str(ranks)}
     store = dist.TCPStore(told["address"], told["port"], ranks, rank == 0, MEETING)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks)
     task = Task(torch.from_numpy(numpy.array(text)), told["seed"], rank, ranks, torch.device("cpu"))
     module = GapCode(source).module if source else plain_training
-    predicted = getattr(module, "SPEED_UP", 1.0)  # before anything is measured
+    predicted = _number(getattr(module, "SPEED_UP", None))  # before anything is measured
     with Counter(told["memory"], name=f"virtual GPU {rank}") as counter:
         try:
             network = _call(module, task, told["plain_steps"])
@@ -47,6 +49,14 @@ def _call(module, task, plain_steps):
         return function(task, steps=plain_steps or plain_training.STEPS)
     with filled():
         return function(task)
+
+
+def _number(thing):
+    """A number of any kind as a float; 0.0 for anything else."""
+    try:
+        return float(thing)
+    except (TypeError, ValueError):
+        return 0.0
 
 
 def _parameters(network):
