@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from grader.sandbox.client import Outcome, SandboxFault, Server
+from grader.sandbox.limits import Limits
 from handson import linux
 from handson.cluster import virtual_nodes
 
@@ -39,6 +40,8 @@ class Nodes:
                 self.servers.append(Server(self.libraries, before=tuple(enter)))
                 stack.callback(self.servers[-1].stop)
                 self.servers[-1].start()
+            # else the ranks of one node would wait until the other one has loaded its libraries
+            self.run(f"{__name__}:nothing", [], 1, Limits(), None)
             self._stack = stack.pop_all()
         return self
 
@@ -70,6 +73,10 @@ class Nodes:
     def bytes_sent(self):
         """The bytes that all nodes together have sent so far."""
         return sum(map(linux.bytes_sent, self.processes))
+
+
+def nothing(rank, ranks):
+    """What a rank does that shows that its node is ready."""
 
 
 def _end(holder):

@@ -130,7 +130,7 @@ print(f"So a step computes for {1000 * compute:.0f} ms, with {plain_training.WIN
 # prediction is short enough for you. Nobody can compute how many steps a loss takes: plan for some more.
 
 # %%
-steps, windows, exchanges = 120, 8, 120
+steps, windows, exchanges = 140, 8, 140
 predicted = training_seconds(steps, compute * windows / plain_training.WINDOWS, exchanges, size, challenge.RANKS, rate)
 print(f"predicted: {predicted:.1f} s, {plain.seconds / predicted:.2f} times as fast as the plain solution")
 
