@@ -3,7 +3,7 @@ that needs torch here."""
 
 RANKS, NODES = 4, 2
 NETWORK = "100mbit"  # of each node
-MEMORY = 8 * 2**20  # bytes of each virtual GPU
+MEMORY = 7 * 2**20  # bytes of each virtual GPU
 LOSS = 1.2  # to reach, on text that no rank has seen
 SECONDS = 60  # that a training may take at most
 LENGTH = 64  # bytes of text in a window

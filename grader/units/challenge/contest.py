@@ -19,6 +19,7 @@ import numpy
 
 from grader.checks import forms
 from grader.checks.check import Check, Criterion
+from grader.checks.notebook_functions import sensible
 from grader.probes import FOR_SCRIPTS
 from grader.sandbox import Limits, SandboxFault
 from grader.sandbox.on_nodes import Nodes
@@ -189,6 +190,22 @@ CASE = {
     "plain_steps": None,
 }
 CHECKS = (
+    Check(
+        "prediction",
+        "grader.units.challenge.probes.probe_contest:prediction",
+        ({},),
+        (
+            Criterion(
+                "number",
+                "a prediction",
+                1,
+                sensible(0.01, 1000, "a number is asked for by which the time of the plain solution is divided"),
+                "Divide the seconds of the plain solution by those that you predict for yours.",
+            ),
+        ),
+        given=lambda case: {"name": "SPEED_UP"},
+        observed=lambda case: {"value": float},
+    ),
     Check(
         "train",
         PROBE,
