@@ -2,6 +2,7 @@
 
 import datetime
 import os
+import re
 
 import numpy
 import torch
@@ -36,7 +37,10 @@ def train(rank, ranks, source, told, text):
         try:
             network = _call(module, task, told["plain_steps"])
         except OutOfMemory as error:
-            raise RankEnded(reported_error(error, Limits()) | {"status": OUT_OF_MEMORY}) from error
+            words = (
+                re.split(": (?:take|most of)", str(error))[0] + ": take fewer windows at a time, or hold less on a rank"
+            )
+            raise RankEnded(reported_error(error, Limits()) | {"status": OUT_OF_MEMORY, "message": words}) from error
     dist.barrier()  # a rank that ends closes its connections
     return {"memory": counter.highest, "speed_up": predicted, "network": _parameters(network) if rank == 0 else []}
 
