@@ -16,19 +16,19 @@ LAB_PAGE := /lab/tree/$(firstword $(wildcard notebooks/00_start.ipynb) $(wildcar
 .PHONY: help environment frameworks checkov tour test test-all test-torches test-gpu test-frameworks test-containers lab bench lint
 
 help:
-	@echo "make tour         the training runs by qsub, their throughput in a table and a figure; then a class is graded"
-	@echo "make lab          JupyterLab at the first notebook"
-	@echo "make test         the tests that everybody runs: all quick ones, and one real run of every feature"
-	@echo "make test-all     all tests, those of the unit 07_frameworks among them: for changes of what they are about"
-	@echo "make lint         is the code formatted, and free of what ruff finds?"
-	@echo "make bench        how fast training is, against its limits"
-	@echo "make frameworks   a second environment, with TensorFlow, Lightning, Accelerate and JAX, for the unit 07_frameworks"
-	@echo "make test-frameworks   the tests of that unit alone; the others do without the second environment"
-	@echo "make test-torches   the quick tests and the tour with the oldest and the newest torch: make test-all has it"
-	@echo "make test-gpu     the tests that need a GPU: every script, one against two ranks, memory, profiles, grading"
-	@echo "make checkov      a linter for security, in build/: make test-all looks at the manifests for Kubernetes with it"
+	@echo "make lab               start JupyterLab at the first notebook"
+	@echo "make tour              run the training jobs, draw their throughput, then grade a class of known answers"
+	@echo "make environment       only create or update .venv, which the other targets also do"
+	@echo "make frameworks        create a second environment, with TensorFlow, Lightning, Accelerate and JAX, for the unit 07_frameworks"
+	@echo "make test              run the tests that everybody runs: all quick tests, and one real run of every feature"
+	@echo "make test-all          run all tests, including those of the unit 07_frameworks"
+	@echo "make test-frameworks   run only the tests of the unit 07_frameworks, which need the second environment"
+	@echo "make test-torches      run the quick tests and the tour with the oldest and the newest torch (part of make test-all)"
+	@echo "make test-gpu          run the tests that need a GPU: every script, one against two ranks, memory, profiles, grading"
 	@echo "make test-containers   build the image for Kubernetes, and test it: needs buildah, podman and about 10 minutes"
-	@echo "make environment  only create or refresh .venv, which the others do by themselves"
+	@echo "make lint              check formatting and code with ruff"
+	@echo "make bench             measure training and grading against the limits of this machine"
+	@echo "make checkov           install a security linter in build/, with which make test-all checks the Kubernetes manifests"
 
 environment:
 	@bash setup_environment.sh

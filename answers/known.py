@@ -59,9 +59,14 @@ class Answer:
 
 
 def file_of(unit, part):
-    """Where the known answers to a file's gaps are: answers/UNIT/TRACK/SCRIPT.toml, or answers/UNIT/notebook.toml."""
+    """Where the known answers to a file's gaps are: answers/UNIT/TRACK/SCRIPT.toml, or answers/UNIT/notebook.toml; to
+    those of a second notebook, notebook_b.toml."""
     room, _, path = part.file.partition("/")
-    name = NOTEBOOK if room == "notebooks" else path.split("/", 1)[1].rpartition(".")[0]
+    if room == "notebooks":
+        number = path.partition("_")[0]
+        name = NOTEBOOK if number.isdigit() else f"{NOTEBOOK}_{number[2:]}"
+    else:
+        name = path.split("/", 1)[1].rpartition(".")[0]
     return ANSWERS / unit / f"{name}.toml"
 
 

@@ -20,17 +20,23 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_mar
 
 @app.callback()
 def commands():
-    """Check what you wrote for a task."""
+    """Check the code that you wrote for a task."""
 
 
 @app.command()
 def check(
-    unit: Annotated[str, typer.Argument(help="The task, such as multi_gpu.")],
-    names: Annotated[list[str] | None, typer.Argument(help="Gaps or files, to check these only.")] = None,
-    track: Annotated[str | None, typer.Option(help="pytorch or chainer; else both, and the better one counts.")] = None,
-    hints: Annotated[bool, typer.Option("--hints", help="Show a hint for what was tried and is wrong.")] = False,
+    unit: Annotated[str, typer.Argument(help="Name of the task, such as multi_gpu.")],
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Names of gaps or files to check. Default: all of the task.")
+    ] = None,
+    track: Annotated[
+        str | None, typer.Option(help="Track to check, pytorch or chainer. Default: both, and the better one counts.")
+    ] = None,
+    hints: Annotated[
+        bool, typer.Option("--hints", help="Show a hint for each gap that was tried and is wrong.")
+    ] = False,
 ):
-    """Check what is in exercises/ and notebooks/ for a task: what passed, what didn't, and what to look at."""
+    """Check your code for a task in exercises/ and notebooks/: report what passed, what failed, and where to look."""
     from grader.self_check import check
 
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:

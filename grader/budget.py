@@ -28,7 +28,10 @@ class Budgeted:
                 [
                     RankOutcome(
                         TIMEOUT,
-                        message=f"it was not run: the code of this file has already taken {self.used:.0f} seconds",
+                        message=(
+                            f"this gap was not run, since the code of this file has already used {self.used:.0f}"
+                            " seconds"
+                        ),
                     )
                 ]
                 * ranks

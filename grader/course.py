@@ -5,6 +5,7 @@ What students work on in the unit `topic` is in solutions/NN_topic; its checks a
 
 import functools
 import importlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,8 @@ from grader.verdict import most
 from handson import frameworks
 
 TRACKS = ("pytorch", "chainer")
-NOTEBOOK = "notebook"  # how unit.py names the unit's notebook
+NOTEBOOK = "notebook"  # how unit.py names the unit's notebook; "notebook_b" is its second one, NNb_topic
+NAMED_NOTEBOOK = re.compile(rf"{NOTEBOOK}(?:_([b-z]))?")
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,8 @@ def _found():
 def _part(folder, name, checks):
     """The Part of one of the files in `checks`. A script is its track's if the other track has one of this name; else
     it is everybody's."""
-    file = f"notebooks/{folder}.ipynb" if name == NOTEBOOK else f"exercises/{folder}/{name}"
+    notebook = NAMED_NOTEBOOK.fullmatch(name)
+    file = f"notebooks/{folder[:2]}{notebook[1] or ''}{folder[2:]}.ipynb" if notebook else f"exercises/{folder}/{name}"
     track, _, script = name.partition("/")
     in_both = all(f"{one}/{script}" in checks for one in TRACKS)
     return Part(file, track if in_both else "", checks[name])
@@ -76,9 +79,13 @@ def name_of_gap(unit, file, gap):
 
 
 @functools.cache
-def most_points(unit):
+def most_points(unit, files=()):
     """The most points that a student can get in a unit: those of what both tracks share, and of the track that gives
-    more."""
+    more. files: names of files, to count these only."""
     return most(
-        (part.track, criterion.points) for part in UNITS[unit] for check in part.checks for criterion in check.criteria
+        (part.track, criterion.points)
+        for part in UNITS[unit]
+        if not files or Path(part.file).name in files
+        for check in part.checks
+        for criterion in check.criteria
     )

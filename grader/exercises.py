@@ -14,6 +14,7 @@ from handson.files import COURSE
 ROOT = COURSE
 GIVEN_OUT = Path(__file__).with_name("exercises.json")
 FOLDER = re.compile(r"\d\d_[a-z][a-z0-9_]*")
+OF_A_SECOND_NOTEBOOK = re.compile(r"^(\d\d)[b-z]_")
 
 
 def given_out(file):
@@ -58,7 +59,12 @@ def solution(file):
     """The path of the solution that `file` is made from; students don't receive it."""
     room, path = file.split("/", 1)
     name = Path(path)
-    return ROOT / "solutions" / (name if room == "exercises" else f"{name.stem}/{name.stem}.py")
+    return ROOT / "solutions" / (name if room == "exercises" else f"{folder_of_notebook(name.stem)}/{name.stem}.py")
+
+
+def folder_of_notebook(name):
+    """The folder of the unit that a notebook belongs to: 05_communication for 05b_communication, too."""
+    return OF_A_SECOND_NOTEBOOK.sub(r"\1_", name)
 
 
 def solved(file, **instead):

@@ -114,8 +114,8 @@ def exercise(solution, kind, where="text"):
             to_raise = []
         elif LIKE_A_MARKER.match(line):
             raise GapError(
-                f"{at}: {line.strip()!r} is no marker; write `### BEGIN SOLUTION name: hint`, `### GIVEN line` or `###"
-                " END SOLUTION`"
+                f"{at}: {line.strip()!r} is not a marker; write `### BEGIN SOLUTION name: hint`, `### GIVEN line` or"
+                " `### END SOLUTION`"
             )
         elif not begun:
             lines.append(line)
@@ -160,13 +160,15 @@ def refuse_encoding(data, bytes_are_text=False):
     """Raise TextError for the bytes of a file that nobody reads as it was meant: it is not in UTF-8. bytes_are_text: as
     for a shell, to which a letter of another encoding is one more byte."""
     if data[:2] in UTF_16:
-        raise TextError("it is in UTF-16, as Notepad and PowerShell write it: save it in UTF-8")
+        raise TextError("it is in UTF-16, the encoding of Notepad and PowerShell: save it as UTF-8")
     try:
         data.decode()
     except UnicodeDecodeError as error:
         if not bytes_are_text:
             line = data.count(b"\n", 0, error.start) + 1
-            raise TextError(f"line {line} is not in UTF-8, and Python refuses it: save the file in UTF-8") from None
+            raise TextError(
+                f"line {line} is not valid UTF-8, so Python cannot read it: save the file as UTF-8"
+            ) from None
 
 
 def text_lines(text):

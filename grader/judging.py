@@ -96,7 +96,7 @@ def _prepared(unit, part, read, hidden, seed, shared):
     if text and (len(text) > LONGEST_FILE or text.count("\n") > MOST_LINES):
         text, missing = (
             None,
-            f"{part.file} is longer than what a student writes: copy your answers into the one given out",
+            f"{part.file} is longer than this exercise needs: copy your answers into the original file",
         )
     added = {check.gap: (hidden or {}).get((unit, part.folder, check.gap), ()) for check in part.checks}
     seeds = {check.gap: seed if shared is None or not check.oracle else shared for check in part.checks}
@@ -136,7 +136,7 @@ def _judge_gap(check, cases, part, given, server, readable, shared):
         if shared and (odd or any(status != PASSED for status, _, _ in found)):
             found, odd = _apply(check, cases, given, server, readable)
         if odd and not _works_for_the_solution(check, cases, part, server.server, readable):
-            raise SandboxFault(f"what this gap did can't be judged ({odd})")
+            raise SandboxFault(f"the result of this gap cannot be judged ({odd})")
     except SandboxFault as fault:
         note = "" if given[1] else given[2]
         return [(GRADER_FAULT, f"not graded: {str(fault).strip().splitlines()[-1]}{note}", None)] * len(check.criteria)
@@ -154,8 +154,9 @@ def _apply(check, cases, given, server, readable, shared=None):
     expected = run_probes.expected(check, [case for case, _, _ in seen], server)
     for (case, observations, outcome), right in zip(seen, expected):
         if check.observed and not all(forms.fits(of_rank, check.observed(case)) for of_rank in observations):
-            odd = "too few values, too many, or of another kind"
-            unfit = FAILED, f"what it gave can't be judged ({odd}){_with(case, case in hidden)}{message}", outcome
+            odd = "too few values, too many, or values of the wrong type"
+            unjudged = f"the result of your code cannot be judged ({odd}){_with(case, case in hidden)}{message}"
+            unfit = FAILED, unjudged, outcome
             found = [
                 unfit if one[0] != FAILED and _concerns(check, criterion, case) else one
                 for criterion, one in zip(check.criteria, found)
@@ -166,7 +167,7 @@ def _apply(check, cases, given, server, readable, shared=None):
                 problem = criterion.judge(observations, case, right) if judged else None
             except Exception as error:
                 odd = f"{type(error).__name__}: {error}"
-                problem = f"what it gave can't be judged ({odd})"
+                problem = f"the result of your code cannot be judged ({odd})"
             if problem:
                 found[number] = (FAILED, f"{problem}{_with(case, case in hidden)}{message}", outcome)
     if bad:
@@ -237,8 +238,8 @@ def _source(check, part, text):
         return (
             None,
             NOT_FOUND,
-            f"the place of this gap is not found in {part.file}: the lines around it have changed; copy them from the"
-            " file as it was given out",
+            f"this gap cannot be found in {part.file}, because the lines around it have changed: copy them from the"
+            " original file",
         )
     if not fragment.code:
         return None, NOT_ATTEMPTED, TO_FILL
@@ -249,12 +250,9 @@ def _source(check, part, text):
         return source | _around(part, check.gap, text), None, notes
     line, what = broken
     if gaps.CONFLICT.match(gaps.text_lines(text)[line - 1]):
-        what = "a mark of git's for a merge conflict"
+        what = "a merge conflict marker of git"
     elsewhere = not fragment.line <= line <= fragment.line + fragment.code.count("\n")
-    note = (
-        f" [line {line} of {source['file']} can't be read as Python ({what}): this gap was checked in the file as it"
-        " was given out]"
-    )
+    note = f" [line {line} of {source['file']} is not valid Python ({what}): this gap was checked in the original file]"
     return (
         source | {"text": exercise.text} | _around(part, check.gap, exercise.text),
         None,
@@ -283,7 +281,7 @@ def _changed(exercise, gap, text):
     """A note on a given line of a script that the student changed in the function around a gap, else "". It changes no
     points: the gap runs among the lines that were given out."""
     line = None if gaps.is_notebook(exercise) else gaps.changed_line(exercise, gap, text)
-    return f" [the given line `{line}` was changed: this gap was checked with it as it was given out]" if line else ""
+    return f" [the given line `{line}` was changed: this gap was checked with the original line]" if line else ""
 
 
 def _reaching(exercise, text):
@@ -299,7 +297,7 @@ def _what_went_wrong(outcome, source):
     """(status, message) for a run that failed: those of the rank to blame."""
     bad = [(rank, of_rank) for rank, of_rank in enumerate(outcome.ranks) if of_rank.status]
     if not bad:
-        return ERROR, "something else came back than what was asked for"
+        return ERROR, "the check received something other than its result"
     rank, worst = min(
         bad, key=lambda one: (any(sign in one[1].message for sign in LOST_PEER), BLAME.index(one[1].status), one[0])
     )
@@ -334,8 +332,8 @@ def _all_wait(bad, source):
     text = gaps.text_lines(source["text"])
     if all(RECEIVES.search(text[line - 1]) for line in lines if line <= len(text)):
         return (
-            f"all ranks wait for each other's messages: {waits}. None sends before it has received: start to receive,"
-            " send, and then wait"
+            f"all ranks wait for each other's messages: {waits}; none sends before it has received: start to receive,"
+            " then send, then wait"
         )
     return f"all ranks wait for each other: {waits}"
 

@@ -110,12 +110,11 @@ def lost(text, file, gap, given):
         return None
     if found[1]:
         return (
-            f"the cell of this gap is a {WORDS[found[1]]} cell now, which is not run: click on it, press Esc, then Y, "
-            "and it is code again"
+            f"the cell of this gap is a {WORDS[found[1]]} cell, which is not run: click on it, press Esc and then Y"
+            " to make it a code cell again"
         )
     return (
-        f"there is no cell with `{sign(given, given.gap(gap))}` in {file}: copy the cell of this gap from the notebook"
-        " as it was given out"
+        f"{file} has no cell with `{sign(given, given.gap(gap))}`: copy the cell of this gap from the original notebook"
     )
 
 
@@ -195,10 +194,12 @@ def _saved(data):
     except (ValueError, RecursionError):
         lines = data.decode(errors="replace").split("\n")
         if line := next((number for number, text in enumerate(lines, 1) if gaps.CONFLICT.match(text)), None):
-            raise NotebookError(f"line {line} is a mark of git's for a merge conflict: resolve it, then save") from None
+            raise NotebookError(
+                f"line {line} is a merge conflict marker of git: resolve the conflict, then save"
+            ) from None
         gaps.refuse_encoding(data)
         raise NotebookError(
-            "the notebook is no JSON: it is damaged, or was never saved; take a copy that JupyterLab opens"
+            "the notebook is not JSON, since it is damaged or was never saved: use a copy that JupyterLab can open"
         ) from None
     try:
         if notebook["nbformat"] != 4:
@@ -207,11 +208,11 @@ def _saved(data):
             )
         saved = [Source(cell["cell_type"], _joined(cell), _names(cell)) for cell in notebook["cells"]]
     except (KeyError, TypeError):
-        raise NotebookError("the file is JSON, but no notebook: take a copy that JupyterLab opens") from None
+        raise NotebookError("the file is JSON but not a notebook: use a copy that JupyterLab can open") from None
     code = [cell for cell in saved if cell.kind == "code"]
     if len(code) > MOST_CELLS or sum(len(cell.source) for cell in code) > LONGEST:
         raise NotebookError(
-            "the notebook has more code than a student writes: copy your answers into the one given out"
+            "the notebook has more code than this exercise needs: copy your answers into the original notebook"
         )
     others = [cell for cell in saved if cell.kind in WORDS and len(cell.source) < LONGEST]
     return [replace(cell, source=without_magics(cell.source)) for cell in code] + others[:MOST_CELLS]

@@ -70,9 +70,9 @@ def check(unit, *names, track=None, folder=None, hints=False):
     Raises CheckError if there is no such unit, gap, file or track, and Stopped on Ctrl-C.
     """
     if unit not in UNITS:
-        raise CheckError(f"there is no task {unit!r:.40}; the tasks are: {', '.join(UNITS)}")
+        raise CheckError(f"there is no task {unit!r:.40}: choose one of {', '.join(UNITS)}")
     if track not in (None, *TRACKS):
-        raise CheckError(f"there is no track {track!r:.40}; the tracks are: {', '.join(TRACKS)}")
+        raise CheckError(f"there is no track {track!r:.40}: choose one of {', '.join(TRACKS)}")
     folder, begin, show = folder or course_folder(), time.monotonic(), display.Progress(unit, in_notebook())
     parts = [part for part in named(unit, names) if part.track in (track or part.track, "")]
     if uses_frameworks(unit) and (problem := frameworks.why_not()):
@@ -93,7 +93,7 @@ def check(unit, *names, track=None, folder=None, hints=False):
                 show.now(gaps[len(found)], len(found), len(gaps))
     except KeyboardInterrupt:
         show.end("The check was stopped.")
-        raise Stopped("the check was stopped; run it again whenever you like") from None
+        raise Stopped("the check was stopped: run it again at any time") from None
     note, places = _on_cells_run_otherwise(folder, parts, executed), _places(unit, folder, parts, executed)
     checked = Checked(unit, tuple(counted(found)), time.monotonic() - begin, note, places, hints)
     show.end(f"Checked in {checked.seconds:.1f} s.")
@@ -115,7 +115,7 @@ def named(unit, names):
             checks += [check] * bool(its_names & set(names))
         found.append(replace(part, checks=tuple(checks)))
     if unknown := [name for name in names if name not in there]:
-        raise CheckError(f"{unit} has no gap and no file {unknown[0]!r:.40}; it has: {', '.join(there)}")
+        raise CheckError(f"{unit} has no gap or file {unknown[0]!r:.40}: choose from {', '.join(there)}")
     return tuple(part for part in found if part.checks)
 
 
@@ -162,8 +162,8 @@ def _on_cells_run_otherwise(folder, parts, executed):
         return ""
     cells = f"the cell{'s' * (len(names) > 1)} of {', '.join(f'`{name}`' for name in names)}"
     return (
-        f"The saved file has other code in {cells} than what you ran last. The file is what is checked and handed in:"
-        " save the notebook (Ctrl-S) and check again, or run what is saved."
+        f"In {cells}, the saved file has other code than what you ran last. The saved file is checked and handed in:"
+        " save the notebook (Ctrl-S) and check again, or run the saved code."
     )
 
 

@@ -1,4 +1,5 @@
-"""What the exercises import: data, models, distributed set-up, reports, and the PBS of a machine that has none."""
+"""The package that the exercises import: data, models, distributed set-up, reports, and a PBS for machines without
+one."""
 
 from handson import chosen_device
 

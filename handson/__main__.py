@@ -1,4 +1,4 @@
-"""The course's own commands: ``python -m handson COMMAND``. Each command imports what it needs when it runs."""
+"""The course's commands, ``python -m handson COMMAND``. Each command imports its modules only when it runs."""
 
 import sys
 
@@ -19,9 +19,9 @@ app = typer.Typer(
     add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, no_args_is_help=True, help=__doc__
 )
 site = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
-app.add_typer(site, name="site", help="Fit the job scripts to a site: its queue, group, GPUs and modules.")
+app.add_typer(site, name="site", help="Adapt the job scripts to a site: its queue, group, GPUs and modules.")
 app.add_typer(
-    kubernetes, name="kubernetes", help="Train in Kubernetes, with the scripts of task 3 (docs/kubernetes.md)."
+    kubernetes, name="kubernetes", help="Train in Kubernetes with the scripts of task 3 (docs/kubernetes.md)."
 )
 
 
@@ -52,10 +52,12 @@ class Tool(StrEnum):
 
 @app.command()
 def prepare(
-    name: Annotated[str, typer.Argument(help="A name of datasets/datasets.toml.")] = "cifar10_256px_5p",
-    archive: Annotated[Path | None, typer.Option(help="The archive, if it is already on this machine.")] = None,
+    name: Annotated[str, typer.Argument(help="Name of a data set in datasets/datasets.toml.")] = "cifar10_256px_5p",
+    archive: Annotated[
+        Path | None, typer.Option(help="Path of the archive, if it is already on this machine. Default: download it.")
+    ] = None,
 ):
-    """Download and prepare a data set, once."""
+    """Download and prepare a data set; needed once."""
     from handson.training.prepare import prepare
 
     prepare(name, archive, typer.echo)
@@ -63,13 +65,14 @@ def prepare(
 
 @app.command()
 def images(
-    name: Annotated[str, typer.Argument(help="A data set: a name of datasets/datasets.toml, or a path.")] = "digits",
+    name: Annotated[
+        str, typer.Argument(help="Name of a data set in datasets/datasets.toml, or path of an .npz file.")
+    ] = "digits",
     folder: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Where they go; datasets/<name>_files by default.")
+        Path | None, typer.Option("-o", "--output", help="Folder for the images. Default: datasets/<name>_files.")
     ] = None,
 ):
-    """Write the images of a data set as files, with map files (a path, a tab and a label on each line) that name
-    them."""
+    """Write the images of a data set as image files, with map files that list them (path, tab, label)."""
     from handson.training.map_files import write
 
     write(name, folder, typer.echo)
@@ -77,12 +80,15 @@ def images(
 
 @app.command()
 def compare(
-    outs: Annotated[list[Path], typer.Argument(metavar="OUT...", help="The output directories of training runs.")],
-    figure: Annotated[Path, typer.Option("-o", "--output", help="Where the figure goes, as .png and as .svg.")] = Path(
-        "throughput.png"
-    ),
+    outs: Annotated[list[Path], typer.Argument(metavar="OUT...", help="Result folders of training runs.")],
+    figure: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", help="Path of the figure, as .png and .svg. Default: in the folder of the last run."
+        ),
+    ] = None,
 ):
-    """Compare training runs: a table, and a figure of throughput and speed-up."""
+    """Compare training runs: print a table, and draw throughput and speed-up."""
     from handson.compare import compare
 
     compare(outs, figure, typer.echo)
@@ -90,23 +96,21 @@ def compare(
 
 @app.command(context_settings={"ignore_unknown_options": True})
 def profile(
-    command: Annotated[
-        list[str], typer.Argument(metavar="-- COMMAND...", help="What to record, as it would be started without.")
-    ],
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="Command to record, written as usual.")],
     tool: Annotated[
         Tool,
         typer.Option(
-            help="auto: nvprof where it records the GPU, else nsys, else torch: PyTorch's profiler, Chainer's hooks."
+            help="Recorder. auto: nvprof if it supports the GPU, else nsys, else torch (PyTorch's, or Chainer's hooks)."
         ),
     ] = Tool.auto,
     folder: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Folder for the profiles; results/profile_<job> by default.")
+        Path | None, typer.Option("-o", "--output", help="Folder for the profiles. Default: results/profile_<job>.")
     ] = None,
-    skip: Annotated[int, typer.Option(min=2, help="Steps of each process to skip before recording.")] = 5,
-    steps: Annotated[int, typer.Option(min=1, help="Steps to record then.")] = 30,
+    skip: Annotated[int, typer.Option(min=2, help="Number of steps per process to skip before recording.")] = 5,
+    steps: Annotated[int, typer.Option(min=1, help="Number of steps per process to record.")] = 30,
 ):
-    """Record what every process of a training does: python -m handson profile -- python train.py. Read it with
-    `timeline`."""
+    """Record every process of a training run: python -m handson profile -- python train.py. `timeline` shows the
+    profiles."""
     from handson.profiling.tools import record
 
     record(command, tool.value, folder, skip, steps, typer.echo)
@@ -114,7 +118,9 @@ def profile(
 
 @app.command(context_settings={"ignore_unknown_options": True})
 def torchrun(
-    words: Annotated[list[str], typer.Argument(metavar="WORDS...", help="torchrun's options, a script, its options.")],
+    words: Annotated[
+        list[str], typer.Argument(metavar="WORDS...", help="Options of torchrun, a script, and the script's options.")
+    ],
 ):
     """Run torchrun on each node of this job: python -m handson torchrun --nproc-per-node 1 train.py."""
     from handson.cluster.torchrun_nodes import on_all_nodes
@@ -125,18 +131,20 @@ def torchrun(
 @app.command()
 def timeline(
     profiles: Annotated[
-        list[Path], typer.Argument(metavar="FILES...", help="Profiles, or folders of them: a folder is a run.")
+        list[Path], typer.Argument(metavar="FILES...", help="Profiles, or folders of profiles; each folder is one run.")
     ],
-    figure: Annotated[Path, typer.Option("-o", "--output", help="Where the figure goes, as .png and as .svg.")] = Path(
-        "timeline.png"
-    ),
-    export: Annotated[
-        Path | None, typer.Option(help="Also write all of it as a Chrome trace, for ui.perfetto.dev.")
+    figure: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", help="Path of the figure, as .png and .svg. Default: in the folder of the last run."
+        ),
     ] = None,
-    steps: Annotated[int, typer.Option(min=1, help="Steps to draw.")] = 3,
+    export: Annotated[
+        Path | None, typer.Option(help="Path of a Chrome trace of all runs, for ui.perfetto.dev. Default: none.")
+    ] = None,
+    steps: Annotated[int, typer.Option(min=1, help="Number of steps to draw.")] = 3,
 ):
-    """Show where the time of one or more runs goes: a table, a verdict, and a figure with one timeline above the
-    other."""
+    """Show where the time of runs goes: print a table and a verdict, and draw the timelines at one scale."""
     from handson.profiling.report import report
 
     report(profiles, figure, export, steps, typer.echo)
@@ -144,13 +152,14 @@ def timeline(
 
 @app.command()
 def explain(
-    one: Annotated[Path, typer.Argument(help="The profiles of the run with fewer workers, mostly one.")],
-    more: Annotated[Path, typer.Argument(help="Those of the same training with more workers.")],
-    figure: Annotated[Path, typer.Option("-o", "--output", help="Where the figure goes, as .png and as .svg.")] = Path(
-        "efficiency.png"
-    ),
+    one: Annotated[Path, typer.Argument(help="Profiles of the run with fewer workers, usually one.")],
+    more: Annotated[Path, typer.Argument(help="Profiles of the same training with more workers.")],
+    figure: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="Path of the figure, as .png and .svg. Default: in the folder of MORE."),
+    ] = None,
 ):
-    """Split the efficiency that a run with more workers loses: communication, imbalance, overhead of each step,
+    """Split the loss of efficiency with more workers into communication, imbalance, overhead per step and
     contention."""
     from handson.profiling.explain import explain
 
@@ -158,9 +167,8 @@ def explain(
 
 
 @app.command()
-def follow(job: Annotated[str, typer.Argument(help="The job's id, or its number.")]):
-    """Follow a job: what it waits for, then its output while it runs, until it has ended. Ctrl-C ends the following;
-    the job goes on."""
+def follow(job: Annotated[str, typer.Argument(help="Id or number of the job.")]):
+    """Follow a job: show what it waits for, then its output until it has ended. After Ctrl-C, the job continues."""
     from handson.cluster.follow import follow
 
     follow(job, say=typer.echo)
@@ -168,14 +176,17 @@ def follow(job: Annotated[str, typer.Argument(help="The job's id, or its number.
 
 @app.command()
 def submit(
-    name: Annotated[str | None, typer.Option(help="Whose work it is; your login name by default.")] = None,
-    check: Annotated[bool, typer.Option("--check", help="Run the checks of all tasks before.")] = False,
+    name: Annotated[str | None, typer.Option(help="Name of the student. Default: your login name.")] = None,
+    check: Annotated[bool, typer.Option("--check", help="Run the checks of all tasks first.")] = False,
     here: Annotated[
-        bool, typer.Option("--here", help="Only write NAME.zip, also where the site has a folder to hand in.")
+        bool,
+        typer.Option(
+            "--here", help="Only write NAME.zip here, and do not copy it to the site's folder for submissions."
+        ),
     ] = False,
 ):
-    """Pack exercises and notebooks into NAME.zip, without results, and hand it in where the site has a folder for
-    that."""
+    """Pack exercises and notebooks into NAME.zip, without results, and copy it to the site's folder for submissions, if
+    there is one."""
     from handson.submit import submit
 
     submit(name, checked=check, drop=not here, say=typer.echo)
@@ -183,11 +194,13 @@ def submit(
 
 @app.command()
 def watch(
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write the samples to this file.")] = None,
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 2,
-    count: Annotated[int | None, typer.Option(min=1, help="Looks to take; until Ctrl-C by default.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Path of a file for the samples. Default: none.")
+    ] = None,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two samples.")] = 2,
+    count: Annotated[int | None, typer.Option(min=1, help="Number of samples to print. Default: until Ctrl-C.")] = None,
 ):
-    """Watch utilisation and memory of the GPUs of this machine, or of its virtual ones, while a job runs."""
+    """Print utilisation and memory of this machine's GPUs, or of its virtual GPUs, while a job runs."""
     from handson.profiling.watch import watch
 
     watch(output, interval, count, typer.echo)
@@ -196,17 +209,22 @@ def watch(
 @app.command()
 def memory(
     outs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="The output directories of training runs with --gpu-memory.")
+        list[Path], typer.Argument(metavar="RUN...", help="Result folders of training runs with --gpu-memory.")
     ],
-    figure: Annotated[Path, typer.Option("-o", "--output", help="Where the figure goes, as .png and as .svg.")] = Path(
-        "memory.png"
-    ),
+    figure: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", help="Path of the figure, as .png and .svg. Default: in the folder of the last run."
+        ),
+    ] = None,
     predicted: Annotated[
-        str, typer.Option(metavar="PARTS", help="Your own numbers, such as parameters=1.5MB,activations=20MB.")
+        str,
+        typer.Option(
+            metavar="PARTS", help="Your prediction, such as parameters=1.5MB,activations=20MB. Default: formulas."
+        ),
     ] = "",
 ):
-    """Show what the memory of each rank's GPU holds: a table against what formulas predict, and a figure of one
-    step."""
+    """Show what fills the memory of each rank's GPU: compare it with formulas in a table, and draw one step."""
     from handson.memory import report
 
     report(outs, figure, predicted, typer.echo)
@@ -214,12 +232,12 @@ def memory(
 
 @app.command()
 def network(
-    figure: Annotated[Path, typer.Option("-o", "--output", help="Where the figure goes, as .png and as .svg.")] = Path(
-        "network.png"
-    ),
-    largest: Annotated[float, typer.Option(help="The largest message, in MB.")] = 16,
+    figure: Annotated[
+        Path, typer.Option("-o", "--output", help="Path of the figure, which is written as .png and .svg.")
+    ] = Path("network.png"),
+    largest: Annotated[float, typer.Option(help="Size of the largest message in MB.")] = 16,
 ):
-    """Measure the network between the ranks of a job: latency, bandwidth, all-reduce; started by mpiexec
+    """Measure the network between the ranks of a job: latency, bandwidth and all-reduce. Start it with mpiexec
     (jobs/pbs/run_network.sh)."""
     from handson.cluster.network import network
 
@@ -232,45 +250,54 @@ def predict(
         list[Path],
         typer.Argument(
             metavar="RUNS...",
-            help="Folders of training runs, with one worker and with more; network*.json of `network`.",
+            help="Result folders of training runs with one worker and with more; files network*.json of `network`.",
         ),
     ],
-    workers: Annotated[str, typer.Option(help="Numbers of workers; ... goes on doubling.")] = "1,2,4,...,512",
+    workers: Annotated[
+        str, typer.Option(help="Numbers of workers to predict; ... continues by doubling.")
+    ] = "1,2,4,...,512",
     network: Annotated[
-        str | None, typer.Option(help="The rate of each node's network, such as 25gbit; that of the runs by default.")
+        str | None, typer.Option(help="Network rate of each node, such as 25gbit. Default: the rate of the runs.")
     ] = None,
     latency: Annotated[
-        float | None, typer.Option(min=0, help="Microseconds of a message between nodes; as measured by default.")
+        float | None,
+        typer.Option(min=0, help="Latency of a message between nodes in microseconds. Default: as measured."),
     ] = None,
     per_node: Annotated[
-        int | None, typer.Option(min=1, help="Workers on each node; as in the runs by default.")
+        int | None, typer.Option(min=1, help="Number of workers per node. Default: as in the runs.")
     ] = None,
-    algorithm: Annotated[Algorithm, typer.Option(help="How the gradients are added up.")] = "ring",
+    algorithm: Annotated[Algorithm, typer.Option(help="All-reduce algorithm.")] = "ring",
     dtype: Annotated[
-        Dtype | None, typer.Option(help="In which the gradients travel; as in the runs by default.")
+        Dtype | None, typer.Option(help="Data type of the gradients on the network. Default: as in the runs.")
     ] = None,
     double_buffering: Annotated[
-        bool, typer.Option("--double-buffering", help="Send the gradients while the next step computes.")
+        bool, typer.Option("--double-buffering", help="Send the gradients during the next step.")
     ] = False,
     batchsize: Annotated[
-        int | None, typer.Option("-b", "--batchsize", min=1, help="Per worker; as in the runs by default.")
+        int | None, typer.Option("-b", "--batchsize", min=1, help="Batch size per worker. Default: as in the runs.")
     ] = None,
     parameters: Annotated[
-        int | None, typer.Option(min=1, help="Numbers in a gradient, for runs that do not say.")
+        int | None, typer.Option(min=1, help="Number of parameters, for runs that do not record it.")
     ] = None,
     accuracy: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Also predict the seconds and node-hours to this accuracy.")
+        float | None,
+        typer.Option(min=0, max=1, help="Accuracy to which seconds and node-hours are predicted. Default: none."),
     ] = None,
-    efficiency: Annotated[float, typer.Option(min=0, max=1, help="How many workers does this efficiency allow?")] = 0.8,
+    efficiency: Annotated[
+        float, typer.Option(min=0, max=1, help="Efficiency for which the largest number of workers is predicted.")
+    ] = 0.8,
     start_up: Annotated[
-        float, typer.Option(min=0, help="Seconds before the first step, for the time to an accuracy.")
+        float, typer.Option(min=0, help="Seconds before the first step, added to the time to --accuracy.")
     ] = 0,
-    figure: Annotated[Path, typer.Option("-o", "--output", help="Where the figure goes, as .png and as .svg.")] = Path(
-        "prediction.png"
-    ),
+    figure: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", help="Path of the figure, as .png and .svg. Default: in the folder of the largest run."
+        ),
+    ] = None,
 ):
-    """Predict the throughput of many workers from measured runs of a few, with a band: a table, what limits it, and a
-    figure."""
+    """Predict the throughput of many workers from measured runs of a few, with an uncertainty band: print a table and
+    the bottleneck, and draw a figure."""
     from handson.scaling.predict import command
 
     how = algorithm.value, dtype and dtype.value, double_buffering, batchsize
@@ -281,21 +308,21 @@ def predict(
 
 @app.command()
 def rehearse(
-    run: Annotated[Path, typer.Argument(help="The folder of a run of one worker.")],
-    steps: Annotated[int, typer.Option(min=1, help="Steps to take.")] = 40,
-    dtype: Annotated[Dtype, typer.Option(help="In which the gradients travel.")] = "float32",
+    run: Annotated[Path, typer.Argument(help="Result folder of a run with one worker.")],
+    steps: Annotated[int, typer.Option(min=1, help="Number of steps to run.")] = 40,
+    dtype: Annotated[Dtype, typer.Option(help="Data type of the gradients on the network.")] = "float32",
     double_buffering: Annotated[
-        bool, typer.Option("--double-buffering", help="Send the gradients while the next step computes.")
+        bool, typer.Option("--double-buffering", help="Send the gradients during the next step.")
     ] = False,
     overlap: Annotated[
-        bool, typer.Option("--overlap", help="Send each bucket of gradients when backward has filled it.")
+        bool, typer.Option("--overlap", help="Send each bucket of gradients as soon as backward has filled it.")
     ] = False,
-    parameters: Annotated[int | None, typer.Option(min=1, help="Numbers in a gradient, instead of the run's.")] = None,
-    seed: Annotated[int, typer.Option(help="Draws the steps.")] = 0,
-    out: Annotated[Path, typer.Option("-o", "--out", help="Where result.json goes.")] = Path("results/rehearsal"),
+    parameters: Annotated[int | None, typer.Option(min=1, help="Number of parameters. Default: as in the run.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed that draws the steps.")] = 0,
+    out: Annotated[Path, typer.Option("-o", "--out", help="Folder for result.json.")] = Path("results/rehearsal"),
 ):
-    """Take a run's steps with more workers than there are cores: ranks sleep instead of computing, and all-reduce;
-    started by mpiexec."""
+    """Repeat a run's steps with more workers than there are cores: the ranks sleep instead of computing, but all-reduce
+    real gradients. Start it with mpiexec."""
     from handson.scaling.rehearse import rehearse
 
     rehearse(run, steps, out, dtype.value, double_buffering, overlap, parameters, seed, typer.echo)
@@ -303,8 +330,7 @@ def rehearse(
 
 @app.command()
 def doctor():
-    """Find out what keeps jobs from running, from the bottom up: first this machine, then, in a job, the way to its
-    other nodes."""
+    """Find out why jobs do not run: check this machine, and, in a job, the connections to its other nodes."""
     from handson.cluster.doctor import doctor
 
     sys.exit(doctor(typer.echo))
@@ -320,9 +346,11 @@ def list_sites():
 
 @site.command("show")
 def show_site(
-    name: Annotated[str | None, typer.Argument(help="A name that `list` shows; the chosen one by default.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Name of a site, as listed by `list`. Default: the chosen site.")
+    ] = None,
 ):
-    """Show what job scripts need at a site."""
+    """Show the requirements of job scripts at a site."""
     from handson.cluster.job_scripts import show
 
     show(name, typer.echo)
@@ -330,12 +358,12 @@ def show_site(
 
 @site.command("use")
 def use_site(
-    name: Annotated[str, typer.Argument(help="A name that `list` shows.")],
+    name: Annotated[str, typer.Argument(help="Name of a site, as listed by `list`.")],
     solutions: Annotated[
-        bool, typer.Option("--solutions", help="For instructors: fit the solutions of gaps, too.")
+        bool, typer.Option("--solutions", help="For instructors: also rewrite the solutions of gaps.")
     ] = False,
 ):
-    """Fit the job scripts to a site, except the gaps, and print what to write into those."""
+    """Rewrite the job scripts for a site, and print the lines that students write into the gaps."""
     from handson.cluster.job_scripts import use
 
     use(name, not solutions, typer.echo)
@@ -346,14 +374,15 @@ if Path(__file__).with_name("instructors").is_dir():  # students don't receive i
     @app.command()
     def tour(
         folder: Annotated[
-            Path | None, typer.Option("-o", "--output", help="Where it all goes; results/tour_<time> by default.")
+            Path | None, typer.Option("-o", "--output", help="Folder for all results. Default: results/tour_<time>.")
         ] = None,
-        track: Annotated[list[Track], typer.Option(help="May be repeated; both by default.")] = list(Track),
+        track: Annotated[list[Track], typer.Option(help="Track to run; may be repeated.")] = list(Track),
         options: Annotated[
-            str, typer.Option(help="Options for the training scripts; without -e 2, they run the lecture's 4 epochs.")
+            str,
+            typer.Option(help="Options for the training scripts. Without -e 2, they train for the lecture's 4 epochs."),
         ] = "-e 2",
     ):
-        """See it all work: the training of every unit by qsub, then the comparison of their throughput."""
+        """Submit the training jobs of all units, and compare their throughput."""
         from handson.instructors.training_tour import tour
 
         tour(

@@ -37,8 +37,8 @@ def problem(has_gpus):
         return f"{VARIABLE} is {_chosen()}, but this process sees no GPU: unset it to use virtual GPUs"
     if parts > 1 and not mps_runs():
         return (
-            f"{VARIABLE} is {_chosen()}, but NVIDIA's MPS, which divides a GPU among processes, does not run: start it"
-            " by `nvidia-cuda-mps-control -d`, or take virtual GPUs of cores by HANDSON_DEVICE=cpu"
+            f"{VARIABLE} is {_chosen()}, but NVIDIA's MPS, which divides a GPU among processes, is not running: start"
+            " it with `nvidia-cuda-mps-control -d`, or set HANDSON_DEVICE=cpu to use cores as virtual GPUs"
         )
     return None
 

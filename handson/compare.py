@@ -1,9 +1,8 @@
-"""``python -m handson compare OUT...``: training runs side by side, as a table and as a figure.
+"""``python -m handson compare OUT...``: compare training runs, in a table and a figure.
 
-Repeats of a run (same script, track, workers, conditions and way to communicate) become one row, with the median of
-their throughputs: one run on an overloaded machine then changes little. The speed-up is against the single-GPU run of
-the same track under the same conditions. A script that trains something else than the lecture's, and a recording, are
-conditions, too.
+Repeats of a run (same script, track, workers, conditions and way to communicate) become one row with the median of
+their throughputs, so that one run on an overloaded machine changes little. The speed-up is relative to the single-GPU
+run of the same track under the same conditions. Another script than the lecture's, and profiling, are conditions, too.
 """
 
 import re
@@ -58,7 +57,7 @@ LINES = ("-", "-.", (0, (5, 1)), (0, (3, 1, 1, 1)))  # for the first, second, ..
 
 @dataclass
 class Row:
-    """All runs of one script, track and number of workers under the same conditions; None where nothing is known."""
+    """All runs of one script, track and number of workers under the same conditions; unknown values are None."""
 
     name: str  # of the unit, or of the script: see Result
     track: str
@@ -74,26 +73,26 @@ class Row:
 
     @property
     def throughput(self):
-        """The median of the repeats, images/s."""
+        """The median of the repeats in images/s."""
         return statistics.median(self.throughputs)
 
     @property
     def spread(self):
-        """The standard deviation of the repeats, images/s."""
+        """The standard deviation of the repeats in images/s."""
         return statistics.stdev(self.throughputs) if len(self.throughputs) > 1 else None
 
     @property
     def efficiency(self):
-        """The share of the ideal speed-up that was reached."""
+        """The speed-up divided by the number of workers."""
         return self.speedup and self.speedup / self.workers
 
 
-def compare(outs, figure_path="throughput.png", say=print):
-    """Read the runs in the directories `outs`, `say` the table line by line, draw the figure. Raises ResultError or
-    FigureError.
+def compare(outs, figure_path=None, say=print):
+    """Read the runs in the directories `outs`, `say` the table line by line, and draw the figure: in the last of these
+    directories, if `figure_path` is None. Raises ResultError or FigureError.
 
-    A directory without a result, as of a run that failed or still goes on, is left out and named. If no directory has a
-    result, that is an error.
+    A directory without a result, because its run failed or has not ended, is left out and named. If no directory has a
+    result, this is an error.
     """
     outs = [Path(out) for out in {Path(out).resolve(): out for out in outs}.values()]
     # `results/*` may name other files, too
@@ -119,17 +118,18 @@ def compare(outs, figure_path="throughput.png", say=print):
         say(f"Left out: {error}.")
     for line in text(table(results)) + remarks(results):
         say(line)
-    say("Figure: " + " and ".join(str(path) for path in figure(results, figure_path)))
+    path = figures.place(figure_path, results[-1].folder, "throughput.png")
+    say("Figure: " + " and ".join(str(path) for path in figure(results, path)))
 
 
 def remarks(results):
-    """What a reader of the table should know: workers that share cores, speed-ups that cannot be, runs that other
-    programs disturbed. Sentences."""
+    """Return sentences on workers that share cores, on impossible speed-ups, and on runs that other programs
+    disturbed."""
     return shared_cores(results) + impossible(results) + unequal(results) + disturbed(results)
 
 
 def impossible(results):
-    """A sentence for each row whose speed-up is higher than its workers, or the cores that they share, can give."""
+    """Return a sentence for each row whose speed-up exceeds its number of workers, or of the cores that they share."""
     sentences = []
     for row in table(results):
         shared = re.search(r"sharing (\d+)", row.communication[-1])
@@ -146,14 +146,14 @@ def impossible(results):
 
 
 def _communicator(row):
-    """How the workers of a row communicate, or the method of a script that has several; "" for the usual one."""
+    """Return how the workers of a row communicate, or the method of a script with several; "" for the usual one."""
     return row.communication[list(COMMUNICATION).index("communicator")]
 
 
 def unequal(results):
-    """A sentence for each run whose ranks did not train one network."""
+    """Return a sentence for each run whose ranks end with different parameters."""
     return [
-        f"{run.folder or run.name}: {run.unequal} Each rank trained a network of its own, so this is no data-parallel"
+        f"{run.folder or run.name}: {run.unequal} Each rank trained its own network, so this is not data-parallel"
         " training."
         for run in results
         if run.unequal
@@ -161,7 +161,7 @@ def unequal(results):
 
 
 def disturbed(results):
-    """Sentences that name the runs that other programs disturbed, and say how to leave them out."""
+    """Return sentences that name the runs that other programs disturbed, and explain how to leave them out."""
     runs = [run for run in results if run.disturbance]
     sentences = [f"{run.folder or run.name}: {run.disturbance}." for run in runs[:SHOWN]]
     if len(runs) > SHOWN:
@@ -176,8 +176,8 @@ def disturbed(results):
 
 
 def note(drawing, results):
-    """Say below a figure of `results` how many of them other programs disturbed. Returns the sentence for people who
-    cannot see it; "" where there is nothing to say."""
+    """Write below a figure of `results` how many of them other programs disturbed. Return the sentence for the
+    alternative text; "" if there were none."""
     runs = [run for run in results if run.disturbance]
     if not runs:
         return ""
@@ -188,7 +188,8 @@ def note(drawing, results):
 
 
 def shared_cores(results):
-    """A sentence for each script that had more workers than cores, or GPUs, as the device of its Result says."""
+    """Return a sentence for each script that had more workers than cores or GPUs, according to the device of its
+    Result."""
     shared = {(run.name, run.workers): re.search(r"sharing (\d+) core", run.device) for run in results}
     sentences = [
         f"The {workers} workers of {name} share {found[1]} core{'s' * (found[1] != '1')} here: a speed-up of {found[1]}"
@@ -201,23 +202,24 @@ def shared_cores(results):
 
 
 def most_cores(results):
-    """How many cores the virtual GPUs of these runs have, where there are fewer cores than workers; else None."""
+    """Return the number of cores of the virtual GPUs of these runs, if there are fewer cores than workers; otherwise
+    None."""
     shared = [int(found[1]) for run in results if (found := re.search(r"sharing (\d+) core", run.device))]
     return max(shared, default=None)
 
 
 def conditions(run):
-    """What must be the same in runs that are compared, as texts."""
+    """Return the conditions that must be equal in compared runs, as texts."""
     return tuple(describe(run) for describe in CONDITIONS.values())
 
 
 def communication(run):
-    """How the workers of a run communicated and shared cores, as texts."""
+    """Return how the workers of a run communicated and shared cores, as texts."""
     return tuple(describe(run) for describe in COMMUNICATION.values())
 
 
 def table(results):
-    """The rows of the table of `results`, sorted by track, conditions and workers."""
+    """Return the rows of the table of `results`, sorted by track, conditions and workers."""
     groups = {}
     for run in results:
         groups.setdefault(
@@ -243,13 +245,13 @@ def table(results):
 
 
 def _final(runs, name):
-    """The mean of `name` in the last epoch of `runs`; None unless all of them have it."""
+    """Return the mean of `name` in the last epoch of `runs`; None if a run lacks it."""
     values = [run.log[-1].get(name) if run.log else None for run in runs]
     return None if None in values else statistics.fmean(values)
 
 
 def text(rows):
-    """The table as lines of aligned text, followed by a sentence for each fact that has no column."""
+    """Return the table as lines of aligned text, followed by a sentence for each fact without a column."""
     common, own = _common_and_own(rows)
     own = [", ".join(filter(None, (condition, _disturbed(row)))) for row, condition in zip(rows, own)]
     cells = [HEADINGS + ("conditions",) * any(own)] + [
@@ -274,8 +276,7 @@ def text(rows):
 
 
 def _common_and_own(rows):
-    """The conditions that all `rows` share, as one text, and for each row a text with those that they don't all
-    share."""
+    """Return the conditions that all `rows` share, as one text, and for each row a text with its other conditions."""
     shared = [len(set(values)) == 1 for values in zip(*(row.conditions for row in rows))]
     own = [
         ", ".join([text for text, same in zip(row.conditions, shared) if text and not same] + _way(row, rows))
@@ -285,8 +286,8 @@ def _common_and_own(rows):
 
 
 def _way(row, rows):
-    """How the workers of a row communicate, as texts. That they share cores is said only if those of a similar row
-    share others, or none."""
+    """Return how the workers of a row communicate, as texts. The sharing of cores is included only if similar rows
+    differ in it."""
     sharing = {
         other.communication[-1]
         for other in rows
@@ -297,13 +298,13 @@ def _way(row, rows):
 
 
 def _disturbed(row):
-    """How many runs of a row other programs disturbed, in words."""
+    """Return how many runs of a row other programs disturbed, in words."""
     repeats = len(row.throughputs)
     return f"{f'{len(row.disturbed)} of {repeats} ' * (repeats > 1)}disturbed" if row.disturbed else ""
 
 
 def _cells(row):
-    """One line of the table, as texts."""
+    """Return one line of the table, as texts."""
 
     def number(value, digits):
         return "-" if value is None else f"{value:.{digits}f}"
@@ -324,20 +325,21 @@ def _cells(row):
 
 
 def figure(results, path):
-    """Draw throughput and speed-up against workers, as `path` with .png and with .svg; returns both. Raises
+    """Draw throughput and speed-up against workers, as `path` with .png and with .svg; return both. Raises
     FigureError."""
     drawing, description = draw(results)
     return figures.save(drawing, Path(path), description)
 
 
-def picture(results):
-    """The same figure for a notebook."""
-    return figures.picture(*draw(results))
+def picture(results, predicted=None):
+    """Return the same figure for a notebook. predicted: workers -> the speed-up that a student expects."""
+    return figures.picture(*draw(results, predicted))
 
 
-def draw(results):
-    """The figure of throughput and speed-up against workers, and a description of it."""
+def draw(results, predicted=None):
+    """Return the figure of throughput and speed-up against workers, and its description."""
     rows = table(results)
+    predicted = predicted or {}
     common, own = _common_and_own(rows)
     workers = sorted({row.workers for row in rows})
     drawing, left, right = figures.axes(10, 4.6, columns=2)
@@ -358,6 +360,8 @@ def draw(results):
         right.text(0.98, 0.03, "no single-GPU run to compare with", ha="right", transform=right.transAxes)
     _mark(left, right, rows)
     draw_ideal(right, workers[-1], most_cores(results))
+    if predicted:
+        right.plot(*zip(*predicted.items()), **figures.FORESEEN)
     for axes, label in (left, "throughput [images/s]"), (right, "speed-up over one worker"):
         axes.set(
             xlabel="workers", xticks=workers, xticklabels=[_tick(rows, number) for number in workers], ylabel=label
@@ -372,12 +376,13 @@ def draw(results):
         for name in axes.legend(lines, names, loc="upper left", fontsize="small", edgecolor="none").get_texts():
             name.set_parse_math(False)
     words = "Throughput and speed-up against workers. " + " ".join(_sentence(row) for row in rows)
+    words += "".join(f" Predicted with {number} workers: {value:.2f}." for number, value in predicted.items())
     return drawing, words + note(drawing, results)
 
 
 def draw_ideal(axes, most, cores=None):
-    """The ideal speed-up of up to `most` workers, that of the lecture, and, if the workers share `cores`, what these
-    allow."""
+    """Draw the ideal speed-up of up to `most` workers, the lecture's, and, if the workers share `cores`, the speed-up
+    that these allow."""
     axes.plot([1, most], [1, most], **figures.IDEAL, zorder=1)
     if cores:
         axes.plot([1, cores, most], [1, cores, cores], **figures.CORES, zorder=1)
@@ -387,8 +392,8 @@ def draw_ideal(axes, most, cores=None):
 
 
 def _by_script(series, names):
-    """The series of rows, where scripts called `names` that have the same number of workers are apart: each begins with
-    the row of one worker."""
+    """Return the series of rows. If scripts called `names` have the same number of workers, each gets its own series,
+    which starts with the row of one worker."""
     found = {}
     for (track, condition), rows in series.items():
         several = [row for row in rows if row.workers > 1]
@@ -404,13 +409,14 @@ def _by_script(series, names):
 
 
 def _label(name, condition):
-    """A series in the legend: a track and its conditions, the last of which differ most often."""
+    """Return the label of a series in the legend: a track and its conditions, of which the last ones differ most
+    often."""
     whole = ", ".join(filter(None, (name, condition)))
     return whole if len(whole) <= LONGEST else f"{name}, ... {whole[len(name) + 6 - LONGEST :]}"
 
 
 def _draw(left, right, rows, style):
-    """Draw a track: each repeat and the medians against the ideal line on the left, the speed-up on the right."""
+    """Draw a track: each repeat and the medians on the left, the speed-up on the right."""
     repeats = [(row.workers, rate) for row in rows for rate in row.throughputs]
     left.plot([row.workers for row in rows], [row.throughput for row in rows], **style | {"marker": "", "label": None})
     left.plot(*zip(*repeats), **style | {"linestyle": "", "markerfacecolor": "none", "label": None})
@@ -424,7 +430,8 @@ def _draw(left, right, rows, style):
 
 
 def _mark(left, right, rows):
-    """Cross out what other programs disturbed: each such repeat on the left, a row that has one on the right."""
+    """Cross out points that other programs disturbed: each such repeat on the left, a row with such a repeat on the
+    right."""
     rates = [(row.workers, rate) for row in rows for rate in row.disturbed]
     speedups = [(row.workers, row.speedup) for row in rows if row.disturbed and row.speedup]
     for axes, points in (left, rates), (right, speedups):
@@ -433,12 +440,12 @@ def _mark(left, right, rows):
 
 
 def _tick(rows, workers):
-    """The axis label of a number of workers: how many nodes they were on."""
+    """Return the axis label of a number of workers, with their number of nodes."""
     nodes = sorted({row.nodes for row in rows if row.workers == workers})
     return f"{workers}\n{' or '.join(map(str, nodes))} node{'s' * (nodes != [1])}"
 
 
 def _sentence(row):
-    """What the figure shows of `row`, for people who cannot see it."""
+    """Return the content of the figure for `row`, for the alternative text."""
     speedup = f", {row.speedup:.2f} times one worker" if row.speedup else ""
     return f"{row.track}, {row.name}, workers {row.workers}: {row.throughput:.1f} images/s{speedup}."

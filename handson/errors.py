@@ -1,5 +1,5 @@
-"""Errors whose text is for the user: one sentence that says what is wrong, where, and what to do. Commands print it,
-and no traceback."""
+"""Errors for the user: one sentence that says what is wrong, where, and what to do. Commands print it without a
+traceback."""
 
 import errno
 import os
@@ -23,17 +23,18 @@ IN_FILE = re.compile(r'^\s*File "([^"\n]+)", line', re.MULTILINE)  # of a traceb
 
 
 class OneSentence(Exception):
-    """The base of all such errors; `status` is the exit status of a command that ends with one."""
+    """Base class of all such errors; `status` is the exit status of a command that ends with one."""
 
     status = 2  # the user can fix it
 
     def _render_traceback_(self):
-        """What notebooks show, in place of a traceback."""
+        """Return what notebooks show instead of a traceback."""
         return [str(self)]
 
 
 class TrackError(OneSentence, ValueError):
-    """Why a training cannot work. With `on_all_ranks`, every rank has found the problem, and rank 0 alone prints it."""
+    """The reason why training cannot work. With `on_all_ranks`, every rank has found the problem, and only rank 0
+    prints it."""
 
     def __init__(self, sentence, on_all_ranks=False):
         super().__init__(sentence)
@@ -41,13 +42,13 @@ class TrackError(OneSentence, ValueError):
 
 
 class WorkerError(OneSentence, RuntimeError):
-    """Names a device, or a rank, that failed; its own traceback, where there is one, is a note of the error."""
+    """A device or a rank failed; its own traceback, if there is one, is a note of the error."""
 
     status = 1
 
 
 class Stopped(OneSentence):
-    """Somebody has pressed Ctrl-C in a training."""
+    """A user has pressed Ctrl-C during training."""
 
     status = 128 + signal.SIGINT  # as shells have it
 
@@ -60,13 +61,14 @@ class DiskFull(OneSentence, OSError):
 
     def __init__(self):
         super().__init__(
-            "the disk is full, so the run ends without a result: delete what you no longer need, such as old folders in"
-            " `results` (`du -sh results/*` shows their sizes, `df -h .` what is free), and start it again"
+            "the disk is full, so the run ends without a result: delete files that you no longer need, such as old"
+            " folders in `results` (`du -sh results/*` shows their sizes, `df -h .` shows the free space), and start"
+            " the run again"
         )
 
 
 class GpuFull(OneSentence, RuntimeError):
-    """A GPU has no more memory, in a run that does not count what holds it."""
+    """A GPU has no free memory, in a run that does not count its use."""
 
     def __init__(self, asked, gpu, whole, free, allowed=None):
         of_gpu = f", and {free} of its {whole} are free" if gpu else ""
@@ -79,8 +81,8 @@ class GpuFull(OneSentence, RuntimeError):
 
 
 class OpenGap(OneSentence, NotImplementedError):
-    """A gap that has no code yet, of the running script or of a file beside it. Who forgot TRACK in a job reads how to
-    run the script of the other track."""
+    """A gap without code in the running script, or in a file next to it. In a job without TRACK, the message explains
+    how to run the script of the other track."""
 
     on_all_ranks = True
 
@@ -94,7 +96,7 @@ class OpenGap(OneSentence, NotImplementedError):
             and not os.environ.get("TRACK")
         )
         hint = (
-            "; this is the script of the PyTorch track: for the other one, submit the job with -v TRACK=chainer"
+            "; this is the script of the PyTorch track: to train with Chainer, submit the job with -v TRACK=chainer"
             if forgot
             else ""
         )
@@ -104,9 +106,9 @@ class OpenGap(OneSentence, NotImplementedError):
 
 
 def in_a_sentence(error):
-    """DiskFull for an error that follows from a full disk, in this process or in a worker; GpuFull for one from a full
-    GPU; OpenGap for a gap without code; Stopped for Ctrl-C, and for what failed because Ctrl-C interrupted it; the
-    error itself otherwise."""
+    """Return the error to report: DiskFull for an error caused by a full disk, in this process or in a worker; GpuFull
+    for one caused by a full GPU; OpenGap for a gap without code; Stopped for Ctrl-C, and for failures that Ctrl-C has
+    caused; otherwise the error itself."""
     cause = error
     while cause is not None:
         if isinstance(cause, KeyboardInterrupt) and not isinstance(error, OneSentence):
@@ -124,7 +126,7 @@ def in_a_sentence(error):
 
 
 def say(sentence):
-    """Print a sentence for the user on standard error, behind the name of the program."""
+    """Print a sentence for the user on standard error, after the name of the program."""
     print(f"{os.path.basename(sys.argv[0])}: {sentence}", file=sys.stderr, flush=True)
 
 
@@ -132,11 +134,11 @@ class GoneFolder(OneSentence, OSError):
     """The working directory was deleted."""
 
     def __init__(self):
-        super().__init__("the working directory is not there any more: cd into one that is there")
+        super().__init__("the working directory no longer exists: cd into one that does")
 
 
 def refuse_gone_folder():
-    """Raise GoneFolder where the working directory was deleted."""
+    """Raise GoneFolder if the working directory was deleted."""
     try:
         os.getcwd()
     except FileNotFoundError:
@@ -144,7 +146,7 @@ def refuse_gone_folder():
 
 
 def run(app, package):
-    """Run the commands of ``python -m package``: a user's mistake ends with one sentence and its status, a signal
+    """Run the commands of ``python -m package``: a user's mistake ends with one sentence and its status, and a signal
     leaves no half-written file."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup and background jobs have it
@@ -162,7 +164,7 @@ def run(app, package):
 
 
 def _end_again(ignored):
-    """Python ignores what is raised in `__del__` and in a weak reference's callback. A signal that came there ends the
+    """Python ignores exceptions in `__del__` and in callbacks of weak references. A signal that arrives there ends the
     program a moment later."""
     if isinstance(ignored.exc_value, SystemExit) and threading.current_thread() is threading.main_thread():
         status = ignored.exc_value.code

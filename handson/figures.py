@@ -1,9 +1,10 @@
-"""Figures: the colours that mean the same in all of them; axes, bars and lines; and writing one, as .png and .svg or as
-a picture in a notebook, with words for people who cannot see it."""
+"""Figures: colours with the same meaning in all of them; axes, bars and lines; and functions that write a figure as
+.png and .svg, or show it in a notebook, with alternative text."""
 
 import io
 import itertools
 import statistics
+from pathlib import Path
 
 from handson.errors import OneSentence
 from handson.files import written_aside
@@ -52,17 +53,19 @@ IDEAL = dict(color="0.3", linestyle="--", linewidth=1, label="ideal")
 CORES = dict(color="0.3", linestyle=":", linewidth=1.5, label="what the cores here allow")
 DISTURBED = dict(color="black", linestyle="", marker="x", markersize=10, zorder=3, label="disturbed by other programs")
 PREDICTED = VERMILION
+FORESEEN = dict(color=PREDICTED, linestyle="", marker="*", markersize=13, zorder=3, label="your prediction")
 PICTURES = (".png", ".svg", ".pdf", ".eps", ".ps", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".gif")
 
 
 def part(name):
-    """How all figures draw this part of a step, or of a GPU's memory: arguments of bars."""
+    """Return the style of this part of a step, or of a GPU's memory, in all figures: arguments of bars."""
     colour, hatch = PARTS[name]
     return dict(facecolor=colour, hatch=hatch, edgecolor="0.25", linewidth=0.6)
 
 
 def axes(width=7.5, height=3.2, columns=1, grid=True, **options):
-    """A matplotlib Figure of so many inches, followed by its axes, from the left; options: of Figure.subplots."""
+    """Return a matplotlib Figure of this size in inches, followed by its axes, from the left; options: of
+    Figure.subplots."""
     from matplotlib.figure import Figure
 
     drawing = Figure(figsize=(width, height), layout="constrained")
@@ -76,7 +79,7 @@ def axes(width=7.5, height=3.2, columns=1, grid=True, **options):
 
 
 def canvas(width, height):
-    """A Figure and its axes, without a frame, to draw on; one unit of its coordinates is 0.4 inches."""
+    """Return a Figure and its axes, without a frame; one unit of its coordinates is 0.4 inches."""
     from matplotlib.figure import Figure
 
     drawing = Figure(figsize=(0.4 * width, 0.4 * height))
@@ -87,15 +90,15 @@ def canvas(width, height):
 
 
 def legend_above(axes, **options):
-    """The legend in a line above the axes."""
+    """Put the legend in a line above the axes."""
     axes.legend(
         **dict(loc="lower center", bbox_to_anchor=(0.5, 1.0), fontsize="small", frameon=False, ncols=4) | options
     )
 
 
 def bars(axes, values, xlabel, predicted=None, start=0, **style):
-    """Horizontal bars from `start`, one for each name, from the top: of its value, or of the median of several, each of
-    which gets a mark. predicted: name -> what a long line marks; style: of the bars."""
+    """Draw horizontal bars from `start`, one per name, from the top. A bar shows its value, or the median of several
+    values, which get a mark each. predicted: name -> the position of a long line; style: of the bars."""
     middles = [statistics.median(value) if isinstance(value, list) else value for value in values.values()]
     style = dict(color=PALE_BLUE, edgecolor="0.25", height=0.55) | style
     axes.barh(range(len(values)), [middle - start for middle in middles], left=start, **style)
@@ -109,8 +112,8 @@ def bars(axes, values, xlabel, predicted=None, start=0, **style):
 
 
 def bars_beside(axes, series, predicted=None):
-    """Vertical bars at the places 0, 1, ..., those of several series beside each other. series: name -> a number for
-    each place; predicted: likewise, what a line across the bar marks."""
+    """Draw groups of vertical bars at the positions 0, 1, ..., with one bar per series. series: name -> a number for
+    each position; predicted: the same form, marked by a line across the bar."""
     width = 0.8 / len(series)
     for number, ((name, heights), (colour, hatch)) in enumerate(zip(series.items(), BESIDE)):
         places = [place + width * (number - (len(series) - 1) / 2) for place in range(len(heights))]
@@ -120,13 +123,13 @@ def bars_beside(axes, series, predicted=None):
 
 
 def band(axes, x, values, style, label):
-    """The mean of several runs as a line, and a band from the lowest to the highest. values: (runs, points)."""
+    """Draw the mean of several runs as a line, and a band from the lowest to the highest. values: (runs, points)."""
     axes.plot(x, values.mean(axis=0), label=label, **style)
     axes.fill_between(x, values.min(axis=0), values.max(axis=0), color=style["color"], alpha=0.13, linewidth=0)
 
 
 def spans(axes, rows, height=0.6):
-    """When each row was in which part of a step. rows: name -> part -> [(begin, length), ...]."""
+    """Draw when each row was in which part of a step. rows: name -> part -> [(begin, length), ...]."""
     labels = {}
     for row, parts in enumerate(rows.values()):
         for name, moments in parts.items():
@@ -137,14 +140,14 @@ def spans(axes, rows, height=0.6):
 
 
 def one_after_the_other(lengths):
-    """name -> length, as a row of `spans`: each part begins where the one before ends."""
+    """Convert name -> length to a row of `spans`: each part starts at the end of the previous one."""
     ends = itertools.accumulate(lengths.values())
     return {name: [(end - length, length)] for (name, length), end in zip(lengths.items(), ends)}
 
 
 def bar_chart(values, xlabel, predicted=None, start=0):
-    """A picture with a bar for each name, and its value in it; `predicted`: name -> the value to mark; `start`: where
-    bars begin, 1 for ratios."""
+    """Return a picture with a bar for each name, and its value in it; `predicted`: name -> the value to mark; `start`:
+    the left end of bars, 1 for ratios."""
     predicted = predicted or {}
     drawing, one = axes(7.5, 0.8 + 0.45 * len(values))
     bars(one, values, xlabel, predicted, start, **part("compute"))
@@ -165,21 +168,39 @@ def bar_chart(values, xlabel, predicted=None, start=0):
     )
 
 
+def numbers_of_log_axis(axes):
+    """Put so many numbers on a logarithmic y axis that points can be read off: of less than a decade, too."""
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+
+    low, high = axes.get_ylim()
+    subs = (1, 2, 5) if high < 1e3 * low else (1,)
+    axes.yaxis.set_major_locator(LogLocator(subs=subs) if high > 20 * low else MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter("{x:,.10g}")
+
+
 def _short(value):
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def medians(values, form):
-    """The medians in words: "plain 120 images/s, ...", where `form` is "{:.0f} images/s"."""
+    """Return the medians in words: "plain 120 images/s, ..." if `form` is "{:.0f} images/s"."""
     return ", ".join(f"{name} {form.format(statistics.median(value))}" for name, value in values.items())
 
 
 class FigureError(OneSentence, OSError):
-    """Why a figure cannot be written."""
+    """A figure cannot be written."""
+
+
+def place(path, out, name):
+    """Where a command draws: what -o names, or, where it names nothing (None), the file `name` beside the result of the
+    run `out`, which is its folder or a file in it."""
+    out = Path(out)
+    return Path(path or (out if out.is_dir() else out.parent) / name)
 
 
 def save(drawing, path, description):
-    """Write a matplotlib Figure as `path` with .png and with .svg, in place of another ending of pictures; returns both
+    """Write a matplotlib Figure as `path` with .png and with .svg, instead of another picture's ending; return both
     paths. Raises FigureError."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -204,8 +225,7 @@ def save(drawing, path, description):
 
 
 def picture(drawing, description, width=None):
-    """A matplotlib Figure as what a notebook shows of it, with words for people who cannot see it; `width` in pixels on
-    the page."""
+    """Return a matplotlib Figure as a notebook shows it, with alternative text; `width` in pixels on the page."""
     from IPython.display import Image
 
     png = io.BytesIO()

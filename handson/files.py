@@ -1,4 +1,4 @@
-"""Files that are either complete or not there: written beside their place, then renamed."""
+"""Write files completely or not at all: they are written next to their place, then renamed."""
 
 import contextlib
 import io
@@ -9,17 +9,17 @@ COURSE = Path(__file__).resolve().parents[1]  # the folder that all rooms of the
 
 
 def course_folder():
-    """The folder with exercises/ that the working directory is in, else the folder that this package is in."""
+    """Return the folder with exercises/ that contains the working directory; otherwise the folder of this package."""
     here = Path.cwd()
     return next((folder for folder in (here, *here.parents) if (folder / "exercises").is_dir()), COURSE)
 
 
 @contextlib.contextmanager
 def written_aside(path, durable=True):
-    """A new binary file. It gets the name `path` when the block ends without an error; otherwise it is removed.
+    """Open a new binary file. It gets the name `path` when the block ends without an error; otherwise it is removed.
 
-    The folder is made if needed. An old file at `path` stays until the new one is complete and on the disk. durable:
-    False does not wait for the disk; this suits files that can be written again. Raises OSError.
+    The folder is created if needed. An old file at `path` stays until the new one is complete and on the disk.
+    durable=False does not wait for the disk, for files that can be written again. Raises OSError.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -37,8 +37,8 @@ def written_aside(path, durable=True):
 
 
 def add_to_zip(pack, name, data, mode=0o644, day=(1980, 1, 1)):
-    """Add a file to an open ZipFile. Its time does not depend on the file's, so that the same files give the same zip.
-    data: bytes; mode: its permissions; day: its date."""
+    """Add a file to an open ZipFile. Its time does not depend on the file's time, so that the same files give the same
+    zip. data: bytes; mode: its permissions; day: its date."""
     import zipfile  # most users of this module don't need it
 
     entry = zipfile.ZipInfo(name, (*day, 0, 0, 0))
@@ -47,7 +47,7 @@ def add_to_zip(pack, name, data, mode=0o644, day=(1980, 1, 1)):
 
 
 def zipped(files, comment=b""):
-    """The bytes of a zip, always the same for the same files. files: {name: bytes}."""
+    """Return the bytes of a zip, always the same for the same files. files: {name: bytes}."""
     import zipfile
 
     data = io.BytesIO()

@@ -1,9 +1,8 @@
-"""The second environment, which `make frameworks` makes: TensorFlow, Lightning, Accelerate and JAX are in it, and
-nothing else of the course needs them.
+"""The second environment, which `make frameworks` creates: it contains TensorFlow, Lightning, Accelerate and JAX, which
+only the unit 07_frameworks needs.
 
-Scripts, notebooks and probes of the unit 07_frameworks run with the course's own Python. They call `add` before they
-import one of these packages; where one environment has everything, as with environment-frameworks.yml, it changes
-nothing.
+Scripts, notebooks and probes of that unit run with the course's own Python. They call `add` before they import one of
+these packages. If one environment contains everything, as with environment-frameworks.yml, `add` changes nothing.
 """
 
 import contextlib
@@ -27,32 +26,32 @@ class NoFrameworks(OneSentence, ImportError):
 
 
 def folder():
-    """The folder of the second environment."""
+    """Return the folder of the second environment."""
     return Path(os.environ.get(VARIABLE) or COURSE / ".venv-frameworks").expanduser()
 
 
 def why_not(needed=PACKAGES):
-    """Why the packages can't be imported, in a sentence; None where they can. needed: those that this Python may have
-    without a second environment."""
+    """Return why the packages cannot be imported, as a sentence; None if they can. needed: packages that this Python
+    may have without a second environment."""
     if all(map(_is_there, needed)):
         return None
     there = (folder() / "handson-stamp").exists()
     if there and not _packages().is_dir():
         return (
-            f"the second environment in {folder()} is for another Python than {sys.version.split()[0]}: type `make"
-            " frameworks` in the course's folder"
+            f"the second environment in {folder()} was made for a Python other than {sys.version.split()[0]}: run"
+            " `make frameworks` in the course's folder"
         )
     if not there or not all((_packages() / name).is_dir() or _is_there(name) for name in PACKAGES):
         return (
-            "TensorFlow, Lightning, Accelerate and JAX are in a second environment, which is not there (or not"
-            " complete): type `make frameworks` in the course's folder (1.9 GB, a minute), and run this again"
+            "TensorFlow, Lightning, Accelerate and JAX need the second environment, which is missing or incomplete:"
+            " run `make frameworks` in the course's folder (1.9 GB, a minute), then try again"
         )
     return None
 
 
 def add(*needed):
-    """Make the packages of the second environment importable, after those of the first; nothing is to be done where
-    the packages `needed` (all by default) are there already, as in the Python of a GPU image. Raises NoFrameworks."""
+    """Make the packages of the second environment importable, after those of the first. This does nothing if the
+    packages `needed` (all by default) are available already, as in the Python of a GPU image. Raises NoFrameworks."""
     needed = needed or PACKAGES
     if problem := why_not(needed):
         uncaught.install()  # scripts import what needs this before they read their options
@@ -63,7 +62,7 @@ def add(*needed):
 
 @contextlib.contextmanager
 def silently(number=2):
-    """What C libraries print in this block is lost: on standard error, or standard output (1)."""
+    """Context manager that discards the output of C libraries: on standard error, or on standard output (1)."""
     sys.stdout.flush()
     kept, nowhere = os.dup(number), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, number)
@@ -76,7 +75,8 @@ def silently(number=2):
 
 
 def _is_there(name):
-    """Whether a package can be imported; a folder of this name, such as those of the exercises, is none."""
+    """Return whether a package can be imported; a folder of this name, such as those of the exercises, does not
+    count."""
     spec = importlib.util.find_spec(name)
     return spec is not None and spec.origin is not None
 

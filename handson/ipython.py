@@ -1,5 +1,4 @@
-"""Whether a program runs in a notebook, which can show HTML instead of text; and a bar there for what takes longer than
-a few seconds."""
+"""Detect whether a program runs in a notebook, which can show HTML instead of text, and show a progress bar there."""
 
 import contextlib
 import os
@@ -10,18 +9,18 @@ PATIENCE = 3  # seconds before the bar appears
 
 
 def shell():
-    """The IPython shell that runs this program, or None. Does not import IPython."""
+    """Return the IPython shell that runs this program, or None. Does not import IPython."""
     return sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
 
 
 def in_notebook():
-    """Whether this is a Jupyter kernel, which shows HTML."""
+    """Return whether this is a Jupyter kernel, which shows HTML."""
     return hasattr(shell(), "kernel")
 
 
 def in_editor():
-    """Whether an editor that saves the notebook's file, such as JupyterLab or VS Code, has started this kernel. A
-    program that only runs notebooks, such as nbgrader, saves nothing while it does."""
+    """Return whether an editor that saves the notebook's file, such as JupyterLab or VS Code, has started this kernel.
+    A program that only runs notebooks, such as nbgrader, does not save while it runs them."""
     return in_notebook() and ("JPY_SESSION_NAME" in os.environ or "__vsc_ipynb_file__" in shell().user_ns)
 
 
@@ -54,6 +53,6 @@ def progress_bar(what):
 
 
 def progress_page(what, share, passed):
-    """The bar as HTML, `passed` seconds after the beginning."""
+    """Return the bar as HTML, `passed` seconds after its start."""
     left = f", about {passed * (1 - share) / share:.0f} s left" if share > 0.02 else ""
     return f'<progress value="{share:.3f}" style="width: 20em"></progress> {what}: {100 * share:.0f} %{left}'

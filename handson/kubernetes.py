@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
-Site = Annotated[str | None, typer.Option(help="A site with a table [kubernetes]; the chosen one by default.")]
+Site = Annotated[str | None, typer.Option(help="Name of a site with a table [kubernetes]. Default: the chosen site.")]
 
 
 class Training(StrEnum):
@@ -33,7 +33,8 @@ def _cluster(site):
 def render(
     site: Site = None,
     folder: Annotated[
-        Path | None, typer.Option("-o", "--output", help="jobs/kubernetes/overlays/SITE by default.")
+        Path | None,
+        typer.Option("-o", "--output", help="Folder for the overlays. Default: jobs/kubernetes/overlays/SITE."),
     ] = None,
 ):
     """Write a site's kustomize overlays. `kubectl kustomize FOLDER/PART` then shows the manifests; nothing is sent to a
@@ -48,9 +49,11 @@ def render(
 @app.command()
 def apply(
     site: Site = None,
-    grader: Annotated[bool, typer.Option("--grader", help="The grader instead: a controller and its engines.")] = False,
+    grader: Annotated[
+        bool, typer.Option("--grader", help="Create the grader instead: a controller and its engines.")
+    ] = False,
 ):
-    """Create what trainings need: the namespace, the volume and its claim, the rules for the network."""
+    """Create the objects that training needs: namespace, volume, claim and network rules."""
     from handson.cluster.kubernetes import cluster_jobs
 
     cluster_jobs.apply(_cluster(site), "grader" if grader else "course", typer.echo)
@@ -58,7 +61,7 @@ def apply(
 
 @app.command()
 def keys(site: Site = None):
-    """Make the Secret of ssh keys for `mpi`. They are in no file, and not shown."""
+    """Create the Secret with ssh keys for `mpi`. The keys are neither written to a file nor shown."""
     from handson.cluster.kubernetes import cluster_jobs
 
     cluster_jobs.keys(_cluster(site), typer.echo)
@@ -66,15 +69,17 @@ def keys(site: Site = None):
 
 @app.command(context_settings={"ignore_unknown_options": True})
 def submit(
-    training: Annotated[Training, typer.Argument(help="How task 3 is started.")],
+    training: Annotated[Training, typer.Argument(help="Way to start task 3.")],
     options: Annotated[
-        list[str] | None, typer.Argument(metavar="-- OPTIONS...", help="Of the training script, such as -- --epoch=1.")
+        list[str] | None,
+        typer.Argument(metavar="-- OPTIONS...", help="Options of the training script, such as -- --epoch=1."),
     ] = None,
     script: Annotated[
-        Path | None, typer.Option(help="exercises/03_multi_node/pytorch/train_cifar_multi_node.py by default.")
+        Path | None,
+        typer.Option(help="Path of the script. Default: exercises/03_multi_node/pytorch/train_cifar_multi_node.py."),
     ] = None,
     site: Site = None,
-    wait: Annotated[bool, typer.Option("--follow/--no-follow", help="Follow it until it has ended.")] = True,
+    wait: Annotated[bool, typer.Option("--follow/--no-follow", help="Follow the job until it has ended.")] = True,
 ):
     """Send your script of task 3 to the cluster, and follow its log."""
     from handson.cluster.follow import follow
@@ -88,7 +93,7 @@ def submit(
 
 @app.command("follow")
 def follow_job(training: Training, site: Site = None):
-    """Show what a training waits for, its log as it grows, and how it ends. Ctrl-C ends this, not the training."""
+    """Show what a job waits for, then its log, and how it ends. After Ctrl-C, the job continues."""
     from handson.cluster.follow import follow
 
     follow(f"{_cluster(site).site.name}/{training.value}", say=typer.echo)
@@ -96,7 +101,7 @@ def follow_job(training: Training, site: Site = None):
 
 @app.command()
 def delete(training: Training, site: Site = None):
-    """Delete a training that has ended, or is to end. Its results stay on the shared volume."""
+    """Delete a job, whether or not it has ended. Its results stay on the shared volume."""
     from handson.cluster.kubernetes import cluster_jobs
 
     cluster_jobs.delete(_cluster(site), training.value, typer.echo)

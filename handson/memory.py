@@ -1,7 +1,7 @@
-"""``python -m handson memory RUN...``: what the memory of each rank's GPU holds in a step, against what formulas
-predict; table and figure.
+"""``python -m handson memory RUN...``: compare the use of each rank's GPU memory in a step with formulas, in a table
+and a figure.
 
-Runs with --gpu-memory have counted it (handson.pytorch.memory_counter), also those that ended because it was full.
+Runs with --gpu-memory have counted it (handson.pytorch.memory_counter), including those that ended because it was full.
 Notebooks call `picture`.
 """
 
@@ -21,12 +21,12 @@ MB = 2**20
 
 
 class NotCounted(OneSentence, ValueError):
-    """Why the memory of a run cannot be shown."""
+    """The memory of a run cannot be shown."""
 
 
-def report(outs, figure_path="memory.png", predicted="", say=print):
-    """Read the runs in the folders `outs`, `say` the table line by line, draw the figure. predicted: text as `parse`
-    takes it.
+def report(outs, figure_path=None, predicted="", say=print):
+    """Read the runs in the folders `outs`, `say` the table line by line, and draw the figure: in the last of these
+    folders, if `figure_path` is None. predicted: text for `parse`.
 
     Raises NotCounted or FigureError.
     """
@@ -34,17 +34,18 @@ def report(outs, figure_path="memory.png", predicted="", say=print):
     for line in table(ranks):
         say(line)
     drawing, description = draw(ranks)
-    say("Figure: " + " and ".join(map(str, figures.save(drawing, Path(figure_path), description))))
+    path = figures.place(figure_path, outs[-1], "memory.png")
+    say("Figure: " + " and ".join(map(str, figures.save(drawing, path, description))))
 
 
 def picture(outs, predicted=None):
-    """The figure for a notebook. predicted: bytes of some of PARTS by name, which the student has computed. Raises
+    """Return the figure for a notebook. predicted: the student's bytes for some of PARTS, by name. Raises
     NotCounted."""
     return figures.picture(*draw(read(outs, predicted)))
 
 
 def parse(text):
-    """The bytes in "parameters=1.5MB,activations=20MB", by the names there. Raises NotCounted."""
+    """Return the bytes in "parameters=1.5MB,activations=20MB" as a dictionary. Raises NotCounted."""
     found = {}
     for word in filter(None, text.split(",")):
         part, _, size = word.partition("=")
@@ -52,14 +53,15 @@ def parse(text):
             found[part.strip()] = bytes_of(size)
         except ValueError:
             raise NotCounted(
-                f"--predicted: {word.strip()!r} is no size of a part: write it as in parameters=1.5MB,activations=20MB"
+                f"--predicted: {word.strip()!r} is not the size of a part: write it as in"
+                " parameters=1.5MB,activations=20MB"
             ) from None
     return found
 
 
 def read(outs, predicted=None):
-    """(name, account) of every rank of the runs in the folders `outs`: what gpu_memory.read returns, with `predicted`
-    in place of formulas.
+    """Return (name, account) of every rank of the runs in the folders `outs`, as from gpu_memory.read, with `predicted`
+    instead of formulas.
 
     Raises NotCounted.
     """
@@ -73,8 +75,8 @@ def read(outs, predicted=None):
             raise NotCounted(str(error)) from None
         if not accounts:
             raise NotCounted(
-                f"{out} has no memory_rank*.json, so its run has not counted its memory: repeat it with --gpu-memory"
-                " unlimited, or a size"
+                f"{out} has no memory_rank*.json, since its run did not count its memory: repeat the run with"
+                " --gpu-memory unlimited, or with a size"
             )
         prefix = f"{out.name} " if len(outs) > 1 else ""
         ranks += [
@@ -85,8 +87,8 @@ def read(outs, predicted=None):
 
 
 def table(ranks):
-    """The table as lines: for each rank the most that each part has held, the parts when their sum was highest, and
-    what was predicted."""
+    """Return the table as lines: for each rank the maximum of each part, the parts at the peak of their sum, and the
+    prediction."""
     rows = [("MB", *PARTS, "together", "limit")]
     for name, account in ranks:
         peak, most, predicted = ([account[kind][part] for part in PARTS] for kind in ("peak", "most", "predicted"))
@@ -116,8 +118,8 @@ def _mb(size):
 
 
 def draw(ranks):
-    """The figure: for each rank its memory over a step, and its peak beside the most of each part and the predicted
-    one; and a description."""
+    """Return the figure and its description: for each rank its memory during a step, and its peak next to the maximum
+    of each part and the prediction."""
     from matplotlib.figure import Figure
 
     shown = ranks[:DRAWN]
@@ -143,7 +145,7 @@ def draw(ranks):
 
 
 def _draw_step(axes, account):
-    """Stacked areas over one step, and the names of its phases."""
+    """Draw stacked areas over one step, and the names of its phases."""
     moments = account["step"]
     if not moments:
         axes.text(0.5, 0.5, "it ended before its first step", ha="center", transform=axes.transAxes)
@@ -187,6 +189,6 @@ def _patch(part):
 
 
 def _sentence(name, account):
-    """What the figure shows of a rank, for people who cannot see it."""
+    """Return the content of the figure for a rank, for the alternative text."""
     held = ", ".join(f"{part} {words(size)}" for part, size in account["peak"].items())
     return f"{name}: {words(sum(account['peak'].values()))} at its peak: {held}."

@@ -19,7 +19,7 @@ COLOURS = {"F": figures.part("forward"), "B": figures.part("backward")}
 
 
 class ScheduleError(OneSentence, ValueError):
-    """Why a schedule cannot be carried out."""
+    """A schedule cannot be executed."""
 
 
 def simulate(schedule, forward=1.0, backward=2.0, transfer=0.0):
@@ -52,32 +52,32 @@ def simulate(schedule, forward=1.0, backward=2.0, transfer=0.0):
 
 
 def division_problem(stages, layers, batchsize, micro_batches):
-    """Why layers or a batch cannot be divided among stages and micro-batches, as a sentence; or None."""
+    """Return why layers or a batch cannot be divided among stages and micro-batches, as a sentence; or None."""
     if stages > layers:
         return (
-            f"{stages} stages cannot share {layers} layers: start {layers} rank{'s' * (layers > 1)} at most, or give"
-            " the network more --blocks"
+            f"{layers} layers cannot be split into {stages} stages: start {layers} rank{'s' * (layers > 1)} at most,"
+            " or give the network more --blocks"
         )
     if batchsize % micro_batches:
         return (
-            f"a batch of {batchsize} images cannot be cut into {micro_batches} equal micro-batches: --micro-batches"
+            f"a batch of {batchsize} images cannot be split into {micro_batches} equal micro-batches: --micro-batches"
             " must divide --batchsize"
         )
     return None
 
 
 def beyond_problem(schedule, micro_batches):
-    """Which operation is of a micro-batch beyond those that there are, 0 to `micro_batches` - 1, as a sentence; or
-    None."""
+    """Return which operation refers to a micro-batch outside 0 to `micro_batches` - 1, as a sentence; or None."""
     for stage, names in enumerate(schedule):
         for name in names:
             if re.fullmatch("[FB][0-9]+", str(name)) and int(name[1:]) >= micro_batches:
-                return f"stage {stage} does {name}, but the micro-batches are numbered from 0 to {micro_batches - 1}"
+                return f"stage {stage} runs {name}, but the micro-batches are numbered from 0 to {micro_batches - 1}"
     return None
 
 
 def schedule_problem(schedule, micro_batches):
-    """Why a schedule cannot be carried out with the micro-batches 0 to `micro_batches` - 1, as a sentence; or None."""
+    """Return why a schedule cannot be executed with the micro-batches 0 to `micro_batches` - 1, as a sentence; or
+    None."""
     if problem := beyond_problem(schedule, micro_batches):
         return problem
     try:
@@ -87,14 +87,14 @@ def schedule_problem(schedule, micro_batches):
     numbers = sorted({int(name[1:]) for name in schedule[0]})
     if numbers != list(range(micro_batches)):
         return (
-            f"the schedule has the micro-batches {numbers}, and the batch is cut into {micro_batches}: it needs each"
+            f"the schedule has the micro-batches {numbers}, but the batch is split into {micro_batches}: use each"
             f" number below {micro_batches} once"
         )
     return exchange_problem(schedule)
 
 
 def exchange_problem(schedule):
-    """Why the stages would wait for each other for ever, as a sentence; or None. Between two operations a stage sends
+    """Return the reason why the stages would deadlock, as a sentence; or None. Between two operations a stage sends
     what the first one has made and receives what the second one needs, and waits until both messages have been taken,
     as NCCL does with large ones."""
     exchanges = [_exchanges(schedule, stage) for stage in range(len(schedule))]
@@ -103,7 +103,7 @@ def exchange_problem(schedule):
         free = [stage for stage in remaining if all(offered[one] == 2 for one in exchanges[stage][done[stage]])]
         if not free:
             waits = [
-                f"stage {stage} waits until stage {to} takes {name}"
+                f"stage {stage} waits until stage {to} receives {name}"
                 if stage == source
                 else f"stage {stage} waits for {name} of stage {source}"
                 for stage in remaining
@@ -111,8 +111,8 @@ def exchange_problem(schedule):
                 if offered[name, source, to] < 2
             ]
             return (
-                "the schedule is a deadlock: the messages between two stages are taken in the order in which they are"
-                f" sent, and {', '.join(waits)}"
+                "the schedule deadlocks, since a stage receives the messages of another stage in the order in which"
+                f" they were sent: {', '.join(waits)}"
             )
         for stage in free:
             done[stage] += 1
@@ -121,7 +121,7 @@ def exchange_problem(schedule):
 
 
 def _exchanges(schedule, stage):
-    """The messages (operation, from, to) before each operation of a stage, and after the last one."""
+    """Return the messages (operation, from, to) before each operation of a stage, and after the last one."""
     last, names = len(schedule) - 1, schedule[stage]
     found = [[] for _ in range(len(names) + 1)]
     for place, name in enumerate(names):
@@ -133,8 +133,8 @@ def _exchanges(schedule, stage):
 
 @dataclass
 class Timeline:
-    """When each stage does what: `operations`, in an order in which they can be done. unit: of their times, in
-    words."""
+    """The times at which each stage works: `operations`, in an order in which they can be executed. unit: of their
+    times, in words."""
 
     schedule: list
     operations: list
@@ -142,19 +142,19 @@ class Timeline:
 
     @property
     def end(self):
-        """When the last operation ends."""
+        """The end of the last operation."""
         return max(operation.end for operation in self.operations)
 
     @property
     def bubble(self):
-        """The share of all stages' time in which they are idle: (p - 1) / (m + p - 1) for p stages and m micro-batches,
-        if transfers take no time."""
+        """The idle share of all stages' time: (p - 1) / (m + p - 1) for p stages and m micro-batches, if transfers take
+        no time."""
         busy = sum(operation.end - operation.begin for operation in self.operations)
         return 1 - busy / (self.end * len(self.schedule))
 
     @property
     def held(self):
-        """For each stage: of how many micro-batches, at most, it holds the activations, from their forward to the end
+        """For each stage, the largest number of micro-batches whose activations it holds, from their forward to the end
         of their backward."""
         most = []
         for names in self.schedule:
@@ -165,11 +165,11 @@ class Timeline:
         return most
 
     def picture(self, title=""):
-        """The figure of the timeline, for a notebook."""
+        """Return the figure of the timeline, for a notebook."""
         return figures.picture(*self.draw(title))
 
     def draw(self, title=""):
-        """The figure, a row for each stage, and a description of it."""
+        """Return the figure, a row for each stage, and its description."""
         stages = len(self.schedule)
         drawing, axes = figures.axes(9, 0.9 + 0.45 * stages, grid=False)
         for stage, name, begin, end in self.operations:
@@ -191,7 +191,7 @@ class Timeline:
 
 
 def _source(schedule, stage, name):
-    """The (stage, operation) that an operation needs the result of; None for the forward of the first stage."""
+    """Return the (stage, operation) whose result an operation needs; None for the forward of the first stage."""
     if name[0] == "F":
         return (stage - 1, name) if stage else None
     return (stage + 1, name) if stage + 1 < len(schedule) else (stage, f"F{name[1:]}")
@@ -208,26 +208,27 @@ def _check(schedule):
         for place, name in enumerate(names):
             if not isinstance(name, str) or not re.fullmatch("[FB](0|[1-9][0-9]{0,3})", name):
                 raise ScheduleError(
-                    f"stage {stage}: {name!r} is no operation: F0 is the forward of micro-batch 0, B0 its backward"
+                    f"stage {stage}: {name!r} is not an operation; F0 is the forward of micro-batch 0, and B0 its"
+                    " backward"
                 )
             if name in names[:place]:
-                raise ScheduleError(f"stage {stage} does {name} twice")
+                raise ScheduleError(f"stage {stage} runs {name} twice")
             if name[0] == "B" and f"F{name[1:]}" not in names[:place]:
-                raise ScheduleError(f"stage {stage} does {name} before F{name[1:]}, whose activations it needs")
+                raise ScheduleError(f"stage {stage} runs {name} before F{name[1:]}, whose activations it needs")
     everybodys = [set(names) for names in schedule]
     everything = set.union(*everybodys) | {f"B{name[1:]}" for name in set.union(*everybodys)}
     for stage, names in enumerate(everybodys):
         if missing := sorted(everything - names, key=lambda name: (int(name[1:]), name[0] == "B")):
             raise ScheduleError(
-                f"stage {stage} never does {missing[0]}: each stage does a forward and a backward for each micro-batch"
+                f"stage {stage} never runs {missing[0]}: each stage needs a forward and a backward for each micro-batch"
             )
 
 
 def _deadlock(schedule, done, remaining):
-    """Which stage waits for what, as a sentence."""
+    """Return which stage waits for which operation, as a sentence."""
     waits = []
     for stage in remaining:
         name = schedule[stage][done[stage]]
         source, needed = _source(schedule, stage, name)
-        waits.append(f"stage {stage} waits for {needed} of stage {source} to begin {name}")
-    return "the schedule is a deadlock: " + ", ".join(waits)
+        waits.append(f"stage {stage} waits for {needed} of stage {source} to start {name}")
+    return "the schedule deadlocks: " + ", ".join(waits)

@@ -1,8 +1,8 @@
-"""``python -m handson submit``: packs a student's exercises and notebooks into one zip, and hands it in where the site
-has a folder for it.
+"""``python -m handson submit``: pack a student's exercises and notebooks into one zip, and copy it to the site's folder
+for submissions, if there is one.
 
-Results, data sets and the output of jobs stay out. The same work gives the same zip, so its digest shows that nothing
-was changed later.
+Results, data sets and the output of jobs are left out. The same work gives the same zip, so its digest shows that
+nothing was changed later.
 """
 
 import contextlib
@@ -32,26 +32,24 @@ MADE_HERE = b"handson submit"  # the comment in the zip
 
 
 class SubmitError(OneSentence, OSError):
-    """A sentence on why nothing is packed or handed in."""
+    """Nothing is packed or copied; the message gives the reason."""
 
 
 def submit(name=None, folder=None, checked=False, drop=True, say=print):
-    """Pack the course in `folder`, by default the one around the working directory, into NAME.zip there, and copy it to
-    the drop folder of the chosen site, if it has one and `drop`. checked: run all checks before. Returns the path of
+    """Pack the course in `folder`, by default the one around the working directory, into NAME.zip there. Copy it to the
+    drop folder of the chosen site, if it has one and `drop` is true. checked: run all checks first. Return the path of
     the zip. Raises OneSentence errors."""
     name, folder = name or linux.user().pw_name, folder or course_folder()
     if not NAME.fullmatch(name):
         raise SubmitError(
-            f"{name!r:.60} can't be the name of a file here: use letters, digits, spaces and . @ + - with --name"
+            f"{name!r:.60} is not a valid file name here: use letters, digits, spaces and . @ + - with --name"
         )
     target = sites.load().drop if drop else None
     files, problems = packed(folder)
     for problem in problems:
         say(problem)
     if not files:
-        raise SubmitError(
-            f"{folder} holds no exercises and no notebooks with anything in them: change to the folder of the course"
-        )
+        raise SubmitError(f"{folder} has no exercises and no notebooks: change to the folder of the course")
     if checked:
         check(folder, say)
     data = zipped(files, MADE_HERE)
@@ -74,8 +72,8 @@ def submit(name=None, folder=None, checked=False, drop=True, say=print):
 
 
 def packed(folder):
-    """({name: bytes}, sentences on files that are empty, unreadable or stay out, and on what is missing) of the
-    exercises and notebooks in a course's folder."""
+    """Return ({name: bytes}, sentences) for the exercises and notebooks in a course's folder. The sentences are on
+    empty, unreadable, omitted and missing files."""
     files, problems = {}, []
     for room in ROOMS:
         if not (folder / room).is_dir():
@@ -99,37 +97,37 @@ def packed(folder):
 
 
 def _read(path):
-    """(bytes, what is wrong or None) of a file; without bytes, it stays out."""
+    """Return (bytes, problem or None) of a file; without bytes, it is left out."""
     try:
         if path.is_symlink():
-            return None, "is a link, and stays out: put a copy of the file there"
+            return None, "is a link, so it is left out: put a copy of the file there"
         if not stat.S_ISREG(path.stat().st_mode):
-            return None, "is no plain file, and stays out"
+            return None, "is not a regular file, so it is left out"
         if path.stat().st_size > LARGEST[path.suffix]:
             cure = ": clear its outputs" if path.suffix == ".ipynb" else ""
-            return None, f"is larger than {LARGEST[path.suffix] / 10**6:g} MB, and stays out{cure}"
+            return None, f"is larger than {LARGEST[path.suffix] / 10**6:g} MB, so it is left out{cure}"
         data = path.read_bytes()
     except OSError as error:
-        return None, f"can't be read ({error.strerror}), and stays out"
+        return None, f"cannot be read ({error.strerror}), so it is left out"
     if not data.strip():
-        return None, "is empty, and stays out"
+        return None, "is empty, so it is left out"
     try:
         if path.suffix == ".sh" and not data.startswith((b"\xff\xfe", b"\xfe\xff")):
             return data, None  # to a shell, a letter of another encoding is one more byte
         if path.suffix != ".ipynb":
             data.decode()
         elif not isinstance(json.loads(data).get("cells"), list):
-            return data, "is no notebook; it is packed, but can't be graded"
+            return data, "is not a notebook: it is packed, but cannot be graded"
     except UnicodeDecodeError:
-        return data, "is no text in UTF-8; it is packed, but can't be graded"
+        return data, "is not text in UTF-8: it is packed, but cannot be graded"
     except (ValueError, AttributeError, RecursionError):
-        return data, "is no notebook; it is packed, but can't be graded"
+        return data, "is not a notebook: it is packed, but cannot be graded"
     return data, None
 
 
 def check(folder, say):
-    """Run the check of each task that is in the course's folder, as ``python -m grader check`` does, and report those
-    that are not complete."""
+    """Run the check of each task in the course's folder, as ``python -m grader check`` does, and report incomplete
+    tasks."""
     tasks = sorted(
         {path.stem for path in (folder / "notebooks").glob("[0-9][0-9]_*.ipynb")}
         | {path.name for path in (folder / "exercises").glob("[0-9][0-9]_*")}
@@ -140,14 +138,14 @@ def check(folder, say):
         if subprocess.run([sys.executable, "-m", "grader", "check", task], cwd=folder).returncode:
             open_tasks.append(task)
     say(
-        f"Not complete: {', '.join(open_tasks)}. It is packed nevertheless."
+        f"Not complete: {', '.join(open_tasks)}. The work is packed anyway."
         if open_tasks
         else "All tasks are complete."
     )
 
 
 def _refuse_other(path):
-    """Raise SubmitError if `path` is a file that was not made here."""
+    """Raise SubmitError if `path` is a file that this command has not created."""
     if path.exists():
         try:
             with zipfile.ZipFile(path) as pack:
@@ -156,7 +154,7 @@ def _refuse_other(path):
             ours = False
         if not ours:
             raise SubmitError(
-                f"{path} is there already, and was not made by this command: move it away, or choose another --name"
+                f"{path} already exists, and was not made by this command: move it away, or choose another --name"
             )
 
 
@@ -166,19 +164,19 @@ def _written(path, data):
             file.write(data)
     except OSError as error:
         raise SubmitError(
-            f"{path} can't be written ({error.strerror}): make room, then run the same command again"
+            f"{path} cannot be written ({error.strerror}): free some disk space, then run the same command again"
         ) from None
 
 
 def _dropped(data, folder, name, path):
-    """Put `data` into the drop folder under a name that is not taken, complete or not at all, readable for those who
-    grade. Returns its path."""
+    """Write `data` to the drop folder under an unused name, completely or not at all, readable for graders. Return its
+    path."""
     aside, target = folder / f".{name}.part", folder / name
     try:
         mode = folder.stat().st_mode
         if mode & stat.S_IROTH and not mode & stat.S_ISGID:
             raise SubmitError(
-                f"in {folder} everybody could read your work, so it stays in {path}: ask your instructor to protect"
+                f"everybody could read your work in {folder}, so it stays in {path}: ask your instructor to protect"
                 " that folder (chmod 3733)"
             )
         with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:
@@ -194,8 +192,8 @@ def _dropped(data, folder, name, path):
         if isinstance(error, OneSentence):
             raise
         raise SubmitError(
-            f"{folder} took nothing ({error.strerror}): your work is in {path}; try again, or give it to your"
-            " instructor"
+            f"{folder} did not accept the file ({error.strerror}), so your work is in {path}: try again, or give it"
+            " to your instructor"
         ) from None
     finally:
         with contextlib.suppress(OSError):
@@ -203,7 +201,7 @@ def _dropped(data, folder, name, path):
 
 
 def _named(aside, target):
-    """Give a complete file its name, in place of no other file."""
+    """Give a complete file its name, without replacing another file."""
     try:
         os.link(aside, target)
     except OSError as error:

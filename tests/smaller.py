@@ -12,7 +12,7 @@ SETTINGS = {
     "SEEDS = 4": "SEEDS = 2",
     '"1-KB 300-KB 600-KB one-bucket torch-ddp"': '"1-KB 600-KB torch-ddp"',
     "--method {BUCKETS} --epoch 1 --batchsize 50": "--method {BUCKETS} --epoch 1 --batchsize 250",
-    'for method in ("one-bucket", "600-KB")]': 'for method in ("600-KB",)]',
+    'for method in ("one-bucket", "600-KB")': 'for method in ("600-KB",)',
     "--largest 4194304": "--largest 524288",
     "local-sgd-1 local-sgd-4 local-sgd-12 local-sgd-36 block-momentum-4 block-momentum-12": (
         "local-sgd-1 local-sgd-12 block-momentum-12"
@@ -25,14 +25,17 @@ SETTINGS = {
     "--method all --epoch 3": "--method all --epoch 1",
     "interval=2, count=4": "interval=1, count=2",
     '"none", "100mbit", "20mbit"': '"none", "20mbit"',
-    "accumulate-4 accumulate-8 checkpoint torch-checkpoint": "accumulate-4 checkpoint",
-    "for ranks in SELECT}": "for ranks in (1, 2)}",
-    '"1 bit": "--bits 1 --warm-up 1500", ': "",
+    "accumulate-4 accumulate-8": "accumulate-4",
+    "checkpoint torch-checkpoint ": "checkpoint ",
+    'sharded[4] = run("train_sharded.py", "sharded_4", options, ranks=4)': "pass",
+    'trained["1 bit"] = session("cntk_1_bit", "--bits 1 --warm-up 1500")': "pass",
     "RATES = (800, 400, 160)": "RATES = (800, 160)",
     '    ("pytorch/train_cifar_data_parallel.py", 1, "none"),\n': "",
     '    ("lightning/train_cifar_lightning.py", 1, "mpiexec"),\n': "",
     '    ("accelerate/train_cifar_accelerate.py", 1, "mpiexec"),\n': "",
     '    ("jax/train_cifar_shard_map.py", 1, "none"),\n': "",
+    '    ("../02_multi_gpu/pytorch/train_cifar_multi_gpu.py", 1, "none"),\n': "",
+    '    ("tensorflow/train_cifar_multi_worker.py", 1, "mpiexec"),\n': "",
 }
 
 

@@ -324,6 +324,16 @@ def test_runs_that_failed_or_go_on_are_left_out_and_named(tmp_path):
     )
 
 
+def test_the_figure_goes_into_the_folder_of_the_last_run_unless_an_option_says_where(tmp_path):
+    outs = [write(run, tmp_path / "results" / str(number)).parent for number, run in enumerate(lecture())]
+    (tmp_path / "here").mkdir()
+    said = called(*outs, cwd=tmp_path / "here").stdout
+    assert (outs[-1] / "throughput.png").exists() and str(outs[-1] / "throughput.svg") in said
+    assert not list((tmp_path / "here").iterdir())
+    called(*outs, "-o", "figure.png", cwd=tmp_path / "here")
+    assert {path.name for path in (tmp_path / "here").iterdir()} == {"figure.png", "figure.svg"}
+
+
 def test_results_of_an_older_version_are_left_out_and_named(tmp_path):
     out = write(a_run(), tmp_path / "new").parent
     old = dataclasses.asdict(a_run()) | {"task": "single_gpu"}
@@ -333,7 +343,7 @@ def test_results_of_an_older_version_are_left_out_and_named(tmp_path):
     done = called(out, tmp_path / "old", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     first, *others = done.stdout.splitlines()
-    assert first.startswith(f"Left out: {tmp_path}/old/result.json is of an older version of the course")
+    assert first.startswith(f"Left out: {tmp_path}/old/result.json was written by an older version of the course")
     assert others[:-1] == text(table([a_run()]))
     done = called(tmp_path / "old", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from grader import self_check
+from grader.exercises import folder_of_notebook, solution
 from handson.notebook import contents
 from handson.profiling import analysis
 
@@ -17,18 +18,25 @@ ROOT = Path(__file__).resolve().parent.parent
 def test_every_units_notebook_is_shown_with_its_title(capsys):
     contents.show(ROOT / "notebooks")
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == sorted(
+    shown = [line.split()[0] for line in lines]
+    assert shown == sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
+    assert {folder_of_notebook(name) for name in shown} == {
         path.name for path in (ROOT / "solutions").iterdir() if path.is_dir()
-    )
+    }
     assert lines[0].split()[:3] == ["00_start", "Start", "here"] and all(len(line.split()) > 1 for line in lines)
+    assert all(re.search(r" \d+ minutes$", line) for line in lines), "a long title leaves a space before its minutes"
 
 
 def test_no_notebook_names_the_next():
     """A unit can be put between two others without touching them."""
     names = {name for name, _ in contents.titles(ROOT / "notebooks")}
     for name in names:
-        text = (ROOT / f"solutions/{name}/{name}.py").read_text()
-        assert not [other for other in names if f"{other}.ipynb" in text]
+        text = source_of(name)
+        assert not [other for other in names - {name} if f"{other}.ipynb" in text]
+
+
+def source_of(name):
+    return solution(f"notebooks/{name}.ipynb").read_text()
 
 
 NOTEBOOKS = [name for name, _ in contents.titles(ROOT / "notebooks")]
@@ -57,7 +65,7 @@ def test_links_of_a_notebook_lead_to_what_students_receive(name):
 def test_each_section_with_gaps_ends_with_a_check_of_them(name):
     """What the last of them has, the check of the whole notebook may check."""
     unit = name.partition("_")[2]
-    *sections, last = re.split(r"^# ## ", (ROOT / f"solutions/{name}/{name}.py").read_text(), flags=re.MULTILINE)
+    *sections, last = re.split(r"^# ## ", source_of(name), flags=re.MULTILINE)
     of_sections = [
         (
             re.findall(r"### BEGIN SOLUTION (\w+)", section),

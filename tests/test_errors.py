@@ -9,6 +9,7 @@ import pytest
 
 from handson import linux
 from handson.errors import DiskFull, Stopped, in_a_sentence
+from handson.training import uncaught
 
 
 def cleaning_up_fails():
@@ -79,7 +80,7 @@ def test_a_working_directory_that_is_gone_is_one_sentence(tmp_path, words):
     (tmp_path / "gone").mkdir()
     script = f"cd gone && rmdir ../gone && exec {sys.executable} -m {' '.join(words)}"
     done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 2 and done.stderr.endswith("is not there any more: cd into one that is there\n")
+    assert done.returncode == 2 and done.stderr.endswith("no longer exists: cd into one that does\n")
     assert done.stderr.count("\n") == 1
 
 
@@ -102,3 +103,12 @@ def test_a_user_whom_passwd_does_not_know_has_a_name(monkeypatch):
     for name in ("USER", "LOGNAME", "HOME"):
         monkeypatch.delenv(name, raising=False)
     assert linux.user()[:2] == (str(os.geteuid()), "/")
+
+
+@pytest.mark.parametrize(("error", "again"), [(TypeError("a mistake"), False), (RuntimeError("a peer"), True)])
+def test_a_rank_starts_again_only_after_what_another_rank_may_have_caused(monkeypatch, capsys, error, again):
+    stopped = []
+    monkeypatch.setattr(uncaught, "no_restart", lambda: stopped.append(True))
+    monkeypatch.setattr(uncaught, "leave", lambda status: None)
+    uncaught._end_rank(error)
+    assert bool(stopped) != again and "failed with" in capsys.readouterr().err

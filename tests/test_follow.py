@@ -149,8 +149,8 @@ def test_a_job_that_can_never_run_is_not_waited_for(folder):
     with pytest.raises(
         JobFailed,
         match=(
-            rf"^job {number} waits for ever in queue lecture: Can Never Run: .*; delete it \(qdel {number}\), and ask"
-            r" for less$"
+            rf"^job {number} would wait forever in queue lecture: Can Never Run: .*: delete it \(qdel {number}\), and"
+            r" request less$"
         ),
     ):
         follow(number, say=Said())

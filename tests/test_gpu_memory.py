@@ -137,7 +137,7 @@ def test_own_predictions_take_the_place_of_the_formulas(run):
 def test_a_wrong_prediction_is_refused(text):
     with pytest.raises(
         memory.NotCounted,
-        match=f"^--predicted: '{text}' is no size of a part: write it as in parameters=1.5MB,activations=20MB$",
+        match=f"^--predicted: '{text}' is not the size of a part: write it as in parameters=1.5MB,activations=20MB$",
     ):
         memory.parse(text)
 
@@ -151,4 +151,7 @@ def test_the_figure_shows_the_step_and_has_words_for_it(run):
 def test_a_run_that_has_not_counted_says_how_to(tmp_path):
     done = run_to_end([sys.executable, "-m", "handson", "memory", tmp_path])
     assert done.returncode == 2 and done.stderr.count("\n") == 1
-    assert "so its run has not counted its memory: repeat it with --gpu-memory unlimited, or a size" in done.stderr
+    assert (
+        "since its run did not count its memory: repeat the run with --gpu-memory unlimited, or with a size"
+        in done.stderr
+    )

@@ -59,7 +59,7 @@ def test_all_workers_are_forked_from_one_process_that_has_imported_pytorch():
 
 
 def test_a_worker_that_fails_is_named():
-    with pytest.raises(MeasurementFailed, match="worker 0 ended without an answer"):
+    with pytest.raises(MeasurementFailed, match="worker 0 ended without a result"):
         on_gpus(fails)
 
 

@@ -205,7 +205,7 @@ def test_a_full_disk_is_one_sentence_with_what_can_be_deleted(error, parse, capf
     [sentence] = capfd.readouterr().err.splitlines()
     assert ended == [2]
     assert "the disk is full" in sentence
-    assert "delete what you no longer need, such as old folders in `results`" in sentence
+    assert "delete files that you no longer need, such as old folders in `results`" in sentence
 
 
 def test_a_script_that_trains_on_one_gpu_refuses_several(refusal):

@@ -84,22 +84,22 @@ def test_no_operation_begins_before_what_it_needs_has_ended_and_no_stage_does_tw
         (
             [["F0", "B0", "F1", "B1"], ["F1", "B1", "F0", "B0"]],
             (
-                "the schedule is a deadlock: stage 0 waits for B0 of stage 1 to begin B0, stage 1 waits for F1 of stage"
-                " 0 to begin F1"
+                "the schedule deadlocks: stage 0 waits for B0 of stage 1 to start B0, stage 1 waits for F1 of stage"
+                " 0 to start F1"
             ),
         ),
         (
             [["F0", "B0"], ["F0", "B0", "F1", "B1"]],
-            "stage 0 never does F1: each stage does a forward and a backward for each micro-batch",
+            "stage 0 never runs F1: each stage needs a forward and a backward for each micro-batch",
         ),
         (
             [["F0", "F1", "B0"], ["F0", "F1", "B0", "B1"]],
-            "stage 0 never does B1: each stage does a forward and a backward for each micro-batch",
+            "stage 0 never runs B1: each stage needs a forward and a backward for each micro-batch",
         ),
-        ([["B0", "F0"]], "stage 0 does B0 before F0, whose activations it needs"),
-        ([["F0", "F0", "B0"]], "stage 0 does F0 twice"),
-        ([["F0", "W0"]], "stage 0: 'W0' is no operation: F0 is the forward of micro-batch 0, B0 its backward"),
-        ([["F0", 0]], "stage 0: 0 is no operation: F0 is the forward of micro-batch 0, B0 its backward"),
+        ([["B0", "F0"]], "stage 0 runs B0 before F0, whose activations it needs"),
+        ([["F0", "F0", "B0"]], "stage 0 runs F0 twice"),
+        ([["F0", "W0"]], "stage 0: 'W0' is not an operation; F0 is the forward of micro-batch 0, and B0 its backward"),
+        ([["F0", 0]], "stage 0: 0 is not an operation; F0 is the forward of micro-batch 0, and B0 its backward"),
         ([], "a schedule needs a list of operations for each stage, such as [['F0', 'B0'], ['F0', 'B0']]"),
         (
             [["F0", "B0"], []],
@@ -127,11 +127,11 @@ def test_layers_and_batches_that_cannot_be_divided_are_one_sentence():
     assert division_problem(4, 4, 64, 8) is None
     assert (
         division_problem(4, 3, 64, 8)
-        == "4 stages cannot share 3 layers: start 3 ranks at most, or give the network more --blocks"
+        == "3 layers cannot be split into 4 stages: start 3 ranks at most, or give the network more --blocks"
     )
     assert (
         division_problem(2, 6, 63, 2)
-        == "a batch of 63 images cannot be cut into 2 equal micro-batches: --micro-batches must divide --batchsize"
+        == "a batch of 63 images cannot be split into 2 equal micro-batches: --micro-batches must divide --batchsize"
     )
 
 
@@ -139,13 +139,13 @@ def test_a_schedule_for_other_micro_batches_or_with_a_deadlock_is_one_sentence()
     assert schedule_problem([["F0", "F1", "B0", "B1"]] * 2, 2) is None
     assert (
         schedule_problem([["F0", "F1", "B0", "B1"]] * 2, 1)
-        == "stage 0 does F1, but the micro-batches are numbered from 0 to 0"
+        == "stage 0 runs F1, but the micro-batches are numbered from 0 to 0"
     )
     assert (
         schedule_problem([["F0", "B0"]] * 2, 2)
-        == "the schedule has the micro-batches [0], and the batch is cut into 2: it needs each number below 2 once"
+        == "the schedule has the micro-batches [0], but the batch is split into 2: use each number below 2 once"
     )
-    assert "deadlock: stage 0 waits for B0 of stage 1" in schedule_problem(
+    assert "deadlocks: stage 0 waits for B0 of stage 1" in schedule_problem(
         [["F0", "B0", "F1", "B1"], ["F1", "B1", "F0", "B0"]], 2
     )
 
@@ -187,6 +187,6 @@ def test_stages_that_exchange_other_messages_than_their_neighbours_are_one_sente
     schedule = [["F0", "F1", "B0", "B1"], ["F0", "F1", "B1", "B0"]]
     assert simulate(schedule).held == [2, 2]
     assert schedule_problem(schedule, 2) == (
-        "the schedule is a deadlock: the messages between two stages are taken in the order in which they are sent, and"
-        " stage 0 waits for B0 of stage 1, stage 1 waits until stage 0 takes B1"
+        "the schedule deadlocks, since a stage receives the messages of another stage in the order in which they were"
+        " sent: stage 0 waits for B0 of stage 1, stage 1 waits until stage 0 receives B1"
     )

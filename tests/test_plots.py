@@ -78,9 +78,20 @@ PICTURES = {
     "data parallel": (drawings.data_parallel, (), "mean of their gradients"),
     "model parallel": (drawings.model_parallel, (), "activations"),
     "all-reduce": (drawings.all_reduce, (), "4 ranks"),
+    "chunks": (
+        drawings.chunks,
+        ([[[1, 1], [1, 11], [11, 11]], [[10, 10], [11, 10], [11, 11]]],),
+        "2 ranks before an all-reduce and after each of its 2 steps, with the ranks whose numbers are in them; at the"
+        " end, 4 of 4",
+    ),
     "four steps": (drawings.four_steps, (), "all-reduce"),
     "nodes": (drawings.nodes, (2, 2), "intra_ranks begin at 0"),
     "parts": (single_gpu.parts_of_step, (SINGLE.seconds(),), "forward 2.0 ms, backward 2.0 ms, optimize 1.0 ms"),
+    "parts and a prediction": (
+        lambda seconds: single_gpu.parts_of_step(seconds, predicted=2.5),
+        (SINGLE.seconds(),),
+        "backward 2.0 ms, optimize 1.0 ms; predicted for backward 5.0 ms",
+    ),
     "throughputs": (single_gpu.throughputs, ({1: 50, 2: 90},), "1: 50 images/s, 2: 90 images/s"),
     "epoch": (single_gpu.epoch, ({"load": 0.5, "forward": 1.5},), "load 0.50 s, forward 1.50 s"),
     "speed-up": (
@@ -97,8 +108,8 @@ PICTURES = {
     ),
     "epochs and updates": (
         multi_gpu.equal_epochs_and_updates,
-        ({"one": a_curve(20), "other": a_curve(10)},),
-        "one: 4.5 %, other: 9.0 %",
+        ({"one": a_curve(20), "other": a_curve(10)}, 25),
+        "one: 4.5 %, other: 9.0 %; predicted 25 %",
     ),
     "rates": (multi_gpu.rates_and_errors, ({"one": a_curve(20)},), "one: 4.5 %"),
     "bars": (figures.bar_chart, ({"a": 1, "b": 2}, "size [m]", {"b": 3}), "a 1, b 2; predicted for b 3."),

@@ -173,7 +173,7 @@ def test_a_damaged_set_is_made_anew(given):
     path.write_bytes(sound[:5000])
     said = []
     prepare(NAME, given, said.append)
-    assert path.read_bytes() == sound and "anew" in said[0]
+    assert path.read_bytes() == sound and "again" in said[0]
 
 
 def test_a_set_from_another_archive_is_refused(given, folder, tmp_path):

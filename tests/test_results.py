@@ -121,7 +121,7 @@ def test_a_result_of_an_older_version_says_what_it_lacks(tmp_path, name):
     content = dataclasses.asdict(a_run())
     del content[name]
     (tmp_path / "result.json").write_text(json.dumps(content))
-    with pytest.raises(OldResult, match=f"older version of the course and does not say {SINCE[name]}: repeat the run"):
+    with pytest.raises(OldResult, match=f"older version of the course and has no {SINCE[name]}: repeat the run"):
         read(tmp_path)
 
 

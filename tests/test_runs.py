@@ -100,3 +100,27 @@ def test_a_missing_single_run_is_named_with_its_conditions(exercises):
     two = runs.find(exercises.root, unit="multi_gpu")[-1]
     with pytest.raises(ResultError, match="digits, 64 px, batch 32 per worker, 2 epochs"):
         runs.single(two, exercises.root)
+
+
+def test_of_the_table_of_each_training_only_the_last_line_is_said():
+    said = []
+    say = runs.folded(said.append)
+    for line in """Using 2 virtual GPUs
+
+Method: plain
+epoch  main/loss  validation/main/accuracy  elapsed_time  MB sent
+1      0.9353     0.5859                    1.15          6.98
+2      0.5549     0.7138                    2.29          13.97
+Throughput: 1327.4 [images/sec.] (9000 / 6.78)
+
+Method: 1-bit
+epoch  main/loss  validation/main/accuracy  elapsed_time  MB sent
+1      0.8761     0.7306                    0.60          1.36
+train.py: rank 1 is out of memory""".splitlines():
+        say(line)
+    assert said == [
+        "Using 2 virtual GPUs",
+        "plain: epoch 2, main/loss 0.5549, validation/main/accuracy 0.7138, elapsed_time 2.29, MB sent 13.97",
+        "1-bit: epoch 1, main/loss 0.8761, validation/main/accuracy 0.7306, elapsed_time 0.60, MB sent 1.36",
+        "train.py: rank 1 is out of memory",
+    ]

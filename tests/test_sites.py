@@ -176,7 +176,7 @@ def test_an_unknown_site_changes_nothing_and_is_answered_with_the_list(course, n
         ('mpi = "intel"', "mpi = 'intel', but it must be environment or site"),
         ('walltime = "ten minutes"', "walltime = 'ten minutes'"),
         ('interface = "ib0 && x"', "interface"),
-        ("queue = ", "bare.toml is not right"),
+        ("queue = ", "bare.toml is invalid"),
         ('grup = "cs101"', "there is no key 'grup': did you mean 'group'"),
         ("exercises = 4", r"exercises = 4, but it must be a table: a line \[exercises\]"),
         ("exercises = { gpus = 1 }", "gpus = 1, but it must be a whole number, 2 or more"),

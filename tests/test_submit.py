@@ -81,12 +81,12 @@ def test_the_same_work_gives_the_same_zip_and_other_work_replaces_it(course):
 @pytest.mark.parametrize(
     "name, content, sentence, packed",
     [
-        (SCRIPT, b" \n", "is empty, and stays out.", False),
-        (NOTEBOOK, b"{", "is no notebook; it is packed, but can't be graded.", True),
-        (NOTEBOOK, b"[" * 100_000, "is no notebook; it is packed, but can't be graded.", True),
-        (NOTEBOOK, b"[]", "is no notebook; it is packed, but can't be graded.", True),
-        (SCRIPT, b"\xff", "is no text in UTF-8; it is packed, but can't be graded.", True),
-        (SCRIPT, b"#" * 1_000_001, "is larger than 1 MB, and stays out.", False),
+        (SCRIPT, b" \n", "is empty, so it is left out.", False),
+        (NOTEBOOK, b"{", "is not a notebook: it is packed, but cannot be graded.", True),
+        (NOTEBOOK, b"[" * 100_000, "is not a notebook: it is packed, but cannot be graded.", True),
+        (NOTEBOOK, b"[]", "is not a notebook: it is packed, but cannot be graded.", True),
+        (SCRIPT, b"\xff", "is not text in UTF-8: it is packed, but cannot be graded.", True),
+        (SCRIPT, b"#" * 1_000_001, "is larger than 1 MB, so it is left out.", False),
     ],
     ids=["empty", "half a notebook", "a deep notebook", "no notebook", "not UTF-8", "too large"],
 )
@@ -101,18 +101,18 @@ def test_links_stay_within_what_they_name(course):
     (course / SCRIPT).symlink_to("/etc/hostname")
     (course / "exercises/elsewhere").symlink_to("/etc")
     path, said = submitted(course)
-    assert set(contents(path)) == {JOB, NOTEBOOK} and f"{SCRIPT} is a link, and stays out" in said
+    assert set(contents(path)) == {JOB, NOTEBOOK} and f"{SCRIPT} is a link, so it is left out" in said
 
 
 def test_nothing_to_hand_in_is_said(tmp_path):
-    with pytest.raises(SubmitError, match="holds no exercises and no notebooks with anything in them"):
+    with pytest.raises(SubmitError, match="has no exercises and no notebooks"):
         submitted(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_zip_of_another_origin_is_never_replaced(course):
     (course / "jane.zip").write_bytes(b"mine")
-    with pytest.raises(SubmitError, match="jane.zip is there already, and was not made by this command"):
+    with pytest.raises(SubmitError, match="jane.zip already exists, and was not made by this command"):
         submitted(course)
     assert (course / "jane.zip").read_bytes() == b"mine"
 
@@ -157,7 +157,8 @@ def test_an_earlier_submission_is_never_replaced(course, drop, monkeypatch):
 def test_a_drop_folder_that_takes_nothing_is_said_and_the_work_is_kept(course, drop):
     drop.rmdir()
     with pytest.raises(
-        SubmitError, match=r"took nothing \(No such file or directory\): your work is in .*jane.zip; try again"
+        SubmitError,
+        match=r"did not accept the file \(No such file or directory\), so your work is in .*jane.zip: try again",
     ):
         submitted(course)
     assert contents(course / "jane.zip") == GOOD and "Not handed in yet" in (course / "jane.receipt.txt").read_text()
@@ -188,5 +189,5 @@ def test_checks_run_if_asked_and_hold_nothing_back(course, monkeypatch):
     )
     path, said = submitted(course, checked=True)
     assert asked == [(["-m", "grader", "check", "single_gpu"], course)]
-    assert "Not complete: single_gpu. It is packed nevertheless." in said
+    assert "Not complete: single_gpu. The work is packed anyway." in said
     assert path.exists()

@@ -1,27 +1,32 @@
 """docs/teaching.md says what the course has: minutes, points, and every notebook."""
 
+import json
 import re
 import subprocess
 from pathlib import Path
 
-from grader.course import UNITS, most_points
-from grader.exercises import folders
+from grader.course import UNITS
+from grader.exercises import solution
+from handson.notebook import contents
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
+def points(name):
+    """The points that the check at the end of a notebook gives."""
+    cells = json.loads((ROOT / f"notebooks/{name}.ipynb").read_text())["cells"]
+    (most,) = [found for cell in cells if (found := cell["metadata"].get("nbgrader", {}).get("points")) is not None]
+    return f"{most:g}"
+
+
 def test_the_syllabus_has_the_minutes_and_points_of_all_notebooks():
     rows = re.findall(
-        r"^\| `(\d\d_\w+)` \| (\d+) \| ([\d.]+) \|", (ROOT / "docs/teaching.md").read_text(), re.MULTILINE
+        r"^\| `(\d\db?_\w+)` \| (\d+) \| ([\d.]+) \|", (ROOT / "docs/teaching.md").read_text(), re.MULTILINE
     )
-    minutes = {
-        name: re.search(r"In about (\d+) minutes", (ROOT / f"solutions/{name}/{name}.py").read_text())[1]
-        for name in folders()
-    }
     right = [
-        (name, minutes[name], f"{most_points(name.split('_', 1)[1]):g}")
-        for name in folders()
-        if name.split("_", 1)[1] in UNITS
+        (name, re.search(r"In about (\d+) minutes", solution(f"notebooks/{name}.ipynb").read_text())[1], points(name))
+        for name, _ in contents.titles(ROOT / "notebooks")
+        if name.partition("_")[2] in UNITS
     ]
     assert rows and rows == right[: len(rows)], (
         "of all up to the last one that is named; a unit of one's own after it needs none"

@@ -87,10 +87,10 @@ def test_all_processes_meet_and_know_their_places():
 def test_a_worker_that_never_comes_is_named_with_its_address_on_all_sides():
     of = cluster(worker=3)
     first, last = said(process(of, "worker", 0, limit=2), process(of, "worker", 2, limit=2))
-    assert first[0] == 1 and f"worker 1 ({of['worker'][1]}) did not come within 2 s" in first[2]
+    assert first[0] == 1 and f"worker 1 ({of['worker'][1]}) did not connect within 2 s" in first[2]
     assert last[0] != 0
     (alone,) = said(process(cluster(worker=2), "worker", 1, limit=1))
-    assert alone[0] == 1 and "worker 0 (127.0.0.1:" in alone[2] and "did not come within 1 s" in alone[2]
+    assert alone[0] == 1 and "worker 0 (127.0.0.1:" in alone[2] and "did not connect within 1 s" in alone[2]
 
 
 def test_two_workers_with_one_index_and_a_port_in_use_are_named():
@@ -100,7 +100,8 @@ def test_two_workers_with_one_index_and_a_port_in_use_are_named():
         (found,) = said(process(of, "worker", 1, limit=2))
     assert found[0] == 1
     assert (
-        f"port {port} of 127.0.0.1, which TF_CONFIG gives worker 1, can't be used (Address already in use)" in found[2]
+        f"port {port} of 127.0.0.1, which TF_CONFIG gives to worker 1, cannot be used (Address already in use)"
+        in found[2]
     )
 
 

@@ -49,7 +49,6 @@ LECTURE = {
         "",
         DEVICES,
         DATASET,
-        r"\{'main': 0, 'gpu1': 1\}",
         *TABLE,
     ],
     "multi_node": [

@@ -23,7 +23,8 @@ import numpy
 from answers.proofs import entries, of_unit
 from grader import gaps
 from grader.checks.notebook_functions import TOLERANCE
-from grader.exercises import given_out, solved
+from grader.course import UNITS
+from grader.exercises import given_out, solution, solved
 from grader.instructors import notebook_answers
 from grader.instructors.notebook_answers import Chance, Function
 from handson.notebook import measure as of_notebook
@@ -71,8 +72,8 @@ def measure(folder):
     """Rows (what, value, target)."""
     rows, profiles = [], profiled(folder)
     inputs = real_inputs(profiles)
-    for unit, file in notebooks().items():
-        names = gaps_of(unit, file)
+    for unit in notebooks():
+        names = gaps_of(unit)
         wrong, right = (
             [difference(unit, one["gap"], one["code"], inputs, profiles) for one in answers if one["gap"] in names]
             for answers in entries(unit)
@@ -82,19 +83,23 @@ def measure(folder):
     return rows
 
 
-def gaps_of(unit, file):
-    """The names of the gaps of a unit's notebook whose answers are proved here."""
+def gaps_of(unit):
+    """The names of the gaps of a unit's notebooks whose answers are proved here."""
     values = (name for kind in ("EXPECTED", "NAMED", "SHOWN") for name in of_unit(unit, kind))
-    return {gap.name for gap in given_out(file).gaps} & {*functions(unit), *values, *PROFILED}
+    return {gap.name for file in notebooks()[unit] for gap in given_out(file).gaps} & {
+        *functions(unit),
+        *values,
+        *PROFILED,
+    }
 
 
 def notebooks():
-    """unit -> its notebook."""
-    return {
-        path.parent.name[3:]: f"notebooks/{path.stem}.ipynb"
-        for path in sorted(ROOT.glob("solutions/*/*.py"))
-        if path.stem == path.parent.name
-    }
+    """unit -> its notebooks, in order."""
+    return {unit: files for unit, parts in UNITS.items() if (files := [one.file for one in parts if is_notebook(one)])}
+
+
+def is_notebook(part):
+    return part.file.startswith("notebooks/")
 
 
 def functions(unit):
@@ -162,18 +167,16 @@ def _run(unit, gap, filled, **more):
 def _before(unit):
     """gap -> (the number of its cell, the names that a notebook has above this cell), without what it measures, submits
     or draws, and whatever needs that."""
-    [source] = ROOT.glob(f"solutions/??_{unit}/??_{unit}.py")
     names, found = {}, {}
-    for number, (cell, with_markers) in enumerate(
-        zip(_cells(unit, {}), source.read_text().split(gaps.CELL), strict=True)
-    ):
+    sources = [cell for file in notebooks()[unit] for cell in solution(file).read_text().split(gaps.CELL)]
+    for number, (cell, with_markers) in enumerate(zip(_cells(unit, {}), sources, strict=True)):
         found |= {name: (number, dict(names)) for _, name, _ in gaps.BEGIN.findall(with_markers)}
         _execute(cell, names, MEASURED)
     return found
 
 
 def _cells(unit, filled):
-    return solved(notebooks()[unit], **filled).split(gaps.CELL)
+    return [cell for file in notebooks()[unit] for cell in solved(file, **filled).split(gaps.CELL)]
 
 
 def _execute(cell, names, unwanted=()):

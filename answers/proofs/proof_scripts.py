@@ -138,7 +138,6 @@ class Script:
                 "with more images": ["2", "--dataset", f"{self.folder}/more.npz"],
                 "on one node": ["1"],
                 "with a GPU named twice": ["1", "-g", "2,2"],
-                "not by torchrun": ["1"],
                 "with double buffering": ["2", "--double-buffering"],
                 "without numbers": ["1", "-g", self.case.gpus[0]],
             }[run]
@@ -154,11 +153,7 @@ class Script:
         which["without numbers"] = gap == "losses" and self.unit == "profiling"
         which["with more images"] = self.case.more_images and gap in (*DEALS, "shuffle", "throughput")
         if (self.unit, self.track) == ("multi_node", "pytorch"):
-            which |= {
-                "on one node": gap == "evaluator",
-                "with a GPU named twice": gap == "device",
-                "not by torchrun": gap == "device",
-            }
+            which |= {"on one node": gap == "evaluator", "with a GPU named twice": gap == "device"}
         which["with double buffering"] = gap == "optimizer" and (self.unit, self.track) == ("multi_node", "chainer")
         return ["from the start", *(run for run, asked in which.items() if asked)]
 
@@ -216,13 +211,12 @@ class Script:
             run_in_mpi([job for of_text in jobs for job in of_text.values()], self.folder / "jobs.json")
         else:
             for name, job in (one for of_text in jobs for one in of_text.items()):
-                run_in_processes(self.track, self.nodes(name), *job, by_torchrun=name != "not by torchrun")
+                run_in_processes(self.track, self.nodes(name), *job)
         return [{run: notes(Path(output)) for run, (_, _, output) in of_text.items()} for of_text in jobs]
 
 
-def run_in_processes(track, nodes, script, options, output, by_torchrun=True):
-    """Run a script as torchrun does, a rank for each of the `nodes`; a single rank is a process without a launcher.
-    by_torchrun: with the variables that only torchrun sets."""
+def run_in_processes(track, nodes, script, options, output):
+    """Run a script as torchrun does, a rank for each of the `nodes`; a single rank is a process without a launcher."""
     if track in OF_SYSTEMS:
         frameworks.add()  # each process gets this one's path, whatever it was forked from
     context = multiprocessing.get_context("forkserver")
@@ -234,9 +228,10 @@ def run_in_processes(track, nodes, script, options, output, by_torchrun=True):
     )
     ranks = []
     for rank, node in enumerate(nodes):
-        environment = launcher | {"HANDSON_NODE": node} | ({"RANK": str(rank)} if launcher else {})
-        if launcher and by_torchrun:
+        environment = launcher | {"HANDSON_NODE": node}
+        if launcher:
             environment |= {
+                "RANK": str(rank),
                 "LOCAL_RANK": str(nodes[:rank].count(node)),
                 "LOCAL_WORLD_SIZE": str(nodes.count(node)),
                 "TORCHELASTIC_RUN_ID": "proof",
@@ -357,8 +352,6 @@ def facts(gap, notes):
     if gap == "throughput":
         found["printed"] = notes["printed"]
         found["results"] = {rank: len(values(noted, "report")) for rank, noted in ranks(notes)}
-    if gap == "replica":
-        found["names in snapshots"] = {rank: values(noted, "names") for rank, noted in ranks(notes)}
     if gap == "updater":
         found["batches sent to the device"] = {rank: batches_sent(noted) for rank, noted in ranks(notes)}
     if gap == "prepare":  # where gradients are scaled or accumulated, and in checkpoints, Accelerate cares for these

@@ -33,7 +33,7 @@ SCALE = 1024  # the first pixel of training image i is (i + 1) / SCALE; of test 
 SECONDS = 0.61
 folder = None  # where the notes go
 track = None  # "pytorch", "chainer", or another system, which is one of PyTorch's
-model = None  # the network of this process, a weak reference
+model = None  # a function: the network of this process
 begun = None  # when its first training step has
 
 
@@ -62,6 +62,8 @@ def rank():
 
 
 def note(what, value):
+    if folder is None:
+        return  # the script has not begun: numpy.random, too, decompresses
     with open(folder / f"{os.getpid()}.notes", "a") as file:
         file.write(json.dumps([rank(), what, value]) + "\n")
 
@@ -81,7 +83,9 @@ def before(owner, name, action):
 def forward(network, images, training):
     """Note which images go through the network."""
     global model, begun
-    model, begun = weakref.ref(network), begun or (time.perf_counter() if training else None)
+    # a rank of Chainer's runs many scripts; others leave their process group when the function with the network has ended
+    model = weakref.ref(network) if track == "chainer" else lambda: network
+    begun = begun or (time.perf_counter() if training else None)
     numbers = numpy.rint(numpy.asarray(images[:, 0, 0, 0], "float64") * SCALE).astype(int) - 1
     note("train" if training else "test", [int(number) % (SCALE // 2) for number in numbers])
     note("pixels", images.shape[-1])
@@ -124,20 +128,28 @@ def named_ids(devices):
 
 
 def end(args, manager, evaluator, throughput, images, seconds):
-    """Note what is reported: by rank 0, or by the one process of several workers."""
-    all_steps = begun is None or seconds > 0.9 * (time.perf_counter() - begun)
-    reported = (
-        {
-            "images": float(images),
-            "throughput * seconds": float(throughput * seconds),
-            "all steps are in the seconds": all_steps,
-        }
-        if rank() == "0"
-        else {}
-    )
-    note("end", reported | {"parameters": parameters()})
-    if track != "chainer":
-        note("names", sorted(manager.models["main"].state_dict()))  # a snapshot has them
+    """Note how a rank of Chainer's ends: what rank 0, or the one process of several workers, reports."""
+    note("end", (reported(throughput, images, seconds) if rank() == "0" else {}) | {"parameters": parameters()})
+
+
+def end_of_rank_0(args, throughput, images, seconds, log, evaluation_seconds=0):
+    """Note what rank 0 of another track reports, the only one that does."""
+    note("end", reported(throughput, images, seconds) | {"parameters": parameters()})
+
+
+def end_of_other_ranks(group=None):
+    """Note the parameters of the ranks that report nothing, when they leave their process group."""
+    if rank() != "0":
+        note("end", {"parameters": parameters()})
+
+
+def reported(throughput, images, seconds):
+    """What is reported, in numbers that do not depend on the machine."""
+    return {
+        "images": float(images),
+        "throughput * seconds": float(throughput * seconds),
+        "all steps are in the seconds": begun is None or seconds > 0.9 * (time.perf_counter() - begun),
+    }
 
 
 def watch(of_track):
@@ -145,7 +157,6 @@ def watch(of_track):
     global track
     track = of_track
     before(virtual_gpus, "pin", lambda gpu: note("gpu", gpu))
-    before(results, "finish", end)
     before(results, "report", lambda *arguments, **named: note("report", "a result"))
     before(
         banner.LossTable, "add", lambda table, loss: note("epoch", {"loss": float(loss), "parameters": parameters()})
@@ -154,8 +165,10 @@ def watch(of_track):
     if track == "accelerate":
         watch_accelerate()
     if track != "chainer":
+        before(results, "report", end_of_rank_0)
         watch_torch()
     else:
+        before(results, "finish", end)
         from handson.chainer import updaters
         from handson.chainer.model import ConvNet
 
@@ -219,6 +232,7 @@ def watch_torch():
     from handson.pytorch.model import ConvNet
     from handson.pytorch.transformer import Block
 
+    before(dist, "destroy_process_group", end_of_other_ranks)
     torch.compile = lambda model=None, **options: model or (lambda model: model)  # it compiles nothing that notes
     before(Block, "forward", lambda block, tokens: note("operation", "forward of a block"))
     before(
@@ -317,8 +331,6 @@ def watch_from_scratch(folder):
     import torch
     import torch.distributed as dist
 
-    from grader.probes import student_clocks
-    from handson.pytorch import workers
     from handson.pytorch.model import ConvNet
     from handson.training import data
 
@@ -344,15 +356,19 @@ def watch_from_scratch(folder):
         lambda optimizer, *arguments: (steps.append(1), note("gradients", gradients(optimizer))),
     )
     # since the real one sometimes aborts after the work is done
-    dist.destroy_process_group = lambda *arguments: dist.barrier()
-    before(workers, "destroy_group", lambda: note("end", {"parameters": parameters()}))
-    now = lambda: 1e6 + SECONDS * len(steps)
-    for owner, name, stand_in in student_clocks.stand_ins(now):
-        clock = getattr(owner, name)
-        for_script = lambda clock=clock, stand_in=stand_in: (
-            stand_in if sys._getframe(1).f_globals.get("__name__") == "__main__" else clock
-        )()
-        setattr(owner, name, for_script if owner is time else stand_in)
+    dist.destroy_process_group = lambda *arguments: (note("end", {"parameters": parameters()}), dist.barrier())
+    for name in ("time", "perf_counter", "monotonic"):
+        watch_clock(name, lambda: 1e6 + SECONDS * len(steps))
+
+
+def watch_clock(name, now):
+    """Let a clock of Python's module `time` say now() to the script, and the real time to all else."""
+    clock = getattr(time, name)
+
+    def for_script():
+        return (now if sys._getframe(1).f_globals.get("__name__") == "__main__" else clock)()
+
+    setattr(time, name, for_script)
 
 
 def note_draws(seed_dropout):

@@ -60,9 +60,12 @@ MEASURED = {
     "bytes_sent": 4 * 72_000,
     "alpha": 0.002,
     "rate": 1e7,
-    "rest": 0.004,
+    "overhead": 0.004,
+    "rest_of_two": 0.008,
+    "rest_of_four": 0.016,
     "single": SimpleNamespace(step=0.1, steps=STEPS),
     "two": SimpleNamespace(step=0.14),
+    "four": SimpleNamespace(step=0.15),
 }
 WHOLE = ("order",)
 INPUTS = {

@@ -16,37 +16,40 @@ def every_image_in_batches(seen, case, expected):
             who = (
                 f"iterator {which}"
                 if len(of_rank["parts"]) > 1
-                else "it"
+                else "`train_iterator`"
                 if len(seen) == 1
-                else f"the iterator of rank {rank}"
+                else f"`train_iterator` on rank {rank}"
             )
             used = [sample for batch in batches for sample in batch]
             if of_rank["begun"][which]:
                 return (
-                    f"{who} has given a batch in this gap already, which the training then misses: leave `next` to the"
-                    " updater, or call `reset()`"
+                    f"{who} has already returned a batch in this gap, which the training then misses: leave `next` to"
+                    " the updater, or call `reset()`"
                 )
             if not used:
                 return (
-                    f"{who} gives no images: does it leave out those that fill no batch, or is it the same one as an"
-                    " iterator before it?"
+                    f"{who} returns no images: does it drop incomplete batches, or is it the same object as an"
+                    " earlier iterator?"
                 )
             if one["ended"] and len(used) <= len(part):
-                return f"{who} ends after one epoch; the trainer stops by itself, so a training iterator repeats"
+                return (
+                    f"{who} ends after one epoch: a training iterator must repeat, since the trainer decides when to"
+                    " stop"
+                )
             if other := [len(batch) for batch in batches if len(batch) != case["batchsize"]]:
                 return (
-                    f"{who} gives batches of {other[0]} images; args.batchsize is {case['batchsize']}, for each worker"
+                    f"{who} returns batches of {other[0]} images, but args.batchsize is {case['batchsize']} per worker"
                 )
             if extra := sorted(set(used) - set(part)):
                 return (
-                    f"{who} runs over images of other parts too ({criteria.first_few(extra)}): each iterator gets a"
-                    " part of its own"
+                    f"{who} returns images of other parts, too ({criteria.first_few(extra)}): give each iterator its"
+                    " own part"
                 )
             for epoch in of_rank["orders"][which]:
                 if sorted(epoch) != sorted(part):
                     return (
-                        f"{who} has an epoch of {len(epoch)} images in which not each of the {len(part)} images is"
-                        " there once"
+                        f"{who} has an epoch of {len(epoch)} images that does not contain each of the {len(part)}"
+                        " images of its part exactly once"
                     )
     return None
 
@@ -62,49 +65,44 @@ def order_follows_seed(seen, case, expected):
         first, again, other = ([one["batches"] for one in of_rank[run]] for run in ("first", "again", "other"))
         if of_rank["parts"] != of_rank["parts again"]:
             return (
-                "two runs with the same args.seed split the data set differently: a run that is resumed would go on"
-                " with other parts"
+                "two runs with the same args.seed split the data set differently, so a resumed run would continue"
+                " with other parts: derive the parts from args.seed"
             )
         if first != again:
             return (
-                "two runs with the same args.seed see the images in different orders: Shuffle(args.seed) as"
-                " order_sampler prevents that"
+                "two runs with the same args.seed use the images in different orders: pass Shuffle(args.seed) as"
+                " order_sampler"
             )
         if len(of_rank["parts"]) > 1 and list(map(set, of_rank["parts"])) == list(map(set, of_rank["other parts"])):
-            return "another args.seed splits the data set in the same way: the parts must follow from args.seed"
+            return "another args.seed splits the data set in the same way: derive the parts from args.seed"
         orders, other_orders = map(places, of_rank["parts"], first), map(places, of_rank["other parts"], other)
         if any(order and None not in order and order == its_other for order, its_other in zip(orders, other_orders)):
-            return "another args.seed gives the same order of the images of a part: it must follow from args.seed"
+            return "another args.seed gives the same order of the images: derive the order from args.seed"
         resumed = [one["batches"] for one in of_rank["resumed"]]
         if resumed != [batches[len(batches) - len(rest) :] for batches, rest in zip(first, resumed)]:
-            why = " on this rank: all ranks go on with the snapshot of rank 0, so all have its seed" if rank else ""
-            return (
-                f"a run that is resumed from a snapshot goes on with another order{why}: Shuffle(args.seed) as"
-                " order_sampler prevents that"
-            )
+            why = ", since this rank resumes from the snapshot of rank 0, and so with its seed" if rank else ""
+            return f"a resumed run continues with another order{why}: pass Shuffle(args.seed) as order_sampler"
     return None
 
 
 def converted(seen, case, expected):
     if any("size" in of_rank["asked"] for of_rank in seen):
-        return "the images are enlarged to another size than args.size: `convert` enlarges them to that"
+        return "the images are enlarged to a size other than args.size, which `convert` uses"
     calls = min(len(of_rank["asked"]) for of_rank in seen)
     if not calls:
-        return "`convert` is never called: without it images are not enlarged"
+        return "`convert` is never called, so the images are not enlarged"
     return (
         None
         if calls >= case["updates"]
-        else f"`convert` is called {calls} times in {case['updates']} updates; every batch goes through it"
+        else f"`convert` is called {calls} times in {case['updates']} updates, but every batch must go through it"
     )
 
 
 def converted_for_device(seen, case, expected):
     if any("none" in of_rank["asked"] for of_rank in seen):
-        return "`convert` is not told the device: batches stay in the memory of the CPU while the model is on a GPU"
+        return "`convert` gets no device, so the batches stay in CPU memory while the model is on a GPU"
     if any("cpu" in of_rank["asked"] for of_rank in seen):
-        return (
-            "`convert` is told another device than `device`, on which the model is: -1, for example, is always the CPU"
-        )
+        return "`convert` gets a device other than `device`, where the model is: -1, for example, is always the CPU"
     return converted(seen, case, expected)
 
 
@@ -113,45 +111,45 @@ def update_of_each_batch(seen, case, expected):
     accuracy."""
     if any(numpy.isnan(of_rank["parameters"]).any() for of_rank in seen):
         return (
-            "the parameters become NaN, as gradients are until they are cleared: does `model.cleargrads()` come before"
-            " `backward()`?"
+            "the parameters become NaN, as gradients are NaN until they are cleared: call `model.cleargrads()` before"
+            " `backward()`"
         )
     if problem := training.one_big_batch(seen, case, expected):
         return problem
     if more := [passes for of_rank in seen for passes in of_rank["passes"] if passes != 1]:
         return (
-            f"images go through the network {more[0]} times in an update: once is enough, and batch normalisation"
-            " learns from each time"
+            f"the images go through the network {more[0]} times in an update, but they must do so once, since batch"
+            " normalisation learns from each pass"
         )
     if not all({"main/loss", "main/accuracy"} <= set(of_rank["reported"]) for of_rank in seen):
         return (
-            "the updates report no main/loss and main/accuracy, which the table of epochs shows: the loss is to be"
-            " computed by `model`, which reports both"
+            "the updates do not report main/loss and main/accuracy, which the table of epochs shows: compute the loss"
+            " with `model`, which reports both"
         )
     return None
 
 
-IN_BATCHES = "SerialIterator(data set, batch size): it goes through the data again and again, in batches of equal size."
+IN_BATCHES = "`SerialIterator(data set, batch size)` repeats the data in batches of equal size."
 
 
 def in_order(needed):
     """The criteria on the order of the images, which need another one, by its id."""
-    new = training.new_order_every_epoch("the order must be drawn anew for each")
+    new = training.new_order_every_epoch("draw a new order for each epoch")
     return (
         Criterion(
             "new_order_every_epoch",
-            "a new order every epoch",
+            "every epoch has a new order",
             1,
             new,
-            "order_sampler=Shuffle(args.seed) draws each epoch's order.",
+            "`order_sampler=Shuffle(args.seed)` draws the order of each epoch.",
             needed,
         ),
         Criterion(
             "order_from_seed",
-            "the order follows from the seed",
+            "args.seed determines the order",
             1,
             order_follows_seed,
-            "What is drawn at random must follow from args.seed, in resumed runs too.",
+            "Everything random must follow from args.seed, in resumed runs, too.",
             needed,
         ),
     )
@@ -169,7 +167,13 @@ def passes(form):
 
 
 def iterator(*cases):
-    once = Criterion("every_image_once", "every image once an epoch, in batches", 1, every_image_in_batches, IN_BATCHES)
+    once = Criterion(
+        "every_image_once",
+        ("`train_iterator` returns every image once per epoch, in batches"),
+        1,
+        every_image_in_batches,
+        IN_BATCHES,
+    )
     return Check(
         "iterator",
         f"{PROBES}:iterators",
@@ -194,20 +198,24 @@ def updater(criteria, *cases):
 
 MOMENTUM_SGD = Criterion(
     "momentum_sgd",
-    "momentum SGD with the rate asked for",
+    "`optimizer` is momentum SGD with learning rate args.lr",
     1,
     sgd.updates("Chainer"),
-    "chainer.optimizers.MomentumSGD(rate, momentum=...); its setup(model) gives it what to update.",
+    "`chainer.optimizers.MomentumSGD(rate, momentum=...)` creates it. Its `setup(model)` gives it the parameters.",
 )
 UPDATE = Criterion(
-    "update_of_batch", "the update of each batch", 1, update_of_each_batch, "StandardUpdater(iterator, optimizer, ...)"
+    "update_of_batch",
+    ("`updater` makes one right update for each batch"),
+    1,
+    update_of_each_batch,
+    "`StandardUpdater(iterator, optimizer, ...)`",
 )
 CONVERTED = Criterion(
     "batches_converted",
-    "batches are converted for the device",
+    "`convert` prepares every batch for `device`",
     1,
     converted_for_device,
-    "StandardUpdater's arguments: converter, device.",
+    "`StandardUpdater` has the arguments `converter` and `device`.",
     "update_of_batch",
 )
 
@@ -229,14 +237,14 @@ def throughput(*cases):
         (
             Criterion(
                 "images_counted",
-                "images of all workers and epochs",
+                "`images` counts all workers and epochs",
                 1,
                 images_of_all,
-                "What goes through the network in an epoch, times the epochs of this run.",
+                "Count the images that go through the network in an epoch, times the epochs of this run.",
             ),
             Criterion(
                 "images_per_second",
-                "images per second",
+                "`throughput` is images per second",
                 1,
                 training.images_a_second,
                 "Throughput is images divided by seconds.",
@@ -258,26 +266,26 @@ def run(task, **case):
         (
             Criterion(
                 "rank_0_reports",
-                "rank 0 alone reports the throughput",
+                "only rank 0 reports the throughput",
                 1,
                 training.rank_0_reports,
-                "Printing and saving are the duties of rank 0.",
+                "Only rank 0 prints and saves.",
                 end,
             ),
             Criterion(
                 "result_json",
-                "result.json tells what was run",
+                "result.json describes the run",
                 1,
                 training.result_of_run,
-                "What is counted at the end goes into result.json.",
+                "The counts at the end of the script go into result.json.",
                 end,
             ),
             Criterion(
                 end,
-                "the parameters of our own run",
+                "the final parameters equal those of our own run",
                 1,
                 training.same_end,
-                "If all gaps pass, look at the lines between them.",
+                "If all gaps pass, compare the lines between them with the original file.",
             ),
         ),
         oracle=f"{ORACLES}:run",

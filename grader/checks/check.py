@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from handson.errors import OneSentence
 
@@ -71,3 +71,13 @@ class Check:
     given: Callable | None = None
     observed: Callable | None = None
     runner: Callable | None = None
+
+
+def starred(checks, *gaps):
+    """These checks, without points for the `gaps` in sections with a star; by default for all of them."""
+    return tuple(
+        replace(check, criteria=tuple(replace(criterion, points=0) for criterion in check.criteria))
+        if not gaps or check.gap in gaps
+        else check
+        for check in checks
+    )

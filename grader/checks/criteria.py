@@ -68,30 +68,28 @@ def equal_on_all_ranks(values, what, tolerance=TOLERANCE):
     number."""
     if strange := [rank for rank, value in enumerate(values) if not numpy.isfinite(value).all()]:
         return (
-            f"{what} of {ranks(strange)} are infinite or NaN: is something divided by 0, or the learning rate too high?"
+            f"{what} are infinite or NaN on {ranks(strange)}: is something divided by 0, or is the learning rate"
+            " too high?"
         )
     others = [rank for rank, value in enumerate(values) if not close(value, values[0], tolerance)]
-    return f"{what} of {ranks(others)} differ from those of rank 0: they must be equal on all ranks" if others else None
+    return f"{what} differ on {ranks(others)} from those on rank 0: they must be equal on all ranks" if others else None
 
 
 def partition(parts, samples):
     """None if each of `samples` samples is in exactly one of the ranks' parts, else a sentence on what is wrong."""
     numbers = numpy.concatenate([numpy.asarray(part, dtype="int64") for part in parts])
     if strange := [number for number in numbers if not 0 <= number < samples]:
-        return f"there is no image {strange[0]}: they are numbered from 0 to {samples - 1}"
+        return f"there is no image {strange[0]}: images are numbered from 0 to {samples - 1}"
     counts = numpy.bincount(numbers, minlength=samples)
     if len(parts) > 1 and all(sorted(part) == sorted(parts[0]) for part in parts) and counts.max() == len(parts):
-        return f"all {len(parts)} ranks have the same {len(parts[0])} images; each image belongs to one rank only"
+        return f"all {len(parts)} ranks have the same {len(parts[0])} images: give each image to one rank only"
     for rank, part in enumerate(parts):
         if (
             len(part) > 1
             and (twin := next((other for other in range(rank) if sorted(parts[other]) == sorted(part)), None))
             is not None
         ):
-            return (
-                f"ranks {twin} and {rank} have the same {len(part)} images: each rank takes a part of its own, by"
-                " comm.rank"
-            )
+            return f"ranks {twin} and {rank} have the same {len(part)} images: choose each rank's own part by comm.rank"
     missing, repeated = list(numpy.flatnonzero(counts == 0)), list(numpy.flatnonzero(counts > 1))
     holders = ranks([rank for rank, part in enumerate(parts) if repeated[0] in part]) if repeated else ""
     drawn = next((number for part in parts for number in part if list(part).count(number) > 1), None)
@@ -100,18 +98,18 @@ def partition(parts, samples):
     )
     if missing and drawn is not None:
         return (
-            f"{lost}, and one rank has image {drawn} twice: numbers that are drawn one by one, as by torch.randint, can"
-            " be the same; a permutation has each once"
+            f"{lost}, and one rank has image {drawn} twice: numbers that are drawn one by one, as torch.randint does,"
+            " can repeat, but a permutation has each number once"
         )
     if missing and repeated and len(parts) > 1:
         return (
-            f"{lost}, and {len(repeated)} are used more than once (image {repeated[0]} by {holders}): do all ranks cut"
-            " in the same order, from the same seed?"
+            f"{lost}, and {len(repeated)} are used more than once (image {repeated[0]} by {holders}): do all ranks"
+            " split the same order, shuffled with the same seed?"
         )
     if missing and len(missing) < len(parts):  # as many as a division may leave
-        return f"{lost}: no image may be dropped, also where the division leaves a remainder"
+        return f"{lost}: do not drop images, even if the number of ranks does not divide the number of images"
     if missing:
-        return f"{lost}: each image belongs to one rank"
+        return f"{lost}: give each image to one rank"
     return f"{len(repeated)} images are used more than once (image {repeated[0]} by {holders})" if repeated else None
 
 
@@ -120,8 +118,8 @@ def at_random(parts):
     turn."""
     steps = {int(step) for part in parts for step in numpy.diff(part)}
     if sum(map(len, parts)) >= 8 and len(steps) == 1:
-        how = "cut off in order" if steps == {1} else f"each rank takes every {ordinal(steps.pop())} image"
-        return f"the parts are not random ({how}): if the data set is sorted by class, each rank sees other classes"
+        how = "split in order" if steps == {1} else f"each rank takes every {ordinal(steps.pop())} image"
+        return f"the parts are not random ({how}): if the data set is sorted by class, each rank sees different classes"
     return None
 
 
@@ -132,15 +130,15 @@ def dealt_at_random(parts, other=()):
         return None
     if all(max(part) - min(part) < len(part) for part in parts):
         return (
-            f"each part is a stretch of the data set (0 to {max(parts[0])}): if that is sorted by class, each worker"
-            " sees other classes"
+            f"each part is a contiguous range of the data set (the first one ends at image {max(parts[0])}): if the"
+            " data set is sorted by class, each worker sees different classes"
         )
     if problem := at_random(parts):
         return problem
     if nearly_in_turn(parts) and nearly_in_turn(other):
         return (
-            "nearly all images are dealt out in the order of the data set: if that is sorted by class, each rank sees"
-            " other classes"
+            "nearly all images are distributed in the order of the data set: if it is sorted by class, each rank sees"
+            " different classes"
         )
     return None
 
@@ -199,6 +197,24 @@ def shares(found, parts):
         return None
     times = numpy.rint(numpy.linalg.lstsq(columns, found, rcond=None)[0] * len(parts)) / len(parts)
     return times.tolist() if close(columns @ times, found, SINGLE) else None
+
+
+def sum_of(found, parts):
+    """ "2 * `mean` - block.start": `found` as a sum of multiples of some parts; None if it is no such sum. parts: name
+    -> as many numbers as `found` has."""
+    found = numpy.asarray(found, dtype="float64").ravel()
+    columns = numpy.stack([numpy.asarray(part, dtype="float64").ravel() for part in parts.values()], axis=1)
+    if found.size != len(columns) or found.size <= len(parts) or not numpy.isfinite(found).all():
+        return None
+    factors = numpy.linalg.lstsq(columns, found, rcond=None)[0]
+    if not close(columns @ factors, found, SINGLE):
+        return None
+    said = ""
+    for name, factor in zip(parts, factors):
+        if abs(factor) > SINGLE:
+            sign = (" - " if said else "-") if factor < 0 else " + " * bool(said)
+            said += sign + ("" if close(abs(factor), 1, SINGLE) else f"{abs(factor):.3g} * ") + name
+    return said or "0"
 
 
 def words_of_shares(times, rank):

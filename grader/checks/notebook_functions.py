@@ -67,7 +67,7 @@ def prediction(
     low,
     high,
     why,
-    hint="Write a number that you have a reason for; it need not come true.",
+    hint="Write a number for which you have a reason. It need not come true.",
     before=None,
     whole=False,
     also=(),
@@ -77,7 +77,7 @@ def prediction(
     above the gap passes: nobody has them."""
     case, criterion = (
         {"name": gap, "before": before or {}, "measured": low},
-        Criterion("prediction", "a prediction", 1, sensible(low, high, why, whole, also), hint),
+        Criterion("prediction", "the prediction is plausible", 1, sensible(low, high, why, whole, also), hint),
     )
     return Check(gap, f"{PROBES}:prediction", (case,), (criterion,), observed=lambda case: {"value": float})
 
@@ -154,7 +154,7 @@ def _computes(seen, case, expected):
     """A judge: the function returns the right value in each call."""
     made, found = calls(case), seen[0]["values"]
     if len(found) != len(made):
-        return f"it was called {len(made)} times, and {len(found)} values were returned"
+        return f"your function was called {len(made)} times, but {len(found)} values came back"
     for call, value in zip(made, found):
         if same(value, call.right):
             continue
@@ -162,16 +162,16 @@ def _computes(seen, case, expected):
             if all(same(one, of_one.mistakes[sentence]) for of_one, one in zip(made, found)):
                 return sentence
         if _rounded(found, [call.right for call in made]):
-            return "the number is right, but rounded: return it as it is, and round where it is printed"
+            return "the result is right but rounded: return it unrounded, and round only when you print it"
         found_here, right = _told_apart(value, call.right)
         if numpy.shape(value) != numpy.shape(call.right):
             found_here, right = f"{_form(value)} {found_here}", f"{_form(call.right)} {right}"
-        values = f"for {words(decoded(call.given))} it gives {found_here}; it should be {right}"
+        values = f"your function returns {found_here} for {words(decoded(call.given))}, but it must return {right}"
         return criteria.with_reason(values, _in_general(made, found, seen[0]["unused"]))
     if case["whole"] and not seen[0]["whole"]:
         return (
-            f"the numbers are right, but floats such as {float(numpy.ravel(found[0])[0])!r}: return whole numbers, as"
-            f" math.ceil and // give them, since {case['whole']}"
+            f"the numbers are right, but they are floats such as {float(numpy.ravel(found[0])[0])!r}: return whole"
+            f" numbers, as math.ceil and // do, since {case['whole']}"
         )
     return None
 
@@ -183,9 +183,9 @@ def _in_general(made, found, unused):
         values = numpy.concatenate([numpy.ravel(value) for value in found])
         wanted = numpy.concatenate([one.ravel() for one in right])
         if (factor := _factor(values, wanted)) is not None:
-            return f"all values are {factor:.6g} times the right ones"
+            return f"every result is {factor:.6g} times the right one"
         if wanted.all() and len(set(wanted)) > 1 and _each_alike(values, 1 / wanted):
-            return "all values are the right ones inverted: what is divided by what?"
+            return "every result is the inverse of the right one: swap numerator and denominator"
     if unused:
         return f"your code does not use `{unused[0]}`"
     return _where(made, [same(value, one) for value, one in zip(found, right)])
@@ -215,7 +215,7 @@ def _where(made, passed):
                 {one[name] for one, right in zip(given, passed) if right == which} for which in (False, True)
             )
             if len(wrong) == 1 and not wrong & others:
-                return f"all calls that do not have {name} = {wrong.pop()!r} give the right value"
+                return f"the results are right for all calls without {name} = {wrong.pop()!r}"
     return ""
 
 

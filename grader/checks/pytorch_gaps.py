@@ -18,21 +18,21 @@ def new_order_every_epoch(seen, case, expected):
         taken = [number for order in orders for number in order]
         if missing := sorted(set(range(images)).difference(taken)):
             return (
-                f"in epoch {epoch} no rank takes image {missing[0]}"
+                f"no rank uses image {missing[0]} in epoch {epoch}"
                 if ranks > 1
-                else f"epoch {epoch} does not have image {missing[0]}"
-            ) + (f" (of {images}, {len(missing)} are missing)" if len(missing) > 1 else "")
+                else f"image {missing[0]} is missing in epoch {epoch}"
+            ) + (f" ({len(missing)} of {images} are missing)" if len(missing) > 1 else "")
         if len(taken) > -(-images // ranks) * ranks:
-            return f"epoch {epoch} has {len(taken)} images, and the data set has {images}"
+            return f"epoch {epoch} has {len(taken)} images, but the data set has {images}"
     for rank, of_rank in enumerate(seen):
         for sizes in of_rank["sizes"]:
             if any(size != case["batchsize"] for size in sizes[:-1]) or sizes[-1] > case["batchsize"]:
                 return (
-                    f"{_who(rank, seen)}an epoch has batches of {criteria.first_few(sizes)} images; args.batchsize is"
-                    f" {case['batchsize']}"
+                    f"{_who(rank, seen)}an epoch has batches of {criteria.first_few(sizes)} images, but"
+                    f" args.batchsize is {case['batchsize']}"
                 )
     new = training.new_order_every_epoch(
-        "the sampler is not told which epoch it is, or always the same" if ranks > 1 else "shuffle=True changes it"
+        "pass the number of each epoch to the sampler (set_epoch)" if ranks > 1 else "shuffle=True draws a new one"
     )
     parts = [{"parts": [sorted(of_rank["orders"][0])], "orders": [of_rank["orders"]]} for of_rank in seen]
     return new(parts, case, expected)
@@ -48,13 +48,13 @@ def shared_out(seen, case, expected):
     taken = [number for of_rank in seen for number in of_rank["samples"]]
     if missing := sorted(set(range(images)).difference(taken)):
         others = f" and {len(missing) - 1} others" if len(missing) > 1 else ""
-        return f"no rank takes image {missing[0]}{others}: all images of the data set are to be trained on"
+        return f"no rank uses image {missing[0]}{others}: train on all images of the data set"
     if len(taken) > images + ranks - 1:
         twice = next(number for number in taken if taken.count(number) > 1)
         owners = [rank for rank, of_rank in enumerate(seen) if twice in of_rank["samples"]]
         return (
-            f"image {twice} is on {criteria.ranks(owners)}: the ranks have {len(taken)} images in all, and the data set"
-            f" has {images}"
+            f"image {twice} is on {criteria.ranks(owners)}: the ranks have {len(taken)} images in total, but the data"
+            f" set has {images}"
         )
     return None
 
@@ -64,8 +64,8 @@ def equally_many(seen, case, expected):
     if len(set(lengths)) == 1:
         return None
     return (
-        f"the ranks take {criteria.first_few(lengths)} images: one with more makes more steps, and waits in an"
-        " all-reduce for ever; DistributedSampler repeats some, so that all have equally many"
+        f"the ranks have {criteria.first_few(lengths)} images, so a rank with more images runs more steps and"
+        " deadlocks in an all-reduce: DistributedSampler repeats some images, so that all ranks have equally many"
     )
 
 
@@ -74,16 +74,16 @@ def at_random(seen, case, expected):
     if problem := criteria.dealt_at_random(samples, other):
         return problem
     if samples != again:
-        return "two runs with the same args.seed deal the images out differently: the order must follow from it"
+        return "two runs with the same args.seed distribute the images differently: derive the order from args.seed"
     return (
-        "another args.seed deals the images out in the same way: the order must follow from it"
+        "another args.seed distributes the images in the same way: derive the order from args.seed"
         if samples == other
         else None
     )
 
 
 def parameters_of_model(seen, case, expected):
-    problem = criteria.equal_on_all_ranks([of_rank["start"] for of_rank in seen], "after your code parameters")
+    problem = criteria.equal_on_all_ranks([of_rank["start"] for of_rank in seen], "the parameters after your code")
     if problem:
         return problem
     if not criteria.close(seen[0]["start"], expected["start"], criteria.SINGLE):
@@ -91,28 +91,30 @@ def parameters_of_model(seen, case, expected):
     return (
         None
         if all(of_rank["training"] for of_rank in seen)
-        else "your code puts the model into evaluation mode: it is to be trained"
+        else "your code puts `model` into evaluation mode, but the training needs training mode"
     )
 
 
 def mean_gradients(seen, case, expected):
     if any(isinstance(of_rank["gradients"], str) for of_rank in seen):
-        return "after backward, parameters of `model` have no gradients: the wrapper must hold `model` itself"
+        return "parameters of `model` have no gradients after backward: wrap `model` itself"
     if not all(of_rank["training"] for of_rank in seen):
-        return "the model is in evaluation mode, in which its gradients are other ones"
+        return "the model is in evaluation mode, in which its gradients differ: leave it in training mode"
     for rank, of_rank in enumerate(seen):
         wrong = {
-            "after backward each rank has its own gradients: nothing averages them": expected["own"][rank],
+            "each rank keeps its own gradients after backward: nothing averages them": expected["own"][rank],
             "the gradients are summed over the ranks, not averaged": expected["sum"],
-            "each rank divides its own gradients by the number of ranks, and nothing adds them up": (
+            "each rank divides its own gradients by the number of ranks, but nothing adds them up": (
                 expected["own"][rank] / len(seen)
             ),
         }
         if 1 < (nodes := len(seen) // (per_node := case.get("ranks_per_node", len(seen)))) < len(seen):
-            wrong["the mean is taken over the ranks of each node alone"] = expected["own"][rank - rank % per_node :][
-                :per_node
-            ].mean(axis=0)
-            wrong["the sum over the ranks is divided by the number of nodes, not of ranks"] = expected["sum"] / nodes
+            wrong[("the gradients are averaged only over the ranks of each node")] = expected["own"][
+                rank - rank % per_node :
+            ][:per_node].mean(axis=0)
+            wrong[("the gradients are summed over the ranks, but divided by the number of nodes")] = (
+                expected["sum"] / nodes
+            )
         problem = criteria.explained(
             of_rank["gradients"], expected["mean"], wrong if len(seen) > 1 else {}, criteria.SINGLE
         )
@@ -122,10 +124,11 @@ def mean_gradients(seen, case, expected):
             )
             if rank:
                 problem = (
-                    "rank 0 has the mean, but not every rank: `all_reduce` gives it to all of them, `reduce` to one"
+                    "rank 0 has the mean gradients, but the other ranks do not: `all_reduce` gives the result to"
+                    " all ranks, `reduce` to one"
                 )
             problem = problem or _beside_the_mean(of_rank["gradients"], expected["mean"], expected["own"][rank])
-            return f"{problem} (on rank {rank} the largest is {found}; of the mean it is {right})"
+            return f"{problem} (on rank {rank} the largest gradient is {found}; in the mean it is {right})"
     return None
 
 
@@ -135,8 +138,7 @@ def _beside_the_mean(found, mean, own):
         averaged = numpy.isclose(found, mean, criteria.SINGLE, criteria.SINGLE)
         if averaged.any() and numpy.allclose(found[~averaged], own[~averaged], criteria.SINGLE, criteria.SINGLE):
             return (
-                "the gradients of some parameters are the mean, those of the remaining ones the rank's own: all of them"
-                " need it"
+                "the gradients of some parameters are averaged, but the others are the rank's own: average all of them"
             )
         if times := sgd.ratio(found.ravel(), mean.ravel(), 100 * criteria.SINGLE):
             return (
@@ -161,19 +163,21 @@ def step_as_one_batch(seen, case, expected):
             through = sum(number for number, _ in passes)
             if not all(training for _, training in passes):
                 return (
-                    f"{_who(rank, seen)}the images go through the network in evaluation mode (`model.eval()`); training"
-                    " needs `model.train()`"
+                    f"{_who(rank, seen)}the images go through the network in evaluation mode (`model.eval()`), but"
+                    " training needs `model.train()`"
                 )
             if through != images:
-                once = ": one forward pass gives `outputs`, and these give the loss" if through > images else ""
+                once = (
+                    (": compute `outputs` in one forward pass, and the loss from `outputs`") if through > images else ""
+                )
                 return (
-                    f"{_who(rank, seen)}in one step {through} images go through the network, but the batch has"
+                    f"{_who(rank, seen)}{through} images go through the network in one step, but the batch has"
                     f" {images}{once}"
                 )
             if len(passes) > 1:
                 return (
                     f"{_who(rank, seen)}a batch goes through the network in {len(passes)} parts, and batch"
-                    " normalisation takes each by itself: make one forward pass"
+                    " normalisation normalises each part separately: make one forward pass"
                 )
     problem = training.one_big_batch(seen, case, expected, criteria.SINGLE)
     if problem and ": " not in problem:  # no misconception explains it
@@ -189,18 +193,19 @@ def _returned(seen, expected, steps=None, tolerance=criteria.SINGLE):
             mean = "the mean of the ranks' `loss`" if len(seen) > 1 else "`loss`"
             shown, of_oracle = criteria.distinct_digits(found, loss)
             return (
-                f"in step {number + 1} {mean} is {shown}; the mean cross-entropy of the network's scores is {of_oracle}"
+                f"{mean} is {shown} in step {number + 1}, but the mean cross-entropy of the network's scores is"
+                f" {of_oracle}"
             )
         for rank, (of_rank, right) in enumerate(zip(seen, classes)):
             if of_rank["classes"][number] != right:
                 return (
-                    f"{_who(rank, seen)}in step {number + 1} `outputs` are not the network's scores of the batch, from"
-                    " which the script computes the accuracy"
+                    f"{_who(rank, seen)}`outputs` in step {number + 1} are not the network's scores of the batch, but"
+                    " the script computes the accuracy from them"
                 )
     return None
 
 
-ON_ITS_NODE = "LOCAL_RANK is a rank's number on its node; args.gpu is a list with an id for each."
+ON_ITS_NODE = "LOCAL_RANK is the rank's number on its node. args.gpu lists one GPU id for each."
 DEVICE = Check(
     "device",
     f"{PROBES}:device",
@@ -208,10 +213,10 @@ DEVICE = Check(
     (
         Criterion(
             "right_gpu",
-            "the GPU asked for",
+            "`device` is the first GPU of args.gpu",
             1,
             training.right_gpu,
-            "devices.use(id) chooses a GPU; args.gpu is a list of ids.",
+            "`devices.use(id)` chooses a GPU. args.gpu is a list of ids.",
         ),
     ),
     observed=lambda case: {"gpu": object},
@@ -219,25 +224,27 @@ DEVICE = Check(
 ORDER_CRITERIA = (
     Criterion(
         "new_order_every_epoch",
-        "a new order every epoch",
+        "every epoch has a new order",
         1,
         new_order_every_epoch,
-        "A sampler's set_epoch chooses the order of its next pass.",
+        "A sampler's `set_epoch` sets the order of its next epoch.",
     ),
 )
 LOADER_CRITERIA = (
     Criterion(
         "new_order_every_epoch",
-        "all images, in a new order every epoch",
+        "every epoch has all images, in a new order",
         2,
         new_order_every_epoch,
-        "DataLoader(data set, batch size, shuffle=True)",
+        "`DataLoader(data set, batch size, shuffle=True)`",
     ),
 )
 
 
 def device_of_rank(*cases):
-    criteria = (Criterion("gpu_of_rank", "a GPU for each rank of a node", 1, training.right_gpu, ON_ITS_NODE),)
+    criteria = (
+        Criterion("gpu_of_rank", ("`device` is the rank's own GPU on its node"), 1, training.right_gpu, ON_ITS_NODE),
+    )
     return Check("device", f"{PROBES}:device", cases, criteria, observed=lambda case: {"gpu": object})
 
 
@@ -282,23 +289,23 @@ STEP = Check(
     (
         Criterion(
             "update_of_step",
-            "the update of one step",
+            "a step makes the right update",
             3,
             step_as_one_batch,
-            "Four steps: zero_grad, forward and loss, backward, step.",
+            "A step has four parts: zero_grad, forward and loss, backward, step.",
         ),
     ),
     oracle=f"{ORACLES}:step",
     observed=_steps,
 )
-BIG_BATCH = "the update of one big batch"
+BIG_BATCH = "a step equals an update of one big batch"
 STEP_CRITERIA = (
     Criterion(
         "equal_parameters",
-        "equal parameters on all ranks",
+        "the parameters stay equal on all ranks",
         1,
         ranks_stay_equal,
-        "Forward must go through the `model` that the function gets, which averages the gradients.",
+        "Call the `model` that the function gets: it averages the gradients.",
         "one_big_batch",
     ),
     Criterion(
@@ -306,61 +313,61 @@ STEP_CRITERIA = (
         BIG_BATCH,
         3,
         step_as_one_batch,
-        "Each rank's loss is the mean over its own images; DistributedDataParallel averages the ranks' gradients.",
+        "Each rank's loss is the mean over its own images. DistributedDataParallel averages the ranks' gradients.",
     ),
 )
-MEAN = "backward gives the mean gradients"
+MEAN = "backward averages the gradients over the ranks"
 REPLICA_CRITERIA = (
     Criterion(
         "keeps_parameters",
-        "the model keeps its parameters",
+        "`model` keeps its parameters",
         1,
         parameters_of_model,
-        "DistributedDataParallel(model) holds the model as it is.",
+        "`DistributedDataParallel(model)` wraps the model as it is.",
         "mean_gradients",
     ),
     Criterion(
-        "mean_gradients", MEAN, 2, mean_gradients, "DistributedDataParallel(model) averages them during backward."
+        "mean_gradients", MEAN, 2, mean_gradients, "`DistributedDataParallel(model)` averages them during backward."
     ),
 )
-ON_ONE_RANK = "every image on a rank"
+ON_ONE_RANK = "every image is on one rank"
 SAMPLER_CRITERIA = (
     Criterion(
         "every_image_on_one_rank",
         ON_ONE_RANK,
         1,
         shared_out,
-        "A DistributedSampler knows rank and size from the process group.",
+        "A DistributedSampler takes rank and size from the process group.",
     ),
     Criterion(
         "balanced",
-        "equally many images on each rank",
+        "all ranks have equally many images",
         1,
         equally_many,
-        "All ranks must make equally many steps.",
+        "All ranks must run the same number of steps.",
         "every_image_on_one_rank",
     ),
     Criterion(
         "at_random",
-        "at random",
+        "the images are distributed at random",
         1,
         at_random,
-        "The data set may be sorted: shuffle it, by args.seed.",
+        "The data set may be sorted by class. Shuffle it with args.seed.",
         "every_image_on_one_rank",
     ),
 )
-ALL_IMAGES = "images of all ranks and epochs"
+ALL_IMAGES = "`images` counts all ranks and epochs"
 THROUGHPUT_CRITERIA = (
     Criterion(
         "images_counted",
         ALL_IMAGES,
         1,
         images_of_all,
-        "What went through the network: all images, times the epochs of this run.",
+        "Count the images that went through the network, times the epochs of this run.",
     ),
     Criterion(
         "images_per_second",
-        "images per second",
+        "`throughput` is images per second",
         1,
         training.images_a_second,
         "Throughput is images divided by seconds.",
@@ -396,26 +403,26 @@ def run(task, *cases):
         (
             Criterion(
                 "rank_0_reports",
-                "rank 0 alone reports the throughput",
+                "only rank 0 reports the throughput",
                 1,
                 training.rank_0_reports,
-                "Printing and saving are the duties of rank 0.",
+                "Only rank 0 prints and saves.",
                 end,
             ),
             Criterion(
                 "result_json",
-                "result.json tells what was run",
+                "result.json describes the run",
                 1,
                 training.result_of_run,
-                "What is counted at the end goes into result.json.",
+                "The counts at the end of the script go into result.json.",
                 end,
             ),
             Criterion(
                 end,
-                "the parameters of our own run, on all ranks",
+                "the final parameters equal those of our own run, on all ranks",
                 1,
                 training.same_end,
-                "If all gaps pass, look at the lines between them.",
+                "If all gaps pass, compare the lines between them with the original file.",
             ),
         ),
         oracle=f"{ORACLES}:run",

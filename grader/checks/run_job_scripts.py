@@ -19,14 +19,16 @@ REQUESTS = {  # (which options are about it, rightly or not; how it is written a
     "walltime": ("-?l.*time|--time", "-l walltime=00:10:00"),
 }
 HINTS = {
-    "queue": "`python -m handson site show` tells this site's queue, group and longest time.",
-    "nodes": "`-l select=` begins with the number of nodes. Every batch system reads one request a line.",
-    "gpus": "Everything behind select's number is for each node: `:ngpus=`.",
+    "queue": "`python -m handson site show` prints this site's queue, group and longest time.",
+    "nodes": (
+        "`-l select=` starts with the number of nodes. Write one request per line, which every batch system reads."
+    ),
+    "gpus": "All resources after the number in `select` are per node: `:ngpus=`.",
     "processes": "`:mpiprocs=` is the number of MPI processes on each node.",
     "threads": "`:ompthreads=` is the number of threads of each process.",
-    "node_per_chunk": "`-l place=` says where chunks may go: pack, free or scatter.",
-    "group": "`-W group_list=`; `python -m handson site show` tells the group.",
-    "time_limit": "`-l walltime=` with hours, minutes and seconds: 00:10:00.",
+    "node_per_chunk": "`-l place=` sets where chunks may go: pack, free or scatter.",
+    "group": "`-W group_list=` names the group, which `python -m handson site show` prints.",
+    "time_limit": "`-l walltime=` takes hours, minutes and seconds: 00:10:00.",
 }
 HARMLESS = {  # options, attributes and resources; with others, a job may wait, run many times, or for somebody else
     *(f"-{letter}" for letter in "qlWNjoemMVvrAkRPpczf"),
@@ -40,47 +42,62 @@ LEAST_MEMORY, MOST_MEMORY = 100 << 10, 4 << 30  # kB: what Python and its librar
 TIME = "write hours, minutes and seconds, as in 00:10:00"
 ODD = (
     r".*[\0-\x08\x0b-\x1f\x7f-\xa0\u2000-\u200f\u2028-\u202f\u3000\ufeff]",
-    " has a character that is no letter, number or plain space, as in text copied from a page: type the line anew",
+    (
+        " has a character other than letters, digits, punctuation and plain spaces, as text copied from a page may"
+        " have: type the line again"
+    ),
 )
 UNREAD = (  # a line, and why nobody reads it
     ODD,
-    (r"\s*#+\s*SBATCH", " is a line for Slurm's sbatch; in a script for qsub, a directive begins with `#PBS`"),
-    (r"\s*##", " is a comment to PBS: the second # switches it off"),
-    (r"#PBS\s", " stands below the first command: PBS reads no directives there any more"),
+    (r"\s*#+\s*SBATCH", " is a line for Slurm's sbatch: in a script for qsub, a directive starts with `#PBS`"),
+    (r"\s*##", " is a comment for PBS: the second # disables it"),
+    (r"#PBS\s", " comes after the first command, where PBS reads no directives"),
     (
         "",
-        " is a comment to PBS: a directive begins with `#PBS`, in capitals, at the very start of the line, and a space",
+        (
+            " is a comment for PBS: a directive starts with `#PBS`, in capitals, at the very start of the line, and"
+            " then a space"
+        ),
     ),
 )
 UNCLEAR = (  # a directive, and what is wrong with the whole line
     ODD,
-    (r".*\(", " is still to be filled in"),
-    (r"#PBS\s+([a-zA-Z])\s", " asks for nothing: an option begins with a hyphen, `-{0}`"),
-    (r"#PBS\s+--\s", ": a directive can't have a command behind it"),
+    (r".*\(", " still has a gap to fill"),
+    (r"#PBS\s+([a-zA-Z])\s", " requests nothing: an option starts with a hyphen, `-{0}`"),
+    (r"#PBS\s+--\s", ": a directive cannot be followed by a command"),
 )
 REFUSED = (  # an option that qsub refuses, and why in plainer words
-    ("-W group=", ": there is no attribute `group`; the group is `-W group_list=`"),
-    ("-l .*group_list=(.*)", ": no resource has that name; the group is an attribute, `#PBS -W group_list={0}`"),
+    ("-W group=", ": the attribute `group` does not exist: write `-W group_list=`"),
+    ("-l .*group_list=(.*)", ": no resource has that name: the group is an attribute, `#PBS -W group_list={0}`"),
     (
         r"-l (?!.*select=).*\b(nodes|ncpus|ngpus|mpiprocs)=",
-        " is Torque's way to say it: PBS Professional wants one `select=nodes:ngpus=...:mpiprocs=...:ompthreads=...`",
+        " is Torque's syntax: PBS Professional needs one `select=nodes:ngpus=...:mpiprocs=...:ompthreads=...`",
     ),
     (
         r"-l .*select=[^,]*,.*?\b(ncpus|ngpus|mpiprocs|ompthreads|mem)=",
-        " has a comma before `{0}=`, which begins a new request: inside of select, colons separate",
+        " has a comma before `{0}=`, which starts a new request: use colons inside `select`",
     ),
-    ("-l (mem|ompthreads)=(.*)", " asks for it beside `select`, and qsub refuses that: write `:{0}={1}` into select"),
-    ("-l .*select=.*:place=", " has a colon before `place=`, a request of its own: give it a line `#PBS -l place=...`"),
-    ("-l .*walltime=([^,]*)", f": `walltime={{0}}` is no time: {TIME}"),
+    (
+        "-l (mem|ompthreads)=(.*)",
+        (" requests it in addition to `select`, which qsub refuses: write `:{0}={1}` in `select`"),
+    ),
+    (
+        "-l .*select=.*:place=",
+        (
+            " has a colon before `place=`, which is a request of its own: write it on a separate line, `#PBS -l"
+            " place=...`"
+        ),
+    ),
+    ("-l .*walltime=([^,]*)", f": `walltime={{0}}` is not a time: {TIME}"),
 )
 MISREAD = (  # an option, and how Slurm's sbatch reads it differently from PBS; tried with Slurm 22.05
     (
         r"-l .*\b(select|ncpus|mpiprocs)=(?!\d+(?::|$))([^:]*)",
-        " can't be read by Slurm: it takes all up to the next colon for the number of `{0}=`, here `{1}`; begin select"
-        " with the number of nodes, and give each request a line `#PBS -l` of its own",
+        " cannot be read by Slurm, which takes everything up to the next colon as the number of `{0}=`, here `{1}`:"
+        " start select with the number of nodes, and write each request on a separate line `#PBS -l`",
     ),
-    (r"-l .*\bselect=[^,]*\+", " asks Slurm only for what stands before the +: use one `select=` with all nodes"),
-    (r"-l .*\bwalltime=(\d+)(,|$)", f" asks Slurm for {{0}} minutes, not seconds: {TIME}"),
+    (r"-l .*\bselect=[^,]*\+", " requests from Slurm only the part before the +: use one `select=` with all nodes"),
+    (r"-l .*\bwalltime=(\d+)(,|$)", f" requests {{0}} minutes from Slurm, not seconds: {TIME}"),
 )
 
 
@@ -101,12 +118,12 @@ def _options(line, text):
     except PBSError as error:
         return [], _says(error)
     except ValueError:
-        return [], ": a quotation mark in it is never closed"
+        return [], ": a quotation mark is not closed"
     if problem := _sentence(UNCLEAR, f"{line} "):
         return [], problem
     if others and others[0].startswith("#"):
-        return [], ": a directive can't have a comment behind it"
-    return given, f": there is a space before `{others[0]}`; a request has none inside" if others else None
+        return [], ": a directive cannot be followed by a comment"
+    return given, f" has a space before `{others[0]}`: write a request without spaces" if others else None
 
 
 def _added(given):
@@ -138,11 +155,9 @@ def _refusal(letter, value, above, batch):
     names = {f"-{letter}", *option.attributes, *asked, *(name for chunk in chunks for name in chunk)} - HARMLESS
     names -= ONLY_EMBEDDED if batch == "embedded" else set()
     if names and not (letter == "S" and re.fullmatch(SHELL, value)):
-        return (
-            f" asks for `{min(names)}`, which the training does not need, and with which it may not run: leave it out"
-        )
+        return f" requests `{min(names)}`, which the training does not need and may not run with: leave it out"
     if again := next((name for name in asked if above.get(name, asked[name]) != asked[name]), None):
-        return f" asks for `{again}=` again, and batch systems don't agree on which line counts: keep one of them"
+        return f" requests `{again}=` a second time, and batch systems differ in which line counts: keep one of them"
     return _sentence(MISREAD, words) if batch == "slurm" else None
 
 
@@ -154,6 +169,8 @@ def _read(lines, batch):
         if batch == "slurm" and re.match(r"#PBS\s", line):  # also below the first command, with a comment behind
             line = re.sub(r"\s#.*", "", line)
             text = line[4:]
+        elif batch != "slurm":
+            line = line.lstrip(" \t")
         options, problem = ([], _sentence(UNREAD, line)) if text is None else _options(line, text)
         wrong = [(unread if text is None else problems, line, problem)] if problem else []
         for letter, value in [] if problem else options:
@@ -163,7 +180,9 @@ def _read(lines, batch):
                 continue
             accepted.append((letter, value))
             if letter == "A" and batch != "slurm":
-                account = f" names an account, only for bookkeeping: the group is `#PBS -W group_list={value}`"
+                account = (
+                    f" names an account, which PBS uses only for bookkeeping: the group is `#PBS -W group_list={value}`"
+                )
                 wrong.append((unread, words, account))
         for where, words, problem in wrong:
             about = [name for name, (pattern, _) in REQUESTS.items() if re.search(rf"(^|\s|PBS)({pattern})", words)]
@@ -194,7 +213,7 @@ def _asked(seen, case):
         if "nodes" in asked:  # PBS's translation
             values["select"], values["place"] = resources.parse_nodes(asked["nodes"])
     except PBSError as error:
-        chunks, job = [], job or f"the lines exclude each other{_says(error)}"
+        chunks, job = [], job or f"the lines contradict each other{_says(error)}"
         problems.setdefault("select", job)
     if chunks and case["nodes"] == 1 and "pack" in values.get("place", "").split(":"):
         chunks = [_together(chunks)]
@@ -221,21 +240,21 @@ def _untrained(trains, last, program):
     """A sentence if the commands of a job train nothing, else None. last: the last command."""
     if any(run["left"] for run in trains):
         return (
-            f"with `&` the script goes on beside the command that starts {program}, and ends, and the job with it:"
-            " leave `&` out, or let `wait` be the last line"
+            f"the script does not wait for the command that starts {program}, because of `&`, so the job ends with"
+            " the script: leave out `&`, or end the script with `wait`"
         )
     if any(run["there"] for run in trains):
         return None
     if trains:
-        return f"a job begins in the home folder, and {program} is not found from there: keep the given line `cd`"
+        return f"{program} is not found, since a job starts in the home folder: keep the given line `cd`"
     if last.startswith("exit"):
-        return f"the script ends at `{last}`, and no command above it starts {program}"
-    return f"no command of the script starts {program} any more: keep the given lines below the directives"
+        return f"the script ends at `{last}`, before any command starts {program}"
+    return f"no command of the script starts {program}: keep the given lines below the directives"
 
 
 def right_queue(asked, case):
     queue, right = asked.values["queue"], asked.here.queue
-    return None if queue == right else f"the queue `{queue}` is not the one for this course here: that is `{right}`"
+    return None if queue == right else f"the queue `{queue}` is not this course's queue, which is `{right}` here"
 
 
 def right_nodes(asked, case):
@@ -244,12 +263,12 @@ def right_nodes(asked, case):
     if wanted == 1 and "place" in asked.problems:  # where more are wanted, the criterion `node_per_chunk` says so
         return asked.problems["place"]
     if nodes == 1 < wanted:
-        return f"it asks for one node: `select` counts nodes, and here are {wanted} wanted"
+        return f"the job requests one node, but it needs {wanted}: `select` counts nodes"
     if nodes == wanted * processes != wanted and _processes(asked.chunks) == nodes:
-        how = "`select` counts nodes, and mpiprocs the processes of each"
-        return f"it asks for {nodes} chunks, one for each process: {how}"
+        how = "`select` counts nodes, and mpiprocs counts the processes of each node"
+        return f"the job requests {nodes} chunks, one for each process: {how}"
     if nodes != wanted:
-        return f"it asks for {nodes} nodes; {wanted} {'is' if wanted == 1 else 'are'} wanted"
+        return f"the job requests {nodes} nodes, but {wanted} {'is' if wanted == 1 else 'are'} needed"
     return next(filter(None, (_unfit(chunk, asked.here) for chunk in asked.chunks)), None)
 
 
@@ -257,13 +276,19 @@ def _unfit(chunk, here):
     """A sentence if a chunk asks for more cores or memory than a node has, or for too little to train, else None."""
     cores, memory, most = chunk["ncpus"], chunk.get("mem", LEAST_MEMORY), here.mem or MOST_MEMORY
     if cores == 0:
-        return "each node is asked for no core (ncpus=0), and the training needs one"
+        return "the job requests no core on each node (ncpus=0), but the training needs one"
     if cores > here.ncpus:
-        return f"the job would wait for ever: it asks for ncpus={cores}, and each node here has {here.ncpus}"
+        return f"the job would wait forever, since it requests ncpus={cores}, but each node here has {here.ncpus}"
     if memory > most:
-        return f"the job would wait for ever: it asks for {memory} kB of memory (mem), and each node here has {most} kB"
+        return (
+            f"the job would wait forever, since it requests {memory} kB of memory (mem), but each node here has"
+            f" {most} kB"
+        )
     if memory < LEAST_MEMORY:
-        return f"no training starts with {memory} kB of memory (mem): a number alone is in bytes; write `1gb`, say"
+        return (
+            f"the training cannot start with {memory} kB of memory (mem): a number without a unit is in bytes, so"
+            " write, for example, `1gb`"
+        )
 
 
 def right_gpus(asked, case):
@@ -272,11 +297,11 @@ def right_gpus(asked, case):
     if gpus == wanted:
         return None
     if not wanted:
-        return "this site has no GPUs to ask for: leave ngpus out"
+        return "this site has no GPUs: leave out ngpus"
     if not gpus:
-        return f"no GPUs are asked for: `ngpus={wanted}` in each node"
-    of_node = f"ngpus counts those of one node, of which {wanted} {'are' if wanted > 1 else 'is'} wanted"
-    return f"each node is asked for {gpus} GPU{'s' * (gpus > 1)}; {of_node}"
+        return f"the job requests no GPUs: write `ngpus={wanted}` for each node"
+    of_node = f"ngpus counts the GPUs of one node, and {wanted} {'are' if wanted > 1 else 'is'} needed"
+    return f"the job requests {gpus} GPU{'s' * (gpus > 1)} on each node: {of_node}"
 
 
 def right_processes(asked, case):
@@ -285,15 +310,18 @@ def right_processes(asked, case):
         together.setdefault(run["together"], []).append(run)
     for runs in together.values():
         launcher, ranks = runs[0]["by"], sum(run["ranks"] for run in runs)
-        alone = f"no mpiexec starts them: a command runs {case['program']} in one process"
+        alone = f"no mpiexec starts them, so a command runs {case['program']} in one process"
         if ranks != total if launcher else case["nodes"] > 1:
             how = f"{launcher} starts {ranks}" if launcher else alone
-            return f"nodes times mpiprocs are {total} MPI processes, but {how}"
+            return f"nodes times mpiprocs gives {total} MPI processes, but {how}"
     for processes in (chunk.get("mpiprocs", 1) for chunk in asked.chunks):
         if processes != wanted:
             starts = f", so {launcher} starts {total} on all nodes" * bool(launcher)
             each = ", one for each GPU" * bool(asked.here.gpus)
-            return f"a node has {processes} process{'es' * (processes > 1)} (mpiprocs){starts}; {wanted} wanted{each}"
+            return (
+                f"a node has {processes} process{'es' * (processes > 1)} (mpiprocs){starts}, but {wanted} are"
+                f" needed{each}"
+            )
     return None
 
 
@@ -303,13 +331,13 @@ def right_threads(asked, case):
         threads = chunk.get("ompthreads", None if asked.here.batch == "slurm" else chunk["ncpus"])
         how = "ompthreads" if "ompthreads" in chunk else "ompthreads, or else ncpus"
         if threads is None:
-            return "the number of threads is left open (ompthreads): Slurm's processes then start one for each core"
+            return "the number of threads is not set (ompthreads), so Slurm's processes start one thread per core"
         if threads != 1:
-            return f"each process gets {threads} threads ({how}); one is wanted"
+            return f"each process gets {threads} threads ({how}), but it needs one"
     for threads in (run["threads"] for run in asked.trains):
         if threads != "1":
-            how = f"sets OMP_NUM_THREADS to {threads}" if threads else "takes OMP_NUM_THREADS away"
-            return f"a command {how}, which counts more than ompthreads; one thread is wanted"
+            how = f"sets OMP_NUM_THREADS to {threads}" if threads else "removes OMP_NUM_THREADS"
+            return f"a command {how}, which overrides ompthreads: use one thread"
     return None
 
 
@@ -322,17 +350,17 @@ def scattered(asked, case):
 def right_group(asked, case):
     group, right = asked.values["group"], asked.here.group
     if not right:
-        return "this site has no groups: leave the line `-W group_list` out"
-    return None if group == right else f"the group `{group}` is not the one of this course here: that is `{right}`"
+        return "this site has no groups: leave out the line `-W group_list`"
+    return None if group == right else f"the group `{group}` is not this course's group, which is `{right}` here"
 
 
 def right_walltime(asked, case):
     text, longest = asked.values["walltime"], asked.here.walltime
     seconds = resources.parse_time(text)
     if seconds < SHORTEST:
-        return f"`walltime={text}` is {seconds} seconds, and the job is killed then: {TIME}"
+        return f"`walltime={text}` is {seconds} seconds, after which the job is killed: {TIME}"
     if longest and seconds > resources.parse_time(longest):
-        return f"`walltime={text}` is longer than the queue allows: {longest}"
+        return f"`walltime={text}` is longer than the queue allows, which is {longest}"
     return None
 
 
@@ -349,7 +377,7 @@ def _criterion(id, title, request, judge):
             return judge(asked, case) or asked.job
         if request == "group" and not asked.here.group:
             return asked.job
-        return f"no line asks for it: `#PBS {REQUESTS[request][1].format(asked.here)}`"
+        return f"no line requests it: `#PBS {REQUESTS[request][1].format(asked.here)}`"
 
     return Criterion(id, title, 0.5, judged, HINTS[id])
 
@@ -371,14 +399,14 @@ def checks(nodes, processes, program):
     """The checks of a job script for `nodes` nodes, with `processes` processes on each node and a GPU for each process.
     More than one stands for as many as the site's exercises use. program: the name of the file that it trains with."""
     rows = (
-        ("queue", "the queue", "queue", right_queue),
-        ("nodes", "the nodes", "select", right_nodes),
-        ("gpus", "the GPUs of each node", "select", right_gpus),
-        ("processes", "the processes of each node", "select", right_processes),
-        ("threads", "the threads of each process", "select", right_threads),
-        ("node_per_chunk", "a node for each chunk", "place", scattered),
-        ("group", "the group", "group", right_group),
-        ("time_limit", "the time limit", "walltime", right_walltime),
+        ("queue", "the job uses the right queue", "queue", right_queue),
+        ("nodes", "`select` requests the right number of nodes", "select", right_nodes),
+        ("gpus", "`ngpus` requests the GPUs of each node", "select", right_gpus),
+        ("processes", "`mpiprocs` sets the processes of each node", "select", right_processes),
+        ("threads", "`ompthreads` sets one thread per process", "select", right_threads),
+        ("node_per_chunk", "`place` puts each chunk on a different node", "place", scattered),
+        ("group", "the job uses the right group", "group", right_group),
+        ("time_limit", "`walltime` is a sensible time limit", "walltime", right_walltime),
     )
     criteria = tuple(_criterion(*row) for row in rows if nodes > 1 or row[0] != "node_per_chunk")
     case = {"nodes": nodes, "processes": processes, "program": program}

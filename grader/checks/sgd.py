@@ -52,15 +52,15 @@ def updates(library, double_buffering=False):
         for rank, found in enumerate(of_rank["parameters"] for of_rank in seen):
             found, divided = (found[:-1], found[-1]) if "workers" in case else (found, None)
             if found.shape != (len(mean) + 1, len(start)) or not criteria.close(found[0], start):
-                return "your code changes the parameters of `model`, or their number: it should only make the optimizer"
+                return "your code changes the parameters of `model`, or their number: only create the optimizer"
             if criteria.close(found, after(mean)):
                 if divided is None or _at_divided_rate(
                     divided - found[-1], found[-1] - found[-2], lr * mean[-1], case["workers"]
                 ):
                     continue
                 return (
-                    "the updater divides `optimizer.lr` by the number of GPUs, and your optimizer keeps a rate of its"
-                    " own: its steps are too long"
+                    "the updater divides `optimizer.lr` by the number of GPUs, but your optimizer keeps its own rate,"
+                    " so its steps are too long"
                 )
             if several and (problem := _with_other_ranks(found, rank, case, start, of_ranks, after)):
                 return problem
@@ -72,8 +72,8 @@ def updates(library, double_buffering=False):
             if f"{moved:.2g}" == f"{should:.2g}":
                 return sentence
             return (
-                f"{sentence} ({len(right) - 1} updates move parameters by up to {moved:.2g}, and those of the script by"
-                f" up to {should:.2g})"
+                f"{sentence} ({len(right) - 1} updates move parameters by up to {moved:.2g}; the right ones move them"
+                f" by up to {should:.2g})"
             )
         return None
 
@@ -97,29 +97,30 @@ def _with_other_ranks(found, rank, case, start, of_ranks, after):
     of_node = of_ranks[rank - rank % per_node :][:per_node].mean(axis=0)
     if len(of_ranks) > 1 and criteria.close(found, trace(start, of_ranks[rank], lr=case["lr"])):
         return (
-            "each rank updates with its own gradients: nothing takes their mean (keep what create_multi_node_optimizer"
-            " returns)"
+            "each rank updates with its own gradients, which nothing averages: keep the optimizer that"
+            " create_multi_node_optimizer returns"
         )
     if criteria.close(found, after(of_ranks.mean(axis=0), late=not late)):
         if late:
-            return "double buffering is not switched on: args.double_buffering goes to create_multi_node_optimizer"
+            return "double buffering is not switched on: pass args.double_buffering to create_multi_node_optimizer"
         return (
-            "double buffering applies each batch's gradients one update later; whether it is on is for"
-            " args.double_buffering to say"
+            "double buffering is on, so each batch's gradients are applied one update later: let"
+            " args.double_buffering decide"
         )
     if not late and criteria.close(found, first_two_lost):
         return (
-            "the optimizer is made multi-node twice, and each loses its first update, which makes parameters equal:"
-            " call create_multi_node_optimizer once"
+            "the optimizer is wrapped twice, so two updates are lost to making parameters equal: call"
+            " create_multi_node_optimizer once"
         )
     if criteria.close(found, after(of_node)):
         return (
-            f"rank {rank} updates with the mean of the ranks of its node alone: create_multi_node_optimizer needs"
-            " `comm`, which has all ranks"
+            f"rank {rank} averages gradients only over the ranks of its node: pass `comm`, which has all ranks, to"
+            " create_multi_node_optimizer"
         )
     if not criteria.close(found[1], start):
         return (
-            "the first update changes the parameters; that of a multi-node optimizer only makes them equal on all ranks"
+            "the first update changes the parameters, but the first update of a multi-node optimizer only makes"
+            " them equal on all ranks"
         )
     return None
 
@@ -128,52 +129,55 @@ def _mistake(found, gradients, lr, library, workers, averaged):
     """What the first two updates show, or None."""
     first, second = found[0] - found[1], found[1] - found[2]
     if criteria.close(found, numpy.broadcast_to(found[0], found.shape)):
-        return "the parameters do not change: does the optimizer have those of `model`?"
+        return "the parameters do not change: does the optimizer have the parameters of `model`?"
     if still := numpy.count_nonzero(first == 0):
-        return f"{still} of {len(first)} parameters do not change: the optimizer needs all of `model`"
+        return f"{still} of {len(first)} parameters do not change: give the optimizer all parameters of `model`"
     if criteria.close(first, -lr * gradients[0]):
-        return "the parameters go up the gradient, not down (`maximize`)"
+        return "the parameters move up the gradient, not down: leave out `maximize`"
     rate = ratio(first, gradients[0])
     decay = ratio(first / lr - gradients[0], found[0])
     if decay and abs(decay) > 1e-9:
-        return f"weight decay of {decay:.3g} is added, which nothing asks for"
+        return f"weight decay of {decay:.3g} is added, but the exercise asks for none"
     if rate is None:
         return None
     # PyTorch's way, Chainer's way
     if any(criteria.close(rate / lr, factor) for factor in (1 + MOMENTUM, 1 + MOMENTUM + MOMENTUM**2)):
-        return "it uses Nesterov's momentum; the lecture's is the plain one"
+        return "the optimizer uses Nesterov's momentum, but the exercise asks for plain momentum"
     next_rate = ratio(second - MOMENTUM * first, gradients[1])
     if next_rate is not None and not criteria.close(next_rate / rate, 1, 1e-4):
         if criteria.close(rate, lr) and library == "Chainer":
             return (
-                f"the learning rate is {next_rate:.3g} after an epoch, and {lr:.3g} before: it stays args.lr in the"
+                f"the learning rate changes from {lr:.3g} to {next_rate:.3g} after an epoch: keep args.lr for the"
                 " whole run"
             )
         if criteria.close(rate, lr):
-            return f"the gradients are dampened ({1 - next_rate / lr:.3g} of them is lost): leave `dampening` at 0"
+            return (
+                f"the optimizer dampens the gradients ({1 - next_rate / lr:.3g} of them is lost): leave `dampening`"
+                " at 0"
+            )
         one, other = criteria.distinct_digits(rate / lr, next_rate / lr, 2)
-        return f"the gradients are changed before they are used: by {one} in one update, by {other} in the next"
+        return f"the gradients are scaled before they are used: by {one} in one update, by {other} in the next"
     if not criteria.close(rate, lr):
         if criteria.close(rate, DEFAULTS[library]):
-            return f"the learning rate is not args.lr ({library}'s default, {rate:g}, is used)"
+            return f"the learning rate is {library}'s default, {rate:g}: pass args.lr"
         if workers > 1 and criteria.close(rate, lr / workers):
             who = (
-                "the gradients are a mean over them already"
+                "the gradients are already averaged over them"
                 if averaged
-                else "MultiprocessParallelUpdater divides it by them once more"
+                else "MultiprocessParallelUpdater already divides it by them"
             )
-            return f"the learning rate is divided by the number of workers, but {who}: give the optimizer args.lr"
+            return f"the learning rate is divided by the number of workers, but {who}: pass args.lr to the optimizer"
         if workers > 1 and criteria.close(rate, lr * workers):
-            return "the learning rate is multiplied by the number of workers: this script trains with args.lr"
+            return "the learning rate is multiplied by the number of workers, but this script trains with args.lr"
         found, right = criteria.distinct_digits(rate, lr)
-        return f"the learning rate is {found}, not args.lr, which is {right}"
+        return f"the learning rate is {found}, but args.lr is {right}"
     momentum = ratio(second / lr - gradients[1], first / lr)
     if momentum is None:
         return None
     return (
-        "it updates without momentum"
+        "the optimizer has no momentum"
         if abs(momentum) < 1e-9
-        else f"the momentum is {criteria.distinct_digits(momentum, MOMENTUM, 3)[0]}, not {MOMENTUM}"
+        else f"the momentum is {criteria.distinct_digits(momentum, MOMENTUM, 3)[0]}, but it must be {MOMENTUM}"
     )
 
 

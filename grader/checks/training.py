@@ -32,36 +32,36 @@ def right_gpu(seen, case, expected):
     nodes = -(-len(seen) // per_node)
     on_node = [rank // nodes if case.get("in_turn") else rank % per_node for rank in range(len(seen))]
     for rank, found in enumerate(chosen):
-        who = f"rank {rank}, of intra_rank {on_node[rank]}," if len(seen) > 1 else "the script"
+        who = f"rank {rank} (intra_rank {on_node[rank]})" if len(seen) > 1 else "the script"
         if found == "nowhere" and on_node[rank] < len(gpu) != len(set(gpu)):
             return (
-                f"{who} looks for its GPU in a list that is shorter than args.gpu, {gpu}: an id is there once for each"
-                " rank that uses this GPU, so keep all of them"
+                f"{who} looks for its GPU in a list that is shorter than args.gpu, {gpu}: keep every entry, since an"
+                " id is listed once for each rank that uses this GPU"
             )
         if found == "nowhere":
-            return f"{who} finds no GPU at its place in args.gpu, which lists those of one node: {gpu}"
+            return f"{who} finds no GPU at its index in args.gpu, {gpu}, which lists the GPUs of one node"
         if not isinstance(found, int):
             return (
-                f"`device` is {found}, no device that `devices.use` gave: it takes the id of a GPU, and prepares this"
-                " process for it"
+                f"`device` is {found}, but it must be the device that `devices.use` returns: `devices.use` takes the"
+                " id of a GPU, and prepares this process for it"
             )
     if chosen == [gpu[number] for number in on_node]:
         return None
     if len(seen) == 1:
-        return f"with args.gpu = {gpu}, GPU {chosen[0]} is used, not the first of them"
+        return f"the script uses GPU {chosen[0]}, not the first GPU of args.gpu = {gpu}"
     if chosen == [gpu[number - 1] for number in on_node]:
         return (
-            f"with args.gpu = {gpu} on each node, ranks 0 to {len(seen) - 1} use GPUs {chosen}: intra_ranks begin at 0,"
-            " as places in a list do"
+            f"ranks 0 to {len(seen) - 1} use GPUs {chosen} of args.gpu = {gpu} on each node: intra_ranks start at 0,"
+            " as list indices do"
         )
     if len(set(chosen)) == 1:
-        return f"all {len(seen)} ranks use GPU {chosen[0]}; each rank of a node needs one of its own"
+        return f"all {len(seen)} ranks use GPU {chosen[0]}: give each rank of a node its own GPU"
     if chosen == on_node:
-        return f"the ranks use GPUs {chosen}: intra_rank is a place in args.gpu ({gpu}), not the GPU's id"
+        return f"the ranks use GPUs {chosen}: intra_rank is an index into args.gpu ({gpu}), not a GPU id"
     where = f" ({criteria.ranks(range(0, len(seen), nodes))} are on the first one)" if case.get("in_turn") else ""
     return (
-        f"with args.gpu = {gpu} on each node{where}, ranks 0 to {len(seen) - 1} use GPUs {chosen}: a rank's place in"
-        " the list is its number on its node, comm.intra_rank"
+        f"ranks 0 to {len(seen) - 1} use GPUs {chosen} of args.gpu = {gpu} on each node{where}: the index of a rank"
+        " in args.gpu is its number on its node, comm.intra_rank"
     )
 
 
@@ -78,14 +78,11 @@ def new_order_every_epoch(why):
             who, right = f"on rank {rank} " * (len(seen) > 1), expected["orders"][rank] if expected else ()
             for part, orders in zip(of_rank["parts"], of_rank["orders"]):
                 if not part and not any(orders):
-                    return f"{who}a part has no images, of which an order could be drawn"
+                    return f"{who}a part has no images, so nothing can be shuffled"
                 if all(order == part for order in orders):
-                    return f"{who}in every epoch images come in the order of the data set: nothing shuffles them"
+                    return f"{who}the images come in the order of the data set in every epoch: nothing shuffles them"
                 if not all(orders):
-                    return (
-                        f"{who}{sum(map(bool, orders))} of {len(orders)} epochs have images: none has another order"
-                        " than one before it"
-                    )
+                    return f"{who}only {sum(map(bool, orders))} of {len(orders)} epochs have images"
                 if all(order == orders[0] for order in orders):
                     which = (
                         f"that of epoch {right.index(orders[0])}"
@@ -97,8 +94,9 @@ def new_order_every_epoch(why):
                     return f"{who}epochs {orders.index(orders[later])} and {later} have the same order"
                 if all(map(criteria.in_sequence, orders)):
                     return (
-                        f"{who}nearly all images follow each other as in the data set, or at one distance (in epoch 0:"
-                        f" {criteria.first_few(orders[0])}): shuffle the images, not only batches or where they begin"
+                        f"{who}nearly all images follow each other as in the data set, or at a fixed distance (in"
+                        f" epoch 0: {criteria.first_few(orders[0])}): shuffle the images, not only the batches or the"
+                        " first image"
                     )
         return None
 
@@ -115,7 +113,7 @@ def one_big_batch(seen, case, expected, tolerance=criteria.TOLERANCE, factors=la
     if not all(of_rank.get("training", True) for of_rank in seen):
         return (
             "the images go through the network in test mode (chainer.config.train is False), in which batch"
-            " normalisation learns nothing"
+            " normalisation learns nothing: train in training mode"
         )
     if problem is None:
         return None
@@ -130,24 +128,24 @@ def one_big_batch(seen, case, expected, tolerance=criteria.TOLERANCE, factors=la
     if not problem and along:
         why = next((sentence for sentence, factor in factors(step).items() if abs(along / factor - 1) < ALIKE), None)
         problem = why or (
-            f"this step goes {criteria.distinct_digits(along, 1, 3)[0]} times as far along the gradients as"
-            f" it should: are they clipped, or the loss divided or multiplied, or does it update twice?"
+            f"this step is {criteria.distinct_digits(along, 1, 3)[0]} times as long as it should be: are the"
+            " gradients clipped, is the loss divided or multiplied, or does the step update twice?"
         )
     several = case.get("workers", len(seen)) > 1
     right = "one process that takes the images of all workers as one batch" if several else "the right update"
     return criteria.with_reason(
-        f"after step {step + 1} parameters differ by up to {difference:.2g} from those of {right}", problem
+        f"the parameters after step {step + 1} differ by up to {difference:.2g} from those of {right}", problem
     )
 
 
 def ranks_stay_equal(seen, case, expected, tolerance=criteria.TOLERANCE):
     for step in range(len(seen[0]["parameters"])):
         if problem := criteria.equal_on_all_ranks(
-            [of_rank["parameters"][step] for of_rank in seen], f"after step {step + 1} parameters", tolerance
+            [of_rank["parameters"][step] for of_rank in seen], f"the parameters after step {step + 1}", tolerance
         ):
             still = [rank for rank, of_rank in enumerate(seen) if not numpy.ptp(of_rank["parameters"], axis=0).any()]
             if 0 < len(still) < len(seen):
-                return f"the parameters of {criteria.ranks(still)} never change: every rank makes the step"
+                return f"the parameters of {criteria.ranks(still)} never change: run the step on every rank"
             return f"{problem} (are the gradients averaged over all ranks?)"
     return None
 
@@ -162,43 +160,47 @@ def images_of_all(seen, case, expected, also=None):
     # images of an epoch's last step
     last = sum(length // of_epoch for length in lengths) if "steps" not in case else math.nan
     wrong = {
-        f"`images` is one epoch's; this run made {epochs}": sum(lengths),
-        "`images` has only one worker's: count those of all": lengths[0] * epochs,
-        "`images` has only one worker's, in one epoch: count those of all workers and all epochs": lengths[0],
-        "a run resumed at first_epoch makes only the epochs that are left": sum(lengths) * case["epochs"],
-        "a run resumed at first_epoch makes args.epoch - first_epoch epochs, neither more nor less": (
+        f"`images` counts one epoch, but this run trained for {epochs}": sum(lengths),
+        "`images` counts one worker only: count the images of all workers": lengths[0] * epochs,
+        "`images` counts one worker in one epoch: count the images of all workers and all epochs": lengths[0],
+        "`images` counts all epochs, but a run resumed at first_epoch trains only for the remaining ones": sum(lengths)
+        * case["epochs"],
+        "`images` counts one epoch too many: a run resumed at first_epoch trains for args.epoch - first_epoch epochs": (
             sum(lengths) * (epochs + 1)
         ),
         (
-            "the images of the last step are multiplied by the number of steps, but other steps have more: count"
-            " those of all steps"
+            "`images` is the images of the last step times the number of steps, but other steps have more images: add"
+            " up all steps"
         ): (last * steps),
-        "`images` counts rank 0's shard for every rank; shards differ": lengths[0] * workers * epochs,
-        "the images of all workers are counted once for every worker": right * workers,
-        "steps are counted as full batches of args.batchsize images, but some are smaller: count the images": (
+        "`images` counts rank 0's shard for every rank, but the shards differ in length": lengths[0] * workers * epochs,
+        "`images` counts the images of all workers once for every worker": right * workers,
+        "`images` counts every step as a full batch of args.batchsize images, but some batches are smaller": (
             steps * case["batchsize"] * workers
         ),
-        "steps are counted as full batches of args.batchsize images, and only of one worker": steps * case["batchsize"],
-        "only full batches are counted, but no image is left out": (
+        (
+            "`images` counts full batches of args.batchsize images of one worker only: count the images of all workers"
+        ): steps * case["batchsize"],
+        "`images` counts full batches only, but the training uses every image": (
             sum(length // case["batchsize"] for length in lengths) * case["batchsize"] * epochs
         ),
-        "`images` has one epoch less: epochs are counted from 0, and the last one's number is not how many there are": (
-            sum(lengths) * (epochs - 1)
-        ),
-        "`images` has the number of steps, not of images": steps,
-        "len(train_set) has images that the split leaves out, and that no worker sees: count those of the parts": (
+        (
+            "`images` counts one epoch too few: epochs are numbered from 0, so the last number is one less than their"
+            " count"
+        ): (sum(lengths) * (epochs - 1)),
+        "`images` counts steps, not images": steps,
+        "`images` counts all of len(train_set), but the split leaves some images out: count the images in the parts": (
             case.get("images", math.nan) * epochs
         ),
-        "the images of the evaluation are counted, too; the throughput is that of the training": (
+        "`images` includes the evaluation, but throughput measures training only": (
             (sum(lengths) + case["test_images"]) * epochs
         ),
-        "the whole data set is counted once for every worker": case.get("images", math.nan) * workers * epochs,
+        "`images` counts the whole data set once for every worker": case.get("images", math.nan) * workers * epochs,
         "`images` is args.batchsize times the epochs: count the images of all steps": case["batchsize"] * epochs,
     }
     problem = criteria.images_counted(images, right, wrong, _who(seen))
     if problem or seen[0]["whole"]:
         return problem
-    return f"`images` is {float(right)}, a float; result.json takes a whole number, as * and // give them"
+    return f"`images` is {float(right)}, a float, but result.json needs a whole number, which * and // return"
 
 
 def images_a_second(seen, case, expected):
@@ -212,19 +214,20 @@ def images_a_second(seen, case, expected):
         return None
     wrong = (
         {
-            "these are seconds per image, not images per second": seconds / images if images else 0,
-            (
-                "it is multiplied by the number of ranks: it is `images` / seconds, and the `images` are those of"
-                " all ranks"
-            ): (images / seconds * workers),
-            "it is divided by the number of ranks; the course's throughput is that of all together": (
+            "`throughput` is seconds per image: divide the other way around": seconds / images if images else 0,
+            ("`throughput` is multiplied by the number of ranks, but `images` already counts all ranks"): (
+                images / seconds * workers
+            ),
+            "`throughput` is divided by the number of ranks, but it must be the throughput of all ranks together": (
                 images / seconds / workers
             ),
-            "it is a whole number: `//` drops what comes after the point": images // seconds,
-            "it is rounded: the script's last line prints the number as it is": round(images / seconds),
-            "these are images per minute": images / seconds * 60,
-            "these are images per millisecond": images / seconds / 1000,
-            "one epoch's images are divided by the seconds of all epochs": (
+            "`throughput` is a whole number, since `//` drops the decimals: divide with `/`": images // seconds,
+            "`throughput` is rounded: leave it as it is, since the script's last line formats it": round(
+                images / seconds
+            ),
+            "`throughput` is images per minute, not per second": images / seconds * 60,
+            "`throughput` is images per millisecond, not per second": images / seconds / 1000,
+            "`throughput` divides one epoch's images by the seconds of all epochs": (
                 images / seconds / (case["epochs"] - case["first_epoch"])
             ),
         }
@@ -234,7 +237,7 @@ def images_a_second(seen, case, expected):
     shown, right = criteria.distinct_digits(throughput, images / seconds)
     how = (
         criteria.explained(throughput, images / seconds, wrong, criteria.SINGLE)
-        or f"it should be images / seconds, {right}"
+        or f"`throughput` must be images / seconds, {right}"
     )
     return f"{_who(seen)}throughput = {shown} for {images:g} images in {seconds} seconds: {how}"
 
@@ -248,19 +251,22 @@ def rank_0_reports(seen, case, expected):
     counts = [len(of_rank["lines"]) for of_rank in seen]
     if counts != [1] + [0] * (len(seen) - 1):
         printed = ", ".join(f"rank {rank} printed {count}" for rank, count in enumerate(counts))
-        return f"there should be one line `Throughput: ...`, and rank 0 prints it; {printed}"
+        return f"exactly one line `Throughput: ...` must be printed, by rank 0, but {printed}"
     if writers := [rank for rank, of_rank in enumerate(seen) if of_rank["result"] and rank > 0]:
-        return f"{criteria.ranks(writers)} wrote a result.json, too; only rank 0 does"
+        return f"{criteria.ranks(writers)} wrote a result.json, too, but only rank 0 may write it"
     numbers = [float(number) for number in re.findall(r"[-+.\deE]*\d", seen[0]["lines"][0])]
     if len(numbers) != 3 or not criteria.close(numbers[0], numbers[1] / numbers[2], 1e-6):
-        return f"`{seen[0]['lines'][0]}` should be: Throughput: <images a second> [images/sec.] (<images> / <seconds>)"
+        return (
+            f"the line `{seen[0]['lines'][0]}` must have the form: Throughput: <images a second> [images/sec.]"
+            " (<images> / <seconds>)"
+        )
     result = seen[0]["result"]
     if result and not criteria.close(numbers[1:], [result["images"], result["seconds"]]):
         (images, images_of_result), (seconds, seconds_of_result) = map(
             criteria.distinct_digits, numbers[1:], (result["images"], result["seconds"]), (6, 6)
         )
         return (
-            f"the line tells of {images} images in {seconds} s, and result.json of {images_of_result} in"
+            f"the printed line reports {images} images in {seconds} s, but result.json has {images_of_result} in"
             f" {seconds_of_result} s"
         )
     return None
@@ -269,7 +275,7 @@ def rank_0_reports(seen, case, expected):
 def result_of_run(seen, case, expected):
     result = seen[0]["result"]
     if not result:
-        return f"rank 0 left no result.json that can be read: {seen[0]['problem'] or 'none was written'}"
+        return f"rank 0 wrote no readable result.json: {seen[0]['problem'] or 'none was written'}"
     right = {
         "images": case["images"] * case["epochs"],
         "epochs": case["epochs"],
@@ -278,25 +284,25 @@ def result_of_run(seen, case, expected):
     }
     for name, value in right.items():
         if result[name] != value:
-            return f"result.json has {name} {result[name]}, but in this run it was {value}"
+            return f"result.json has {name} {result[name]}, but this run had {value}"
     if len(result["log"]) != case["epochs"] or any(
         epoch.get("validation/main/loss") is None for epoch in result["log"]
     ):
         return (
-            f"the log in result.json should have losses, also of validation, for each of {case['epochs']} epochs; it"
-            f" has {result['log']}"
+            f"the log in result.json must have losses, including validation losses, for each of {case['epochs']}"
+            f" epochs, but it has {result['log']}"
         )
     return None
 
 
 def same_end(seen, case, expected):
-    if problem := criteria.equal_on_all_ranks([of_rank["parameters"] for of_rank in seen], "at the end parameters"):
+    if problem := criteria.equal_on_all_ranks([of_rank["parameters"] for of_rank in seen], "the parameters at the end"):
         return problem
     found, right = seen[0]["parameters"], expected["parameters"]
     if criteria.close(found, right, 1e-3):
         return None
     return (
-        f"after {case['epochs']} epochs of {case['images']} images parameters differ by up to"
-        f" {numpy.abs(found - right).max():.2g} from those of our own run: see which gap is wrong; if none is, compare"
-        " the lines between the gaps with those given out"
+        f"the parameters after {case['epochs']} epochs of {case['images']} images differ by up to"
+        f" {numpy.abs(found - right).max():.2g} from those of our own run: fix the gaps that fail; if none fails,"
+        " compare the lines between the gaps with the original file"
     )

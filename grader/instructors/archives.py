@@ -362,7 +362,7 @@ def _readable():
         raise Refused("holds a file name that is not UTF-8: rename it") from None
     except BROKEN as error:
         reason = getattr(error, "strerror", None) or "it is damaged, or no archive of the kind that its name says"
-        raise Refused(f"can't be read ({reason}): pack it anew") from None
+        raise Refused(f"can't be read ({reason}): pack it again") from None
 
 
 def _folder(path):
@@ -388,7 +388,7 @@ def start_of(path, limit):
     """The first `limit` bytes of a plain file. Raises OSError and Refused."""
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise Refused(f"holds something that is no plain file ({shown(os.path.basename(path))})")
+            raise Refused(f"holds something that is not a plain file ({shown(os.path.basename(path))})")
         return file.read(limit)
 
 
@@ -452,10 +452,10 @@ class _Forward:
 
     def read(self, size):
         if size > HEADER:
-            raise Refused("holds a file name or attribute of a size beyond reason: pack it anew")
+            raise Refused("holds a file name or attribute of a size beyond reason: pack it again")
         data = self.content(size)
         if re.search(rb"\d{100}", data):
-            raise Refused("has a header that is none: pack it anew")
+            raise Refused("has an invalid header: pack it again")
         return data
 
     def content(self, size):
@@ -466,7 +466,7 @@ class _Forward:
 
     def seek(self, position):
         if position < self.position:
-            raise Refused("holds an entry of negative size: pack it anew")
+            raise Refused("holds an entry of negative size: pack it again")
         while self.position < position and self.content(min(position - self.position, 1_000_000)):
             pass
 
@@ -481,7 +481,7 @@ def _tar(path):
         stream = _Forward(stack.enter_context(gzip.open(file)) if zipped else file, path)
         for member in tarfile.TarFile(fileobj=stream, mode="r"):
             if member.size < 0:
-                raise Refused("holds an entry of negative size: pack it anew")
+                raise Refused("holds an entry of negative size: pack it again")
             kinds = {
                 "a sparse file": member.issparse(),
                 "file": member.isreg(),

@@ -42,8 +42,8 @@ CANVAS = re.compile(
     r"(?P<name>((?!_assignsubmission_).)+?)_((?P<late>LATE)_)?(?P<number>\d+)_(?P<order>[1-9]\d*)_(?P<file>.+)",
     re.DOTALL | re.ASCII,
 )
-# the same with the name that ends last: two readings are two students
-CANVAS_LAST = re.compile(r".+_(LATE_)?(?P<number>\d+)_[1-9]\d*_.+", re.DOTALL | re.ASCII)
+# each place in such a name at which the student's number could stand, as a name may end in a number, and a file begin
+READING = re.compile(r"(?!^)(?=_(?:LATE_)?(?P<number>\d+)_(?P<order>[1-9]\d*)_.)", re.DOTALL | re.ASCII)
 ANONYMOUS = re.compile(
     r"((?P<late>LATE)_)?(?P<name>anon_[^_]+)(?P<number>)_(?P<order>\d+)_(?P<file>.+)", re.DOTALL | re.ASCII
 )
@@ -142,11 +142,18 @@ def names(submissions, listed=()):
         return {student: [attempt.entries[0].name for attempt in of_student] for student, of_student in ordered.items()}
 
 
+def numbered_by_moodle(submissions):
+    """The (name, number) pairs of students and groups in the names that Moodle gave out. Raises CollectError."""
+    with _opened(Path(submissions)) as entries:
+        found = [_who(entry) for entry in entries if MOODLE.fullmatch(entry.name) and not _ambiguous(entry)]
+        return {(who.name, who.number) for who in found if who.number}
+
+
 @contextlib.contextmanager
 def _opened(submissions):
     if not submissions.is_dir() and not (submissions.is_file() and submissions.suffix.lower() == ".zip"):
         raise CollectError(
-            f"{submissions} is no folder and no .zip: name the folder that holds a folder or an archive for each"
+            f"{submissions} is neither a folder nor a .zip: name the folder that holds a folder or an archive for each"
             " student, or Moodle's zip"
         )
     try:
@@ -287,9 +294,8 @@ def _doubt(entry, who, register, numbers):
     entries."""
     if _ambiguous(entry):
         return "could be a name from Moodle or from Canvas: rename it after the student"
-    canvas = CANVAS.fullmatch(entry.name) and not ANONYMOUS.fullmatch(entry.name) and CANVAS_LAST.fullmatch(entry.name)
-    if canvas and canvas["number"] != who.number:
-        return f"could be of the student {who.number} or {canvas['number']}: rename it after the student"
+    if others := _other_numbers(entry):
+        return f"could be of the student {who.number} or {others[-1]}: rename it after the student"
     name = alike(who.name)
     same, of_name = register.numbers.get(who.number, ()), register.names.get(name, ())
     if not who.number:
@@ -588,6 +594,26 @@ def _online(entry):
     """Whether an entry is what Moodle gives out beside files, by the first mark in its name: students choose what
     follows."""
     return bool(ONLINE.match(entry.name)) and not (ANONYMOUS.fullmatch(entry.name) or CANVAS.fullmatch(entry.name))
+
+
+def _other_numbers(entry):
+    """The numbers of students whom a name from Canvas could mean in place of the first one.
+
+    Canvas, too, takes the first number between two underscores for the student's, and leaves one in a name only at its
+    end (`sanitize_user_name`). A file's number is much higher than a student's, so another reading counts if it is so
+    there, or if it is not so in the first. Names are in small letters, so the number behind LATE is the student's.
+    """
+    named = CANVAS.fullmatch(entry.name)
+    if not named or named["late"] or ANONYMOUS.fullmatch(entry.name):
+        return []
+    (_, likely), *others = [(one["number"], _is_less(*one.groups())) for one in READING.finditer(entry.name)]
+    return [number for number, as_likely in others if as_likely or not likely]
+
+
+def _is_less(number, other):
+    """Whether one of two numbers in decimal digits is less; they may be too long for int."""
+    number, other = number.lstrip("0"), other.lstrip("0")
+    return (len(number), number) < (len(other), other)
 
 
 def _ambiguous(entry):

@@ -1,4 +1,4 @@
-"""The instructor's commands of ``python -m grader``. Each command imports what it needs when it runs."""
+"""The instructor's commands of ``python -m grader``. Each command imports its modules only when it runs."""
 
 import sys
 from enum import StrEnum
@@ -20,22 +20,30 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_mar
 
 @app.command()
 def release(
-    solutions: Annotated[Path, typer.Option(help="Where the marked solutions are.")] = COURSE / "solutions",
+    solutions: Annotated[Path, typer.Option(help="Folder of the solutions.")] = COURSE / "solutions",
     course: Annotated[
-        Path, typer.Option(help="Where exercises/ and notebooks/ go; what was changed in them is kept beside them.")
+        Path,
+        typer.Option(
+            help="Folder for exercises/ and notebooks/. Changed files in them are kept as copies next to them."
+        ),
     ] = COURSE,
-    check: Annotated[bool, typer.Option("--check", help="Write nothing; fail if they are not up to date.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; fail if exercises or notebooks are out of date.")
+    ] = False,
     site: Annotated[
         str | None,
         typer.Option(
             help=(
-                "The site whose queue, group and modules job scripts get, and that grading expects; else course.toml's,"
-                " or the chosen one."
+                "Site whose queue, group and modules job scripts get, and that grading expects. Default: the site of"
+                " course.toml, or the chosen site."
             )
         ),
     ] = None,
     bundle: Annotated[
-        Path | None, typer.Option(metavar="FILE.zip", help="Write what students receive into one archive, too.")
+        Path | None,
+        typer.Option(
+            metavar="FILE.zip", help="Path of an archive with everything that students receive. Default: none."
+        ),
     ] = None,
 ):
     """Build exercises and notebooks from the solutions: every gap becomes PUT YOUR CODE with its hint."""
@@ -54,26 +62,28 @@ def release(
 @app.command()
 def grade(
     submissions: Annotated[
-        Path,
-        typer.Argument(
-            help="A folder or an archive for each student is in here; or the zip that Moodle or Canvas gives out."
-        ),
+        Path, typer.Argument(help="Zip from Moodle or Canvas, or folder with a folder or an archive per student.")
     ],
-    out: Annotated[Path, typer.Option(help="Where the gradebook and the reports go.")],
-    engines: Annotated[int, typer.Option(min=1, help="How many engines to start on this machine.")] = 2,
-    profile: Annotated[str | None, typer.Option(help="Use the running cluster of this ipyparallel profile.")] = None,
-    cluster_file: Annotated[Path | None, typer.Option(help="Use the running cluster that this file describes.")] = None,
-    unit: Annotated[list[str] | None, typer.Option(help="Only this unit (may be repeated).")] = None,
-    trusted: Annotated[bool, typer.Option("--trusted", help="Run students' code without a sandbox.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Grade anew what is graded already.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder for the gradebook and the reports.")],
+    engines: Annotated[int, typer.Option(min=1, help="Number of engines to start on this machine.")] = 2,
+    profile: Annotated[
+        str | None,
+        typer.Option(help="Name of the ipyparallel profile of a running cluster. Default: start engines here."),
+    ] = None,
+    cluster_file: Annotated[
+        Path | None, typer.Option(help="Path of the cluster file of a running cluster. Default: start engines here.")
+    ] = None,
+    unit: Annotated[list[str] | None, typer.Option(help="Unit to take; may be repeated. Default: all units.")] = None,
+    trusted: Annotated[bool, typer.Option("--trusted", help="Run student code without a sandbox.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Grade everything again, including current results.")] = False,
     worksheet: Annotated[
         Path | None,
         typer.Option(
-            help="Moodle's grading worksheet: times of handing in, groups; moodle.csv is then this file, filled in."
+            help="Moodle's grading worksheet, with submission times and groups; moodle.csv is this file, filled in."
         ),
     ] = None,
 ):
-    """Grade a class on an ipyparallel cluster. After an interruption, the same command goes on where it stopped."""
+    """Grade a class on an ipyparallel cluster. After an interruption, the same command continues where it stopped."""
     from grader.instructors.grade.grading import grade
 
     grade(submissions, out, engines, profile, cluster_file, trusted, force, unit, typer.echo, worksheet)
@@ -81,14 +91,16 @@ def grade(
 
 @app.command()
 def verify(
-    unit: Annotated[list[str] | None, typer.Option(help="Only this unit (may be repeated).")] = None,
-    seeds: Annotated[int, typer.Option(min=0, help="Judge each known answer under so many seeds, too.")] = 0,
+    unit: Annotated[list[str] | None, typer.Option(help="Unit to take; may be repeated. Default: all units.")] = None,
+    seeds: Annotated[
+        int, typer.Option(min=0, help="Number of further seeds under which each known answer is judged.")
+    ] = 0,
     real: Annotated[
-        bool, typer.Option("--real", help="Run the known answers in the real scripts, too, which takes hours.")
+        bool, typer.Option("--real", help="Also run the known answers in the real scripts, which takes hours.")
     ] = False,
 ):
-    """Prove all checks, at the chosen site: full marks for solutions, nothing for untouched exercises, every known
-    mistake caught."""
+    """Test all checks at the chosen site: solutions get full marks, untouched exercises get nothing, and every known
+    mistake is found."""
     sys.path.insert(0, str(COURSE))  # the room answers/ is no installed package
     from answers.verify import verify
 
@@ -97,12 +109,12 @@ def verify(
 
 @app.command()
 def tour(
-    folder: Annotated[Path, typer.Option(help="Where the class and its grades go; what is in it is replaced.")] = Path(
-        "results/tour_grading"
-    ),
-    trusted: Annotated[bool, typer.Option("--trusted", help="Run without a sandbox.")] = False,
+    folder: Annotated[
+        Path, typer.Option(help="Folder for the class and its grades, whose content is replaced.")
+    ] = Path("results/tour_grading"),
+    trusted: Annotated[bool, typer.Option("--trusted", help="Run the answers without a sandbox.")] = False,
 ):
-    """Grade a class of known answers: solutions, untouched exercises, and some with a mistake."""
+    """Grade a class of known answers: solutions, untouched exercises, and answers with one mistake."""
     sys.path.insert(0, str(COURSE))  # the room answers/ is no installed package
     from answers.tour import tour
 
@@ -111,7 +123,7 @@ def tour(
 
 @app.command()
 def course():
-    """Show the term as course.toml has it: units, points, deadlines, extensions, groups; or what is wrong there."""
+    """Show the term of course.toml (units, points, deadlines, extensions, groups), or the errors in that file."""
     from grader.instructors.reports.in_words import term
     from grader.instructors.rules import FILE, read
 
@@ -122,23 +134,30 @@ def course():
 
 
 cluster = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
-app.add_typer(cluster, name="cluster", help="Engines for `grade --profile` in a job of the site's batch system.")
+app.add_typer(
+    cluster, name="cluster", help="Start and stop engines for `grade --profile` in a job of the batch system."
+)
 
 
 @cluster.command("start")
 def start_cluster(
     site: Annotated[
-        str | None, typer.Option(help="The site whose queue, group and nodes the job asks for; else the chosen one.")
+        str | None, typer.Option(help="Site whose queue, group and nodes the job requests. Default: the chosen site.")
     ] = None,
-    engines: Annotated[int, typer.Option("--engines", "-n", min=1, help="How many engines, as many on each node.")] = 2,
+    engines: Annotated[
+        int, typer.Option("--engines", "-n", min=1, help="Number of engines, spread evenly over the nodes.")
+    ] = 2,
     nodes: Annotated[
-        int | None, typer.Option(min=1, help="On how many nodes; else on as few as have the cores.")
+        int | None, typer.Option(min=1, help="Number of nodes. Default: the fewest with enough cores.")
     ] = None,
-    profile: Annotated[str, typer.Option(help="The name of ipyparallel's profile, which is written anew.")] = "handson",
+    profile: Annotated[str, typer.Option(help="Name of the ipyparallel profile, which is overwritten.")] = "handson",
     walltime: Annotated[
-        str | None, typer.Option(metavar="HH:MM:SS", help="Of the job; else the longest of the site, or two hours.")
+        str | None,
+        typer.Option(
+            metavar="HH:MM:SS", help="Walltime of the engines' job. Default: the site's longest walltime, or 2 hours."
+        ),
     ] = None,
-    wait: Annotated[int, typer.Option(min=1, help="Seconds that the job may wait and start.")] = 600,
+    wait: Annotated[int, typer.Option(min=1, help="Seconds until all engines must be connected.")] = 600,
 ):
     """Start a controller here and a job with engines, and wait until they are ready."""
     from handson.cluster import engine_jobs
@@ -149,7 +168,9 @@ def start_cluster(
 
 
 @cluster.command("stop")
-def stop_cluster(profile: Annotated[str, typer.Option(help="As given to `start`.")] = "handson"):
+def stop_cluster(
+    profile: Annotated[str, typer.Option(help="Name of the ipyparallel profile that `start` used.")] = "handson",
+):
     """End the controller and the engines' job."""
     from handson.cluster import engine_jobs
 
@@ -158,7 +179,7 @@ def stop_cluster(profile: Annotated[str, typer.Option(help="As given to `start`.
 
 @app.command()
 def doctor():
-    """Show how well a student's code can be confined on this machine, and what would improve it."""
+    """Report how well student code is confined on this machine, and how to improve it."""
     from grader.sandbox.layers_in_force import report
 
     for line in report():
@@ -167,28 +188,29 @@ def doctor():
 
 @app.command()
 def adjust(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where `grade --out` wrote.")],
-    student: Annotated[str, typer.Option(help="As in the first column of grades.csv.")] = "",
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that `grade --out` wrote.")],
+    student: Annotated[str, typer.Option(help="Name of the student, as in the first column of grades.csv.")] = "",
     unit: Annotated[
-        str, typer.Option(help="The task, such as multi_gpu; `all` for the whole grade, `bonus` for bonus points.")
+        str,
+        typer.Option(help="Name of the unit, such as multi_gpu; `all` for the whole grade, `bonus` for bonus points."),
     ] = "",
-    reason: Annotated[str, typer.Option(help="Students read it.")] = "",
-    author: Annotated[str, typer.Option(help="Who decided; students read it.")] = "",
-    gap: Annotated[str, typer.Option(help="The gap; without it, the points are for the whole unit.")] = "",
+    reason: Annotated[str, typer.Option(help="Reason, which the student reads.")] = "",
+    author: Annotated[str, typer.Option(help="Name of the person who decided, which the student reads.")] = "",
+    gap: Annotated[str, typer.Option(help="Name of the gap. Default: the whole unit.")] = "",
     points: Annotated[
         float | None,
-        typer.Option(help="In place of what the checks gave; without it, an earlier adjustment is taken back."),
+        typer.Option(help="Points that replace those of the checks. Default: remove an earlier adjustment."),
     ] = None,
     confirm: Annotated[
-        bool, typer.Option("--confirm", help="Let what was set for an earlier submission hold for the newest one.")
+        bool, typer.Option("--confirm", help="Apply the adjustment of an earlier submission to the newest one.")
     ] = False,
     everybody: Annotated[
-        bool, typer.Option("--everybody", help="Set them for all students who have a result.")
+        bool, typer.Option("--everybody", help="Set the points for all students who have a result there.")
     ] = False,
-    new: Annotated[bool, typer.Option("--new", help="The student has handed in nothing: add the name.")] = False,
-    show: Annotated[bool, typer.Option("--list", help="Only list what was set by hand.")] = False,
+    new: Annotated[bool, typer.Option("--new", help="Add a student who has submitted nothing.")] = False,
+    show: Annotated[bool, typer.Option("--list", help="Only list the adjustments.")] = False,
 ):
-    """Set a student's points by hand, and write the reports again. The checks' points and all reasons are kept."""
+    """Set a student's points by hand, and rewrite the reports. The checks' points and all reasons are kept."""
     from grader.instructors import adjustments
 
     if show:
@@ -211,8 +233,8 @@ def adjust(
 
 
 @app.command()
-def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where `grade --out` wrote.")]):
-    """Write all tables and pages again from the gradebook, also while `grade` is still running."""
+def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that `grade --out` wrote.")]):
+    """Rewrite all tables and pages from the gradebook, also while `grade` is still running."""
     from grader.instructors.gradebook import Gradebook
     from grader.instructors.reports import outdated, write_reports
     from grader.instructors.rules import in_gradebook, read
@@ -227,16 +249,19 @@ def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where `gr
 
 @app.command()
 def export(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where `grade --out` wrote.")],
-    to: Annotated[Platform, typer.Option(help="Who takes it back.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that `grade --out` wrote.")],
+    to: Annotated[Platform, typer.Option(help="Platform that imports the zip.")],
     submissions: Annotated[
-        Path | None, typer.Option(help="For Canvas: what was graded, as Canvas gave it out.")
+        Path | None, typer.Option(help="For Canvas: path of the zip that was graded, as downloaded.")
     ] = None,
     unit: Annotated[
-        str | None, typer.Option(help="For Moodle: the unit whose assignment takes it back, if each has its own.")
+        str | None,
+        typer.Option(
+            help="For Moodle: unit whose assignment imports the zip, if each unit has its own. Default: all units."
+        ),
     ] = None,
 ):
-    """Pack the feedback pages of a class into the zip that Moodle or Canvas takes back."""
+    """Pack the feedback pages of a class into a zip that Moodle or Canvas imports."""
     from grader.instructors.export import export
 
     export(folder, to.value, submissions, typer.echo, unit)
@@ -244,9 +269,9 @@ def export(
 
 @app.command()
 def gradescope(
-    path: Annotated[Path, typer.Argument(metavar="FILE.zip", help="The autograder, to be uploaded.")],
+    path: Annotated[Path, typer.Argument(metavar="FILE.zip", help="Path of the autograder to upload.")],
     trusted: Annotated[
-        bool, typer.Option("--trusted", help="Let it run code without a sandbox if Gradescope's machine allows none.")
+        bool, typer.Option("--trusted", help="Run code without a sandbox if Gradescope's machine does not allow one.")
     ] = False,
 ):
     """Write this course's grader as an autograder for Gradescope."""
@@ -257,15 +282,18 @@ def gradescope(
 
 @app.command()
 def regrade(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where `grade --out` wrote.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that `grade --out` wrote.")],
     student: Annotated[
-        str | None, typer.Option(help="Only this student or group, whatever the checks; as in grades.csv.")
+        str | None,
+        typer.Option(
+            help="Student or group, as in grades.csv, to grade again in any case. Default: all outdated results."
+        ),
     ] = None,
-    unit: Annotated[list[str] | None, typer.Option(help="Only this unit (may be repeated).")] = None,
-    engines: Annotated[int, typer.Option(min=1, help="How many engines to start on this machine.")] = 2,
-    trusted: Annotated[bool, typer.Option("--trusted", help="Run students' code without a sandbox.")] = False,
+    unit: Annotated[list[str] | None, typer.Option(help="Unit to take; may be repeated. Default: all units.")] = None,
+    engines: Annotated[int, typer.Option(min=1, help="Number of engines to start on this machine.")] = 2,
+    trusted: Annotated[bool, typer.Option("--trusted", help="Run student code without a sandbox.")] = False,
 ):
-    """Grade again what was graded by older checks, of all attempts that may count, also of students who are gone."""
+    """Grade all attempts again that may count and have results of older checks, also of students who have left."""
     from grader.instructors.grade.grading import again
 
     again(folder, student, unit, engines, trusted, typer.echo)
@@ -273,12 +301,12 @@ def regrade(
 
 @app.command()
 def serve(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where `grade --out` wrote.")],
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Of this computer; 0 for any free one.")] = 8765,
-    engines: Annotated[int, typer.Option(min=1, help="How many engines grade a student again.")] = 2,
-    trusted: Annotated[bool, typer.Option("--trusted", help="Grade again without a sandbox.")] = False,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that `grade --out` wrote.")],
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on this computer; 0 takes any free port.")] = 8765,
+    engines: Annotated[int, typer.Option(min=1, help="Number of engines that grade a student again.")] = 2,
+    trusted: Annotated[bool, typer.Option("--trusted", help="Grade a student again without a sandbox.")] = False,
 ):
-    """Show report and feedback as live pages on this computer, to adjust grades, comment, and grade a student again."""
+    """Serve report and feedback as live pages on this computer: adjust grades, comment, grade a student again."""
     from grader.instructors.serve import serve
 
     serve(folder, port, engines, trusted, typer.echo)
@@ -286,15 +314,13 @@ def serve(
 
 @app.command()
 def similarity(
-    submissions: Annotated[
-        Path, typer.Argument(help="What the class handed in: a folder or archive for each student.")
-    ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The page that shows them side by side.")] = Path(
-        "similarity.html"
-    ),
+    submissions: Annotated[Path, typer.Argument(help="Submissions of the class, as for `grade`.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Path of the page that shows similar submissions side by side.")
+    ] = Path("similarity.html"),
 ):
-    """List groups of submissions that share filled-in code which neither the exercise nor the solution has, and
-    submissions that have the course's solutions."""
+    """List groups of submissions that share filled-in code which is neither in the exercise nor in the solution, and
+    submissions that contain the course's solutions."""
     from tempfile import TemporaryDirectory
 
     from grader.instructors.collect import collect, released

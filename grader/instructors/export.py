@@ -32,13 +32,14 @@ def export(folder, to, submissions=None, say=print, unit=None):
             "Canvas takes feedback back under the names of its own files: name what was graded, with --submissions"
         )
     with Gradebook(folder, writing=False) as book:
-        of_class = scores_of(book)
+        of_class, attempts = scores_of(book), book.attempts()
     pages = {score.student: folder / f"feedback/{collect.file_name(score.student)}.html" for score in of_class}
     if absent := [student for student, page in pages.items() if not page.is_file()]:
         raise ExportError(f"{pages[absent[0]]} is not there: run `python -m grader report {folder}` first")
-    sheet = _sheet(folder, unit) if to == "moodle" else None
-    if to == "moodle" and not unit and sheet and of_class and (sentence := sheet.too_low(of_class[0].highest)):
-        say(sentence)
+    sheet = worksheet.with_people(_sheet(folder, unit), attempts, folder) if to == "moodle" else None
+    if to == "moodle" and not unit and sheet and of_class:
+        if sentence := worksheet.of_one_unit(folder, of_class) or sheet.too_low(of_class[0].highest):
+            say(sentence)
     entries = _for_moodle(of_class, sheet) if to == "moodle" else _for_canvas(of_class, submissions)
     whose = {}
     for student, name in ((student, name) for student, names in entries.items() for name in names):

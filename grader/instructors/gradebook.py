@@ -128,7 +128,7 @@ class Gradebook:
         if (self.folder / "grades.csv").exists() and not (path.is_file() and path.stat().st_size):
             raise GradebookError(
                 f"{path} is {'empty' if path.is_file() else 'gone'}, but grades.csv was made of it: put a copy of it"
-                " back; to begin anew, without its adjustments and history, name another folder or remove grades.csv"
+                " back; to start again, without its adjustments and history, name another folder or remove grades.csv"
             )
         if writing and alone:
             self._lock = locked(self.folder)

@@ -1,8 +1,8 @@
 """Makes exercises and notebooks of the solutions: PUT YOUR CODE and the hint take the place of what stands between the
 markers.
 
-grader/gaps.py describes the markers. A notebook's source is the jupytext percent script NN_topic/NN_topic.py. The same
-solutions always give the same exercises and notebooks.
+grader/gaps.py describes the markers. A notebook's source is the jupytext percent script NN_topic/NN_topic.py. A unit's
+second notebook is NNb_topic.py beside it. The same solutions always give the same exercises and notebooks.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from grader import notebook_cells
+from grader import exercises, notebook_cells
 from grader.course import UNITS, most_points
 from grader.gaps import BEGIN, GapError, exercise, text_lines
 from grader.instructors.reports.in_words import head
@@ -34,8 +34,10 @@ REQUESTS_GO_HERE = (
     "# Here go the #PBS lines of your training script for queue, resources, group and time. The notebooks add them by"
     " themselves."
 )
-# of a whole unit, which closes a notebook; those of single gaps give no points
-CHECK_IN_CELL = re.compile(r'^check\("(\w+)"(?:, track="\w+")?\)', re.MULTILINE)
+# of a whole unit, or of a notebook and its scripts, which closes a notebook; those of single gaps give no points
+CHECK_IN_CELL = re.compile(
+    r'^check\(\s*"(\w+)"((?:,\s*"\w+\.ipynb"(?:,\s*"[\w.]+")*)?)(?:, track="\w+")?,?\s*\)', re.MULTILINE
+)
 
 
 @dataclass
@@ -88,7 +90,7 @@ def build(solutions, site=None, rules=NONE):
     built = Built(here.name)
     for source in _sources(solutions):
         text, mode = source.read_text(), source.stat().st_mode & 0o777
-        is_notebook = source.stem == source.parent.name
+        is_notebook = exercises.folder_of_notebook(source.stem) == source.parent.name
         path = (
             Path("notebooks", f"{source.stem}.ipynb")
             if is_notebook
@@ -151,6 +153,12 @@ def notebook(script):
     return nbformat.writes(document, version=4) + "\n"
 
 
+def closing_checks(source):
+    """(unit, the names of files that it names) of each check in the source of a notebook, or of a cell, that gives
+    points."""
+    return [(unit, tuple(re.findall(r'"([^"]+)"', files))) for unit, files in CHECK_IN_CELL.findall(source)]
+
+
 def _nbgrader(cell):
     """A cell's metadata in nbgrader's format (version 3); empty for cells that have no gap and check nothing."""
     if cell.cell_type != "code":
@@ -158,13 +166,13 @@ def _nbgrader(cell):
     common = {"schema_version": 3, "task": False}
     if gaps := ["".join(names) for names in GAP_IN_CELL.findall(cell.source)]:
         return {"nbgrader": common | {"grade": False, "solution": True, "locked": False, "grade_id": "-".join(gaps)}}
-    if check := CHECK_IN_CELL.search(cell.source):
+    for unit, files in closing_checks(cell.source):
         graded = {
             "grade": True,
             "solution": False,
             "locked": True,
-            "grade_id": f"check-{check[1]}",
-            "points": most_points(check[1]),
+            "grade_id": f"check-{unit}",
+            "points": most_points(unit, files),
         }
         return {"nbgrader": common | graded, "editable": False, "deletable": False}
     return {}

@@ -161,13 +161,13 @@ def read(path=None):
         raise RulesError(f"{path} can't be read ({error.strerror}): make it readable") from None
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
-        raise RulesError(f"{path} is not right: line {line} is not in UTF-8; save the file in UTF-8") from None
+        raise RulesError(f"{path} is invalid: line {line} is not in UTF-8; save the file in UTF-8") from None
     except tomllib.TOMLDecodeError as error:
-        raise RulesError(f"{path} is not right: {_in_line(str(error), text)}") from None
+        raise RulesError(f"{path} is invalid: {_in_line(str(error), text)}") from None
     except RecursionError:
-        raise RulesError(f"{path} is not right: it is nested too deeply") from None
+        raise RulesError(f"{path} is invalid: it is nested too deeply") from None
     except ValueError as error:
-        raise RulesError(f"{path} is not right: {error}; docs/course.toml is an example with all keys") from None
+        raise RulesError(f"{path} is invalid: {error}; docs/course.toml is an example with all keys") from None
 
 
 def _in_line(error, text):

@@ -105,6 +105,11 @@ class Unit:
         return (self.graded or self.attempt is None) and not begun
 
     @property
+    def refused(self):
+        """Why what was handed in for it could not be read, if that counts and nobody has set anything by hand."""
+        return None if self.graded or self.adjustment or self.attempt is None else self.attempt.refused
+
+    @property
     def waiting(self):
         """Whether the unit is no part of the grade yet: it is not due, and the student has not begun it."""
         return self.ahead and self.untouched
@@ -189,6 +194,14 @@ class Score:
     def handed_in(self):
         """When, in UTC; None if that is not known."""
         return self.submission.handed_in and datetime.fromisoformat(self.submission.handed_in)
+
+    @property
+    def refused(self):
+        """Why the submission, or the one that counts in a unit, could not be read; None if a person has set points."""
+        if self.submission.refused:
+            return None if self.by_hand else self.submission.refused
+        reasons = [unit.refused for unit in self.counting if unit.refused and unit.max_points]
+        return reasons[0] if reasons and not self.adjustment else None
 
     @property
     def by_hand(self):

@@ -13,7 +13,7 @@ import io
 import re
 from collections import namedtuple
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from grader.course import UNITS
@@ -45,10 +45,19 @@ class WorksheetError(OneSentence, ValueError):
 
 @dataclass(frozen=True)
 class Worksheet:
-    """head: the names of the columns; rows: a {column: text} for each student, as Moodle wrote them."""
+    """head: the names of the columns; rows: a {column: text} for each student, as Moodle wrote them; whose: {number:
+    the student in the gradebook} of those who may have handed in nothing under this number, as `of_people` finds."""
 
     head: tuple
     rows: tuple
+    whose: dict = field(default_factory=dict)
+
+    def of_people(self, people, mails):
+        """The same, with `whose`, for `people` and `mails` as in `listed`."""
+        known = {person.student for person in people}
+        rows = replace(self, rows=tuple(row | {SUBMITTED: ""} for row in self.rows))  # no times are needed
+        whose = {one.number: one.student for one in rows.listed(None, people, mails) if one.student in known}
+        return replace(self, whose=whose)
 
     def listed(self, zone=None, people=(), mails=()):
         """The `Listed` students. zone: the tzinfo of the clock that Moodle showed to whoever downloaded the worksheet;
@@ -86,7 +95,16 @@ class Worksheet:
         # the number of a group can be a student's, too
         own = [score for score in scores if score.student not in of_moodle]
         by_number = {number: score for score in own for number in _numbers(score) if number}
-        return [(row, by_group.get(_group(row)) or by_number.get(_number(row))) for row in self.rows]
+        by_student = {score.student: score for score in own}  # whose work a partner has handed in, say
+        return [
+            (
+                row,
+                by_group.get(_group(row))
+                or by_number.get(_number(row))
+                or by_student.get(self.whose.get(_number(row))),
+            )
+            for row in self.rows
+        ]
 
     def _in_groups(self, submissions):
         """As `in_groups`, for the groups of the worksheet."""
@@ -94,10 +112,12 @@ class Worksheet:
             submissions, [Listed(_student(row), _name(row), _number(row), _group(row)) for row in self.rows]
         )
 
-    def missing(self, collected, groups):
+    def missing(self, collected, groups, listed=()):
         """The students who have submitted according to Moodle, and of whom no Submission is `collected`. groups: {name:
-        students} of the course."""
-        return sorted(_student(row) for row in self._without(collected, groups) if _submitted(row))
+        students} of the course; listed: those who have another number in the gradebook, and their number here."""
+        known = {one.number: one.student for one in listed}
+        rows = [row for row in self._without(collected, groups) if _submitted(row)]
+        return sorted(known.get(_number(row)) or _student(row) for row in rows)
 
     def nothing(self, collected, groups):
         """The students who have submitted nothing according to Moodle either."""
@@ -125,17 +145,20 @@ class Worksheet:
 
         return [row for row in self.rows if _number(row) and not is_there(row)]
 
+    @property
+    def lowest_maximum(self):
+        """The lowest of Moodle's maximum grades, or None if the worksheet says none."""
+        with suppress(ValueError):
+            return min((float(row[MAXIMUM].replace(",", ".")) for row in self.rows if row.get(MAXIMUM)), default=None)
+
     def too_low(self, highest):
         """A sentence if Moodle's maximum grade is lower than the `highest` that the course can give, else None."""
-        with suppress(ValueError):
-            lowest = min(
-                (float(row[MAXIMUM].replace(",", ".")) for row in self.rows if row.get(MAXIMUM)), default=highest
+        lowest = self.lowest_maximum
+        if lowest is not None and lowest < highest:
+            return (
+                f"Moodle's maximum grade is {lowest:g}, and it ignores higher ones; here the highest is"
+                f" {highest:g}: change it in Moodle, or `scale` in course.toml."
             )
-            if lowest < highest:
-                return (
-                    f"Moodle's maximum grade is {lowest:g}, and it ignores higher ones; here the highest is"
-                    f" {highest:g}: change it in Moodle, or `scale` in course.toml."
-                )
 
     def members(self, scores):
         """{student of a Score: the name and number of each student in the worksheet whose Score it is}."""
@@ -238,9 +261,30 @@ def of_other_units(attempts, folder):
     return found
 
 
+def with_people(sheet, attempts, folder):
+    """A kept worksheet that knows whose its rows are, or None for None. attempts: all Submissions. Raises
+    WorksheetError."""
+    return sheet and sheet.of_people(people(attempts, folder), set(mails(folder).values()))
+
+
 def sheets(folder):
     """All worksheets that were kept in `folder`. Raises WorksheetError."""
     return [sheet for sheet in (kept(folder), *kept_for_units(folder).values()) if sheet]
+
+
+def of_one_unit(folder, scores):
+    """A sentence if the worksheet of the whole term in `folder` is that of the only unit so far, by its maximum grade:
+    `moodle.csv` is then for no assignment. Else None. scores: those of the class. Raises WorksheetError."""
+    term, of_units = kept(folder), kept_for_units(folder)
+    if not term or not scores or len(of_units) != 1:
+        return None
+    [(unit, sheet)] = of_units.items()
+    points = sum(one.max_points for one in scores[0].units if one.name == unit)
+    if sheet.numbers & term.numbers and sheet.lowest_maximum == points < scores[0].highest:
+        return (
+            f"Moodle's maximum grade is {points:g}, as the points of {unit}: upload moodle_{unit}.csv, not moodle.csv."
+        )
+    return None
 
 
 def mails(folder):
@@ -319,6 +363,6 @@ def _handed_in(row, zone):
         except (ValueError, OverflowError):
             continue
     raise WorksheetError(
-        f"{SUBMITTED} of {row['Identifier']} is {text!r:.60}, which is no date: download the worksheet with Moodle in"
-        " English"
+        f"{SUBMITTED} of {row['Identifier']} is {text!r:.60}, which is not a date: download the worksheet with Moodle"
+        " in English"
     )

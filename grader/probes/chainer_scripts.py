@@ -32,6 +32,7 @@ from handson.chainer.mean_gradients import MeanGradients
 from handson.chainer.optimizers import create_multi_node_optimizer
 from handson.training import banner, data
 from handson.training.data import ImageDataset
+from handson.words import a_kind
 
 SIZE = 2  # args.size, and the pixels of an image's side, so that images have the shape of enlarged ones
 
@@ -77,7 +78,7 @@ def samples(batch, case):
     found = samples_of([mark(image) for image, _ in pairs], case["images"], case["seed"], case.get("tests", 0))
     if others := sum(int(label) != number % 10 for number, (_, label) in zip(found, pairs)):
         raise StudentMistake(
-            f"{others} of {len(found)} images have the label of another image: cut images and labels alike"
+            f"{others} of {len(found)} images have the label of another image: split images and labels in the same way"
         )
     return found
 
@@ -323,7 +324,7 @@ def device(rank, ranks, source, case):
 
     def use(gpu):
         if not isinstance(gpu, Integral):
-            raise StudentMistake(f"`devices.use` is called with {gpu!r}, not with the id of a GPU")
+            raise StudentMistake(f"`devices.use` is called with {gpu!r}, but it takes the id of a GPU")
         used.append(Gpu(int(gpu)))
         return used[-1]
 
@@ -369,11 +370,11 @@ def iterators(rank, ranks, source, case):
         ((parts, iterators),) = made
         for name, things in (("parts", parts), ("train_iterators", iterators)):
             if not isinstance(things, (list, tuple)):
-                raise StudentMistake(f"`{name}` is a {type(things).__name__}, not a list")
+                raise StudentMistake(f"`{name}` is {a_kind(things)}, but it must be a list")
         if strange := [one for one in iterators if not isinstance(one, chainer.dataset.Iterator)]:
             raise StudentMistake(
-                f"`train_iterator{'s' * several}` {'has' if several else 'is'} a {type(strange[0]).__name__}, which is"
-                " no iterator of Chainer"
+                f"`train_iterator{'s' * several}` {'has' if several else 'is'} {a_kind(strange[0])}, which"
+                " is not an iterator of Chainer"
             )
         taken.append([getattr(one, "epoch_detail", 0) > 0 for one in iterators])
         for one in (one for one, begun in zip(iterators, taken[-1]) if begun):
@@ -452,9 +453,9 @@ def optimizer(rank, ranks, source, case):
     def see(names):
         model, optimizer = names.model, names.optimizer
         if not hasattr(optimizer, "update"):
-            raise StudentMistake(f"`optimizer` is a {type(optimizer).__name__}, which is no optimizer")
+            raise StudentMistake(f"`optimizer` is {a_kind(optimizer)}, which is not an optimizer")
         if getattr(optimizer, "target", None) is not model:
-            raise StudentMistake("`optimizer` does not know the model's parameters: it is not set up for `model`")
+            raise StudentMistake("`optimizer` has no parameters to update: call its `setup(model)`")
         trace.append(flat(model))
         given = list(gradients(case, rank, len(trace[0])))
         for number, of_update in enumerate([*given, given[-1]] if "workers" in case else given):
@@ -487,7 +488,7 @@ def updater(rank, ranks, source, case):
 
     def see(names):
         if not isinstance(names.updater, StandardUpdater):
-            raise StudentMistake(f"`updater` is a {type(names.updater).__name__}, which is no updater")
+            raise StudentMistake(f"`updater` is {a_kind(names.updater)}, which is not an updater")
         if isinstance(names.updater, updaters.MultiprocessParallelUpdater):
             gpus.extend(names.updater._devices.values())
         reporter, passed = chainer.Reporter(), names.model.predictor.passes
@@ -550,5 +551,5 @@ def run(rank, ranks, source, case):
     comm = [join(rank, ranks, case["ranks_per_node"])] if "ranks_per_node" in case else []
     observations = whole.run(source, args, comm, sets)
     if not NetworkOfRun.made:
-        raise StudentMistake("no ConvNet was made")
+        raise StudentMistake("the script creates no ConvNet")
     return observations | {"parameters": flat(NetworkOfRun.made[-1])}

@@ -40,13 +40,13 @@ class Collectives(TorchDispatchMode):
         names = [name for _, name, *_ in self._in_flight if name != "send"]
         if all_ended and names:
             raise StudentMistake(
-                f"nobody waits for the {names[0]} (async_op=True): what it gives may not be there yet, which is a"
-                " matter of chance"
+                f"your code never waits for the {names[0]} (async_op=True), so its result may not be there yet: call"
+                " `wait()` on the work that it returns"
             )
         if all_sent and len(self._in_flight) > len(names):
             raise StudentMistake(
-                "nobody waits for what `send` returns: without wait() a message may never leave, or leave with numbers"
-                " that the tensor gets later"
+                "your code never waits for `send`, so the message may never leave, or leave with numbers that the"
+                " tensor gets later: call `wait()` on the work that `send` returns"
             )
 
     def is_in_flight(self, work):
@@ -89,8 +89,8 @@ class Collectives(TorchDispatchMode):
             for one, _, tensors, copies in self._in_flight:
                 if one is work and copies and not all(map(torch.equal, tensors, copies)):
                     raise StudentMistake(
-                        "a tensor is changed while it is being sent: wait for what `send` returns first, else what"
-                        " arrives is a matter of chance"
+                        "your code changes a tensor while it is being sent, so the result depends on timing: call"
+                        " `wait()` on the work that `send` returns first"
                     )
             value = original(work, *arguments, **options)
             if value is not False:

@@ -32,7 +32,7 @@ class Names(dict):
     did not define."""
 
     def __missing__(self, name):
-        raise StudentMistake(f"after your code there is no {_shown(name)}")
+        raise StudentMistake(f"{_shown(name)} does not exist after your code")
 
     def __getattr__(self, name):
         return self[name]
@@ -154,14 +154,14 @@ class GapCode:
                 else "write the answer itself: a number, or a word in quotes"
             )
             return (
-                f"there is no `{name}` here: a check measures nothing, submits no jobs and reads no other files;"
+                f"a check has no `{name}`, since it measures nothing, submits no jobs and reads no other files:"
                 f" {instead}"
             )
         if name in IMPORTS or name in sys.stdlib_module_names:
-            return f"`{name}` is not known here: is `{IMPORTS.get(name, f'import {name}')}` missing?"
+            return f"`{name}` is not defined: is `{IMPORTS.get(name, f'import {name}')}` missing?"
         return (
-            f"there is no name `{name}` in the notebook: is it"
-            f" misspelt{'' if given else ', or is it to be a word in quotes'}?"
+            f"`{name}` is not defined in the notebook: is it"
+            f" misspelt{'' if given else ', or must it be a word in quotes'}?"
         )
 
     def _returned(self, value):
@@ -192,8 +192,8 @@ def _import(without, but, arguments, name, globals=None, locals=None, fromlist=(
     wanted = {f"{name}.{one}" for one in fromlist or ()} or {name}
     if name.split(".")[0] == without and name not in but and (other := wanted.difference(but)):
         raise StudentMistake(
-            f"your code needs `{min(other) if name == without else name}`, which has the course's own formulas: compute"
-            f" the answer from the function's arguments ({', '.join(arguments)})"
+            f"your code uses `{min(other) if name == without else name}`, which has the course's own formulas:"
+            f" compute the answer from the function's arguments ({', '.join(arguments)})"
         )
     return __import__(name, globals, locals, fromlist, level)
 
@@ -204,7 +204,7 @@ def _without_shell(code, file):
         return parsed(code, file)
     except SyntaxError as error:
         if SHELL.search(error.text or ""):
-            raise StudentMistake("a check runs no shell commands, as `!` does: write the answer itself") from error
+            raise StudentMistake("a check runs no shell commands such as `!`: write the answer itself") from error
         raise
 
 

@@ -114,6 +114,6 @@ class Group:
 
     def __getattr__(self, name):
         raise NotThere(
-            f"`comm.mpi_comm.{name}` is not known here, where ranks have no MPI: use the methods of `comm`, such as"
-            " bcast_obj and allreduce_obj"
+            f"`comm.mpi_comm.{name}` is not available in a check, whose ranks have no MPI: use the methods of `comm`,"
+            " such as bcast_obj and allreduce_obj"
         )

@@ -25,6 +25,6 @@ def samples_of(found, samples, seed, tests=0):
     found = [float(mark) for mark in found]
     if strange := [mark for mark in found if mark not in number]:
         if set(strange) <= set(map(float, marks(tests, seed + 1))):
-            raise StudentMistake(f"{len(strange)} of {len(found)} images are of the test set")
-        raise StudentMistake(f"{len(strange)} of {len(found)} images are none of the data set's, or have been changed")
+            raise StudentMistake(f"{len(strange)} of {len(found)} images are from the test set")
+        raise StudentMistake(f"{len(strange)} of {len(found)} images are not in the data set, or have been changed")
     return [number[mark] for mark in found]

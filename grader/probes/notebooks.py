@@ -24,9 +24,9 @@ def value(rank, ranks, source, case):
     if not student.returns:
         yields = any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in ast.walk(student.tree))
         raise StudentMistake(
-            "your code yields its values: put them into a list, and return that"
+            "your code yields its values: collect them in a list, and return the list"
             if yields
-            else "your code returns nothing: a function needs a `return`"
+            else "your code returns nothing: add a `return`"
         )
     found = [_returned(student, given) for given in case["calls"]]
     unused = sorted(set(decoded(case["calls"][0])) - used_names(student.tree))
@@ -37,13 +37,13 @@ def prediction(rank, ranks, source, case):
     """The number that a gap's code assigns to the name case["name"]."""
     found = _assigned(source, case)
     if found is None or found is ...:
-        raise StudentMistake(f"`{case['name']}` is {found!r}: write a number")
+        raise StudentMistake(f"`{case['name']}` is {found!r}: assign a number")
     if callable(found):
         raise StudentMistake(f"`{case['name']}` is a function or a class: assign the number itself")
     if isinstance(found, tuple) and len(found) == 2 and all(map(_whole, found)):
         raise StudentMistake(
-            f"`{case['name']}` is two numbers, {found[0]} and {found[1]}: write one number; if it is one with decimals,"
-            f" write a point, {found[0]}.{found[1]}"
+            f"`{case['name']}` is two numbers, {found[0]} and {found[1]}: write one number, with a decimal point if"
+            f" needed, {found[0]}.{found[1]}"
         )
     number = _numbers(found)
     return {"value": float(number)} if number.ndim == 0 else _not_a_number(found)
@@ -53,7 +53,7 @@ def word(rank, ranks, source, case):
     """The text that a gap's code assigns to the name case["name"]."""
     found = _assigned(source, case)
     if not isinstance(found, str):
-        raise StudentMistake(f"`{case['name']}` should be a word in quotes")
+        raise StudentMistake(f"`{case['name']}` must be a word in quotes")
     return {"value": found[:100]}
 
 
@@ -71,7 +71,9 @@ def _assigned(source, case):
             one.value.left for one in statements if isinstance(one, ast.Expr) and isinstance(one.value, ast.Compare)
         ]
         if any(isinstance(left, ast.Name) and left.id == name for left in compared):
-            raise StudentMistake(f"`==` compares, and `=` assigns: write `{name} = ` and your answer") from None
+            raise StudentMistake(
+                f"`==` compares, but an assignment needs `=`: write `{name} = ` and your answer"
+            ) from None
         raise
 
 
@@ -86,7 +88,7 @@ def _value(student, case):
             raise
     student.tree.body = statements_giving({name}, student.tree.body)
     if not student.tree.body:
-        raise StudentMistake(f"after your code there is no `{name}`")
+        raise StudentMistake(f"`{name}` does not exist after your code")
     try:
         return getattr(student.run(), name)
     except Measured:
@@ -110,12 +112,10 @@ def _returned(student, given):
         error.add_note(f"for {words(decoded(given))}")
         raise
     if changed := [name for name, value in decoded(given).items() if _content(arguments[name]) != _content(value)]:
-        raise StudentMistake(
-            f"your code changes `{changed[0]}` itself: leave the caller's data as it is, and work on a copy"
-        )
+        raise StudentMistake(f"your code changes `{changed[0]}`, which belongs to the caller: work on a copy")
     if found is None:
         raise StudentMistake(
-            f"your code returns None for {words(arguments)}: is there a `return` on each way through it?"
+            f"your code returns None for {words(arguments)}: does every path through it have a `return`?"
         )
     return found
 
@@ -189,19 +189,19 @@ def _numbers(found):
             return _not_a_number(found)
         if text := next((one for one in _single(found) if isinstance(one, (str, bytes))), None):
             raise StudentMistake(
-                f"your code gives texts, such as {str(text)[:60]!r}: give the numbers themselves, and make texts where"
-                " they are printed"
+                f"your code returns strings, such as {str(text)[:60]!r}: return the numbers, and format them when you"
+                " print"
             )
         array = numpy.asarray(found, dtype="float64")
     except OverflowError:
-        raise StudentMistake("your code gives a number that is far too large") from None
+        raise StudentMistake("your code returns a number that is far too large") from None
     except (TypeError, ValueError):
         return _not_a_number(found)
     if array.size > LARGEST:
-        raise StudentMistake(f"your code gives {array.size:,} numbers")
+        raise StudentMistake(f"your code returns {array.size:,} numbers, which are far too many")
     if array.ndim > 2:
         raise StudentMistake(
-            f"your code gives numbers in {array.ndim} dimensions: an answer is a number, a list or a table"
+            f"your code returns numbers in {array.ndim} dimensions, but an answer is a number, a list or a table"
         )
     return array
 
@@ -220,21 +220,21 @@ def _not_a_number(found):
         or isinstance(found, Iterator)
         and getattr(found, "__name__", "<genexpr>") == "<genexpr>"
     ):
-        what += ": make a list of it, list(...)"
+        what += ": convert it to a list, list(...)"
     elif isinstance(found, (Generator, Coroutine, AsyncGenerator)):
-        what = f"the {type(found).__name__} of a function with `yield` or `async`: use `return` alone"
+        what = f"the {type(found).__name__} of a function with `yield` or `async`: use only `return`"
     elif isinstance(found, (str, bytes, bool)):
         what += f" {str(found)[:60]!r}" + ": a number has no quotes" * (not isinstance(found, bool))
     elif isinstance(found, dict):
-        what = "a dictionary: leave out the keys, and give the number or a list of numbers"
+        what = "a dictionary: leave out the keys, and return the number or a list of numbers"
     elif isinstance(found, (list, tuple)) and any(isinstance(row, dict) for row in found):
-        what += " of dictionaries: make a list of numbers of each"
+        what += " of dictionaries: convert each to a list of numbers"
     elif (
         isinstance(found, (list, tuple))
         and len({numpy.shape(row) for row in found if isinstance(row, (list, tuple))}) > 1
     ):
-        what += " of rows that have different lengths"
-    raise StudentMistake(f"your code gives no number, but {what}")
+        what += " with rows of different lengths"
+    raise StudentMistake(f"your code must return numbers, but it returns {what}")
 
 
 def _with_article(name):

@@ -31,6 +31,7 @@ from handson.pytorch.communicator import Communicator
 from handson.training import data
 from handson.training.data import ImageDataset
 from handson.training.epoch_table import EpochTable
+from handson.words import a_kind
 
 SIZE = 2  # args.size
 _groups = itertools.count()  # of this rank
@@ -255,7 +256,7 @@ def device(rank, ranks, source, case):
 
     def use(gpu):
         if not isinstance(gpu, Integral):
-            raise StudentMistake(f"`devices.use` is called with {gpu!r}, not with the id of a GPU")
+            raise StudentMistake(f"`devices.use` is called with {gpu!r}, but it takes the id of a GPU")
         used.append(int(gpu))
         return torch.device("cpu", int(gpu))  # right code may ask a "cuda" device for its name, which takes a GPU
 
@@ -292,11 +293,13 @@ def sampler(rank, ranks, source, case):
             found.append([index(number) for number in names.sampler])
         except TypeError:
             raise StudentMistake(
-                f"`sampler` is a {type(names.sampler).__name__}, which gives no numbers of images: a DataLoader takes"
-                " these from its sampler, one by one"
+                f"`sampler` is {a_kind(names.sampler)}, which does not return image numbers: a DataLoader"
+                " takes these from its sampler, one by one"
             ) from None
         if any(not 0 <= number < images for number in found[-1]):
-            raise StudentMistake(f"`sampler` gives image {max(found[-1])}, and the data set has {images}, from 0 on")
+            raise StudentMistake(
+                f"`sampler` returns image {max(found[-1])}, but the data set has {images} images, numbered from 0"
+            )
         raise StopScript
 
     torch.manual_seed(case["seed"] + rank)  # an order that does not follow from args.seed changes
@@ -349,8 +352,8 @@ def order(rank, ranks, source, case):
         found = samples_of(found, images, case["seed"])
         if others := sum(label != number % 10 for number, label in zip(found, labels)):
             raise StudentMistake(
-                f"in an epoch {others} of {len(found)} images come with the label of another image: images and labels"
-                " need the same order"
+                f"{others} of {len(found)} images in an epoch have the label of another image: images and labels must"
+                " be in the same order"
             )
         return found
 
@@ -378,12 +381,11 @@ def step(rank, ranks, source, case):
         loss, outputs = names[RETURNED] if RETURNED in names else (names.loss, names.outputs)
         for name, value in (("loss", loss), ("outputs", outputs)):
             if not isinstance(value, torch.Tensor):
-                raise StudentMistake(
-                    f"`{name}` is a {type(value).__name__}; the script's next line needs it as a tensor"
-                )
+                raise StudentMistake(f"`{name}` is {a_kind(value)}, but the script's next line needs a tensor")
         if tuple(outputs.shape) != (len(labels), 10):
             raise StudentMistake(
-                f"`outputs` should have a row for each of the {len(labels)} images; its shape is {tuple(outputs.shape)}"
+                f"`outputs` has the shape {tuple(outputs.shape)}, but it must have one row for each of the"
+                f" {len(labels)} images"
             )
         found["parameters"].append(flat(model.parameters()))
         found["passes"].append([list(one) for one in model.passes])
@@ -396,7 +398,7 @@ def function_of(source, name):
     """A function of a student's script, in which a gap is. Raises StudentMistake if it is gone."""
     function = getattr(GapCode(source).module, name, None)
     if function is None:
-        raise StudentMistake(f"there is no function `{name}` any more")
+        raise StudentMistake(f"the function `{name}` is missing: keep it")
     return function
 
 
@@ -443,5 +445,5 @@ def run(rank, ranks, source, case):
     with mock.patch.object(model.ConvNet, "__init__", note):
         observations = whole.run(source, args, [rank] * several, sets)
     if not models:
-        raise StudentMistake("no ConvNet was made")
+        raise StudentMistake("the script creates no ConvNet")
     return observations | {"parameters": flat(models[-1].parameters())}

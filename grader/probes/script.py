@@ -31,83 +31,81 @@ REPORTED = "images", "throughput"  # what a script's last line gives to results.
 OURS = "_of_the_check_"  # begins the names that a check puts into the script
 CAUSES = {  # words of an error that does not name its cause: the cause
     "sampler option is mutually exclusive with shuffle": (
-        "a DataLoader with a sampler takes its order from there: leave out `shuffle`"
+        "a DataLoader with a sampler takes its order from the sampler: leave out `shuffle`"
     ),
     "device_ids and output_device arguments only work": (
-        "leave out `device_ids`: a virtual GPU is a core, and DistributedDataParallel finds the device of the model by"
-        " itself"
+        "a virtual GPU is a core, and DistributedDataParallel finds the device of the model itself: leave out"
+        " `device_ids`"
     ),
     "'DataLoader' object has no attribute 'set_epoch'": (
         "`set_epoch` belongs to the sampler, not to the DataLoader: sampler.set_epoch(epoch)"
     ),
-    "Shuffle.__init__()": "`Shuffle` takes the seed, and nothing else: Shuffle(args.seed)",
+    "Shuffle.__init__()": "`Shuffle` takes only the seed: Shuffle(args.seed)",
     "modified by an inplace operation": (
-        "`optimizer.step()` changes parameters that `loss.backward()` still needs: backward comes first"
+        "`optimizer.step()` changes parameters that `loss.backward()` still needs: call `loss.backward()` first"
     ),
     "does not have a grad_fn": (
-        "the tensor that `backward` starts from, such as `loss`, does not lead back to the parameters: it was computed"
-        " under no_grad, as all is inside a backward pass, or detached (.item(), .detach(), .data)"
+        "the tensor on which `backward` is called, such as `loss`, is not connected to the parameters: it was"
+        " computed under no_grad, as everything inside a backward pass is, or it was detached (.item(), .detach(),"
+        " .data)"
     ),
     "backward through the graph a second time": (
-        "backward goes through the same graph twice: call it once for each forward pass"
+        "backward runs twice through the same graph: call it once for each forward pass"
     ),
     "is not in list": (
-        "`index` looks for a value in a list; what stands at a place is in square brackets, as in args.gpu[0]"
+        "`index` searches a list for a value: to get the value at an index, write square brackets, as in args.gpu[0]"
     ),
     "'NoneType' object has no attribute 'device'": (
-        "a tensor is None; if it is a gradient for the all-reduce, `zero_grad` after `backward` has removed it"
+        "a tensor is None: if it is a gradient for the all-reduce, `zero_grad` has removed it after `backward`"
     ),
     "'NoneType' object has no attribute 'get_future'": (
-        "a collective returns its work only with async_op=True; without it, it has waited, and returns None"
+        "a collective returns a work object only with async_op=True: without it, the collective waits and returns None"
     ),
     "'NoneType' object has no attribute 'wait'": (
-        "a collective returns its work only with async_op=True; without it, it has waited, and returns None"
+        "a collective returns a work object only with async_op=True: without it, the collective waits and returns None"
     ),
     "incompatible function arguments": (
-        "a function of PyTorch gets an argument of another kind than it takes; give optional ones by name, as in"
-        " group=..."
+        "a function of PyTorch gets an argument of the wrong type: pass optional arguments by name, as in group=..."
     ),
-    "mat1 and mat2 shapes": "the network gets images of another shape than those that the script prepares for it",
-    "running_mean should contain": (
-        "the network gets images of another shape than those that the script prepares for it"
-    ),
+    "mat1 and mat2 shapes": "the network gets images of a shape other than the script prepares for it",
+    "running_mean should contain": ("the network gets images of a shape other than the script prepares for it"),
     "Network.forward() takes 2 positional": (
-        "the loss is computed by `model`, the classifier; its network (`model.predictor`) takes images alone"
+        "the network (`model.predictor`) takes only images: compute the loss with `model`, the classifier"
     ),
     "'tuple' object does not support item assignment": (
-        "a tuple, such as that of tensor_split, can't be assigned to, not even by +=: change the tensor "
-        "in it, by .add_(...) or .copy_(...)"
+        "a tuple, such as the result of tensor_split, cannot be assigned to, not even with +=: change the tensor in"
+        " it with .add_(...) or .copy_(...)"
     ),
     "obj is not None and mpi_comm.rank != root": (
-        "`bcast_obj` sends what rank 0 gives it, and the other ranks give it None"
+        "`bcast_obj` sends the object of rank 0: pass None on the other ranks"
     ),
-    "obj is None and mpi_comm.rank == root": "`bcast_obj` sends what rank 0 gives it, which can't be None",
+    "obj is None and mpi_comm.rank == root": "`bcast_obj` sends the object of rank 0, which cannot be None",
     "Device specifier must be": (
-        "an argument for a device gets what is no device: are `converter` and `device` in each other's place?"
+        "an argument for a device gets something that is not a device: are `converter` and `device` swapped?"
     ),
     "has no attribute 'dataset'": (
-        "an updater takes iterators, and a data set or a part of it is given: each needs an iterator over it"
+        "an updater takes iterators, but it gets a data set or a part of one: make an iterator over each"
     ),
     "CUDA environment is not correctly set up": (
-        "a number or a name such as '@cupy:0' means a real GPU, and here is none: give `device`, or `gpus` to "
-        "MultiprocessParallelUpdater, which are right everywhere"
+        "a number or a name such as '@cupy:0' means a real GPU, but there is none here: pass `device`, or pass `gpus`"
+        " to MultiprocessParallelUpdater, which work everywhere"
     ),
     "does not support double buffering": (
-        "ChainerMN's own create_multi_node_optimizer has double buffering on GPUs alone: use the one that this file"
-        " imports"
+        "ChainerMN's own create_multi_node_optimizer supports double buffering only on GPUs: use the one that this"
+        " file imports"
     ),
     "got multiple values for argument": (
-        "a function gets the same argument twice, by its place and by its name: what `partial` gives by name can't be "
-        "the argument that comes first in the call"
+        "a function gets the same argument twice, by position and by name: `partial` must not name the argument that"
+        " comes first in the call"
     ),
-    "only for scalar outputs": "`loss` has a number for each image: make it one number before `backward()`",
+    "only for scalar outputs": "`loss` has one number for each image: reduce it to one number before `backward()`",
     ".numpy() is not supported for tensor subclasses": (
-        "the parameters of `model` are no plain tensors any more, but parts, as of fully_shard: "
-        "DistributedDataParallel keeps them whole"
+        "the parameters of `model` are shards, as fully_shard makes them, not plain tensors: DistributedDataParallel"
+        " keeps them whole"
     ),
     "Expected to have finished reduction": (
-        "`replica` goes forward again before the gradients of its last pass are averaged: a backward pass follows "
-        "each forward pass, and evaluation goes through `model`"
+        "`replica` starts a forward pass before the gradients of its last pass are averaged: call backward after each"
+        " forward pass, and evaluate with `model`"
     ),
 }
 
@@ -136,7 +134,7 @@ def reported_numbers(names, rank):
         return {name: names.as_number(name) for name in REPORTED} | {"whole": names.is_whole("images")}
     if missing := [name for name in REPORTED if name not in names]:
         raise StudentMistake(
-            f"there is no `{missing[0]}` here: the script's last line reads it on every rank, although only rank 0"
+            f"`{missing[0]}` is missing here: the script's last line reads it on every rank, although only rank 0"
             " reports it"
         )
     return dict.fromkeys(REPORTED, 0.0) | {"whole": True}
@@ -147,8 +145,8 @@ def only_one(gpus):
     if len(set(gpus)) > 1:
         asked = ", ".join(map(str, gpus))
         raise StudentMistake(
-            f"`devices.use` is called for GPUs {asked}: it prepares this process for the one that it uses, so call it"
-            " for that one alone"
+            f"`devices.use` is called for GPUs {asked}, but it prepares this process for the GPU that it uses: call"
+            " it for that one only"
         )
 
 
@@ -183,8 +181,8 @@ class Script:
         def after(names):
             if other := [name for name, value in passages.pop().items() if not _alike(names.get(name), value)]:
                 raise StudentMistake(
-                    f"your code gives `{other[0]}` another value, and the script needs the one before further down: use"
-                    " another name"
+                    f"your code changes the value of `{other[0]}`, which the script needs further down: use another"
+                    " name"
                 )
             see(Names(names))
 
@@ -205,7 +203,7 @@ class Script:
                 returned = names[self.function](*arguments)
         if passages and not may_return:
             raise StudentMistake(
-                "your code leaves its place before its last line: is there a `return`, `break` or `continue`?"
+                "your code leaves the gap before its last line: does it have a `return`, `break` or `continue`?"
             )
         return returned
 
@@ -324,7 +322,7 @@ def causes(nothing=(), made_here=(), none=lambda error: ((), False)):
     except UnboundLocalError as error:
         if name := next((name for name in made_here if f"'{name}'" in str(error)), None):
             raise StudentMistake(
-                f"this gap assigns or imports `{name}`, so that `{name}` has no value in the lines of `train` above:"
+                f"this gap assigns or imports `{name}`, so `{name}` has no value in the lines of `train` above it:"
                 " use another name"
             ) from error
         raise
@@ -335,7 +333,8 @@ def causes(nothing=(), made_here=(), none=lambda error: ((), False)):
         names, gathers = none(error) if "'NoneType'" in said else ((), False)
         if gathers:
             cause = (
-                "`gather` returns the list on rank 0 alone, and None on every other rank; `allgather` gives it to all"
+                "`gather` returns the list on rank 0 only, and None on the other ranks: `allgather` returns it on"
+                " all ranks"
             )
         for name in names:
             cause = (

@@ -18,6 +18,7 @@ from handson.pbs import command_options, directives, qsub, resources
 from handson.pbs.pbs_errors import PBSError
 
 LOOKS_LIKE_ONE = re.compile(r"\s*#+\s*(PBS|SBATCH)(\s*-\S|\s+[a-z]\s)", re.IGNORECASE)  # but maybe nobody reads it
+BLANKS = (" ", "\t")
 MOST, MOST_SLOTS = 500, 5000  # directives, or programs that begin; lines of the node file
 PATIENCE = 2000  # milliseconds for what a script leaves in the background
 GONE = re.compile(r": (/\S+): No such file or directory")  # says bash of a command of another machine
@@ -58,11 +59,17 @@ def run(rank, ranks, source, case):
     "windows": whether its lines end as in Windows, which qsub refuses
     """
     text, folder = source["text"].replace("\r\n", "\n"), Path(tempfile.mkdtemp(dir=os.getcwd()))
+    of_slurm = case["batch"] == "slurm"  # there no directive goes on, or stands behind blanks
+    text = text if of_slurm else directives.joined(text.encode()).decode()
     read = directives.numbered(text.encode())
-    lines = [[line, read.get(number)] for number, line in enumerate(text.split("\n"))]
+    lines = [
+        [line, None if of_slurm and line[:1] in BLANKS else read.get(number)]
+        for number, line in enumerate(text.split("\n"))
+    ]
+    read = {number: behind for number, (_, behind) in enumerate(lines) if behind is not None}
     lines = [[line, behind] for line, behind in lines if behind or LOOKS_LIKE_ONE.match(line)]
     environment = _environment(folder, read.values(), case)
-    script, functions, missing = _furnish(folder, source, case["program"]), FUNCTIONS, {None}
+    script, functions, missing = _furnish(folder, source["file"], text, case["program"]), FUNCTIONS, {None}
     while missing:
         (folder / "functions").write_text(functions)
         runs, errors = _tried(folder, script, environment, case)
@@ -78,7 +85,7 @@ def run(rank, ranks, source, case):
     }
 
 
-def _furnish(folder, source, program):
+def _furnish(folder, file, text, program):
     """Make the folders of a student and of the stand-ins. Returns where the script is."""
     for name in ("bin", "home", "tmp", "work/results", "work/pytorch", "work/chainer"):
         (folder / name).mkdir(parents=True)
@@ -89,8 +96,8 @@ def _furnish(folder, source, program):
     instead = f"import os, sys\nos.execv({str(folder / 'bin/python')!r}, ['python', *sys.argv])\n"  # for any Python
     for track in ("pytorch", "chainer"):
         (folder / "work" / track / program).write_text(instead)
-    (folder / "work" / source["file"]).write_text(source["text"].replace("\r\n", "\n"))
-    return folder / "work" / source["file"]
+    (folder / "work" / file).write_text(text)
+    return folder / "work" / file
 
 
 def _environment(folder, read, case):

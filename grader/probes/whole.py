@@ -29,7 +29,7 @@ def run(source, args, before, after):
     args.out = Path(tempfile.mkdtemp(dir="."))
     train = getattr(GapCode(source).module, "train", None)
     if train is None:
-        raise StudentMistake("there is no function `train` any more")
+        raise StudentMistake("the function `train` is missing: keep it")
     with contextlib.redirect_stdout(Printed()) as printed:
         train(*before, args, *after)
     result, problem = None, ""

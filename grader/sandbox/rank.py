@@ -93,7 +93,7 @@ def reported_error(error, limits):
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error) or "bad_alloc" in str(error):
         return {
             "status": OUT_OF_MEMORY,
-            "message": f"it wants more memory than the {limits.memory_bytes >> 20} MiB it may have",
+            "message": f"your code needs more memory than the {limits.memory_bytes >> 20} MiB that it may use",
             "line": _line(error),
         }
     return {"status": ERROR, "message": no_thread(str(error), limits) or _words(error), "line": _line(error)}

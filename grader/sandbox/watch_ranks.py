@@ -30,8 +30,8 @@ GRACE = 0.5
 TICK = 0.1
 LONGEST_LOOK = 1.0  # seconds between two looks that count: this process may have been stopped meanwhile
 ENDING = 60  # seconds for killed processes to end
-OUT_OF_TIME = "it was still running when its time was up: does a loop never end?"
-WAITS = "it waits for something that never happens"  # what is no collective
+OUT_OF_TIME = "your code was still running at the time limit: does a loop never end?"
+WAITS = "your code waits for something that never happens"  # what is no collective
 FLOOD = 50 << 20  # bytes that ranks may print
 LONGEST_ANSWER = 4 << 20  # bytes that a rank may send
 STATUSES = [FAILED, ERROR, OUT_OF_MEMORY, DEADLOCK, GRADER_FAULT]  # the statuses that a rank may report itself
@@ -378,7 +378,7 @@ def _outcome(rank, why, limits):
         together = limits.memory_together * limits.memory_bytes >> 20
         return outcome | {
             "status": OUT_OF_MEMORY,
-            "message": f"all processes together want more memory than the {together} MiB they may have",
+            "message": f"all processes together need more memory than the {together} MiB that they may use",
             "line": line,
         }
     if rank.status == -signal.SIGKILL and why == TIMEOUT:
@@ -392,22 +392,27 @@ def _outcome(rank, why, limits):
         if rank.status in NO_THREAD_STATUSES and (sentence := no_thread(outcome["output"], limits)):
             return outcome | {"status": KILLED, "message": sentence}
         why = ABORTED if rank.status == -signal.SIGABRT else ""
-        return outcome | {"status": KILLED, "message": f"its process {how} before the code had finished{why}"}
+        return outcome | {"status": KILLED, "message": f"the process {how} before your code had finished{why}"}
     if why == DEADLOCK and waiting:
-        return outcome | {"status": DEADLOCK, "message": f"it waits in {waiting}", "waiting": waiting, "line": line}
+        return outcome | {
+            "status": DEADLOCK,
+            "message": f"your code waits in {waiting}",
+            "waiting": waiting,
+            "line": line,
+        }
     if why == DEADLOCK:
         return outcome | {"status": TIMEOUT, "message": WAITS, "line": line}
     if rank.printed.total > FLOOD // 10:
         return outcome | {
             "status": TIMEOUT,
-            "message": f"it printed {rank.printed.total >> 20} MB and did not end: does a loop never end?",
+            "message": f"your code printed {rank.printed.total >> 20} MB and did not end: does a loop never end?",
             "line": line,
         }
     if why == TIMEOUT:
         return outcome | {"status": TIMEOUT, "message": OUT_OF_TIME, "waiting": waiting, "line": line}
     return outcome | {
         "status": KILLED,
-        "message": "it was stopped, since another rank had failed",
+        "message": "this rank was stopped, since another rank had failed",
         "waiting": waiting,
         "line": line,
     }

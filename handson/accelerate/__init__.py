@@ -1,4 +1,4 @@
-"""What the Accelerate script of the unit 07_frameworks imports before Accelerate, which is in the second environment.
+"""Import this package before Accelerate, which is in the second environment, in the scripts of the unit 07_frameworks.
 Raises NoFrameworks."""
 
 import os
@@ -10,8 +10,9 @@ frameworks.add("accelerate")
 
 
 def use_gpu(gpu):
-    """Make this rank train on GPU `gpu`, where it is a virtual one on its core. Call it before an Accelerator is made,
-    which would take the GPU with the rank's number on its node, and without GPUs one process with several threads."""
+    """Make this rank train on GPU `gpu`; a virtual GPU is a core. Call this function before an Accelerator is created.
+    It would otherwise use the GPU with the rank's number on its node, and without GPUs one process with several
+    threads."""
     device = devices.use(gpu)
     os.environ["ACCELERATE_TORCH_DEVICE"] = str(device)
     os.environ["ACCELERATE_BYPASS_DEVICE_MAP"] = "true"  # else it hands DDP the GPU with the rank's number on its node

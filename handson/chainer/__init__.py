@@ -1,7 +1,8 @@
-"""The Chainer track: what Chainer 7 needs to run today, and what it lacks on a machine without GPUs.
+"""The Chainer track: the additions that Chainer 7 needs to run today, and features that it lacks on a machine without
+GPUs.
 
-``import handson.chainer`` above ``import chainer`` is all that a script, an MPI rank, a notebook or an engine has to
-do. ``updaters`` has MultiprocessParallelUpdater for CPUs; ``communicators`` and ``optimizers`` have what ChainerMN
+A script, an MPI rank, a notebook or an engine only needs ``import handson.chainer`` above ``import chainer``.
+``updaters`` has MultiprocessParallelUpdater for CPUs; ``communicators`` and ``optimizers`` have features that ChainerMN
 lacks on CPUs; ``evaluators`` has an Evaluator that counts every sample once. Inside this package, ``chainer`` is always
 the real Chainer.
 """

@@ -49,13 +49,18 @@ def create_communicator(communicator_name="hierarchical", mpi_comm=None, allredu
 def add_options(parser):
     """The options of a training script's parser that say how gradients travel."""
     add = parser.add_argument
-    add("--communicator", default="hierarchical", metavar="NAME", help="ChainerMN's communicator (%(default)s)")
+    add(
+        "--communicator",
+        default="hierarchical",
+        metavar="NAME",
+        help="name of ChainerMN's communicator. Default: %(default)s",
+    )
     add(
         "--allreduce-grad-dtype",
         choices=["float16", "float32"],
-        help="type in which gradients travel (that of the parameters)",
+        help="data type of the gradients on the network. Default: the type of the parameters",
     )
-    add("--double-buffering", action="store_true", help="communicate the last gradients while computing the next")
+    add("--double-buffering", action="store_true", help="send the gradients of the last step during the next step")
 
 
 def _gpus(mpi_comm):

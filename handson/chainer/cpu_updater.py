@@ -25,6 +25,7 @@ from handson.profiling import recording
 from handson.training import progress, virtual_gpus
 from handson.training.banner import name_devices
 from handson.training.worker_processes import deaf_to_ctrl_c
+from handson.words import counted, there
 
 
 class MultiprocessParallelUpdater(StandardUpdater):
@@ -58,7 +59,7 @@ class MultiprocessParallelUpdater(StandardUpdater):
         if self._workers is not None:
             return
         if self._finalized:
-            raise RuntimeError("this updater has been finalized: make a new one")
+            raise RuntimeError("this updater has been finalized: create a new one")
         model = self.get_optimizer("main").target
         self._initialize_parameters(model)
         model.cleargrads()
@@ -91,8 +92,8 @@ class MultiprocessParallelUpdater(StandardUpdater):
         except (pickle.PicklingError, TypeError, AttributeError) as error:
             self._stop(limit=0)
             raise TrackError(
-                f"the model, converter or iterator cannot be sent to the worker of device {name!r} ({error}): "
-                "define what they are made of at the top level of a module"
+                f"the model, converter or iterator cannot be sent to the worker of device {name!r} ({error}): define"
+                " its classes and functions at the top level of a module"
             ) from None
         virtual_gpus.pin(self._devices["main"])  # only now: the workers inherit the cores of this process
 
@@ -121,11 +122,11 @@ class MultiprocessParallelUpdater(StandardUpdater):
                     iterator.serialize(serializer["iterator:" + name])
             except KeyError as error:
                 raise TrackError(
-                    f"the snapshot has no {error.args[0]}: it comes from a run with other devices than "
-                    f"{', '.join(self._devices)}"
+                    f"the snapshot has no {error.args[0]}, since it is from a run with devices other than"
+                    f" {', '.join(self._devices)}"
                 ) from None
         elif isinstance(serializer, chainer.Deserializer):
-            raise TrackError("a snapshot must be loaded before the first update: the workers have started already")
+            raise TrackError("a snapshot must be loaded before the first update, but the workers have already started")
         else:
             self._ask("iterator")
             for name, state in zip(self._others, self._answers()):
@@ -186,7 +187,7 @@ def _read_devices(devices):
         raise TrackError(f"devices must be names and ids such as {{'main': 0, 'gpu1': 1}}, not {devices!r}")
     if "main" not in devices:
         raise TrackError(
-            f"devices must have one called 'main', which updates the parameters; there are {list(devices)}"
+            f"devices must have one called 'main', which updates the parameters, but they are {list(devices)}"
         )
     for name, gpu in devices.items():
         if not isinstance(gpu, Integral) or gpu < 0:
@@ -197,8 +198,9 @@ def _read_devices(devices):
 def _check_iterators(iterators, devices):
     if len(iterators) != len(devices):
         raise TrackError(
-            f"there must be one iterator per device, but there are {len(iterators)} iterators and "
-            f"{len(devices)} devices: split the data set with split_dataset_n_random(dataset, {len(devices)})"
+            f"there must be one iterator per device, but {there(len(iterators), 'iterator')} and "
+            f"{counted(len(devices), 'device')}: split the data set with split_dataset_n_random(dataset,"
+            f" {len(devices)})"
         )
     for what, numbers in (
         ("data sets of different lengths", [len(iterator.dataset) for iterator in iterators]),

@@ -10,6 +10,7 @@ from handson import chosen_device
 from handson.errors import TrackError
 from handson.profiling import usage
 from handson.training import options, virtual_gpus
+from handson.words import counted, there
 
 THERE = usage.count_gpus()  # GPUs, whether or not Chainer can use them
 # Chainer's ranks cannot use parts of GPUs: NCCL refuses two ranks on one GPU, and there is no gloo
@@ -97,8 +98,7 @@ def settle(comm, args):
 def _problem(gpus, comm):
     if len(gpus) < comm.intra_size:
         return (
-            f"-g names {len(gpus)} GPU{'s' * (len(gpus) > 1)}, but there are {comm.intra_size} ranks on a node: name"
-            " one for each"
+            f"-g names {counted(len(gpus), 'GPU')}, but {there(comm.intra_size, 'rank')} on a node: name one for each"
         )
     try:
         place(gpus[comm.intra_rank])

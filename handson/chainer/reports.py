@@ -117,7 +117,7 @@ def _load(trainer, path):
         return f"--resume: {error}"
     except Exception:  # a foreign or damaged file can fail in any way
         hint = "give a snapshot_epoch_N of this task and track, with its options"
-        return f"--resume: {path} is damaged, or no snapshot of this training; {hint}"
+        return f"--resume: {path} is damaged or not a snapshot of this training: {hint}"
     if trainer.updater.epoch >= epochs:
-        return f"--resume: {path} is already at epoch {trainer.updater.epoch}; ask for more with -e"
+        return f"--resume: {path} is already at epoch {trainer.updater.epoch}: train for more epochs with -e"
     return None

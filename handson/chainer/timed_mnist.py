@@ -72,16 +72,16 @@ def parse(description):
     """The options of train_mnist.py."""
     parser = options.OneSentenceParser(description=description)
     add, number = parser.add_argument, options.positive(int)
-    add("-b", "--batchsize", type=number, default=32, metavar="N", help="images a worker takes in one step (32)")
-    add("-e", "--epoch", type=number, default=10, metavar="N", help="times to go through the data (10)")
+    add("-b", "--batchsize", type=number, default=32, metavar="N", help="batch size per worker. Default: 32")
+    add("-e", "--epoch", type=number, default=10, metavar="N", help="number of epochs. Default: 10")
     add(
         "-g",
         "--gpu",
         type=options.gpu_ids,
         metavar="IDS",
-        help="GPU ids such as 0,1; virtual GPUs where there are none",
+        help="ids of the GPUs, or virtual GPUs, such as 0,1. Default: one per rank",
     )
-    add("-u", "--unit", type=number, default=1000, metavar="N", help="units of a hidden layer (1000)")
+    add("-u", "--unit", type=number, default=1000, metavar="N", help="number of units per hidden layer. Default: 1000")
     options.add_out(parser, "mnist", "chainer")
     args = parser.parse_args()
     options.make_out(parser, args.out)

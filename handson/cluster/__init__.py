@@ -1,1 +1,2 @@
-"""Nodes of a job, real or virtual: how to reach them, what is wrong with them, and the site that they belong to."""
+"""The nodes of a job, real or virtual: how ranks reach them, how to diagnose them, and the site to which they
+belong."""

@@ -1,8 +1,8 @@
-"""``python -m handson doctor``: check the rungs of the troubleshooting ladder of docs/launching.md, from the bottom up,
-until one is broken.
+"""``python -m handson doctor``: run the troubleshooting steps of docs/launching.md until one is broken.
 
-Outside a job it looks at this machine; inside a job also at the way to the job's other nodes, up to ranks that meet.
-Every rung has a limit of seconds. Nothing is changed; a real PBS gets a held job, which is deleted at once.
+Outside a job, the doctor checks this machine. Inside a job, it also checks the connections to the job's other nodes, up
+to communication between ranks. Every step has a time limit. Nothing is changed; a real PBS gets a held job, which is
+deleted at once.
 """
 
 import concurrent.futures
@@ -23,7 +23,7 @@ from pathlib import Path
 from handson.cluster import launcher, nodes, site, virtual_nodes
 from handson.pbs import command
 
-LIMIT = 60  # seconds for a command of a rung on this machine, even a busy one
+LIMIT = 60  # seconds for a command of a step on this machine, even a busy one
 FAR_LIMIT = 120  # seconds where other nodes take part
 LOADING = 300  # seconds to import torch
 TORCHES = (2, 8), (2, 15)  # the oldest and the newest that `make test-torches` has used
@@ -66,8 +66,11 @@ network.end_together(world)
 """
 
 
+OWN_ADDRESS = "import socket; socket.getaddrinfo(socket.gethostname(), None)"
+
+
 class Broken(Exception):
-    """A rung is broken: what is wrong, and what to do."""
+    """A step is broken: the message says what is wrong, and `cure` what to do."""
 
     def __init__(self, what, cure):
         super().__init__(what)
@@ -75,12 +78,11 @@ class Broken(Exception):
 
 
 class Note(str):
-    """What a rung found that is not an error, but that the user should know."""
+    """A finding of a step that is not an error, but that the user should know."""
 
 
 def doctor(say=print):
-    """Check the rungs, and `say` one line for each. Returns the exit status: 0 when all are sound, 1 when one is
-    broken."""
+    """Run the steps, and `say` one line for each. Return the exit status: 0 if all are ok, 1 if one is broken."""
     hosts = job_hosts()
     for name, rung in HERE + (IN_JOB if hosts else ()):
         try:
@@ -88,19 +90,19 @@ def doctor(say=print):
         except Broken as error:
             say(f"BROKEN  {name}: {error}")
             say(f"        What to do: {error.cure}.")
-            say("        The rungs above were not tried. docs/launching.md describes them all.")
+            say("        The later steps were not tried. docs/launching.md describes all steps.")
             return 1
         say(f"{'note' if isinstance(found, Note) else 'ok':<7} {name}: {found}")
     if not hosts:
         say(
-            "        This is no job: the rungs between the nodes of one are climbed by `qsub -j oe"
-            " jobs/pbs/run_doctor.sh`."
+            "        This is not a job: to check the connections between the nodes of a job, submit"
+            " `qsub -j oe jobs/pbs/run_doctor.sh`."
         )
     return 0
 
 
 def summary(say=print):
-    """Say in a few lines what this machine offers. Takes less than a second, so notebooks call it."""
+    """Print the machine's resources in a few lines. This takes less than a second, because notebooks call it."""
     cores, gpus, (system, program), why = (
         len(os.sched_getaffinity(0)),
         _gpus(),
@@ -124,15 +126,15 @@ def summary(say=print):
 
 
 def _gpus():
-    """How many GPUs programs find here, without asking CUDA, which takes seconds."""
+    """Return the number of GPUs that programs find here, without asking CUDA, which takes seconds."""
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     devices = len(list(Path("/dev").glob("nvidia[0-9]*")))
     return devices if chosen is None else min(devices, len(list(filter(None, chosen.split(",")))))
 
 
 def ask(*words, limit=LIMIT, env=None):
-    """Run a command, by default in this environment: (status, its output, its errors); status None when it took longer
-    than `limit` and was killed."""
+    """Run a command, by default in this environment. Return (status, output, errors); status is None if the command
+    took longer than `limit` seconds and was killed."""
     process = subprocess.Popen(
         words,
         stdin=subprocess.DEVNULL,
@@ -153,14 +155,14 @@ def ask(*words, limit=LIMIT, env=None):
 
 
 def last_words(out, errors):
-    """The line in the output of a failed command that most likely gives the reason."""
+    """Return the line in the output of a failed command that most likely gives the reason."""
     lines = [line.strip() for line in (errors.strip() or out.strip()).splitlines() if line.strip(" =-\n")]
     telling = [line for line in lines if re.search("error|unable|cannot|denied|refused|not found|no such", line, re.I)]
     return (telling or lines or ["it said nothing"])[0][:300]
 
 
 def job_hosts():
-    """The hosts of the job this runs in, in order; [] outside a job."""
+    """Return the hosts of the current job, in order; [] outside a job."""
     if file := os.environ.get("PBS_NODEFILE"):
         try:
             return list(dict.fromkeys(Path(file).read_text().split()))
@@ -217,7 +219,8 @@ def packages():
 
 
 def untested(torch):
-    """What to know about a version of torch that the course was not tested with, such as "2.4.1+cu124"; else None."""
+    """Return a remark on a version of torch that the course was not tested with, such as "2.4.1+cu124"; None for a
+    tested version."""
     oldest, newest = (".".join(map(str, version)) for version in TORCHES)
     version = tuple(map(int, re.findall(r"[0-9]+", torch)[:2]))
     if TORCHES[0] <= version <= TORCHES[1]:
@@ -227,12 +230,12 @@ def untested(torch):
 
 
 def _mpi_of(text):
-    """(name of the MPI, its family) that the version text `text` names."""
+    """Return (name of the MPI, its family) for the output `text` of a version command."""
     return next(((name, kind) for name, sign, kind in MPIS if re.search(sign, text)), ("unknown", None))
 
 
 def _every(program):
-    """All programs of this name on PATH, in its order."""
+    """Return all programs of this name on PATH, in the order of PATH."""
     folders = {}
     for folder in os.environ.get("PATH", "").split(os.pathsep):
         folders.setdefault(os.path.realpath(folder or "."), folder or ".")
@@ -240,7 +243,7 @@ def _every(program):
 
 
 def _site_mpi():
-    """("site" or "environment": whose mpiexec the site file asks for, the path of that file)."""
+    """Return ("site" or "environment", the site file's choice of mpiexec; the path of that file)."""
     path = site.path_of()
     try:
         return site.load(path).mpi, path
@@ -249,7 +252,7 @@ def _site_mpi():
 
 
 def mpi():
-    """Whether the first mpiexec on PATH, the library of mpi4py and the site file agree."""
+    """Check that the first mpiexec on PATH, the library of mpi4py and the site file agree."""
     programs = _every("mpiexec")
     if not programs:
         raise Broken("there is no mpiexec on PATH", f"source {Path(sys.executable).parent}/activate")
@@ -274,7 +277,7 @@ def mpi():
         )
     if None not in (kind, library_kind) and kind != library_kind:
         raise Broken(
-            f"mpiexec is {name}'s ({first}), but mpi4py uses {library_name}: N ranks would each believe to be alone",
+            f"mpiexec is {name}'s ({first}), but mpi4py uses {library_name}: each of N ranks would report rank 0 of 1",
             f"put the mpiexec of {library_name} first on PATH (that of the environment is in"
             f' {Path(sys.executable).parent}); in job scripts, eval "$(handson-launcher)" makes mpi4py use the library'
             " of an Open MPI",
@@ -311,7 +314,7 @@ def batch():
 
 
 def variables():
-    """Whether a real PBS takes a job of this site, and sends variables of the shell with it."""
+    """Check that a real PBS accepts a job of this site, and passes variables of the shell to it."""
     system, _ = command.batch_system()
     if system != "pbs" or "PBS_JOBID" in os.environ:
         return "looked at where a real PBS takes jobs, outside of them"
@@ -358,8 +361,8 @@ def start_here():
         )
     if sizes and {size for _, size in sizes} == {"1"}:
         raise Broken(
-            f"mpiexec started {len(sizes)} ranks, and each believes to be alone: it is of another MPI than mpi4py's",
-            "put the mpiexec of mpi4py's MPI first on PATH; the rung `mpi` names both",
+            f"mpiexec started {len(sizes)} ranks, and each reports rank 0 of 1: it belongs to another MPI than mpi4py",
+            "put the mpiexec of mpi4py's MPI first on PATH; the step `mpi` names both",
         )
     if sorted(sizes) != [("0", "2"), ("1", "2")]:
         words = last_words(out, errors)
@@ -367,7 +370,13 @@ def start_here():
         if "host address" in words:
             cure = "add this host's name to /etc/hosts, or export HYDRA_IFACE=lo where all ranks are on this host"
         raise Broken(f"mpiexec -n 2 does not start two ranks ({words})", cure)
-    return "mpiexec -n 2 starts ranks 0 and 1 of 2"
+    started = "mpiexec -n 2 starts ranks 0 and 1 of 2"
+    if ask(sys.executable, "-c", OWN_ADDRESS)[0] != 0:
+        return Note(
+            f"{started}; this host's name, {socket.gethostname()}, has no address, and torchrun would wait for one: add"
+            " the name to /etc/hosts, or give `torchrun --standalone` the option --local-addr localhost"
+        )
+    return started
 
 
 # Rungs between the nodes of a job -----------------------------------------------
@@ -378,14 +387,14 @@ def _agent():
 
 
 def _there(host, script, *, limit=FAR_LIMIT):
-    """Run a shell script on a host of the job as mpiexec would: through the agent. Returns what `ask` returns; with
-    pbsdsh, what the script prints goes into the job's output."""
+    """Run a shell script on a host of the job through the agent, as mpiexec would. Return the same as `ask`; with
+    pbsdsh, the script's output goes into the job's output."""
     return ask(_agent(), host, script, limit=limit)
 
 
 def _on(host, *words):
-    """Run a command on a host of the job, and get what it prints through files in this folder, or where it is read-only
-    in the home folder. Returns what `ask` returns."""
+    """Run a command on a host of the job, and read its output from files in this folder, or in the home folder if this
+    one is read-only. Return the same as `ask`."""
     shared = os.getcwd() if os.access(os.getcwd(), os.W_OK) else Path.home()
     with tempfile.TemporaryDirectory(prefix=".doctor-", dir=shared) as folder:
         place = shlex.quote(f"{folder}/answer")
@@ -410,7 +419,7 @@ def _on(host, *words):
 
 
 def _on_all(hosts, *words):
-    """Run a command on all hosts at once: host -> what `ask` returns."""
+    """Run a command on all hosts at once. Return {host: result of `ask`}."""
     return _each(hosts, lambda host: _on(host, *words))
 
 
@@ -426,7 +435,7 @@ def _way(host):
 
 
 def setting(hosts):
-    """Whether mpiexec is told to use the agent."""
+    """Check that mpiexec is configured to use the agent."""
     if len(hosts) > 1 and not os.environ.get("HYDRA_LAUNCHER_EXEC", "").endswith("handson-agent"):
         raise Broken(
             "mpiexec does not know how to reach the other nodes",
@@ -467,7 +476,8 @@ def environment(hosts):
 
 
 def address(hosts):
-    """The address that each host's name stands for: it must not be a loopback address, and this host must find it."""
+    """Check the address to which each host's name resolves: it must not be a loopback address, and this host must be
+    able to resolve it."""
     found = {}
     for host, (status, out, errors) in _on_all(hosts, sys.executable, "-c", HOST).items():
         if status != 0:
@@ -511,7 +521,7 @@ def address(hosts):
 
 
 def ports(hosts):
-    """Whether the other hosts reach a port that this host opens, as rank 0 would."""
+    """Check that the other hosts reach a port that this host opens, as rank 0 would."""
     others = [host for host in hosts if host != nodes.current_node()]
     if len(hosts) == 1:
         return "one node: nothing to reach"
@@ -530,7 +540,7 @@ def ports(hosts):
 
 
 def _over_all(hosts, code):
-    """Run a program by mpiexec with one rank on each host. Returns what `ask` returns."""
+    """Run a program with mpiexec, with one rank on each host. Return the same as `ask`."""
     file = os.environ.get("PBS_NODEFILE")
     where = ["-hostfile", file] if file else ["-hosts", ",".join(hosts)]
     lines = Path(file).read_text().split() if file else hosts
@@ -558,7 +568,7 @@ def meet(hosts):
     if status is None or re.findall(r"met (\d+)", out) != [str(ranks)] * ranks:
         raise Broken(
             f"{ranks} ranks do not meet over gloo ({'no answer' if status is None else last_words(out, errors)})",
-            "name the network's interface in the job script, export GLOO_SOCKET_IFNAME=...; the rung `address` lists"
+            "name the network's interface in the job script, export GLOO_SOCKET_IFNAME=...; the step `addresses` lists"
             " them",
         )
     return f"{ranks} ranks compare a number over gloo"

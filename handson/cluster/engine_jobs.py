@@ -48,11 +48,11 @@ def start(
     ClusterError, with all ended that was started.
     """
     os.environ.update(follow.environment())  # with qsub on PATH, here and in the job
-    site = site or sites.chosen()
+    here = sites.read(site) if site else sites.load()
     from IPython.paths import get_ipython_dir
 
     folder = folder or Path(get_ipython_dir(), f"profile_{profile}")
-    _write_profile(folder, sites.read(site), engines, nodes, walltime)
+    _write_profile(folder, here, engines, nodes, walltime)
     if (folder / "security/cluster-.json").exists():
         raise ClusterError(
             f"the profile {profile} has a cluster already: `python -m grader cluster stop` ends it; or give another"
@@ -66,8 +66,11 @@ def start(
         log_level=logging.ERROR,
         config=config or Config(),
     )
-    if sites.read(site).batch == "embedded" and len(bytes(folder / SOCKET)) < LONGEST:
-        _connect_by_files(cluster, folder)
+    if here.batch == "embedded":
+        if len(bytes(folder / SOCKET)) < LONGEST:
+            _connect_by_files(cluster, folder)
+        else:  # which virtual nodes can't reach
+            cluster.controller_ip = "127.0.0.1"
     try:
         cluster.start_controller_sync()
         _name_sockets(folder)
@@ -91,19 +94,25 @@ def _connect_by_files(cluster, folder):
 
 def _name_sockets(folder):
     """ipyparallel's controller calls its file for port 5 NAME-5, and its engines and clients look for NAME:5."""
-    files = [folder / f"security/ipcontroller-{side}.json" for side in ("client", "engine")]
     end = time.monotonic() + CONTROLLER
-    while not all(file.exists() for file in files):
-        if time.monotonic() > end:
-            raise ClusterError(f"ipyparallel's controller has not started in {CONTROLLER} s: look at {folder / 'log'}")
-        time.sleep(0.05)
-    for file in files:
-        connections = json.loads(file.read_text())
+    for side in ("client", "engine"):
+        while (connections := _written(folder / f"security/ipcontroller-{side}.json")) is None:
+            if time.monotonic() > end:
+                raise ClusterError(
+                    f"ipyparallel's controller has not started in {CONTROLLER} s: look at {folder / 'log'}"
+                )
+            time.sleep(0.05)
         if connections["interface"].startswith("ipc:"):
             for ports in connections.values():
                 for port in ports if isinstance(ports, list) else [ports]:
                     if isinstance(port, int) and not (name := folder / f"{SOCKET}:{port}").is_symlink():
                         name.symlink_to(f"{SOCKET}-{port}")
+
+
+def _written(file):
+    """The content of a JSON file; None while it is not there, or still being written."""
+    with suppress(FileNotFoundError, json.JSONDecodeError):
+        return json.loads(file.read_text())
 
 
 def stop(profile="handson", say=print):
@@ -126,7 +135,9 @@ def _write_profile(folder, site, engines, nodes, walltime):
     nodes = nodes or math.ceil(engines / site.ncpus)
     if nodes > site.nodes or engines % nodes or engines > nodes * site.ncpus:
         most = f"{site.nodes} nodes with {site.ncpus} cores"
-        raise ClusterError(f"{engines} engines don't fit on {most}, as many on each node: give another -n, or --nodes")
+        raise ClusterError(
+            f"{engines} engines don't fit on {most}, as many on each node: ask for another number of engines or nodes"
+        )
     source, launcher = COURSE / "jobs/ipyparallel" / LAUNCHERS[site.batch][0], LAUNCHERS[site.batch][1]
     values = {"nodes": nodes, "walltime": walltime or site.walltime or WALLTIME}
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)

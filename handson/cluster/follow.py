@@ -1,6 +1,6 @@
 """Follow a batch job, in a notebook or a program: show what it waits for, its output line by line, and how it ended.
 
-Works with the embedded PBS, a real PBS and Slurm: it asks the batch system that ``qsub`` submits to.
+This works with the embedded PBS, a real PBS and Slurm: it asks the batch system to which ``qsub`` submits.
 """
 
 import contextlib
@@ -37,14 +37,14 @@ EPOCHS, EPOCH = re.compile(r"(?:# epoch|Num epoch): (\d+)\s*"), re.compile(r"(\d
 
 
 class JobFailed(OneSentence, RuntimeError):
-    """Which job did not end well, and where to look."""
+    """A job did not end well; the message names the job and the place to look."""
 
     status = 1
 
 
 @dataclass
 class Job:
-    """What a batch system reports about a job."""
+    """The report of a batch system on a job."""
 
     waits: str = ""  # where and why, while it waits
     over: bool = False
@@ -55,9 +55,9 @@ class Job:
 
 
 def submit(folder, *arguments, **variables):
-    """Run ``qsub arguments`` in `folder`, and send `variables` with the job; returns the job's id.
+    """Run ``qsub arguments`` in `folder`, and pass `variables` to the job. Return the job's id.
 
-    The last of the arguments is the job script. Raises JobFailed with qsub's own words.
+    The last of the arguments is the job script. Raises JobFailed with qsub's message.
     """
     arguments = [*sending(variables), *arguments]
     done = subprocess.run(
@@ -80,8 +80,8 @@ def submit(folder, *arguments, **variables):
 
 
 def sending(variables):
-    """The options of qsub that send these variables of its environment with a job, whatever is in their values, and
-    those of the course that are set."""
+    """Return the options with which qsub passes these variables of its environment to a job, whatever their values, and
+    the course's own variables that are set."""
     names = [*variables, *(name for name in OF_COURSE if name in os.environ and name not in variables)]
     if not names:
         return []
@@ -90,11 +90,12 @@ def sending(variables):
 
 
 def follow(job_id, output=None, say=print, limit=LIMIT):
-    """Say what the job waits for, then each line of its output, until the job has ended; `limit` in seconds.
+    """Print what the job waits for, then each line of its output, until the job has ended; `limit` is in seconds.
 
-    In terminals and notebooks, a bar counts the epochs of a training. Ctrl-C (in notebooks: the square) stops the
-    following, not the job; another call begins again. output: the file that has the job's output, if not the one that
-    the batch system names. Raises JobFailed if there is no such job, or it fails or takes too long.
+    In terminals and notebooks, a bar counts the epochs of a training run. Ctrl-C (in notebooks: the stop button) only
+    stops this function; the job continues, and another call starts again. output: the file with the job's output, if it
+    is not the one that the batch system names. Raises JobFailed if there is no such job, or if it fails or takes too
+    long.
     """
     try:
         _follow(str(job_id), output, say, limit)
@@ -108,24 +109,24 @@ def follow(job_id, output=None, say=print, limit=LIMIT):
 
 
 def wait_until_it_runs(job_id, limit=LIMIT):
-    """Return when a job has begun, has ended already, or is unknown; `limit` in seconds. Raises JobFailed if it waits
-    longer."""
+    """Return as soon as a job has started, has ended already, or is unknown; `limit` is in seconds. Raises JobFailed if
+    the job waits longer."""
     end = time.monotonic() + limit
     with contextlib.suppress(TimeoutError):  # busy servers don't always answer
         while re.search(r"job_state = [QHW]", _tell("qstat", "-xf", str(job_id)) or _tell("qstat", "-f", str(job_id))):
             if time.monotonic() > end:
-                raise JobFailed(f"job {job_id} has not begun after {limit} seconds; `qstat -s` says what it waits for")
+                raise JobFailed(f"job {job_id} has not started after {limit} seconds; `qstat -s` shows the reason")
             time.sleep(0.5)
 
 
 def look(job_id):
-    """The Job as it is now; where the batch system does not answer, its `silence` says so. Raises JobFailed if there is
-    no such job."""
+    """Return the current Job; if the batch system does not answer, its `silence` gives the reason. Raises JobFailed if
+    there is no such job."""
     return _look(_system(job_id), job_id, None, None)
 
 
 def _system(job_id):
-    """Whose job it is: ids of Kubernetes name their site, as kind/torchrun does."""
+    """Return the system to which a job belongs: ids of Kubernetes name their site, as in kind/torchrun."""
     return "kubernetes" if "/" in job_id else command.batch_system()[0]
 
 
@@ -141,10 +142,13 @@ def _follow(job_id, output, say, limit):
                 heard = now
             elif (heard is None or now > heard + SILENCE) and job.silence != said:
                 said = job.silence
-                say(f"job {job_id}: the batch system does not say how it is ({said}); it is asked again until it does")
+                say(
+                    f"job {job_id}: the batch system does not report its state ({said}); the question is repeated"
+                    " until it does"
+                )
             if "Can Never Run" in job.waits:
                 raise JobFailed(
-                    f"job {job_id} waits for ever in {job.waits}; delete it ({_ending(job_id)}), and ask for less"
+                    f"job {job_id} would wait forever in {job.waits}: delete it ({_ending(job_id)}), and request less"
                 )
             if not job.silence and job.waits not in ("", said):
                 said = job.waits
@@ -176,14 +180,14 @@ def _follow(job_id, output, say, limit):
 
 
 def _ending(job_id):
-    """The command that ends a job."""
+    """Return the command that ends a job."""
     site, _, training = str(job_id).partition("/")
     return f"python -m handson kubernetes delete {training} --site {site}" if training else f"qdel {job_id}"
 
 
 def _silence(job_id, say):
-    """A function ``explain(now)``, called while a job runs and has printed nothing: after START seconds it says once
-    why that may be."""
+    """Return a function ``explain(now)``, to be called while a job runs and has printed nothing. After START seconds it
+    gives possible reasons, once."""
     since, said = None, False
 
     def explain(now):
@@ -200,7 +204,7 @@ def _silence(job_id, say):
 
 
 def _busy():
-    """That this machine is busy, so that a job may only be slow, as the end of a sentence; "" where it is not."""
+    """Return the end of a sentence if this machine is busy, so that a job may only be slow; otherwise ""."""
     with contextlib.suppress(OSError):
         running, cores = linux.running(), len(os.sched_getaffinity(0))
         if running > linux.BUSY * cores:
@@ -212,7 +216,7 @@ def _busy():
 
 
 def _look(system, job_id, before, output):
-    """The Job as it is now; `before` is the Job of the last look. Raises JobFailed if there is no such job."""
+    """Return the current Job; `before` is the previous one. Raises JobFailed if there is no such job."""
     try:
         now = {"embedded": _embedded, "pbs": _pbs, "slurm": _slurm, "kubernetes": _kubernetes}[system](job_id)
     except TimeoutError as silence:  # busy servers don't always answer
@@ -233,9 +237,10 @@ def _embedded(job_id):
         job = jobs.job(job_id)
     except PBSError:
         return None
-    why = _plainly(job["comment"]) or {"H": "it is held, or waits for another job", "W": "its time has not come"}.get(
-        job["state"]
-    )
+    why = _plainly(job["comment"]) or {
+        "H": ("it is held, or it waits for another job"),
+        "W": "its start time has not come",
+    }.get(job["state"])
     waits = f"queue {job['queue']}: {why}" if why and job["state"] in "QHW" else ""
     over = job["state"] == "F"
     return Job(waits, over, _problem(job["exit_status"]) if over else "", job["output_path"])
@@ -291,7 +296,7 @@ def _kubernetes(job_id):
 
 
 def _plainly(comment):
-    """PBS's comment on a waiting job; what only the embedded PBS says, in plain words."""
+    """Return PBS's comment on a waiting job; comments that only the embedded PBS has are put into plain words."""
     cores = "it needs {} of the {} cores of this machine, and other jobs leave {} of them free"
     return CORES.sub(
         lambda found: cores.format(found[1], found[3], found[2]), (comment or "").removeprefix("Not Running: ")
@@ -299,7 +304,7 @@ def _plainly(comment):
 
 
 def _problem(status):
-    """What the status of a job that has ended means, as half a sentence; "" if it ended well."""
+    """Return the meaning of the status of an ended job, as half a sentence; "" if it ended well."""
     if status is None:
         return "was deleted before it ran"
     status = int(status)
@@ -314,8 +319,8 @@ def _problem(status):
 
 
 def _tell(*words):
-    """What a command of a batch system prints; "" if it has forgotten the job. Raises TimeoutError, with its words, if
-    it does not answer."""
+    """Return the output of a command of a batch system; "" if the system has forgotten the job. Raises TimeoutError
+    with its message if it does not answer."""
     try:
         done = subprocess.run(words, env=environment(), text=True, capture_output=True, timeout=PATIENCE)
     except subprocess.TimeoutExpired:
@@ -328,14 +333,14 @@ def _tell(*words):
 
 
 def environment():
-    """The environment with the course's batch commands on PATH, which a notebook's kernel may lack. They give way to
-    real ones."""
+    """Return the environment with the course's batch commands on PATH, which a notebook's kernel may lack. Real
+    commands come first."""
     return os.environ | {"PATH": f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
 
 
 def _read(path, begin, whole):
-    """The lines of a file from byte `begin` on, the last one only if it is complete or the file is `whole`; and the
-    byte behind them."""
+    """Return the lines of a file from byte `begin` on, and the number of the byte after them. The last line counts only
+    if it is complete, or if the file is `whole`."""
     try:
         with open(path, "rb") as file:
             file.seek(begin)
@@ -348,8 +353,8 @@ def _read(path, begin, whole):
 
 @contextlib.contextmanager
 def _epochs():
-    """A function ``count(line, say)`` that says a line. In terminals and notebooks, a line that names an epoch also
-    moves a bar."""
+    """Return a function ``count(line, say)`` that prints a line. In terminals and notebooks, a line that names an epoch
+    also moves a bar."""
     from tqdm import tqdm
 
     with contextlib.ExitStack() as bars:
@@ -368,7 +373,7 @@ def _epochs():
 
 
 def _bar(total, bars):
-    """Show a bar of `total` epochs; returns the function that moves it to an epoch. In terminals, closing the ExitStack
+    """Show a bar of `total` epochs. Return the function that moves it to an epoch. In terminals, closing the ExitStack
     `bars` removes the bar."""
     if in_notebook():
         from IPython.display import ProgressBar

@@ -1,8 +1,8 @@
-"""Fit the job scripts to a site: ``python -m handson site list|show|use``.
+"""Adapt the job scripts to a site: ``python -m handson site list|show|use``.
 
 `use` rewrites the lines of the job scripts that are the same for everybody at a site. Lines between the markers of a
-gap stay as they are, and so do all directives of an exercise that students write: for these it prints what the site
-needs.
+gap stay unchanged, and so do all directives that students write in an exercise: for these, `use` prints the site's
+requirements.
 """
 
 import os
@@ -21,10 +21,10 @@ BEGIN, END = "# For the site {} (python -m handson site use)\n", "# Up to here i
 
 
 def fitted(text, site, gaps=True, directives=True):
-    """A job script's `text`, fitted to `site`.
+    """Return the `text` of a job script, adapted to `site`.
 
-    gaps: leave what stands between the markers of a gap. directives: change #PBS and #SBATCH lines, rather than leave
-    them all.
+    gaps: keep the lines between the markers of a gap. directives: change #PBS and #SBATCH lines instead of keeping all
+    of them.
     """
     text = re.sub(
         rf"^{re.escape(BEGIN).replace(re.escape('{}'), '.*')}(?:.*\n)*?{re.escape(END)}", "", text, flags=re.MULTILINE
@@ -47,8 +47,8 @@ def fitted(text, site, gaps=True, directives=True):
 
 
 def _directive(line, site):
-    """One line of a script for `site`. A directive that the site does not need gets a second #, so that the next site
-    can take it back."""
+    """Return one line of a script for `site`. A directive that the site does not need gets a second #, so that another
+    site can restore it."""
     option = line.lstrip("#")
     if option.startswith("PBS -q "):
         return f"#PBS -q {site.queue}\n"
@@ -67,8 +67,8 @@ def _directive(line, site):
 
 
 def for_students(text, site=None):
-    """A job script's `text`, fitted to `site` (default: the chosen one), where what students read of its gap asks for
-    what the site has: no group where it needs none, no GPUs where there are none, and as many nodes and GPUs as the
+    """Return the `text` of a job script, adapted to `site` (default: the chosen one). The hint of its gap then asks for
+    the site's resources: no group if it needs none, no GPUs if it has none, and the number of nodes and GPUs that the
     exercises use."""
     site = site or sites.read(sites.chosen())
     nodes, gpus = (
@@ -86,7 +86,7 @@ def for_students(text, site=None):
 
 
 def _commands(site):
-    """The shell commands that a job begins with at `site`."""
+    """Return the shell commands with which a job starts at `site`."""
     commands = []
     if site.modules:
         commands += [
@@ -102,9 +102,9 @@ def _commands(site):
 
 
 def use(name, gaps=True, say=print):
-    """Fit all job scripts to the site `name`, and note it in jobs/sites/CHOSEN. Raises SiteError.
+    """Adapt all job scripts to the site `name`, and store the name in jobs/sites/CHOSEN. Raises SiteError.
 
-    Repeated, it changes nothing; interrupted, it has left every script whole, old or new. gaps: see `fitted`.
+    A second call changes nothing. If it is interrupted, every script is complete, old or new. gaps: see `fitted`.
     """
     site, course, changed = sites.for_exercises(name), sites.SITES.parents[1], []
     scripts = [path for place in ("jobs/pbs", "solutions/*", "exercises/*") for path in course.glob(f"{place}/*.sh")]
@@ -116,7 +116,7 @@ def use(name, gaps=True, say=print):
                 changed.append(f"changed {path.relative_to(course)}")
         _replace(sites.SITES / sites.CHOSEN, f"{name}\n")
     except UnicodeDecodeError:
-        raise SiteError(f"{path} is not a text: put the job script right") from None
+        raise SiteError(f"{path} is not a text file: fix the job script") from None
     except OSError as error:
         raise SiteError(f"{error.filename} cannot be changed ({error.strerror})") from None
     for line in changed:  # only now: whoever reads them may go away, as `head` does
@@ -137,8 +137,8 @@ def use(name, gaps=True, say=print):
 
 
 def _students_write(course, path, text):
-    """Whether the directives of a script are a gap of an exercise, filled or not. If so, they stand between markers in
-    its solution."""
+    """Return whether the directives of a script are a gap of an exercise, filled or not. If so, they are between
+    markers in its solution."""
     if path.parent.parent != course / "exercises":
         return False
     solution = course / "solutions" / path.parent.name / path.name
@@ -154,7 +154,7 @@ def _replace(path, text):
 
 
 def show(name=None, say=print):
-    """Say what job scripts need at the site `name` (default: the chosen one), and what it has."""
+    """Print the requirements of job scripts at the site `name` (default: the chosen one), and the site's resources."""
     site = sites.for_exercises(name or sites.chosen())
     facts = {
         "queue": f"#PBS -q {site.queue}",
@@ -181,7 +181,7 @@ def show(name=None, say=print):
 
 
 def show_all(say=print):
-    """List the sites; the chosen one has a star, and one that `use` refuses has the reason."""
+    """List the sites. The chosen one has a star, and a site that `use` refuses has the reason."""
     for name in sites.names():
         try:
             site = sites.for_exercises(name)

@@ -1,8 +1,8 @@
-"""How mpiexec reaches the other nodes of a job, wherever the job runs.
+"""How mpiexec reaches the other nodes of a job, on every kind of system.
 
-A job script has the line ``eval "$(handson-launcher)"``: mpiexec (MPICH's or Open MPI's) then calls ``handson-agent
-HOST COMMAND`` where it would call ssh. The agent uses what the machine has: a node of the embedded PBS, PBS's pbsdsh,
-Slurm's srun, or ssh.
+A job script contains ``eval "$(handson-launcher)"``: mpiexec (MPICH's or Open MPI's) then calls ``handson-agent HOST
+COMMAND`` instead of ssh. The agent uses the available mechanism: a node of the embedded PBS, PBS's pbsdsh, Slurm's
+srun, or ssh.
 """
 
 import fcntl
@@ -36,8 +36,8 @@ WITH_VALUE = ("-l", "-p", "-o", "-i", "-F", "-J", "-E", "-S")
 
 
 def main():
-    """Print the shell commands that make mpiexec use the agent, and MPICH use the network between virtual nodes; in a
-    job of Slurm that has no node file, also those that make one and remove it at the end of the script."""
+    """Print the shell commands that make mpiexec use the agent, and MPICH use the network between virtual nodes. In a
+    Slurm job without a node file, also print commands that create one, and remove it at the end of the script."""
     agent = os.path.join(sysconfig.get_path("scripts"), "handson-agent")
     job_nodes = nodes.job_nodes()
     slow_network.warn(os.environ, job_nodes)
@@ -56,19 +56,19 @@ def main():
 
 
 def on_this_host():
-    """Settings for MPICH's mpiexec and ranks on one host, among whatever else runs there.
+    """Return settings for MPICH's mpiexec with ranks on one host, which other programs use, too.
 
-    mpiexec waits for ever where a stranger connects to its port and sends too little, as clients of ZeroMQ do: they
-    come back to a port when its server, such as a notebook's kernel, has ended, and by then the port may be mpiexec's.
-    So it gets one that the kernel gives to nobody by itself.
+    mpiexec waits forever if another program connects to its port and sends too little. Clients of ZeroMQ do so: they
+    return to a port after its server, such as a notebook's kernel, has ended, and the port may by then be mpiexec's. So
+    mpiexec gets a port that the kernel does not assign automatically.
     """
     first = 10_000 + 20 * (os.getpid() % 1000)  # another one for whoever starts at the same moment
     return {"HYDRA_IFACE": "lo", "MPIEXEC_PORT_RANGE": f"{first}:32000"}  # lo: host names need not resolve
 
 
 def slurm_node_file(environment):
-    """Make a file as PBS_NODEFILE names one: a line for each task of a Slurm job, with the name of its host. Returns
-    its path."""
+    """Create a file like the one that PBS_NODEFILE names: one line per task of a Slurm job, with the name of its host.
+    Return its path."""
     shown = subprocess.run(
         ["scontrol", "show", "hostnames", environment["SLURM_JOB_NODELIST"]],
         capture_output=True,
@@ -101,7 +101,7 @@ def refusing(directory):
 
 
 def uses_openmpi(mpiexec):
-    """Whether the program `mpiexec` is Open MPI's."""
+    """Return whether the program `mpiexec` is Open MPI's."""
     try:
         told = subprocess.run(
             [mpiexec or "mpiexec", "--version"], capture_output=True, text=True, timeout=LIMIT, stdin=subprocess.DEVNULL
@@ -112,8 +112,8 @@ def uses_openmpi(mpiexec):
 
 
 def for_openmpi(environment):
-    """Settings with which Open MPI starts ranks as MPICH does: with the job's environment, on all of its cores; and
-    mpi4py uses its library."""
+    """Return settings with which Open MPI starts ranks as MPICH does, with the job's environment and on all of its
+    cores, and with which mpi4py uses its library."""
     here = ("HANDSON_NODE", "HOME", "HOSTNAME", "PWD", "OLDPWD", "SHLVL", "TMPDIR", "_")  # differ between nodes
     names = [
         name
@@ -145,15 +145,15 @@ def agent():
         nodes.become(host, "sh", "-c", command)
     reach = way_to(host, os.environ)
     if not shutil.which(reach[0]):
-        end(f"cannot reach {host}, as there is no {reach[0]} on PATH here")
+        end(f"cannot reach {host}, since {reach[0]} is not on PATH here")
     if reach[0] == "pbsdsh":
         sys.exit(status_of_pbsdsh([*reach, command]))
     os.execvp(reach[0], [*reach, command])
 
 
 def status_of_pbsdsh(words):
-    """Run pbsdsh and return the status of its task as a shell has it: 128 + N, where signal N has killed it. TERM goes
-    to pbsdsh, which ends its task with it."""
+    """Run pbsdsh, and return the status of its task as a shell reports it: 128 + N if signal N has killed it. TERM is
+    passed on to pbsdsh, which then ends its task."""
     pbsdsh = subprocess.Popen(
         words,
         stdout=subprocess.PIPE,
@@ -174,7 +174,7 @@ def status_of_pbsdsh(words):
 
 
 def end(sentence):
-    """End with a sentence, once it was read: mpiexec drops what it has not read yet when its agent ends."""
+    """End with a sentence, as soon as mpiexec has read it: mpiexec drops unread output when its agent ends."""
     print(f"handson-agent: {sentence}", file=sys.stderr, flush=True)
     latest = time.monotonic() + LIMIT
     while (

@@ -33,8 +33,8 @@ LONGEST = 4  # seconds: no message is sent that would take longer
 SHARE = 0.3  # seconds to repeat each size for: at least 3 times and at most 30
 LIMIT = 1200  # seconds for everything, on a busy machine; it usually takes less than 60
 ONE_RANK = (
-    "this measures the network between ranks, and there is one rank only: submit jobs/pbs/run_network.sh, or start it"
-    " with mpiexec -n 2"
+    "the network between ranks needs at least two ranks, but there is only one: submit jobs/pbs/run_network.sh, or"
+    " start it with mpiexec -n 2"
 )
 
 
@@ -140,7 +140,7 @@ def _world():
 
     if MPI.COMM_WORLD.size < 2:
         raise NetworkError(
-            f"{started} ranks were started, but each believes to be alone: python -m handson doctor tells why"
+            f"{started} ranks were started, but each reports rank 0 of 1: python -m handson doctor gives the reason"
         )
     return MPI.COMM_WORLD
 

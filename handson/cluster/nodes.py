@@ -17,7 +17,7 @@ FIRST_PORT, PORTS = 20000, 10000
 
 
 def job_nodes():
-    """The nodes of the job this process belongs to: name -> properties; empty outside an embedded PBS job, or after its
+    """Return the nodes of the current job, {name: properties}; empty outside a job of the embedded PBS, or after its
     end."""
     try:
         return json.loads(Path(os.environ["HANDSON_NODES"]).read_text())
@@ -26,8 +26,8 @@ def job_nodes():
 
 
 def job_processes():
-    """How many processes the batch job has asked for, on all its nodes; None outside a job, or where the job does not
-    say."""
+    """Return the number of processes that the job has requested on all its nodes; None outside a job, or if it is
+    unknown."""
     if file := os.environ.get("PBS_NODEFILE"):
         try:
             return len(Path(file).read_text().split())
@@ -37,26 +37,26 @@ def job_processes():
 
 
 def job_port():
-    """The first port that the ranks of a job may use to meet, on its first node. It follows from the job's number, so
-    that two jobs rarely share one."""
+    """Return the first port for the rendezvous of a job's ranks on its first node. It is derived from the job's number,
+    so that two jobs rarely share one."""
     job = os.environ.get("PBS_JOBID") or os.environ.get("SLURM_JOB_ID") or str(os.getppid())
     return FIRST_PORT + int("".join(filter(str.isdigit, job.split(".")[0])) or 0) * 16 % PORTS
 
 
 def current_node():
-    """The name of the node this process runs on."""
+    """Return the name of the node on which this process runs."""
     return os.environ.get("HANDSON_NODE") or os.uname().nodename
 
 
 def meeting_address(world):
-    """Where all ranks of an MPI communicator find this rank: 127.0.0.1 if they are on one host, which needs no network,
-    or else the host's name. All ranks call it."""
+    """Return the address at which all ranks of an MPI communicator find this rank: 127.0.0.1 if they are on one host,
+    which needs no network, otherwise the host's name. All ranks must call it."""
     host = os.uname().nodename
     return "127.0.0.1" if {*world.allgather(host)} == {host} else host
 
 
 def become(node, *command):
-    """Replace this process by `command`, on `node`. Ends with one sentence when there is no such node or command."""
+    """Replace this process with `command` on `node`. Ends with one sentence if there is no such node or command."""
     properties = job_nodes().get(node)
     if properties is None:
         sys.exit(

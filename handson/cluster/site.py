@@ -1,8 +1,7 @@
-"""Sites: what the files in jobs/sites/ say of a machine, its queues and groups. jobs/sites/reedbush.toml explains the
-keys.
+"""Sites: the descriptions of machines, queues and groups in jobs/sites/. jobs/sites/reedbush.toml explains the keys.
 
-The embedded PBS presents the machine of a site, and `handson.cluster.job_scripts` fits job scripts to it. Batch
-commands read their site with this module, so it needs the standard library only.
+The embedded PBS presents the machine of a site, and `handson.cluster.job_scripts` adapts job scripts to it. Batch
+commands read their site with this module, so it imports only the standard library.
 """
 
 import contextlib
@@ -55,7 +54,7 @@ VOLUMES = ("storage_class", "nfs", "host_path")
 
 
 class SiteError(OneSentence, ValueError):
-    """What is wrong with a site's name or file, or with a job script."""
+    """A site's name or file, or a job script, is wrong."""
 
 
 class Kubernetes(namedtuple("Kubernetes", OF_KUBERNETES)):
@@ -92,17 +91,17 @@ class Site(
 
     @property
     def queue(self):
-        """The queue of jobs that name none."""
+        """The default queue of jobs."""
         return self.queues[0]
 
     @property
     def group(self):
-        """The group that job scripts name; None where they need none."""
+        """The group in job scripts; None if they need none."""
         return self.groups[0] if self.groups else None
 
 
 def names():
-    """The sites that there are, local first."""
+    """Return the names of all sites, local first."""
     return sorted((path.stem for path in SITES.glob("*.toml")), key=lambda name: (name != "local", name))
 
 
@@ -111,7 +110,7 @@ _instead = contextvars.ContextVar("instead", default=None)
 
 @contextlib.contextmanager
 def as_chosen(name):
-    """In a `with`: the site of this name counts as chosen; None changes nothing."""
+    """Context manager in which the site of this name counts as chosen; None changes nothing."""
     token = _instead.set(name or _instead.get())
     try:
         yield
@@ -120,7 +119,7 @@ def as_chosen(name):
 
 
 def chosen():
-    """The name of the site that was chosen; local if none was."""
+    """Return the name of the chosen site; local if none was chosen."""
     if _instead.get():
         return _instead.get()
     try:
@@ -130,7 +129,8 @@ def chosen():
 
 
 def path_of(name=None):
-    """The file that HANDSON_SITE (or `name`) names, a path or a name in jobs/sites; else that of the chosen site."""
+    """Return the path of the site file that HANDSON_SITE (or `name`) names, as a path or a name in jobs/sites; by
+    default, that of the chosen site."""
     name = name or os.environ.get("HANDSON_SITE") or chosen()
     if os.sep in name or name.endswith(".toml"):
         return str(Path(name).expanduser().absolute())
@@ -138,14 +138,14 @@ def path_of(name=None):
 
 
 def read(name):
-    """The `Site` of this name in jobs/sites. Raises SiteError."""
+    """Return the `Site` of this name in jobs/sites. Raises SiteError."""
     if name not in names():
         raise SiteError(f"there is no site {name!r} in {SITES}, but: {', '.join(names())}")
     return load(str(SITES / f"{name}.toml"))
 
 
 def for_exercises(name):
-    """As `read`, for a site whose machine must be big enough for the exercises. Raises SiteError."""
+    """Read a site like `read`, and refuse a machine that is too small for the exercises. Raises SiteError."""
     site = read(name)
     if site.nodes < site.exercise_nodes or 0 < site.gpus < site.exercise_gpus:
         raise SiteError(
@@ -157,7 +157,7 @@ def for_exercises(name):
 
 
 def load(path=None):
-    """The `Site` that the file `path` (default: what `path_of` finds) describes. Raises SiteError."""
+    """Return the `Site` that the file `path` (default: the result of `path_of`) describes. Raises SiteError."""
     import tomllib
 
     from handson.pbs.pbs_errors import PBSError
@@ -171,7 +171,7 @@ def load(path=None):
         cure = "correct HANDSON_SITE, or choose another one (python -m handson site use local)"
         raise SiteError(f"site file {path} cannot be read ({error.strerror}): {cure}") from None
     except (ValueError, PBSError) as error:  # errors of TOML and UTF-8 are ValueErrors, too
-        raise SiteError(f"site file {path} is not right ({error}): compare it with jobs/sites/local.toml") from None
+        raise SiteError(f"site file {path} is invalid ({error}): compare it with jobs/sites/local.toml") from None
 
 
 def _site(name, values):
@@ -219,7 +219,7 @@ def _kubernetes(values):
     shared = values.get("nfs") or values.get("host_path")
     if shared and _below(values.get("grades"), shared):
         raise ValueError(
-            f"grades = {values['grades']!r} is inside of {shared!r}, which all students see: name a folder beside it"
+            f"grades = {values['grades']!r} is inside {shared!r}, which all students see: name a folder outside it"
         )
     return Kubernetes(
         context=text(
@@ -249,7 +249,7 @@ def _kubernetes(values):
 
 
 def _below(path, folder):
-    """Whether "server:/path" or "/path" is a folder or below it, also where it is written with //, /./ or /../."""
+    """Return whether "server:/path" or "/path" is a folder or below it, even if it is written with //, /./ or /../."""
     (host, _, path), (other, _, folder) = (str(one).rpartition(":") for one in (path, folder))
     path, folder = (Path(os.path.normpath("/" + one.lstrip("/"))) for one in (path, folder))
     return host == other and path.is_relative_to(folder)

@@ -1,8 +1,8 @@
-"""CNTK's vocabulary for distributed training over PyTorch and MPI; it is not CNTK's code.
+"""CNTK's interface for distributed training, implemented with PyTorch and MPI; it is not CNTK's code.
 
-CNTK has no package for today's Python. What its documents name is here, under the same names and with the same meaning;
-the network is a PyTorch module. Minibatch sizes, frequencies and `distributed_after` count the samples of all workers
-together, as in CNTK.
+CNTK has no package for today's Python. This package has the names of its documentation, with the same meaning; the
+network is a PyTorch module. As in CNTK, minibatch sizes, frequencies and `distributed_after` count the samples of all
+workers together.
 """
 
 from handson.cntk.distributed import Communicator, block_momentum_distributed_learner, data_parallel_distributed_learner
@@ -39,13 +39,13 @@ if under_mpiexec():
 
 
 class Missing(OneSentence, AttributeError):
-    """A name that CNTK has and this package does not."""
+    """A name of CNTK that this package does not have."""
 
 
 def __getattr__(name):
     if name.startswith("__"):  # Python itself asks for such names
         raise AttributeError(name)
     raise Missing(
-        f"handson.cntk has no {name!r}: it has only what CNTK's documents on distributed training name"
-        f" ({', '.join(__all__)}); for the rest, use PyTorch"
+        f"handson.cntk has no {name!r}: it has only the names in CNTK's documents on distributed training"
+        f" ({', '.join(__all__)}); use PyTorch for everything else"
     )

@@ -62,7 +62,7 @@ def load(path, comm):
     if found is None:
         if problems:
             raise CheckpointError(
-                f"{problems[0]}; there is no whole checkpoint before it: delete {path}*, and begin anew"
+                f"{problems[0]}; there is no whole checkpoint before it: delete {path}*, and start again"
             )
         return None
     for problem in problems if comm.rank == 0 else ():
@@ -80,11 +80,11 @@ def _read(path):
     try:
         content = torch.load(path, map_location=_here, weights_only=True)
     except FileNotFoundError:
-        return f"there is no checkpoint {path}"
+        return f"the checkpoint {path} does not exist"
     except Exception as error:  # a file that was cut off can fail in any way
         return f"the checkpoint {path} is cut off or damaged ({type(error).__name__})"
     if not isinstance(content, dict) or not isinstance(content.get("own"), list) or "shared" not in content:
-        return f"the file {path} is no checkpoint of this course"
+        return f"the file {path} is not a checkpoint of this course"
     return content
 
 

@@ -244,9 +244,7 @@ def data_parallel_distributed_learner(
     each gradient, with error feedback. Raises TrackError.
     """
     if use_async_buffered_parameter_update:
-        raise TrackError(
-            "use_async_buffered_parameter_update is not there in handson.cntk; hooks.py has double buffering"
-        )
+        raise TrackError("handson.cntk has no use_async_buffered_parameter_update; hooks.py has double buffering")
     if num_quantization_bits not in (1, 32):
         raise TrackError(
             f"num_quantization_bits is 1 or 32 here, not {num_quantization_bits}; CNTK itself had all numbers in"

@@ -103,7 +103,7 @@ class Trainer:
             self.model.load_state_dict(shared["model"])
         except RuntimeError:
             raise CheckpointError(
-                f"{filename} is a checkpoint of another network: give its filename to no other training"
+                f"{filename} is a checkpoint of another network: use a different filename for each training"
             ) from None
         self.learner.restore(shared, own)
         self.total_number_of_samples_seen = shared["samples"]
@@ -213,8 +213,7 @@ class TrainingSession:
         tested, errors = comm.allreduce(tested), comm.allreduce(errors)
         if not tested:
             raise TrackError(
-                "the source of the test has no samples left: TestConfig needs a source of its own, with which nobody"
-                " trains"
+                "the test's source has no samples left: give TestConfig a source that is not used for training"
             )
         self.test_error = errors / tested
         if comm.rank == 0:
@@ -239,7 +238,7 @@ def training_session(
     """A session that trains when its `train()` is called.
 
     mb_size: samples of a minibatch, of all workers together; model_inputs_to_streams: {"features": a stream of the
-    source, "labels": ...}; max_samples: where to stop, if the source goes on for ever; progress_frequency: samples
+    source, "labels": ...}; max_samples: where to stop, if the source is endless; progress_frequency: samples
     between two lines of progress. Raises TrackError.
     """
     if set(model_inputs_to_streams) != INPUTS:
@@ -247,7 +246,7 @@ def training_session(
             f"model_inputs_to_streams needs the inputs 'features' and 'labels', not {_named(model_inputs_to_streams)}"
         )
     if cv_config is not None:
-        raise TrackError("cross validation (cv_config) is not there in handson.cntk: use test_config")
+        raise TrackError("handson.cntk has no cross validation (cv_config): use test_config")
     if not isinstance(mb_size, int) or mb_size < 1:
         raise TrackError(
             "mb_size is a whole number of samples above 0 (schedules are not there in handson.cntk), not"
@@ -255,10 +254,10 @@ def training_session(
         )
     if mb_source.is_infinite and max_samples is None:
         raise TrackError(
-            "this training would never end: give max_samples to the MinibatchSource or to the training_session"
+            "this training would never end: set max_samples in the MinibatchSource or in the training_session"
         )
     if test_config and test_config.minibatch_source.is_infinite:
-        raise TrackError("this test would never end: give its MinibatchSource max_samples or max_sweeps")
+        raise TrackError("this test would never end: set max_samples or max_sweeps in its MinibatchSource")
     trainer.model.train()
     return TrainingSession(
         trainer,

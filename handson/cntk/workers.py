@@ -9,6 +9,7 @@ from handson.cluster.nodes import current_node
 from handson.errors import TrackError
 from handson.pytorch import devices
 from handson.training import options, virtual_gpus
+from handson.words import counted, there
 
 _device = torch.device("cpu")
 
@@ -51,24 +52,24 @@ def add_options(parser):
         type=options.natural,
         default=32,
         metavar="N",
-        help="num_quantization_bits of the gradients, 32 or 1 (32)",
+        help="bits per gradient (num_quantization_bits), 32 or 1. Default: 32",
     )
     add(
         "--warm-up",
         type=options.natural,
         default=0,
         metavar="SAMPLES",
-        help="distributed_after: samples before the workers communicate (0)",
+        help="number of samples before the workers communicate (distributed_after). Default: 0",
     )
     add(
         "--block-size",
         type=options.natural,
         default=0,
         metavar="SAMPLES",
-        help="use block momentum with blocks of so many samples; 0: data-parallel (0)",
+        help="block size of block momentum in samples; 0: data parallel. Default: 0",
     )
-    add("--by-hand", action="store_true", help="use the loop by hand, not the training session")
-    add("--restore", action="store_true", help="go on from the checkpoint in the folder of results")
+    add("--by-hand", action="store_true", help="use your own loop instead of the training session")
+    add("--restore", action="store_true", help="resume from the checkpoint in the folder for results")
     parser.set_defaults(size=8, lr=0.05)
 
 
@@ -83,7 +84,8 @@ def meet(args):
     devices.check(gpus)
     if len(gpus) < nodes.count(node):
         raise TrackError(
-            f"-g names {len(gpus)} GPUs, but there are {nodes.count(node)} workers on {node}: name one for each"
+            f"-g names {counted(len(gpus), 'GPU')}, but {there(nodes.count(node), 'worker')} on {node}: name one for"
+            " each"
         )
     places = [tuple(place) for place in comm.allgather((virtual_gpus.machine(), devices.place(gpus[intra_rank])))]
     words = devices.describe(gpus, places)

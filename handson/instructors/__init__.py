@@ -1,1 +1,1 @@
-"""What only instructors use. Students receive no folder of this name."""
+"""Code that only instructors use. Students do not receive folders of this name."""

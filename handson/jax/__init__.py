@@ -1,5 +1,5 @@
-"""What the JAX scripts of the unit 07_frameworks import before JAX, which is in the second environment: it computes on
-CPUs, with one thread for each device. Raises NoFrameworks."""
+"""Import this package before JAX, which is in the second environment, in the scripts of the unit 07_frameworks. JAX
+then computes on CPUs, with one thread per device. Raises NoFrameworks."""
 
 import os
 

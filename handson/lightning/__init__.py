@@ -1,5 +1,5 @@
-"""What the Lightning script of the unit 07_frameworks imports before Lightning, which is in the second environment and
-imported here for the first time, without messages that mean nothing to a student. Raises NoFrameworks."""
+"""Import this package before Lightning, in the scripts of the unit 07_frameworks. It imports Lightning from the second
+environment, without messages that mean nothing to a student. Raises NoFrameworks."""
 
 import logging
 import warnings

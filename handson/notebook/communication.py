@@ -110,9 +110,9 @@ def _megabytes(runs):
 
 
 def to_accuracy(runs, accuracy, without_limit=None):
-    """Seconds to an accuracy for each method: a bar for the median, a mark for each seed. A method with a seed that
-    never reached it has a white bar. without_limit: the same runs of another folder, without a limit of the network,
-    drawn as a dashed line (their fastest method)."""
+    """Draw the time to an accuracy for each method: a bar for the median, a mark for each seed. A method with a seed
+    that never reached it has a white bar. without_limit: the same runs from another folder, without a network limit;
+    their method `plain` is drawn as a dashed line."""
     drawing, axes = figures.axes(7.5, 0.9 + 0.36 * len(runs))
     reached = {method: _seconds_to(of_method, accuracy) for method, of_method in runs.items()}
     missed = {method: len(of_method) - len(reached[method]) for method, of_method in runs.items()}
@@ -137,7 +137,7 @@ def to_accuracy(runs, accuracy, without_limit=None):
 
 
 def _seconds_to(runs, accuracy):
-    """Of the runs that had the accuracy."""
+    """Return the seconds of the runs that reached the accuracy."""
     return [seconds for run in runs if (seconds := seconds_to(run, accuracy)) is not None]
 
 

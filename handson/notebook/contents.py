@@ -4,6 +4,9 @@ import json
 import re
 from pathlib import Path
 
+from handson.words import aligned
+
+NAME = re.compile(r"\d\d[b-z]?_.*\.ipynb")
 MINUTES = re.compile(r"In about (\d+) minutes")
 
 
@@ -15,14 +18,17 @@ def titles(folder="."):
 
 def show(folder="."):
     """Print the notebooks in `folder`, and how many minutes each of them says to take."""
+    rows = []
     for path in _notebooks(folder):
         text = _text(path)
         minutes = MINUTES.search(text)
-        print(f"{path.stem:20}{_title(text):30}{f'{minutes[1]:>3} minutes' if minutes else ''}".rstrip())
+        rows.append((path.stem, _title(text), f"{minutes[1]:>3} minutes" if minutes else ""))
+    if rows:
+        print(*aligned(rows[0], rows[1:]), sep="\n")
 
 
 def _notebooks(folder):
-    return sorted(Path(folder).glob("[0-9][0-9]_*.ipynb"))
+    return sorted(path for path in Path(folder).glob("*.ipynb") if NAME.fullmatch(path.name))
 
 
 def _text(path):

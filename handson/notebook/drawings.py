@@ -3,6 +3,7 @@
 import numpy
 
 from handson.figures import LAYERS, LINE, PALE_ORANGE, PAPER, PARTS, canvas, picture
+from handson.words import counted
 
 GRADIENT = PARTS["all-reduce"][0]
 ARROW = dict(arrowstyle="-|>", color=LINE, linewidth=1.3, shrinkA=0, shrinkB=0, mutation_scale=11)
@@ -162,5 +163,36 @@ def nodes(count=2, per_node=2):
     words = (
         f"{count} nodes with {per_node} GPUs each: ranks are counted through all nodes, intra_ranks begin at 0 on each"
         " node."
+    )
+    return picture(drawing, words)
+
+
+def chunks(states):
+    """Whose numbers are in each rank's chunks while an all-reduce goes on.
+
+    states: for each rank a list of tensors, one for each moment. Rank r began with 10 ** r in each chunk, so that a sum
+    of 101 has the numbers of ranks 0 and 2 in it.
+    """
+    ranks, moments = len(states), len(states[0])
+    columns = min(4, moments)
+    rows, side = -(-moments // columns), 1.15 * ranks + 1.2
+    drawing, axes = canvas(1.6 + columns * side, rows * (side + 0.6))
+    for moment in range(moments):
+        x = 1.6 + moment % columns * side
+        top = (rows - moment // columns) * (side + 0.6) - 0.6
+        title = f"after step {moment}" if moment else "before"
+        axes.text(x + 0.5 * (side - 1.2), top + 0.2, title, ha="center", va="center", fontsize=9.5, weight="bold")
+        for rank in range(ranks):
+            y = top - 1.3 - 1.15 * rank
+            if moment % columns == 0:
+                axes.text(x - 0.2, y + 0.5, f"rank {rank}", ha="right", va="center", fontsize=9.5)
+            for chunk, total in enumerate(map(int, states[rank][moment])):
+                inside = [str(one) for one in range(ranks) if total // 10**one % 10]
+                colour = GRADIENT if len(inside) == ranks else PALE_ORANGE if len(inside) > 1 else "white"
+                _box(axes, x + 1.15 * chunk, y, 1.05, 1.05, "".join(inside), colour, 8.5)
+    whole = sum(int(total) == int("1" * ranks) for of_rank in states for total in of_rank[-1])
+    words = (
+        f"The chunks of {counted(ranks, 'rank')} before an all-reduce and after each of its {moments - 1} steps, with"
+        f" the ranks whose numbers are in them; at the end, {whole} of {ranks * ranks} chunks have those of all ranks."
     )
     return picture(drawing, words)

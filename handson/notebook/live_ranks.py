@@ -22,7 +22,7 @@ from IPython.display import HTML, display
 from IPython.paths import get_ipython_dir
 from traitlets.config import Config
 
-from handson.cluster import engine_jobs, virtual_nodes
+from handson.cluster import engine_jobs
 from handson.cluster import site as sites
 from handson.errors import OneSentence
 from handson.notebook import rank_of_notebook
@@ -33,7 +33,14 @@ LOOK = 0.1  # seconds between looks at a cell's ranks
 HANGING = 5  # seconds after which ranks that wait are asked where they stand
 ANSWER = 1.0  # seconds in which they write it
 FREED = 10  # seconds in which a rank that was let go ends its cell
+MEETING = 300  # seconds in which ranks import their libraries and meet, on a busy machine
 PROFILE = "handson-ranks-"
+NUMBERS = """from handson.training.launch import launcher_rank
+
+get_config().IPEngine.id = launcher_rank()  # an engine's number is its rank
+"""
+SHORT = 60  # bytes of a folder in which sockets may have their folder: see engine_jobs.LONGEST
+WALLTIME = "01:00:00"  # of the ranks' job, where the site has no rule
 _mine = None  # the ranks of this notebook
 
 
@@ -44,19 +51,20 @@ class RanksError(OneSentence, RuntimeError):
         return [str(self)]
 
 
-def ranks(number=4, track="pytorch"):
+def ranks(number=4, track="pytorch", nodes=None):
     """Start `number` ranks on which ``%%px`` cells run, in place of those of an earlier call, and return them as a
     `Ranks`.
 
     Cells find there `rank`, `local_rank`, `world_size` and `device`; in the track "pytorch" `torch`, `dist` and a
     process group; in the track "chainer" `chainer`, `chainermn` and a communicator `comm`. The ranks are a job of
-    the site's batch system, on two nodes if `number` is even and there can be virtual nodes. Raises ClusterError and
+    the site's batch system, on `nodes` nodes; by default on two if `number` is even, else on one. Where the notebook
+    itself runs in a job, they are one more job, which waits until cores beside it are free. Raises ClusterError and
     TrackError.
     """
     global _mine
     if _mine is not None:
         _mine.stop()
-    _mine = Ranks(number, track)
+    _mine = Ranks(number, track, nodes or (2 if number % 2 == 0 else 1))
     _mine.restart()
     return _mine
 
@@ -64,27 +72,42 @@ def ranks(number=4, track="pytorch"):
 class Ranks:
     """The ranks of a notebook. `view` is ipyparallel's DirectView of them all."""
 
-    def __init__(self, number, track):
-        self.number, self.track = number, track
+    def __init__(self, number, track, nodes):
+        self.number, self.track, self.nodes = number, track, nodes
         self.cluster = self.client = self.view = self.folder = None
         atexit.register(self.stop)
 
     def restart(self):
         """Start the ranks; if there are some, end them and start new ones, which know no variable."""
-        self.stop()
         begin = time.monotonic()
-        if sites.read(sites.chosen()).batch == "embedded":
-            self.folder = Path(tempfile.mkdtemp(prefix=PROFILE))  # its name is short enough for sockets
+        found = self._begin()
+        _say_where_they_are(sorted(found), time.monotonic() - begin)
+
+    def _begin(self):
+        """Start new ranks in place of those that there are. Returns the (rank, node) of each."""
+        self.stop()
+        site = sites.load()
+        if site.batch == "embedded" and not site.strict:  # whose nodes see this one's /tmp
+            short = len(tempfile.gettempdir()) < SHORT
+            self.folder = Path(tempfile.mkdtemp(prefix=PROFILE, dir=None if short else "/tmp"))
         else:  # a folder that all nodes see
             self.folder = Path(get_ipython_dir(), f"profile_{PROFILE}{uuid.uuid4().hex[:8]}")
             self.folder.mkdir(parents=True, mode=0o700)
-        self.cluster, self.client = _started(self.folder, self.number)
+        try:
+            self.cluster, self.client = _started(self.folder, self.number, self.nodes)
+        except BaseException:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise
         self.view = self.client[:]
         self.view.block = True
-        found = self.view.apply_sync(rank_of_notebook.begin, str(self.folder), self.track)
-        _say_where_they_are(sorted(found), time.monotonic() - begin)
         if shell := get_ipython():
             shell.register_magics(RankMagics(shell, self))
+        met = self.view.apply_async(rank_of_notebook.begin, str(self.folder), self.track)
+        try:
+            return met.get(MEETING)
+        except TimeoutError:
+            self.stop()
+            raise RanksError(f"The ranks have not met in {MEETING} s. `ranks.restart()` tries again.") from None
 
     def stop(self):
         """End the ranks."""
@@ -112,24 +135,26 @@ class Ranks:
                 port = self.client[0].apply_sync(launch.free_port)
                 self.view.apply_sync(rank_of_notebook.meet, port)
                 return True
-        self.restart()
+        self._begin()
         return False
 
 
-def _started(folder, number):
-    """(Cluster, Client) of `number` engines, whose controller ends with this process."""
+def _started(folder, number, nodes):
+    """(Cluster, Client) of `number` engines on `nodes` nodes, whose controller ends with this process."""
     config = Config()
     tied = [sys.executable, "-m", "handson.cluster.die_with_parent", str(os.getpid()), str(folder)]
     config.ControllerLauncher.controller_cmd = [*tied, "ipyparallel.controller"]
-    config.PBSEngineSetLauncher.engine_args = ["--mpi"]  # an engine's number is its rank
-    nodes = 2 if number % 2 == 0 and not virtual_nodes.why_not() else 1
-    return engine_jobs.start(engines=number, nodes=nodes, say=_say_why_they_wait, config=config, folder=folder)
+    (folder / "ipengine_config.py").write_text(NUMBERS)
+    walltime = sites.load().walltime or WALLTIME
+    return engine_jobs.start(
+        engines=number, nodes=nodes, walltime=walltime, say=_say_why_they_wait, config=config, folder=folder
+    )
 
 
 def _say_why_they_wait(line):
     """Print of what engine_jobs says only why the job does not begin."""
     if line.startswith("It waits"):
-        print(f"The job with the ranks does not begin yet. {line}")
+        print(f"The job with the ranks has not started yet. {line}")
 
 
 def _say_where_they_are(found, seconds):

@@ -20,7 +20,8 @@ from torch.utils.data import DataLoader
 
 from handson.errors import OneSentence
 from handson.ipython import progress_bar
-from handson.pytorch import devices
+from handson.profiling import usage
+from handson.pytorch import devices, flops
 from handson.pytorch.batches import EpochBatches
 from handson.pytorch.model import get_model
 from handson.training import data
@@ -65,7 +66,7 @@ class Steps:
         return (self.moments[:, :, PARTS.index(part)] - self.moments[:, 0, 0].min()).T
 
     def ended(self, part):
-        """When each rank ended a part, likewise."""
+        """The time at which each rank ended a part; see above."""
         return (self.moments[:, :, PARTS.index(part) + 1] - self.moments[:, 0, 0].min()).T
 
 
@@ -89,6 +90,11 @@ def epoch(batchsize=32, size=256, model=None):
     return on_gpus(_epoch, batchsize, size, model)[0]
 
 
+def peak():
+    """FLOP/s that one worker reaches with one large product: see handson.pytorch.flops. Raises MeasurementFailed."""
+    return on_gpus(_peak)[0]
+
+
 def on_gpus(function, *arguments, workers=1):
     """[function(device, rank, workers, *arguments) of each rank]: each in a process on a GPU of its own; with several,
     they can all-reduce.
@@ -110,7 +116,8 @@ def on_gpus(function, *arguments, workers=1):
             stack.callback(process.kill)
             theirs.close()
             pipes.append(ours)
-        return _answers(pipes)
+        with usage.watched(workers):
+            return _answers(pipes)
 
 
 def _answers(pipes):
@@ -125,16 +132,14 @@ def _answers(pipes):
                 try:
                     shares[rank], *answer = pipes[rank].recv()
                 except EOFError:
-                    raise MeasurementFailed(
-                        f"worker {rank} ended without an answer; what it printed is above"
-                    ) from None
+                    raise MeasurementFailed(f"worker {rank} ended without a result: its output is above") from None
                 heard[rank] = time.monotonic()
                 answers |= {rank: answer[0]} if answer else {}
             if not ready and time.monotonic() >= due:
                 late = min(waiting, key=heard.__getitem__)
                 raise MeasurementFailed(
-                    f"worker {late} has made no progress for {LIMIT} seconds: see with `top` what else runs here, then"
-                    " run the cell again"
+                    f"worker {late} has made no progress for {LIMIT} seconds: check with `top` which other programs"
+                    " run here, then run the cell again"
                 )
             show(min(shares))
     return [answers[rank] for rank in range(len(pipes))]
@@ -249,6 +254,10 @@ def _with_batch_sizes(device, rank, workers, sizes, size, model, images):
         )
         found[batchsize] = (moments[:, -1] - moments[:, 0]).tolist()
     return found
+
+
+def _peak(device, rank, workers):
+    return flops.peak(device)
 
 
 def _epoch(device, rank, workers, batchsize, size, model):

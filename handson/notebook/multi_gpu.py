@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from handson import compare, figures
-from handson.figures import IDEAL, SERIES, picture
+from handson.figures import FORESEEN, IDEAL, SERIES, picture
 from handson.notebook import measure
 from handson.pytorch.batches import EpochBatches
 from handson.pytorch.model import ConvNet
@@ -200,9 +200,9 @@ def _final(curves):
     return ", ".join(f"{name}: {100 * curve.mean[-1]:.1f} %" for name, curve in curves.items())
 
 
-def equal_epochs_and_updates(curves):
+def equal_epochs_and_updates(curves, predicted):
     """Test errors against epochs, and the same against updates (Curve by name); bands: from the best seed to the
-    worst."""
+    worst. predicted: what the student expects after the fewest epochs, in percent."""
     drawing, left, right = figures.axes(9.5, 3.6, columns=2, sharey=True)
     fewest = min(curve.epochs[-1] for curve in curves.values())
     most = max(curve.updates[-1] for curve in curves.values())
@@ -216,9 +216,13 @@ def equal_epochs_and_updates(curves):
         axes.axvline(end, color="0.3", linestyle="--", linewidth=1)
         axes.text(end, 97, words, va="top", ha=side, fontsize="small")
     right.set_ylabel("")
+    left.plot(fewest, predicted, **FORESEEN)
     lines = left.get_legend_handles_labels()
-    drawing.legend(*lines, fontsize="small", frameon=False, loc="outside upper center", ncols=len(curves))
-    return picture(drawing, f"Test error against epochs and against updates; at the end {_final(curves)}.")
+    drawing.legend(*lines, fontsize="small", frameon=False, loc="outside upper center", ncols=len(curves) + 1)
+    return picture(
+        drawing,
+        f"Test error against epochs and against updates; at the end {_final(curves)}; predicted {predicted:g} %.",
+    )
 
 
 def rates_and_errors(curves):

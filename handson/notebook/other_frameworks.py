@@ -6,92 +6,233 @@ import ast
 import difflib
 import functools
 import json
+import statistics
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import NamedTuple
 
-from handson import compare, figures
-from handson.words import aligned
+from handson import compare, figures, frameworks
+from handson.ipython import progress_bar
+from handson.notebook import runs as of_student
+from handson.notebook.measure import MeasurementFailed
+from handson.profiling import usage
+from handson.training.identity import OTHER_SYSTEMS
+from handson.words import aligned, counted
 
 PYTORCH, TENSORFLOW = (
     "01_single_gpu/pytorch/train_cifar_single_gpu.py",
     "07_frameworks/tensorflow/train_cifar_single_gpu.py",
 )
 JAX = "07_frameworks/jax/train_cifar_shard_map.py"  # one script, for one device and for several
-SYSTEMS = {  # (track, name of the run): the files for several workers, the script for one device, what is done silently
-    ("pytorch", "data_parallel"): (
-        ("pytorch/train_cifar_data_parallel.py",),
+DDP = "02_multi_gpu/pytorch/train_cifar_multi_gpu.py"
+
+
+class System(NamedTuple):
+    """What a run of other_frameworks is called, the files for several workers, and the script for one device."""
+
+    name: str
+    files: tuple
+    single: str
+    silently: str  # what it does without being asked
+
+
+SYSTEMS = {  # (track, name of the run)
+    ("pytorch", "multi_gpu"): System(
+        "DDP, of 02_multi_gpu", (DDP,), PYTORCH, "averages gradients during backward, and sends rank 0's weights to all"
+    ),
+    ("pytorch", "data_parallel"): System(
+        "DataParallel",
+        ("07_frameworks/pytorch/train_cifar_data_parallel.py",),
         PYTORCH,
         "divides each batch; loss and optimizer on the first GPU alone; on GPUs, copies the model in each step",
     ),
-    ("tensorflow", "single_gpu"): ((), TENSORFLOW, "compiles the step when it is first called"),
-    ("tensorflow", "mirrored"): (
-        ("tensorflow/train_cifar_mirrored.py",),
+    ("tensorflow", "single_gpu"): System(
+        "TensorFlow, fit", (), TENSORFLOW, "compiles the step when it is first called"
+    ),
+    ("tensorflow", "mirrored"): System(
+        "TensorFlow, fit, mirrored",
+        ("07_frameworks/tensorflow/train_cifar_mirrored.py",),
         TENSORFLOW,
         "divides each batch, adds gradients up; in a short last batch a mean of means",
     ),
-    ("tensorflow", "multi_worker"): (
-        ("tensorflow/train_cifar_multi_worker.py", "tensorflow/replicas.py", "tensorflow/cluster.py"),
+    ("tensorflow", "multi_worker"): System(
+        "TensorFlow, own loop, multi-worker",
+        tuple(f"07_frameworks/tensorflow/{name}.py" for name in ("train_cifar_multi_worker", "replicas", "cluster")),
         TENSORFLOW,
         "sends the first worker's variables to all, adds gradients up",
     ),
-    ("tensorflow", "parameter_server"): (
-        ("tensorflow/train_cifar_parameter_server.py", "tensorflow/cluster.py"),
+    ("tensorflow", "parameter_server"): System(
+        "TensorFlow, parameter server",
+        tuple(f"07_frameworks/tensorflow/{name}.py" for name in ("train_cifar_parameter_server", "cluster")),
         TENSORFLOW,
         "no worker waits: gradients are of older parameters, images are not used equally often",
     ),
-    ("lightning", "lightning"): (
-        ("lightning/train_cifar_lightning.py",),
+    ("lightning", "lightning"): System(
+        "Lightning",
+        ("07_frameworks/lightning/train_cifar_lightning.py",),
         PYTORCH,
         "starts the ranks, wraps the model in DDP, gives loaders a DistributedSampler, moves batches, calls zero_grad,"
         " backward and step",
     ),
-    ("accelerate", "accelerate"): (
-        ("accelerate/train_cifar_accelerate.py",),
+    ("accelerate", "accelerate"): System(
+        "Accelerate",
+        ("07_frameworks/accelerate/train_cifar_accelerate.py",),
         PYTORCH,
         "wraps the model in DDP, divides the batches of loaders; repeats images to fill the last ones",
     ),
-    ("jax", "shard_map"): (
+    ("jax", "shard_map"): System(
+        "JAX, one process",
         (),
         JAX,
         "adds up gradients of what is the same on all devices; compiles again for the shape of a short last batch",
     ),
-    ("jax", "multi_process"): (("jax/train_cifar_multi_process.py",), JAX, "as shard_map does"),
+    ("jax", "multi_process"): System(
+        "JAX, several processes", ("07_frameworks/jax/train_cifar_multi_process.py",), JAX, "as in one process"
+    ),
 }
 WORDS = {"tiny": "21 tiny layers", "convolutions": "convolutions"}
 ROUNDS, LIMIT = 3, 300  # of a measurement, of which the best one counts; seconds for all of them
-HEADINGS = ("system", "workers", "images/s", "speed-up", "first step", "images/s later", "lines that differ")
+IDEAL = figures.IDEAL | {"linestyle": "-", "linewidth": 2, "label": None}  # a mark at the end of a bar
+HEADINGS = ("system", "workers", "images/s", "speed-up", "first step", "whole run", "lines that differ")
+GAP = "raise NotImplementedError"
+
+
+class Row(NamedTuple):
+    """The runs of a system with one number of workers."""
+
+    system: System
+    workers: int
+    rates: list  # images/s of each run, once all is compiled and warm
+    whole: float  # images/s of the whole run, median
+    first: float | None  # seconds of the first step, median; None where the log does not have it
+    alone: float | None  # images/s of this system on one worker, as in `rates`
+    disturbed: bool
+
+    @property
+    def rate(self):
+        return statistics.median(self.rates)
+
+    @property
+    def speedup(self):
+        return self.alone and self.rate / self.alone
+
+    @property
+    def name(self):
+        return f"{self.system.name}, {counted(self.workers, 'worker')}"
+
+
+def ready(folder, script):
+    """Whether a script of `folder` can run here; if not, prints why."""
+    if script.endswith(DDP) and GAP in Path(folder, script).read_text(errors="replace"):
+        print(f"Left out: exercises/{DDP} has gaps, which {DDP.partition('/')[0]} fills.")
+        return False
+    return "/pytorch/" in f"/{script}" or frameworks.why_not() is None
+
+
+def found(exercises):
+    """The student's Results in all systems, under the conditions of the last one in this unit."""
+    every = [run for run in of_student.find(exercises) if (run.track, run.name) in SYSTEMS]
+    last = [run for run in every if run.unit == OTHER_SYSTEMS][-1]
+    return [run for run in every if compare.conditions(run) == compare.conditions(last)]
+
+
+def rows(results):
+    """The Rows of Results, system by system. A system that has no run of one worker is compared with another one of its
+    track, as mirrored replicas with `fit`."""
+    groups = {}
+    for system in SYSTEMS:
+        for run in sorted((run for run in results if (run.track, run.name) == system), key=lambda run: run.workers):
+            groups.setdefault((system, run.workers), []).append(run)
+    rates = {group: list(map(steady, of_group)) for group, of_group in groups.items()}
+    alone = {system: statistics.median(rates[system, workers]) for system, workers in groups if workers == 1}
+    of_track = {}
+    for (track, _), rate in alone.items():
+        of_track.setdefault(track, rate)
+    made = []
+    for (system, workers), of_group in groups.items():
+        first = [run.log[0]["first_step"] for run in of_group if run.log[0].get("first_step")]
+        made.append(
+            Row(
+                SYSTEMS[system],
+                workers,
+                rates[system, workers],
+                statistics.median(run.throughput for run in of_group),
+                statistics.median(first) if first else None,
+                alone.get(system, of_track.get(system[0])),
+                any(run.disturbance for run in of_group),
+            )
+        )
+    return made
 
 
 def table(results, exercises):
-    """The lines of the table of Results of the unit frameworks, and of a list below it. exercises: the folder with the
-    student's scripts."""
-    rows, silent = [], {}
-    for row in compare.table(results):
-        if (row.track, row.name) not in SYSTEMS:
-            continue
-        files, single, silently = SYSTEMS[row.track, row.name]
-        runs = [run for run in results if (run.track, run.name, run.workers) == (row.track, row.name, row.workers)]
-        first = [run.log[0]["first_step"] for run in runs if "first_step" in run.log[0]]
-        name = f"{figures.TRACKS[row.track]['label']}, {row.name}"
-        rows.append(
+    """The lines of the table of such Results, and of what follows from them. exercises: the folder with the student's
+    scripts."""
+    exercises, lines, silent = Path(exercises), [], {}
+    for row in rows(results):
+        lines.append(
             (
-                name,
-                str(row.workers),
-                f"{row.throughput:.0f}",
+                row.system.name,
+                f"{row.workers}{' (disturbed)' * row.disturbed}",
+                f"{row.rate:.0f}",
                 f"{row.speedup:.2f}" if row.speedup else "-",
-                f"{min(first):.2f} s" if first else "-",
-                f"{max(map(steady, runs)):.0f}",
-                differing(Path(exercises), files, single),
+                f"{row.first:.2f} s" if row.first else "-",
+                f"{row.whole:.0f}",
+                differing(exercises, row.system.files, row.system.single),
             )
         )
-        silent[name] = silently
+        silent[row.system.name] = row.system.silently
+    said = [*aligned(HEADINGS, lines), "", *compare.disturbed(results), *impossible(rows(results))]
+    if has_gaps(exercises / PYTORCH):
+        said.append(f"{PYTORCH} has gaps, so how many lines differ from it is not known.")
+    return [*said, "", "What they did silently:", *(f"  {name}: {what}" for name, what in silent.items())]
+
+
+def impossible(rows):
+    """A sentence for each Row whose speed-up is higher than its workers can give."""
     return [
-        *aligned(HEADINGS, rows),
-        "",
-        "What they did silently:",
-        *(f"  {name}: {what}" for name, what in silent.items()),
+        f"The speed-up of {row.name}, {row.speedup:.2f}, is more than {counted(row.workers, 'worker')} can give:"
+        " something slowed down the run of one worker."
+        for row in rows
+        if row.speedup and row.speedup > compare.TOLERANCE * row.workers
     ]
+
+
+def picture(results):
+    """The picture of images/s once all is compiled and warm, and of the first step beside it."""
+    found = rows(results)
+    drawing, left, right = figures.axes(10, 0.9 + 0.3 * len(found), columns=2, sharey=True, width_ratios=(3, 1))
+    places = range(len(found))
+    colours = [figures.BESIDE[0 if row.workers == 1 else 1] for row in found]
+    style = dict(height=0.62, edgecolor="0.25", linewidth=0.6)
+    style |= dict(color=[colour for colour, _ in colours], hatch=[hatch for _, hatch in colours])
+    left.barh(places, [row.rate for row in found], **style)
+    right.barh(places, [row.first or 0 for row in found], **style)
+    for place, row in zip(places, found):
+        if row.workers > 1 and row.alone:
+            ends = [place - 0.4, place + 0.4]
+            left.plot([row.workers * row.alone] * 2, ends, **IDEAL)
+        words = f" {row.rate:.0f}" + (f", speed-up {row.speedup:.2f}" if row.workers > 1 and row.speedup else "")
+        behind = max(row.rate, row.workers * row.alone if row.alone and row.workers > 1 else 0)
+        left.text(behind, place, words + " (disturbed)" * row.disturbed, va="center", fontsize="small")
+        right.text(row.first or 0, place, f" {row.first:.1f} s" if row.first else " -", va="center", fontsize="small")
+    left.set(yticks=places, yticklabels=[row.name for row in found], ylim=(len(found) - 0.5, -0.5))
+    left.set(
+        xlabel="images/s after the first epoch",
+        xlim=(0, 1.65 * max(row.workers * (row.alone or row.rate) for row in found)),
+    )
+    right.set(xlabel="first step [s]", xlim=(0, 1.4 * max(row.first or 1 for row in found)))
+    left.plot([], [], **IDEAL | {"label": "ideal: each worker as fast as one alone"})
+    figures.legend_above(left)
+    words = "; ".join(
+        f"{row.name} {row.rate:.0f} images/s"
+        + (f", speed-up {row.speedup:.2f}" if row.speedup else "")
+        + (f", first step {row.first:.1f} s" if row.first else "")
+        for row in found
+    )
+    return figures.picture(drawing, f"Throughput after the first epoch: {words}." + compare.note(drawing, results))
 
 
 def steady(run):
@@ -112,14 +253,17 @@ def steady(run):
 
 def differing(exercises, files, single):
     """ "21 of 51": how many lines of the `files` are not in the script for one device. Comments and empty lines don't
-    count."""
-    if not files:
+    count. "-": there is no other script, or the one for one device has gaps."""
+    if not files or has_gaps(exercises / single):
         return "-"
-    unit, lines = exercises / "07_frameworks", []
-    for file in files:
-        lines += statements(unit / file)
+    lines = [line for file in files for line in statements(exercises / file)]
     same = difflib.SequenceMatcher(None, statements(exercises / single), lines, autojunk=False).get_matching_blocks()
     return f"{len(lines) - sum(block.size for block in same)} of {len(lines)}"
+
+
+def has_gaps(script):
+    """Whether a script is missing, or still has gaps."""
+    return not script.is_file() or GAP in script.read_text(errors="replace")
 
 
 def statements(path):
@@ -134,10 +278,29 @@ def statements(path):
 @functools.cache
 def measured(rounds=ROUNDS):
     """{"tiny" or "convolutions": {"rates": {"1 thread", "2 threads", "2 processes": steps/s of all replicas}, "step":
-    (its seconds, [(begin, end) of each operation])}}, measured in a process of its own, once."""
+    (its seconds, [(begin, end) of each operation])}}, measured in a process of its own, once. Raises
+    MeasurementFailed."""
     command = [sys.executable, "-m", "handson.pytorch.thread_times", str(rounds)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=True)
-    return json.loads(done.stdout)
+    with (
+        usage.watched(workers=2),
+        progress_bar("measuring") as show,
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process,
+    ):
+        limit = threading.Timer(LIMIT, process.kill)
+        limit.start()
+        try:
+            for line in process.stdout:
+                answer = json.loads(line)
+                if isinstance(answer, dict):
+                    return answer
+                show(answer)
+        finally:
+            limit.cancel()
+            process.kill()
+    raise MeasurementFailed(
+        f"the measurement of threads ended without an answer, or took longer than {LIMIT} seconds: see with `top` what"
+        " else runs here, then run the cell again"
+    )
 
 
 def one_step(kind):
@@ -161,7 +324,10 @@ def compare_threads(seconds_in_python, threads_speedup):
     at_best = "8 threads at best", "2 threads at best", "2 threads, measured", "2 processes, measured"
     print(*aligned(("a step of", "ms of Python", "ms in kernels", *at_best), rows), sep="\n")
     drawing, axes = figures.axes(6, 3.2, grid=False)
-    figures.bars_beside(axes, gains)
+    figures.bars_beside(
+        axes, gains, {"2 threads": [float(row[at_best.index("2 threads at best") + 3]) for row in rows]}
+    )
+    axes.plot([], [], color=figures.PREDICTED, linewidth=2.5, label="2 threads, by your functions")
     axes.axhline(2, **figures.IDEAL)
     axes.set(xticks=range(len(WORDS)), xticklabels=list(WORDS.values()), ylabel="speed-up over one replica")
     figures.legend_above(axes)

@@ -13,6 +13,7 @@ from handson.notebook import runs
 from handson.profiling import analysis, explain, figure, profile_job_resources, rank_clocks, readers
 from handson.profiling import watch as watching
 from handson.profiling.timeline import COMMUNICATION, COMPUTE, PARTS, RANGE, ProfileError, part_of_step
+from handson.pytorch import flops
 
 
 def start(folder, job_script, **variables):
@@ -88,6 +89,23 @@ def explained(one, more):
 def table(run):
     """Print which share of a step each part has, on each rank."""
     print(run.name, *analysis.table(analysis.shares(run)), sep="\n")
+    if run.result and run.result.disturbance:
+        print(f"These shares say little: {run.result.disturbance}.")
+
+
+def faster(before, after, predicted):
+    """A picture of how many times as fast `after` is as `before`, beside what was predicted for a step."""
+    steps = [analysis.common_steps(run)[0] for run in (before, after)]
+    seconds = [float((of_run[:, 2] - of_run[:, 1]).mean()) for of_run in steps]
+    found = {"a step": seconds[0] / seconds[1], "the whole run": after.result.throughput / before.result.throughput}
+    return figures.bar_chart(found, "times as fast as before", predicted={"a step": predicted})
+
+
+def used(run, peak):
+    """The model FLOPs utilisation in the recorded steps, 0 to 1: FLOP/s of one worker over `peak`. Raises
+    ProfileError."""
+    step = max(of_rank.step for of_rank in analysis.shares(run))
+    return run.result.batchsize * flops.of_image(run.result.model or "convnet", run.result.size) / (step * peak)
 
 
 def collectives(run):

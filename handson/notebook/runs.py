@@ -1,6 +1,7 @@
 """The runs that a student has made: found in the results folders of the exercises, or made now; what they took, and the
 figure of one. The notebooks compare them."""
 
+import re
 from pathlib import Path
 
 import numpy
@@ -70,7 +71,7 @@ def single(run, exercises):
     if not found:
         words = ", ".join(filter(None, compare.conditions(run)))
         raise ResultError(
-            f"there is no single-GPU run with {words}, track {run.track}, to compare with: submit one in 01_single_gpu"
+            f"the comparison needs a single-GPU run with {words}, track {run.track}: submit one in 01_single_gpu"
         )
     return found[-1]
 
@@ -96,6 +97,29 @@ def script_of_one_worker(exercises, track):
         if script.exists() and "raise NotImplementedError" not in script.read_text(errors="replace"):
             break
     return folder, unit, for_one
+
+
+def folded(say=print):
+    """For `follow(job, say=folded())`: of the table of each training, `say` only its last line, and whose it is. All
+    that is no table is said as it comes."""
+    method, columns, last = "", [], None
+
+    def say_folded(line):
+        nonlocal method, columns, last
+        if line.startswith("Method: "):
+            method = line.removeprefix("Method: ")
+        elif line.startswith("epoch  "):
+            columns = re.split("  +", line.strip())
+        elif columns and re.match(r"\d+ +-?[\d.]+ ", line):
+            last = dict(zip(columns, line.split()))
+        else:
+            if last:
+                say(f"{method}: {', '.join(f'{name} {value}' for name, value in last.items())}")
+                last = None
+            if line and not line.startswith("Throughput: "):  # a figure shows it
+                say(line)
+
+    return say_folded
 
 
 def of_methods(folder):

@@ -8,6 +8,7 @@ import numpy
 from handson import figures
 from handson.cluster.follow import follow, submit
 from handson.notebook import runs as of_student
+from handson.profiling import usage
 from handson.scaling import measured_runs, published
 from handson.training import results
 from handson.training.options import LEARNING_RATE
@@ -37,11 +38,12 @@ def _measured(size, batchsize=32):
     optimizer = torch.optim.SGD(model.parameters(), LEARNING_RATE, momentum=0.9)
     images, labels = torch.randn(batchsize, 3, size, size), torch.randint(10, (batchsize,))
     moments = []
-    for _ in range(STEPS + WARM_UP + 1):
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(model(images), labels).backward()
-        optimizer.step()
-        moments.append(time.perf_counter())
+    with usage.watched(workers=1):
+        for _ in range(STEPS + WARM_UP + 1):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(images), labels).backward()
+            optimizer.step()
+            moments.append(time.perf_counter())
     steps = numpy.diff(moments[WARM_UP:]).round(7).tolist()
     return results.Result(
         unit="single_gpu",
@@ -72,7 +74,9 @@ def rehearse(folder, one, workers, network, per_node=1, options="", steps=20):
     select = f"{workers // per_node}:ngpus=1:mpiprocs={per_node}:ompthreads=1"
     resources = ["-l", f"select={select}", "-l", "place=scatter"]
     follow(submit(folder, *resources, "-j", "oe", "run_rehearsal.sh", **variables, HANDSON_NETWORK=network))
-    [[run], _, _] = measured_runs.read([Path(folder) / "results" / name])
+    [[run], _, remarks] = measured_runs.read([Path(folder) / "results" / name])
+    for remark in remarks:
+        print(remark)
     return run
 
 
@@ -85,8 +89,8 @@ def curves(series, ylabel, workers=tuple(2**power for power in range(10)), ideal
         axes.plot(workers, workers, **figures.IDEAL)
     axes.set(xscale="log", yscale="log", xlabel="workers", ylabel=ylabel)
     axes.set_xticks(workers, [f"{number:,}" for number in workers])
-    axes.yaxis.set_major_formatter("{x:,.10g}")
     axes.minorticks_off()
+    figures.numbers_of_log_axis(axes)
     axes.legend(fontsize="small", edgecolor="none")
     words = " ".join(
         f"{name}: " + ", ".join(f"{float(f'{function(number):.3g}'):,.10g} at {number}" for number in workers) + "."

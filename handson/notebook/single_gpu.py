@@ -1,5 +1,7 @@
 """Figures of notebook 01_single_gpu: each function returns a picture of what was measured."""
 
+import statistics
+
 from handson import figures
 from handson.figures import IDEAL, PARTS, part, picture
 
@@ -15,14 +17,20 @@ def images(dataset, count=10):
     return picture(drawing, f"The first {count} images of the data set; their labels are {', '.join(labels)}.")
 
 
-def parts_of_step(seconds, parts=("forward", "backward", "optimize")):
+def parts_of_step(seconds, parts=("forward", "backward", "optimize"), predicted=None):
     """A bar for the median time of each part of a step, with a mark for every step; seconds: part -> the seconds in
-    each step."""
-    drawing, axes = figures.axes(6, 2.1)
+    each step. predicted: how many times as long as forward backward is expected to take."""
+    drawing, axes = figures.axes(6, 2.1 if predicted is None else 2.4)
     milliseconds = {part: [1000 * one for one in seconds[part]] for part in parts}
     colours, hatches = zip(*(PARTS[part] for part in parts))
-    figures.bars(axes, milliseconds, "time in a step [ms]; a mark for every step", color=colours, hatch=hatches)
-    return picture(drawing, f"Median time in a step: {figures.medians(milliseconds, '{:.1f} ms')}.")
+    due = {} if predicted is None else {"backward": predicted * statistics.median(milliseconds["forward"])}
+    figures.bars(axes, milliseconds, "time in a step [ms]; a mark for every step", due, color=colours, hatch=hatches)
+    words = ""
+    if due:
+        axes.plot([], [], color=figures.PREDICTED, linewidth=2.5, label=f"predicted: {predicted:g} times forward")
+        figures.legend_above(axes)
+        words = f"; predicted for backward {due['backward']:.1f} ms"
+    return picture(drawing, f"Median time in a step: {figures.medians(milliseconds, '{:.1f} ms')}{words}.")
 
 
 def throughputs(rates):

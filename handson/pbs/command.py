@@ -235,7 +235,7 @@ def _database_sentence(error):
         if store.is_damage(error):
             return store.recover()
     except Exception as trouble:
-        return f"the job database in {path} is damaged ({error}) and could not be put right ({trouble}): move it away"
+        return f"the job database in {path} is damaged ({error}) and could not be repaired ({trouble}): move it away"
     reason = {
         "database or disk is full": "the disk is full",
         "disk I/O error": "it cannot be written, the disk may be full",

@@ -50,7 +50,7 @@ usage: qsub [-a date_time] [-A account_string] [-c interval]
 
 
 def split(words):
-    """As `command.split`, with qsub's options."""
+    """Split a command line like `command.split`, with qsub's options."""
     return command.split(words, WITH_VALUE, WITHOUT_VALUE)
 
 
@@ -263,7 +263,7 @@ def variable_list(text, environment):
 
 
 def _about_the_comma(part, before):
-    """What to do about a `part` of -v that is no variable, behind the variables `before`."""
+    """Return the remedy for a `part` of -v that is not a variable, after the variables `before`."""
     if not before:
         return f"{part.strip() or '-v'!r} is not a variable of this shell; give it a value: -v NAME=value"
     name, value = list(before.items())[-1]

@@ -92,7 +92,7 @@ def deliver(spooled, target):
             os.unlink(spooled)
             return
         if not stat.S_ISREG(mode):
-            raise OSError(0, "it is no ordinary file")
+            raise OSError(0, "it is not an ordinary file")
     except FileNotFoundError:
         pass
     with open(spooled, "rb") as file:

@@ -21,24 +21,52 @@ def read(script, prefix="#PBS"):
 
 
 def texts(script, prefix="#PBS"):
-    """What stands behind the prefix of each directive in `script` (bytes)."""
+    """Return the text after the prefix of each directive in `script` (bytes)."""
     return list(numbered(script, prefix).values())
 
 
 def numbered(script, prefix="#PBS"):
-    """{number of the line, from 0: what stands behind the prefix} of each directive in `script` (bytes).
+    """Return {line number, from 0: text after the prefix} of the directives in `script` (bytes), as `joined`
+    returns it.
 
-    Directives count up to the first line that can be executed: the first that is neither blank nor a comment. PBS is
-    written in C, and so lines end at \\n alone, and only ASCII's blanks are blanks, as for the methods of bytes.
+    Directives count up to the first line that can be executed: the first that is neither blank nor a comment. Blanks
+    may stand before the prefix. PBS is written in C, and so lines end at \\n alone, and only ASCII's blanks are blanks,
+    as for the methods of bytes.
     """
-    found, prefix = {}, prefix.encode(errors="surrogateescape")
-    for number, line in enumerate(script.split(b"\n") if prefix else ()):
-        text = line.strip()
-        if line.startswith(prefix) and (text == prefix or line[len(prefix) :][:1].isspace()):
-            found[number] = text[len(prefix) :].strip().decode(errors="surrogateescape")
-        elif text and not text.startswith(b"#") and not (number == 0 and text.startswith(b":")):
+    found = {}
+    for number, line in enumerate(joined(script, prefix).split(b"\n") if prefix else ()):
+        if (behind := _behind(line, prefix)) is not None:
+            found[number] = behind.decode(errors="surrogateescape")
+        elif _is_executed(line, number):
             break
     return found
+
+
+def joined(script, prefix="#PBS"):
+    """The `script` (bytes) that runs: a directive with a backslash at its end goes on in the next line, and qsub makes
+    one line of both (OpenPBS, `get_script` in src/cmds/qsub_sup.c)."""
+    lines, reading, goes_on = [], bool(prefix), False
+    for line in script.split(b"\n"):
+        if goes_on:
+            lines[-1] = lines[-1][:-1] + line
+        else:
+            lines.append(line)
+        is_directive = reading and _behind(lines[-1], prefix) is not None
+        reading = is_directive or reading and not _is_executed(line, len(lines) - 1)
+        goes_on = is_directive and line.endswith(b"\\")
+    return b"\n".join(lines)
+
+
+def _behind(line, prefix):
+    """What stands behind the prefix in a line, or None if it is no directive."""
+    text, prefix = line.strip(), prefix.encode(errors="surrogateescape")
+    is_one = text.startswith(prefix) and (text == prefix or text[len(prefix) :][:1].isspace())
+    return text[len(prefix) :].strip() if is_one else None
+
+
+def _is_executed(line, number):
+    text = line.strip()
+    return bool(text) and not text.startswith(b"#") and not (number == 0 and text.startswith(b":"))
 
 
 def error_in(text, reason=""):

@@ -4,7 +4,7 @@ from handson.errors import OneSentence
 
 
 class PBSError(OneSentence):
-    """The sentence goes to stderr, each of its lines behind the command's name; `status` is the exit status.
+    """The sentence goes to stderr, each of its lines after the command's name; `status` is the exit status.
 
     usage: print the command's usage below the sentence. hint: what to do about it, in a last line that a real PBS does
     not print. first: a line to print before, without the command's name. The statuses above 100 are PBS's error numbers

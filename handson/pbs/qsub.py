@@ -42,6 +42,7 @@ def submit(words):
     if executable is None:
         if b"\r\n" in script:
             raise PBSError("script contains cr, lf", 1, hint=WINDOWS.format("SCRIPT"))
+        script = directives.joined(script, prefix)
         options.add([option for text in directives.texts(script, prefix) for option in in_directive(text, options)])
     job = describe(options, name, executable, words)
     never, other_track = impossible(job), forgotten_track(job, script)
@@ -215,7 +216,7 @@ def impossible(job):
     here = site.load(job["site"])
     why = placement.impossible(job["asked"], machine.nodes(here))
     return why and (
-        f"this job will wait for ever, as it asks for more than there is ({why.partition(': ')[2]}):"
+        f"this job will wait forever, because it asks for more than there is ({why.partition(': ')[2]}):"
         f" {here.nodes} nodes with ncpus={here.ncpus} and ngpus={here.gpus} each"
     )
 

@@ -45,7 +45,7 @@ JOB = {  # resources of the whole job
     "nodes": "nodes",
     "nodect": "int",
     "network": "rate",  # of each node's network; only the embedded PBS has this resource
-    "gpu_memory": "memory",  # of each virtual GPU; likewise
+    "gpu_memory": "memory",  # of each virtual GPU; also only of the embedded PBS
 }
 HINTS = {  # type -> what a value must be, where a real PBS has no such type
     "rate": "a number with mbit or gbit, as in -l network=100mbit, or none",

@@ -99,7 +99,7 @@ def start(job, directory):
         (streams.get("e") or out).write(
             f"handson: {note}; the nodes of this job are groups of plain processes\n".encode()
         )
-    _store(job, tmpdir=job["tmpdir"], started=True)  # before the script begins: a job without this begins anew
+    _store(job, tmpdir=job["tmpdir"], started=True)  # before the script starts: a job without this starts again
     os.umask(delivery.umask(job))
     try:
         process = subprocess.Popen(

@@ -196,7 +196,7 @@ def recover():
     with open(home() / "repair.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if _is_sound(path):
-            return "the job database was damaged, and has just been put right by another command: repeat this one"
+            return "the job database was damaged, and has just been repaired by another command: repeat this one"
         aside = path.with_name(f"jobs.sqlite.damaged-{time.strftime('%Y%m%d-%H%M%S')}")
         rows, following = _salvage(path)
         os.replace(path, aside)

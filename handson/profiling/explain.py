@@ -15,11 +15,11 @@ time.
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 
-from handson import figures
+from handson import compare, figures
 from handson.profiling import analysis, readers
 from handson.profiling.timeline import COMPUTE, COPY, LOADING, ProfileError
+from handson.words import counted
 
 CAUSES = {
     "communication": "communication not overlapped",
@@ -42,6 +42,7 @@ class Explanation:
     causes: dict  # of CAUSES -> share of the step with more workers; a negative one is a gain
     # seconds of a step, by the throughput of the whole runs' training iterations, where their results are known
     whole: tuple | None
+    remarks: list  # sentences on what makes these numbers doubtful
 
     @property
     def loss(self):
@@ -78,7 +79,22 @@ def split(one, more):
     }
     of_both = [(len(run.timelines), mean["recorded"], mean["step"]) for run, mean in ((one, of_one), (more, of_more))]
     shares = {cause: seconds / of_more["step"] for cause, seconds in causes.items()}
-    return Explanation(*zip(*of_both), shares, _whole(one, more))
+    explanation = Explanation(*zip(*of_both), shares, _whole(one, more), [])
+    explanation.remarks = _remarks(explanation, [run.result for run in (one, more) if run.result])
+    return explanation
+
+
+def _remarks(explanation, results):
+    """Sentences on runs that other programs disturbed, and on an efficiency that the cores cannot give."""
+    workers, cores = explanation.workers[1], compare.most_cores(results)
+    remarks = compare.disturbed(results)
+    if cores and 1 - explanation.loss > compare.TOLERANCE * cores / workers:
+        remarks.append(
+            f"An efficiency of {1 - explanation.loss:.3f} is more than {workers} workers can reach on"
+            f" {counted(cores, 'core')}: something slowed the run with fewer workers down. Repeat both while the"
+            " machine does nothing else."
+        )
+    return remarks
 
 
 def _check(one, more):
@@ -158,7 +174,7 @@ def text(explanation):
                 "The recorded steps are not like the others: record more of them (--steps, more epochs), while this"
                 " machine does nothing else."
             )
-    return lines
+    return lines + explanation.remarks
 
 
 def _lost(share):
@@ -205,11 +221,13 @@ def draw(explanation):
     return drawing
 
 
-def explain(one, more, figure_path="efficiency.png", say=print):
-    """Read two runs, `say` and draw why efficiency is lost. Raises ProfileError, ResultError or FigureError."""
+def explain(one, more, figure_path=None, say=print):
+    """Read two runs, `say` and draw why efficiency is lost: into the folder of `more`, if `figure_path` is None. Raises
+    ProfileError, ResultError or FigureError."""
     runs = [run for path in (one, more) for run in readers.load([path])]
     explanation = split(*runs)
     lines = text(explanation)
     for line in lines:
         say(line)
-    say("Figure: " + " and ".join(map(str, figures.save(draw(explanation), Path(figure_path), " ".join(lines)))))
+    path = figures.place(figure_path, more, "efficiency.png")
+    say("Figure: " + " and ".join(map(str, figures.save(draw(explanation), path, " ".join(lines)))))

@@ -1,8 +1,7 @@
 """``python -m handson timeline FILES...``: for each run a table of shares, the longest operators and a verdict; then
 the figure."""
 
-from pathlib import Path
-
+from handson import compare, figures
 from handson.profiling import analysis, readers
 from handson.profiling.timeline import COMMUNICATION, COMPUTE, COPY, STEP
 
@@ -10,9 +9,9 @@ LONGEST = 4  # number of operators to list
 NAME = 60  # characters of an operator's name to show
 
 
-def report(paths, figure_path="timeline.png", export=None, steps=3, say=print):
-    """Read the runs in `paths`, `say` the report, draw `steps` steps. Raises ProfileError, ResultError or
-    FigureError."""
+def report(paths, figure_path=None, export=None, steps=3, say=print):
+    """Read the runs in `paths`, `say` the report, draw `steps` steps: into the folder of the last run, if `figure_path`
+    is None. Raises ProfileError, ResultError or FigureError."""
     from handson.profiling.figure import figure
     from handson.profiling.perfetto import write
 
@@ -21,10 +20,13 @@ def report(paths, figure_path="timeline.png", export=None, steps=3, say=print):
         for line in text(run):
             say(line)
         say("")
+    for line in compare.disturbed([run.result for run in runs if run.result]):
+        say(line)
     if export:
         write(runs, export)
         say(f"Chrome trace, for ui.perfetto.dev: {export}")
-    say("Figure: " + " and ".join(str(path) for path in figure(runs, Path(figure_path), steps)))
+    path = figures.place(figure_path, paths[-1], "timeline.png")
+    say("Figure: " + " and ".join(str(path) for path in figure(runs, path, steps)))
 
 
 def text(run):

@@ -24,7 +24,7 @@ from handson.profiling import recording
 from handson.training import gpu_memory, virtual_gpus
 
 INTERVAL = 1.0  # seconds between the samples of a training run
-OF_PROFILE = 0.1  # likewise, of a run that is recorded, which may be short
+OF_PROFILE = 0.1  # the same for a profiled run, which may be short
 MOST = 600  # samples of a run that its result keeps; more are averaged
 RESCAN = 5  # seconds after which to look for new processes; while a core has none, INTERVAL
 # The share of the cores, or of a GPU, from which on what others took disturbed a run. Measured on one core: where a run
@@ -53,7 +53,7 @@ class Node(TypedDict):
     cores: Number  # that the run could use
     seconds: NotRequired[Number]  # by the clock
     used: NotRequired[Number]  # seconds of a core that the run's processes computed
-    others: NotRequired[Number]  # likewise, of all other programs
+    others: NotRequired[Number]  # the same for all other programs
 
 
 class Usage(TypedDict):
@@ -256,6 +256,19 @@ class Share:
             "busy": {core: (ticks - all_before.get(core, ticks)) / linux.TICKS for core, ticks in by_all.items()},
         }
 
+    def node(self):
+        """The Node of this machine since the last sample."""
+        self.scanned = -math.inf
+        sample = self.sample()
+        busy = sum(sample["busy"].get(core, 0) for core in self.cores)
+        return {
+            "name": current_node(),
+            "cores": len(self.cores),
+            "seconds": sample["seconds"],
+            "used": sample["used"],
+            "others": max(0, busy - sample["used"]),
+        }
+
     def _counters(self):
         used = {process: linux.used_ticks(process) for process in self.processes}
         return time.monotonic(), used, linux.busy_ticks(linux.BY_PROGRAMS)
@@ -449,6 +462,23 @@ def disturbance(usage, workers):
         node, _, name = device["name"].partition(": ")
         taken.append(Disturbance((device.get("others") or 0) / 100, f"{name} of {node}"))
     return max((one for one in taken if one.share >= DISTURBING), default=None)
+
+
+@contextlib.contextmanager
+def watched(workers, say=print):
+    """``with watched(2):`` for a measurement of so many workers, by this process and those that it starts: says at its
+    end how much of the cores other programs took meanwhile, where that was so much that its times say little."""
+    try:
+        share = Share(sorted(os.sched_getaffinity(0)))
+    except (OSError, ValueError, LookupError):  # no /proc, or an unusual one
+        share = None
+    yield
+    with contextlib.suppress(OSError, ValueError, LookupError):
+        if share and (found := disturbance({"nodes": [share.node()]}, workers)):
+            say(
+                f"Other programs took {100 * found.share:.0f} % of the cores meanwhile, so these times say little: run"
+                " the cell again while this machine does nothing else."
+            )
 
 
 def _means(values, together):

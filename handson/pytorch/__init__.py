@@ -1,4 +1,5 @@
-"""What the PyTorch track of the exercises imports: networks, devices, the opening lines, batches."""
+"""The modules that the PyTorch track of the exercises imports: networks, devices, the first lines of the output,
+batches."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""What times all-reduces written from scratch (unit communication), after it has checked and counted each."""
+"""Time all-reduces that are written from scratch (unit communication), after each was checked and counted."""
 
 import argparse
 import json
@@ -21,34 +21,33 @@ WRONG = 1e-4  # relative: float32 is added up in another order
 
 
 class WrongSum(OneSentence):
-    """An all-reduce that does not give the sum."""
+    """An all-reduce does not return the sum."""
 
 
 def measure(algorithms):
-    """The main program of a script of all-reduces: time each of `algorithms` (name -> function of a tensor), and write
-    all_reduce.json.
+    """Run a script of all-reduces: time each of `algorithms` (name -> function of a tensor), and write all_reduce.json.
 
-    The file holds {"ranks": N, "rows": [{"algorithm", "bytes", "seconds" (median; of the slowest rank), "messages",
-    "sent" (bytes; both for each rank)}]}. A sum that is wrong ends all ranks with a sentence.
+    The file contains {"ranks": N, "rows": [{"algorithm", "bytes", "seconds" (median; of the slowest rank), "messages",
+    "sent" (bytes; both per rank)}]}. A wrong sum ends all ranks with a sentence.
     """
     parser = options.OneSentenceParser(
         description="Time all-reduces of growing size.", formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     add = parser.add_argument
-    add("-g", "--gpu", type=options.gpu_ids, metavar="IDS", help="accepted as by the training scripts; not used")
+    add("-g", "--gpu", type=options.gpu_ids, metavar="IDS", help="ids of GPUs; accepted, but not used")
     add(
         "--largest",
         type=options.positive(int, 1 << 30),
         default=4 * SIZES[-1],
         metavar="BYTES",
-        help="size of the largest message",
+        help="size of the largest message in bytes",
     )
     add(
         "--patience",
         type=options.natural,
         default=30,
         metavar="SECONDS",
-        help="end ranks that finish no all-reduce for so long; 0: never",
+        help="seconds without a finished all-reduce after which a rank ends; 0: no limit",
     )
     _, script, track = identity.of(sys.argv[0])
     options.add_out(parser, script, track)
@@ -69,7 +68,7 @@ def measure(algorithms):
 
 
 def timed(name, all_reduce, numbers, comm):
-    """The median time of an all-reduce, after one that is checked and counted."""
+    """Return the median time of an all-reduce, after a run that is checked and counted."""
     mine = torch.randn(numbers, generator=torch.Generator().manual_seed(comm.rank))
     right = mine.clone()
     dist.all_reduce(right)
@@ -82,7 +81,7 @@ def timed(name, all_reduce, numbers, comm):
     worst = max(comm.allgather(off))
     if not worst <= WRONG * comm.size:
         where = f"{name}: the result for {numbers} numbers on {comm.size} ranks"
-        raise WrongSum(f"{where} is no sum (off by {worst:.3g}): correct it before it is measured")
+        raise WrongSum(f"{where} is not the sum (off by {worst:.3g}): correct it before it is measured")
     times, begin, go_on = [], time.perf_counter(), torch.ones(1)
     while go_on.item() and len(times) < 30:
         again = mine.clone()

@@ -1,4 +1,5 @@
-"""Mini-batches for one worker or many: every image exactly once an epoch, the same number of steps on every worker."""
+"""Mini-batches for one or many workers: every image exactly once per epoch, and the same number of steps on every
+worker."""
 
 import math
 
@@ -7,16 +8,15 @@ from torch.utils.data import Sampler
 
 
 class EpochBatches(Sampler):
-    """A batch sampler over shard `rank` of the shards with the given `lengths` (images); one worker is
+    """A batch sampler over shard `rank` of the shards with the given `lengths` (images); for one worker, use
     ``[len(dataset)], 0``.
 
-    Each epoch shuffles the shard anew, in an order that follows from `seed` and `set_epoch` alone, and cuts it into
-    batches of at most `batchsize` images. All workers make the same number of steps, so that no all-reduce waits for a
-    worker that has run out of images; where shards don't divide, batches are a little smaller instead, equal to within
+    Each epoch shuffles the shard again, in an order that is derived from `seed` and `set_epoch`, and splits it into
+    batches of at most `batchsize` images. All workers run the same number of steps, so that no all-reduce waits for a
+    worker without images. If the shards cannot be divided evenly, batches are a little smaller, and differ by at most
     one image.
 
-    `totals[i]` is the number of images that all workers together take in step i: what their summed loss must be divided
-    by.
+    `totals[i]` is the number of images of all workers in step i: divide the summed loss by it.
     """
 
     def __init__(self, lengths, rank, batchsize, seed):
@@ -25,7 +25,7 @@ class EpochBatches(Sampler):
         self.length, self.seed, self.epoch = lengths[rank], seed, 0
 
     def set_epoch(self, epoch):
-        """Choose the order of the next pass. Without it, every epoch has the same batches in the same order."""
+        """Choose the order of the next epoch. Without this call, every epoch has the same batches in the same order."""
         self.epoch = epoch
 
     def __len__(self):
@@ -38,5 +38,5 @@ class EpochBatches(Sampler):
 
 
 def part_length(length, parts, index):
-    """The length of part `index` when `length` things are split into `parts` as `torch.tensor_split` does it."""
+    """Return the length of part `index` when `torch.tensor_split` splits `length` elements into `parts`."""
     return length // parts + (index < length % parts)

@@ -1,6 +1,7 @@
-"""Checkpoints of train_restarts.py: folders that torch.distributed.checkpoint writes, to which each rank adds its part.
+"""Checkpoints of train_restarts.py: folders of torch.distributed.checkpoint, to which each rank adds its part.
 
-A checkpoint has what is the same on all ranks ("shared"), and what each rank has for itself ("rank 0", "rank 1", ...).
+A checkpoint contains the state that is equal on all ranks ("shared"), and each rank's own state ("rank 0", "rank 1",
+...).
 """
 
 import math
@@ -25,44 +26,45 @@ KEPT = 2  # the newest checkpoints: one is there also when the next can't be rea
 
 
 class CheckpointError(OneSentence, ValueError):
-    """What is wrong with a checkpoint. All ranks have compared what they found."""
+    """A checkpoint is wrong or missing. All ranks have compared their findings."""
 
     on_all_ranks = True
 
 
 def add_options(parser):
-    """Options of train_restarts.py beside those of all training scripts."""
+    """Add the options that only train_restarts.py has."""
     add = parser.add_argument
     add(
         "--every",
         type=options.positive(int),
         default=10,
         metavar="STEPS",
-        help="steps between two checkpoints (%(default)s)",
+        help="number of steps between two checkpoints. Default: %(default)s",
     )
     add(
         "--noise",
         type=options.natural,
         default=20,
         metavar="PIXELS",
-        help="standard deviation of the noise on the images, of 255 (%(default)s)",
+        help="standard deviation of the image noise, on a scale of 255. Default: %(default)s",
     )
     parser.set_defaults(size=8, lr=0.03)
 
 
 def path(folder, batches):
-    """The name of the checkpoint in `folder` after all images that `batches`, a Partition, has given so far."""
+    """Return the name of the checkpoint in `folder` after all images that `batches`, a Partition, has returned so
+    far."""
     return Path(folder, f"{batches.epoch * batches.samples + batches.position:09}")
 
 
 def whole(folder):
-    """The checkpoints in `folder` that are complete, the newest first. torch writes the file .metadata last."""
+    """Return the complete checkpoints in `folder`, the newest first. torch writes the file .metadata last."""
     return sorted((file.parent for file in Path(folder).glob("*/.metadata")), reverse=True)
 
 
 def remove_old(folder):
-    """Remove all but the newest checkpoints, when the last one is complete. All ranks may call it; rank 0 does it. On
-    the node that is to die in this job (see `torchrun_nodes`), the ranks then die."""
+    """Remove all but the newest checkpoints, if the last one is complete. All ranks may call it; rank 0 removes them.
+    On the node that this job kills (see `torchrun_nodes`), the ranks then die."""
     if dist.get_rank() == 0:
         kept = whole(folder)[:KEPT]
         for one in Path(folder).iterdir():
@@ -78,11 +80,11 @@ def remove_old(folder):
 
 
 def load(folder, device):
-    """(shared, own) of this rank, from the newest checkpoint in `folder` that can be read; None if there is none. All
-    ranks call it. Raises CheckpointError where none can be read.
+    """Return (shared, own) of this rank, from the newest readable checkpoint in `folder`; None if there is no
+    checkpoint. All ranks must call it. Raises CheckpointError if none can be read.
 
-    A run may go on with another number of ranks. Then each rank begins with the mean of all ranks' residuals, so that
-    what the ranks owe together, divided by their number, stays the same; and its random numbers begin anew.
+    A run may resume with another number of ranks. Each rank then starts with the mean of all ranks' residuals, so that
+    their sum divided by the number of ranks stays the same, and its random numbers start again.
     """
     box = [[(one, _metadata(one)) for one in whole(folder)] if dist.get_rank() == 0 else None]
     dist.broadcast_object_list(box, 0)
@@ -97,12 +99,12 @@ def load(folder, device):
             print(f"{problems[0]}: the checkpoint before it is used", file=sys.stderr, flush=True)
         return state["shared"], _own(state, device)
     if problems:
-        raise CheckpointError(f"{problems[0]}, and there is none before it that can be read: delete {folder}")
+        raise CheckpointError(f"{problems[0]}, and no earlier checkpoint can be read: delete {folder}")
     return None
 
 
 def _own(state, device):
-    """What this rank has for itself, on its device, from the state of all ranks; see `load`."""
+    """Return this rank's own state, on its device, from the state of all ranks; see `load`."""
     everybodys = [state[name] for name in sorted(state.keys() - {"shared"}, key=lambda name: int(name.split()[1]))]
     if len(everybodys) == dist.get_world_size():
         own = everybodys[dist.get_rank()]
@@ -114,7 +116,7 @@ def _own(state, device):
 
 
 def _metadata(checkpoint):
-    """Names, shapes and types of all that a checkpoint holds; None if they can't be read."""
+    """Return the names, shapes and types of a checkpoint's content; None if they cannot be read."""
     try:
         return dcp.FileSystemReader(checkpoint).read_metadata()
     except Exception:  # a file that was cut off can fail in any way
@@ -122,8 +124,8 @@ def _metadata(checkpoint):
 
 
 def _read(checkpoint, metadata):
-    """All that a checkpoint holds, on the CPU, in dictionaries and lists as it was saved. In a process group, all ranks
-    call it."""
+    """Return the complete content of a checkpoint on the CPU, in dictionaries and lists as it was saved. In a process
+    group, all ranks must call it."""
     flat = {
         name: torch.empty(one.size, dtype=one.properties.dtype) if isinstance(one, TensorStorageMetadata) else None
         for name, one in metadata.state_dict_metadata.items()
@@ -141,7 +143,8 @@ def _read(checkpoint, metadata):
 
 
 def _as_saved(state):
-    """A nest of dictionaries, whose keys dcp has made text, and whose lists are dictionaries with whole numbers."""
+    """Restore a nest of dictionaries in which dcp has converted keys to strings, and lists to dictionaries with
+    integers."""
     if not isinstance(state, dict):
         return state
     inside = [_as_saved(one) for one in state.values()]
@@ -151,7 +154,7 @@ def _as_saved(state):
 
 
 def say_where(batches):
-    """Rank 0 prints where a run goes on."""
+    """Print on rank 0 where a run resumes."""
     if dist.get_rank() == 0:
         print(
             f"Going on in epoch {batches.epoch + 1}, after {batches.position} of {batches.samples} images", flush=True
@@ -159,8 +162,8 @@ def say_where(batches):
 
 
 def differences(one, other):
-    """The largest difference between the last checkpoints of two runs, whose folders are given: name of a part ->
-    number; of the residuals and random numbers, for each rank."""
+    """Return the largest differences between the last checkpoints of two runs, whose folders are given: name of a part
+    -> number; for residuals and random numbers, per rank."""
     newest = [whole(Path(run, "checkpoints"))[0] for run in (one, other)]
     first, second = (_read(checkpoint, _metadata(checkpoint)) for checkpoint in newest)
     found = {part: _largest(first["shared"][part], second["shared"][part]) for part in first["shared"]}
@@ -171,8 +174,8 @@ def differences(one, other):
 
 
 def _largest(one, other):
-    """The largest difference between two nests of dictionaries and lists of tensors and numbers; infinite where their
-    forms differ."""
+    """Return the largest difference between two nests of dictionaries and lists of tensors and numbers; infinite if
+    their forms differ."""
     if isinstance(one, dict):
         if one.keys() != other.keys():
             return math.inf

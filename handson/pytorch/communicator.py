@@ -1,5 +1,5 @@
-"""What a rank of a process group knows of all ranks, and the opening lines of a training. The script has formed the
-group, by ``dist.init_process_group``; the names of the fields are ChainerMN's."""
+"""A rank's information on all ranks of its process group, and the first lines of a training run. The script has created
+the group with ``dist.init_process_group``; the fields have ChainerMN's names."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ NOT_COMPARED = {"out"}  # only rank 0 writes, and nodes may have their files in 
 
 @dataclass
 class Communicator:
-    """One rank's view: its number among all ranks (rank) and on its node (intra_rank), how many ranks there are
+    """One rank's view: its number among all ranks (rank) and on its node (intra_rank), and the number of ranks
     (size)."""
 
     rank: int
@@ -28,36 +28,37 @@ class Communicator:
     devices: str = ""  # of all ranks, in words
 
     def allgather(self, thing):
-        """A list with every rank's `thing`, the same on all ranks."""
+        """Return a list with every rank's `thing`, equal on all ranks."""
         return of_all_ranks(thing)
 
     def gather(self, thing):
-        """A list with every rank's `thing` on rank 0, None on the others."""
+        """Return a list with every rank's `thing` on rank 0, None on the others."""
         things = [None] * self.size if self.rank == 0 else None
         dist.gather_object(thing, things)
         return things
 
     def barrier(self):
-        """Wait until all ranks are here."""
+        """Wait until all ranks have called it."""
         dist.barrier()
 
     def scatter(self, parts):
-        """Rank 0's `parts`, one for each rank: returns this rank's. The values of other ranks are ignored."""
+        """Return this rank's element of rank 0's `parts`, which has one for each rank. The values of other ranks are
+        ignored."""
         mine = [None]
         dist.scatter_object_list(mine, parts if self.rank == 0 else None, src=0)
         return mine[0]
 
 
 def of_all_ranks(thing):
-    """A list with every rank's `thing`, the same on all ranks. All of them call it."""
+    """Return a list with every rank's `thing`, equal on all ranks. All ranks must call it."""
     things = [None] * dist.get_world_size()
     dist.all_gather_object(things, thing)
     return things
 
 
 def communicator(args):
-    """The Communicator of this rank. All ranks call it. Raises TrackError, on all ranks, where they were not asked for
-    the same, or a rank's GPU does not exist."""
+    """Return the Communicator of this rank. All ranks must call it. Raises TrackError on all ranks if their options
+    differ, or if a rank's GPU does not exist."""
     rank, size = dist.get_rank(), dist.get_world_size()
     asked = {name: str(value) for name, value in vars(args).items() if name not in NOT_COMPARED}
     local_rank, gpus = int(os.environ["LOCAL_RANK"]), args.gpu or devices.first(int(os.environ["LOCAL_WORLD_SIZE"]))
@@ -72,8 +73,8 @@ def communicator(args):
 
 @contextlib.contextmanager
 def gloo_group(args):
-    """``with gloo_group(args) as comm``: the ranks that mpiexec, torchrun or srun has started form a process group on
-    CPUs, for a program of the course that is no training script. args.patience: as for options.begin_ranks."""
+    """``with gloo_group(args) as comm``: form a process group on CPUs from ranks that mpiexec, torchrun or srun has
+    started, for a program that is not a training script. args.patience: as for options.begin_ranks."""
     options.begin_ranks(args.patience)
     dist.init_process_group("gloo")
     yield communicator(args)
@@ -81,19 +82,17 @@ def gloo_group(args):
 
 
 def announce(using, args, train_set):
-    """Print the opening lines of a training, as banner.announce does, and begin to record the use of devices. In a
-    process group, rank 0 prints, and all ranks call it. Raises TrackError."""
+    """Print the first lines of a training run, as banner.announce does, and start to record the use of devices. In a
+    process group, rank 0 prints, and all ranks must call it. Raises TrackError."""
     if dist.is_initialized():
         comm = communicator(args)
         banner.announce(using, args, train_set, comm.devices, comm)
     else:
         banner.announce(using, args, train_set, devices.describe(args.gpu))
-        if len(args.gpu) > 1:
-            print(banner.name_devices(args.gpu), flush=True)
 
 
 def stop_together(problem):
-    """Called by all ranks: raises TrackError on all of them if any has a `problem` (a sentence, or None)."""
+    """Raise TrackError on all ranks if any of them has a `problem` (a sentence, or None). All ranks must call it."""
     problems = of_all_ranks(problem) if dist.is_initialized() else [problem]
     if any(problems):
         raise TrackError(next(filter(None, problems)), on_all_ranks=True)

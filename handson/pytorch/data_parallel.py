@@ -1,5 +1,4 @@
-"""Data parallelism in one process, with a thread for each GPU: torch.nn.DataParallel, or on virtual GPUs what that is
-made of."""
+"""Data parallelism in one process, with a thread for each GPU: torch.nn.DataParallel, or its parts on virtual GPUs."""
 
 import copy
 import os
@@ -12,21 +11,21 @@ from handson.training import virtual_gpus
 
 
 def data_parallel(module, gpus):
-    """`module` with a replica on each of the GPUs with these ids: (N, ...) -> what the module makes of it, computed in
-    as many threads.
+    """Return `module` with a replica on each of the GPUs with these ids, as a function from (N, ...) to the module's
+    output, computed in one thread per GPU.
 
-    Where there are no GPUs, torch.nn.DataParallel silently runs the module alone; here, its replicas are on virtual
+    Without GPUs, torch.nn.DataParallel silently runs the module without replicas; here, its replicas are on virtual
     GPUs.
     """
     return nn.DataParallel(module, gpus) if torch.cuda.is_available() else Threads(module, len(gpus))
 
 
 class Threads(nn.Module):
-    """What torch.nn.DataParallel does, without GPUs: replicate, scatter, apply in parallel, gather. Each thread has a
-    core of this process.
+    """The steps of torch.nn.DataParallel, without GPUs: replicate, scatter, apply in parallel, gather. Each thread has
+    a core of this process.
 
     DataParallel copies the parameters to the GPUs in each step. Replicas on the cores of one machine share their
-    memory, so this needs no copies, and they are made once. No gradient goes back to the input.
+    memory, so they need no copies, and are created once. No gradient flows to the input.
     """
 
     def __init__(self, module, workers):
@@ -41,14 +40,14 @@ class Threads(nn.Module):
         return _OneOperation.apply(self, inputs, *self.module.parameters())
 
     def parallel_apply(self, function, *arguments):
-        """[function(replica, one of each of the lists `arguments`)], for as many replicas as the lists are long, each
-        in a thread."""
+        """Return [function(replica, one of each of the lists `arguments`)], for as many replicas as the lists are long,
+        each computed in a thread."""
         return list(self._threads.map(function, self._replicas, *arguments))
 
 
 def replicate(module, number):
-    """Copies of a module. They share the memory of its parameters, and have gradients of their own. The first one also
-    shares its buffers, as in DataParallel: what the others note there, such as running statistics, is lost."""
+    """Return copies of a module. They share the memory of its parameters, but have their own gradients. The first one
+    also shares its buffers, as in DataParallel: changes of the other buffers, such as running statistics, are lost."""
     replicas = []
     for _ in range(number):
         alike = {id(parameter): parameter.detach().requires_grad_() for parameter in module.parameters()}
@@ -58,8 +57,8 @@ def replicate(module, number):
 
 
 class _OneOperation(torch.autograd.Function):
-    """Forward and backward of all replicas, as one operation on the module's parameters. The threads of autograd, one
-    for each GPU, go backward by themselves; a machine without GPUs has one, so the replicas' threads do it."""
+    """Forward and backward of all replicas, as one operation on the module's parameters. autograd has one thread per
+    GPU for backward; a machine without GPUs has a single one, so the replicas' threads run backward."""
 
     @staticmethod
     def forward(ctx, parallel, inputs, *parameters):

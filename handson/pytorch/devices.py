@@ -1,4 +1,4 @@
-"""The device a worker trains on: a GPU, or a virtual one (a core) where there is none."""
+"""The device on which a worker trains: a GPU, or a virtual GPU (a core) if there is none."""
 
 import torch
 import torch.distributed as dist
@@ -14,22 +14,23 @@ _steps = 0  # that they have made
 
 
 def count():
-    """How many GPUs the ids of ``-g`` can name: the real ones, or the virtual ones of a machine without."""
+    """Return the number of GPUs that the ids of ``-g`` can name: real GPUs, or virtual ones on a machine without
+    GPUs."""
     return torch.cuda.device_count() * chosen_device.parts or virtual_gpus.COUNT
 
 
 def _real(gpu):
-    """The GPU of which `gpu` is, or is a part."""
+    """Return the real GPU to which `gpu` belongs."""
     return gpu // chosen_device.parts
 
 
 def first(workers):
-    """The ids of as many GPUs as there are `workers`; where there are fewer GPUs, workers share them."""
+    """Return the ids of one GPU per worker; if there are fewer GPUs, workers share them."""
     return [gpu % count() for gpu in range(workers)]
 
 
 def problem(gpus):
-    """Which of the ids in `gpus` doesn't exist, or what else is wrong with them: a sentence, or None."""
+    """Return what is wrong with the ids in `gpus`, such as an id that does not exist, as a sentence; or None."""
     if found := chosen_device.problem(torch.cuda.is_available()):
         return found
     for gpu in gpus:
@@ -41,7 +42,7 @@ def problem(gpus):
 
 
 def check(gpus):
-    """Refuse ids that don't exist, before any worker starts. Raises TrackError."""
+    """Refuse ids that do not exist, before any worker starts. Raises TrackError."""
     if sentence := problem(gpus):
         raise TrackError(sentence)
 
@@ -50,8 +51,8 @@ def use(gpu):
     """Make this process train on GPU `gpu`, and return the torch device. A virtual GPU pins it to one core, with one
     thread.
 
-    From now on, the steps of its optimizers tell that it makes progress; where --gpu-memory asks for it, its tensors
-    are counted. Raises TrackError where the GPU has less memory.
+    From now on, the steps of its optimizers count as progress. With --gpu-memory, its tensors are counted. Raises
+    TrackError if the GPU has less memory.
     """
     _note_steps()
     if torch.cuda.is_available():
@@ -66,8 +67,8 @@ def use(gpu):
 
 
 def use_all(gpus):
-    """Make this process train on all of these GPUs, and return the torch device of the first. Of virtual GPUs it has
-    their cores; an operation has one thread."""
+    """Make this process train on all of these GPUs, and return the torch device of the first one. With virtual GPUs,
+    the process uses their cores, and an operation has one thread."""
     _note_steps()
     if torch.cuda.is_available():
         return use(gpus[0])
@@ -100,7 +101,7 @@ def _step_ended(optimizer, *_):
 
 @torch.no_grad()
 def _compare_ranks(optimizer):
-    """All ranks call it after the same step."""
+    """Compare the ranks' parameters. All ranks call it after the same step."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     checksum = [sum(parameter.double().pow(power).sum() for parameter in parameters).item() for power in (1, 2)]
     checksums = [None] * dist.get_world_size()
@@ -109,39 +110,40 @@ def _compare_ranks(optimizer):
 
 
 class Moment:
-    """When the GPU of this process has done what was asked of it so far. Nobody waits for it but who subtracts two."""
+    """The time at which the GPU of this process has finished its queued work. Only the subtraction of two moments waits
+    for the GPU."""
 
     def __init__(self):
         self.event = torch.cuda.Event(enable_timing=True)
         self.event.record()
 
     def __sub__(self, before):
-        """Seconds."""
+        """Return the seconds between two moments."""
         self.event.synchronize()
         return before.event.elapsed_time(self.event) / 1000
 
 
 def wait_for_gpu():
-    """Wait until the GPU of this process, if it has one, has done what was asked of it."""
+    """Wait until the GPU of this process, if it has one, has finished its queued work."""
     if torch.cuda.is_initialized():
         torch.cuda.synchronize()
 
 
 def wait_for_all():
-    """Wait until the GPUs of all ranks have done what was asked of them."""
+    """Wait until the GPUs of all ranks have finished their queued work."""
     wait_for_gpu()
     if dist.is_initialized():
         dist.barrier()
 
 
 def place(gpu):
-    """What a worker on GPU `gpu` of this machine uses: the GPU's id, or the core of a virtual GPU."""
+    """Return the resource of a worker on GPU `gpu` of this machine: the GPU's id, or the core of a virtual GPU."""
     return gpu if torch.cuda.is_available() else virtual_gpus.core_of(gpu)
 
 
 def describe(gpus, places=None):
-    """Words for the output: the devices of workers on `gpus`, at `places` ((machine, place) of each; all on this one by
-    default)."""
+    """Return words for the output: the devices of workers on `gpus`, at `places` ((machine, place) of each; by default
+    all on this one)."""
     check(gpus)
     places = places or [("here", place(gpu)) for gpu in gpus]
     if not torch.cuda.is_available():
@@ -151,18 +153,18 @@ def describe(gpus, places=None):
 
 
 def describe_threads(gpus):
-    """Words for the output: the devices of one process that has a thread for each of `gpus`."""
+    """Return words for the output: the devices of one process with a thread for each of `gpus`."""
     check(gpus)
     return describe(gpus) if torch.cuda.is_available() else virtual_gpus.describe_threads(gpus)
 
 
 def library(backend):
-    """The library that carries the gradients under `backend`: "nccl" or "gloo"."""
+    """Return the library that sends the gradients under `backend`: "nccl" or "gloo"."""
     return "nccl" if "nccl" in backend else "gloo"
 
 
 def backend(gpus):
-    """The communication library for the ranks of this node, on the GPUs `gpus`: NCCL if each has a GPU of its own, else
-    gloo. Virtual nodes of one machine share its GPUs."""
+    """Return the communication library for the ranks of this node on the GPUs `gpus`: NCCL if each has its own GPU,
+    otherwise gloo. Virtual nodes of one machine share its GPUs."""
     shared = len(set(map(_real, gpus))) < len(gpus) or launch.on_virtual_nodes()
     return "gloo" if shared or not torch.cuda.is_available() else "cpu:gloo,cuda:nccl"

@@ -1,10 +1,10 @@
-"""Counts the tensors of a rank: parameters, gradients, optimizer state, activations; and refuses those that its GPU has
-no memory for.
+"""Count the tensors of a rank (parameters, gradients, optimizer state, activations), and refuse tensors that do not fit
+its GPU's memory.
 
-`devices.use` begins it where `--gpu-memory` asks for it; scripts stay as they are. In notebooks: ``with Counter(limit)
-as counter: ...``. The buckets of DistributedDataParallel count as gradients. Activations are all the rest: the batch,
-what forward keeps for backward, what an operation needs for a moment. Tensors that were made before the network's first
-parameter are data on the host, and do not count.
+`devices.use` starts the counter if `--gpu-memory` is set; scripts stay unchanged. In notebooks: ``with Counter(limit)
+as counter: ...``. The buckets of DistributedDataParallel count as gradients. All other tensors count as activations:
+the batch, tensors that forward keeps for backward, temporary tensors of an operation. Tensors that were created before
+the network's first parameter are data on the host, and do not count.
 """
 
 import itertools
@@ -35,8 +35,8 @@ _counter = None  # that of this process
 
 
 class Counter(TensorCounter):
-    """A TensorCounter that knows what networks and optimizers hold. `step`: what was in use in a step, as moments
-    [seconds since its begin, "forward" | "backward" | "optimize", bytes of each of PARTS]."""
+    """A TensorCounter that recognises the tensors of networks and optimizers. `step`: the use during a step, as samples
+    [seconds since its start, "forward" | "backward" | "optimize", bytes of each of PARTS]."""
 
     def __init__(self, *arguments, **options):
         """See TensorCounter."""
@@ -61,7 +61,7 @@ class Counter(TensorCounter):
             hook.remove()
 
     def know(self, parameter):
-        """Count a tensor as one of the parameters, and what backward leaves in its `grad` as gradients."""
+        """Count a tensor as a parameter, and the tensor that backward stores in its `grad` as gradients."""
         known = self._parameters.get(id(parameter))
         if known is None or known() is not parameter:
             self._parameters[id(parameter)] = weakref.ref(parameter)
@@ -70,12 +70,12 @@ class Counter(TensorCounter):
         self.count(parameter, "parameters")
 
     def predicted(self):
-        """The bytes that formulas give for each of PARTS; None where there is none."""
+        """Return the bytes that formulas give for each of PARTS; None if there is no formula."""
         known = [parameter for reference in self._parameters.values() if (parameter := reference()) is not None]
         return memory_formulas.predicted(known, self._optimizers.values(), self._buckets)
 
     def account(self):
-        """What `gpu_memory.read` returns of a rank, without its number."""
+        """Return the counts of a rank in the form of `gpu_memory.read`, without its number."""
         limit = None if self.limit == math.inf else self.limit
         measured = {"peak": self.peak, "most": self.most, "step": self.step, "asked": self.asked}
         return {"device": self.name, "limit": limit, "predicted": self.predicted()} | measured
@@ -140,7 +140,7 @@ class Counter(TensorCounter):
 
 
 def begin(device, gpu):
-    """Count the tensors of this process on its GPU from now on, if --gpu-memory asks for it. Raises TrackError."""
+    """Count the tensors of this process on its GPU from now on, if --gpu-memory is set. Raises TrackError."""
     global _counter
     if _counter:
         _counter.__exit__(None, None, None)
@@ -160,7 +160,7 @@ def begin(device, gpu):
 
 
 def _in_a_child():
-    """A process that was forked from this one, as to load data, counts nothing."""
+    """Stop counting in a process that was forked from this one, for example to load data."""
     global _counter
     if _counter:
         _counter.enforce, _counter.moments, _counter.live, _counter = False, None, None, None
@@ -170,21 +170,21 @@ os.register_at_fork(after_in_child=_in_a_child)
 
 
 def count(tensor, part):
-    """Count a tensor of this process as one of PARTS, where tensors are counted: for an optimizer that is not one of
+    """Count a tensor of this process as one of PARTS, if tensors are counted: for an optimizer that is not in
     torch.optim."""
     if _counter is not None:
         _counter.count(tensor, part)
 
 
 def save(counter):
-    """Write what this process has counted so far into the run's folder."""
+    """Write the counts of this process so far into the run's folder."""
     if counter is _counter:
         counter.saved = counter.highest
         gpu_memory.write(dist.get_rank() if dist.is_initialized() else launcher_rank(), counter.account())
 
 
 def _limit_gpu(device, gpu, limit):
-    """Have CUDA refuse what is beyond the limit, in bytes; returns what the GPU has for this process."""
+    """Make CUDA refuse memory beyond the limit, in bytes; return the memory that the GPU has for this process."""
     whole, workers = torch.cuda.get_device_properties(device).total_memory, gpu_memory.workers_on(gpu)
     share = whole / workers
     if math.inf > limit > share:

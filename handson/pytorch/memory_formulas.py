@@ -1,5 +1,4 @@
-"""How much memory a network and its optimizer take, by formulas: what `python -m handson memory` shows beside what was
-counted."""
+"""The memory of a network and its optimizer by formulas, which `python -m handson memory` shows next to the counts."""
 
 import torch
 
@@ -13,8 +12,8 @@ STATES = {  # optimizer -> how many numbers of its state belong to each paramete
 
 
 def predicted(parameters, optimizers, buckets=0):
-    """The bytes of each of gpu_memory.PARTS; None where there is no formula. parameters: with the buffers; buckets:
-    what DistributedDataParallel keeps of gradients beside the gradients themselves, in bytes."""
+    """Return the bytes of each of gpu_memory.PARTS; None if there is no formula. parameters: with the buffers; buckets:
+    the bytes that DistributedDataParallel keeps of gradients in addition to the gradients themselves."""
     states = [state(optimizer) for optimizer in optimizers]
     return {
         "parameters": sum(map(size, parameters)),
@@ -25,12 +24,12 @@ def predicted(parameters, optimizers, buckets=0):
 
 
 def size(tensor):
-    """The bytes of a tensor on this rank: of a sharded one (a DTensor), those of its shard."""
+    """Return the bytes of a tensor on this rank; for a sharded tensor (a DTensor), those of its shard."""
     return (tensor.to_local() if hasattr(tensor, "to_local") else tensor).nbytes
 
 
 def state(optimizer):
-    """The bytes of an optimizer's state; None for an optimizer that is not one of STATES."""
+    """Return the bytes of an optimizer's state; None for an optimizer that is not in STATES."""
     states = STATES.get(type(optimizer))
     if states is None:
         return None
@@ -43,7 +42,7 @@ def state(optimizer):
 
 
 def buckets(replica):
-    """The bytes of the buckets of a DistributedDataParallel: 0 if its gradients are views of them."""
+    """Return the bytes of the buckets of a DistributedDataParallel: 0 if its gradients are views of them."""
     return (
         0
         if replica.gradient_as_bucket_view

@@ -1,7 +1,8 @@
-"""Point-to-point messages that are counted, for collectives written from scratch, and what communication hooks send
+"""Point-to-point messages that are counted, for collectives from scratch, and the bytes that communication hooks send
 (unit communication).
 
-`send` is ``dist.isend``, `expect` is ``dist.irecv``: both only start, and what they return has a ``wait()``.
+`send` is ``dist.isend``, `expect` is ``dist.irecv``: both only start an operation, and return a handle with a
+``wait()``.
 """
 
 import time
@@ -22,28 +23,28 @@ UNTOUCHED = 0xA5  # each octet of a buffer before a message arrives: hardly any 
 
 
 class WrongLength(OneSentence):
-    """A message that is longer or shorter than its receiver expects."""
+    """A message is longer or shorter than its receiver expects."""
 
 
 def send(tensor, to, tag=0):
-    """Start to send a tensor to a rank. Call ``wait()`` on what is returned before you change the tensor. tag: a whole
-    number; its receiver gives the same one, and may receive messages with different tags in any order."""
+    """Start to send a tensor to a rank. Call ``wait()`` on the returned handle before you change the tensor. tag: an
+    integer; the receiver gives the same tag, and may receive messages with different tags in any order."""
     sent.update(messages=1, bytes=tensor.numel() * tensor.element_size())
     return dist.isend(tensor.contiguous(), to, tag=tag)
 
 
 def expect(like, source, tag=0):
-    """Start to receive a tensor from rank `source`, with the shape and type of `like`; ``wait()`` on what is returned
-    waits for it, and returns it.
+    """Start to receive a tensor from rank `source`, with the shape and type of `like`. ``wait()`` on the returned
+    handle blocks until the tensor has arrived, and returns it.
 
-    Two ranks that send to each other expect first: gloo sends both ways at once only to a rank that is already
-    receiving.
+    If two ranks send to each other, both should call `expect` first: gloo uses both directions at once only if the
+    receiver is already receiving.
     """
     return Expected(torch.empty_like(like, memory_format=torch.contiguous_format), source, tag)
 
 
 class Expected:
-    """A tensor that is on its way."""
+    """A tensor that is being received."""
 
     def __init__(self, tensor, source, tag):
         self.tensor, self.source = tensor, source
@@ -68,16 +69,17 @@ class Expected:
 
 
 def receive(like, source, tag=0):
-    """Wait for a tensor from rank `source`, with the shape and type of `like`, and return it."""
+    """Block until a tensor from rank `source` has arrived, with the shape and type of `like`, and return it."""
     return expect(like, source, tag).wait()
 
 
 @contextmanager
 def lengths_compared(numbers):
-    """Has the length of every message that is expected compared meanwhile. numbers: the most that a message has.
+    """Context manager that compares the length of every expected message. numbers: the largest number of elements of a
+    message.
 
-    A process that receives more than it has room for is aborted by gloo. So there is more room than a message needs,
-    and how much of it is written shows how long the message was. What is sent, and when, is as without the comparison.
+    gloo aborts a process that receives more than its buffer holds. So the buffer is larger than needed, and the part
+    that is written shows the length of the message. The messages and their times are unchanged.
     """
     global longest
     longest = numbers
@@ -88,38 +90,38 @@ def lengths_compared(numbers):
 
 
 def _untouched(like):
-    """A buffer with the type of `like`, for its numbers or the `longest` message."""
+    """Return a buffer with the type of `like`, for its elements or the `longest` message."""
     buffer = torch.empty(max(like.numel(), longest), dtype=like.dtype, device=like.device)
     buffer.view(torch.uint8).fill_(UNTOUCHED)
     return buffer
 
 
 def _arrived(buffer):
-    """How many numbers a message has written to an `_untouched` buffer."""
+    """Return how many elements a message has written to an `_untouched` buffer."""
     octets = buffer.view(torch.uint8).view(len(buffer), -1)
     written = (octets != UNTOUCHED).any(dim=1).nonzero()
     return written[-1].item() + 1 if len(written) else 0
 
 
 def pack(flags):
-    """Booleans (n) as bits, on their device: uint8 (n / 8, rounded up)."""
+    """Pack booleans (n) into bits, on their device: uint8 (n / 8, rounded up)."""
     octets = F.pad(flags.to(torch.uint8), (0, -len(flags) % 8)).view(-1, 8)
     return (octets << _places(octets)).sum(dim=1, dtype=torch.uint8)
 
 
 def unpack(bits, count):
-    """The first `count` booleans of what `pack` gave."""
+    """Return the first `count` booleans of a result of `pack`."""
     return (bits[:, None] >> _places(bits) & 1).flatten()[:count].bool()
 
 
 def _places(bits):
-    """The places of the bits of an octet, on the device of `bits`."""
+    """Return the positions of the bits of a byte, on the device of `bits`."""
     return torch.arange(8, dtype=torch.uint8, device=bits.device)
 
 
 def gather(tensors):
-    """Every rank's `tensors`, which have the same shapes and types on all ranks: a list with a list for each rank. One
-    message each."""
+    """Return every rank's `tensors`, which have the same shapes and types on all ranks, as a list with a list per rank.
+    Each tensor is one message."""
     mine = torch.cat([tensor.reshape(-1).view(torch.uint8) for tensor in tensors])
     everybodys = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
     dist.all_gather(everybodys, mine)
@@ -131,14 +133,15 @@ def gather(tensors):
 
 
 def done(tensor):
-    """A future that has `tensor` already, as a communication hook returns it."""
+    """Return a future that already contains `tensor`, as a communication hook must return it."""
     future = torch.futures.Future(devices=[tensor.device] if tensor.is_cuda else None)
     future.set_result(tensor)
     return future
 
 
 class AllGradients:
-    """The gradients of all parameters as a communication hook gets them: as one bucket, which is always the same."""
+    """The gradients of all parameters in the form of a communication hook's argument: one bucket, which never
+    changes."""
 
     def __init__(self, parameters):
         self.gradients = parameters_to_vector(parameter.grad for parameter in parameters)
@@ -151,9 +154,9 @@ class AllGradients:
 
 
 def average_gradients(model, hook, state):
-    """Put what a communication hook returns in the place of the gradients of `model`, after backward.
+    """Replace the gradients of `model`, after backward, with the result of a communication hook.
 
-    DistributedDataParallel does it bucket by bucket, but fills its buckets anew after its first step: a residual that a
+    DistributedDataParallel does this bucket by bucket, but rebuilds its buckets after its first step: a residual that a
     hook has kept would belong to other gradients after a restart.
     """
     parameters = list(model.parameters())

@@ -1,5 +1,5 @@
-"""The network that all tasks train: small enough for one core, convolutional and normalised as those that need
-clusters."""
+"""The network that all tasks train: small enough for one core, with convolutions and normalisation like networks that
+need clusters."""
 
 from torch import nn
 
@@ -7,7 +7,7 @@ from handson.pytorch.resnet import resnet18, resnet50
 
 
 def get_model(name, classes):
-    """The network that `--model` calls "convnet", "resnet18" or "resnet50"."""
+    """Return the network that `--model` calls "convnet", "resnet18" or "resnet50"."""
     return {"convnet": ConvNet, "resnet18": resnet18, "resnet50": resnet50}[name](classes)
 
 

@@ -1,5 +1,5 @@
-"""What products.py, products_dtensor.py and mesh.py (unit model_parallel) need beside their lessons: parts of layers,
-refusals of what can't be divided, and a comparison of the network that they split with the whole one."""
+"""Helpers of products.py, products_dtensor.py and mesh.py (unit model_parallel): parts of layers, refusals of sizes
+that cannot be divided, and a comparison of the split network with the whole one."""
 
 import argparse
 import copy
@@ -24,7 +24,7 @@ STEPS, IMAGES, RATE = 3, 16, 0.1  # of the comparison: steps of SGD, images in e
 
 
 def linear(weight, bias):
-    """An nn.Linear with copies of a weight (outputs, inputs) and of a bias (outputs), which may be None."""
+    """Return an nn.Linear with copies of a weight (outputs, inputs) and of a bias (outputs), which may be None."""
     outputs, inputs = weight.shape
     layer = nn.Linear(inputs, outputs, bias is not None, weight.device, weight.dtype)
     with torch.no_grad():
@@ -35,7 +35,7 @@ def linear(weight, bias):
 
 
 def check_heads(heads, ranks):
-    """Refuse heads that can't be divided among `ranks` ranks. Raises TrackError."""
+    """Refuse a number of heads that cannot be divided among `ranks` ranks. Raises TrackError."""
     if heads % ranks:
         fitting = ", ".join(str(number) for number in range(1, heads + 1) if heads % number == 0)
         cure = f"split them among {fitting} ranks, or choose another --heads"
@@ -43,18 +43,22 @@ def check_heads(heads, ranks):
 
 
 def ranks_of_a_node(comm):
-    """How many ranks each node has. Raises TrackError where they are not equally many, or where the ranks of a node do
-    not follow each other."""
+    """Return the number of ranks per node. Raises TrackError if the nodes have different numbers, or if the ranks of a
+    node are not consecutive."""
     nodes = comm.allgather(current_node())
     counts = Counter(nodes)
     if len(set(counts.values())) > 1:
         shown = ", ".join(f"{count} on {node}" for node, count in counts.items())
         raise TrackError(
-            f"the ranks are no mesh ({shown}): give each node equally many, with mpiprocs in `select`", True
+            (
+                f"the ranks do not form a mesh ({shown}): give each node the same number of ranks, with mpiprocs in"
+                " `select`"
+            ),
+            True,
         )
     if nodes != list(counts.elements()):
         raise TrackError(
-            f"the ranks are on {', '.join(nodes)}: those of a node must follow each other, so sort the lines of the"
+            f"the ranks are on {', '.join(nodes)}, but the ranks of a node must be consecutive: sort the lines of the"
             " hostfile",
             True,
         )
@@ -72,16 +76,16 @@ def compare(split):
         description="Compare a network that is split with the whole one.", formatter_class=shown
     )
     add = parser.add_argument
-    add("-g", "--gpu", type=options.gpu_ids, metavar="IDS", help="accepted as by the training scripts; not used")
-    add("--width", type=options.positive(int, 4096), default=128, metavar="N", help="numbers for each token")
-    add("--heads", type=options.positive(int, 64), default=4, metavar="N", help="heads of each attention")
-    add("--blocks", type=options.positive(int, 64), default=2, metavar="N", help="blocks of the transformer")
+    add("-g", "--gpu", type=options.gpu_ids, metavar="IDS", help="ids of GPUs; accepted, but not used")
+    add("--width", type=options.positive(int, 4096), default=128, metavar="N", help="width: numbers per token")
+    add("--heads", type=options.positive(int, 64), default=4, metavar="N", help="number of attention heads")
+    add("--blocks", type=options.positive(int, 64), default=2, metavar="N", help="number of transformer blocks")
     add(
         "--patience",
         type=options.natural,
         default=30,
         metavar="SECONDS",
-        help="end ranks that wait for so long; 0: never",
+        help="seconds of waiting after which a rank ends; 0: no limit",
     )
     _, script, track = identity.of(sys.argv[0])
     options.add_out(parser, script, track)

@@ -38,7 +38,7 @@ def add_options(parser, methods):
         type=options.natural,
         default=2,
         metavar="STEPS",
-        help="steps with all bits before a method begins (%(default)s)",
+        help="number of full-precision steps before a method starts. Default: %(default)s",
     )
 
 
@@ -50,7 +50,7 @@ class Forgetful(dict):
 def after_warm_up(hook, steps, plain):
     """A communication hook that is `plain` during the first steps, then `hook`.
 
-    DistributedDataParallel fills its buckets anew after the first step: a residual of that step would not fit.
+    DistributedDataParallel fills its buckets again after the first step: a residual of that step would not fit.
     """
     done = {}
 
@@ -67,7 +67,7 @@ def after_warm_up(hook, steps, plain):
 
 def guard(model, steps, least=1):
     """End all ranks with a sentence where their models or their numbers of steps differ (they would wait for each other
-    for ever), or where they are fewer than `least`. From now on, a gradient that is infinite or NaN ends them, too."""
+    forever), or where they are fewer than `least`. From now on, a gradient that is infinite or NaN ends them, too."""
     mine = {
         "parameters in its model": sum(parameter.numel() for parameter in model.parameters()),
         "steps in an epoch": steps,
@@ -76,13 +76,13 @@ def guard(model, steps, least=1):
     dist.all_gather_object(everybodys, mine)
     problem = None
     if len(everybodys) < least:
-        problem = f"this training needs {least} ranks at least: start it with mpiexec -n {least}"
+        problem = f"this training needs at least {least} ranks: start it with mpiexec -n {least}"
     for what, first in everybodys[0].items():
         for rank, theirs in enumerate(everybodys):
             if theirs[what] != first:
                 problem = problem or (
-                    f"rank 0 has {first:,} {what}, and rank {rank} has {theirs[what]:,}: all ranks need the same"
-                    " number, or they wait for ever"
+                    f"rank 0 has {first:,} {what}, but rank {rank} has {theirs[what]:,}: use the same number on all"
+                    " ranks, since they would deadlock otherwise"
                 )
     if problem:
         raise TrackError(problem, on_all_ranks=True)

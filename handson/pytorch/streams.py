@@ -97,5 +97,5 @@ def check(partitions, partition):
     """Raises TrackError for a partition that there is not."""
     if not 0 <= partition < partitions:
         raise TrackError(
-            f"there is no partition {partition} of {partitions}: they are numbered from 0 to {partitions - 1}"
+            f"partition {partition} of {partitions} does not exist: partitions are numbered from 0 to {partitions - 1}"
         )

@@ -1,8 +1,10 @@
 """Steps of a small network, alone, in two threads and in two processes; and what one step is made of. ``python -m
-handson.pytorch.thread_times ROUNDS`` prints JSON: the best rates of all rounds. handson.notebook.other_frameworks
-starts it, since a process keeps the number of torch's threads.
+handson.pytorch.thread_times ROUNDS`` prints lines of JSON: which share of the work is done, again and again, then the
+best rates of all rounds. handson.notebook.other_frameworks starts it, since a process keeps the number of torch's
+threads.
 """
 
+import itertools
 import json
 import sys
 import threading
@@ -90,7 +92,7 @@ def in_processes(kind, workers):
 
 
 def profiled(kind):
-    """(seconds of a step, [(begin, end) of each operation in it, in seconds since its begin]); operations are inside of
+    """(seconds of a step, [(begin, end) of each operation in it, in seconds since its begin]); operations are inside
     others."""
     go, spans = steps(kind), []
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
@@ -108,13 +110,22 @@ def profiled(kind):
 
 def main():
     torch.set_num_threads(1)
-    rounds = range(int(sys.argv[1]))
+    rounds = int(sys.argv[1])
+    work = len(KINDS) * (3 * rounds + 1)  # measurements
+    made = itertools.count(1)
+
+    def rate(measure, *arguments):
+        """What a measurement finds; prints how much of the work is done."""
+        found = measure(*arguments)
+        print(json.dumps(next(made) / work), flush=True)
+        return found
+
     # first: a process with threads is not forked
-    rates = {kind: {"2 processes": max(in_processes(kind, 2) for _ in rounds)} for kind in KINDS}
+    rates = {kind: {"2 processes": max(rate(in_processes, kind, 2) for _ in range(rounds))} for kind in KINDS}
     for kind, of_kind in rates.items():
-        turns = [(in_threads(kind, 1), in_threads(kind, 2)) for _ in rounds]
+        turns = [[rate(in_threads, kind, threads) for threads in (1, 2)] for _ in range(rounds)]
         of_kind |= dict(zip(("1 thread", "2 threads"), map(max, zip(*turns))))
-    print(json.dumps({kind: {"rates": rates[kind], "step": profiled(kind)} for kind in KINDS}))
+    print(json.dumps({kind: {"rates": rates[kind], "step": profiled(kind)} for kind in KINDS}), flush=True)
 
 
 if __name__ == "__main__":

@@ -63,7 +63,8 @@ def batches(loader, args, device):
     is none."""
     if not len(loader):
         sentence = (
-            f"--batchsize {args.batchsize} is more than the images of a rank, so there is no step: take a smaller one"
+            f"--batchsize {args.batchsize} is larger than a rank's number of images, so there is no step: choose"
+            " a smaller batch size"
         )
         raise TrackError(sentence, on_all_ranks=True)
     for images, labels in loader:

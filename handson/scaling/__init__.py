@@ -1,8 +1,8 @@
-"""Will it scale? What a few measured runs say about many workers: `python -m handson predict`, and the functions behind
-it for notebooks.
+"""Will it scale? Predictions for many workers from a few measured runs: `python -m handson predict`, and its functions
+for notebooks.
 
-steps: the slowest of N workers. batch_size: how many more images a bigger batch needs. network: seconds of an
-all-reduce by formula. simulate: the same by simulation, where no formula knows the network. failures: what many nodes
-lose by failures. published: the tables that were published before this course. docs/scaling.md describes the model and
-how well it predicts.
+slowest_worker: the slowest of N workers. batch_size: the additional images that a bigger batch needs. message_times:
+the time of an all-reduce by formula. simulate: the same by simulation, for networks without a formula. failures: the
+cost of failures on many nodes. published: tables that were published before this course. docs/scaling.md describes the
+model and its errors.
 """

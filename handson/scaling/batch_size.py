@@ -1,10 +1,11 @@
-"""The price of a big batch: how many more images training needs."""
+"""The price of a big batch: the number of additional images that training needs."""
 
 import numpy
 
 
 def images_to_accuracy(least, critical, batch):
-    """Images that training needs to an accuracy with a total batch of `batch` images: least * (1 + batch / critical).
+    """Return the images that training to an accuracy needs with a total batch of `batch` images: least * (1 + batch /
+    critical).
 
     least: images with a very small batch; critical: the batch that needs twice as many (McCandlish, Kaplan, Amodei and
     others, An Empirical Model of Large-Batch Training, arXiv 1812.06162, equation 2.11, in images).
@@ -13,10 +14,11 @@ def images_to_accuracy(least, critical, batch):
 
 
 def critical_batch(batches, images):
-    """(least, critical) of images_to_accuracy, fitted to runs by least squares. critical is infinite where bigger
+    """Return (least, critical) of images_to_accuracy, fitted to runs by least squares. critical is infinite if bigger
     batches need no more images.
 
-    batches: total batch of each run; images: that it needed. Raises ValueError where all batches are the same.
+    batches: total batch of each run; images: the number of images that it needed. Raises ValueError if all batches are
+    equal.
     """
     batches, images = numpy.asarray(batches, float), numpy.asarray(images, float)
     if len(set(batches.tolist())) < 2:

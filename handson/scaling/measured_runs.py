@@ -1,5 +1,5 @@
-"""The measured runs that a prediction is fitted to: what their result.json, profile or measured network says, and
-whether they fit together."""
+"""The measured runs to which a prediction is fitted: the data of their result.json, profile or measured network, and a
+check that they fit together."""
 
 import json
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ REHEARSAL = "rehearse"  # the script of runs whose workers slept, for the measur
 
 
 class RunsError(OneSentence, ValueError):
-    """Why runs say too little for a prediction, or contradict each other."""
+    """Runs are too few for a prediction, or contradict each other."""
 
 
 @dataclass
 class Run:
-    """One training, as far as its speed goes."""
+    """The data of one training run on its speed."""
 
     name: str
     workers: int
@@ -43,13 +43,13 @@ class Run:
 
     @property
     def step(self):
-        """Mean seconds of a step."""
+        """The mean seconds of a step."""
         return float(numpy.mean(self.steps))
 
 
 def read(paths):
-    """([Run], [measured network], [remark]) of the files and folders `paths`, without those that are no runs, and
-    without profiled runs beside others: remarks name what is left out. Raises RunsError, ResultError or
+    """Return ([Run], [measured network], [remark]) of the files and folders `paths`. Files that are not runs are left
+    out, and so are profiled runs if there are others; remarks name them. Raises RunsError, ResultError or
     ProfileError."""
     runs, networks = [], []
     paths, remarks = _without_others([Path(path) for path in paths])
@@ -88,9 +88,9 @@ def read(paths):
 
 
 def _without_others(paths):
-    """(paths that may be runs, sentences that name the rest). `results/*` names what else is in the folder, too, and is
-    itself named where there is no such folder. Where fewer than two are left, which is too little, all stay, to be
-    refused."""
+    """Return (paths that may be runs, sentences that name the other paths). `results/*` also names other files in the
+    folder, and stays unexpanded if the folder does not exist. If fewer than two paths are left, which is too few, all
+    stay, to be refused."""
     others = [
         path
         for path in paths
@@ -100,12 +100,12 @@ def _without_others(paths):
     ]
     if not others or len(paths) - len(others) < 2:
         return paths, []
-    what = "it is no run" if len(others) == 1 else "they are no runs"
+    what = "it is not a run" if len(others) == 1 else "they are not runs"
     return [path for path in paths if path not in others], [f"Left out, as {what}: {', '.join(map(str, others))}."]
 
 
 def of_result(result):
-    """The Run of a Result."""
+    """Return the Run of a Result."""
     mean = (result.train_seconds or result.seconds) * result.batchsize * result.workers / result.images
     steps = numpy.array(result.steps or [mean])
     own = result.script.startswith(("train_cifar", "train_hooks", "train_data_parallel"))
@@ -127,7 +127,7 @@ def of_result(result):
 
 
 def of_profile(folder):
-    """The Run of a folder of profiles. Raises RunsError where its ranks do not communicate, and ProfileError."""
+    """Return the Run of a folder of profiles. Raises ProfileError, or RunsError if its ranks do not communicate."""
     from handson.profiling import analysis, readers
 
     [run] = readers.load([folder])
@@ -154,7 +154,7 @@ def of_profile(folder):
 
 @dataclass
 class MeasuredNetwork:
-    """What `python -m handson network` has measured: seconds of gloo's all-reduces."""
+    """The measurements of `python -m handson network`: seconds of gloo's all-reduces."""
 
     ranks: int
     nodes: int
@@ -163,7 +163,7 @@ class MeasuredNetwork:
 
 
 def measured_network(path):
-    """The MeasuredNetwork in a file that `python -m handson network` wrote. Raises RunsError."""
+    """Return the MeasuredNetwork in a file of `python -m handson network`. Raises RunsError."""
     try:
         content = json.loads(Path(path).read_text())
         [series] = [
@@ -183,17 +183,17 @@ def measured_network(path):
             raise ValueError("it lacks positive times")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunsError(
-            f"{path} is no measurement of a network ({str(error)[:80]}): submit jobs/pbs/run_network.sh, which"
+            f"{path} is not a measurement of a network ({str(error)[:80]}): submit jobs/pbs/run_network.sh, which"
             " writes one"
         ) from None
     return found
 
 
 def check(runs):
-    """(runs with one worker, runs with more). Raises RunsError where they say too little, or where their conditions
+    """Return (runs with one worker, runs with more). Raises RunsError if they are too few, or if their conditions
     differ."""
     if not runs:
-        raise RunsError(f"there is no run to learn from: {ONE}, then {MORE}, and give the folders of their results")
+        raise RunsError(f"there are no runs to learn from: {ONE}, then {MORE}, and give the folders of their results")
     for name in SAME:
         values = {
             compare.CONDITIONS[name](run.result)
@@ -215,7 +215,7 @@ def check(runs):
                 f"the runs train networks of {sizes[0]:,} and {sizes[1]:,} parameters: give runs of one network"
             )
     single, several = [run for run in runs if run.workers == 1], [run for run in runs if run.workers > 1]
-    only = "there is one run only, " if len(runs) == 1 else "all runs are "
+    only = "there is only one run, " if len(runs) == 1 else "all runs are "
     if not single:
         raise RunsError(
             f"{only}of {runs[0].workers} workers, and how long one worker computes is not known: {ONE}, and give its"

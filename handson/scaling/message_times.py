@@ -1,7 +1,7 @@
-"""Seconds of an all-reduce by formula: a message of n bytes takes alpha + n / beta (Hockney 1994), on the slowest link
+"""The time of an all-reduce by formula: a message of n bytes takes alpha + n / beta (Hockney 1994), on the slowest link
 of each round.
 
-Ranks are numbered node by node, as mpiexec places them by default. `handson.scaling.simulate` passes the same messages
+Ranks are numbered node by node, as mpiexec places them by default. `handson.scaling.simulate` sends the same messages
 one by one.
 """
 
@@ -19,12 +19,12 @@ BACKWARD = 2 / 3  # of a step's computation: for each product of the forward pas
 
 
 class TopologyError(OneSentence, ValueError):
-    """A network or a number of ranks that cannot be."""
+    """A network or a number of ranks is impossible."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """What a message passes: seconds until its first byte arrives, then bytes/s."""
+    """A link for messages: seconds until the first byte arrives, then bytes/s."""
 
     latency: float
     rate: float
@@ -37,13 +37,13 @@ class Link:
             )
 
     def seconds(self, size):
-        """Seconds of a message of `size` bytes."""
+        """Return the seconds of a message of `size` bytes."""
         return self.latency + size / self.rate
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Nodes of `per_node` ranks each: the network card of each node, and the link between two ranks of a node."""
+    """Nodes with `per_node` ranks each: the network card of each node, and the link between two ranks of a node."""
 
     between: Link
     within: Link = Link(2e-5, 10e9)
@@ -51,17 +51,17 @@ class Cluster:
 
 
 def rate(text):
-    """bytes/s of data in ``25gbit`` or ``100mbit``, without headers. Raises TopologyError."""
+    """Return the bytes/s of data in ``25gbit`` or ``100mbit``, without headers. Raises TopologyError."""
     found = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)(mbit|gbit)", str(text).strip().lower())
     if not found:
-        raise TopologyError(f"the network {text!r} is no rate: give a number with mbit or gbit, such as 25gbit")
+        raise TopologyError(f"the network {text!r} is not a rate: give a number with mbit or gbit, such as 25gbit")
     if float(found[1]) == 0:
         raise TopologyError(f"the network {text!r} carries nothing: give a rate above 0, such as 25gbit")
     return float(found[1]) * UNITS[found[2]] / 8 * FRAMES
 
 
 def nodes(ranks, per_node):
-    """The number of nodes of `ranks` ranks. Raises TopologyError where they do not fill them."""
+    """Return the number of nodes of `ranks` ranks. Raises TopologyError if the ranks do not fill the nodes."""
     if ranks > per_node and ranks % per_node:
         fitting = ranks // per_node * per_node
         raise TopologyError(
@@ -72,23 +72,23 @@ def nodes(ranks, per_node):
 
 
 def ring(size, ranks, cluster):
-    """2 (p - 1) rounds in which each rank passes n / p bytes on; one rank of each node sends to another node (Patarasuk
-    and Yuan, 2009)."""
+    """Return the seconds of 2 (p - 1) rounds in which each rank passes n / p bytes on; one rank of each node sends to
+    another node (Patarasuk and Yuan, 2009)."""
     links = [cluster.within] * (min(ranks, cluster.per_node) > 1) + [cluster.between] * (ranks > cluster.per_node)
     return 2 * (ranks - 1) * max((link.seconds(size / ranks) for link in links), default=0)
 
 
 def tree(size, ranks, cluster):
-    """A reduction to rank 0 and a broadcast, each in log2 p rounds of whole messages: first within nodes, then between
-    them."""
+    """Return the seconds of a reduction to rank 0 and a broadcast, each in log2 p rounds of whole messages: first
+    within nodes, then between them."""
     inside, outside = min(ranks, cluster.per_node), nodes(ranks, cluster.per_node)
     rounds = math.ceil(math.log2(inside)), math.ceil(math.log2(outside))
     return 2 * (rounds[0] * cluster.within.seconds(size) + rounds[1] * cluster.between.seconds(size))
 
 
 def hierarchical(size, ranks, cluster):
-    """Each node adds up its gradients on one rank, these ranks form a ring, and each hands the sum out: ChainerMN's
-    hierarchical."""
+    """Return the seconds if each node adds up its gradients on one rank, these ranks form a ring, and each broadcasts
+    the sum in its node: ChainerMN's hierarchical."""
     inside, outside = min(ranks, cluster.per_node), nodes(ranks, cluster.per_node)
     return 4 * (inside - 1) * cluster.within.seconds(size / inside) + 2 * (outside - 1) * cluster.between.seconds(
         size / outside
@@ -96,8 +96,8 @@ def hierarchical(size, ranks, cluster):
 
 
 def two_dimensional(size, ranks, cluster):
-    """Each rank of a node has the sum of a part, and as many rings as ranks share each node's card: ChainerMN's
-    two_dimensional."""
+    """Return the seconds if each rank of a node sums up one part, and all ranks of a node form rings at the same time,
+    which share its card: ChainerMN's two_dimensional."""
     inside, outside = min(ranks, cluster.per_node), nodes(ranks, cluster.per_node)
     shared = Link(cluster.between.latency, cluster.between.rate / inside)
     return 2 * (inside - 1) * cluster.within.seconds(size / inside) + 2 * (outside - 1) * shared.seconds(
@@ -109,29 +109,30 @@ ALGORITHMS = {"ring": ring, "tree": tree, "hierarchical": hierarchical, "two_dim
 
 
 def all_reduce(size, ranks, cluster, algorithm="ring"):
-    """Seconds of an all-reduce of `size` bytes over `ranks` ranks; 0 for one rank. Raises TopologyError."""
+    """Return the seconds of an all-reduce of `size` bytes over `ranks` ranks; 0 for one rank. Raises TopologyError."""
     nodes(ranks, cluster.per_node)
     return named(algorithm, ALGORITHMS)(size, ranks, cluster) if ranks > 1 else 0.0
 
 
 def named(algorithm, algorithms):
-    """The function of this name. Raises TopologyError."""
+    """Return the function of this name. Raises TopologyError."""
     if algorithm not in algorithms:
         raise TopologyError(f"there is no algorithm {algorithm!r}: choose from {', '.join(algorithms)}")
     return algorithms[algorithm]
 
 
 def buckets(size, bucket=BUCKET):
-    """The bytes of each bucket of gradients of `size` bytes, all equal, none over `bucket`."""
+    """Return the bytes of each bucket for gradients of `size` bytes: all equal, none larger than `bucket`."""
     count = max(1, math.ceil(size / bucket))
     return [size / count] * count
 
 
 def exposed(computation, durations, overlap=True, double_buffering=False):
-    """Seconds of communication that computation does not hide in a step of `computation` seconds.
+    """Return the seconds of communication that computation does not hide in a step of `computation` seconds.
 
-    durations: of the all-reduce of each bucket, in the order in which backward fills them, evenly. Without overlap they
-    begin after it. With double buffering, the all-reduces of a step take place during the next one.
+    durations: of the all-reduce of each bucket, in the order in which backward fills the buckets, at equal intervals.
+    Without overlap, the all-reduces start after backward. With double buffering, the all-reduces of a step run during
+    the next step.
     """
     total = sum(durations)
     if double_buffering:

@@ -1,6 +1,5 @@
-"""The model of a data-parallel step, fitted to measured runs, and what it predicts for more workers, with a band.
-
-    step = slowest of N workers + overhead + communication that computation does not hide
+"""The model of a data-parallel step, fitted to measured runs, and its predictions for more workers, with an uncertainty
+band: step = slowest of N workers + overhead + communication that computation does not hide.
 
 `fit` draws the parameters DRAWS times, each time from resampled steps (a bootstrap), so each prediction is a
 distribution.
@@ -23,7 +22,7 @@ BAND = (0.0025, 0.9975)
 
 @dataclass(frozen=True)
 class Plan:
-    """What to predict for. None: as in the runs."""
+    """The conditions of a prediction; None means as in the runs."""
 
     rate: float | None = None  # bytes/s of each node's network; None: not limited
     per_node: int = 1
@@ -36,7 +35,7 @@ class Plan:
 
 @dataclass
 class Model:
-    """Parameters, in as many draws as `overhead` has numbers."""
+    """The parameters, with one value per draw."""
 
     compute: list  # of each draw, resampled seconds of a step of one worker
     overhead: numpy.ndarray  # seconds that a step takes longer as soon as there are two workers, however many
@@ -49,9 +48,10 @@ class Model:
     evaluation: float  # seconds of one worker after each epoch
     images: int  # of an epoch
     told_apart: bool  # whether the runs tell overhead from latency
+    crossed: bool  # whether messages of these runs, or of a measured network, went from node to node
 
     def intervals(self):
-        """name -> (median, low, high) of each parameter: seconds, or a share."""
+        """Return name -> (median, low, high) of each parameter: seconds, or a share."""
         drawn = {
             "step of one worker": numpy.array([one.mean() for one in self.compute]),
             "overhead of a step": self.overhead,
@@ -66,7 +66,7 @@ class Model:
 
 @dataclass
 class Prediction:
-    """What the model says of one number of workers; arrays have a number for each draw."""
+    """The prediction for one number of workers; arrays have one value per draw."""
 
     workers: int
     nodes: int
@@ -79,23 +79,23 @@ class Prediction:
 
     @property
     def step(self):
-        """Seconds of a training step."""
+        """The seconds of a training step."""
         return self.compute + self.waiting + self.overhead + self.communication
 
     @property
     def throughput(self):
-        """images/s, with evaluation."""
+        """The throughput in images/s, with evaluation."""
         return self.batch / (self.step + self.evaluation)
 
 
 def fit(runs, networks=(), parameters=None, seed=0):
-    """The Model of measured Runs, and of MeasuredNetworks where there are any. parameters: of the network, where no run
-    says.
+    """Fit a Model to measured Runs, and to MeasuredNetworks if there are any. parameters: of the network, if no run
+    records them.
 
-    The computation comes from the runs of one worker, overhead and latency from what those of several workers take
-    longer. Runs of one number of workers cannot tell overhead from latency: a network measured with more than two ranks
-    does. Without one, each draw divides them at random, and the band shows what this means for many workers. Raises
-    RunsError.
+    The computation comes from the runs with one worker; overhead and latency come from the additional time of runs with
+    several workers. Runs with a single number of workers cannot distinguish overhead from latency, but a network
+    measured with more than two ranks can. Without such a measurement, each draw divides them at random, and the band
+    shows the effect for many workers. Raises RunsError.
     """
     single, several = check(runs)
     said = next((run.parameters for run in runs if run.parameters), None)
@@ -122,6 +122,7 @@ def fit(runs, networks=(), parameters=None, seed=0):
         base.evaluation,
         base.images,
         True,
+        any(run.workers > run.per_node for run in several) or any(one.nodes > 1 for one in networks),
     )
     rounds = [_rounds(run, model) for run in several]
     several_ranks = [one for one in networks if one.ranks > 2]
@@ -153,13 +154,13 @@ def fit(runs, networks=(), parameters=None, seed=0):
 
 
 def _drawn(run, random):
-    """Resampled seconds of a run's steps."""
+    """Return resampled seconds of a run's steps."""
     return slowest_worker.resample(run.steps[-KEPT:], random)
 
 
 def _fixed_share(single, batchsize):
-    """The share of a step of one worker that does not depend on the batch, from runs with several batch sizes; 0 where
-    there is one only."""
+    """Return the share of a single-worker step that does not depend on the batch, from runs with several batch sizes; 0
+    if there is only one."""
     sizes = [run.batchsize for run in single]
     if len(set(sizes)) < 2:
         return 0.0
@@ -168,13 +169,14 @@ def _fixed_share(single, batchsize):
 
 
 def _rounds(run, model):
-    """How many messages follow each other in the all-reduces of a step."""
+    """Return the number of consecutive messages in the all-reduces of a step."""
     sizes = message_times.buckets(model.parameters * message_times.DTYPES[run.dtype])
     return len(sizes) * 2 * (run.workers - 1)
 
 
 def _without_rest(run, model, draw):
-    """Seconds of a step of `run` by what is known: the slowest worker, and the bytes on a network of known rate."""
+    """Return the seconds of a step of `run` from its known parts: the slowest worker, and the bytes on a network of
+    known rate."""
     plan = Plan(
         message_times.rate(run.network) if run.network else None,
         run.per_node,
@@ -187,8 +189,8 @@ def _without_rest(run, model, draw):
 
 
 def _of_network(measured, random):
-    """(latency, share of the rate) of a MeasuredNetwork, from resampled repeats; the share is 1 where no rate is
-    stated."""
+    """Return (latency, share of the rate) of a MeasuredNetwork, from resampled repeats; the share is 1 if the rate is
+    unknown."""
     medians = {size: float(numpy.median(random.choice(times, len(times)))) for size, times in measured.times.items()}
     seconds, carried = measuring.fit(medians)
     latency = seconds / (2 * (measured.ranks - 1))
@@ -198,8 +200,8 @@ def _of_network(measured, random):
 
 
 def _line(rounds, rests):
-    """(seconds a round, seconds whatever the rounds) by least squares; neither is negative where the other can explain
-    the rests."""
+    """Return (seconds per round, seconds independent of the rounds) by least squares; neither is negative if the other
+    can explain the residuals."""
     slope, constant = numpy.polyfit(rounds, rests, 1)
     if slope < 0:
         return 0.0, rests.mean()
@@ -209,10 +211,10 @@ def _line(rounds, rests):
 
 
 def predict(model, workers, plan=Plan(), draws=None, rest=True):
-    """The Prediction for a number of workers. draws: indices of the model's draws, all by default; rest: with overhead
-    and latency.
+    """Return the Prediction for a number of workers. draws: indices of the model's draws, all by default; rest: include
+    overhead and latency.
 
-    Raises TopologyError where the workers do not fill their nodes.
+    Raises TopologyError if the workers do not fill their nodes.
     """
     draws = range(len(model.compute)) if draws is None else draws
     batchsize = plan.batchsize or model.batchsize

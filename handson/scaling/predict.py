@@ -1,11 +1,9 @@
-"""``python -m handson predict RUNS... --workers 1,2,4,...,512 --network 25gbit``: what many workers would do, from
-measured runs of a few.
+"""``python -m handson predict RUNS... --workers 1,2,4,...,512 --network 25gbit``: predict many workers from measured
+runs of a few.
 
-A table with a band for each number, sentences on what limits the training, and a figure. The model is in
+The output is a table with an uncertainty band, sentences on the bottleneck, and a figure. The model is in
 handson.scaling.model.
 """
-
-from pathlib import Path
 
 import numpy
 
@@ -41,7 +39,7 @@ PARTS = {
 
 
 class PredictError(measured_runs.RunsError):
-    """An option that cannot be."""
+    """An option is impossible."""
 
 
 def command(
@@ -61,7 +59,7 @@ def command(
     figure,
     say=print,
 ):
-    """Read the runs, `say` the table and what follows from it, draw the figure. Raises OneSentence errors."""
+    """Read the runs, `say` the table and its consequences, and draw the figure. Raises OneSentence errors."""
     workers = numbers(workers)
     found, networks, remarks = measured_runs.read(paths)
     single, several = measured_runs.check(found)
@@ -81,6 +79,8 @@ def command(
     predictions = [predict(model, number, plan) for number in workers]
     one = predict(model, 1, plan)
     lines = [
+        *remarks,
+        *[""] * bool(remarks),
         *described(model, plan, rate or own.network),
         "",
         *table(predictions, one),
@@ -89,14 +89,16 @@ def command(
     ]
     if accuracy:
         lines += to_accuracy([run.result for run in found if run.result], accuracy, predictions, start_up)
-    for line in lines + remarks:
+    for line in lines:
         say(line)
     drawing, words = draw(predictions, one, found, efficiency)
-    say("Figure: " + " and ".join(map(str, figures.save(drawing, Path(figure), words))))
+    path = figures.place(figure, own.name, "prediction.png")
+    say("Figure: " + " and ".join(map(str, figures.save(drawing, path, words))))
 
 
 def numbers(text):
-    """[1, 2, 4] of "1,2,4"; "..." between two numbers goes on doubling: "1,...,512". Raises PredictError."""
+    """Return [1, 2, 4] for "1,2,4"; "..." between two numbers continues by doubling, or halving: "1,...,512". Raises
+    PredictError."""
     found, going_on = [], False
     for word in text.replace(" ", "").split(","):
         if word == "...":
@@ -106,15 +108,18 @@ def numbers(text):
             raise PredictError(
                 f"--workers {text} has {word!r}: give whole numbers from 1 to {MOST:,}, such as 1,2,4,...,512"
             )
-        while going_on and 2 * found[-1] < int(word):
-            found.append(2 * found[-1])
-        found.append(int(word))
+        last, number = found[-1] if going_on else int(word), int(word)
+        while 2 * last < number:
+            found.append(last := 2 * last)
+        while last > 2 * number:
+            found.append(last := last // 2)
+        found.append(number)
         going_on = False
     return sorted(set(found))
 
 
 def described(model, plan, rate):
-    """The conditions of a prediction, and the fitted parameters with their uncertainty, as lines."""
+    """Return the conditions of a prediction, and the fitted parameters with their uncertainty, as lines."""
     size = model.parameters * message_times.DTYPES[plan.dtype]
     lines = [
         f"Predicted: {plan.algorithm} all-reduce of {size / 1e6:.3g} MB ({plan.dtype}), network"
@@ -135,11 +140,16 @@ def described(model, plan, rate):
             "  Runs with only one number of workers above 1 cannot tell overhead from latency, which widens the band:"
             " add a run with more workers, or the .json that jobs/pbs/run_network.sh writes for more than two ranks."
         )
+    if not model.crossed:
+        lines.append(
+            "  All these runs were on one node, so their latency is what two processes of a node wait for each other,"
+            " and no network's: add a run on two nodes, or give --latency."
+        )
     return lines
 
 
 def table(predictions, one):
-    """The predictions as lines of aligned text; parts of the step are shares of its time with evaluation."""
+    """Return the predictions as lines of aligned text; parts of the step are shares of its time with evaluation."""
     rows = [HEADINGS]
     for found in predictions:
         rate, low, high = middle(found.throughput)
@@ -163,23 +173,30 @@ def table(predictions, one):
 
 
 def middle(values):
-    """(median, low, high) of drawn values."""
+    """Return (median, low, high) of drawn values."""
     return float(numpy.median(values)), *map(float, numpy.quantile(values, BAND))
 
 
 def limits(model, plan, predictions, one, efficiency):
-    """Where the network becomes the limit, and how many workers the wanted efficiency allows, as sentences."""
+    """Return sentences on the number of workers at which the network becomes the bottleneck, and on the largest number
+    with the wanted efficiency."""
     doubled = [number * plan.per_node for number in _doubling(MOST // plan.per_node)]
     ladder = [predict(model, number, plan) for number in ([1] if plan.per_node > 1 else []) + doubled]
     single = one.throughput
     lines = []
     limited = _limited(ladder)
-    lines.append(
-        f"The network is the limit from about {limited.workers} workers on: communication then takes longer than"
-        " computation."
-        if limited
-        else f"Up to {MOST:,} workers, communication takes less time than computation."
-    )
+    if not limited:
+        lines.append(f"Up to {MOST:,} workers, communication takes less time than computation.")
+    elif model.crossed or plan.latency is not None:
+        lines.append(
+            f"The network is the limit from about {limited.workers} workers on: communication then takes longer than"
+            " computation."
+        )
+    else:
+        lines.append(
+            f"Communication takes longer than computation from about {limited.workers} workers on, if each message"
+            " costs what it cost on one node: these runs do not show the network."
+        )
     reached = [
         found.workers for found in ladder if numpy.median(found.throughput / single) / found.workers >= efficiency
     ]
@@ -202,7 +219,7 @@ def limits(model, plan, predictions, one, efficiency):
 
 
 def _limited(predictions):
-    """The first of these predictions in which communication takes longer than computation, or None."""
+    """Return the first of these predictions in which communication takes longer than computation, or None."""
     return next(
         (found for found in predictions if numpy.median(found.communication) > numpy.median(found.compute)), None
     )
@@ -216,10 +233,10 @@ def _doubling(most):
 
 
 def to_accuracy(results, accuracy, predictions, start_up=0.0):
-    """Seconds and node-hours to an accuracy, as lines: how many images it takes grows with the total batch. start_up:
-    seconds before the first step.
+    """Return the seconds and node-hours to an accuracy, as lines. The number of images grows with the total batch.
+    start_up: seconds before the first step.
 
-    Raises RunsError where the runs have not reached the accuracy with two sizes of the total batch.
+    Raises RunsError if the runs have not reached the accuracy with two sizes of the total batch.
     """
     needed = {}
     for run in results:
@@ -258,9 +275,10 @@ def to_accuracy(results, accuracy, predictions, start_up=0.0):
     return lines
 
 
-def draw(predictions, one, measured=(), efficiency=0.8):
-    """A matplotlib Figure, and a description of it: throughput with its band, the ideal line, that of an efficiency,
-    and measured runs; the parts of a step as areas, and from where on communication takes longer than computation."""
+def draw(predictions, one, measured=(), efficiency=0.8, expected=None):
+    """Return a matplotlib Figure and its description: throughput with its band, the ideal line, the line of an
+    efficiency, measured runs, and what somebody expects (workers -> images/s); the parts of a step as areas, and the
+    point from which communication takes longer than computation."""
     workers = [found.workers for found in predictions]
     drawing, left, right = figures.axes(10, 4.6, columns=2)
     rates = [middle(found.throughput) for found in predictions]
@@ -295,6 +313,16 @@ def draw(predictions, one, measured=(), efficiency=0.8):
         ]
         if points:
             left.plot(*zip(*points), color=colour, marker="o", linestyle="", markerfacecolor="none", label=label)
+    if expected:
+        left.plot(
+            list(expected),
+            list(expected.values()),
+            color="black",
+            marker="*",
+            linestyle="",
+            markersize=10,
+            label="your prediction",
+        )
     below = numpy.zeros(len(workers))
     for part, name in PARTS.items():
         seconds = 1000 * numpy.array([numpy.median(getattr(found, part)) for found in predictions])
@@ -302,23 +330,25 @@ def draw(predictions, one, measured=(), efficiency=0.8):
         below = below + numpy.maximum(seconds, 0)
     limited = _limited(predictions)
     if limited:
-        right.axvline(limited.workers, color="black", linestyle="-.", linewidth=1.2, label="the network is the limit")
+        right.axvline(
+            limited.workers, color="black", linestyle="-.", linewidth=1.2, label="more communication than compute"
+        )
     left.set(xscale="log", yscale="log", ylabel="throughput [images/s]")
     right.set(xscale="log", ylim=(0, None), ylabel="time of a step [ms]")
     for axes in (left, right):
         axes.set_xticks(workers, [str(number) for number in workers], rotation=45 if len(workers) > 8 else 0)
-        axes.yaxis.set_major_formatter("{x:,.10g}")
         axes.minorticks_off()
         axes.set(xlabel="workers")
         axes.legend(loc="upper left", fontsize="small", edgecolor="none", framealpha=1)
+    figures.numbers_of_log_axis(left)
     words = [
         f"{number} workers: {rate:.1f} images/s, between {low:.1f} and {high:.1f}."
         for number, (rate, low, high) in zip(workers, rates)
     ]
-    words += [f"The network is the limit from {limited.workers} workers on."] if limited else []
+    words += [f"Communication takes longer than computation from {limited.workers} workers on."] if limited else []
     return drawing, "Predicted throughput, and the parts of a step, against workers. " + " ".join(words)
 
 
-def picture(predictions, one, measured=(), efficiency=0.8):
-    """The same figure for a notebook."""
-    return figures.picture(*draw(predictions, one, measured, efficiency))
+def picture(predictions, one, measured=(), efficiency=0.8, expected=None):
+    """Return the same figure for a notebook."""
+    return figures.picture(*draw(predictions, one, measured, efficiency, expected))

@@ -1,8 +1,8 @@
-"""The tables that were published before this course, each row predicted without that row: from the other rows, or from
-named facts of hardware.
+"""Published tables that are older than this course. Each row is predicted without that row: from the other rows, or
+from named facts on the hardware.
 
-`table` gives all rows, also those that the model gets wrong. docs/scaling.md has the table, the sources and the
-reasons.
+`table` returns all rows, including those that the model predicts wrongly. docs/scaling.md has the table, the sources
+and the reasons.
 """
 
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ TRIALS, STARTS = 3000, 4  # of each search
 
 @dataclass(frozen=True)
 class Row:
-    """One number of a published table, and what the model says of it."""
+    """One number of a published table, and its prediction."""
 
     table: str
     workers: int
@@ -101,7 +101,7 @@ def _search(cost, best, seed):
 
 
 def eks():
-    """The Rows of the EKS tables, each predicted by the parameters that fit the other 14 best."""
+    """Return the Rows of the EKS tables, each predicted with the parameters that fit the other 14 rows best."""
     rows = [(*key, workers, rate) for key, of_table in EKS.items() for workers, rate in of_table.items()]
     found = []
     for row in rows:
@@ -120,8 +120,8 @@ def eks():
 
 
 def lecture():
-    """The Rows of the lecture, Reedbush-H with two GPUs a node: what its hierarchical communicator sends between nodes
-    takes 2 % of a step."""
+    """Return the Rows of the lecture, Reedbush-H with two GPUs per node: the messages of its hierarchical communicator
+    between nodes take 2 % of a step."""
     step = {workers: 32 * workers / rate for workers, rate in LECTURE.items()}
     inside = hierarchical(RESNET_50, 2, Cluster(FDR, PCIE, 2))
     between = hierarchical(RESNET_50, 4, Cluster(FDR, PCIE, 2)) - inside
@@ -134,8 +134,8 @@ def lecture():
 
 
 def chainermn():
-    """The Row of 128 GPUs: 32 nodes of four TITAN X with InfiniBand FDR, ResNet-50, batch 32 on each (Chainer's blog, 8
-    February 2017)."""
+    """Return the Row of 128 GPUs: 32 nodes with four TITAN X each and InfiniBand FDR, ResNet-50, batch 32 on each GPU
+    (Chainer's blog, 8 February 2017)."""
     compute = 32 / TITAN_X
     step = compute + hierarchical(RESNET_50, 128, Cluster(FDR, PCIE, 4))
     return [
@@ -144,12 +144,12 @@ def chainermn():
 
 
 def table():
-    """All Rows."""
+    """Return all Rows."""
     return lecture() + chainermn() + eks()
 
 
 def text(rows):
-    """The rows as lines of aligned text, with the median of the errors."""
+    """Return the rows as lines of aligned text, with the median of the errors."""
     cells = [("table", "workers", "measured", "predicted", "error", "predicted from")]
     cells += [
         (

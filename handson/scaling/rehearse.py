@@ -1,10 +1,10 @@
-"""``mpiexec -n 16 python -m handson rehearse RUN``: more workers than this machine has cores, with real all-reduces and
-without computation.
+"""``mpiexec -n 16 python -m handson rehearse RUN``: run more workers than this machine has cores, with real all-reduces
+and without computation.
 
-Each rank sleeps for as long as a measured step of `RUN`, a run of one worker, took, and then all-reduces a gradient of
-the same size by gloo with the other ranks. A sleeping rank needs no core, so 64 of them fit on two; the network, real
-or virtual, carries what it would carry. It writes a result.json as trainings do, so predictions can be compared with
-it.
+Each rank sleeps for as long as a measured step of `RUN`, a single-worker run, took, and then all-reduces a gradient of
+the same size with the other ranks, using gloo. A sleeping rank needs no core, so two cores are enough for 64 ranks; the
+traffic on the network, real or virtual, is that of real training. The command writes a result.json like a training run,
+so predictions can be compared with it.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import numpy
 
 from handson.cluster.nodes import current_node, job_nodes
 from handson.errors import OneSentence
+from handson.profiling import usage
 from handson.scaling import message_times
 from handson.scaling.measured_runs import REHEARSAL
 from handson.training import results
@@ -23,12 +24,12 @@ WARM_UP = 3  # steps that are not measured: gloo connects the ranks in the first
 
 
 class RehearseError(OneSentence, ValueError):
-    """Why a run cannot be rehearsed."""
+    """A run cannot be rehearsed."""
 
 
 def schedule(result, count, rank, seed=0):
-    """Seconds that a rank computes in each of `count` steps: drawn from the measured steps of one worker, other ones on
-    each rank."""
+    """Return the seconds that a rank computes in each of `count` steps: drawn from the measured steps of one worker,
+    differently on each rank."""
     if result.workers != 1 or not result.steps:
         what = f"has {result.workers} workers" if result.workers != 1 else "does not say how long each step took"
         raise RehearseError(
@@ -41,8 +42,8 @@ def schedule(result, count, rank, seed=0):
 def rehearse(
     run, count, out, dtype="float32", double_buffering=False, overlap=False, parameters=None, seed=0, say=print
 ):
-    """Take `count` steps together with the other ranks; rank 0 writes the result into the folder `out`. The process
-    ends with the others."""
+    """Run `count` steps together with the other ranks; rank 0 writes the result into the folder `out`. The process ends
+    with the others."""
     import torch
     import torch.distributed as dist
 
@@ -54,6 +55,8 @@ def rehearse(
     if not result.parameters:
         raise RehearseError(f"{run} does not say how many numbers its gradients have: repeat the run")
     with gloo_group(argparse.Namespace(gpu=None, patience=120, out=out)) as comm:
+        if comm.intra_rank == 0:
+            usage.record(out, None)
         item = message_times.DTYPES[dtype]
         gradients = [
             torch.zeros(round(size / item), dtype=getattr(torch, dtype))
@@ -72,7 +75,8 @@ def rehearse(
                 if comm.inter_size > 1
                 else ""
             )
-            path = results.write(_result(result, comm, steps, rate, dtype, double_buffering), out)
+            used = usage.read(out, float(steps.sum()))
+            path = results.write(_result(result, comm, steps, rate, dtype, double_buffering, used), out)
             say(
                 f"{comm.size} workers that sleep: {1000 * steps.mean():.2f} ms a step,"
                 f" {result.batchsize * comm.size / steps.mean():.1f} images/s: {path}"
@@ -81,7 +85,7 @@ def rehearse(
 
 
 def _step(seconds, gradients, waiting, double_buffering, overlap):
-    """One step: sleep and all-reduce. Returns the all-reduces that double buffering leaves under way."""
+    """Run one step: sleep and all-reduce. Return the all-reduces that double buffering leaves unfinished."""
     import torch.distributed as dist
 
     if double_buffering:
@@ -102,8 +106,8 @@ def _step(seconds, gradients, waiting, double_buffering, overlap):
     return []
 
 
-def _result(result, comm, steps, rate, dtype, double_buffering):
-    """The Result of a rehearsal."""
+def _result(result, comm, steps, rate, dtype, double_buffering, used):
+    """Return the Result of a rehearsal."""
     images = len(steps) * result.batchsize * comm.size
     return results.Result(
         unit="",
@@ -128,4 +132,5 @@ def _result(result, comm, steps, rate, dtype, double_buffering):
         versions=result.versions,
         steps=[round(float(step), 7) for step in steps],
         parameters=result.parameters,
+        usage=used,
     )

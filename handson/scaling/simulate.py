@@ -1,9 +1,9 @@
-"""All-reduces passed message by message through a network of nodes and switches, where no formula knows the answer: a
-slow link, switches whose way up is narrow, stragglers, buckets that become ready one after another.
+"""Simulated all-reduces, message by message, in networks of nodes and switches for which there is no formula: a slow
+link, switches with a narrow uplink, stragglers, buckets that become ready one after another.
 
-A rank begins its part of a round when it has finished the last one and the message of its neighbour has arrived: the
-moments follow from maxima and sums of earlier ones (max-plus algebra), so that NumPy computes a round of all ranks at
-once. Messages that share a card or a switch's way up in the same round share its rate evenly.
+A rank starts its part of a round when it has finished the last one and its neighbour's message has arrived. So all
+times are maxima and sums of earlier ones (max-plus algebra), and NumPy computes a round for all ranks at once. Messages
+of the same round that share a card or an uplink share its rate evenly.
 """
 
 from dataclasses import dataclass, field
@@ -15,10 +15,10 @@ from handson.scaling.message_times import Cluster, TopologyError, named
 
 @dataclass
 class Topology:
-    """Nodes of equal size, below switches of equal size, which one core switch joins.
+    """Nodes of equal size, below switches of equal size, which one core switch connects.
 
-    oversubscription: the rate of all nodes of a switch divided by the rate of its way up to the core. slow: node ->
-    share of the rate that its card has left, such as {3: 0.1}.
+    oversubscription: the rate of all nodes of a switch divided by the rate of its uplink to the core. slow: node ->
+    remaining share of its card's rate, such as {3: 0.1}.
     """
 
     cluster: Cluster
@@ -50,7 +50,8 @@ class Topology:
         self.up = below * self.cluster.between.rate / self.oversubscription
 
     def seconds(self, senders, receivers, size):
-        """Seconds of each message of `size` bytes, all sent at once from `senders` to `receivers` (arrays of ranks)."""
+        """Return the seconds of each message of `size` bytes, if all are sent at once from `senders` to `receivers`
+        (arrays of ranks)."""
         source, target = self.node[senders], self.node[receivers]
         far = source != target
         times = numpy.where(far, self.cluster.between.latency, self.cluster.within.latency).astype(float)
@@ -69,8 +70,8 @@ class Topology:
 
 
 def _rotate(begin, costs, rounds):
-    """Moments after `rounds` rounds of a ring, in which each rank waits for the message of the rank before it. Arrays
-    (..., p), p ranks in order; costs: seconds of the message that each rank receives."""
+    """Return the times after `rounds` rounds of a ring, in which each rank waits for the message of the previous rank.
+    Arrays (..., p), p ranks in order; costs: seconds of the message that each rank receives."""
     now = numpy.empty((*begin.shape[:-1], begin.shape[-1] + 1))
     now[..., 1:] = begin
     after = now[..., 1:]
@@ -83,7 +84,7 @@ def _rotate(begin, costs, rounds):
 
 
 def ring(topology, size, begin):
-    """Moments (s) at which each rank has the sum, as arrays like `begin`: the moments at which each rank has its
+    """Return the times (s) at which each rank has the sum, as arrays like `begin`, the times at which each rank has its
     gradients."""
     ranks = numpy.arange(topology.ranks)
     return _rotate(
@@ -92,7 +93,7 @@ def ring(topology, size, begin):
 
 
 def tree(topology, size, begin):
-    """The same by a binomial tree up to rank 0 and down again, within nodes first."""
+    """Return the same for a binomial tree to rank 0 and back, within nodes first."""
     now, pairs = begin.copy(), _pairs(topology)
     for children, parents in pairs:
         now[parents] = numpy.maximum(now[parents], now[children]) + topology.seconds(children, parents, size)
@@ -104,7 +105,7 @@ def tree(topology, size, begin):
 
 
 def _pairs(topology):
-    """[(children, parents), ...] of each round up: first among the ranks of a node, then among the nodes' first
+    """Return [(children, parents), ...] of each round up: first among the ranks of a node, then among the nodes' first
     ranks."""
     levels, each = [], min(topology.ranks, topology.cluster.per_node)
     for count, stride in ((each, 1), (topology.nodes, each)):
@@ -121,7 +122,8 @@ def _pairs(topology):
 
 
 def hierarchical(topology, size, begin):
-    """The same by a sum on the first rank of each node, a ring of these, and a broadcast within each node."""
+    """Return the same for a sum on the first rank of each node, a ring of these ranks, and a broadcast within each
+    node."""
     each, nodes = _grid(topology)
     leaders = numpy.arange(nodes) * each
     now = _within(topology, size / each, begin.reshape(nodes, each), each - 1).max(axis=1)  # reduce-scatter
@@ -133,8 +135,8 @@ def hierarchical(topology, size, begin):
 
 
 def two_dimensional(topology, size, begin):
-    """The same by a reduce-scatter within each node, a ring between nodes for each part, all at once, and an all-gather
-    within each node."""
+    """Return the same for a reduce-scatter within each node, simultaneous rings between nodes for each part, and an
+    all-gather within each node."""
     each, nodes = _grid(topology)
     now = _within(topology, size / each, begin.reshape(nodes, each), each - 1)
     ranks = numpy.arange(topology.ranks).reshape(nodes, each)
@@ -146,7 +148,7 @@ def two_dimensional(topology, size, begin):
 
 
 def _grid(topology):
-    """(ranks of a node, nodes). Raises TopologyError where the ranks do not fill the nodes."""
+    """Return (ranks per node, nodes). Raises TopologyError if the ranks do not fill the nodes."""
     each = min(topology.ranks, topology.cluster.per_node)
     if topology.ranks % each:
         raise TopologyError(f"{topology.ranks} ranks do not fill nodes of {each}: give a multiple of {each}")
@@ -154,12 +156,12 @@ def _grid(topology):
 
 
 def _within(topology, size, begin, rounds):
-    """Rounds of a ring within each node; begin (nodes, ranks of a node)."""
+    """Simulate rounds of a ring within each node; begin (nodes, ranks per node)."""
     return _rotate(begin, numpy.full(begin.shape, topology.cluster.within.seconds(size)), rounds)
 
 
 def _to_leader(topology, size, each):
-    """Seconds in which the other ranks of a node send their parts to its first rank, one after another."""
+    """Return the seconds in which the other ranks of a node send their parts to its first rank, one after another."""
     return (each - 1) * topology.cluster.within.seconds(size / each)
 
 
@@ -167,8 +169,8 @@ ALGORITHMS = {"ring": ring, "tree": tree, "hierarchical": hierarchical, "two_dim
 
 
 def all_reduce(topology, size, begin=None, algorithm="ring"):
-    """Moments (s) at which each rank has the sum of `size` bytes; begin: when each has its own gradients, 0 by default.
-    Raises TopologyError."""
+    """Return the times (s) at which each rank has the sum of `size` bytes; begin: when each rank has its gradients, 0
+    by default. Raises TopologyError."""
     begin = numpy.zeros(topology.ranks) if begin is None else numpy.asarray(begin, float)
     if begin.shape != (topology.ranks,):
         raise TopologyError(
@@ -178,11 +180,11 @@ def all_reduce(topology, size, begin=None, algorithm="ring"):
 
 
 def step(topology, buckets, ready, algorithm="ring"):
-    """Moments at which each rank has the sums of all buckets. The all-reduces of a rank follow each other, as on one
-    NCCL stream.
+    """Return the times at which each rank has the sums of all buckets. The all-reduces of a rank run one after another,
+    as on one NCCL stream.
 
-    buckets: bytes of each, in the order of backward. ready: (ranks, buckets), when backward has filled each bucket of
-    each rank, so that stragglers have later moments.
+    buckets: bytes of each, in the order of backward. ready: (ranks, buckets), the times at which backward has filled
+    each bucket of each rank, so stragglers have later times.
     """
     done = numpy.zeros(topology.ranks)
     for number, size in enumerate(buckets):
@@ -191,7 +193,7 @@ def step(topology, buckets, ready, algorithm="ring"):
 
 
 def backward(compute, buckets, forward=1 / 3):
-    """ready (ranks, buckets) for `step`: backward fills the buckets evenly, after the share `forward` of each rank's
-    seconds `compute`."""
+    """Return ready (ranks, buckets) for `step`: backward fills the buckets at equal intervals, after the share
+    `forward` of each rank's seconds `compute`."""
     shares = forward + (1 - forward) * numpy.arange(1, buckets + 1) / buckets
     return numpy.asarray(compute, float)[:, None] * shares

@@ -1,6 +1,6 @@
 """The slowest of N workers: a step of data-parallel training ends when the last worker has computed its gradients.
 
-So the mean of the measured steps says too little. What counts is the expected maximum of N of them, by their order
+The mean of the measured steps is therefore not enough. The expected maximum of N steps is needed, from their order
 statistics.
 """
 
@@ -36,8 +36,8 @@ def weights(count, ranks):
 
 
 def expected_maximum(sample, ranks):
-    """The expected seconds of the slowest of `ranks` workers (a number, or a list of them) whose steps are drawn from
-    `sample`."""
+    """Return the expected seconds of the slowest of `ranks` workers (a number, or a list of numbers) whose steps are
+    drawn from `sample`."""
     ordered = numpy.sort(numpy.asarray(sample, float))
     found = [float(weights(len(ordered), float(number)) @ ordered) for number in numpy.atleast_1d(ranks)]
     return numpy.array(found) if numpy.ndim(ranks) else found[0]

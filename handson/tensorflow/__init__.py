@@ -1,7 +1,6 @@
-"""What the TensorFlow scripts of the unit 07_frameworks import before TensorFlow and Keras, which are in the second
-environment: they are imported here for the first time, without the messages that they print. Devices, model, tables and
-meetings are in the modules here. Raises NoFrameworks.
-"""
+"""Import this package before TensorFlow and Keras, in the scripts of the unit 07_frameworks. It imports them from the
+second environment, without the messages that they print. Its modules contain devices, model, tables and rendezvous.
+Raises NoFrameworks."""
 
 import logging
 import os

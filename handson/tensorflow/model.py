@@ -11,7 +11,7 @@ LAYERS = keras.layers
 
 def as_torch():
     """How torch draws initial weights. Keras takes the seed of an initializer when it is made: after `set_random_seed`,
-    for each layer anew."""
+    for each layer again."""
     return keras.initializers.VarianceScaling(1 / 3, "fan_in", "uniform")
 
 

@@ -17,8 +17,8 @@ class Table(EpochTable, keras.callbacks.Callback):
         used, there = self.model.distribute_strategy.num_replicas_in_sync, devices.in_use()
         if used < there:
             raise TrackError(
-                f"fit would train on {used} of {there} GPUs, since the model is not the strategy's: make it inside"
-                " `with strategy.scope():`"
+                f"fit would train on {used} of {there} GPUs, since the model was not created by the strategy: create"
+                " it inside `with strategy.scope():`"
             )
         self.begin()
 

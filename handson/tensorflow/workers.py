@@ -77,8 +77,8 @@ def evaluator(strategy, model, test_set, batchsize):
     added up. Raises TrackError."""
     if not all(strategy.extended.variable_created_in_scope(variable.value) for variable in model.variables):
         raise TrackError(
-            "the model has variables that the strategy doesn't know of: make it inside `with strategy.scope():`, in"
-            " `build` of replicas.py"
+            "the model has variables that were not created by the strategy: create it inside `with"
+            " strategy.scope():`, in `build` of replicas.py"
         )
     total, number = batchsize * strategy.num_replicas_in_sync, len(test_set)
     filled = number + -number % total  # images that count nothing are added, until each worker has as many

@@ -1,1 +1,1 @@
-"""What training scripts of both tracks import: data, options, results, and what they print."""
+"""The modules that training scripts of both tracks import: data, options, results, and the output."""

@@ -1,4 +1,4 @@
-"""All ranks of an MPI run end together: when one fails, a sentence names it, and no rank waits for it for ever.
+"""All ranks of an MPI run end together: when one fails, a sentence names it, and no other rank waits for it forever.
 
 ChainerMN's ``create_communicator`` and CNTK's Communicator install this; ``with all_ranks_end_together():`` around a
 script's main also covers sys.exit.
@@ -46,15 +46,16 @@ def wait_for_the_others():
     if _exit_limit is None or MPI.Is_finalized():
         return
     if "torch.distributed" in sys.modules and sys.modules["torch.distributed"].is_initialized():
-        uncaught.report(f"{rank_watcher.name()} ended before it has left the process group; all ranks end")
+        uncaught.report(f"{rank_watcher.name()} ended before it had left the process group; all ranks end")
         uncaught.leave(1)
     everybody = MPI.COMM_WORLD.Ibarrier()
     until = time.monotonic() + _exit_limit
     while not everybody.Test():
         if time.monotonic() > until:
             uncaught.report(
-                f"{rank_watcher.name()} has come to its end, but {_exit_limit} s later other ranks have not: they may"
-                " be waiting for it in a collective, so make all ranks do the same number of steps; all ranks end"
+                f"{rank_watcher.name()} has finished, but other ranks are still running {_exit_limit} s later: they"
+                " may be waiting for it in a collective, so make all ranks run the same number of steps; all ranks"
+                " end"
             )
             uncaught.leave(1)
         time.sleep(0.005)

@@ -1,4 +1,4 @@
-"""What training scripts print, as in the lecture and the same for both tracks: the opening lines, and the tables."""
+"""The output of training scripts, as in the lecture and equal for both tracks: the first lines, and the tables."""
 
 import os
 import sys
@@ -17,8 +17,8 @@ def announce(using, args, train_set, devices, comm=None):
     """Print what is about to run `using` "a single GPU", "multiple GPUs" or "multiple nodes", on which `devices`
     (words).
 
-    comm: the communicator of a multi-node run; only its rank 0 prints, and only it has a `train_set`. For the result,
-    args.devices, args.workers, args.nodes, args.communicator and args.network are set.
+    comm: the communicator of a multi-node run; only its rank 0 prints, and only rank 0 has a `train_set`. The function
+    sets args.devices, args.workers, args.nodes, args.communicator and args.network for the result.
     """
     args.devices, args.communicator, args.network = devices, comm.name if comm else "", ""
     args.workers, args.nodes = (
@@ -52,14 +52,14 @@ def announce(using, args, train_set, devices, comm=None):
 
 
 def warn(args, comm=None):
-    """Print a line for each thing about a run that is not as its options make believe. `args` and `comm` as `announce`
-    has them."""
+    """Print a line for each property of a run that differs from its options. `args` and `comm` are those of
+    `announce`."""
     for problem in filter(None, (beyond_the_job(args.workers, args.gpu, comm), *without_effect(args, comm))):
         print(f"Warning: {problem}.", flush=True)
 
 
 def without_effect(args, comm=None):
-    """Yields what is not as it seems: options without effect, and GPUs that workers share. In words."""
+    """Yield sentences on options without effect, and on GPUs that workers share."""
     on_a_node = -(-comm.size // comm.inter_size) if comm else len(args.gpu)
     if len(args.gpu) > on_a_node:
         ranks = f"{on_a_node} rank{'s run' if on_a_node > 1 else ' runs'}"
@@ -79,7 +79,7 @@ def without_effect(args, comm=None):
 
 
 def beyond_the_job(workers, gpus, comm=None):
-    """What a run takes beyond its batch job's share, in words; "" where the job has it, or there is no job."""
+    """Return the resources that a run uses beyond its job's share, in words; "" if there are none, or no job."""
     processes, share = job_processes(), job_nodes().get(current_node(), {}).get("slots")
     if comm and processes and workers > processes:
         return (
@@ -97,13 +97,13 @@ def beyond_the_job(workers, gpus, comm=None):
 
 
 def name_devices(gpus):
-    """GPU ids as the dictionary that MultiprocessParallelUpdater takes: [0, 1] -> {'main': 0, 'gpu1': 1}."""
+    """Return GPU ids as the dictionary of MultiprocessParallelUpdater: [0, 1] -> {'main': 0, 'gpu1': 1}."""
     return {"main" if index == 0 else f"gpu{index}": gpu for index, gpu in enumerate(gpus)}
 
 
 class LossTable:
-    """The table of a training without evaluation: the loss after each epoch, which rank 0 prints, and which is kept in
-    `log`; epochs: how many were over before."""
+    """The table of a training run without evaluation: the loss after each epoch, which rank 0 prints, and which is kept
+    in `log`. epochs: the number of finished epochs before."""
 
     def __init__(self, rank, epochs=0):
         self.rank, self.epochs, self.log, self.start = rank, epochs, [], time.perf_counter()
@@ -111,7 +111,7 @@ class LossTable:
             print("epoch  main/loss  elapsed_time", flush=True)
 
     def add(self, loss):
-        """One more epoch is over, with this loss (a number, or a tensor that has one)."""
+        """Record the end of an epoch with this loss (a number, or a tensor with one)."""
         self.epochs += 1
         row = {"epoch": self.epochs, "main/loss": float(loss), "elapsed_time": time.perf_counter() - self.start}
         self.log.append(row)
@@ -120,13 +120,13 @@ class LossTable:
 
 
 def on_terminal():
-    """Whether a person watches standard output: Open MPI gives ranks a terminal also in a batch job, whose output is a
-    file."""
+    """Return whether a person reads standard output. (Open MPI gives ranks a terminal even in a batch job, whose output
+    is a file.)"""
     return sys.stdout.isatty() and os.environ.get("PBS_ENVIRONMENT") != "PBS_BATCH"
 
 
 class TableOutput:
-    """Standard output for PrintReport, without the code that clears a terminal's line where the output is a file."""
+    """Standard output for PrintReport, without the control sequence that clears a line, if the output is a file."""
 
     def write(self, text):
         sys.stdout.write(text if on_terminal() else text.replace("\033[J", ""))

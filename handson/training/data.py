@@ -23,7 +23,7 @@ EMBEDDED = COURSE / "datasets"
 
 
 class DataError(OneSentence, ValueError):
-    """What is wrong with a data set, which all ranks have."""
+    """A data set is wrong or missing; all ranks have the same problem."""
 
     on_all_ranks = True
 
@@ -53,7 +53,7 @@ class ImageDataset:
 
 
 def load(dataset):
-    """The training and the test set, ImageDatasets of torch tensors, of a name or a path. Raises DataError."""
+    """Return the training and the test set of a name or a path, as ImageDatasets of torch tensors. Raises DataError."""
     import torch
 
     def tensors(part):
@@ -64,7 +64,7 @@ def load(dataset):
 
 
 def load_arrays(dataset):
-    """The training and the test set, ImageDatasets of NumPy arrays, of a name or a path. Raises DataError."""
+    """Return the training and the test set of a name or a path, as ImageDatasets of NumPy arrays. Raises DataError."""
     path, entry = find(dataset)
     arrays = read(path, entry)
     name = entry.get("title", path.stem)
@@ -86,7 +86,7 @@ def enlarge(images, size):
     """
     progress.progress()  # batches of an evaluation come here, too, which ends no step of an optimizer
     if size < 1:
-        raise DataError(f"images cannot be enlarged to {size} pixels: give a size of at least 1")
+        raise DataError(f"images cannot be enlarged to {size} pixels: the size must be at least 1")
     height, width = images.shape[2:]
     if getattr(images, "is_cuda", False):
         rows, columns = (_on_gpu(length, size, images.device, images.dtype) for length in (height, width))
@@ -100,8 +100,8 @@ def enlarge(images, size):
 
 @functools.cache
 def stretching(length, size):
-    """The matrix (size, length), float64, that stretches `length` pixels to `size`: each row weighs the two nearest
-    pixels."""
+    """Return the matrix (size, length), float64, that stretches `length` pixels to `size`: each row weights the two
+    nearest pixels."""
     import numpy
 
     centres = ((numpy.arange(size) + 0.5) * length / size - 0.5).clip(0, length - 1)
@@ -110,16 +110,16 @@ def stretching(length, size):
 
 @functools.cache
 def _on_gpu(length, size, device, dtype):
-    """The same on a GPU. It is copied there once: at each copy, the host would wait until the GPU has nothing left to
-    do."""
+    """Return the same on a GPU. It is copied there only once, because at each copy the host waits until the GPU has
+    finished all queued work."""
     import torch
 
     return torch.tensor(stretching(length, size), device=device, dtype=dtype)
 
 
 def averaging(length, parts):
-    """The matrix (parts, length), float64, that takes the mean over each of `parts` regions; they overlap if `length`
-    is no multiple of `parts`."""
+    """Return the matrix (parts, length), float64, that averages each of `parts` regions; they overlap if `length` is
+    not a multiple of `parts`."""
     import numpy
 
     matrix = numpy.zeros((parts, length))
@@ -130,7 +130,7 @@ def averaging(length, parts):
 
 
 def _like(images, matrix):
-    """The NumPy `matrix` as an array of the kind, type and device of `images`."""
+    """Return the NumPy `matrix` as an array of the kind, type and device of `images`."""
     if hasattr(images, "new_tensor"):
         return images.new_tensor(matrix)
     library = sys.modules[type(images).__module__.partition(".")[0]]  # CuPy's arrays have no __array_namespace__
@@ -138,12 +138,12 @@ def _like(images, matrix):
 
 
 def data_folder():
-    """Where downloads and prepared files go: the folder HANDSON_DATA, or datasets/."""
+    """Return the folder of downloads and prepared files: HANDSON_DATA, or datasets/."""
     return Path(os.environ.get("HANDSON_DATA") or EMBEDDED).expanduser()
 
 
 def catalog():
-    """The known data sets: name -> entry of datasets.toml, with the folder it stands in. Raises DataError."""
+    """Return the known data sets: name -> entry of datasets.toml, with the folder of that file. Raises DataError."""
     entries = {}
     for folder in dict.fromkeys([EMBEDDED, data_folder()]):
         path = folder / "datasets.toml"
@@ -160,7 +160,7 @@ def catalog():
 
 
 def find(dataset):
-    """The file of a name or a path, and what the catalog says of it ({} for a file of the user's own). Raises
+    """Return the file of a name or a path, and its entry in the catalog ({} for a user's own file). Raises
     DataError."""
     dataset, entries = str(dataset), catalog()
     if dataset in entries:
@@ -201,7 +201,7 @@ def read(path, entry):
             arrays = {name: file[name] for name in file.files}  # reading an array verifies its CRC
     except Exception as error:  # a file of any other kind: the reader can fail in any way
         raise DataError(
-            f"{path} is truncated, altered or no .npz file ({type(error).__name__}: {error}): {cure}"
+            f"{path} is truncated, altered or not an .npz file ({type(error).__name__}: {error}): {cure}"
         ) from None
     if problem := _what_is_wrong(arrays, entry.get("archive")):
         raise DataError(f"{path} {problem}: {cure}")
@@ -209,16 +209,16 @@ def read(path, entry):
 
 
 def _what_is_wrong(arrays, archive):
-    """Why `arrays` are no data set, as the end of a sentence; None when they are one."""
+    """Return why `arrays` are not a data set, as the end of a sentence; None if they are one."""
     names = ("train_images", "train_labels", "test_images", "test_labels", "classes", "maximum")
     if missing := [name for name in names if name not in arrays]:
         return f"lacks {', '.join(missing)}"
     if archive and str(arrays.get("archive_sha256")) != archive["sha256"]:
-        return "was made from another archive than the one in datasets.toml"
+        return "was made from an archive other than the one in datasets.toml"
     if arrays["maximum"].shape != () or arrays["maximum"].dtype.kind not in "uif" or not arrays["maximum"] > 0:
         return "has a maximum that is not one positive number"
     if arrays["classes"].ndim != 1 or arrays["train_images"].shape[1:] != arrays["test_images"].shape[1:]:
-        return "has classes that are no list, or training and test images of different shapes"
+        return "has classes that are not a list, or training and test images of different shapes"
     for part in ("train", "test"):
         images, labels = arrays[f"{part}_images"], arrays[f"{part}_labels"]
         if images.ndim != 4 or images.size == 0 or images.shape[1] not in (1, 3) or images.dtype.kind not in "uf":

@@ -50,7 +50,7 @@ def words(text):
         place = f"{os.path.basename(file)}, line {line}"
         return f"it waits in {place}, in {waiting}" if waiting else f"it is in {place}"
     if waiting:
-        return "it has come to the end of its script, and waits for the other ranks"
+        return "it has reached the end of its script, and waits for the other ranks"
     return "it is not in its script"
 
 

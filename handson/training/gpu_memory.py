@@ -1,8 +1,8 @@
-"""The memory of a GPU: how much of it `--gpu-memory` gives a rank, the parts that a run reports, and the sentence for a
-GPU that is full.
+"""The memory of a GPU: the amount that `--gpu-memory` gives a rank, the parts that a run reports, and the message for a
+full GPU.
 
 Both tracks, the batch commands and the reports use this module, so it imports neither torch nor Chainer.
-`handson.pytorch.memory_counter` counts the tensors of a rank. Nothing is counted unless --gpu-memory asks for it.
+`handson.pytorch.memory_counter` counts the tensors of a rank. Nothing is counted without --gpu-memory.
 """
 
 import json
@@ -35,7 +35,7 @@ Predicted = TypedDict("Predicted", dict.fromkeys(PARTS, Size | None))
 
 
 class Account(TypedDict):
-    """What a rank has counted, in bytes."""
+    """The memory that a rank has counted, in bytes."""
 
     rank: Size
     device: Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]*\Z")]  # words
@@ -47,7 +47,7 @@ class Account(TypedDict):
 
 
 class Counted(Account):
-    """An Account with the moments of one step: seconds, phase, and bytes of each of PARTS."""
+    """An Account with the samples of one step: seconds, phase, and bytes of each of PARTS."""
 
     step: list[tuple[Size, str, Size, Size, Size, Size]]
 
@@ -58,7 +58,7 @@ gpus = ()  # the ids that the workers of this node have
 
 
 class OutOfMemory(OneSentence):
-    """A GPU is full. `asked`: the bytes that did not fit; `in_use`: those of each of PARTS."""
+    """A GPU is full. `asked`: the bytes that did not fit; `in_use`: the bytes of each of PARTS."""
 
     def __init__(self, where, asked, limit, in_use, operation="an operation", network=False):
         """where: "virtual GPU 0"; network: whether what did not fit belongs to the network itself, whatever the
@@ -79,27 +79,27 @@ class OutOfMemory(OneSentence):
 
 
 def begin(args):
-    """Have the ranks of this process count as the options `args` of a training script ask for it. They write into
+    """Make the ranks of this process count as the options `args` of a training script request. They write into
     args.out."""
     global limit, folder, gpus
     limit, folder, gpus = getattr(args, "gpu_memory", None), args.out, args.gpu or ()
 
 
 def workers_on(gpu):
-    """How many workers of this machine have the GPU of which `gpu` is, or is a part; or could have, where it is divided
-    into parts."""
+    """Return the number of workers on this machine that use the GPU `gpu`, or the GPU of which it is a part; or that
+    could use it, if it is divided into parts."""
     on_node = [other // chosen_device.parts for other in gpus].count(gpu // chosen_device.parts)
     return max(1, on_node * max(1, len(job_nodes())), chosen_device.parts)
 
 
 def forget(out):
-    """Remove what ranks of an earlier run have written into the folder `out`."""
+    """Remove the files that ranks of an earlier run have written into the folder `out`."""
     for path in Path(out).glob("memory_rank*.json"):
         path.unlink(missing_ok=True)
 
 
 def write(rank, account):
-    """Write what `rank` has counted: see `read`. An error never stops the training."""
+    """Write the counts of `rank`: see `read`. An error never stops training."""
     try:
         with written_aside(Path(folder) / f"memory_rank{rank}.json", durable=False) as file:
             file.write(
@@ -111,14 +111,14 @@ def write(rank, account):
 
 
 def _thinned(moments):
-    """At most LONGEST_STEP of a step's moments: of each group of neighbours, the one with the most in use."""
+    """Return at most LONGEST_STEP samples of a step: of each group of neighbours, the one with the largest use."""
     group = -(-len(moments) // LONGEST_STEP) or 1
     return [max(moments[at : at + group], key=lambda moment: sum(moment[2:])) for at in range(0, len(moments), group)]
 
 
 def read(out):
-    """What the ranks of the run in the folder `out` have counted, in their order: a list of Counted, empty where they
-    have counted nothing. Raises ValueError."""
+    """Return the counts of the ranks of the run in the folder `out`, as a list of Counted in the order of the ranks;
+    empty if they have counted nothing. Raises ValueError."""
     found = []
     for path in Path(out).glob("memory_rank*.json"):
         with open(path, "rb") as file:
@@ -133,7 +133,8 @@ def read(out):
 
 
 def summary(out):
-    """What `read` returns without the steps, for a result; None where nothing was counted or a file is damaged."""
+    """Return the result of `read` without the steps, for result.json; None if nothing was counted or a file is
+    damaged."""
     try:
         return [{name: value for name, value in account.items() if name != "step"} for account in read(out)] or None
     except (OSError, ValueError):
@@ -141,8 +142,8 @@ def summary(out):
 
 
 class Live:
-    """What this process has in use, for `python -m handson watch`: a file in memory, which disappears with the
-    process."""
+    """The current memory use of this process, for `python -m handson watch`: a file in memory, which disappears with
+    the process."""
 
     def __init__(self, limit):
         file = os.memfd_create(LIVE)
@@ -155,8 +156,8 @@ class Live:
 
 
 def live(process):
-    """(bytes in use, limit in bytes) of a process that counts; None for any other. It looks at processes of this user
-    alone."""
+    """Return (bytes in use, limit in bytes) of a process that counts; None for any other process. Only processes of
+    this user are read."""
     if (path := linux.file_in_memory(process, LIVE)) is None:
         return None
     try:

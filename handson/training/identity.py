@@ -1,5 +1,5 @@
-"""What a training run is: the unit, the script and the track. Options and results take them from here, and no list of
-them exists."""
+"""The identity of a training run: unit, script and track. Options and results get them from here; no list of them
+exists."""
 
 import os
 import re
@@ -22,9 +22,9 @@ LECTURE, OTHER_SYSTEMS = "train_cifar", "frameworks"
 
 
 def of(program):
-    """(unit, script, track) of the training script `program`, the path NN_unit/track/script.py.
+    """Return (unit, script, track) of the training script `program`, the path NN_unit/track/script.py.
 
-    The unit of a script that lies elsewhere is "", and its track is that of the software it has imported.
+    If the script is elsewhere, its unit is "", and its track is that of the software that it has imported.
     """
     path = Path(os.path.abspath(program))
     track, topic = path.parent.name, re.fullmatch(r"\d\d_(\w+)", path.parent.parent.name)
@@ -34,20 +34,21 @@ def of(program):
 
 
 def offers_models(unit, script):
-    """Whether a script has the option --model: those of the course that train another network have not."""
+    """Return whether a script has the option --model; the course's scripts that train another network do not."""
     return not unit or script.startswith(LECTURE)
 
 
 def training(unit, script):
-    """What a script trains, whatever its unit adds: "train_cifar" for the script train_cifar_multi_gpu of the unit
-    multi_gpu."""
+    """Return what a script trains, independent of its unit: "train_cifar" for the script train_cifar_multi_gpu of the
+    unit multi_gpu."""
     if unit == OTHER_SYSTEMS and script.startswith(f"{LECTURE}_"):
         return LECTURE
     return script.removesuffix(f"_{unit}") if unit else script
 
 
 def name(unit, script):
-    """What tables and folders call a run: its unit, if the script is named after that; else the script."""
+    """Return the name of a run in tables and folders: its unit, if the script is named after it, otherwise the
+    script."""
     if training(unit, script) == script:
         return script
     return script.removeprefix(f"{LECTURE}_") if unit == OTHER_SYSTEMS else unit

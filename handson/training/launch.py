@@ -1,7 +1,8 @@
-"""Who this process is among the ranks of a run, whoever started them; and the variables by which PyTorch's ranks meet.
+"""The position of this process among the ranks of a run, whichever program started them, and the variables for
+PyTorch's rendezvous.
 
-torchrun sets RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT. `prepare` sets the same ones
-where mpiexec or srun started the ranks, so that ``dist.init_process_group()`` works under all of them.
+torchrun sets RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT. If mpiexec or srun started
+the ranks, `prepare` sets the same variables, so that ``dist.init_process_group()`` works under all launchers.
 """
 
 import os
@@ -22,10 +23,11 @@ LAST = 8  # seconds that the torchrun at which all meet outlives the others, whi
 
 
 def started_by():
-    """Who started this process as one of several ranks: "torchrun", "mpiexec" or "srun"; "" for a process of its own.
+    """Return the launcher that started this process as one of several ranks: "torchrun", "mpiexec" or "srun"; "" for a
+    single process.
 
-    torchrun may itself be a rank of mpiexec's, so it is asked first. Variables of its kind that a shell still has from
-    an earlier run are nobody's: only torchrun sets TORCHELASTIC_RUN_ID.
+    torchrun may itself be a rank of mpiexec, so it is checked first. Its variables may remain in the shell from an
+    earlier run: only TORCHELASTIC_RUN_ID shows that torchrun started this process.
     """
     if "TORCHELASTIC_RUN_ID" in os.environ:
         return "torchrun"
@@ -38,27 +40,30 @@ def started_by():
 
 
 def under_mpiexec():
-    """Whether an mpiexec started this process."""
+    """Return whether mpiexec started this process."""
     return not os.environ.keys().isdisjoint(MPIEXEC)
 
 
 def launcher_rank():
-    """The rank that torchrun, mpiexec or srun gave this process, known before MPI starts; 0 for a process of its
-    own."""
+    """Return the rank that torchrun, mpiexec or srun gave this process, which is known before MPI starts; 0 for a
+    single process."""
     return _number({"torchrun": ("RANK",), "mpiexec": MPIEXEC, "srun": ("SLURM_PROCID",), "": ()}[started_by()], 0)
 
 
 def no_restart():
-    """Call it before this rank ends by a mistake that no restart can mend. Under ``handson torchrun``, the torchrun of
-    this node then ends, too, and is not started again. torchrun itself starts its ranks again whatever their status."""
+    """Prevent a restart of this rank, which ends because of a mistake that no restart can fix.
+
+    Under ``handson torchrun``, the torchrun of this node then also ends, and is not started again. (torchrun restarts
+    its ranks whatever their status.)
+    """
     if place := os.environ.get("HANDSON_TORCHRUN"):
         time.sleep(LAST if place == "first" else 0)
         os.kill(os.getppid(), signal.SIGUSR1)  # torchrun does not handle it, and ends without a word
 
 
 def prepare():
-    """Give this rank the variables that torchrun sets, if anything else started it; a process of its own is the only
-    rank. gloo uses the loopback interface where all ranks are on one host. All ranks call it. Raises TrackError."""
+    """Set the variables that torchrun sets, if another launcher started this rank; a single process is the only rank.
+    gloo uses the loopback interface if all ranks are on one host. All ranks must call it. Raises TrackError."""
     by = started_by()
     if by == "mpiexec":
         _prepare_by_mpi()
@@ -72,8 +77,7 @@ def prepare():
 
 
 def forget():
-    """Forget the variables of an earlier run that a shell still has: this process starts its workers itself, on this
-    host."""
+    """Remove variables of an earlier run from the environment: this process starts its own workers on this host."""
     for name in (*TORCHRUN, *MEETING):
         os.environ.pop(name, None)
     loopback()
@@ -85,20 +89,21 @@ def _set(numbers, address, port):
 
 
 def _srun_address():
-    """The host of rank 0: the step's first one, which is not always that where srun was typed."""
+    """Return the host of rank 0: the first host of the step, which is not always the host where srun was typed."""
     command = ["scontrol", "show", "hostnames", os.environ["SLURM_STEP_NODELIST"]]
     first, *others = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.split()
     return first if others else "127.0.0.1"
 
 
 def _srun_port():
-    """A port that no other step of this user's jobs is likely to have; all ranks find the same one. Each job has 16."""
+    """Return a port that probably no other step of this user's jobs uses; all ranks get the same one. Each job has 16
+    ports."""
     return job_port() + int(os.environ["SLURM_STEP_ID"]) % 16
 
 
 def _prepare_by_mpi():
-    """Rank 0 chooses a free port of its host, and MPI tells all ranks. What a shell still has of an earlier torchrun is
-    overwritten; MASTER_PORT alone is a wish, for sites that keep ports free."""
+    """Let rank 0 choose a free port on its host, and broadcast it with MPI. Variables of an earlier torchrun in the
+    shell are overwritten, except MASTER_PORT, which is respected for sites that open only some ports."""
     from handson.training import mpi
 
     MPI = mpi.start()
@@ -107,8 +112,8 @@ def _prepare_by_mpi():
     if promised != world.size:
         library = MPI.Get_library_version().splitlines()[0].strip()
         raise TrackError(
-            f"mpiexec started {promised} ranks, but each is alone: mpi4py uses another MPI ({library}); put its mpiexec"
-            " first on PATH"
+            f"mpiexec started {promised} ranks, but each is alone, since mpi4py uses another MPI ({library}): put its"
+            " mpiexec first on PATH"
         )
     port = problem = None
     if world.rank == 0:
@@ -128,7 +133,7 @@ def _prepare_by_mpi():
 
 
 def free_port(wish=0):
-    """A TCP port that is free on this host now: `wish`, or any. Raises OSError if `wish` is in use."""
+    """Return a free TCP port on this host: `wish`, or any. Raises OSError if `wish` is in use."""
     with socket.create_server(("", wish)) as server:
         return server.getsockname()[1]
 
@@ -140,7 +145,7 @@ def loopback():
 
 
 def on_virtual_nodes():
-    """Whether this is a job on several virtual nodes of one machine, which share its GPUs."""
+    """Return whether this is a job on several virtual nodes of one machine, which share its GPUs."""
     return len(job_nodes()) > 1
 
 

@@ -40,7 +40,9 @@ def write(dataset, folder=None, say=print):
     parts = dict(zip(("train", "test"), data.load_arrays(dataset)))
     aside = folder.with_name(f"{folder.name}.{os.urandom(4).hex()}.part")
     if folder.exists():
-        raise DataError(f"{folder} exists and holds no images of the course: give another folder with -o, or remove it")
+        raise DataError(
+            f"{folder} already exists, but has no images of the course: give another folder with -o, or remove it"
+        )
     try:
         for name, part in parts.items():
             (aside / name).mkdir(parents=True)
@@ -53,7 +55,8 @@ def write(dataset, folder=None, say=print):
         aside.rename(folder)
     except OSError as error:
         raise DataError(
-            f"{folder} cannot hold the images ({error.strerror or error}): make room, or give another folder with -o"
+            f"the images cannot be written to {folder} ({error.strerror or error}): free some disk space, or give"
+            " another folder with -o"
         ) from None
     finally:
         shutil.rmtree(aside, ignore_errors=True)
@@ -85,7 +88,7 @@ class MapFile:
             self.labels.append(self._label(line, classes))
             end += len(line)
         if not self.lines:
-            raise DataError(f"{path} is empty: a map file has a line for each image, its path, a tab and its label")
+            raise DataError(f"{path} is empty: a map file has one line per image, with its path, a tab and its label")
         first = self._open(0)
         self.mode = "L" if first.mode == "L" else "RGB"
         self.size = first.size  # width, height
@@ -117,11 +120,11 @@ class MapFile:
         text, where = line.decode(errors="replace").rstrip("\r\n"), f"{self.path}, line {len(self.lines)}"
         words = text.split("\t")
         if len(words) != 2 or not words[0]:
-            raise DataError(f"{where}: a line is the path of an image, a tab and its label, not {text[:60]!r}")
+            raise DataError(f"{where}: a line must be the path of an image, a tab and its label, not {text[:60]!r}")
         label, below = words[1], 2**63 if classes is None else classes
         if not (label.isascii() and label.isdigit() and len(label) < 20 and int(label) < below):
             allowed = "a whole number" if classes is None else f"a whole number from 0 to {classes - 1}"
-            raise DataError(f"{where}: the label is {label[:20]!r}; it should be {allowed}")
+            raise DataError(f"{where}: the label is {label[:20]!r}, but it must be {allowed}")
         return int(label)
 
     def _file_of(self, number):

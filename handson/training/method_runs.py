@@ -18,14 +18,14 @@ def add_options(parser, methods):
         nargs="+",
         default=names[:1],
         metavar="NAME",
-        help=f"one or more of: {', '.join(names)} ({names[0]})",
+        help=f"one or more of: {', '.join(names)}. Default: {names[0]}",
     )
     parser.add_argument(
         "--seeds",
         type=options.positive(int, 100),
         default=1,
         metavar="N",
-        help="train each method with N seeds, from --seed on (%(default)s)",
+        help="number of seeds per method, starting at --seed. Default: %(default)s",
     )
     parser.set_defaults(size=32, batchsize=64, lr=0.1, epoch=6, methods=list(methods))
 

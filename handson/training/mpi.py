@@ -1,4 +1,4 @@
-"""The start of MPI: both tracks import mpi4py.MPI here, so that no rank waits for ever for a rank that can't start."""
+"""Start MPI: both tracks import mpi4py.MPI here, so that no rank waits forever for a rank that cannot start."""
 
 import os
 import signal

@@ -15,6 +15,7 @@ from handson.errors import OneSentence
 from handson.profiling import usage
 from handson.training import gpu_memory, identity, progress, rank_watcher, uncaught
 from handson.training.launch import forget, launcher_rank, no_restart, prepare, started_by, under_mpiexec
+from handson.words import counted, there
 
 LEARNING_RATE = 0.02  # unless --lr says otherwise
 
@@ -51,7 +52,7 @@ def _end_in_mpi(rank, sentence):
     """End all ranks with status 2. Where all ranks come here, as is usual, only rank 0 prints the sentence.
 
     mpiexec ends the other ranks with this one only after all have met in MPI. Before that, they would wait for this
-    rank for ever.
+    rank forever.
     """
     from mpi4py import MPI
 
@@ -158,47 +159,63 @@ def training_parser(program, gpus, add_options=None):
         type=positive(int),
         default=32,
         metavar="N",
-        help="images a worker takes in one step (%(default)s)",
+        help="batch size per worker. Default: %(default)s",
     )
-    add("-e", "--epoch", type=positive(int), default=4, metavar="N", help="times to go through the data (%(default)s)")
+    add("-e", "--epoch", type=positive(int), default=4, metavar="N", help="number of epochs. Default: %(default)s")
     add(
         "-g",
         "--gpu",
         type=gpu_ids,
         default=gpus,
         metavar="IDS",
-        help="GPU ids such as 0,1; virtual GPUs where there are none",
+        help="ids of the GPUs, or virtual GPUs, such as 0,1. Default: one per rank",
     )
-    add("--dataset", default="digits", metavar="NAME|PATH", help="data set (%(default)s)")
+    add(
+        "--dataset",
+        default="digits",
+        metavar="NAME|PATH",
+        help="name of a data set, or path of an .npz file. Default: %(default)s",
+    )
     add(
         "--size",
         type=positive(int, 4096),
         default=256,
         metavar="PIXELS",
-        help="side length that images are enlarged to (%(default)s)",
+        help="side length of the enlarged images in pixels. Default: %(default)s",
     )
     model = identity.MODELS[track][0]
     if identity.offers_models(unit, script):
         model = usual_model(track)
-        add("--model", choices=identity.MODELS[track], help="the network to train (%(default)s here)")
-    add("--lr", type=positive(float), default=LEARNING_RATE, metavar="RATE", help="learning rate (%(default)s)")
-    add("--seed", type=natural, default=0, metavar="N", help="seed of initial weights and shuffling (%(default)s)")
+        add("--model", choices=identity.MODELS[track], help="network to train. Default on this machine: %(default)s")
+    add("--lr", type=positive(float), default=LEARNING_RATE, metavar="RATE", help="learning rate. Default: %(default)s")
+    add(
+        "--seed",
+        type=natural,
+        default=0,
+        metavar="N",
+        help="seed of initial weights and shuffling. Default: %(default)s",
+    )
     add_out(parser, identity.name(unit, script), track)
     if track == "chainer":
-        add("--resume", type=Path, metavar="FILE", help="continue from a snapshot of an interrupted run")
+        add(
+            "--resume",
+            type=Path,
+            metavar="FILE",
+            help="path of a snapshot from which to resume. Default: start from the beginning",
+        )
     add(
         "--patience",
         type=natural,
         default=progress.LIMIT,
         metavar="SECONDS",
-        help="end ranks that finish no step for so long; 0: never (%(default)s)",
+        help="seconds without a finished step after which a rank ends; 0: no limit. Default: %(default)s",
     )
     add(
         "--gpu-memory",
         type=memory,
         default=os.environ.get(gpu_memory.VARIABLE) or None,
         metavar="SIZE",
-        help="count the tensors of each rank, and end it where they need more than SIZE, such as 300MB (not counted)",
+        help="GPU memory of each rank, such as 300MB; a rank that needs more ends. Default: memory is not counted",
     )
     if add_options:
         add_options(parser)
@@ -214,7 +231,9 @@ def add_out(parser, name, track):
     process = os.getppid() if started_by() else os.getpid()
     job = os.environ.get("PBS_JOBID") or os.environ.get("SLURM_JOB_ID") or f"{time.strftime('%Y%m%d-%H%M%S')}-{process}"
     default = Path("results") / f"{name}_{track}_{job.split('.')[0]}"
-    parser.add_argument("-o", "--out", type=Path, default=default, metavar="DIR", help="where results go (%(default)s)")
+    parser.add_argument(
+        "-o", "--out", type=Path, default=default, metavar="DIR", help="folder for the results. Default: %(default)s"
+    )
 
 
 def parse(gpus, add_options=None):
@@ -228,14 +247,14 @@ def parse(gpus, add_options=None):
     parser = training_parser(sys.argv[0], None if callable(gpus) else gpus, add_options)
     options = parser.parse_args(namespace=Options())
     if getattr(options, "resume", None) and not options.resume.is_file():
-        parser.error(f"--resume: there is no snapshot {options.resume}")
+        parser.error(f"--resume: the snapshot {options.resume} does not exist")
     if gpus == [0] and len(options.gpu) > 1:
         parser.error(f"-g names {len(options.gpu)} GPUs, but this script trains on one: name one of them")
     # transformers have no batch normalisation
     if options.track == "pytorch" and options.size <= 32 and options.batchsize < 3 and "patch" not in options:
         parser.error(
-            "-b: so few images of at most 32 pixels leave batch normalisation a single value; use -b 3 or a larger"
-            " --size"
+            "-b: with so few images of at most 32 pixels, batch normalisation has only a single value: use -b 3 or a"
+            " larger --size"
         )
     make_out(parser, options.out)
     if callable(gpus):
@@ -244,7 +263,7 @@ def parse(gpus, add_options=None):
         options.gpu = options.gpu or gpus(on_node)
         if len(options.gpu) < on_node:
             parser.error(
-                f"-g names {len(options.gpu)} GPU{'s' * (len(options.gpu) > 1)}, but there are {on_node} ranks on"
+                f"-g names {counted(len(options.gpu), 'GPU')}, but {there(on_node, 'rank')} on"
                 f" {current_node()}: name one for each"
             )
     else:

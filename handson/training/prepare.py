@@ -45,7 +45,7 @@ def prepare(name, archive=None, say=print):
         if "archive" not in entry:
             raise
         if path.exists():
-            say(f"Making {name} anew: {problem}")
+            say(f"Preparing {name} again: {problem}")
     try:
         if archive is None:
             archive = fetch(entry["archive"], path.parent, say)
@@ -158,7 +158,9 @@ def read_cifar10(path):
                         )
                     members[member.name] = tar.extractfile(member).read()
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-        raise DataError(f"{path} is no sound .tar.gz archive ({error}): give the binary version of CIFAR-10") from None
+        raise DataError(
+            f"{path} is not an intact .tar.gz archive ({error}): give the binary version of CIFAR-10"
+        ) from None
     for name, content in members.items():
         if not content or (name != CLASSES and len(content) % RECORD):
             raise DataError(f"{path} lacks {name}, or not all of it is there: give the binary version of CIFAR-10")

@@ -1,9 +1,8 @@
-"""Notices that a rank makes no progress, and where it stands: ranks that disagree about a collective would wait for
-each other for ever.
+"""Detect that a rank makes no progress, and report its line: ranks that call different collectives would deadlock.
 
-A rank calls `progress` after each step. What watches over it is another process (see `rank_watcher`; Chainer's workers
-have the process that started them), as a rank that is stopped, or waits in a library, cannot report it. The two share a
-`Note`.
+A rank calls `progress` after each step. Another process watches it (see `rank_watcher`; Chainer's workers are watched
+by the process that started them), because a rank that is stopped, or that waits in a library, cannot report this
+itself. The two processes share a `Note`.
 """
 
 import faulthandler
@@ -28,10 +27,10 @@ _mine = _watcher = None  # see watched_by
 
 
 class Note:
-    """A file without a name that a rank writes and its watcher reads: the rank's limit, the moment of its last
-    progress, and its stack when it is asked.
+    """A file without a name that a rank writes and its watcher reads: the rank's limit, the time of its last progress,
+    and, on request, its stack.
 
-    descriptor: that of an inherited Note; None: make one.
+    descriptor: that of an inherited Note; None: create one.
     """
 
     def __init__(self, descriptor=None):
@@ -48,17 +47,17 @@ class Note:
         os.pwrite(self.descriptor, FORMAT.pack(limit, moment, met), 0)
 
     def read(self):
-        """(limit in seconds, 0 for none; the moment of the last progress, 0 before the rank begins to note it; whether
-        it has met the others)"""
+        """Return (limit in seconds, 0 for none; time of the last progress, 0 before the rank records any; whether the
+        rank has communicated with the others)."""
         return FORMAT.unpack(os.pread(self.descriptor, FORMAT.size, 0))
 
     def stalled(self):
-        """Whether the rank has made no progress for longer than its limit."""
+        """Return whether the rank has made no progress for longer than its limit."""
         limit, last, _ = self.read()
         return bool(limit) and time.monotonic() > last + limit
 
     def where(self, pid):
-        """Where the rank that is process `pid` stands, as the rest of a sentence: "it waits in train.py, line 61, in
+        """Return the place at which process `pid` waits, as the rest of a sentence: "it waits in train.py, line 61, in
         all_reduce"."""
         if (linux.stat(pid) or [b"X"])[0] in b"Tt":
             return f"it is stopped (`kill -CONT {pid}` would let it go on)"
@@ -75,9 +74,9 @@ class Note:
 
 
 def watched_by(note, watcher=None):
-    """Have this process note its progress for the one that watches over it, and write its stack when that one asks.
+    """Record the progress of this process for its watcher, and write its stack on request.
 
-    watcher: the descriptor of a pipe that the other process reads; None: it leaves reports to this one.
+    watcher: the descriptor of a pipe that the other process reads; None: the other process does not need reports.
     """
     global _mine, _watcher
     _mine, _watcher = note, watcher
@@ -86,18 +85,18 @@ def watched_by(note, watcher=None):
 
 
 def has_watcher():
-    """Whether this process is a rank that has had a watcher, which may have been killed."""
+    """Return whether this process is a rank with a watcher, which may have been killed."""
     return _watcher is not None
 
 
 def is_watched():
-    """Whether another process watches over this one, and lives. It then reports what befalls this one, such as
+    """Return whether another, living process watches this one. It then reports events of this process, such as
     Ctrl-C."""
     return tell(LISTENING)
 
 
 def tell(what):
-    """Send the watcher a message (see above). Whether it has got it."""
+    """Send the watcher a message (see above). Return whether the watcher has received it."""
     try:
         return _watcher is not None and os.write(_watcher, bytes([what])) > 0
     except OSError:  # it was killed
@@ -105,29 +104,31 @@ def tell(what):
 
 
 def tell_end(status):
-    """Tell the watcher that this rank has said why it ends, with `status`. Whether it has got it."""
+    """Tell the watcher that this rank has printed why it ends, with `status`. Return whether the watcher has received
+    it."""
     return tell(EXPLAINED + min(status, 100))
 
 
 def ends_by_watcher():
-    """Whether the watcher of a rank that fails can end all other ranks: MPICH's mpiexec has given it a way."""
+    """Return whether the watcher of a failing rank can end all other ranks, because MPICH's mpiexec has given it a
+    way."""
     return {"MPI_LOCALNRANKS", "PMI_FD"} <= os.environ.keys()
 
 
 def begin(patience, met=True):
-    """From now on, this process must make progress every `patience` seconds; 0: it need not. met: whether it has met
-    the other ranks, if there are any."""
+    """Require progress of this process every `patience` seconds from now on; 0: no limit. met: whether the rank has
+    already communicated with the other ranks, if there are any."""
     global limit
     limit = patience
     progress(met)
 
 
 def progress(met=True):
-    """A step has ended, or a batch of an evaluation."""
+    """Record the end of a step, or of a batch of an evaluation."""
     if _mine:
         _mine.write(limit, time.monotonic(), met)
 
 
 def sentence(name, note, pid):
-    """What to print about a rank that has stalled."""
+    """Return the message about a rank that has stalled."""
     return f"{name} has finished no step for {note.read()[0]:g} s: {note.where(pid)}"

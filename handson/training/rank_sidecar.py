@@ -70,7 +70,7 @@ class _Rank:
         if self.end_by and time.monotonic() > self.end_by:
             return True
         if signal.SIGALRM in self.told:  # mpi.start sets this alarm, because the start of MPI has no limit of its own
-            _report(f"{self.name} has waited in vain for the other ranks to start; all ranks end")
+            _report(f"{self.name} has waited too long for the other ranks to start; all ranks end")
             return True
         if self.launched.here and linux.parent(self.pid) != self.parent:
             return True  # mpiexec's own process on this node was killed
@@ -81,7 +81,9 @@ class _Rank:
         before, self.missing = self.missing, None if self.note.read()[2] else self.launched.missing()
         self.looks = self.looks + 1 if self.missing and self.missing == before else 0
         if self.looks == LOOKS:
-            _report(f"{self.name} waits in vain for all ranks to start: {self.missing[0]} ended before; all ranks end")
+            _report(
+                f"{self.name} waits for ranks that cannot start, since {self.missing[0]} ended before; all ranks end"
+            )
         return self.looks >= LOOKS
 
     def report_end(self, code):

@@ -1,6 +1,6 @@
-"""What a training run leaves behind: DIR/result.json, written and read here and nowhere else.
+"""The result of a training run, DIR/result.json, which only this module writes and reads.
 
-A training script `save`s its numbers at the end; whatever compares runs uses `read`.
+A training script writes its numbers at the end; code that compares runs calls `read`.
 """
 
 import importlib.metadata
@@ -43,11 +43,11 @@ Usage = Annotated[usage.Usage, Meta(description="what devices did")]
 
 
 class ResultError(OneSentence, ValueError):
-    """What is wrong with a result."""
+    """A result is wrong or missing."""
 
 
 class OldResult(ResultError):
-    """It was written by a version of the course whose results said less."""
+    """A result of an older version of the course, which lacks fields."""
 
 
 @dataclass
@@ -99,7 +99,7 @@ class Result:
 
     @property
     def training(self):
-        """What was trained; runs that train something else are not comparable."""
+        """The kind of training; runs that train something else are not comparable."""
         return identity.training(self.unit, self.script)
 
     @property
@@ -110,14 +110,15 @@ class Result:
 
 
 def throughput_line(throughput, images, seconds):
-    """The line that closes every training run, of a throughput in images/s; as in the lecture."""
+    """Return the last line of every training run, for a throughput in images/s, in the lecture's form."""
     return f"Throughput: {throughput} [images/sec.] ({images} / {seconds})"
 
 
 def write(result, out_dir):
-    """Write `result` to out_dir/result.json, complete or not at all. Numbers of the log may be of NumPy, torch or CuPy.
+    """Write `result` to out_dir/result.json, completely or not at all. Numbers in the log may be of NumPy, torch or
+    CuPy.
 
-    A loss that became infinite or NaN is stored as null. Returns the path. Raises ResultError.
+    A loss that is infinite or NaN is stored as null. Return the path. Raises ResultError.
     """
     path = Path(out_dir) / "result.json"
     content = asdict(result)
@@ -136,7 +137,7 @@ def write(result, out_dir):
 
 
 def read(path):
-    """The Result in a file, or in the result.json of a directory. Raises ResultError."""
+    """Return the Result in a file, or in the result.json of a directory. Raises ResultError."""
     path = Path(path)
     path = path / "result.json" if path.is_dir() else path
     try:
@@ -155,7 +156,7 @@ def read(path):
             and "track" in content
             and (lacks := next((said for name, said in SINCE.items() if name not in content), None))
         ):
-            raise OldResult(f"{path} is of an older version of the course and does not say {lacks}: repeat the run")
+            raise OldResult(f"{path} was written by an older version of the course and has no {lacks}: repeat the run")
         problem = _what_is_wrong(content)
     except OldResult:
         raise
@@ -167,13 +168,13 @@ def read(path):
 
 
 def _plain(value):
-    """A number as JSON has it; None for NaN and infinity."""
+    """Return a number in the form of JSON; None for NaN and infinity."""
     value = int(value) if isinstance(value, Integral) else float(value)
     return value if math.isfinite(value) else None
 
 
 def _what_is_wrong(content):
-    """Why `content`, a dict of Result's fields, is no result, as the end of a sentence; None when it is one."""
+    """Return why `content`, a dict of Result's fields, is not a result, as the end of a sentence; None if it is one."""
     if not isinstance(content, dict):
         return "it is no JSON object"
     if missing := [

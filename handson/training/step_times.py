@@ -1,8 +1,7 @@
-"""The moments at which this process ends its steps of training. Both tracks note them; results.report turns them into
+"""The times at which this process ends its training steps. Both tracks record them; results.report converts them to
 seconds of each step.
 
-`python -m handson predict` needs the spread of the steps and the number of parameters, and imports no torch to find
-them.
+`python -m handson predict` needs the spread of the steps and the number of parameters, without importing torch.
 """
 
 import time
@@ -15,8 +14,8 @@ parameters = 0  # numbers that a gradient consists of
 
 
 def ended(count, moment=None):
-    """A step has ended; count: a function that returns the number of parameters, called once. moment: None for now; a
-    GPU, which is still computing, has moments of its own."""
+    """Record the end of a step. count: a function that returns the number of parameters, called once. moment: None for
+    now; a GPU, which is still computing, supplies its own times."""
     global parameters
     if not moments:
         parameters = count()
@@ -24,17 +23,17 @@ def ended(count, moment=None):
 
 
 def interrupted():
-    """An evaluation takes place here: the time until the next step has ended is none of a step."""
+    """Record an evaluation: the time until the end of the next step does not belong to a step."""
     interrupted_at.add(len(moments))
 
 
 def forget():
-    """Begin anew, as a script does that trains several times."""
+    """Forget all times, for a script that trains several times."""
     moments.clear()
     interrupted_at.clear()
 
 
 def seconds():
-    """Seconds of each step, without the first and those that an evaluation precedes."""
+    """Return the seconds of each step, without the first step and steps that follow an evaluation."""
     pairs = enumerate(zip(moments, moments[1:]), 1)
     return [round(after - before, 7) for number, (before, after) in pairs if number not in interrupted_at][-MOST:]

@@ -1,5 +1,5 @@
 """The processes of a TensorFlow cluster: they meet before TensorFlow starts, which would wait for one that is missing
-for a long time or for ever, and they end together. Task 0 (worker 0, or the chief) collects a line of all others and
+for a long time or forever, and they end together. Task 0 (worker 0, or the chief) collects a line of all others and
 lets them go on; the connections stay open."""
 
 import contextlib
@@ -15,6 +15,7 @@ from pathlib import Path
 from handson.cluster.nodes import current_node, job_port
 from handson.errors import OneSentence, say
 from handson.training import launch, options, progress, rank_watcher, uncaught
+from handson.words import counted, there
 
 LIMIT = float(os.environ.get("HANDSON_MEETING") or 120)  # seconds for all processes to start, on a busy machine
 # seconds that a process has for an error of its own before it ends because of another one's; often all have the same
@@ -57,8 +58,8 @@ def of_job(make):
         return None
     if not (nodes := os.environ.get("PBS_NODEFILE")):
         raise MeetingError(
-            "there is neither TF_CONFIG nor $PBS_NODEFILE to make it of: submit this script in a job, as run_script.sh"
-            " does, or set TF_CONFIG"
+            "neither TF_CONFIG nor $PBS_NODEFILE, from which it is built, is set: submit this script in a job, as"
+            " run_script.sh does, or set TF_CONFIG"
         )
     try:
         lines = Path(nodes).read_text().splitlines(keepends=True)
@@ -78,7 +79,7 @@ def with_parameter_server(config):
         job = os.environ.keys() & {"PBS_JOBID", "SLURM_JOB_ID"}
         cure = "submit it with -l select=2:ngpus=2:mpiprocs=2" if job else "start it with mpiexec -n 4"
         raise MeetingError(
-            f"a chief, a parameter server and a worker are three ranks, and here are {len(addresses)}: {cure}"
+            f"a chief, a parameter server and a worker are three ranks, but there are {len(addresses)}: {cure}"
         )
     role, index = [("chief", 0), ("ps", 0), *(("worker", number) for number in range(len(addresses) - 2))][rank]
     return {
@@ -141,8 +142,8 @@ def meet(args, config=None, roles=("worker",)):
     args.gpu = args.gpu or list(range(nodes.count(nodes[rank])))
     if len(args.gpu) <= intra_rank:
         raise MeetingError(
-            f"-g names {len(args.gpu)} GPUs, but there are {nodes.count(nodes[rank])} ranks on {nodes[rank]}: name one"
-            " for each"
+            f"-g names {counted(len(args.gpu), 'GPU')}, but {there(nodes.count(nodes[rank]), 'rank')} on"
+            f" {nodes[rank]}: name one for each"
         )
     progress.begin(args.patience)
     return Communicator(rank, len(tasks), intra_rank, len(set(nodes)), "gRPC", "")
@@ -178,9 +179,9 @@ def _exchange(cluster, tasks, rank, mine):
         listening = socket.create_server(("", number), backlog=len(tasks))
     except OSError as error:
         raise MeetingError(
-            f"port {number} of {host}, which TF_CONFIG gives {role} {index}, can't be used"
-            f" ({os.strerror(error.errno)}): two tasks may have one index, or another program has the port; MASTER_PORT"
-            " chooses others"
+            f"port {number} of {host}, which TF_CONFIG gives to {role} {index}, cannot be used"
+            f" ({os.strerror(error.errno)}): two tasks may have the same index, or another program uses the port;"
+            " MASTER_PORT chooses other ports"
         ) from None
     with listening:
         end = time.monotonic() + LIMIT
@@ -202,15 +203,15 @@ def _collect(listening, cluster, tasks, mine, end):
                 if other not in lines
             ]
             problem = (
-                f"{', '.join(missing)} did not come within {LIMIT:g} s: look at its output, and whether its node can be"
-                " reached"
+                f"{', '.join(missing)} did not connect within {LIMIT:g} s: look at its output, and check whether its"
+                " node can be reached"
             )
             break
         except (OSError, ValueError):
             continue  # not one of ours
         if rank in lines:
             problem = (
-                f"two processes say that they are {tasks[rank][0]} {tasks[rank][1]}: each needs an index of its own in"
+                f"two processes claim to be {tasks[rank][0]} {tasks[rank][1]}: give each process its own index in"
                 " TF_CONFIG"
             )
         lines[rank], connections[connection] = line, tasks[rank]
@@ -233,8 +234,8 @@ def _report(cluster, tasks, rank, mine, end):
         except OSError as error:
             if time.monotonic() > end:
                 raise MeetingError(
-                    f"{where} did not come within {LIMIT:g} s ({error}): look at its output, and whether its node can"
-                    " be reached"
+                    f"{where} did not connect within {LIMIT:g} s ({error}): look at its output, and check whether its"
+                    " node can be reached"
                 ) from None
             time.sleep(0.1)
     try:
@@ -242,7 +243,7 @@ def _report(cluster, tasks, rank, mine, end):
         connection.sendall((json.dumps([rank, mine]) + "\n").encode())
         answer = json.loads(connection.makefile().readline())
     except (OSError, ValueError):
-        raise MeetingError(f"{where} ended before all processes had met: look at its output") from None
+        raise MeetingError(f"{where} ended before all processes had connected: look at its output") from None
     if isinstance(answer, str):
         time.sleep(1)  # task 0 prints it
         raise SystemExit(2)
@@ -258,13 +259,13 @@ _parted = threading.Event()  # this process has done its work
 
 def end_with_first():
     """End this process as soon as task 0 has ended, however that was, with a farewell or without: servers of
-    TensorFlow's wait for work for ever."""
-    _watch(lambda task: os._exit(0), heed_farewells=False)
+    TensorFlow's wait for work forever."""
+    _watch(lambda task: uncaught.leave(0), heed_farewells=False)
 
 
 def end_together():
     """End this process as soon as one that it has met ends without having parted: TensorFlow waits for a lost process
-    for long, or for ever. Task 0 has met all others, and they have met task 0."""
+    for long, or forever. Task 0 has met all others, and they have met task 0."""
 
     def end(task):
         time.sleep(GRACE)

@@ -10,18 +10,24 @@ def add(methods):
         method_runs.add_options(parser, methods)
         whole = options.positive(int, 65536)
         parser.add_argument(
-            "--width",
+            "--width", type=whole, default=128, metavar="N", help="width: numbers per patch. Default: %(default)s"
+        )
+        parser.add_argument(
+            "--heads", type=whole, default=4, metavar="N", help="number of attention heads. Default: %(default)s"
+        )
+        parser.add_argument(
+            "--blocks",
             type=whole,
-            default=128,
+            default=4,
             metavar="N",
-            help="numbers that the network keeps of each patch (%(default)s)",
-        )
-        parser.add_argument("--heads", type=whole, default=4, metavar="N", help="heads of each attention (%(default)s)")
-        parser.add_argument(
-            "--blocks", type=whole, default=4, metavar="N", help="blocks of attention and MLP (%(default)s)"
+            help="number of blocks of attention and MLP. Default: %(default)s",
         )
         parser.add_argument(
-            "--patch", type=whole, default=2, metavar="PIXELS", help="side length of a patch (%(default)s)"
+            "--patch",
+            type=whole,
+            default=2,
+            metavar="PIXELS",
+            help="side length of a patch in pixels. Default: %(default)s",
         )
         parser.set_defaults(size=8, epoch=2, lr=0.001)
 
@@ -29,7 +35,7 @@ def add(methods):
 
 
 def add_pipeline(methods):
-    """As `add`, for pipelines."""
+    """Return a function like that of `add`, with the options of pipelines."""
 
     def add_to(parser):
         add(methods)(parser)
@@ -38,14 +44,14 @@ def add_pipeline(methods):
             type=options.positive(int, 1024),
             default=8,
             metavar="N",
-            help="into which each batch is cut (%(default)s)",
+            help="number of micro-batches per batch. Default: %(default)s",
         )
 
     return add_to
 
 
 def add_mesh(methods):
-    """As `add`, for a mesh, whose ranks draw random numbers of their own."""
+    """Return a function like that of `add`, with the options of a mesh, whose ranks draw their own random numbers."""
 
     def add_to(parser):
         add(methods)(parser)
@@ -54,7 +60,7 @@ def add_mesh(methods):
             type=options.share,
             default=0.1,
             metavar="SHARE",
-            help="of the units of each MLP and attention (%(default)s)",
+            help="share of units that dropout sets to 0, in each MLP and attention. Default: %(default)s",
         )
 
     return add_to
@@ -65,5 +71,5 @@ def problem(args):
     if args.width % args.heads:
         return f"--width {args.width} cannot be divided among {args.heads} heads: take a multiple of --heads"
     if args.size % args.patch:
-        return f"--size {args.size} cannot be cut into patches of {args.patch} pixels: take a multiple of --patch"
+        return f"--size {args.size} cannot be split into patches of {args.patch} pixels: take a multiple of --patch"
     return None

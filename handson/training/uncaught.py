@@ -78,6 +78,8 @@ def _end_rank(error):
         report(f"{name} lost its connection to another rank, which has died")
     else:
         sys.__excepthook__(type(error), error, error.__traceback__)
+        if not isinstance(error, (RuntimeError, OSError)):  # as by another rank that is gone
+            no_restart()
         report(f"{name} failed with {type(error).__name__}: {error}; all ranks end")
     leave(_status(error))
 

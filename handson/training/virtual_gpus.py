@@ -79,7 +79,7 @@ def describe_real(places, names=()):
 
 
 def describe_threads(gpus):
-    """As `describe`, of virtual GPUs that are threads of one process."""
+    """Describe virtual GPUs that are threads of one process; see `describe`."""
     if len(gpus) == 1:
         return describe([("here", core_of(gpus[0]))])
     cores = len({core_of(gpu) for gpu in gpus})

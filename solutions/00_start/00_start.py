@@ -133,7 +133,7 @@ drawings.all_reduce()
 # ## Four ranks in this notebook \*
 #
 # Jobs run while you wait. To play with ranks, let this notebook have four of its own: they are a job, too, with two ranks on each of two
-# nodes, and stay until you end them. (The first time takes some seconds.)
+# nodes, and stay for an hour, or until you end them. (On two cores that do nothing else they are there after about five seconds.)
 
 # %%
 import handson.notebook

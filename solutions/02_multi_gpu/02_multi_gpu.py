@@ -86,6 +86,81 @@ for ranks in (2, 4, 7):
 # have equally many images in each step. So the mean over the ranks of their mean losses is the mean over all images of the step, and the mean
 # of their gradients is the gradient of one big batch. (Ranks with unequal batches would need weights.)
 #
+# ## \* The mean of the gradients, by hand
+#
+# Two live ranks, as in `00_start`, this time both on one node. (They are PyTorch's, whichever track you chose.)
+
+# %%
+import handson.notebook
+
+ranks = handson.notebook.ranks(2, nodes=1)
+
+# %% [markdown]
+# Both ranks make the same network, and each does forward and backward with its own half of the images. Will they print equal gradients?
+
+# %%
+# %%px
+from torch.nn.functional import cross_entropy
+
+from handson.training import data
+
+digits = data.load("digits")[0]
+images, labels = digits.images.flatten(1), digits.labels
+mine = slice(rank, None, world_size)  # this rank's shard: every second image
+
+torch.manual_seed(0)  # the same parameters on both ranks
+model = torch.nn.Linear(64, 10)
+cross_entropy(model(images[mine]), labels[mine]).backward()
+print(model.bias.grad[:3])
+
+# %% [markdown]
+# Three lines make the step data-parallel:
+
+# %%
+# %%px
+for parameter in model.parameters():
+    dist.all_reduce(parameter.grad)
+    parameter.grad /= world_size
+print(model.bias.grad[:3])
+
+# %% [markdown]
+# Is that the gradient of one big batch? Let each rank compute it from all images, and compare.
+
+# %%
+# %%px
+model.zero_grad()
+cross_entropy(model(images), labels).backward()
+print(model.bias.grad[:3])
+
+# %% [markdown]
+# `DistributedDataParallel` has the three lines in it: its `backward` does not end before the gradients are averaged.
+
+# %%
+# %%px
+from torch.nn.parallel import DistributedDataParallel
+
+replica = DistributedDataParallel(model)
+replica.zero_grad()
+cross_entropy(replica(images[mine]), labels[mine]).backward()
+print(model.bias.grad[:3])
+
+# %% [markdown]
+# Why must all ranks make equally many steps? Give rank 0 one more than rank 1. What will the notebook say after five seconds?
+
+# %%
+# %%px
+steps = 3 if rank == 0 else 2
+for step in range(steps):
+    dist.all_reduce(torch.ones(1))
+
+# %% [markdown]
+# That was a hang, made on purpose; below you find one in a script. Now let the ranks go: they hold the cores of their job, and your next job
+# would wait for these.
+
+# %%
+ranks.stop()
+
+# %% [markdown]
 # ## What distribution adds to the script
 #
 # | | PyTorch | Chainer |
@@ -189,8 +264,8 @@ multi_gpu.speed_up([one, two])
 
 # %% [markdown]
 # Was your prediction in `00_start` right? On two cores that do nothing else, 1.6 to 1.8 is usual. If yours is below 1.3, look at what else the
-# machine does (`top`), or whether it has two cores at all, and run the job again. If it is above 2, something slowed down the run with one
-# worker.
+# machine does (`top`), or whether it has two cores at all, and run the job again. (Two workers on one GPU share it: there, about 1 is right.)
+# If it is above 2, something slowed down the run with one worker.
 
 # %%
 check("multi_gpu", "speed_up", "efficiency")
@@ -353,7 +428,7 @@ plans = {
     "8 workers, equal updates": Plan(256, [RATE] * equal_updates),
 }
 curves = multi_gpu.train(plans, SEEDS)
-multi_gpu.equal_epochs_and_updates(curves)
+multi_gpu.equal_epochs_and_updates(curves, prediction_error)
 
 # %% [markdown]
 # The line is the mean of several runs with other seeds, the band reaches from the best to the worst.

@@ -65,6 +65,81 @@ from grader import check
 check("multi_node", "intra_rank")
 
 # %% [markdown]
+# ## \* Who talks to whom, over which network
+#
+# Four live ranks, as in `00_start`. Which of them are on the second node, and which local ranks have they?
+# (They are PyTorch's. `ranks(4, "chainer")` would give them ChainerMN's communicator `comm`, with `comm.intra_rank`.)
+
+# %%
+import handson.notebook
+
+ranks = handson.notebook.ranks(4)
+
+# %%
+# %%px
+import socket
+
+print(f"local rank {local_rank} on {socket.gethostname()}")
+
+# %% [markdown]
+# Ranks of one node reach each other by the *loopback* network `lo`, which does not leave the node. Ranks of different nodes need a real network;
+# between virtual nodes it is called `eth0`. The function below counts what a node sends through each while its ranks communicate.
+
+# %%
+# %%px
+import psutil
+
+
+def traffic(communicate):
+    """Print how much this node sends through each of its networks."""
+    before = psutil.net_io_counters(pernic=True)
+    dist.barrier()
+    communicate()
+    dist.barrier()
+    for name, after in psutil.net_io_counters(pernic=True).items():
+        megabytes = (after.bytes_sent - before[name].bytes_sent) / 1e6
+        if megabytes > 0.5:
+            print(f"{name}: {megabytes:.1f} MB")
+
+
+# %% [markdown]
+# Rank 0 sends a million numbers, 4 MB, to rank 1, and then to rank 2. Through which network does each message travel?
+
+# %%
+# %%px
+x = torch.ones(1_000_000)
+
+
+def send(receiver):
+    if rank == 0:
+        dist.send(x, receiver)
+    if rank == receiver:
+        dist.recv(x, 0)
+
+
+traffic(lambda: send(1))
+
+# %%
+# %%px
+traffic(lambda: send(2))
+
+# %% [markdown]
+# Now an all-reduce of these 4 MB. The ranks form a ring, 0 to 1 to 2 to 3 and back to 0, and each sends 6 MB in all to its right neighbour.
+# How much leaves each node?
+
+# %%
+# %%px
+traffic(lambda: dist.all_reduce(x))
+
+# %% [markdown]
+# Only two of the ring's four connections lead from node to node, so 6 MB leave each node and 6 MB stay within it. (If ranks 0 and 2 were on
+# one node, and 1 and 3 on the other, all four would lead from node to node. Where all is on one host, everything goes through `lo`.) Why 6? In a ring, each of N ranks sends 2 (N - 1) / N times the
+# data: that formula comes back in the section on a slow network.
+
+# %%
+ranks.stop()
+
+# %% [markdown]
 # ## What several nodes add to the script
 #
 # | | PyTorch | Chainer |
@@ -230,7 +305,7 @@ print("predicted efficiency of 4 workers:", prediction_efficiency)
 # %%
 for line in compare.remarks(results):
     print(line)
-compare.picture(results)
+compare.picture(results, {4: 4 * prediction_efficiency})
 
 # %% [markdown]
 # On two cores, two workers can be twice as fast as one, and four workers not faster than that: the dotted line. So an efficiency below 0.5
@@ -371,6 +446,8 @@ check("multi_node", "allreduce_seconds")
 #
 # `torchrun` starts it. It needs no MPI and no job: it starts the processes of this node, and sets the variables that tell each process its
 # rank and where the ranks meet (the *rendezvous*). In a job on several nodes, it is started once on each; `docs/launching.md` has the lines.
+#
+# (On a machine with a single GPU, two ranks cannot have one each: put `HANDSON_DEVICE=cpu` before both `torchrun`, and they use cores.)
 
 # %%
 # !cd {FOLDER} && OMP_NUM_THREADS=1 torchrun --standalone --nproc-per-node 1 from_scratch.py

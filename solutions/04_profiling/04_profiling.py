@@ -190,7 +190,19 @@ profiled_runs.show(single, multi, usage=True)
 # %% [markdown]
 # It is low at the start, while Python starts and loads the data, and falls when an epoch ends: rank 0 evaluates, and the other rank waits.
 #
-# (*Utilisation* only says that something was going on. A rank of a virtual GPU that waits may look idle, one of a real GPU busy.)
+# *Utilisation* only says that something was going on: on a GPU, that a kernel ran, however small. The *model FLOPs utilisation* of
+# `01_single_gpu` says how much of the device a training uses. Which of the two is larger?
+
+# %%
+from handson.notebook import measure
+
+peak = measure.peak()
+for run in (single, multi):
+    print(f"{run.name}: MFU {100 * profiled_runs.used(run, peak):.0f} % in the recorded steps")
+
+# %% [markdown]
+# The MFU is much smaller. Do two workers have less of it than one? Each computes as many FLOPs as before, and its step is longer: the time
+# of the all-reduce counts, too.
 #
 # ## Mark the four steps
 #
@@ -268,6 +280,7 @@ profiled_runs.show(before, after)
 
 # %%
 print(f"{before.result.throughput:.0f} images/s before, {after.result.throughput:.0f} after")
+profiled_runs.faster(before, after, prediction_faster)
 
 # %% [markdown]
 # Is the factor of the whole run smaller than that of a step? Then your script does work before the first step that it did in the steps before.

@@ -9,49 +9,54 @@
 # %% [markdown]
 # # The network is the limit
 #
-# On a slow network, two workers can be slower than one. This notebook shows why, and how to win the time back. You write an
-# all-reduce yourself, then send while computing, send fewer bytes, send seldom, and do without waiting.
+# On a slow network, two workers can be slower than one. This notebook shows why, and how much of the lost time comes back when ranks
+# send while they compute. You implement an all-reduce, then data parallel training with it.
 #
-# **In about 150 minutes you will**
+# **In about 90 minutes you will**
 #
-# - write an all-reduce in three ways, and say which is the best for which size of message,
-# - measure latency and bandwidth, and predict from them,
-# - write what DistributedDataParallel does: all-reduces that begin while backward goes on,
-# - write communication hooks that send fewer bytes, or send them during the next step,
-# - let ranks communicate seldom (local SGD, block momentum), or not wait for each other (a parameter server),
-# - judge from seconds to an accuracy whether that pays,
-# - kill a node, and let the training end as if nothing had happened.
+# - implement an all-reduce in three ways, and choose the best one for a message size,
+# - measure latency and bandwidth, and use them to predict the time of an all-reduce,
+# - implement the core of DistributedDataParallel: all-reduces that start while backward is still running.
 #
-# Words that are new to you are in the [glossary](../docs/glossary.md).
+# Sections with a star (\*) give no points: leave them out if time is short. Words that are new to you are in the
+# [glossary](../docs/glossary.md).
 
 # %%
 EXERCISES = "../exercises"
 FOLDER = f"{EXERCISES}/05_communication"
-TRACK = "pytorch"  # or "chainer": of the scripts that both tracks have
-NETWORK = "80mbit"  # between the two virtual nodes, for the trainings
+NETWORK = "100mbit"  # between the two virtual nodes, for the trainings
 MESSAGES = "350mbit"  # for the all-reduces alone
-SEEDS, EPOCHS = 2, 6  # each method trains so often, and so long
 
 # %%
 from handson.cluster import slow_network
+from handson.cluster.follow import follow, submit
+from handson.notebook import communication, profiled_runs, runs
 
 if why := slow_network.why_not():
     NETWORK = MESSAGES = "none"
-    print(
-        "The network can't be slowed down here. All-reduces show what it is; a method may send less and not win:", why
-    )
+    print("The network can't be slowed down here, so the figures show what yours is:", why)
+
+
+def run(script, name, options, network=NETWORK, select="2:ngpus=1:mpiprocs=1:ompthreads=1"):
+    """Run a script on two nodes, into results/`name`: method -> a result for each seed."""
+    variables = {"SCRIPT": script, "NAME": name, "OPTIONS": options, "HANDSON_NETWORK": network}
+    job = submit(FOLDER, "-l", f"select={select}", "-j", "oe", "run_script.sh", **variables)
+    follow(job, say=runs.folded())  # of each training's table, the last line
+    return runs.of_methods(f"{FOLDER}/results/{name}")
+
 
 # %% [markdown]
 # ## An all-reduce from scratch
 #
-# Every rank has a tensor; afterwards every rank has the sum of all of them. Three ways to get there, with N ranks and n bytes:
+# Every rank has a tensor; afterwards every rank has the sum of all of them. There are three ways to get there, with N ranks and a tensor
+# of n bytes:
 #
-# - **naive**: all send to rank 0, which adds up and sends the sum back to each of them;
-# - **ring**: each rank sends to its right neighbour only, 1/N of the tensor at a time. After N - 1 steps each rank has the sum of *one*
-#   part (*reduce-scatter*), after N - 1 more each has all sums (*all-gather*);
-# - **doubling**: in round k each rank exchanges everything with the rank at distance 2^k. After log2 N rounds all have the sum.
+# - **naive**: every rank sends its tensor to rank 0, which adds them up and sends the sum back to every rank;
+# - **ring**: each rank sends to its right neighbour only, 1/N of the tensor at a time. After N - 1 steps, each rank has the full sum of
+#   *one* part (*reduce-scatter*). After N - 1 more steps, each rank has the full sum of every part (*all-gather*);
+# - **doubling**: in round k, each rank exchanges everything with the rank at distance 2^k. After log2 N rounds, all ranks have the sum.
 #
-# How many bytes does the rank that sends most have to send?
+# How many bytes does the busiest rank send?
 
 
 # %%
@@ -73,8 +78,11 @@ def bytes_sent(algorithm, n, ranks):
 
 
 # %%
+print("Sent by the busiest rank, in messages of n bytes:")
+print("ranks   naive    ring  doubling")
 for ranks in (2, 4, 16, 64):
-    print(ranks, "ranks:", {name: bytes_sent(name, 1, ranks) for name in ("naive", "ring", "doubling")}, "times n")
+    naive, ring, doubling = (bytes_sent(name, 1, ranks) for name in ("naive", "ring", "doubling"))
+    print(f"{ranks:5} {naive:7} {ring:7.2f} {doubling:9}")
 
 # %%
 # Save the notebook (Ctrl-S), then run this cell: it checks what you have written so far.
@@ -85,35 +93,35 @@ check("communication", "bytes_sent")
 # %% [markdown]
 # ## Write them
 #
-# Fill the gaps of `pytorch/all_reduce.py`: `send(tensor, to)` starts to send and returns something to `wait()` for;
-# `receive(like, source)` waits for a tensor. `expect(like, source)` only starts to receive; its `wait()` returns the tensor. A rank that
-# expects before it sends uses both directions of the network at once.
+# Fill the gaps of `pytorch/all_reduce.py`. It has three functions to communicate with:
+#
+# - `send(tensor, to)` starts a send, and returns a handle with a `wait()`;
+# - `receive(like, source)` blocks until a tensor with the shape and type of `like` has arrived, and returns it;
+# - `expect(like, source)` only starts a receive; the handle's `wait()` returns the tensor. Call it before `send`: both directions of the
+#   network are then used at the same time.
 
 # %%
-# !cd {FOLDER} && grep -n "# PUT YOUR CODE" pytorch/*.py
+# !cd {FOLDER} && sed -n '/# PUT YOUR CODE/,/raise/p' pytorch/all_reduce.py  # the gaps
 
 # %% [markdown]
-# First a prediction. The job below runs them on two nodes with two ranks each, with messages from 64 bytes to 4 MB.
+# First make a prediction. The job below runs the three all-reduces on two nodes with two ranks each, for messages from 64 bytes to 4 MB.
 
 # %%
-# From how many bytes on will your ring be faster than your doubling?
+# From which message size on is your ring faster than your doubling?
 ### BEGIN SOLUTION prediction_ring: write `prediction_ring = ` and your number of bytes
 prediction_ring = 50_000
 ### END SOLUTION
 print(f"I expect the ring to win from {prediction_ring:,} bytes on.")
 
 # %%
-from handson.cluster.follow import follow, submit
-from handson.notebook import communication, runs
-
 variables = {"OPTIONS": "--largest 4194304 -o results/all_reduce", "HANDSON_NETWORK": MESSAGES}
 follow(submit(FOLDER, "-j", "oe", "run_all_reduce.sh", **variables))
 measured = communication.all_reduces(f"{FOLDER}/results/all_reduce")
 communication.seconds_against_bytes(measured)
 
 # %% [markdown]
-# Small messages take the same time whatever their size: it is the *number* of messages, one after the other, that costs. For large
-# ones it is the bytes. Did the ranks send what the formulas say?
+# Small messages take about the same time, whatever their size: what costs time is the *number* of messages sent one after another. For
+# large messages, the number of bytes costs time. Did the ranks send as much as the formulas say?
 
 # %%
 from functools import partial
@@ -125,10 +133,63 @@ communication.bytes_sent(measured, formulas)
 check("communication", "prediction_ring", "all_reduce.py")
 
 # %% [markdown]
+# ## \* Your ring, step by step
+#
+# Four live ranks, as in `00_start`, run your `ring` on four numbers each. Rank r begins with 10^r everywhere: 1, 10, 100 or 1000. So each
+# digit of a sum says whether that rank's number is in it.
+
+# %%
+import handson.notebook
+
+ranks = handson.notebook.ranks(4)
+
+# %% [markdown]
+# In place of `send`, `ring` gets a function that first keeps a copy of `x`: one for each step.
+
+# %%
+# %%px
+import sys
+
+sys.path.insert(0, "../exercises/05_communication/pytorch")
+import all_reduce
+
+from handson.pytorch import messages
+
+x = torch.full((world_size,), 10.0**rank)
+copies = []
+
+
+def send(tensor, to):
+    copies.append(x.clone())
+    return messages.send(tensor, to)
+
+
+all_reduce.send = send
+all_reduce.ring(x)
+copies.append(x.clone())
+print(x)
+
+# %% [markdown]
+# Which chunk of rank 0 will be complete first, and after which step? The figure shows for each rank whose numbers are in each chunk.
+
+# %%
+from handson.notebook import drawings
+
+drawings.chunks(ranks.pull("copies"))
+
+# %% [markdown]
+# After three steps (*reduce-scatter*), each rank has *one* complete chunk, number r + 1. Three more (*all-gather*) pass the complete chunks
+# around. In each step, every rank sends one chunk and receives one: all connections of the ring are in use all the time. What would the
+# figure of `naive` look like?
+
+# %%
+ranks.stop()
+
+# %% [markdown]
 # ## Latency and bandwidth
 #
 # A message of n bytes takes about *alpha + n / beta* seconds: alpha is the latency, beta the bandwidth in bytes/s (Hockney 1994). Two
-# measured points give both: take the smallest message and the largest one, for which the formula is then exact.
+# measurements determine both: insert the smallest and the largest message into the formula, and solve the two equations.
 
 
 # %%
@@ -155,7 +216,7 @@ alpha, beta = alpha_beta(sizes, seconds / rounds)  # each round is one message
 print(f"alpha = {alpha:.0f} microseconds, beta = {beta:.1f} MB/s = {8 * beta:.0f} Mbit/s")
 
 # %% [markdown]
-# With alpha and beta, the time of any algorithm can be predicted: `doubling` sends log2 N messages of n bytes, one after the other;
+# With alpha and beta you can predict the time of any algorithm: `doubling` sends log2 N messages of n bytes, one after the other;
 # `ring` sends 2 (N - 1) messages of n / N bytes. From which size on does the ring win?
 
 
@@ -174,10 +235,9 @@ def ring_wins_from(alpha, beta, ranks):
 
 
 # %%
-print(
-    f"predicted by the formula: {ring_wins_from(alpha, beta, measured['ranks']):,.0f} bytes; by you: {prediction_ring:,}"
-)
 ranks = measured["ranks"]
+by_formula = ring_wins_from(alpha, beta, ranks)
+print(f"predicted by the formula: {by_formula:,.0f} bytes; by you: {prediction_ring:,}")
 model = {
     "ring": lambda n: 2 * (ranks - 1) * (alpha + n / ranks / beta) / 1e6,
     "doubling": lambda n: rounds * (alpha + n / beta) / 1e6,
@@ -185,10 +245,14 @@ model = {
 communication.seconds_against_bytes(measured, model)
 
 # %% [markdown]
-# Your ring and the model part at both ends. Short messages take longer than predicted: your alpha is the mean of doubling's two rounds, and the
-# first round stays within a node, while each step of the ring has a message from node to node, for which all ranks wait. Long messages take
-# less: in doubling's second round, both ranks of a node share its network card; in the ring, only one of them sends to the other node. The
-# model knows one alpha and one beta. Real libraries measure, as you did, and switch the algorithm by size.
+# At both ends, your ring deviates from the model:
+#
+# - Short messages take longer than predicted. You measured alpha as the mean of doubling's two rounds, of which the first stays inside a
+#   node. In the ring, every step sends a message between the nodes, and all ranks wait for it.
+# - Long messages are faster than predicted. In doubling's second round, both ranks of a node share its network card; in the ring, only one
+#   of them sends to the other node.
+#
+# The model has a single alpha and a single beta. Real libraries do as you did: they measure, and choose the algorithm by message size.
 
 # %%
 check("communication", "alpha_beta", "ring_wins_from")
@@ -196,23 +260,24 @@ check("communication", "alpha_beta", "ring_wins_from")
 # %% [markdown]
 # ## Data parallel from scratch
 #
-# What does `DistributedDataParallel` do with an all-reduce? Backward computes the gradients of the *last* layer first. While it
-# goes on to the layers before, these gradients can travel already. So four things are needed:
+# What does `DistributedDataParallel` do with an all-reduce? Backward computes the gradients of the *last* layer first. While backward
+# continues with the earlier layers, these gradients can already be sent. This needs four things:
 #
 # - all ranks begin with the same parameters (a **broadcast**);
 # - a **hook** on each parameter: PyTorch calls it as soon as its gradient is complete;
-# - **buckets**: each message costs alpha, so the gradients of several layers share one. A bucket whose last gradient is there starts its
-#   all-reduce, and backward goes on;
-# - before the optimizer, the ranks **wait** for what is still in flight.
+# - **buckets**: each message costs alpha, so the gradients of several layers share one. As soon as a bucket's last gradient is ready, its
+#   all-reduce starts, and backward continues;
+# - before the optimizer step, the ranks **wait** for the all-reduces that are still in flight.
 #
-# Fill the gaps of `pytorch/data_parallel.py`. Then compare the script that uses it with the one that uses DistributedDataParallel:
+# Fill the gaps of `pytorch/data_parallel.py`. `pytorch/train_data_parallel.py` trains with your functions:
 
 # %%
-# !cd {FOLDER}/pytorch && diff train_hooks.py train_data_parallel.py
+# !cd {FOLDER} && sed -n '/# PUT YOUR CODE/,/raise/p' pytorch/data_parallel.py  # the gaps
+# !cd {FOLDER} && sed -n '/^def train/,/report/p' pytorch/train_data_parallel.py
 
 # %% [markdown]
-# `DeepNet` has 12 equal layers of 148 KB. Which buckets will be the fastest: one for each parameter (`1-KB`), for two layers or for four
-# (`300-KB`, `600-KB`), or one bucket for everything?
+# `DeepNet` has 12 equal layers of 148 KB. Which bucket size is the fastest: one parameter per bucket (`1-KB`), two or four layers per
+# bucket (`300-KB`, `600-KB`), or everything in one bucket? The job also trains with PyTorch's own `DistributedDataParallel`.
 
 # %%
 BUCKETS = "1-KB 300-KB 600-KB one-bucket torch-ddp"
@@ -225,413 +290,30 @@ print(f"I expect buckets of {prediction_bucket} KB to be the fastest.")
 
 
 # %%
-def run(script, name, options, network=NETWORK, select="2:ngpus=1:mpiprocs=1:ompthreads=1", track="pytorch"):
-    """Run a script on two nodes, into results/`name`; returns its results: method -> a result for each seed."""
-    variables = {"SCRIPT": script, "NAME": name, "OPTIONS": options, "TRACK": track, "HANDSON_NETWORK": network}
-    follow(submit(FOLDER, "-l", f"select={select}", "-j", "oe", "run_script.sh", **variables))
-    return runs.of_methods(f"{FOLDER}/results/{name}")
-
-
-# where all gradients take longer to send than backward takes to compute
-SLOWER = "none" if NETWORK == "none" else "100mbit"
-communication.buckets(
-    run("train_data_parallel.py", "data_parallel", f"--method {BUCKETS} --epoch 1 --batchsize 50", SLOWER)
-)
+options = f"--method {BUCKETS} --epoch 1 --batchsize 50"
+communication.buckets(run("train_data_parallel.py", "data_parallel", options))
 
 # %% [markdown]
-# Small buckets pay alpha too often. One bucket can only leave when backward has ended, so nothing is hidden. In between is the best
-# size; PyTorch's is 25 MB, for networks that are much larger.
-#
-# The timeline shows it. Before you run the cell: where in the step will the all-reduces be?
+# Small buckets pay alpha too often. A single bucket can only be sent after backward, so no communication is hidden. The best size lies in
+# between. PyTorch's default is 25 MB, for much larger networks.
 
 # %%
-from handson.notebook import profiled_runs
+check("communication", "prediction_bucket", "data_parallel.py")
 
+# %% [markdown]
+# ## \* See it in the timeline
+#
+# Before you run the cell: where in the step will the all-reduces be?
+
+# %%
 hidden = [
-    profiled_runs.of_method(FOLDER, "train_data_parallel.py", SLOWER, method, "--epoch 1 --batchsize 50")
+    profiled_runs.of_method(FOLDER, "train_data_parallel.py", NETWORK, method, "--epoch 1 --batchsize 50")
     for method in ("one-bucket", "600-KB")
 ]
 profiled_runs.show(*hidden, steps=2)
 
 # %% [markdown]
 # In a terminal, `python -m handson timeline ../exercises/05_communication/results/train_data_parallel_*_profile` draws the same.
-
-# %%
-check("communication", "prediction_bucket", "data_parallel.py")
-
-# %% [markdown]
-# ## Send less, or send meanwhile
-#
-# Now a training in which the network is the limit. `WideNet` has 136,000 parameters, nearly all in one dense layer: 545 KB of
-# gradients for each step of 64 images a rank. A core computes a step in 20 to 40 ms. At 80 Mbit/s, the gradients take 55 ms. Only this ratio
-# counts: a network with a thousand times the parameters on GPUs and 10 Gbit/s has the same problem.
-#
-# `DistributedDataParallel` lets a *communication hook* decide what is sent for each bucket of gradients. You write four:
-#
-# - `half`: float16 or bfloat16 in place of float32;
-# - `one_bit`: the sign of each gradient. What a sign can't say is not lost: it is added to the next gradients (**error feedback**);
-# - `top_k`: the largest gradients only, also with error feedback;
-# - `late`: **double buffering**. The all-reduce goes on while the next step computes; each step uses the mean of the step before.
-#
-# `one_bit` and `top_k` are in `pytorch/hooks.py`. `half` and `late` are in `half_and_late.py` of your track: ChainerMN has both as options.
-#
-# How many bytes does each rank hand over for the gradients of one step?
-
-
-# %%
-def hook_bytes(method, parameters):
-    """Bytes of gradients that a rank hands over in a step; `method` is "plain", "float16", "1-bit" or "top-1-percent".
-
-    1-bit: also 4 bytes for the scale. top-1-percent: 4 bytes for each value and 4 for its place.
-    """
-    ### BEGIN SOLUTION hook_bytes:
-    ### return the bytes; `parameters` is a multiple of 800, so nothing has to be rounded
-    return {
-        "plain": 4 * parameters,
-        "float16": 2 * parameters,
-        "1-bit": parameters / 8 + 4,
-        "top-1-percent": 8 * parameters / 100,
-    }[method]
-    ### END SOLUTION
-
-
-# %%
-for method in ("plain", "float16", "1-bit", "top-1-percent"):
-    sent = hook_bytes(method, 136_000)
-    print(f"{method:14} {sent:12,.0f} bytes, {8 * sent / 80e6:.4f} s at 80 Mbit/s")
-
-# %%
-check("communication", "hook_bytes", "hooks.py", "half_and_late.py")
-
-# %% [markdown]
-# ## What float16 cannot hold
-#
-# The largest float16 is 65,504; the smallest above 0 is 0.00000006. What does that do to gradients?
-
-# %%
-import torch
-
-of_two_ranks = torch.tensor([40_000.0, 40_000.0])
-print("added as float16, then divided:", of_two_ranks.half().sum().item() / 2)
-print("divided, then added as float16:", (of_two_ranks / 2).half().sum().item())
-
-# %% [markdown]
-# So `half` divides first. But small gradients become 0, and more of them the more ranks you divide by. **Loss scaling** prevents that: multiply
-# the loss by 1,024, and with it all gradients; divide by 1,024 when they are float32 again. These are the gradients of a real step:
-
-# %%
-gradients = communication.some_gradients()
-for ranks in (1, 8, 512):
-    for scale in (1, 1024):
-        sent = (gradients * scale / ranks).half()
-        lost = (sent == 0) & (gradients != 0)
-        share, largest = lost.double().mean().item(), sent.abs().max().item()
-        print(f"{ranks:3} ranks, loss times {scale:4}: {share:6.2%} become 0; the largest is {largest:.3g}")
-
-# %% [markdown]
-# bfloat16 has the range of float32, so it needs neither; but it has only 8 bits of precision, float16 has 11.
-#
-# ## Which method wins?
-#
-# In which order will these methods reach an accuracy of 0.91, the first at the left? Fewer bytes make steps faster; worse gradients make
-# more steps necessary. `powersgd` is PyTorch's own hook: two thin matrices in place of each matrix of gradients (Vogels et al. 2019).
-
-# %%
-HALF_AND_LATE = "float16 double-buffering float16-double-buffering"
-HOOKS = "plain 1-bit 1-bit-without-feedback top-1-percent powersgd" + f" {HALF_AND_LATE}" * (TRACK == "pytorch")
-### BEGIN SOLUTION prediction_order:
-### write `prediction_order = ` and one text in quotes: `plain`, `float16`, `1-bit`,
-### `top-1-percent` and `double-buffering` in your order, each once, with spaces between them
-prediction_order = "1-bit top-1-percent double-buffering float16 plain"
-### END SOLUTION
-print("I expect this order:", prediction_order)
-
-# %%
-### BEGIN SOLUTION prediction_sooner:
-### write `prediction_sooner = ` and your number: 2 for the best method in half of plain's seconds
-prediction_sooner = 3
-### END SOLUTION
-print(f"I expect the best method to be there {prediction_sooner} times sooner than plain.")
-
-# %%
-slow = run("train_hooks.py", "slow", f"--method {HOOKS} --seeds {SEEDS} --epoch {EPOCHS}")
-fast = run("train_hooks.py", "fast", f"--method plain --seeds {SEEDS} --epoch {EPOCHS}", "none")
-
-# %% [markdown]
-# First the speed alone. The right side shows what really left a node, counted at its network interface.
-
-# %%
-communication.throughputs(slow | {"plain, no limit": fast["plain"]})
-
-# %% [markdown]
-# Each method sends all bits in the first two steps (a *warm start*), so the bytes of the whole run do not fall
-# as far as your formula says. And what is learned? A sign is a poor gradient. See what error feedback makes of it:
-
-# %%
-communication.losses(slow, ("plain", "1-bit", "1-bit-without-feedback"))
-
-# %% [markdown]
-# Without feedback, the loss stays several times as high: what a sign cannot say is lost in each step, and a gradient of 0 is sent as a positive one.
-
-# %%
-check("communication", "prediction_order", "prediction_sooner")
-
-# %% [markdown]
-# ## Half the bytes, a step late
-#
-# With ChainerMN, these are two options. `float16-double-buffering` is what the report on ChainerMN in the cloud used: there, 1.84 iterations
-# a second became 4.03. A step of Chainer takes longer to compute, so its network is slower here.
-
-# %%
-if TRACK == "chainer":
-    at = "none" if NETWORK == "none" else "20mbit"
-    of_track = run("train_hooks.py", "chainer", f"--method plain {HALF_AND_LATE} --epoch {EPOCHS}", at, track="chainer")
-else:
-    of_track = {method: slow[method] for method in ("plain", *HALF_AND_LATE.split())}
-communication.throughputs(of_track)
-
-# %% [markdown]
-# A late gradient points downhill from where the parameters no longer are. The further a step goes, the worse. With a learning rate of 0.1, and of
-# 0.03:
-
-# %%
-low = run(
-    "train_hooks.py", "low_rate", f"--method plain double-buffering --epoch {EPOCHS} --lr 0.03", "none", track=TRACK
-)
-rates = {"plain": of_track["plain"], "double-buffering": of_track["double-buffering"]}
-rates |= {f"{method}, rate 0.03": seeds for method, seeds in low.items()}
-communication.accuracies(rates, list(rates))
-
-# %% [markdown]
-# ## Communicate seldom
-#
-# Must the ranks communicate in every step? **Local SGD**: each rank makes H steps by itself, then all take the mean of their
-# *parameters*. It sends 1/H of the bytes. The larger H is, the further the ranks have drifted apart.
-#
-# The mean of N ranks also moves less than one rank that had made all N * H steps. **Block momentum** makes up for that: it treats what a
-# block has changed as a gradient, with a momentum of its own (Chen and Huo 2016; CNTK's `block_momentum_distributed_learner`).
-#
-# Fill the gaps of `pytorch/local_sgd.py`. An epoch has 12 steps here.
-
-# %% [markdown]
-# How many bytes does a rank send?
-
-
-# %%
-def block_bytes(parameters, steps, period, ranks):
-    """Bytes that a rank sends in `steps` steps of local SGD with an average after every `period` of them, by a ring
-    all-reduce of float32."""
-    ### BEGIN SOLUTION block_bytes:
-    ### return the bytes; a block that the training does not finish sends nothing
-    blocks = steps // period
-    return blocks * 2 * (ranks - 1) / ranks * 4 * parameters
-    ### END SOLUTION
-
-
-# %%
-PERIODS = "local-sgd-1 local-sgd-4 local-sgd-12 local-sgd-36 block-momentum-4 block-momentum-12"
-### BEGIN SOLUTION prediction_period:
-### write `prediction_period = ` and the largest H, from 1 to 36, whose accuracy at the end is less
-### than 0.02 below that of H = 1
-prediction_period = 12
-### END SOLUTION
-print(f"I expect that {prediction_period} steps between two averages cost less than 0.02 of accuracy.")
-
-# %%
-periods = run("train_local_sgd.py", "local_sgd", f"--method {PERIODS} --epoch 3")
-communication.periods(periods, lambda period: block_bytes(136_000, 36, period, 2))
-
-# %%
-communication.throughputs(periods)
-
-# %% [markdown]
-# The bytes, counted at a node's network interface, fall as 1/H. The accuracy falls little on these easy images; after so few steps the seeds differ by about as much
-# (`--seeds 3` shows the spread). A momentum needs several blocks to build up, and three epochs have only three blocks of 12 steps. The
-# throughput stops to rise where the network is no longer the limit: from there on, a larger H costs accuracy and gains nothing.
-
-# %%
-check("communication", "block_bytes", "prediction_period", "local_sgd.py")
-
-# %% [markdown]
-# ## Don't wait
-#
-# An all-reduce waits for the slowest rank, in every step. A **parameter server** need not: rank 0 keeps the parameters, the
-# other ranks (*workers*) send it gradients and get new parameters back. When it makes a step with each gradient as it comes, no
-# worker waits for another one. The price: meanwhile others have made steps, so a gradient is **stale**, computed with parameters that are
-# some steps old.
-#
-# Fill the gaps of `pytorch/parameter_server.py`. Below, rank 0 serves three workers, two ways: `synchronous` waits for all three
-# and takes the mean; `asynchronous` is yours. In the runs with a slow worker, the last one sleeps 0.2 s in each step.
-
-# %%
-### BEGIN SOLUTION prediction_staleness:
-### write `prediction_staleness = ` and the staleness that you expect most often, with three equally
-### fast workers
-prediction_staleness = 2
-### END SOLUTION
-print(f"I expect most gradients to be {prediction_staleness} steps old.")
-
-# %%
-FOUR_RANKS = "2:ngpus=2:mpiprocs=2:ompthreads=1"
-served = run("train_parameter_server.py", "parameter_server", "--method all --epoch 3", select=FOUR_RANKS)
-communication.staleness({method: served[method] for method in ("asynchronous", "asynchronous-slow-worker")})
-
-# %% [markdown]
-# Between two gradients of a worker, each of the others has sent about one. A slow worker misses many steps, so its gradients are the
-# stale ones at the right; the fast workers then wait for nobody. See the throughput:
-
-# %%
-communication.throughputs(served)
-
-# %% [markdown]
-# And what it costs? All runs take the same number of images. The asynchronous server makes three times as many steps, each with the
-# gradient of one worker, which points where the parameters no longer are.
-
-# %%
-communication.accuracies(served, list(served))
-
-# %% [markdown]
-# With a lower learning rate (`--lr 0.03`), the parameters move less meanwhile, and the two servers are nearly as accurate.
-
-# %%
-check("communication", "prediction_staleness", "parameter_server.py")
-
-# %% [markdown]
-# ## In CNTK's words
-#
-# Microsoft's CNTK had gradients of one bit and block momentum in 2016, as *distributed learners* around a local one. CNTK itself no longer
-# runs; `handson.cntk` gives its vocabulary over PyTorch and MPI. Its data are a stream: a *map file* names the images, and each worker
-# reads its partition of each minibatch from their files, so that data may be larger than the memory. Fill the gaps of
-# `pytorch/train_cntk.py`, and write the images into files:
-
-# %%
-# !python -m handson images digits
-
-# %% [markdown]
-# Three runs on a network of 20 Mbit/s: all bits; one bit, after a warm start of 1,500 samples in which every worker trains alone on all of
-# them (`distributed_after`); and block momentum, which sends nothing but models, once in 750 samples.
-
-# %%
-# How many images will block momentum train on for each image with all bits, in the same time?
-### BEGIN SOLUTION prediction_blocks: write `prediction_blocks = ` and your number, 1 for as many
-prediction_blocks = 3
-### END SOLUTION
-print(f"I expect {prediction_blocks} times as many images per second.")
-
-# %%
-from handson.training.results import read
-
-RUNS = {"all bits": "--bits 32", "1 bit": "--bits 1 --warm-up 1500", "block momentum": "--block-size 750"}
-SLOW = "none" if NETWORK == "none" else "20mbit"
-for name, options in RUNS.items():
-    variables = {"SCRIPT": "train_cntk.py", "NAME": f"cntk_{name.replace(' ', '_')}", "OPTIONS": f"-e 3 {options}"}
-    follow(submit(FOLDER, "-j", "oe", "run_script.sh", **variables, HANDSON_NETWORK=SLOW))
-trained = {name: read(f"{FOLDER}/results/cntk_{name.replace(' ', '_')}") for name in RUNS}
-communication.sessions(trained)
-
-# %%
-ratio = trained["block momentum"].throughput / trained["all bits"].throughput
-print(f"predicted: {prediction_blocks} times as many images per second; measured: {ratio:.1f}")
-
-# %% [markdown]
-# With all bits, every step waits for the network. One bit hardly does, and block momentum trains alone for twelve steps. What both pay is
-# a loss that falls later.
-# In the same words, `--by-hand` runs your loop with `next_minibatch` in place of the session.
-
-# %%
-check("communication", "prediction_blocks", "train_cntk.py")
-
-# %% [markdown]
-# ## A node dies
-#
-# A training on many nodes meets failures. It goes on from a *checkpoint*, and should end exactly as if nothing had happened. For that, the
-# checkpoint needs all that the next step depends on: also what each rank still owes (its residuals), its random numbers, and how many
-# images of the epoch are behind it. Fill the two gaps of `pytorch/train_restarts.py`; it trains with your `one_bit`.
-#
-# First a run that nothing interrupts, then one whose second node dies after the first checkpoint (`KILL_NODE`). There,
-# `torchrun --max-restarts` starts all ranks again.
-
-# %%
-import shutil
-
-for name in ("whole", "killed"):  # the script would go on from the checkpoint of an earlier run
-    shutil.rmtree(f"{FOLDER}/results/{name}", ignore_errors=True)
-follow(submit(FOLDER, "-j", "oe", "run_restarts.sh", OPTIONS="-e 3 -o results/whole"))
-
-# %%
-follow(submit(FOLDER, "-j", "oe", "run_restarts.sh", OPTIONS="-e 3 -o results/killed", KILL_NODE="yes"))
-
-# %% [markdown]
-# `torch.distributed.checkpoint` writes the checkpoints: each is a folder, to which each rank adds its part. A run can go on with another
-# number of ranks, too. What is the same on all ranks is then simply loaded. What each rank has for itself needs a rule: each of the new
-# ranks begins with the mean of all old residuals, so that what the ranks owe together, divided by their number, stays the same. Their
-# random numbers begin anew.
-#
-# Do both end with the same numbers? This compares all that is in the two last checkpoints:
-
-# %%
-from handson.pytorch import checkpoints
-
-for part, difference in checkpoints.differences(f"{FOLDER}/results/whole", f"{FOLDER}/results/killed").items():
-    print(f"{part:20} differs by {difference:g}")
-
-# %% [markdown]
-# How often should a checkpoint be written? Each one takes time. But after a failure, what was done since the last one is done again: half
-# an interval on average.
-
-
-# %%
-def lost_share(interval, checkpoint, between):
-    """The share of the time that is lost, if a checkpoint begins every `interval` seconds, and takes `checkpoint` of
-    these seconds.
-
-    between: seconds between two failures, on average; much longer than `interval`.
-    """
-    ### BEGIN SOLUTION lost_share:
-    ### return the sum of two shares: what a checkpoint takes of an interval, and what a failure
-    ### costs of the time between two failures
-    return checkpoint / interval + interval / 2 / between
-    ### END SOLUTION
-
-
-# %%
-communication.lost_shares(lost_share, checkpoint=30, betweens=(6 * 3600, 24 * 3600, 7 * 24 * 3600))
-
-# %% [markdown]
-# The best interval is the square root of 2 x *checkpoint* x *between* (J. W. Young, "A first order approximation to the optimum
-# checkpoint interval", 1974). Twice the nodes fail twice as often.
-
-# %%
-check("communication", "lost_share", "train_restarts.py")
-
-# %% [markdown]
-# ## Seconds to an accuracy
-#
-# What counts in the end: the time until the network is good enough. Three methods of the last sections now train as long as the others. The
-# asynchronous server has three workers, on the same two nodes. In which order will these methods and `1-bit` be there?
-
-# %%
-### BEGIN SOLUTION prediction_last:
-### write `prediction_last = ` and one text in quotes: `1-bit`, `local-sgd-4`,
-### `block-momentum-4` and `asynchronous` in your order, each once, with spaces between them; the
-### first at the left
-prediction_last = "1-bit local-sgd-4 block-momentum-4 asynchronous"
-### END SOLUTION
-print("I expect this order:", prediction_last)
-
-# %%
-seldom = run("train_local_sgd.py", "seldom", f"--method local-sgd-4 block-momentum-4 --seeds {SEEDS} --epoch {EPOCHS}")
-server = run(
-    "train_parameter_server.py", "server", f"--method asynchronous --seeds {SEEDS} --epoch {EPOCHS}", select=FOUR_RANKS
-)
-print("predicted orders:", prediction_order, "and", prediction_last, sep="\n  ")
-print(f"predicted: {prediction_sooner} times sooner than plain")
-communication.to_accuracy(slow | seldom | server, 0.91, fast)
-
-# %% [markdown]
-# On so slow a network the methods that send least win, and a bit for each gradient is enough if nothing is forgotten. A white bar is a method
-# that did not get there with every seed. A bar that ends left of the dashed line is no wonder of the network: signs move all parameters by
-# the same amount, which happens to help in the first epochs here, with or without a limit. **Measure first** what the limit is.
 
 # %% [markdown]
 # ## Check
@@ -641,14 +323,11 @@ communication.to_accuracy(slow | seldom | server, 0.91, fast)
 # %%
 from grader import check
 
-check("communication")
+check("communication", "05_communication.ipynb", "all_reduce.py", "data_parallel.py")
 
 # %% [markdown]
 # ## What you can do now
 #
 # - Predict the time of an all-reduce from two measured numbers.
-# - Write a ring, DistributedDataParallel in four functions, and a communication hook for it.
-# - Say what it costs to communicate seldom, or with stale gradients.
-# - Say from a figure whether a method that saves bytes pays.
-# - Train from a stream of files, and in CNTK's words.
-# - Write a checkpoint that loses nothing, and say how often.
+# - Implement a ring all-reduce, and say for which messages another algorithm is better.
+# - Implement a minimal DistributedDataParallel in four functions, and choose the size of its buckets.

@@ -8,6 +8,7 @@ from lab import Notebook
 from smaller import smaller
 
 from grader import gaps
+from grader.exercises import solution
 from grader.instructors.release import notebook
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,7 +35,7 @@ class Ran:
 
 
 def source_of(name):
-    return (ROOT / f"solutions/{name}/{name}.py").read_text()
+    return solution(f"notebooks/{name}.ipynb").read_text()
 
 
 def filled(name):

@@ -93,11 +93,11 @@ def test_the_layers_are_those_of_the_pytorch_track():
 @pytest.mark.parametrize(
     ("size", "changes", "sentence"),
     [
-        (6, {}, "6 stages cannot share 5 layers: start 5 ranks at most, or give the network more --blocks"),
+        (6, {}, "5 layers cannot be split into 6 stages: start 5 ranks at most, or give the network more --blocks"),
         (
             2,
             {"batchsize": 10},
-            "a batch of 10 images cannot be cut into 4 equal micro-batches: --micro-batches must divide --batchsize",
+            "a batch of 10 images cannot be split into 4 equal micro-batches: --micro-batches must divide --batchsize",
         ),
     ],
 )

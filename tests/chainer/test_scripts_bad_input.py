@@ -49,7 +49,7 @@ NO_GPU = "-g: there is no virtual GPU 99; this machine has virtual GPUs 0 to 7"
         ("single_gpu", ["--dataset", "/nowhere/images.npz"], "there is no file /nowhere/images.npz"),
         ("multi_gpu", ["-g", "0,99"], NO_GPU),
         ("multi_node", ["-g", "0"], "-g names 1 GPU, but there are 2 ranks on a node: name one for each"),
-        ("multi_node", ["--resume", "/nowhere/snapshot"], "--resume: there is no snapshot /nowhere/snapshot"),
+        ("multi_node", ["--resume", "/nowhere/snapshot"], "--resume: the snapshot /nowhere/snapshot does not exist"),
         (
             "multi_node",
             ["--communicator", "fast"],
@@ -68,14 +68,14 @@ def test_snapshots_of_another_kind(task, ranks, snapshots, run, tmp_path):
     other = next(snapshots[name] for name in snapshots if name != task)
     ended = run(task, "--resume", other, "-o", tmp_path, ranks=ranks)
     assert_one_sentence(
-        ended, rf"--resume: {other} is damaged, or no snapshot of this training; give a snapshot_epoch_N of this task"
+        ended, rf"--resume: {other} is damaged or not a snapshot of this training: give a snapshot_epoch_N of this task"
     )
 
 
 @pytest.mark.parametrize("task, ranks", TASKS[1:])
 def test_a_snapshot_that_is_at_the_end_already(task, ranks, snapshots, run, tmp_path):
     ended = run(task, "--resume", snapshots[task], "-e", "1", "-o", tmp_path, ranks=ranks)
-    assert_one_sentence(ended, f"--resume: {snapshots[task]} is already at epoch 1; ask for more with -e")
+    assert_one_sentence(ended, f"--resume: {snapshots[task]} is already at epoch 1: train for more epochs with -e")
 
 
 class Dangerous:
@@ -95,7 +95,7 @@ def test_nothing_in_a_snapshot_is_executed(snapshots, run, tmp_path):
     (tmp_path / "pickle").write_bytes(pickle.dumps(Dangerous(tmp_path / "executed")))
     for name in ("snapshot.npz", "pickle"):
         assert_one_sentence(
-            run("single_gpu", "--resume", tmp_path / name, "-o", tmp_path / "out"), "is damaged, or no snapshot"
+            run("single_gpu", "--resume", tmp_path / name, "-o", tmp_path / "out"), "is damaged or not a snapshot"
         )
     assert not (tmp_path / "executed").exists()
 
@@ -107,7 +107,7 @@ def test_a_snapshot_that_only_one_rank_cannot_read(snapshots, run, tmp_path):
         *(["--resume", path, "-o", tmp_path] for path in (snapshots["multi_node"], tmp_path / "half")),
         ranks=2,
     )
-    assert_one_sentence(ended, "half is damaged, or no snapshot")
+    assert_one_sentence(ended, "half is damaged or not a snapshot")
 
 
 @pytest.mark.parametrize(
@@ -142,13 +142,13 @@ def variant(tmp_path, task, **gaps):
         (
             "devices",
             'gpus = {"gpu0": 0, "gpu1": 1}',
-            "devices must have one called 'main', which updates the parameters; there are",
+            "devices must have one called 'main', which updates the parameters, but they are",
         ),
         ("devices", 'gpus = {"main": 0, "gpu1": "1"}', "device 'gpu1' must have an id of 0 or more, not '1'"),
         (
             "iterators",
             "parts = [train_set]; train_iterators = [SerialIterator(train_set, args.batchsize)]",
-            "there must be one iterator per device, but there are 1 iterators and 2 devices",
+            "there must be one iterator per device, but there is 1 iterator and 2 devices",
         ),
         (
             "iterators",

@@ -192,7 +192,7 @@ def test_a_snapshot_remembers_where_each_device_was(tmp_path, capsys):
 def test_a_snapshot_of_other_devices_is_refused(tmp_path, capsys):
     run_trainer(tmp_path, 2)
     updater = make_updater(3, model=L.Classifier(L.Linear(36, 5)))
-    with pytest.raises(TrackError, match="it comes from a run with other devices than main, gpu1, gpu2"):
+    with pytest.raises(TrackError, match="it is from a run with devices other than main, gpu1, gpu2"):
         chainer.serializers.load_npz(tmp_path / "snapshot", updater, path="updater/")
 
 
@@ -227,7 +227,7 @@ def test_each_device_is_a_process_pinned_to_the_core_of_its_id(updater_of):
     [
         ({"gpu0": 0, "gpu1": 1}, "devices must have one called 'main'"),
         ({"main": 0, "gpu1": 1, "gpu2": 2}, "one iterator per device, but there are 2 iterators and 3 devices"),
-        ({"main": 0}, "one iterator per device, but there are 2 iterators and 1 devices"),
+        ({"main": 0}, "one iterator per device, but there are 2 iterators and 1 device:"),
         ({"main": 0, "gpu1": None}, "device 'gpu1' must have an id of 0 or more, not None"),
         ({"main": 0, "gpu1": -1}, "device 'gpu1' must have an id of 0 or more, not -1"),
         (None, "devices must be names and ids"),

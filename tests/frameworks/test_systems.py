@@ -17,6 +17,7 @@ from grader.exercises import ROOT, solved
 from grader.instructors.bundle import TOP, bundle
 from grader.instructors.release import build
 from handson import compare
+from handson.notebook import other_frameworks
 from handson.training import results
 
 NOTEBOOK = "07_frameworks"
@@ -35,9 +36,9 @@ def course(tmp_path_factory):
     bundle(build(ROOT / "solutions", "local"), folder / "course.zip", "local")
     with zipfile.ZipFile(folder / "course.zip") as archive:
         archive.extractall(folder)
-    for part in UNITS["frameworks"]:
-        if part.file.startswith("exercises/"):
-            (folder / TOP / part.file).write_text(solved(part.file))
+    scripts = [part.file for part in UNITS["frameworks"] if part.file.startswith("exercises/")]
+    for file in (*scripts, f"exercises/{other_frameworks.DDP}"):
+        (folder / TOP / file).write_text(solved(file))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HANDSON_PBS_HOME", str(folder / "pbs"))
         yield folder / TOP
@@ -89,6 +90,7 @@ def test_all_runs_stand_in_one_table_with_their_first_step_apart(found):
     rows = compare.table(found)
     assert len({row.conditions for row in rows}) == 1
     wanted = {
+        ("pytorch", "multi_gpu", 2),
         ("tensorflow", "mirrored", 2),
         ("tensorflow", "multi_worker", 2),
         ("tensorflow", "single_gpu", 1),
@@ -123,4 +125,4 @@ def test_lightning_computes_what_ddp_computes(found, tmp_path):
 def test_without_the_second_environment_a_script_says_so_in_a_sentence(tmp_path):
     command = [sys.executable, ROOT / "solutions/07_frameworks/tensorflow/train_cifar_single_gpu.py", "-o", tmp_path]
     done = run_to_end(command, env=os.environ | {"HANDSON_FRAMEWORKS": os.devnull})
-    assert done.returncode != 0 and "type `make frameworks`" in done.stderr and len(done.stderr.splitlines()) == 1
+    assert done.returncode != 0 and "run `make frameworks`" in done.stderr and len(done.stderr.splitlines()) == 1

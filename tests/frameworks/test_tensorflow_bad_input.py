@@ -70,5 +70,5 @@ def test_a_model_made_outside_of_the_scope_is_named(place, tmp_path):
     (tmp_path / "nodes").write_text("localhost\n")
     given = {"PBS_NODEFILE": str(tmp_path / "nodes"), "MASTER_PORT": str(free_port())}
     assert_one_sentence(
-        Script(scripts / name, tmp_path, *WORDS, **given), "make it inside `with strategy.scope\\(\\):`"
+        Script(scripts / name, tmp_path, *WORDS, **given), "create it inside `with strategy.scope\\(\\):`"
     )

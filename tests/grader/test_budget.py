@@ -37,7 +37,7 @@ def test_a_file_that_waits_or_computes_at_the_limit_gets_less_and_then_nothing()
         assert seconds <= budget.ALL + 2 * LIMITS.waiting_seconds
         assert server.limits[0] == LIMITS
         assert server.limits[-1].cpu_seconds == server.limits[-1].waiting_seconds == budget.SHORT
-        assert [(rank.status, "has already taken" in rank.message) for rank in outcomes[-1].ranks] == [
+        assert [(rank.status, "has already used" in rank.message) for rank in outcomes[-1].ranks] == [
             (TIMEOUT, True)
         ] * 2
 

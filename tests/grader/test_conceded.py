@@ -1,4 +1,4 @@
-"""What a submission gains without the work. docs/grading.md lists it ("What the grader can't detect"); here each item
+"""What a submission gains without the work. docs/grading_reference.md lists it ("What the grader can't detect"); here each item
 is tried, with the hidden cases. If a test fails because a submission gains less than it did, the guide can promise
 more."""
 
@@ -23,10 +23,10 @@ from grader.verdict import GRADER_FAULT
 
 ROOT = Path(__file__).resolve().parents[2]
 SUBMISSIONS = tomllib.loads((ROOT / "answers/forged/conceded.toml").read_text())["submission"]
-SECTION = (ROOT / "docs/grading.md").read_text().partition("## What the grader can't detect")[2]
+SECTION = (ROOT / "docs/grading_reference.md").read_text().partition("## What the grader can't detect")[2]
 NOTE = "a person should look at it"
 FIT, SEARCH, PRINTED = (
-    "Who fits a formula to them has the formula",
+    "A formula that fits all of them is the right formula",
     "a digest, which a short search finds",
     "Code can print the inputs of hidden cases",
 )

@@ -4,7 +4,7 @@ import numpy
 import pytest
 
 from grader.checks import criteria, training
-from grader.units.communication import hooks
+from grader.units.communication import hooks, local_sgd
 
 
 @pytest.mark.parametrize(
@@ -74,3 +74,33 @@ def throughput_of_a_run():
 def test_a_sentence_on_numbers_that_are_nearly_equal_shows_the_difference(judge, shown):
     sentence = judge()
     assert all(text in sentence for text in shown), sentence
+
+
+def test_a_sum_of_known_parts_is_told_in_their_words():
+    parts = dict(zip(("`mean`", "the start", "the velocity"), numpy.random.default_rng(0).normal(size=(3, 7))))
+    mean, start, velocity = parts.values()
+    assert criteria.sum_of(2 * mean - start, parts) == "2 * `mean` - the start"
+    assert criteria.sum_of(-0.4 * velocity + start, parts) == "the start - 0.4 * the velocity"
+    assert criteria.sum_of(mean * start, parts) is None
+
+
+def after_a_block(gap, found):
+    """What is said of two ranks whose parameters were 1, 2, ... before a block, and at its end those of `mine`;
+    found(mine of both, start): with what rank 0 goes on."""
+    start, mine = numpy.arange(1.0, 7), numpy.random.default_rng(0).normal(size=(2, 6))
+    right = mine.mean(axis=0)
+    seen = [{"mine": [own], "blocks": [right]} for own in mine]
+    seen[0]["blocks"] = [found(mine, start)]
+    case = {"gap": gap, "blocks": 1, "ranks": 2}
+    return local_sgd.as_simulated(seen, case, {"right": [[right], [right]], "start": start})
+
+
+def test_what_a_rank_of_local_sgd_goes_on_with_is_named_by_its_parts():
+    assert "its own numbers once, and the numbers of rank 1 0.5 times" in after_a_block(
+        "mean", lambda mine, start: mine[0] + mine[1] / 2
+    )
+    assert "block.start of rank 0 is `mean` + 0.5 * the start before; it should be" in after_a_block(
+        "block_momentum", lambda mine, start: mine.mean(axis=0) + start / 2
+    )
+    assert "off by" in after_a_block("mean", lambda mine, start: numpy.sin(mine[0]))
+    assert after_a_block("mean", lambda mine, start: mine.mean(axis=0)) is None

@@ -7,7 +7,7 @@ from test_adding_a_unit import ROOT, Course
 
 PAGE = (ROOT / "docs/customising.md").read_text()
 SECTIONS = {name: text for name, text in re.findall(r"^## ([^\n]*)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)}
-RELEASE, VERIFY = re.findall(r"^    (\S.*)$", PAGE.partition("\n## ")[0], re.MULTILINE)
+RELEASE, VERIFY = re.findall(r"^    (\S.*)$", SECTIONS["Before you start"], re.MULTILINE)
 RIGHT = "The checks of start are right about the solutions, the untouched exercises and "
 pytestmark = pytest.mark.thorough
 
@@ -33,7 +33,7 @@ def course(tmp_path_factory):
 
 def test_points_and_a_gap_more(course):
     course.apply("Points")
-    course.apply("A gap more")
+    course.apply("Add a gap")
     course.type(RELEASE)
     assert f"{RIGHT}" in course.verified()
     text = (course.folder / "notebooks/00_start.ipynb").read_text()
@@ -41,7 +41,7 @@ def test_points_and_a_gap_more(course):
 
 
 def test_a_gap_less_and_what_verify_says_until_its_known_answers_are_deleted(course):
-    course.apply("A gap less")
+    course.apply("Remove a gap")
     course.type(RELEASE)
     said = course.verified(status=1)
     assert re.search(

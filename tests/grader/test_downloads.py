@@ -169,7 +169,7 @@ def test_a_zip_that_is_one_submission_or_none_is_refused(tmp_path):
     (tmp_path / "broken.zip").write_bytes(b"PK")
     with pytest.raises(CollectError, match="broken.zip can't be read .*: download it again, or unpack it"):
         collect(tmp_path / "broken.zip", tmp_path / "work", EXPECTED)
-    with pytest.raises(CollectError, match="is no folder and no .zip"):
+    with pytest.raises(CollectError, match="is neither a folder nor a .zip"):
         collect(tmp_path / "nowhere.tar", tmp_path / "work", EXPECTED)
 
 

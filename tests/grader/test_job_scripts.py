@@ -150,6 +150,12 @@ def test_on_slurm_an_account_a_comment_and_a_line_below_a_command_count(tmp_path
     assert at_site_of("slurm", tmp_path, monkeypatch, text) == {}
 
 
+def test_slurm_reads_no_directive_behind_blanks(tmp_path, monkeypatch):
+    text = solution(PARTS["multi_gpu"].file).read_text().replace("#PBS -W group_list=gt00", "#PBS -A gt00")
+    found = at_site_of("slurm", tmp_path, monkeypatch, text.replace("#PBS -A", "  #PBS -A"))
+    assert "at the very start of the line" in found["group"]
+
+
 def at_site_of(batch, folder, monkeypatch, text):
     (folder / "here.toml").write_text(f'batch = "{batch}"\ngroup = "gt00"\n')
     (folder / "CHOSEN").write_text("here")
@@ -160,7 +166,7 @@ def at_site_of(batch, folder, monkeypatch, text):
 def test_a_half_filled_script_is_judged_line_by_line():
     given = gaps.exercise(solution(JOB.file).read_text(), ".sh").text
     found = failed("multi_gpu", given.replace("(queue)", "lecture"))
-    assert "queue" not in found and "still to be filled in" in found["nodes"] and "time_limit" in found
+    assert "queue" not in found and "still has a gap to fill" in found["nodes"] and "time_limit" in found
 
 
 PROGRAM = "train_cifar_multi_node.py"
@@ -184,6 +190,7 @@ def test_the_solution_may_be_written_in_another_way():
         "\ufeff" + text.replace("#PBS ", "#PBS\t"),
         text.replace("#!/bin/bash", ":").replace("#PBS -q", "  # my own comment\n#PBS -q"),
         text.replace("\nmpiexec", "\n# as in C:\\course\\\nnice -n 10 mpiexec"),
+        text.replace("#PBS -q", "  #PBS -q").replace("#PBS -l select=2:", "\t#PBS -l select=2:\\\n"),
         with_line("#PBS -l network=100mbit\n#PBS -v HOME,A=\"'x,y'\""),
     ):
         assert failed("multi_node", other) == {}
@@ -231,7 +238,7 @@ def test_the_program_may_be_started_in_any_way(instead):
         (f"torchrun --nproc-per-node 2 {TRAIN[7:]}\n", "processes", "torchrun starts 2"),
         (f"export OMP_NUM_THREADS=8\nmpiexec {TRAIN}\nexport OMP_NUM_THREADS=1\n", "threads", "OMP_NUM_THREADS to 8"),
         (f"mpiexec -x OMP_NUM_THREADS=8 {TRAIN}\n", "threads", "OMP_NUM_THREADS to 8"),
-        (f"unset OMP_NUM_THREADS\nmpiexec {TRAIN}\n", "threads", "takes OMP_NUM_THREADS away"),
+        (f"unset OMP_NUM_THREADS\nmpiexec {TRAIN}\n", "threads", "removes OMP_NUM_THREADS"),
     ],
 )
 def test_each_command_that_trains_is_judged_as_it_is_when_it_runs(instead, criterion, words):
@@ -265,12 +272,12 @@ def test_a_job_that_never_trains_gets_nothing(instead, words):
     ("line", "words"),
     [
         ("#PBS -I", "an interactive job is not possible"),
-        ("#PBS '-h'", "asks for `-h`"),
+        ("#PBS '-h'", "requests `-h`"),
         ("#PBS -N a/b", "illegal -N value"),
-        ("#PBS job", "there is a space before `job`"),
+        ("#PBS job", "has a space before `job`"),
         ("#PBS -v A=1,=2", "cannot send environment"),
-        ("#PBS -l software=none", "asks for `software`"),
-        ("#PBS -S /bin/true", "asks for `-S`"),
+        ("#PBS -l software=none", "requests `software`"),
+        ("#PBS -S /bin/true", "requests `-S`"),
         ("#PBS -l nodes=2:ppn=2:ngpus=2:ompthreads=1", "cannot be used with"),
         ("#PBS -N " + "a," * 20_000, "cut"),
     ],
@@ -295,7 +302,7 @@ def test_only_a_newline_ends_a_line(end):
 
 def test_below_the_first_command_there_are_no_directives():
     found = failed("multi_gpu", solved("multi_gpu", site.read("local")).replace("#PBS -q", ": all\n#PBS -q"))
-    assert len(found) == 7 and "stands below the first command" in found["nodes"]
+    assert len(found) == 7 and "comes after the first command" in found["nodes"]
 
 
 @pytest.mark.thorough

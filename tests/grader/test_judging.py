@@ -79,7 +79,7 @@ def test_a_syntax_error_elsewhere_is_told_with_its_line_and_costs_nothing(verdic
     found = verdicts(text, "optimizer", "run")
     assert found["optimizer"].status == PASSED
     assert (
-        f"line {line} of train_cifar_single_gpu.py can't be read as Python ('(' was never closed)"
+        f"line {line} of train_cifar_single_gpu.py is not valid Python ('(' was never closed)"
         in found["optimizer"].message
     )
     assert (found["run"].status, f"line {line}" in found["run"].message) == (ERROR, True)
@@ -163,7 +163,7 @@ def test_a_criterion_that_fails_with_another_one_alone_gives_no_hint(server):
         pytest.param(
             "loss = [bytearray(1 << 26) for _ in range(100)]",
             OUT_OF_MEMORY,
-            "it wants more memory than the 512 MiB",
+            "your code needs more memory than the 512 MiB",
             marks=pytest.mark.thorough,
         ),
         ("raise SystemExit(3)", ERROR, "SystemExit: 3"),
@@ -247,7 +247,7 @@ def test_a_crash_in_a_case_of_the_grading_hides_nothing_of_the_students_own_case
     )
     text = solved(SINGLE.file, throughput=code)
     images, rate = judge("single_gpu", (replace(SINGLE, checks=(check,)),), lambda file: text, server, hidden.cases())
-    assert (images.status, "this run made 3" in images.message) == (FAILED, True)
+    assert (images.status, "this run trained for 3" in images.message) == (FAILED, True)
     assert rate.status == ERROR
     assert rate.message.endswith("(in the case of a batch larger than the data set, which only the grading has)")
 
@@ -323,7 +323,7 @@ def test_ranks_that_all_receive_first_are_said_to_wait_for_each_other(server_for
     parts = [replace(ALL_REDUCE, checks=tuple(check for check in ALL_REDUCE.checks if check.gap == "doubling"))]
     text = solved(ALL_REDUCE.file, doubling=RECEIVES_FIRST.strip("\n"))
     verdict, *_ = judge("communication", parts, lambda file: text, server_for(ALL_REDUCE.file))
-    assert verdict.status == DEADLOCK and "start to receive, send, and then wait" in verdict.message
+    assert verdict.status == DEADLOCK and "start to receive, then send, then wait" in verdict.message
 
 
 def test_no_criterion_has_a_hint_for_what_stops_the_whole_run(server):
@@ -358,5 +358,5 @@ def test_a_shell_reads_a_comment_in_another_encoding_and_so_does_the_grader():
 
 
 def test_a_merge_conflict_is_named_as_such():
-    with pytest.raises(TextError, match="line 2 is a mark of git's for a merge conflict"):
+    with pytest.raises(TextError, match="line 2 is a merge conflict marker of git"):
         exercises.handed_in("notebooks/01_single_gpu.ipynb", b'{\n<<<<<<< HEAD\n"cells": 1\n')

@@ -31,7 +31,7 @@ return total
             "rank 0 waits in `total = comm.recv(source=1)`; ranks 1, 2 and 3 wait in `total = comm.allreduce(correct)`",
         ),
         ("return comm.alreduce(correct)", ERROR, "rank 0: AttributeError: "),
-        ("import os; os.abort()", ERROR, "a rank's process ended in the code (6)"),
+        ("import os; os.abort()", ERROR, "the process of a rank ended in your code (6)"),
     ],
 )
 def test_a_rank_that_does_not_end_is_named_with_its_line(server_for, code, status, message):

@@ -13,8 +13,8 @@ import pytest
 
 from grader import gaps
 from grader.course import most_points as points
-from grader.exercises import solved
-from grader.instructors.release import CHECK_IN_CELL, notebook
+from grader.exercises import folder_of_notebook, solved
+from grader.instructors.release import closing_checks, notebook
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB = "exercises/02_multi_gpu/run_multi_gpu_training.sh"
@@ -30,7 +30,9 @@ from grader import check
 check("multi_gpu")
 """
 BUILT = {
-    path.stem: path.read_text() for path in sorted((ROOT / "solutions").glob("*/*.py")) if path.stem == path.parent.name
+    path.stem: path.read_text()
+    for path in sorted((ROOT / "solutions").glob("*/*.py"))
+    if folder_of_notebook(path.stem) == path.parent.name
 } | {"07_own": OWN}
 
 pytestmark = [pytest.mark.thorough, pytest.mark.timeout(900)]
@@ -99,8 +101,8 @@ def test_autograde_gives_the_points_of_the_checks(course):
         row["student_id"]: (float(row["score"]), float(row["max_score"]))
         for row in csv.DictReader(open(folder / "grades.csv"))
     }
-    most = sum(points(unit) for source in BUILT.values() for unit in CHECK_IN_CELL.findall(source))
-    of_first = sum(map(points, CHECK_IN_CELL.findall(BUILT["00_start"])))
+    most = sum(points(*check) for source in BUILT.values() for check in closing_checks(source))
+    of_first = sum(points(*check) for check in closing_checks(BUILT["00_start"]))
     assert scores == {"alice": (of_first + 3.5, most), "bob": (0, most)}
 
 

@@ -99,7 +99,7 @@ def hook_bytes(method, parameters):
             "hook_bytes",
             lambda method, parameters: 1000 * hook_bytes(method, parameters),
             [],
-            "all values are 1000 times",
+            "every result is 1000 times",
         ),
         ("hook_bytes", lambda method, parameters: 1 / hook_bytes(method, parameters), [], "the right ones inverted"),
         ("hook_bytes", lambda method, parameters: 7 * parameters**2, ["method"], "your code does not use `method`"),
@@ -107,7 +107,7 @@ def hook_bytes(method, parameters):
             "hook_bytes",
             lambda method, parameters: hook_bytes(method, parameters) * (1 + (method == "float16")),
             [],
-            "all calls that do not have method = 'float16' give the right value",
+            "the results are right for all calls without method = 'float16'",
         ),
         ("hook_bytes", lambda method, parameters: 5 + 7 * parameters**2, [], ""),
     ],
@@ -139,7 +139,7 @@ def test_a_value_for_each_call_is_asked_for(inputs, count):
     values = [numpy.array(call.right) for call in notebook_functions.calls(case)] * 2
     assert (
         check.criteria[0].judge([{"values": values[:count], "whole": True, "unused": []}], case, None)
-        == f"it was called 6 times, and {count} values were returned"
+        == f"your function was called 6 times, but {count} values came back"
     )
 
 

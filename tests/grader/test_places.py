@@ -99,7 +99,7 @@ def test_an_error_has_the_line_of_the_students_file_also_between_the_gaps():
 
 @pytest.mark.parametrize("code", ["total = 1\nreturn total", "break", "continue"])
 def test_leaving_the_place_is_reported(code):
-    with pytest.raises(StudentMistake, match="leaves its place before its last line"):
+    with pytest.raises(StudentMistake, match="leaves the gap before its last line"):
         seen("total", code)
 
 
@@ -109,7 +109,7 @@ def test_a_gap_that_only_a_return_follows_may_return():
 
 @pytest.mark.parametrize("code", ["args = scale = 3", "scale, args = 1, [args]"])
 def test_a_value_that_the_script_still_needs_must_stay(code):
-    with pytest.raises(StudentMistake, match="your code gives `args` another value"):
+    with pytest.raises(StudentMistake, match="your code changes the value of `args`"):
         seen("scale", code)
 
 
@@ -126,7 +126,7 @@ def test_the_line_that_raises_must_go():
 
 
 def test_a_missing_name_is_named():
-    with pytest.raises(StudentMistake, match="after your code there is no `total`"):
+    with pytest.raises(StudentMistake, match="`total` does not exist after your code"):
         script("total", "sum_of_all = 1").run(lambda names: names.total, 1, [1])
 
 
@@ -153,6 +153,6 @@ def test_what_many_do_has_a_cause_in_place_of_a_librarys_own_words(code, cause):
 def test_a_name_that_the_gap_makes_local_is_named_where_lines_above_use_it():
     with pytest.raises(
         StudentMistake,
-        match="this gap assigns or imports `range`, so that `range` has no value in the lines of `train` above",
+        match="this gap assigns or imports `range`, so `range` has no value in the lines of `train` above",
     ):
         script("mean", "mean = 1\nrange = None").run(lambda names: None, 1, [1])

@@ -107,13 +107,13 @@ def test_a_job_script_asks_for_its_resources(path):
             4,
             "touches the gap a",
         ),
-        ("### BEGIN SOLUTION\nx\n### END SOLUTION\n", 1, "no marker"),
+        ("### BEGIN SOLUTION\nx\n### END SOLUTION\n", 1, "not a marker"),
         ("### BEGIN SOLUTION a:\nx\n### END SOLUTION\n", 1, "has no hint"),
-        ("## BEGIN SOLUTION a: hint\n", 1, "no marker"),
-        ("### BEGIN SOLUTON a: hint\n", 1, "no marker"),
-        ("### Begin Solution a: hint\n", 1, "no marker"),
-        ("### BEGIN SOLUTION a: hint\nx\n### END SOLUTIONS\n", 3, "no marker"),
-        ("### GIVEN x\n", 1, "no marker"),
+        ("## BEGIN SOLUTION a: hint\n", 1, "not a marker"),
+        ("### BEGIN SOLUTON a: hint\n", 1, "not a marker"),
+        ("### Begin Solution a: hint\n", 1, "not a marker"),
+        ("### BEGIN SOLUTION a: hint\nx\n### END SOLUTIONS\n", 3, "not a marker"),
+        ("### GIVEN x\n", 1, "not a marker"),
     ],
 )
 def test_a_marker_that_is_not_right_is_refused_with_its_line(text, line, words):
@@ -174,6 +174,26 @@ def test_a_gap_that_is_all_of_its_cell_is_refused_since_it_could_not_be_found_ag
     assert words["metadata"] == {}
     graded = {"grade": True, "solution": False, "locked": True, "grade_id": "check-own", "points": 1.5}
     assert checks["metadata"] == {"nbgrader": common | graded, "editable": False, "deletable": False}
+
+
+def test_the_check_that_closes_a_notebook_of_two_has_the_points_of_the_files_that_it_names(tmp_path, monkeypatch):
+    names = {"a": "07_own", "b": "07b_own"}
+    checks = {
+        gap: Check(gap, "any:probe", (), (Criterion("it", "it", worth, lambda *seen: None, "hint"),))
+        for gap, worth in (("a", 1), ("b", 2), ("c", 4))
+    }
+    parts = [Part(f"notebooks/{names[gap]}.ipynb", "", (checks[gap],)) for gap in names]
+    monkeypatch.setitem(UNITS, "own", (*parts, Part("exercises/07_own/run.py", "", (checks["c"],))))
+    release_of(tmp_path, "07_own/run.py", "### BEGIN SOLUTION c: hint\nc = 1\n### END SOLUTION\nprint(c)\n")
+    found = {}
+    for gap, name in names.items():
+        cell = f"# %%\n### BEGIN SOLUTION {gap}: hint\n{gap} = 1\n### END SOLUTION\nprint({gap})\n"
+        files = f'"{name}.ipynb", "run.py"' if gap == "b" else f'"{name}.ipynb"'
+        text = f'{cell}\n# %%\ncheck("own", "{gap}")\n\n# %%\ncheck(\n    "own", {files}\n)\n'
+        release_of(tmp_path, f"07_own/{name}.py", text)
+        cells = json.loads((tmp_path / f"notebooks/{name}.ipynb").read_text())["cells"]
+        found[name] = [cell["metadata"].get("nbgrader", {}).get("points") for cell in cells]
+    assert found == {"07_own": [None, None, 1], "07b_own": [None, None, 6]}
 
 
 def test_two_files_of_a_task_may_not_have_gaps_of_one_name(tmp_path, monkeypatch):

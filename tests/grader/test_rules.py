@@ -106,7 +106,7 @@ def test_what_is_wrong_in_the_file_is_one_sentence(read, text, sentence):
     with pytest.raises(RulesError) as error:
         read(text)
     assert sentence in str(error.value)
-    assert "course.toml is not right" in str(error.value)
+    assert "course.toml is invalid" in str(error.value)
     assert "\n" not in str(error.value)
 
 

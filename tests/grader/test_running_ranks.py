@@ -110,9 +110,9 @@ def test_a_rank_that_leaves_is_told_from_those_that_wait_for_it(run, readable):
     first, second = run("leave", ranks=2, readable=readable)
     assert (second.status, second.message) == (
         KILLED,
-        "its process ended itself with exit status 7 before the code had finished",
+        "the process ended itself with exit status 7 before your code had finished",
     )
-    assert (first.status, first.message) == (KILLED, "it was stopped, since another rank had failed")
+    assert (first.status, first.message) == (KILLED, "this rank was stopped, since another rank had failed")
 
 
 @both
@@ -146,7 +146,10 @@ def test_exceptions_of_any_kind_are_errors_in_the_code(run, name, says):
 @both
 def test_a_memory_blow_up_is_called_by_its_name(run, readable):
     (rank,) = run("grow", limits=Limits(cpu_seconds=20, memory_bytes=512 << 20), readable=readable)
-    assert (rank.status, rank.message) == (OUT_OF_MEMORY, "it wants more memory than the 512 MiB it may have")
+    assert (rank.status, rank.message) == (
+        OUT_OF_MEMORY,
+        "your code needs more memory than the 512 MiB that it may use",
+    )
 
 
 def test_a_flood_of_output_is_cut_in_the_middle_and_says_so(run):
@@ -219,7 +222,7 @@ def test_memory_is_bounded_for_all_processes_of_a_run_together(run, readable):
     (rank,) = run("swarm", 115, 60 << 20, limits=Limits(cpu_seconds=20, memory_bytes=256 << 20), readable=readable)
     assert (rank.status, rank.message) == (
         OUT_OF_MEMORY,
-        "all processes together want more memory than the 512 MiB they may have",
+        "all processes together need more memory than the 512 MiB that they may use",
     )
 
 

@@ -94,7 +94,7 @@ def test_ctrl_c_stops_the_check_and_the_kernel_goes_on(kernel, course):
             kernel.manager.interrupt_kernel()
 
     found = run(kernel, 'self_check.check("multi_gpu")', interrupt)
-    assert found[-1] == "the check was stopped; run it again whenever you like"
+    assert found[-1] == "the check was stopped: run it again at any time"
     (course / SCRIPT).write_text(exercises.given_out(SCRIPT).text)
     assert "this gap is still to be filled" in run(kernel, 'self_check.check("multi_gpu")')[-1]
 
@@ -112,7 +112,7 @@ def test_libraries_for_scripts_are_loaded_once_a_script_is_begun(course, monkeyp
 @pytest.mark.thorough
 def test_an_unknown_task_is_answered_with_the_list_in_a_sentence(kernel):
     found = run(kernel, 'from grader import check\ncheck("multigpu")')
-    assert found == [f"there is no task 'multigpu'; the tasks are: {', '.join(UNITS)}"]
+    assert found == [f"there is no task 'multigpu': choose one of {', '.join(UNITS)}"]
 
 
 def command(*arguments, cwd):
@@ -254,7 +254,7 @@ def test_gaps_and_files_that_are_named_are_checked_alone(own_task, tmp_path):
     save(tmp_path, cell(3))
     for name in ("count", "07_own.ipynb"):
         assert [verdict.gap for verdict in self_check.check("own", name).verdicts] == ["count"]
-    with pytest.raises(self_check.CheckError, match="own has no gap and no file 'counts'; it has: 07_own.ipynb, count"):
+    with pytest.raises(self_check.CheckError, match="own has no gap or file 'counts': choose from 07_own.ipynb, count"):
         self_check.check("own", "counts")
 
 

@@ -167,8 +167,8 @@ def test_points_and_comments_are_stored_and_the_reports_written(browser, address
 @pytest.mark.parametrize(
     "fields, sentence",
     [
-        ({"points": "many"}, "'many' are no points"),
-        ({"points": "nan"}, "are no points"),
+        ({"points": "many"}, "'many' is not a number of points"),
+        ({"points": "nan"}, "is not a number of points"),
         ({"points": ""}, "type the points, or choose only to comment"),
         ({"points": "2.5"}, "2.5 points can't be given"),
         ({"author": " "}, "needs a reason and an author"),

@@ -35,15 +35,15 @@ def test_the_right_updates_are_right():
 @pytest.mark.parametrize(
     ("rule", "sentence"),
     [
-        ({"momentum": 0}, "it updates without momentum"),
+        ({"momentum": 0}, "the optimizer has no momentum"),
         ({"momentum": 0.5}, "the momentum is 0.5, not 0.9"),
         ({"lr": 0.001}, "PyTorch's default, 0.001, is used"),
-        ({"lr": 0.05}, "the learning rate is 0.05, not args.lr, which is 0.037"),
+        ({"lr": 0.05}, "the learning rate is 0.05, but args.lr is 0.037"),
         ({"lr": -LR}, "up the gradient, not down"),
         ({"lr": 0}, "the parameters do not change"),
         ({"decay": 5e-4}, "weight decay of 0.0005 is added"),
-        ({"dampening": 0.9}, "the gradients are dampened (0.9 of them is lost)"),
-        ({"clip": 1}, "the gradients are changed before they are used"),
+        ({"dampening": 0.9}, "the optimizer dampens the gradients (0.9 of them is lost)"),
+        ({"clip": 1}, "the gradients are scaled before they are used"),
         ({"nesterov": True}, "Nesterov's momentum"),
     ],
 )
@@ -69,7 +69,7 @@ OF_NODES = [
         (OF_NODES, False, "rank 0 updates with the mean of the ranks of its node alone"),
         ([sgd.trace(START, of_rank, lr=LR) for of_rank in RANKS], False, "each rank updates with its own gradients"),
         ([sgd.trace(START, RANKS.mean(axis=0), lr=LR)] * 4, False, "the first update changes the parameters"),
-        ([AT_ONCE - START] * 4, False, "it should only make the optimizer"),
+        ([AT_ONCE - START] * 4, False, "only create the optimizer"),
     ],
 )
 def test_what_ranks_do_together_is_named(found, late, sentence):

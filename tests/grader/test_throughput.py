@@ -22,11 +22,11 @@ def test_the_right_throughput_is_right():
     ("images", "throughput", "sentence"),
     [
         (6000.0, 2.5 / 6000, "seconds per image"),
-        (6001.0, 2400.0, "`//` drops what comes after the point"),
+        (6001.0, 2400.0, "`//` drops the decimals"),
         (6000.0, 144000.0, "images per minute"),
-        (6000.0, math.nan, "throughput = nan for 6000 images in 2.5 seconds: it should be images / seconds"),
-        (math.nan, 2400.0, "throughput = 2400 for nan images in 2.5 seconds: it should be images / seconds"),
-        (math.inf, 2400.0, "throughput = 2400 for inf images in 2.5 seconds: it should be images / seconds"),
+        (6000.0, math.nan, "throughput = nan for 6000 images in 2.5 seconds: `throughput` must be images / seconds"),
+        (math.nan, 2400.0, "throughput = 2400 for nan images in 2.5 seconds: `throughput` must be images / seconds"),
+        (math.inf, 2400.0, "throughput = 2400 for inf images in 2.5 seconds: `throughput` must be images / seconds"),
     ],
 )
 def test_a_mistake_is_named(images, throughput, sentence):

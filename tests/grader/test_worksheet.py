@@ -19,7 +19,10 @@ from grader.instructors.export import export
 from grader.instructors.grade import grading
 from grader.instructors.grade.grading import grade
 from grader.instructors.gradebook import Gradebook
-from grader.instructors.reports import score_tables, write_reports
+from grader.instructors.reports import score_tables, scores_of, write_reports
+from grader.instructors.reports.in_words import summary
+from grader.instructors.rules import Rules
+from grader.instructors.scores import scores
 from grader.instructors.worksheet import WorksheetError
 from handson.errors import OneSentence
 
@@ -296,6 +299,32 @@ def test_an_assignment_for_each_unit_is_one_student_with_a_worksheet_for_each(tm
         assert "Jane Doe_11_assignfeedback_file_/feedback.html" in pack.namelist()
 
 
+def test_a_download_with_the_worksheet_of_another_assignment_is_refused_and_leaves_nothing(tmp_path):
+    """The names are the same in both, and the numbers are not: nobody must become a second student."""
+    first = write(tmp_path / "1.csv", JANE, MAX)
+    graded_with(tmp_path, zipped(tmp_path / "1.zip", "Jane Doe_11", "Max Roe_12"), first, "start")
+    second = zipped(tmp_path / "2.zip", "Jane Doe_71", "Max Roe_72")
+    with pytest.raises(OneSentence, match="1.csv is not the worksheet of .*2.zip"):
+        graded_with(tmp_path, second, first, "single_gpu")
+    with pytest.raises(OneSentence, match="2.zip is of another assignment .* --worksheet, and its unit with --unit"):
+        graded_with(tmp_path, second, None, "single_gpu")
+    with Gradebook(tmp_path / "out") as book:
+        assert {one.student for one in book.submissions()} == {"Jane Doe_11", "Max Roe_12"}
+    graded_with(tmp_path, second, write(tmp_path / "2.csv", numbered(JANE, 71), numbered(MAX, 72)), "single_gpu")
+    with Gradebook(tmp_path / "out") as book:
+        assert {one.student for one in book.submissions()} == {"Jane Doe_11", "Max Roe_12"}
+
+
+def test_the_first_worksheet_of_a_unit_with_an_assignment_of_its_own_needs_no_other_maximum(tmp_path):
+    row = [*JANE[:5], "2.00", *JANE[6:]]
+    graded_with(tmp_path, zipped(tmp_path / "1.zip", "Jane Doe_11"), write(tmp_path / "1.csv", row), "start")
+    with Gradebook(tmp_path / "out") as book:
+        jane = replace(book.submissions()[0], digest="start", refused=None)
+        store(book, jane, [said_of(2.0, "start"), said_of(2.0, "single_gpu")])
+        sentence = worksheet.of_one_unit(tmp_path / "out", scores_of(book))
+    assert sentence == "Moodle's maximum grade is 2, as the points of start: upload moodle_start.csv, not moodle.csv."
+
+
 def test_a_student_who_is_renamed_is_the_same_student_by_the_number(tmp_path):
     graded_with(
         tmp_path, zipped(tmp_path / "1.zip", "Jane Doe_11"), write(tmp_path / "1.csv", numbered(JANE, 11, mail=""))
@@ -336,11 +365,59 @@ def test_a_known_name_with_another_address_is_refused_unless_the_address_is_know
 
 
 def test_without_a_worksheet_a_known_name_with_another_number_is_refused(tmp_path):
-    graded_with(tmp_path, zipped(tmp_path / "1.zip", "Jane Doe_11"), write(tmp_path / "1.csv", JANE), "start")
-    graded_with(tmp_path, zipped(tmp_path / "2.zip", "Jane Doe_71"), None, "single_gpu")
+    graded_with(tmp_path, zipped(tmp_path / "1.zip", "Jane Doe_11"), write(tmp_path / "1.csv", JANE, MAX), "start")
+    graded_with(tmp_path, zipped(tmp_path / "2.zip", "Jane Doe_71", "Max Roe_12"), None, "single_gpu")
     with Gradebook(tmp_path / "out") as book:
         [reason] = [one.refused for one in book.submissions() if one.number == "71"]
     assert "has the name of Jane Doe_11 and another number, as in another assignment: name its grading work" in reason
+
+
+def test_what_could_not_be_read_for_one_unit_is_refused_there_whatever_is_graded_in_another(tmp_path):
+    """Each unit has an assignment of its own: the student reads why, and nobody waits for a grade."""
+    graded_with(
+        tmp_path, zipped(tmp_path / "1.zip", "Jane Doe_11", "Max Roe_12"), write(tmp_path / "1.csv", JANE, MAX), "start"
+    )
+    rows = numbered(JANE, 71), numbered(MAX, 72)
+    graded_with(tmp_path, zipped(tmp_path / "2.zip", "Jane Doe_71"), write(tmp_path / "2.csv", *rows), "single_gpu")
+    with Gradebook(tmp_path / "out") as book:
+        [bad] = [one for one in book.submissions() if one.number == "71"]
+        jane = replace(bad, number="11", digest="good", refused=None)
+        store(book, jane, [said_of(2.0, "start")])
+        book.record([bad])
+        store(book, handed_in("Max Roe", "12", digest="max"), [said_of(2.0, "start"), said_of(1.0, "single_gpu")])
+        write_reports(book, tmp_path / "out")
+        of_class = scores_of(book)
+    assert "Not graded: work.rar is a RAR" in (tmp_path / "out/moodle_single_gpu.csv").read_text()
+    assert "2 of 2 points." in (tmp_path / "out/moodle_start.csv").read_text()
+    assert ',single_gpu,,,2,refused,"work.rar' in (tmp_path / "out/grades.csv").read_text()
+    assert summary(of_class).startswith("1 graded, 1 refused (Jane Doe_11)")
+    assert "so an earlier one counts" not in (tmp_path / "out/feedback/Jane Doe_11.html").read_text()
+
+
+def test_a_partner_who_hands_in_nothing_gets_the_grade_in_the_assignment_of_the_unit(tmp_path):
+    """Moodle's number of the partner in this assignment is in its worksheet alone."""
+    write(tmp_path / worksheet.OF_UNIT.format("start"), JANE, MAX)
+    write(tmp_path / worksheet.OF_UNIT.format("single_gpu"), numbered(JANE, 71), numbered(MAX, 72), numbered(ZOE, 73))
+    jane, roe = (handed_in(name, number, digest="start") for name, number in (("Jane Doe", "11"), ("Max Roe", "12")))
+    with Gradebook(tmp_path) as book:
+        for one in jane, roe:
+            store(book, one, [said_of(2.0, "start")])
+        store(book, replace(jane, number="71", digest="single", attempt=2), [said_of(1.5, "single_gpu")])
+        elsewhere = worksheet.of_other_units(book.attempts(), tmp_path)
+        of_class = scores(book, rules=Rules(groups={"Pair": ("Jane Doe_11", "Max Roe_12")}), elsewhere=elsewhere)
+        sheet = worksheet.with_people(worksheet.kept_for_units(tmp_path)["single_gpu"], book.attempts(), tmp_path)
+    grades = imported(score_tables.moodle(of_class, sheet, "single_gpu"), dict.fromkeys(("71", "72", "73")))
+    assert {number: grade for number, (grade, _) in grades.items()} == {"71": 1.5, "72": 1.5}
+    assert sheet.members(of_class)["Max Roe_12"] == [("Max Roe", "72")]
+
+
+def test_who_is_missing_has_the_name_of_the_gradebook_and_is_counted_once(tmp_path):
+    graded_with(
+        tmp_path, zipped(tmp_path / "1.zip", "Jane Doe_11", "Max Roe_12"), write(tmp_path / "1.csv", JANE, MAX), "start"
+    )
+    rows = write(tmp_path / "2.csv", numbered(JANE, 71), numbered(MAX, 72))
+    said = graded_with(tmp_path, zipped(tmp_path / "2.zip", "Jane Doe_71"), rows, "single_gpu")
+    assert "in the gradebook: Max Roe_12." in said and "Max Roe_72" not in said and " 1 missing" in said
 
 
 def test_a_refused_submission_stays_repaired_when_the_same_download_is_graded_again(tmp_path):
@@ -370,7 +447,7 @@ def test_a_refused_submission_stays_repaired_when_the_same_download_is_graded_ag
         ),
         (
             lambda path: write(path, [*JANE[:7], "Freitag, 20. November 2026, 17:59", *JANE[8:]]),
-            "of Participant 11 is 'Freitag, .*', which is no date",
+            "of Participant 11 is 'Freitag, .*', which is not a date",
         ),
         (lambda path: write(path, JANE, JANE), "has Participant 11 twice"),
         (lambda path: write(path, [*JANE[:1], "Zoë", *JANE[2:]], encoding="utf-16"), "is no CSV in UTF-8"),

@@ -124,7 +124,7 @@ def test_no_mpiexec(stub, monkeypatch):
 def test_an_mpiexec_of_another_mpi_than_mpi4py_uses(stub):
     other = stub("mpiexec", "echo 'mpiexec (OpenRTE) 4.1.4'")
     what, cure = broken(doctor.mpi)
-    assert "Open MPI" in what and str(other) in what and "mpi4py uses MPICH" in what and "believe to be alone" in what
+    assert "Open MPI" in what and str(other) in what and "mpi4py uses MPICH" in what and "rank 0 of 1" in what
     assert "first on PATH" in cure
 
 
@@ -138,7 +138,15 @@ def test_a_site_that_wants_its_own_mpi(stub, tmp_path, monkeypatch):
 def test_ranks_that_believe_to_be_alone(stub):
     stub("mpiexec", "echo rank 0 1; echo rank 0 1")
     what, cure = broken(doctor.start_here)
-    assert "2 ranks, and each believes to be alone" in what and "mpi4py's MPI" in cure
+    assert "2 ranks, and each reports rank 0 of 1" in what and "mpi4py's MPI" in cure
+
+
+def test_a_host_whose_name_has_no_address(stub, monkeypatch):
+    stub("mpiexec", "echo rank 0 2; echo rank 1 2")
+    assert doctor.start_here() == "mpiexec -n 2 starts ranks 0 and 1 of 2"
+    monkeypatch.setattr(doctor, "OWN_ADDRESS", "import socket; socket.getaddrinfo('no-such-host.invalid', None)")
+    found = doctor.start_here()
+    assert isinstance(found, doctor.Note) and "--local-addr localhost" in found
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def test_a_ring_sends_each_byte_nearly_twice():
 def test_one_rank_has_no_network_to_measure(jobs, command):
     done = jobs(*command, "-m", "handson", "network")
     assert done.returncode == 2 and done.stdout == ""
-    assert "one rank only: submit jobs/pbs/run_network.sh" in done.stderr
+    assert "only one: submit jobs/pbs/run_network.sh" in done.stderr
 
 
 @pytest.mark.skipif(virtual_nodes.why_not() is not None, reason=f"{virtual_nodes.why_not()}")

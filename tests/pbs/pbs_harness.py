@@ -62,7 +62,7 @@ class PBS:
     def submit(self, *arguments, **environment):
         """qsub; returns the id without the server's name."""
         done = self("qsub", *arguments, **environment)
-        assert done.returncode == 0 and re.fullmatch("(hint: this job will wait for ever, .*\n)?", done.stderr), (
+        assert done.returncode == 0 and re.fullmatch("(hint: this job will wait forever, .*\n)?", done.stderr), (
             done.stderr
         )
         match = re.fullmatch(rf"(\d+(\[\])?)\.{SERVER}\n", done.stdout)

@@ -336,7 +336,8 @@ def test_a_job_that_no_node_can_ever_run_is_announced_as_such(ask):
     out, err, status = ask("qsub -l select=2:ncpus=36 a.sh")
     assert (out, status) == (f"0.{SERVER}\n", 0)
     assert (
-        err == "hint: this job will wait for ever, as it asks for more than there is (Insufficient amount of resource:"
+        err
+        == "hint: this job will wait forever, because it asks for more than there is (Insufficient amount of resource:"
         " ncpus (R: 72 A: 8 T: 8)): 2 nodes with ncpus=4 and ngpus=2 each; `qdel 0` deletes it\n"
     )
 

@@ -33,6 +33,13 @@ def test_V_brings_the_whole_environment(pbs):
     assert output == f"a\nb 3\n{pbs.environment['PATH']}\n"
 
 
+def test_directives_may_go_on_in_the_next_line_and_stand_behind_blanks(pbs):
+    output, _ = pbs.run(
+        "  #PBS -N indented\n\t#PBS -l select=1:ncpus=1:\\\nmpiprocs=2\nwc -l < $PBS_NODEFILE; echo $PBS_JOBNAME"
+    )
+    assert output == "2\nindented\n"
+
+
 @pytest.mark.parametrize(
     "script, options, expected",
     [

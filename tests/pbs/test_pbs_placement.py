@@ -233,11 +233,11 @@ def test_a_job_that_can_never_run_stands_in_nobodys_way(queue):
 
 def test_a_broken_site_file_is_the_comment_of_every_waiting_job(queue, monkeypatch):
     def broken(path):
-        raise site.SiteError("site file x is not right")
+        raise site.SiteError("site file x is invalid")
 
     monkeypatch.setattr(site, "load", broken)
     job = queue.submit(ask())
-    assert queue.pass_over() == ([], {job: "Not Running: site file x is not right"})
+    assert queue.pass_over() == ([], {job: "Not Running: site file x is invalid"})
 
 
 @pytest.mark.parametrize(

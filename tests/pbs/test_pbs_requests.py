@@ -21,7 +21,12 @@ from handson.pbs.pbs_errors import PBSError
         ("#!/bin/bash\necho hello\n#PBS -N late\n", []),
         ("#!/bin/bash\n  cd here\n#PBS -N late\n", []),
         (":\n#PBS -N name\n", [["-N", "name"]]),
-        ("#PBSX -N name\n##PBS -N name\n #PBS -N name\n# PBS -N name\n", []),
+        ("#PBSX -N name\n##PBS -N name\n# PBS -N name\n", []),
+        ("#!/bin/bash\n  #PBS -N name\n\t#PBS -j oe\n", [["-N", "name"], ["-j", "oe"]]),
+        (
+            "#PBS -l select=1:\\\nncpus=2 \\\n-N name\n#PBS -j oe\n",
+            [["-l", "select=1:ncpus=2", "-N", "name"], ["-j", "oe"]],
+        ),
         ("#PBS\t-N name\r\n#PBS -q lecture\r\necho\r\n", [["-N", "name"], ["-q", "lecture"]]),
         ("#PBS -v A=\"x y\",B='z'\n", [["-v", "A=x y,B=z"]]),
         ("#PBS\n", []),
@@ -42,6 +47,11 @@ def test_the_number_of_a_directives_line_is_known():
         3: "",
         4: "-q b",
     }
+
+
+def test_the_lines_of_a_directive_that_goes_on_are_one_line_of_the_job():
+    script = b"#!/bin/bash\n#PBS -l select=1:\\\nmpiprocs=2\n# a comment \\\necho a \\\n#PBS -N late \\\nb\n"
+    assert directives.joined(script) == script.replace(b"select=1:\\\n", b"select=1:")
 
 
 def test_another_prefix_makes_other_lines_directives():
@@ -365,7 +375,7 @@ def test_virtual_gpus_are_dealt_out_over_the_cores(tmp_path, monkeypatch):
 )
 def test_a_wrong_site_file_is_named_with_the_reason(tmp_path, text):
     (tmp_path / "site.toml").write_text(text)
-    with pytest.raises(site.SiteError, match=r"site\.toml is not right \(.+\)") as refusal:
+    with pytest.raises(site.SiteError, match=r"site\.toml is invalid \(.+\)") as refusal:
         site.load(str(tmp_path / "site.toml"))
     assert refusal.value.status == 2
 

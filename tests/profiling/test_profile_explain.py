@@ -108,6 +108,17 @@ def test_recorded_steps_that_are_not_like_the_others_are_noticed():
     assert "record more of them" in explain.text(explain.split(one, two))[-1]
 
 
+def test_runs_that_cannot_be_right_or_were_disturbed_are_named():
+    one, two = one_worker(), workers(transfer=6)
+    one.result, two.result = run_of(1, 10.0), run_of(2, 5.5, device="2 virtual GPUs, sharing 1 core of vm")
+    assert (
+        "An efficiency of 0.915 is more than 2 workers can reach on 1 core" in explain.text(explain.split(one, two))[-1]
+    )
+    node = {"name": "vm", "cores": 2, "seconds": 10.0, "used": 10.0, "others": 8.0}
+    two.result = run_of(2, 5.5, usage={"begin": 0.0, "interval": 1.0, "devices": [], "nodes": [node]})
+    assert "40 % of the cores of vm" in explain.text(explain.split(one, two))[-2]
+
+
 def test_runs_under_other_conditions_are_not_compared():
     one, two = one_worker(), workers()
     one.result, two.result = run_of(1, 10.0), run_of(2, 6.5, batchsize=16)

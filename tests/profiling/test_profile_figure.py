@@ -5,12 +5,13 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import made_profiles as made
 import pytest
 from waiting import run_to_end
 
-from handson.profiling import analysis, explain, figure, perfetto, readers
+from handson.profiling import analysis, explain, figure, perfetto, readers, report
 
 
 def steps(rank, length, host="a", **options):
@@ -107,6 +108,15 @@ def test_the_command_tells_draws_and_exports(tmp_path):
     assert "two: 2 ranks, 18 events, by torch.profiler" in done.stdout
     assert "Verdict: rank 1 waits 40 % of each step for rank 0: computation." in done.stdout
     assert {"figure.png", "figure.svg", "all.json"} <= set(os.listdir(tmp_path))
+
+
+def test_the_timeline_goes_beside_the_last_run_s_profiles(tmp_path, monkeypatch):
+    (tmp_path / "run").mkdir()
+    trace(tmp_path / "run/rank0.json", 0, 900)
+    trace(tmp_path / "run/rank1.json", 1, 500)
+    monkeypatch.chdir(tmp_path)
+    report.report([Path("run")], say=lambda line: None)
+    assert Path("run/timeline.png").exists() and not list(tmp_path.glob("*.png"))
 
 
 def test_reading_and_telling_need_no_torch(tmp_path):

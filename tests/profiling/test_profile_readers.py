@@ -184,8 +184,8 @@ def test_a_step_of_a_host_that_runs_ahead_lasts_until_the_gpu_has_done_what_was_
 
 GRAPHS = (
     (
-        "start INTEGER, end INTEGER, deviceId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER, graphId"
-        " INTEGER"
+        "start INTEGER, end INTEGER, deviceId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER,"
+        " graphId INTEGER"
     ),
     [(1000, 1500, 0, 7, 21, (5 << 48) + (100 << 24), 1)],
 )
@@ -286,7 +286,7 @@ def test_a_database_of_a_version_with_other_columns_is_refused(tmp_path):
 @pytest.mark.parametrize("content", ["hello", "\x7fELF", "<html></html>"])
 def test_a_foreign_file_is_refused(tmp_path, content):
     (tmp_path / "a.json").write_text(content)
-    refused("no profile of nvprof, nsys or torch.profiler", tmp_path / "a.json")
+    refused("not a profile of nvprof, nsys or torch.profiler", tmp_path / "a.json")
 
 
 @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ def test_a_foreign_file_is_refused(tmp_path, content):
 )
 def test_json_of_something_else_is_refused(tmp_path, content):
     (tmp_path / "a.json").write_text(content)
-    refused("has no events|no trace of torch.profiler", tmp_path / "a.json")
+    refused("has no events|not a trace of torch.profiler", tmp_path / "a.json")
 
 
 def test_the_own_format_of_nsys_is_refused_with_the_command_that_helps(tmp_path):

@@ -298,3 +298,16 @@ def test_ctrl_c_ends_with_a_summary(tmp_path):
     assert process.returncode == 130 and "% busy on average" in out
     assert "\033" not in out, "only a screen is overwritten"
     assert len((tmp_path / "samples.jsonl").read_text().splitlines()) >= 2
+
+
+@pytest.mark.parametrize(("others", "said"), [(100, True), (4, False)])
+def test_a_measurement_says_when_other_programs_took_the_cores(monkeypatch, others, said):
+    machine, lines = Machine(monkeypatch), []
+    monkeypatch.setattr(usage.time, "monotonic", lambda: machine.busy[0] / 100)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
+    with usage.watched(2, lines.append):
+        machine.work(60, 60, 0, others)
+    assert lines == said * [
+        "Other programs took 45 % of the cores meanwhile, so these times say little: run the cell again while this"
+        " machine does nothing else."
+    ]

@@ -32,8 +32,7 @@ CASE |= {"block_size": 0}
 
 def test_a_name_that_is_missing_is_one_sentence():
     with pytest.raises(
-        AttributeError,
-        match="handson.cntk has no 'layers': it has only what CNTK's documents .* name .*; for the rest, use PyTorch",
+        AttributeError, match="handson.cntk has no 'layers': it has only the names in CNTK's documents .*; use PyTorch"
     ):
         cntk.layers
     assert issubclass(cntk.Missing, OneSentence) and not hasattr(cntk, "relu")
@@ -187,7 +186,7 @@ def test_a_gradient_that_is_no_number_ends_the_training_with_the_worker():
         (lambda: cntk.data_parallel_distributed_learner(None, num_quantization_bits=4), "num_quantization_bits is 1"),
         (
             lambda: cntk.data_parallel_distributed_learner(None, use_async_buffered_parameter_update=True),
-            "is not there in handson.cntk",
+            "handson.cntk has no use_async",
         ),
         (
             lambda: cntk.training_session(None, None, [8, 16], dict.fromkeys(["features", "labels"])),

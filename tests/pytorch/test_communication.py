@@ -103,7 +103,7 @@ def wrong_sum(comm):
 
 def test_an_all_reduce_that_gives_no_sum_is_not_measured():
     for sentence in on_ranks(wrong_sum, 2):
-        assert sentence.startswith("half: the result for 16 numbers on 2 ranks is no sum")
+        assert sentence.startswith("half: the result for 16 numbers on 2 ranks is not the sum")
 
 
 def of_unequal_lengths(comm):

@@ -164,7 +164,7 @@ def test_what_cannot_be_trained_ends_with_one_sentence(tmp_path, words, sentence
     ("options", "sentence"),
     [
         ({"heads": 3}, "cannot be divided among 3 heads"),
-        ({"patch": 3}, "cannot be cut into patches of 3 pixels"),
+        ({"patch": 3}, "cannot be split into patches of 3 pixels"),
         ({"batchsize": 99}, "no step"),
     ],
 )

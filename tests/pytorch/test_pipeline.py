@@ -260,7 +260,5 @@ def test_the_script_trains_and_measures_a_step(tmp_path):
 @pytest.mark.thorough
 def test_more_stages_than_layers_end_the_script_with_one_sentence(tmp_path):
     ended = script(tmp_path, 4, "--blocks", "1")
-    sentence = (
-        "train_pipeline.py: 4 stages cannot share 3 layers: start 3 ranks at most, or give the network more --blocks"
-    )
+    sentence = "train_pipeline.py: 3 layers cannot be split into 4 stages: start 3 ranks at most, or give the network more --blocks"
     assert (ended.returncode, ended.stderr.strip()) == (2, sentence)

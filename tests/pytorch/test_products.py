@@ -172,8 +172,8 @@ def test_heads_that_can_not_be_divided_are_refused():
 @pytest.mark.parametrize(
     ("nodes", "problem"),
     [
-        (["node1", "node1", "node2"], "no mesh (2 on node1, 1 on node2)"),
-        (["node1", "node2", "node1", "node2"], "those of a node must follow each other"),
+        (["node1", "node1", "node2"], "do not form a mesh (2 on node1, 1 on node2)"),
+        (["node1", "node2", "node1", "node2"], "the ranks of a node must be consecutive"),
     ],
 )
 def test_ranks_that_are_no_mesh_are_refused(nodes, problem):

@@ -26,21 +26,21 @@ REFUSED = [  # (script, options, node of each rank, what all ranks say)
         "train_pipeline",
         "--blocks 1",
         "aaaa",
-        "4 stages cannot share 3 layers: start 3 ranks at most, or give the network more --blocks",
+        "3 layers cannot be split into 4 stages: start 3 ranks at most, or give the network more --blocks",
     ),
     (
         "train_pipeline",
         "--method gpipe -b 30",
         "aaaa",
-        "a batch of 30 images cannot be cut into 8 equal micro-batches: --micro-batches must divide --batchsize",
+        "a batch of 30 images cannot be split into 8 equal micro-batches: --micro-batches must divide --batchsize",
     ),
     (
         "train_pipeline",
         "--method 1f1b --micro-batches 2",
         "aaaa",
         (
-            "the schedule is a deadlock: stage 0 waits for B0 of stage 1 to begin B0, stage 1 waits for B0 of stage 2"
-            " to begin B0"
+            "the schedule deadlocks: stage 0 waits for B0 of stage 1 to start B0, stage 1 waits for B0 of stage 2"
+            " to start B0"
         ),
     ),
     ("train_pipeline", "--gpu-memory 1KB", "aaaa", "virtual GPU {rank} is out of memory"),
@@ -50,7 +50,7 @@ REFUSED = [  # (script, options, node of each rank, what all ranks say)
         "aaaa",
         "take a smaller network, split it over more GPUs, or a GPU with more memory",
     ),
-    ("train_sharded", "-b 500", "aaaa", "--batchsize 500 is more than the images of a rank"),
+    ("train_sharded", "-b 500", "aaaa", "--batchsize 500 is larger than a rank's number of images"),
     (
         "train_mesh",
         "--heads 2",
@@ -60,8 +60,13 @@ REFUSED = [  # (script, options, node of each rank, what all ranks say)
             " --heads"
         ),
     ),
-    ("train_mesh", "", "aaab", "the ranks are no mesh (3 on a, 1 on b): give each node equally many"),
-    ("train_mesh", "", "abab", "those of a node must follow each other"),
+    (
+        "train_mesh",
+        "",
+        "aaab",
+        "the ranks do not form a mesh (3 on a, 1 on b): give each node the same number of ranks",
+    ),
+    ("train_mesh", "", "abab", "the ranks of a node must be consecutive"),
     ("train_mesh", "--width 30", "aabb", "--width 30 cannot be divided among 4 heads: take a multiple of --heads"),
 ]
 

@@ -147,8 +147,8 @@ def guarded(comm, sizes, steps):
 @pytest.mark.parametrize(
     ("sizes", "steps", "sentence"),
     [
-        ((3, 4), (5, 5), "rank 0 has 4 parameters in its model, and rank 1 has 5: all ranks need the same number"),
-        ((3, 3), (5, 6), "rank 0 has 5 steps in an epoch, and rank 1 has 6: all ranks need the same number"),
+        ((3, 4), (5, 5), "rank 0 has 4 parameters in its model, but rank 1 has 5: use the same number on all ranks"),
+        ((3, 3), (5, 6), "rank 0 has 5 steps in an epoch, but rank 1 has 6: use the same number on all ranks"),
     ],
 )
 def test_ranks_that_would_wait_for_each_other_for_ever_end_with_a_sentence(sizes, steps, sentence):
@@ -163,7 +163,7 @@ def alone(comm):
 
 def test_a_server_without_workers_ends_with_a_sentence():
     [rank] = run_ranks(alone, 1)
-    assert rank.status == 2 and "this training needs 2 ranks at least" in rank.errors
+    assert rank.status == 2 and "this training needs at least 2 ranks" in rank.errors
 
 
 def test_a_gradient_that_is_no_number_ends_the_run_with_the_rank_that_computed_it():

@@ -75,8 +75,8 @@ def test_a_restart_in_mid_epoch_goes_on_with_the_next_sample(before, after):
     ("lines", "sentence"),
     [
         ("", "map.txt is empty"),
-        ("a.png 3\n", "map.txt, line 1: a line is the path of an image, a tab and its label, not 'a.png 3"),
-        ("a.png\t0\na.png\t10\n", "map.txt, line 2: the label is '10'; it should be a whole number from 0 to 9"),
+        ("a.png 3\n", "map.txt, line 1: a line must be the path of an image, a tab and its label, not 'a.png 3"),
+        ("a.png\t0\na.png\t10\n", "map.txt, line 2: the label is '10', but it must be a whole number from 0 to 9"),
         ("a.png\t0\na.png\tcat\n", "map.txt, line 2: the label is 'cat'"),
         ("a.png\t-1\n", "map.txt, line 1: the label is '-1'"),
         ("gone.png\t1\n", r"gone.png \(map.txt, line 1\) does not exist: restore it, or remove its line"),

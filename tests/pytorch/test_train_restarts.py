@@ -101,7 +101,7 @@ def test_a_damaged_checkpoint_leaves_the_one_before(folder, stopped):
         assert shared["batches"]["position"] == int(before.name)
     (before / ".metadata").write_bytes(b"")
     for sentence in on_ranks(last, 2, stopped):
-        assert sentence.startswith(f"the checkpoint {newest} is damaged, and there is none before it that can be read")
+        assert sentence.startswith(f"the checkpoint {newest} is damaged, and no earlier checkpoint can be read")
 
 
 def test_a_checkpoint_that_is_not_complete_is_none(stopped, tmp_path):

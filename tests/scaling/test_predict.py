@@ -11,6 +11,7 @@ import pytest
 from made_results import result
 from typer.testing import CliRunner
 
+from handson import figures
 from handson.__main__ import app
 from handson.errors import OneSentence
 from handson.scaling import measured_runs, predict, rehearse
@@ -139,6 +140,29 @@ def test_a_slow_network_is_named_as_the_limit_and_a_fast_one_is_not(tmp_path):
     assert "The network is the limit from about 2 workers on" in slow
 
 
+def test_runs_on_one_node_say_nothing_of_a_network(tmp_path):
+    folders = [a_run(tmp_path, 1), a_run(tmp_path, 2, nodes=1)]
+    said = predicted(folders, *"--network 5mbit --per-node 1 --workers 1,2".split())
+    assert "All these runs were on one node" in said and "The network is the limit" not in said
+    assert "Communication takes longer than computation from about 2 workers on, if" in said
+    assert "The network is the limit" in predicted(folders, *"--network 5mbit --per-node 1 --latency 9".split())
+
+
+def test_disturbed_runs_are_named_before_what_is_predicted(tmp_path):
+    node = {"name": "node1", "cores": 2, "seconds": 10.0, "used": 10.0, "others": 8.0}
+    usage = {"begin": 0.0, "interval": 1.0, "devices": [], "nodes": [node]}
+    lines = predicted([a_run(tmp_path, 1), a_run(tmp_path, 2, usage=usage)], "--workers", "1,2").splitlines()
+    assert "40 % of the cores" in lines[0] and any(line.startswith("Predicted:") for line in lines[2:])
+
+
+@pytest.mark.parametrize("limits", [(200, 420), (100, 3000), (1, 10**6)])
+def test_a_logarithmic_axis_has_numbers_enough_to_read_points_off(limits):
+    _, axes = figures.axes()
+    axes.set(yscale="log", ylim=limits)
+    figures.numbers_of_log_axis(axes)
+    assert 3 <= sum(limits[0] <= tick <= limits[1] for tick in axes.get_yticks()) <= 9
+
+
 @pytest.mark.thorough
 def test_the_time_to_an_accuracy_counts_the_price_of_a_bigger_batch(tmp_path):
     folders = [a_run(tmp_path, 1), a_run(tmp_path, 2, log=[{"epoch": 2, "validation/main/accuracy": 0.9}])]
@@ -171,6 +195,7 @@ def test_the_time_to_an_accuracy_counts_the_price_of_a_bigger_batch(tmp_path):
 def test_numbers_of_workers():
     assert predict.numbers("1,2,4,...,512") == [2**k for k in range(10)]
     assert predict.numbers("1, 3,...,20") == [1, 3, 6, 12, 20]
+    assert predict.numbers("8,4,...,1") == [1, 2, 4, 8]
     for wrong in ("0", "1,x", "5000", "", "1,-2", "1.5"):
         with pytest.raises(OneSentence, match="whole numbers from 1 to 4,096"):
             predict.numbers(wrong)
@@ -178,7 +203,7 @@ def test_numbers_of_workers():
 
 def test_what_cannot_be_is_refused_with_one_sentence(tmp_path):
     one, two = a_run(tmp_path, 1), a_run(tmp_path, 2)
-    assert "one run only" in sentence(tmp_path, one) and "run_multi_gpu_training.sh" in sentence(tmp_path, one)
+    assert "only one run" in sentence(tmp_path, one) and "run_multi_gpu_training.sh" in sentence(tmp_path, one)
     assert "run_single_gpu_training.sh" in sentence(tmp_path, two)
     other = a_run(tmp_path / "other", 2, size=32)
     differ = sentence(tmp_path, one, other)
@@ -190,7 +215,7 @@ def test_what_cannot_be_is_refused_with_one_sentence(tmp_path):
     (tmp_path / "failed").mkdir()
     assert "give the output directory of a run that has ended well" in sentence(tmp_path, one, tmp_path / "failed")
     assert "carries nothing: give a rate above 0" in sentence(tmp_path, one, two, "--network", "0gbit")
-    assert "is no rate" in sentence(tmp_path, one, two, "--network", "fast")
+    assert "is not a rate" in sentence(tmp_path, one, two, "--network", "fast")
     assert "6 workers do not fill nodes of 4: give 4 or 8" in sentence(
         tmp_path, one, two, "--per-node", "4", "--workers", "6"
     )
@@ -203,7 +228,7 @@ def test_what_cannot_be_is_refused_with_one_sentence(tmp_path):
     unknown = [a_run(tmp_path / "old", workers, parameters=None) for workers in (1, 2)]
     assert "give --parameters" in sentence(tmp_path, *unknown)
     (tmp_path / "network.json").write_text("{}")
-    assert "is no measurement of a network" in sentence(tmp_path, one, two, tmp_path / "network.json")
+    assert "is not a measurement of a network" in sentence(tmp_path, one, two, tmp_path / "network.json")
 
 
 def profiles(folder, communicate):
@@ -265,6 +290,13 @@ def test_what_is_no_run_is_left_out_and_named(tmp_path):
     assert all(name in remarks[0] for name in ("stack_of_rank_0.txt", "failed", "none/*"))
     assert "stack_of_rank_0.txt" in predicted(paths)
     assert "no JSON" in sentence(tmp_path, tmp_path / "stack_of_rank_0.txt"), "nothing else is there"
+
+
+def test_the_figure_goes_into_the_folder_of_the_run_with_most_workers(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["predict", *map(str, (a_run(tmp_path, 2), a_run(tmp_path, 1))), "--workers", "1,2"]
+    CLI.invoke(app, words, catch_exceptions=False)
+    assert (tmp_path / "run2/prediction.png").exists() and not list(tmp_path.glob("*.png"))
 
 
 def test_profiled_runs_are_left_out_beside_others(tmp_path):

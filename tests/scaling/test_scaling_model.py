@@ -148,9 +148,9 @@ def test_buckets_are_hidden_as_a_schedule_drawn_by_hand_says():
 @pytest.mark.parametrize(
     ("runs", "sentence"),
     [
-        ([], "no run to learn from"),
-        ([1], "one run only, of one worker, and what communication costs is not known: submit run_multi_gpu_training"),
-        ([2], "one run only, of 2 workers, and how long one worker computes is not known: submit run_single_gpu"),
+        ([], "no runs to learn from"),
+        ([1], "only one run, of one worker, and what communication costs is not known: submit run_multi_gpu_training"),
+        ([2], "only one run, of 2 workers, and how long one worker computes is not known: submit run_single_gpu"),
         ([2, 4], "all runs are of 2 workers"),
     ],
 )

@@ -15,7 +15,7 @@ from tqdm import tqdm
 from grader import sandbox
 from grader.course import UNITS, ready
 from grader.instructors import adjustments, rules, worksheet
-from grader.instructors.collect import Listed, alike, collect, names, newest, unpacked
+from grader.instructors.collect import NAMELESS, Listed, alike, collect, names, newest, numbered_by_moodle, unpacked
 from grader.instructors.grade import digest, dispatch, ipp_cluster, seeds, work
 from grader.instructors.grade.ipp_cluster import ControllerLost, EnginesLost
 from grader.instructors.gradebook import Gradebook
@@ -70,7 +70,9 @@ def grade(
     of_moodle = worksheet.read(sheet) if sheet else worksheet.kept(out)
     listed = of_moodle.listed(course.zone) if of_moodle else []
     there = names(submissions, listed)  # what can't be read is refused here, and so leaves nothing in `out`
-    if sheet and there and len(_strange(there, listed, course)) == len(there):
+    given_out = numbered_by_moodle(submissions)
+    strangers = len(_strange(there, listed, course)) == len(there) > 0
+    if sheet and (strangers or _of_another(given_out, listed, course)):
         raise GradeError(
             f"{sheet} is not the worksheet of {submissions}: it has none of {some(there)}. Download both from the same"
             " assignment"
@@ -78,6 +80,11 @@ def grade(
     with Gradebook(out) as book:
         people, before = worksheet.people(book.attempts(), out), totals(book)
         listed = of_moodle.listed(course.zone, people, set(worksheet.mails(out).values())) if of_moodle else []
+        if not sheet and _of_another(given_out, listed + _in_gradebook(people, book, listed), course):
+            raise GradeError(
+                f"{submissions} is of another assignment of Moodle's than what is graded in {out}: name its grading"
+                " worksheet with --worksheet, and its unit with --unit"
+            )
         alone = None  # the unit whose assignment the worksheet is of
         if sheet:
             unit = units[0] if named and len(units) == 1 else None
@@ -92,10 +99,12 @@ def grade(
         known = listed + _in_gradebook(people, book, listed)
         collected = collect(submissions, out / "submissions", expected, say, known, course.zone)
         book.record(collected)
-        missing = _say_collected(book, collected, submissions, of_moodle, listed if sheet else (), course, named, say)
+        missing = _say_collected(book, collected, submissions, of_moodle, sheet, listed, course, named, say)
         where, paths = _Where(engines, profile, cluster_file, trusted), {one: one.path for one in collected}
         of_class = _grade_what_counts(book, course, units, where, say, before, paths, force)
-        if of_moodle and of_class and (sentence := of_moodle.too_low(_highest(of_class[0], alone))):
+        if sheet and (sentence := worksheet.of_one_unit(out, of_class)):
+            say(sentence)
+        elif of_moodle and of_class and (sentence := of_moodle.too_low(_highest(of_class[0], alone))):
             say(sentence)
         if earlier := sum(len(score.earlier) for score in of_class):
             say(
@@ -111,15 +120,15 @@ def _highest(score, unit):
     return sum(one.max_points for one in score.units if one.name == unit) if unit else score.highest
 
 
-def _say_collected(book, collected, submissions, of_moodle, listed, course, named, say):
+def _say_collected(book, collected, submissions, of_moodle, sheet, listed, course, named, say):
     """Report what was handed in and what not. Returns how many students are missing. listed: those in the worksheet
-    that was given with `submissions`."""
+    `of_moodle`; sheet: its path, if it was given with `submissions`."""
     counting = newest(collected)
     absent = sorted({one.student for one in book.submissions()} - {one.student for one in collected})
-    submitted = of_moodle.missing(collected, course.groups) if of_moodle else []
+    submitted = of_moodle.missing(collected, course.groups, listed) if of_moodle else []
     unseen = [student for student in submitted if student not in absent]
     note_absent(book.folder, absent + unseen)
-    say(f"{len(counting)} students, {len(collected)} submissions.")
+    say(f"{counted(len(counting), 'student')}, {counted(len(collected), 'submission')}.")
     for sentence in rules.in_gradebook(course, book.attempts()).unknown:
         say(sentence)
     for unit in () if named else _left_out(collected, course):
@@ -127,7 +136,7 @@ def _say_collected(book, collected, submissions, of_moodle, listed, course, name
     repaired = {one.student for one in book.submissions() if one.refused is None}
     for submission in (one for one in counting if one.refused and one.student not in repaired):
         say(f"{submission.student}: not graded, {submission.refused}")
-    if strange := _strange([one.student for one in counting], listed, course) if listed else ():
+    if strange := _strange([one.student for one in counting], listed, course) if sheet else ():
         say(f"In {submissions}, but not in the worksheet, and so not in moodle.csv: {', '.join(strange)}.")
     if unseen:
         say(
@@ -159,6 +168,16 @@ def _strange(students, listed, course):
         for student, (name, number) in ((student, match.groups()) for student, match in plain.items())
         if number not in numbers and not {alike(student), alike(name)} & known
     ]
+
+
+def _of_another(given_out, listed, course):
+    """Whether students of a download are `listed` by these names, and nobody by these numbers: Moodle gives everybody
+    another number in each assignment. given_out: what `numbered_by_moodle` gives."""
+    groups = {alike(name) for name in (*course.groups, *(one.group for one in listed if one.group))}
+    students = {(alike(name), number) for name, number in given_out if alike(name) not in groups | {NAMELESS}}
+    known = {alike(one.name) for one in listed if one.number}
+    same_name = any(name in known for name, _ in students)
+    return same_name and not {number for _, number in students} & {one.number for one in listed}
 
 
 def totals(book):
@@ -353,7 +372,7 @@ def _grade(book, missing, versions, resources, secret, where, say):
                     if elsewhere:
                         raise ipp_cluster.ClusterError(
                             f"the controller of {ipp_cluster.name(profile, cluster_file)} has lost a process, or has"
-                            f" not answered for {ipp_cluster.SILENCE:.0f} seconds; start the cluster anew with"
+                            f" not answered for {ipp_cluster.SILENCE:.0f} seconds; start the cluster again with"
                             f" `ipcluster start`: the same command goes on with the {len(left)} pieces that are left"
                         ) from None
                     say("The cluster's controller has ended; starting another. What was not finished is graded again.")

@@ -104,8 +104,10 @@ def _started(folder, engines, libraries):
                 stack.callback(there.close)
                 _wait_for_one(there)
             except Exception as error:  # ipyparallel's errors have no common class
+                why = str(error) or "no answer: other programs may use this whole machine"
                 raise ClusterError(
-                    f"the cluster of {engines} engines did not start within {STARTING} seconds: {error}"
+                    f"the cluster of {engines} engines did not start within {STARTING} seconds ({why}): run the same"
+                    " command again"
                 ) from error
             yield there
     finally:

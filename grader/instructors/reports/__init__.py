@@ -81,7 +81,9 @@ def write_reports(book, folder):
 def _tell(book, folder):
     of_class, comments = scores_of(book), comments_of(book)
     board = pages.standings(of_class)
-    term, of_units = worksheet.kept(folder), worksheet.kept_for_units(folder)
+    term, of_units, attempts = worksheet.kept(folder), worksheet.kept_for_units(folder), book.attempts()
+    term = worksheet.with_people(term, attempts, folder)
+    of_units = {unit: worksheet.with_people(sheet, attempts, folder) for unit, sheet in of_units.items()}
     moodle = {f"moodle_{unit}.csv": score_tables.moodle(of_class, sheet, unit) for unit, sheet in of_units.items()}
     if term or not of_units:
         moodle["moodle.csv"] = score_tables.moodle(of_class, term)

@@ -65,7 +65,8 @@ def grade(score):
     if score.submission.refused and not score.by_hand:
         return bonus
     if (last := score.attempts[-1]).refused and last.refused != score.submission.refused:
-        lines.append(f"Attempt {last.attempt} could not be read, so an earlier one counts: {last.refused}")
+        in_its_place = "" if score.refused else ", so an earlier one counts"
+        lines.append(f"Attempt {last.attempt} could not be read{in_its_place}: {last.refused}")
     if score.group:
         names = dict.fromkeys(unit.attempt.name for unit in score.units if unit.attempt and unit.group == score.group)
         lines.append(f"Group {score.group}; handed in by {', '.join(names) or score.submission.name}.")
@@ -160,7 +161,7 @@ def changes(before, of_class):
 
 def summary(of_class, missing=0):
     """What became of a class, in a line. missing: how many students have handed in nothing this time."""
-    refused = [score.student for score in of_class if score.submission.refused and not score.by_hand]
+    refused = [score.student for score in of_class if score.refused]
     graded = [score for score in of_class if score.complete and score.max_grade and score.student not in refused]
     unfinished = len(of_class) - len(graded) - len(refused)
     words = [

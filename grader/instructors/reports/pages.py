@@ -146,12 +146,12 @@ def report(scores, absent=(), folder=None, live=None):
         nothing=sheet.nothing([score.submission for score in scores], scores[0].rules.groups)
         if sheet and scores
         else (),
-        too_low=sheet.too_low(scores[0].highest) if sheet and scores else None,
+        too_low=worksheet.of_one_unit(folder, scores) or sheet.too_low(scores[0].highest) if sheet and scores else None,
         language=scores[0].rules.language if scores else Rules.language,
         rules=scores[0].rules if scores else NONE,
         to_look_at=to_look_at,
         unfinished=len(graded) - sum(not score.submission.refused for score in final),
-        refused=[score for score in scores if score.submission.refused],
+        refused=[score for score in scores if score.refused or score.submission.refused],
         shares=[score.grade / score.max_grade for score in final],
         units=[
             _of_unit([score.units[place] for score in graded]) for place in range(len(graded[0].units) if graded else 0)
@@ -359,13 +359,7 @@ def marks(score, absent=False):
         "ungraded": ""
         if score.adjustment or score.submission.refused or not waiting
         else sum(not gap.complete for gap in gaps) or counted(waiting, "task"),
-        "look": "not read"
-        if score.submission.refused and not score.by_hand
-        else "missing"
-        if absent
-        else "look"
-        if score.flagged
-        else "",
+        "look": "not read" if score.refused else "missing" if absent else "look" if score.flagged else "",
     }
 
 

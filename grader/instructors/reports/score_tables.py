@@ -62,7 +62,8 @@ def grades(scores):
             rows.append([score.student, "", "submission", None, None, "refused", score.submission.refused])
         for unit in score.units:
             if not unit.graded and not unit.adjustment and unit.max_points and not score.submission.refused:
-                rows.append([score.student, unit.name, "", None, unit.max_points, "ungraded", "not graded yet"])
+                why = ("refused", unit.refused) if unit.refused else ("ungraded", "not graded yet")
+                rows.append([score.student, unit.name, "", None, unit.max_points, *why])
             for gap in unit.gaps:
                 for verdict in gap.verdicts:
                     check = f"{' '.join(filter(None, [verdict.track, gap.name]))}: {verdict.check}"
@@ -123,7 +124,7 @@ def overview(scores):
             "–" if unit.untouched else unit.credit if unit.complete and not refused else None for unit in score.units
         ]
         passed = {True: "passed", False: "not passed", None: "so far" if score.so_far else ""}[score.passed]
-        status = "not read" if refused else passed if score.complete else "not finished"
+        status = "not read" if score.refused else passed if score.complete else "not finished"
         who = [score.student, score.submission.name, score.submission.number, score.group]
         rows.append([*who, *of_units, None if refused else _grade(score), status])
     return "\ufeff" + table(["student", "name", "number", "group", *units, "grade", "status"], rows)
@@ -219,6 +220,8 @@ def _of_unit(score, name):
     unit = next((one for one in score.units if one.name == name), None)
     if score.submission.refused and not (unit and unit.complete):
         return {COMMENTS: _comment(score)}
+    if unit and unit.refused:
+        return {COMMENTS: html.escape(clean(f"Not graded: {unit.refused}"))}
     if unit is None or unit.waiting or not unit.complete:
         return {}
     comment = f"{number(unit.credit)} of {counted(number(unit.max_points), 'point')}."

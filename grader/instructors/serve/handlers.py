@@ -341,7 +341,7 @@ def _points(text):
         points = math.nan
     if not math.isfinite(points):
         raise adjustments.GradebookError(
-            f"{text!r} are no points: type a number, such as 2.5"
+            f"{text!r} is not a number of points: type a number, such as 2.5"
             if text
             else "type the points, or choose only to comment"
         )

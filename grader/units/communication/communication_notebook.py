@@ -1,4 +1,5 @@
-"""The checks of the gaps in notebook 05_communication: titles, hints and points, and no answers."""
+"""The checks of the gaps in the notebooks 05_communication and 05b_communication: titles, hints and points, and no
+answers."""
 
 import re
 
@@ -34,7 +35,7 @@ def order(gap, *methods):
     )
 
 
-CHECKS = (
+ALL_REDUCES = (
     function(
         "bytes_sent",
         "what the busiest rank sends",
@@ -53,6 +54,8 @@ CHECKS = (
         "2 (N - 1) (alpha + n / N / beta) = log2 N (alpha + n / beta): bring all n to one side.",
     ),
     prediction("prediction_bucket", 1, 1800, "write a size in KB; all gradients together have 1,800"),
+)
+METHODS = (
     function("hook_bytes", "the bytes of one step", "A float32 has 4 bytes, a float16 has 2; 8 signs are a byte."),
     order("prediction_order", "plain", "float16", "1-bit", "top-1-percent", "double-buffering"),
     prediction("prediction_sooner", 0.1, 100, "1 means as soon as plain, 2 in half of its seconds"),

@@ -17,22 +17,40 @@ MORE = 4  # numbers that may travel beside the parameters, such as a count of th
 
 def as_simulated(seen, case, expected):
     found, right = [numpy.stack(of_rank["blocks"]) for of_rank in seen], expected["right"]
-    if criteria.close(found, right, TOLERANCE):
-        return None
-    for sentence, values in expected.items():
-        if not criteria.close(values, right, TOLERANCE) and criteria.close(found, values, TOLERANCE):
-            return sentence
+    problem = criteria.explained_by(found, expected, TOLERANCE)
     wrong = [
         (block, rank)
         for block in range(case["blocks"])
         for rank in range(len(found))
         if not criteria.close(found[rank][block], right[rank][block], TOLERANCE)
     ]
-    if not wrong:
-        return None
+    if problem is None or problem or not wrong:
+        return problem or None
     block, rank = wrong[0]
+    made = _made_of(found[rank][block], block, rank, seen, case, expected)
+    if made:
+        return f"after block {block + 1}, {made}"
     off = numpy.abs(found[rank][block] - right[rank][block]).max()
     return f"after block {block + 1}, the parameters of rank {rank} are not those of the definition (off by {off:.2g})"
+
+
+def _made_of(found, block, rank, seen, case, expected):
+    """What the first wrong parameters of a rank consist of, in words; None if of nothing that is known."""
+    everybodys = [of_rank["mine"][block] for of_rank in seen]
+    if case["gap"] == "mean":
+        if times := criteria.shares(found, everybodys):
+            return (
+                f"`mean` of rank {rank} has {criteria.words_of_shares(times, rank)}; it should have those of all ranks,"
+                f" each 1/{len(seen)} times"
+            )
+        return None
+    starts = [expected["start"], *expected["right"][rank]]
+    parts = {"`mean`": numpy.mean(everybodys, axis=0), "the start before": starts[block]}
+    if block:
+        parts["the velocity before"] = numpy.subtract(starts[block], starts[block - 1])
+    due = f"the start before + block.velocity = {criteria.sum_of(expected['right'][rank][block], parts)}"
+    made = criteria.sum_of(found, parts)
+    return made and f"block.start of rank {rank} is {made}; it should be {due}"
 
 
 def one_message(seen, case, expected):
@@ -47,7 +65,8 @@ def one_message(seen, case, expected):
 
 
 def _observed(case):
-    return {"blocks": (Array((None,)),) * case["blocks"], "sent": ([(str, int)],) * case["blocks"]}
+    numbers = (Array((None,)),) * case["blocks"]
+    return {"mine": numbers, "blocks": numbers, "sent": ([(str, int)],) * case["blocks"]}
 
 
 MEAN = "the mean of all ranks' parameters"

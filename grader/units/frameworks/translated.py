@@ -38,7 +38,7 @@ def mistakes(case):
 def as_one_batch(seen, case, expected):
     """A judge: the weights of SGD on all images of each step."""
     wrong = {sentence: kept(combine) for sentence, combine in mistakes(case).items()}
-    return _judged(seen, case, kept(scaled_mean(1)), wrong | {NOT_BY_OPTIMIZER: scaled_mean(1)})
+    return _judged(seen, case, kept(scaled_mean(1)), wrong | {NOT_BY_OPTIMIZER: scaled_mean(1)}, expected)
 
 
 def prepared(seen, case, expected):
@@ -51,10 +51,10 @@ def prepared(seen, case, expected):
         "the optimizer has no momentum: prepare the one that is given": right,
         "the parameters do not change: the optimizer must have those of `model`": scaled_mean(0),
     }
-    return _judged(seen, case, kept(right), wrong)
+    return _judged(seen, case, kept(right), wrong, expected)
 
 
-def _judged(seen, case, right, wrong):
+def _judged(seen, case, right, wrong, expected):
     if problem := criteria.equal_on_all_ranks([of_rank["weights"] for of_rank in seen], "after the steps parameters"):
         return f"{problem}: the images must go through the prepared model, which averages the gradients"
     found = seen[0]["weights"]
@@ -64,6 +64,8 @@ def _judged(seen, case, right, wrong):
     for sentence, combine in wrong.items():
         if criteria.close(found, trained(case, combine)[0]):
             return sentence
+    if "losses" in seen[0] and (problem := mean_loss(seen, case | {"steps": 1}, expected)):
+        return f"{problem}; so the gradients are those of another loss than the mean cross-entropy"
     return (
         f"after {case['steps']} steps the parameters differ by up to {numpy.abs(found - due).max():.2g} from those of"
         " one process with all images of each step"
@@ -72,7 +74,7 @@ def _judged(seen, case, right, wrong):
 
 def mean_loss(seen, case, expected):
     _, right = trained(case, kept(scaled_mean(1)))
-    found = numpy.mean([of_rank["losses"] for of_rank in seen], axis=0)
+    found = numpy.mean([of_rank["losses"][: case["steps"]] for of_rank in seen], axis=0)
     if criteria.close(found, right):
         return None
     return f"the mean of the ranks' `loss` in {of_worst_step(found, right, 'the mean over all images of the step')}"

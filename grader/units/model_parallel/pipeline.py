@@ -371,4 +371,3 @@ CHECKS = {
         ),
     ),
 }
-NOTEBOOK = ()

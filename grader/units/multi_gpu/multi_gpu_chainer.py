@@ -16,21 +16,22 @@ from grader.checks.chainer_gaps import (
 )
 from grader.checks.check import Check, Criterion
 from handson.training.banner import name_devices
+from handson.words import counted, there
 
 
 def main_first(seen, case, expected):
     names, ids, gpu = seen[0]["names"], seen[0]["ids"], case["gpu"]
     if "main" not in names:
         return (
-            f"no device is called 'main' ({', '.join(names) or 'there is none'}): the one that updates the parameters"
-            " must be"
+            f"`gpus` has no device called 'main' ({', '.join(names) or 'there is none'}): 'main' is the device that"
+            " updates the parameters"
         )
     found = ids[names.index("main")]
     if found != gpu[0]:
-        return f"with args.gpu = {gpu}, 'main' is GPU {found}, not the first of them"
+        return f"with args.gpu = {gpu}, 'main' is GPU {found}, but it must be the first GPU of args.gpu"
     right = name_devices(gpu)
     wrong = sorted(ids) == sorted(gpu) and dict(zip(names, ids)) != right
-    return f"with args.gpu = {gpu}, `gpus` is {dict(zip(names, ids))}; it should be {right}" if wrong else None
+    return f"with args.gpu = {gpu}, `gpus` is {dict(zip(names, ids))}, but it must be {right}" if wrong else None
 
 
 def all_gpus(seen, case, expected):
@@ -38,25 +39,29 @@ def all_gpus(seen, case, expected):
     if sorted(ids) == sorted(gpu):
         return None
     if len(set(ids)) < len(ids):
-        return f"with args.gpu = {gpu}, the devices have the ids {ids}: each needs one of its own"
+        return f"with args.gpu = {gpu}, `gpus` has the ids {ids}: give each device an id of its own"
     if len(ids) == len(gpu):
-        return f"with args.gpu = {gpu}, the devices have the ids {ids}: args.gpu has the ids"
-    return f"args.gpu names {len(gpu)} GPUs ({gpu}), but there are {len(ids)} devices ({ids})"
+        return f"with args.gpu = {gpu}, `gpus` has the ids {ids}: take the ids from args.gpu"
+    return f"`gpus` has {counted(len(ids), 'device')} ({ids}), but args.gpu names {counted(len(gpu), 'GPU')} ({gpu})"
 
 
 def part_for_each_gpu(seen, case, expected):
     parts, devices, images = seen[0]["parts"], case["workers"], case["images"]
     if len(parts) != devices:
-        return f"there are {len(parts)} parts for {devices} GPUs"
+        shares = f"{counted(len(parts), 'part')} for {counted(devices, 'GPU')}"
+        return f"the data set is split into {shares}: make one part for each GPU"
     if devices > 1 and all(sorted(part) == sorted(parts[0]) for part in parts):
-        return f"all {devices} parts have the same {len(parts[0])} images: each GPU must see other ones"
+        return f"all {devices} parts have the same {len(parts[0])} images: give each GPU a part of its own"
     lengths, used = [len(part) for part in parts], [sample for part in parts for sample in part]
     if len(set(lengths)) > 1:
-        return f"the parts have {', '.join(map(str, lengths))} images: all devices must make the same number of steps"
+        return (
+            f"the parts have {', '.join(map(str, lengths))} images, but all devices must run the same number of"
+            " steps: make the parts equally long"
+        )
     if len(set(used)) < len(used):
-        return f"{len(used) - len(set(used))} images are in more than one part"
+        return f"{counted(len(used) - len(set(used)), 'image')} in more than one part: each image belongs to one GPU"
     if images - len(used) >= devices:
-        return f"{images - len(used)} of {images} images are in no part; less than one for each GPU may be left over"
+        return f"{images - len(used)} of {images} images are in no part: fewer images than GPUs may be left out"
     return None
 
 
@@ -67,9 +72,7 @@ def parts_at_random(seen, case, expected):
 def iterator_for_each_part(seen, case, expected):
     iterators, parts = len(seen[0]["first"]), len(seen[0]["parts"])
     if iterators != parts:
-        return (
-            f"there are {iterators} iterators and {parts} parts: each device needs an iterator over a part of its own"
-        )
+        return f"{there(iterators, 'iterator')} for {counted(parts, 'part')}: make one iterator for each part"
     return every_image_in_batches(seen, case, expected)
 
 
@@ -77,8 +80,8 @@ def on_all_gpus(seen, case, expected):
     problem, used, gpu = training.one_big_batch(seen, case, expected), seen[0]["gpu"], case["gpu"]
     if problem or used == gpu:
         return problem
-    works = f"works on GPUs {used}" if used else "has no list of GPUs, and works on one device"
-    return f"the updater {works}; `gpus` has {gpu}: a MultiprocessParallelUpdater has a worker for each"
+    works = f"works on GPUs {used}" if used else "has no list of GPUs and uses one device"
+    return f"`updater` {works}, but `gpus` has {gpu}: a MultiprocessParallelUpdater has one worker for each GPU"
 
 
 DEVICES = Check(
@@ -88,18 +91,26 @@ DEVICES = Check(
     (
         Criterion(
             "main_first",
-            "'main' is the first GPU, and 'gpu1', ... the next",
+            "`gpus` maps 'main' to the first GPU, and 'gpu1', ... to the next ones",
             1,
             main_first,
-            "{'main': args.gpu[0], 'gpu1': args.gpu[1], ...}, for any number.",
+            "{'main': args.gpu[0], 'gpu1': args.gpu[1], ...}, for any number of GPUs.",
         ),
         Criterion(
-            "each_gpu_once", "every GPU once", 1, all_gpus, "As many names as args.gpu has ids; enumerate counts along."
+            "each_gpu_once",
+            ("`gpus` has every GPU once"),
+            1,
+            all_gpus,
+            "`gpus` needs one name for each id in args.gpu. `enumerate` counts them.",
         ),
     ),
     observed=lambda case: {"names": [str], "ids": [int]},
 )
-A_PART, AN_ITERATOR, BIG_BATCH = "a part for each GPU", "an iterator over each part", "the update of one big batch"
+A_PART, AN_ITERATOR, BIG_BATCH = (
+    ("one part of the data set for each GPU"),
+    "one iterator for each part",
+    "an update equals that of one big batch",
+)
 ITERATORS = Check(
     "iterators",
     f"{PROBES}:iterators",
@@ -114,14 +125,14 @@ ITERATORS = Check(
             A_PART,
             1,
             part_for_each_gpu,
-            "split_dataset_n_random(dataset, n) makes n parts of equal size.",
+            "`split_dataset_n_random(dataset, n)` makes n parts of equal length.",
         ),
         Criterion(
             "at_random",
-            "parts at random",
+            "the parts are random",
             1,
             parts_at_random,
-            "The data set may be sorted: split_dataset_n_random shuffles it before.",
+            "The data set may be sorted by class. `split_dataset_n_random` shuffles it before it splits.",
             "part_per_gpu",
         ),
         Criterion("iterator_per_part", AN_ITERATOR, 1, iterator_for_each_part, IN_BATCHES, "part_per_gpu"),
@@ -136,10 +147,10 @@ UPDATER = updater(
         ),
         Criterion(
             "batches_converted",
-            "batches are converted",
+            "`convert` prepares every batch",
             1,
             converted,
-            "MultiprocessParallelUpdater has the argument converter.",
+            "`MultiprocessParallelUpdater` has an argument `converter`.",
             "one_big_batch",
         ),
     ),

@@ -3,28 +3,35 @@
 from grader.checks.notebook_functions import function, prediction
 
 CHECKS = (
-    function("speed_up", "how many times as fast", "A speed-up of 2 is twice the throughput.", points=1),
-    function("efficiency", "the part of the ideal speed-up", "The ideal speed-up of N workers is N."),
+    function(
+        "speed_up",
+        ("`speed_up` is the ratio of the throughputs"),
+        "A speed-up of 2 means twice the throughput.",
+        points=1,
+    ),
+    function("efficiency", "`efficiency` is the share of the ideal speed-up", "The ideal speed-up of N workers is N."),
     function(
         "waiting",
-        "the mean wait of each rank",
-        "arrivals.max(axis=1, keepdims=True) is when the last rank came, for each step.",
+        "`waiting` is the mean waiting time of each rank",
+        "For each step, `arrivals.max(axis=1, keepdims=True)` is the time at which the last rank arrived.",
     ),
     function(
         "updates",
-        "updates in all epochs",
-        "An update takes batchsize * workers images; math.ceil rounds up.",
-        whole="a list can't be repeated 12.0 times",
+        "`updates` counts the updates of all epochs",
+        "An update uses batchsize * workers images. `math.ceil` rounds up.",
+        whole="a list cannot be repeated 12.0 times",
     ),
     prediction(
         "prediction_error",
         1,
         100,
-        "write percent, 0 or a number from 1 to 100: a quarter is 25; one worker misreads 9, and guessing one of ten"
+        "write percent, 0 or a number from 1 to 100 (a quarter is 25); one worker misreads 9, and guessing one of ten"
         " digits misreads 90",
         also=(0,),
     ),
     function(
-        "learning_rate", "linear scaling with a warm-up", "min(1, update / warmup) is how far the warm-up has come."
+        "learning_rate",
+        ("`learning_rate` scales linearly after a warm-up"),
+        "`min(1, update / warmup)` is the progress of the warm-up, from 0 to 1.",
     ),
 )

@@ -13,35 +13,36 @@ def evaluates_all(seen, case, expected):
     evaluated, images = sum(of_rank.get("images", 0) for of_rank in seen), sum(case["lengths"])
     if problem is None and evaluated > images:
         return (
-            f"the ranks evaluate {evaluated} images in all, and the test set has {images}: each rank takes its own"
-            " part, which is in the script already"
+            f"the ranks evaluate {evaluated} images in total, but the test set has {images}: evaluate only each"
+            " rank's own part, which the script already has"
         )
     if not problem and numpy.isnan(first).any() and 0 in case["lengths"]:
         problem = (
-            "a rank without a test image divides 0 by 0: add up the ranks' sums and numbers of images before you divide"
+            "a rank without test images divides 0 by 0: add up the sums and the numbers of images of all ranks,"
+            " then divide"
         )
     if problem is not None:
         parts = ", ".join(map(str, case["lengths"]))
         found, right = in_words(first, expected["right"])
         return criteria.with_reason(
-            f"rank 0 finds {found}; but the {images} test images (of the ranks: {parts}) have {right}", problem
+            f"rank 0 reports {found}, but the {images} test images (per rank: {parts}) have {right}", problem
         )
     if late := [rank for rank, of_rank in enumerate(seen) if of_rank["passes"][0] != of_rank["passes"][1]]:
         batches, others = seen[late[0]]["passes"]
         return (
-            f"in the first epoch rank {late[0]} evaluates {batches} batches, and in the second {others}: the test"
-            " images go through the model in each epoch"
+            f"rank {late[0]} evaluates {batches} batches in the first epoch, but {others} in the second: evaluate all"
+            " test images after each epoch"
         )
     if not criteria.close(second, expected["second"], criteria.SINGLE):
         found, right = in_words(second, expected["second"])
         return (
-            f"rank 0 is right after the first epoch; after the second it finds {found}, and the test images have"
-            f" {right}: does each evaluation begin its sums anew?"
+            f"rank 0 reports {found} after the second epoch, but the test images have {right}; the first epoch is"
+            " right: does each evaluation reset its sums?"
         )
     if all(of_rank["counts seconds"] for of_rank in seen):
         return None
     return (
-        "`evaluator` has no `seconds`, which the script's last line reads: begin with the course's evaluator, which"
+        "`evaluator` has no `seconds`, which the script's last line reads: start from the course's evaluator, which"
         " counts them"
     )
 

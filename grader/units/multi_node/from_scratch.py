@@ -27,28 +27,29 @@ def of_all_ranks(seen, case, expected):
     found = seen[0]["returned"]
     if None in found:
         return (
-            f"rank {found.index(None)} returns None: only one rank has the result; every rank needs it (allreduce gives"
-            " it to all)"
+            f"rank {found.index(None)} returns None, but every rank needs the result: `allreduce` gives it to all ranks"
         )
     wrong = {
-        "that is the mean of the ranks' accuracies; ranks with few images then weigh as much as those with many": (
-            own.mean()
-        ),
-        "that is each rank's own accuracy: nothing is put together": own,
+        "the ranks' accuracies are averaged, so a rank with few images weighs as much as one with many": (own.mean()),
+        "each rank returns its own accuracy: nothing combines the ranks": own,
         (
-            "that is rank 0's accuracy, and no other rank's numbers are in it (bcast sends rank 0's; `+` of tuples"
-            " only joins them)"
+            "all ranks return rank 0's accuracy, without the numbers of the other ranks: `bcast` sends rank 0's, and"
+            " `+` only joins tuples"
         ): own[0],
-        "that is the sum of the ranks' accuracies": own.sum(),
-        "what is right on all ranks is divided by each rank's own images": mixed,
-        "scan adds up the ranks up to each one; every rank needs the sums of all": up_to,
-        "that is of the largest numbers (MAX), and sums are needed": correct.max() / images.max(),
-        "that is with the largest number of images (MAX), and their sum is needed": correct.sum() / images.max(),
-        "each rank takes its own images times the number of ranks, but ranks have different numbers of images": (
+        "the ranks' accuracies are added up: add up images, then divide": own.sum(),
+        (
+            "the correct images of all ranks are divided by each rank's own images: divide by the images of all ranks"
+        ): mixed,
+        "`scan` sums up to each rank, but every rank needs the sums over all ranks": up_to,
+        "the largest numbers (MAX) are divided: divide the sums": correct.max() / images.max(),
+        (
+            "the sum of correct images is divided by the largest number of images (MAX): divide it by the sum of images"
+        ): correct.sum() / images.max(),
+        "each rank multiplies its own images by the number of ranks, but the ranks have different numbers of images": (
             mixed / len(found)
         ),
-        "`//` drops what comes after the point": correct.sum() // images.sum(),
-        "that is in percent; an accuracy is between 0 and 1": 100 * right,
+        "`//` drops the decimals: divide with `/`": correct.sum() // images.sum(),
+        "the accuracy is in percent: return a number from 0 to 1": 100 * right,
     }
     of_ranks = {sentence: numpy.broadcast_to(values, len(found)) for sentence, values in wrong.items()}
     problem = criteria.explained(found, [right] * len(found), of_ranks)
@@ -56,14 +57,14 @@ def of_all_ranks(seen, case, expected):
         return None
     if not problem and criteria.close(found[0], right):
         problem = (
-            "only rank 0 has the sums: Reduce and reduce leave them there, Allreduce and allreduce give them to every"
-            " rank"
+            "only rank 0 has the sums: `Reduce` and `reduce` leave them there, `Allreduce` and `allreduce` give them"
+            " to every rank"
         )
     rank = next(rank for rank, value in enumerate(found) if not criteria.close(value, right))
     counts = ", ".join(f"{one} of {of}" for one, of in case["counts"])
     shown, of_all = criteria.distinct_digits(found[rank], right)
     return criteria.with_reason(
-        f"the ranks have {counts} right; rank {rank} returns {shown}, and it should be {of_all}", problem
+        f"rank {rank} returns {shown}, but the ranks have {counts} correct, which is {of_all}", problem
     )
 
 
@@ -71,8 +72,8 @@ def one_group(seen, case, expected):
     for rank, of_rank in enumerate(seen):
         if of_rank["size"] != len(seen):
             return (
-                f"while rank {rank} trains, its process group has {of_rank['size']} of {len(seen)} ranks: each rank"
-                " must call dist.init_process_group first"
+                f"the process group of rank {rank} has {of_rank['size']} of {len(seen)} ranks during training: call"
+                " dist.init_process_group first, on each rank"
             )
     on_node, nodes = (
         [local for of_node in case["of_node"] for local in range(of_node)],
@@ -81,19 +82,19 @@ def one_group(seen, case, expected):
     for rank, of_rank in enumerate(seen):
         if not of_rank["gpus"]:
             return (
-                f"rank {rank} never calls devices.use(id), which chooses its GPU: without it, all ranks of a node would"
-                " share one"
+                f"rank {rank} never calls devices.use(id), which chooses its GPU, so all ranks of a node would share"
+                " one"
             )
         if others := set(of_rank["gpus"]) - {local := on_node[rank]}:
             return (
-                f"rank {rank} uses GPU {min(others)} of its node; here the nodes have {nodes} ranks, and on its node it"
-                f" is rank {local} (LOCAL_RANK)"
+                f"rank {rank} uses GPU {min(others)} of its node, but it is rank {local} there (LOCAL_RANK; the nodes"
+                f" have {nodes} ranks)"
             )
     leaving = [rank for rank, of_rank in enumerate(seen) if of_rank["left"]]
     if 0 < len(leaving) < len(seen):
         return (
-            f"only {criteria.ranks(leaving)} leave{'s' * (len(leaving) == 1)} the process group at the end; each rank"
-            " must, by dist.destroy_process_group()"
+            f"only {criteria.ranks(leaving)} leave{'s' * (len(leaving) == 1)} the process group at the end: call"
+            " dist.destroy_process_group() on each rank"
         )
     return None
 
@@ -106,17 +107,17 @@ def every_image_once(seen, case, expected):
         if any(not 0 <= image < case["images"] for batch in of_rank["batches"] for image in batch)
     ]:
         return (
-            f"{criteria.ranks(strange)} train{'s' * (len(strange) == 1)} on images that are not data.load's training"
-            " images, enlarged by data.enlarge"
+            f"{criteria.ranks(strange)} train{'s' * (len(strange) == 1)} on images that are not the training images"
+            " of data.load, enlarged by data.enlarge"
         )
     counts = numpy.bincount(
         [image for of_rank in seen for batch in of_rank["batches"] for image in batch], minlength=case["images"]
     )
     if (counts == (made := int(counts[0]))).all() and made != case["EPOCHS"] and not _have_all(seen, case["images"]):
-        return f"the training makes {made} epoch{'s' * (made > 1)}, and EPOCHS is {case['EPOCHS']}"
+        return f"the training runs for {made} epoch{'s' * (made > 1)}, but EPOCHS is {case['EPOCHS']}"
     if counts.sum() == case["images"] * case["EPOCHS"] * len(seen) and len(seen) > 1:
         return (
-            f"every rank trains on all {case['images']} images: each rank needs a part of its own (DistributedSampler"
+            f"every rank trains on all {case['images']} images: give each rank its own part (DistributedSampler"
             " chooses it)"
         )
     if any(
@@ -125,11 +126,11 @@ def every_image_once(seen, case, expected):
         for order in orders
     ):
         return (
-            f"the images of a rank are not a whole number of epochs: there should be EPOCHS = {case['EPOCHS']} of them"
+            f"a rank trains on a fractional number of epochs: train for EPOCHS = {case['EPOCHS']} epochs on each rank"
         )
     for epoch in range(case["EPOCHS"]):
         if problem := criteria.partition([orders[epoch] for orders in epochs], case["images"]):
-            return f"in epoch {epoch} {problem}"
+            return f"epoch {epoch}: {problem}"
     return None
 
 
@@ -147,8 +148,8 @@ def batches_of_the_size(seen, case, expected):
         )
         if longest > case["BATCHSIZE"] or steps != -(-images // case["BATCHSIZE"]):
             return (
-                f"rank {rank} cuts its {images} images into {steps} batches of up to {longest}; BATCHSIZE,"
-                f" {case['BATCHSIZE']}, is that of each rank"
+                f"rank {rank} splits its {images} images into {steps} batches of up to {longest}, but BATCHSIZE,"
+                f" {case['BATCHSIZE']}, is the batch size of each rank"
             )
     return None
 
@@ -170,23 +171,23 @@ def trained_together(seen, case, expected):
     traces, rate = [of_rank["parameters"].astype(float) for of_rank in seen], case["RATE"]
     largest = max(numpy.abs(trace).max() for trace in traces)
     if largest > LARGEST:  # beside which differences would be rounding errors
-        return f"there is a parameter of {largest:.2g}: those of a ConvNet() are small numbers, and stay small"
+        return f"a parameter has the value {largest:.2g}, but those of a ConvNet() are small numbers and stay small"
     if criteria.close(traces[0][0], traces[0][-1]):
         return "the parameters never change"
     if asleep := next((layer for of_rank in seen for layer in of_rank["asleep"]), None):
         return (
-            f"a {asleep} of the network is in evaluation mode while it trains: train() of the network is for all its"
-            " layers"
+            f"a {asleep} of the network is in evaluation mode during training: `train()` of the network switches all"
+            " its layers"
         )
-    if problem := criteria.equal_on_all_ranks([trace[0] for trace in traces], "before the first step parameters"):
-        return f"{problem}; DistributedDataParallel sends rank 0's to all ranks"
-    if problem := criteria.equal_on_all_ranks([trace[-1] for trace in traces], "after the training parameters"):
-        return f"{problem}: is each step's forward that of the DistributedDataParallel, which averages the gradients?"
+    if problem := criteria.equal_on_all_ranks([trace[0] for trace in traces], "the parameters before the first step"):
+        return f"{problem} (DistributedDataParallel sends rank 0's to all ranks)"
+    if problem := criteria.equal_on_all_ranks([trace[-1] for trace in traces], "the parameters after the training"):
+        return f"{problem} (is each forward pass that of the DistributedDataParallel, which averages the gradients?)"
     own = [of_rank["gradients"][0] for of_rank in seen]
     if len(seen) > 1 and all(criteria.close(gradient, own[0], ROUNDING * numpy.abs(own[0]).max()) for gradient in own):
         return (
-            "in the first step all ranks have the same gradients, as of the same images, so that nothing is left to"
-            " average: each rank needs images of its own"
+            "all ranks have the same gradients in the first step, so they use the same images: give each rank its own"
+            " images"
         )
     return _first_step(traces, own, rate) or _later_steps(traces, [of_rank["gradients"] for of_rank in seen], rate)
 
@@ -197,15 +198,15 @@ def _later_steps(traces, gradients, rate):
     moves = -numpy.diff(traces[0], axis=0) / rate
     for number in range(1, min(map(len, gradients))):
         if problem := criteria.equal_on_all_ranks(
-            [trace[number + 1] for trace in traces], f"after step {number + 1} parameters"
+            [trace[number + 1] for trace in traces], f"the parameters after step {number + 1}"
         ):
-            return f"{problem}: every step takes the mean of all ranks' gradients"
+            return f"{problem} (every step needs the mean of all ranks' gradients)"
         own, before, moved = (
             numpy.mean([of_rank[number] for of_rank in gradients], axis=0),
             moves[number - 1],
             moves[number],
         )
-        astray = f"step {number + 1} does not go along the mean of all ranks' gradients, as that of SGD would"
+        astray = f"step {number + 1} does not follow the mean of all ranks' gradients, as SGD would"
         if not numpy.isfinite([own, before, moved]).all():
             return astray
         (along_own, along_before), *_ = numpy.linalg.lstsq(numpy.stack([own, before], axis=1), moved, rcond=None)
@@ -217,7 +218,7 @@ def _later_steps(traces, gradients, rate):
         ):
             return astray
         if along_before > 0.999:
-            return "the gradients are not cleared: those of the step before are still in the next one's (zero_grad)"
+            return "the gradients are not cleared, so each step also has those of the step before: call `zero_grad`"
     return None
 
 
@@ -226,7 +227,7 @@ def _first_step(traces, gradients, rate):
     right, start = -rate * numpy.mean(gradients, axis=0), traces[0][0]
     scale = numpy.abs(right).max()
     if not numpy.isfinite([right, *(trace[1] for trace in traces)]).all():
-        return "after the first step parameters are infinite or NaN"
+        return "the parameters are infinite or NaN after the first step"
     for rank, (trace, own) in enumerate(zip(traces, gradients)):
         found = trace[1] - trace[0]
         (along, decay), *_ = numpy.linalg.lstsq(numpy.stack([right, -rate * start], axis=1), found, rcond=None)
@@ -235,7 +236,7 @@ def _first_step(traces, gradients, rate):
             and abs(along - 1) < 0.01
             and criteria.close((found + decay * rate * start) / scale, right / scale, ROUNDING)
         ):
-            return f"weight decay of {decay:.2g} is added, which nothing asks for"
+            return f"weight decay of {decay:.2g} is added, but the exercise asks for none"
         if criteria.close(found / scale, right / scale, ROUNDING):
             continue
         if criteria.close(found / scale, -rate * own / scale, ROUNDING):
@@ -243,18 +244,20 @@ def _first_step(traces, gradients, rate):
         times = found @ right / (right @ right)
         if not criteria.close(found / scale, times * right / scale, ROUNDING):
             return (
-                "the first step does not go along the mean of all ranks' gradients, as one process with all ranks'"
+                "the first step does not follow the mean of all ranks' gradients, as one process with all ranks'"
                 " images would"
             )
         why = {
-            len(traces): ": the gradients are added up over the ranks, not averaged, or RATE is multiplied by the ranks"
+            len(traces): (
+                ": the gradients are summed over the ranks, not averaged, or RATE is multiplied by the number of ranks"
+            )
         }
-        why[1 / len(traces)] = ": the gradients are divided by the number of ranks twice, or RATE is"
-        likely = ": is it that of Nesterov's momentum?" if 1 < times < 2 else ""
+        why[1 / len(traces)] = ": the gradients are divided by the number of ranks twice, or RATE is divided by it"
+        likely = ": does SGD use Nesterov's momentum?" if 1 < times < 2 else ""
         because = next((text for factor, text in why.items() if abs(times / factor - 1) < ROUNDING), likely)
         return (
-            f"the first step is {criteria.distinct_digits(times, 1, 3)[0]} times as long as SGD makes it with the mean"
-            f" gradient and the rate RATE{because}"
+            f"the first step is {criteria.distinct_digits(times, 1, 3)[0]} times as long as a step of SGD with the"
+            f" mean gradient and learning rate RATE{because}"
         )
     return None
 
@@ -269,19 +272,19 @@ def rank_0_prints(seen, case, expected):
     ]
     if others := [rank for rank, lines in enumerate(too) if rank and lines]:
         return (
-            f"{criteria.ranks(others)} print{'s' * (len(others) == 1)} a throughput, too: {too[others[0]][0][:80]!r};"
-            " only rank 0 should"
+            f"{criteria.ranks(others)} print{'s' * (len(others) == 1)} a throughput, too"
+            f" ({too[others[0]][0][:80]!r}), but only rank 0 may print it"
         )
     numbers = [number for line in seen[0]["lines"] for number in _numbers(line)][-LAST:]
     if not numbers:
-        return "rank 0 prints no number: it should be the images/s of all ranks"
+        return "rank 0 prints no number: print the images/s of all ranks"
     if not any(_near(number, throughput) for number in numbers):
         count = sum(len(_numbers(line)) for line in seen[0]["lines"])
         last = f", as the last {LAST} of {count} numbers" if count > LAST else ""
         shown = criteria.first_few([f"{number:g}" for number in numbers], 3)
         return (
-            f"rank 0 prints {shown}{last}; the ranks train on {images} images in {seconds:g} seconds (a step takes"
-            f" {case['seconds']} here), which are {throughput:.3g} a second"
+            f"rank 0 prints {shown}{last}, but the ranks train on {images} images in {seconds:g} seconds (a step"
+            f" takes {case['seconds']} here), which is {throughput:.3g} images/s"
         )
     return None
 
@@ -308,16 +311,16 @@ MPI_ACCURACY = (
         (
             Criterion(
                 "accuracy_of_all_ranks",
-                "the accuracy of all ranks, on every rank",
+                "every rank returns the accuracy of all ranks",
                 2,
                 of_all_ranks,
-                "comm.allreduce(number) returns the sum over the ranks on every rank.",
+                "`comm.allreduce(number)` returns the sum over the ranks on every rank.",
             ),
         ),
         observed=lambda case: {"returned": (object,) * len(case["counts"])},
     ),
 )
-ONCE = "every image once an epoch, on one rank"
+ONCE = "every image is used once per epoch, on one rank"
 FORM = {
     "batches": [[int]],
     "size": int,
@@ -348,43 +351,47 @@ FROM_SCRATCH = (
         (
             Criterion(
                 "one_process_group",
-                "one process group of all ranks",
+                "all ranks are in one process group",
                 1,
                 one_group,
-                "torchrun has put into the environment what dist.init_process_group needs.",
+                "torchrun sets the environment variables that `dist.init_process_group` needs.",
             ),
             Criterion(
-                "every_image_once", ONCE, 2, every_image_once, "DistributedSampler(train_set) chooses each rank's part."
+                "every_image_once",
+                ONCE,
+                2,
+                every_image_once,
+                ("`DistributedSampler(train_set)` chooses each rank's part."),
             ),
             Criterion(
                 "batch_size",
-                "batches of BATCHSIZE images on each rank",
+                "each rank uses batches of BATCHSIZE images",
                 1,
                 batches_of_the_size,
-                "DataLoader(train_set, BATCHSIZE, sampler=...)",
+                "`DataLoader(train_set, BATCHSIZE, sampler=...)`",
                 "every_image_once",
             ),
             Criterion(
                 "new_order_every_epoch",
-                "a new order every epoch, from scratch",
+                "every epoch has a new order, from scratch",
                 1,
                 new_order,
-                "sampler.set_epoch(epoch), before each epoch.",
+                "Call `sampler.set_epoch(epoch)` before each epoch.",
                 "every_image_once",
             ),
             Criterion(
                 "steps_of_mean_gradient",
-                "on all ranks, the steps of the mean gradient",
+                "every step uses the mean gradient of all ranks",
                 2,
                 trained_together,
-                "DistributedDataParallel(model) averages the gradients in backward.",
+                "`DistributedDataParallel(model)` averages the gradients during backward.",
             ),
             Criterion(
                 "rank_0_prints",
-                "rank 0 alone prints the throughput",
+                "only rank 0 prints the throughput",
                 1,
                 rank_0_prints,
-                "if dist.get_rank() == 0: print(...)",
+                "`if dist.get_rank() == 0: print(...)`",
                 "every_image_once",
             ),
         ),

@@ -12,16 +12,16 @@ def training_parts(seen, case, expected):
     parts, images = [of_rank["train"] for of_rank in seen], case["images"]
     lengths = [len(part) for part in parts]
     if len(parts) > 1 and all(sorted(part) == sorted(parts[0]) for part in parts):
-        return f"all {len(parts)} ranks have the same {lengths[0]} images: each must get a part of its own"
+        return f"all {len(parts)} ranks have the same {lengths[0]} images: give each rank its own part"
     if missing := sorted(set(range(images)) - {sample for part in parts for sample in part}):
         return f"{len(missing)} of {images} training images are on no rank ({criteria.first_few(missing)})"
     if len(set(lengths)) > 1:
         return (
-            f"the ranks have {', '.join(map(str, lengths))} training images: with unequal parts some ranks make more"
-            " steps, and wait for the others for ever (force_equal_length is for the training set)"
+            f"the ranks have {', '.join(map(str, lengths))} training images, so ranks with more images run more steps"
+            " and deadlock: make the training parts equally long (force_equal_length)"
         )
     if sum(lengths) - images >= len(parts):
-        return f"{sum(lengths) - images} training images are used more than once; fewer than one for each rank may be"
+        return f"{sum(lengths) - images} training images are used more than once: fewer images than ranks may be"
     return None
 
 
@@ -30,15 +30,19 @@ def scattered_at_random(seen, case, expected):
     if problem := criteria.dealt_at_random(runs[0], runs[2]):
         return problem
     if runs[0] != runs[1]:
-        return "two runs with the same args.seed deal the images differently: give scatter_dataset the seed"
-    return "another args.seed deals the images in the same way" if runs[0] == runs[2] else None
+        return "two runs with the same args.seed distribute the images differently: pass the seed to scatter_dataset"
+    return (
+        ("another args.seed distributes the images in the same way: pass the seed to scatter_dataset")
+        if runs[0] == runs[2]
+        else None
+    )
 
 
 def test_images_once(seen, case, expected):
     parts = [of_rank["test"] for of_rank in seen]
     problem = criteria.partition(parts, case["test_images"])
     if problem and "more than once" in problem:
-        problem += ": with force_equal_length some test images count twice in the result"
+        problem += " (with force_equal_length, some test images count twice in the result)"
     return problem and f"test set: {problem}"
 
 
@@ -51,11 +55,11 @@ def only_evaluates(seen, case, expected):
         return problem
     if training := [rank for rank, of_rank in enumerate(seen) if of_rank["training"]]:
         return (
-            f"on {criteria.ranks(training)} test images go through the network in training mode (chainer.config.train),"
-            " in which batch normalisation learns from them"
+            "test images go through the network in training mode (chainer.config.train) on"
+            f" {criteria.ranks(training)}, so batch normalisation learns from them: evaluate in test mode"
         )
     if moved := [rank for rank, of_rank in enumerate(seen) if of_rank["moved"]]:
-        return f"the evaluation has changed the parameters on {criteria.ranks(moved)}: test images must not"
+        return f"the evaluation changes the parameters on {criteria.ranks(moved)}, but it must only read them"
     return None
 
 
@@ -71,40 +75,40 @@ DEVICE_OF_RANK = Check(
             "ranks_per_node": 2,
             "gpu": [2, 6],
             "in_turn": True,
-            "edge": "ranks that the launcher deals to the nodes in turn",
+            "edge": "ranks that the launcher places on the nodes in turn",
         },
     ),
     (
         Criterion(
             "gpu_of_rank",
-            "a GPU for each rank of a node",
+            "`device` is the rank's own GPU on its node",
             1,
             training.right_gpu,
-            "comm.intra_rank is this rank's number on its node.",
+            "`comm.intra_rank` is the rank's number on its node.",
         ),
     ),
     observed=lambda case: {"gpu": object},
 )
 BIG_BATCH = Criterion(
     "one_big_batch",
-    "the update of one big batch",
+    "an update equals that of one big batch",
     1.5,
     sgd.updates("Chainer"),
-    "The multi-node optimizer takes the mean of the gradients.",
+    "The multi-node optimizer averages the gradients over the ranks.",
 )
 BUFFERED = Criterion(
     "double_buffering",
-    "double buffering where it is asked for",
+    "args.double_buffering switches double buffering on",
     0.5,
     sgd.updates("Chainer", double_buffering=True),
-    "create_multi_node_optimizer has an argument `double_buffering`; the option is args.double_buffering.",
+    "`create_multi_node_optimizer` has an argument `double_buffering`. The option is args.double_buffering.",
     "one_big_batch",
 )
-RETURNED = "create_multi_node_optimizer(optimizer, comm) returns the one to go on with."
+RETURNED = "`create_multi_node_optimizer(optimizer, comm)` returns the optimizer to use."
 EQUAL = Criterion(
-    "equal_parameters", "equal parameters on all ranks", 1, equal_after_updates, RETURNED, "one_big_batch"
+    "equal_parameters", "the parameters stay equal on all ranks", 1, equal_after_updates, RETURNED, "one_big_batch"
 )
-EQUAL_PARTS = "equal training parts"
+EQUAL_PARTS = "the training parts are equally long"
 SCATTER = Check(
     "scatter",
     f"{HERE}.probes.probe_multi_node_chainer:scatter",
@@ -118,22 +122,22 @@ SCATTER = Check(
             EQUAL_PARTS,
             1,
             training_parts,
-            "chainermn.scatter_dataset makes parts of equal length by itself.",
+            "`chainermn.scatter_dataset` makes parts of equal length by default.",
         ),
         Criterion(
             "at_random",
-            "dealt at random",
+            "the images are distributed at random",
             1,
             scattered_at_random,
-            "scatter_dataset shuffles if asked to, by a seed if it gets one.",
+            "`scatter_dataset` has the arguments `shuffle` and `seed`.",
             "equal_training_parts",
         ),
         Criterion(
             "every_test_image_once",
-            "every test image on exactly one rank",
+            "every test image is on exactly one rank",
             1,
             test_images_once,
-            "scatter_dataset(..., force_equal_length=False) repeats none.",
+            "`scatter_dataset(..., force_equal_length=False)` repeats no image.",
         ),
     ),
     observed=lambda case: dict.fromkeys(("train", "test", "again", "other"), [int]),
@@ -148,17 +152,17 @@ EVALUATOR = Check(
     (
         Criterion(
             "whole_test_set",
-            "the mean over the whole test set",
+            "`evaluator` reports the mean over the whole test set",
             2.5,
             only_evaluates,
             "chainermn.create_multi_node_evaluator(evaluator, comm)",
         ),
         Criterion(
             "empty_part",
-            "with a rank that has no test image, too",
+            "a rank may have no test images",
             0.5,
             only_evaluates,
-            "Add up sums and numbers of images over the ranks before you divide.",
+            "Add up the sums and the numbers of images of all ranks, then divide.",
             "whole_test_set",
             edge=True,
         ),

@@ -15,11 +15,11 @@ def of_whole_test_set(seen, case, expected):
     for rank, of_rank in enumerate(seen):
         first, second = map(numpy.array, of_rank["found"])
         wrong = {name: value for name, value in expected.items() if name not in ("right", "second", "own")}
-        own = f"these are of the part that rank {rank} has: add up the sums over the ranks (`dist.all_reduce`)"
+        own = f"rank {rank} returns the result of its own part: add up the sums over the ranks (`dist.all_reduce`)"
         if rank:
             own = (
-                f"only rank 0 has the result of all; rank {rank} has that of its own part, and `reduce` sends the sums"
-                " to one rank"
+                f"only rank 0 has the result of all ranks, and rank {rank} has that of its own part: `reduce` sends"
+                " the sums to one rank, `all_reduce` to all"
                 if criteria.close(seen[0]["found"][0], expected["right"], criteria.SINGLE)
                 else own
             )
@@ -27,27 +27,27 @@ def of_whole_test_set(seen, case, expected):
         if problem is not None:
             if not problem and numpy.isnan(first).any() and 0 in case["lengths"]:
                 problem = (
-                    "a rank without a test image divides 0 by 0: add up the ranks' sums and numbers of images before"
-                    " you divide"
+                    "a rank without test images divides 0 by 0: add up the sums and the numbers of images of all"
+                    " ranks, then divide"
                 )
             parts = ", ".join(map(str, case["lengths"]))
             found, right = in_words(first, expected["right"])
             return criteria.with_reason(
-                f"rank {rank} finds {found}; but the {sum(case['lengths'])} test images (of the ranks: {parts}) have"
+                f"rank {rank} returns {found}, but the {sum(case['lengths'])} test images (per rank: {parts}) have"
                 f" {right}",
                 problem,
             )
         if not criteria.close(second, expected["second"], criteria.SINGLE):
             found, right = in_words(second, expected["second"])
             return (
-                f"rank {rank} is right after the first epoch; after the second it finds {found}, and the test images"
-                f" have {right}: does each evaluation begin its sums anew?"
+                f"rank {rank} returns {found} after the second epoch, but the test images have {right}; the first"
+                " epoch is right: does each evaluation reset its sums?"
             )
     return None
 
 
 ON_TWO_NODES, TWO_ON_EACH = {"ranks": 2, "ranks_per_node": 1}, {"ranks": 4, "ranks_per_node": 2}
-UNEVEN, IN_TURN = "a node with more ranks than the other", "ranks that the launcher deals to the nodes in turn"
+UNEVEN, IN_TURN = "a node with more ranks than the other", "ranks that the launcher places on the nodes in turn"
 EVALUATE = Check(
     "evaluate",
     f"{HERE}.probes.probe_multi_node_pytorch:evaluate",
@@ -64,17 +64,17 @@ EVALUATE = Check(
     (
         Criterion(
             "whole_test_set",
-            "loss and accuracy of the whole test set",
+            "`loss` and `accuracy` are those of the whole test set",
             2.5,
             of_whole_test_set,
-            "dist.all_reduce(tensor) adds a tensor up over the ranks.",
+            "`dist.all_reduce(tensor)` sums a tensor over the ranks.",
         ),
         Criterion(
             "empty_part",
-            "with a rank that has no test image, too",
+            "a rank may have no test images",
             0.5,
             of_whole_test_set,
-            "Add up sums and numbers of images over the ranks before you divide.",
+            "Add up the sums and the numbers of images of all ranks, then divide.",
             "whole_test_set",
             edge=True,
         ),

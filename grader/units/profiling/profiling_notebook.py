@@ -10,22 +10,22 @@ SLOW_LOADING, UNEVEN_WORK, WAITING = (
 CHECKS = (
     function(
         "who_waits",
-        "the rank that waits most, and for whom",
-        "sum(waits[rank].values()) is how long a rank waits in all.",
+        "`who_waits` names the rank that waits most, and the rank that it waits for",
+        "`sum(waits[rank].values())` is the total waiting time of a rank.",
     ),
     function(
         "waiting_share",
-        "the part of communication that is waiting",
-        "begin.max(axis=1, keepdims=True) is when the last rank came to each all-reduce.",
+        "`waiting_share` is the share of communication that is waiting",
+        "For each all-reduce, `begin.max(axis=1, keepdims=True)` is the time at which the last rank entered it.",
     ),
     function(
         "overlap",
-        "the part of communication that is hidden",
-        "Two spans have in common what lies between the later begin and the earlier end.",
+        "`overlap` is the share of communication that computation hides",
+        "Two spans overlap from the later begin to the earlier end.",
     ),
     choice(
         "bottleneck",
-        "what slows down slow_loading.py",
+        "`bottleneck` names the part that slows slow_loading.py down",
         "The columns of the table are the parts of a step.",
         of="word",
         before=SLOW_LOADING,
@@ -34,19 +34,22 @@ CHECKS = (
         "prediction_faster",
         1,
         20,
-        "a step can't become slower by leaving something out, and it can't become that much faster if other parts stay",
+        (
+            "leaving a part out cannot make a step slower, and it cannot make a step that much faster while the other"
+            " parts remain"
+        ),
         before=SLOW_LOADING,
     ),
     choice(
         "slow_rank",
-        "the rank with too much work",
-        "The rank that never waits is the one that is waited for.",
+        "`slow_rank` is the rank with too much work",
+        "The other ranks wait for the rank that never waits.",
         before=UNEVEN_WORK,
     ),
     choice(
         "collectives",
-        "how often the ranks meet",
-        "profiled_runs.collectives(before) lists them: the name, and the calls in a step.",
+        "`collectives` counts the collective calls of a step",
+        "`profiled_runs.collectives(before)` lists the name of each collective and its calls per step.",
         before=WAITING,
     ),
 )

@@ -30,52 +30,52 @@ def four_ranges(seen, case, expected):
         if not of_step["entered"]
     ]
     if len(without) == sum(len(of_rank["steps"]) for of_rank in seen):
-        return "no range is entered: `record_function(...)` alone makes one, and `with` enters it"
+        return "no range is entered: `record_function(...)` creates a range, and `with` enters it"
     if without:
-        return "rank {} enters no range in step {}: all ranks mark the parts of all their steps".format(*without[0])
+        return "rank {} enters no range in step {}: mark the parts of every step on all ranks".format(*without[0])
     for rank, of_rank in enumerate(seen):
         for of_step in of_rank["steps"]:
             entered = [step for step in map(part_of_step, of_step["entered"]) if step]
             if missing := [step for step in PARTS if step not in entered]:
                 return (
-                    f"there is no range {missing[0]!r}; the ranges of a step are"
+                    f"the range {missing[0]!r} is missing: a step has the ranges"
                     f" {', '.join(map(repr, of_step['entered']))}"
                 )
             if of_step["open"]:
-                return f"the range {of_step['open'][-1]!r} is still open when the step is over"
+                return f"the range {of_step['open'][-1]!r} is still open at the end of the step"
             if entered != list(PARTS):
                 return (
-                    f"on rank {rank} a step has the ranges {', '.join(entered)}; each of the four comes once, in this"
-                    f" order: {', '.join(PARTS)}"
+                    f"a step on rank {rank} has the ranges {', '.join(entered)}, but it must have each of the four"
+                    f" once, in this order: {', '.join(PARTS)}"
                 )
             if not any(part_of_step(name) for _, open_ranges in of_step["work"] for name in open_ranges):
-                return (
-                    f"on rank {rank} the four ranges have nothing in them: what belongs into a range is indented below"
-                    " its `with`"
-                )
+                return f"the four ranges are empty on rank {rank}: indent the work of a range below its `with`"
     return None
 
 
 def work_in_its_range(seen, case, expected):
     for rank, of_rank in enumerate(seen):
         if len(of_rank["steps"]) != len(expected["parameters"]):
-            return f"rank {rank} makes {len(of_rank['steps'])} steps; there should be {len(expected['parameters'])}"
+            return f"rank {rank} runs {len(of_rank['steps'])} steps, but it must run {len(expected['parameters'])}"
         for of_step in of_rank["steps"]:
             for what, open_ranges in of_step["work"]:
                 inside = [step for step in map(part_of_step, open_ranges) if step]
                 if inside != [BELONGS[what]]:
                     where = f"in the range {inside[-1]!r}" if inside else "in none of the four ranges"
                     where = f"in {' and '.join(map(repr, inside))} at once" if len(inside) > 1 else where
-                    return f"on rank {rank} {what} is {where}; it belongs into {BELONGS[what]!r} alone"
+                    return f"{what} is {where} on rank {rank}, but it must be in {BELONGS[what]!r} only"
             if missing := [what for what in BELONGS if what not in {what for what, _ in of_step["work"]}]:
-                return f"{missing[0]} has gone missing from the step"
+                return f"{missing[0]} is missing from the step"
     return None
 
 
 def same_steps(seen, case, expected):
     for rank, of_rank in enumerate(seen):
         if not criteria.close(of_rank["parameters"], expected["parameters"]):
-            return f"on rank {rank} the updates are not those of the step without marks: marks must change nothing"
+            return (
+                f"the updates on rank {rank} differ from those of the step without marks: the marks must not change"
+                " the step"
+            )
     return None
 
 
@@ -84,21 +84,21 @@ def decoded_once(seen, case, expected):
         counts = of_rank["decoded"]
         if max(counts) > 1:
             image = counts.index(max(counts))
-            often = f"on rank {rank} image {image} is decoded {counts[image]} times in {case['epochs']} epochs"
-            return f"{often}; once is enough, if what was decoded is kept"
+            often = f"image {image} is decoded {counts[image]} times in {case['epochs']} epochs on rank {rank}"
+            return f"{often}: decode it once, and keep the result"
         if of_rank["made"] > case["images"]:
             return (
-                f"on rank {rank} {of_rank['made']} images are pooled or scaled in {case['epochs']} epochs, and there"
+                f"{of_rank['made']} images are pooled or scaled in {case['epochs']} epochs on rank {rank}, but there"
                 f" are {case['images']}: keep the image that `decode` returns, since pooling and scaling take longer"
                 " than decompressing"
             )
     never = numpy.flatnonzero(numpy.sum([of_rank["decoded"] for of_rank in seen], axis=0) == 0)
     if len(never) == case["images"]:
-        return "no image is decoded in the way that is counted, by zlib: keep the script's `decode`"
+        return "no image is decoded with zlib, which is how decoding is counted: keep the script's `decode`"
     if len(never):
         return (
-            f"{len(never)} of {case['images']} images are decoded on no rank ({criteria.first_few(never)}): each file"
-            " has an image of its own"
+            f"{len(never)} of {case['images']} images are not decoded on any rank ({criteria.first_few(never)}): each"
+            " file has a different image"
         )
     return None
 
@@ -111,31 +111,32 @@ def same_training(seen, case, expected):
         if not criteria.close(of_rank["parameters"], expected["parameters"], 1e-3):
             if (made := sum("allreduce" in of_step for of_step in of_rank["meetings"])) != steps:
                 return (
-                    f"rank {rank} makes {made} steps in {case['epochs']} epochs, not {steps}: `sampler` deals out its"
+                    f"rank {rank} runs {made} steps in {case['epochs']} epochs, not {steps}: `sampler` chooses its"
                     " images, in batches of args.batchsize"
                 )
             at_the_end, difference = (
-                f"on rank {rank}, after {case['epochs']} epochs,",
+                f"after {case['epochs']} epochs on rank {rank},",
                 numpy.abs(of_rank["parameters"] - expected["parameters"]).max(),
             )
             if not numpy.isfinite(difference):
-                return f"{at_the_end} parameters are infinite or NaN: only the speed of the script may change"
+                return f"{at_the_end} the parameters are infinite or NaN: change only the speed of the script"
             first, *later = (
                 of_rank["batches"][begin : begin + expected["steps"]] for begin in range(0, steps, expected["steps"])
             )
             if first in later and case.get("files"):  # others are not told apart
                 return (
-                    f"on rank {rank} a later epoch has the same batches as the first one: `sampler` must be asked for"
-                    " the order in each epoch"
+                    f"a later epoch on rank {rank} has the same batches as the first one: ask `sampler` for the order"
+                    " in each epoch"
                 )
             return (
-                f"{at_the_end} parameters differ by up to {difference:.2g} from those of the script as it was given:"
-                " only its speed may change"
+                f"{at_the_end} the parameters differ by up to {difference:.2g} from those of the original script:"
+                " change only its speed"
             )
         for passes in map(len, (of_rank["batches"], of_rank["meetings"], of_rank["fetched"])):
             if passes != steps:
                 return (
-                    f"rank {rank} makes {passes} forward passes in {steps} steps: each step makes one, with its images"
+                    f"rank {rank} makes {passes} forward passes in {steps} steps: make one in each step, with the"
+                    " images of the step"
                 )
     return None
 
@@ -145,8 +146,8 @@ def mislabelled(seen):
     for rank, of_rank in enumerate(seen):
         if images := of_rank["mislabelled"]:
             return (
-                f"on rank {rank} {len(images)} images ({criteria.first_few(images)}) come with the label of another"
-                " image: images and labels need the same order"
+                f"{len(images)} images on rank {rank} ({criteria.first_few(images)}) have the label of another image:"
+                " images and labels must be in the same order"
             )
     return None
 
@@ -156,35 +157,36 @@ def equal_work(seen, case, expected):
         lengths = [len(of_rank) for of_rank in of_ranks]
         if max(lengths) - min(lengths) > 1:
             most, least = lengths.index(max(lengths)), lengths.index(min(lengths))
-            images = f"in step {number} rank {most} has {lengths[most]} images and rank {least} has {lengths[least]}"
-            return f"{images}: rank {least} has to wait for rank {most}"
+            images = f"rank {most} has {lengths[most]} images in step {number}, but rank {least} has {lengths[least]}"
+            return f"{images}, so rank {least} has to wait for rank {most}"
     return None
 
 
 def every_image_once(seen, case, expected):
     if len({len(of_rank["batches"]) for of_rank in seen}) > 1:
         return (
-            f"the ranks make {', '.join(str(len(of_rank['batches'])) for of_rank in seen)} steps: all must make as many"
+            f"the ranks run {', '.join(str(len(of_rank['batches'])) for of_rank in seen)} steps, but all ranks"
+            " must run the same number"
         )
     everybodys = [number for of_rank in seen for number in chain(*of_rank["batches"]) if 0 <= number < case["images"]]
     counts = numpy.bincount(everybodys, minlength=case["images"])
     for number, count in enumerate(counts):
         if count != case["epochs"]:
-            used = f"image {number} is used {count} times by all ranks together in {case['epochs']} epochs"
-            return f"{used}: every image belongs to one rank, and to each epoch once"
+            used = f"all ranks together use image {number} {count} times in {case['epochs']} epochs"
+            return f"{used}: give every image to one rank, which uses it once per epoch"
     for rank, of_rank in enumerate(seen):
         if strange := [number for number, batch in enumerate(of_rank["batches"], 1) if min(batch, default=0) < 0]:
             return (
-                f"rank {rank} gets images that are not of the training set {often(strange, of_rank['batches'])}: shards"
-                " are made of its images alone"
+                f"rank {rank} gets images that are not in the training set {often(strange, of_rank['batches'])}:"
+                " build the shards from its images only"
             )
     if problem := mislabelled(seen):
         return problem
     steps, longest = len(seen[0]["batches"]), -(-case["images"] // len(seen))
     if steps != (right := -(-longest // case["batchsize"]) * case["epochs"]):
         return (
-            f"each rank makes {steps} steps; with equal shards, in batches of args.batchsize = {case['batchsize']}"
-            f" images as before, there are {right}"
+            f"each rank runs {steps} steps, but equal shards in batches of args.batchsize = {case['batchsize']}"
+            f" images take {right}"
         )
     return None
 
@@ -213,8 +215,8 @@ def meets_once_an_epoch(seen, case, expected):
         if len(steps := in_the_epochs(beside, expected)) > case["epochs"]:
             calls = ", ".join(sorted({name for number in steps for name in beside[number - 1]}))
             return (
-                f"beside the gradients' all-reduce, rank {rank} calls {calls} {often(steps, beside, case['epochs'])}:"
-                " each time it waits for the other ranks"
+                f"rank {rank} calls {calls} in addition to the gradients' all-reduce"
+                f" {often(steps, beside, case['epochs'])}: each call waits for the other ranks"
             )
     return None
 
@@ -222,10 +224,10 @@ def meets_once_an_epoch(seen, case, expected):
 def fetches_once_an_epoch(seen, case, expected):
     for rank, of_rank in enumerate(seen):
         if len(steps := in_the_epochs(of_rank["fetched"], expected)) > case["epochs"]:
-            fetched = f"rank {rank} fetches numbers from its device {often(steps, of_rank['fetched'], case['epochs'])}"
+            fetched = f"rank {rank} reads numbers from its device {often(steps, of_rank['fetched'], case['epochs'])}"
             return (
-                f"{fetched}, as .item(), float(), .tolist(), .numpy(), .cpu(), printing and masks do: each time a GPU"
-                " must first finish its work"
+                f"{fetched}, as .item(), float(), .tolist(), .numpy(), .cpu(), printing and masks do: each time, a"
+                " GPU must finish its queued work first"
             )
     return None
 
@@ -233,15 +235,18 @@ def fetches_once_an_epoch(seen, case, expected):
 def same_losses(seen, case, expected):
     found = seen[0]["losses"]
     if len(found) != case["epochs"] or any(not isinstance(loss, float) for loss in found):
-        return f"the log should have a loss for each of {case['epochs']} epochs; it has {found}"
+        return f"the log has the losses {found}, but it must have one for each of {case['epochs']} epochs"
     if criteria.close(found, expected["losses"], 1e-3):
         return None
     reported, right = (", ".join(f"{loss:.4f}" for loss in losses) for losses in (found, expected["losses"]))
     again = {
-        "they are divided by the number of ranks once more than below": numpy.array(expected["losses"]) / len(seen)
+        "`losses` are divided by the number of ranks, but the code below divides them again": numpy.array(
+            expected["losses"]
+        )
+        / len(seen)
     }
     return criteria.with_reason(
-        f"the mean losses of the epochs are reported as {reported}; they are {right}",
+        f"the log reports the mean losses {reported}, but the epochs had {right}",
         criteria.explained(found, expected["losses"], again, 1e-3),
     )
 
@@ -254,25 +259,25 @@ TRAIN_STEPS = (
         (
             Criterion(
                 "four_ranges",
-                "four ranges in every step",
+                "every step has four ranges",
                 1,
                 four_ranges,
-                "`with record_function(name):`, four times.",
+                "Write `with record_function(name):` four times.",
                 needs="same_updates",
             ),
             Criterion(
                 "work_in_ranges",
-                "the work of each step in its range",
+                "each part of a step is in its range",
                 2,
                 work_in_its_range,
-                "Only what is indented below a `with` is in its range.",
+                "A range contains the lines that are indented below its `with`.",
             ),
             Criterion(
                 "same_updates",
-                "the same updates as without marks",
+                "the marks do not change the updates",
                 1,
                 same_steps,
-                "The calls and their order stay as they were.",
+                "Keep the calls and their order.",
                 needs="four_ranges",
             ),
         ),
@@ -300,15 +305,20 @@ def _fixed(gap, cases, *criteria, oracle=f"{ORACLES}:training"):
 def _same_training(faster):
     """The training is the same, and the script is faster: each counts only together with the other."""
     return Criterion(
-        "same_training", SAME, 1, same_training, "Look at what the network gets, and in which order.", needs=faster
+        "same_training",
+        SAME,
+        1,
+        same_training,
+        ("Compare which images the network gets, and in which order."),
+        needs=faster,
     )
 
 
-SAME, LOSSES = "the same training as before", "the mean losses as before"
+SAME, LOSSES = "the training result is the same as before", "`losses` has the same mean losses as before"
 DECODED, WORK, MEETINGS = (
     "every image is decoded once",
-    "equal work in every step",
-    "the ranks don't wait for each other in every step",
+    "the ranks have equal work in every step",
+    "the ranks do not wait for each other in every step",
 )
 SLOW_LOADING = _fixed(
     "loader",
@@ -322,12 +332,12 @@ SLOW_LOADING = _fixed(
         DECODED,
         2,
         decoded_once,
-        "What does not change from epoch to epoch can be kept.",
+        "Keep results that do not change from epoch to epoch.",
         needs="same_training",
     ),
     _same_training("decoded_once"),
 )
-ONCE = "every image once an epoch"
+ONCE = "every image is used once per epoch"
 UNEVEN_WORK = _fixed(
     "shards",
     (
@@ -339,7 +349,7 @@ UNEVEN_WORK = _fixed(
         WORK,
         2,
         equal_work,
-        "Look at the timeline: which rank computes longer? Then look at what it is given.",
+        "In the timeline, which rank computes longer? How many images does it get?",
         needs="every_image_once",
     ),
     Criterion(
@@ -347,7 +357,7 @@ UNEVEN_WORK = _fixed(
         ONCE,
         1,
         every_image_once,
-        "Deal the images out, each of them to one rank.",
+        "Split the images, so that each image is on one rank.",
         needs="equal_work",
     ),
     oracle=None,
@@ -363,15 +373,15 @@ WAITING_EVERY_STEP = _fixed(
         MEETINGS,
         2,
         meets_once_an_epoch,
-        "Which calls let all ranks meet? The profile counts them.",
+        "Which calls are collectives? The profile counts them.",
         needs="same_training",
     ),
     Criterion(
         "no_device_wait",
-        "no waiting for the device in every step",
+        "the host does not wait for the device in every step",
         1,
         fetches_once_an_epoch,
-        "A loss may stay a tensor until the epoch is over; detach() frees its graph.",
+        "A loss can stay a tensor until the end of the epoch. `detach()` frees its graph.",
         needs="same_losses",
     ),
     Criterion(
@@ -379,7 +389,7 @@ WAITING_EVERY_STEP = _fixed(
         LOSSES,
         1,
         same_losses,
-        "`losses` is averaged over the steps and the ranks below.",
+        "The code below averages `losses` over the steps and the ranks.",
         needs="ranks_do_not_wait",
     ),
     _same_training("ranks_do_not_wait"),

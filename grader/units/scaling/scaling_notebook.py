@@ -2,44 +2,56 @@
 
 from grader.checks.notebook_functions import function, prediction
 
-MEASURED = {name: f"grader.units.scaling.probes.probe_scaling_notebook:{name}" for name in ("single", "two", "rate")}
+MEASURED = {
+    name: f"grader.units.scaling.probes.probe_scaling_notebook:{name}" for name in ("single", "two", "four", "rate")
+}
 
 CHECKS = (
     function(
-        "amdahl", "the speed-up for the same work", "N workers take serial + (1 - serial) / N of the time of one."
+        "amdahl",
+        ("`amdahl` is the speed-up for the same work"),
+        "N workers need serial + (1 - serial) / N of the time of one.",
     ),
     function(
         "gustafson",
-        "the speed-up for more work",
-        "In the time of N workers, the divided part is worth N times its time; the serial part is not.",
+        "`gustafson` is the speed-up for more work",
+        "One worker needs N times as long for the divided part, and the same time for the serial part.",
     ),
     function(
         "slowest",
-        "the slowest of N",
-        "Sort the steps first. The k-th of n is the slowest with the probability (k/n)^N - ((k-1)/n)^N.",
+        "`slowest` is the expected slowest step of N workers",
+        "Sort the steps first. The k-th of n steps is the slowest with probability (k/n)^N - ((k-1)/n)^N.",
     ),
     function(
         "tree",
-        "the seconds of a tree",
-        "log2 N rounds up, rounded up to a whole number, and as many down; each takes alpha + size / beta.",
+        "`tree` is the time of a tree all-reduce",
+        (
+            "The sum reaches one rank in log2 N rounds, rounded up to a whole number, and the others in as many. Each"
+            " round takes alpha + size / beta."
+        ),
     ),
     function(
-        "step_time", "the time of a step", "What goes on at the same time does not add up: the longer one counts."
+        "step_time",
+        ("`step_time` is the time of a step"),
+        "Parts that run at the same time do not add up: the longer one counts.",
     ),
     prediction(
         "prediction_16", 1, 1e5, "a step of 16 workers takes some tens or hundreds of milliseconds", before=MEASURED
     ),
     function(
         "cloud_step",
-        "an iteration in the cloud",
-        "Loading goes on beside the rest; with double buffering, so does the network.",
+        "`cloud_step` is the time of an iteration in the cloud",
+        "Loading runs at the same time as the rest. With double buffering, so does the network.",
         points=3,
     ),
     function(
         "order",
-        "the machines to order",
-        "Of all numbers of nodes that the budget allows and the list of the offer has, the one with the most images/s.",
+        "`order` gives the most images/s for the budget",
+        (
+            "Compare all numbers of nodes that the budget allows and that the offer lists. Take the one with the most"
+            " images/s."
+        ),
         points=3,
-        whole="the notebook looks up the offer and its images/s with them",
+        whole="the notebook uses them to look up the offer and its images/s",
     ),
 )

@@ -21,10 +21,10 @@ DEVICE = Check(
     (
         Criterion(
             "right_gpu",
-            "the GPU asked for",
+            "`device` is the first GPU of args.gpu",
             1,
             training.right_gpu,
-            "devices.use(id) chooses a GPU; args.gpu is a list of ids.",
+            "`devices.use(id)` chooses a GPU. args.gpu is a list of ids.",
         ),
     ),
     observed=lambda case: {"gpu": object},

@@ -5,23 +5,23 @@ from grader.checks.notebook_functions import function, prediction
 CHECKS = (
     function(
         "throughput",
-        "images of all steps per second",
+        "`throughput` is images per second over all steps",
         "Images: batch size times the number of steps. Seconds: the sum of all steps.",
     ),
     prediction(
         "prediction_backward",
         0.25,
         8,
-        "a part that takes so much longer, or shorter, is hard to believe of two parts that do much the same",
+        "forward and backward do similar work, so neither takes that many times as long as the other",
     ),
     function(
         "smallest_batch",
-        "the smallest that is good enough",
-        "max(rates.values()) is the best throughput; `rates.items()` gives pairs of batch size and throughput.",
+        "`smallest_batch` is the smallest batch size that is fast enough",
+        "`max(rates.values())` is the best throughput. `rates.items()` gives pairs of batch size and throughput.",
     ),
     function(
         "limit",
-        "the epoch now, against the epoch without the part",
-        "sum(seconds.values()) is the time of the epoch; without the part, it is shorter by seconds[part].",
+        "`limit` is the largest possible speed-up of the epoch",
+        "`sum(seconds.values())` is the time of the epoch. Without the part, the epoch is shorter by `seconds[part]`.",
     ),
 )

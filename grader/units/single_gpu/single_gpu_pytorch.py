@@ -15,7 +15,7 @@ OPTIMIZER = Check(
     (
         Criterion(
             "momentum_sgd",
-            "SGD with momentum and the rate asked for",
+            "`optimizer` is momentum SGD with learning rate args.lr",
             1,
             sgd.updates("PyTorch"),
             "torch.optim.SGD(parameters, lr=..., momentum=...)",

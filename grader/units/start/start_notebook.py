@@ -3,7 +3,12 @@
 from grader.checks.notebook_functions import function, prediction
 
 CHECKS = (
-    function("workers", "processes on all nodes", "`mpiprocs` is the number of processes on each node.", points=1),
+    function(
+        "workers",
+        ("`workers` counts the processes on all nodes"),
+        "`mpiprocs` is the number of processes on each node.",
+        points=1,
+    ),
     prediction(
         "prediction",
         0.25,

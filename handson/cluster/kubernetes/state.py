@@ -87,7 +87,7 @@ def waiting(pods, events, at, site):
 
 
 def problem(job, pods, again):
-    """How a job failed, as half a sentence: the pod that failed first, and how. again: what starts such a job anew."""
+    """Return how a job failed, as half a sentence: the pod that failed first, and how. again: restarts it."""
     failed = sorted((one for one in (_failure(pod, again) for pod in pods) if one), key=lambda one: one[0])
     if failed:
         return failed[0][1]

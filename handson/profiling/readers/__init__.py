@@ -30,20 +30,18 @@ def read(path):
             timelines = [chrome.read(path)]
         elif path.suffix in (".nsys-rep", ".qdrep"):
             raise ProfileError(
-                f"{path} is Nsight Systems' own format: make it readable with nsys export --type sqlite {path}"
+                f"{path} is in Nsight Systems' own format: convert it with nsys export --type sqlite {path}"
             )
         else:
             raise ProfileError(
-                f"{path} is no profile of nvprof, nsys or torch.profiler: give a SQLite file or a Chrome trace"
+                f"{path} is not a profile of nvprof, nsys or torch.profiler: give an SQLite file or a Chrome trace"
             )
     except OSError as error:
         raise ProfileError(
             f"{path} cannot be read ({error.strerror or error}): give the files or folders of profiles"
         ) from None
     if not any(len(timeline) for timeline in timelines):
-        raise ProfileError(
-            f"{path} has no events: nothing was recorded; let the run make more steps, or skip fewer (--skip)"
-        )
+        raise ProfileError(f"{path} has no events, since nothing was recorded: run more steps, or skip fewer (--skip)")
     for timeline in timelines:
         timeline.source = str(path)
     return timelines

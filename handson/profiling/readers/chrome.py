@@ -38,7 +38,7 @@ def read(path):
         raise ProfileError(f"{path} is damaged or was not written to its end ({first[0][:80]}): record again") from None
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise ProfileError(
-            f"{path} is no trace of torch.profiler ({type(error).__name__}: {str(error)[:80]}): give another file"
+            f"{path} is not a trace of torch.profiler ({type(error).__name__}: {str(error)[:80]}): give another file"
         ) from None
     facts = _facts(head, tail)
     base = facts.pop("base", 0)

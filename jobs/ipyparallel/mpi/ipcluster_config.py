@@ -1,4 +1,4 @@
-"""Engines that mpiexec starts on this machine, or on the machines of a host file (`mpi_args`). docs/grading.md says how to use this file."""
+"""Engines that mpiexec starts on this machine, or on the machines of a host file (`mpi_args`). docs/grading_on_a_cluster.md explains how to use this file."""
 
 c = get_config()  # noqa: F821
 

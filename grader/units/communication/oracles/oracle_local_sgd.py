@@ -46,9 +46,11 @@ MOMENTA = {  # (start, velocity) of the next block; m: the momentum, v: the velo
 
 
 def blocks(rank, ranks, case):
-    """{"right" or the sentence of a mistake: the parameters after each block, [ranks][blocks][numbers]}."""
+    """{"right" or the sentence of a mistake: the parameters after each block, [ranks][blocks][numbers]; "start": those
+    of all ranks before}."""
+    start = {"start": flat(network(case["seed"]).parameters())}
     if case["gap"] == "mean":
-        return {
+        return start | {
             sentence: _simulated(case, lambda mine, all, start, v, rule=rule: (rule(mine, all), 0))
             for sentence, rule in MEANS.items()
         }
@@ -56,7 +58,7 @@ def blocks(rank, ranks, case):
     def with_momentum(rule):
         return lambda mine, all, start, v: rule(sum(all) / len(all), start, v, case["momentum"])
 
-    return {sentence: _simulated(case, with_momentum(rule)) for sentence, rule in MOMENTA.items()}
+    return start | {sentence: _simulated(case, with_momentum(rule)) for sentence, rule in MOMENTA.items()}
 
 
 def _simulated(case, rule):

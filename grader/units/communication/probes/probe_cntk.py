@@ -21,6 +21,7 @@ from handson.cntk import workers
 from handson.cntk.distributed import DistributedLearner
 from handson.cntk.learners import Learner
 from handson.errors import OneSentence
+from handson.words import a_kind
 
 sessions = itertools.count()  # the same numbers on all ranks
 SCRIPT = "05_communication/pytorch/train_cntk.py"
@@ -82,7 +83,7 @@ def source(rank, ranks, source, case):
         # the script's own CLASSES is what its data have, too
         made = GapCode(source).run(**given, CLASSES=classes).returned
         if not isinstance(made, cntk.MinibatchSource):
-            raise StudentMistake(f"create_source should return a MinibatchSource; it returns {type(made).__name__}")
+            raise StudentMistake(f"create_source should return a MinibatchSource; it returns {a_kind(made)}")
         for name in ("features", "labels"):
             if not hasattr(made.streams, name):
                 raise StudentMistake(
@@ -127,7 +128,7 @@ def learner(rank, ranks, source, case):
             .returned
         )
         if not isinstance(made, Learner):
-            raise StudentMistake(f"create_learner should return a learner; it returns {type(made).__name__}")
+            raise StudentMistake(f"create_learner should return a learner; it returns {a_kind(made)}")
         trainer, trace, given = (
             cntk.Trainer(model, CRITERION, made),
             [],

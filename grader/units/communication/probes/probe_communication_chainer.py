@@ -16,6 +16,7 @@ from grader.sandbox.rank import StudentMistake
 from grader.probes.gloo_for_chainermn import Group, join
 from grader.probes.script import Script
 from handson.chainer import communicators, mean_gradients
+from handson.words import a_kind
 
 IN_PLACE = "in place"
 MPI = SimpleNamespace(IN_PLACE=IN_PLACE, Query_thread=lambda: 0, THREAD_MULTIPLE=3)  # no thread of its own
@@ -100,7 +101,7 @@ def half(rank, ranks, source, case):
     group, replaced = _ranks(rank, ranks)
     comm = Script(source, {}, replaced=replaced, function="half").run(lambda names: None, case["dtype"])
     if not isinstance(comm, communicators.CpuCommunicator):
-        raise StudentMistake(f"`comm` is a {type(comm).__name__}, which is no communicator")
+        raise StudentMistake(f"`comm` is {a_kind(comm)}, which is no communicator")
     model = Vectors(case["lengths"], case["seed"], case.get("of", "float32"))
     model.set_gradients(gradients(case, rank))
     group.bytes = 0
@@ -118,7 +119,7 @@ def late(rank, ranks, source, case):
         lambda names: None, chainer.optimizers.SGD(case["lr"]), comm
     )
     if not hasattr(optimizer, "update"):
-        raise StudentMistake(f"`optimizer` is a {type(optimizer).__name__}, which is no optimizer")
+        raise StudentMistake(f"`optimizer` is {a_kind(optimizer)}, which is no optimizer")
     model, trace, under_way = Vectors(case["lengths"], case["seed"] + rank), [], []
     optimizer.setup(model)
     with _without_mpi():

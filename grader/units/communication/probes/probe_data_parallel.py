@@ -14,6 +14,7 @@ from grader.probes.gap_code import GapCode
 from grader.probes.pytorch_scripts import batch, flat, join, network, precision
 from grader.probes.script import causes
 from grader.sandbox.rank import StudentMistake
+from handson.words import a_kind
 
 NOT_YET, OWN = 5.0, 7.0  # each number of a mean before anybody waits for it, and of this rank's own gradients
 
@@ -169,7 +170,7 @@ def ready(rank, ranks, source, case):
                 work.wait()
             for bucket in buckets:
                 if bucket.mean is not None and not isinstance(bucket.mean, torch.Tensor):
-                    raise StudentMistake(f"`self.mean` should be a tensor; it is a {type(bucket.mean).__name__}")
+                    raise StudentMistake(f"`self.mean` should be a tensor; it is {a_kind(bucket.mean)}")
                 if bucket.work is not None:
                     bucket.work.wait()
         begun = [bucket.mean is not None and bucket.work is not None for bucket in buckets]

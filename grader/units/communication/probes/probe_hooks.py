@@ -9,6 +9,7 @@ from grader.probes.count_collectives import Collectives
 from grader.probes.pytorch_scripts import join
 from grader.probes.script import Script
 from grader.sandbox.rank import StudentMistake
+from handson.words import a_kind
 
 
 class Vectors(nn.Module):
@@ -160,7 +161,7 @@ def hook(rank, ranks, source, case):
             future = script.run(lambda names: None, state, bucket, *extra)
         kept.look_for(bucket.buffer())
         if not isinstance(future, torch._C.Future):
-            raise StudentMistake(f"the hook should return a future of the tensor; it returns {type(future).__name__}")
+            raise StudentMistake(f"the hook should return a future of the tensor; it returns {a_kind(future)}")
         at_once[-1] |= any(work is one for work in collectives.works for one in collectives.waited)
         due = before.get(bucket.index(), ()) if case["function"] == "late" else collectives.works
         forgotten.extend(map(collectives.is_in_flight, due))

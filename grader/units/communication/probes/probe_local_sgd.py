@@ -26,16 +26,18 @@ def step(model, case, number, rank):
 
 @precision()
 def blocks(rank, ranks, source, case):
-    """The parameters of this rank after each block, and what it sent in each: [name, bytes]."""
+    """The parameters of this rank at the end of each block ("mine"), those with which the next one starts ("blocks"),
+    and what it sent in each: [name, bytes]."""
     join(rank, ranks)
     model, student = network(case["seed"]), GapCode(source)
     block = student.module.Block(torch.from_numpy(flat(model.parameters())), case["period"], case["momentum"])
-    collectives, found, sent = Collectives(), [], []
+    collectives, own, found, sent = Collectives(), [], [], []
     for number in range(case["period"] * case["blocks"]):
         step(model, case, number, rank)
         if (number + 1) % case["period"]:
             continue
         mine = parameters_to_vector(model.parameters()).detach()
+        own.append(mine.numpy().copy())
         with collectives.noted(all_ended=True):
             if source["gap"] == "mean":
                 block.start = student.run(mine=mine).mean
@@ -47,7 +49,7 @@ def blocks(rank, ranks, source, case):
         vector_to_parameters(torch.as_tensor(block.start).clone(), model.parameters())
         found.append(flat(model.parameters()))
         sent.append(collectives.hand_over())
-    return {"blocks": found, "sent": sent}
+    return {"mine": own, "blocks": found, "sent": sent}
 
 
 def mean_of_ranks(mine):

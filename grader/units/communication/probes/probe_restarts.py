@@ -10,6 +10,7 @@ from grader.probes.gap_code import GapCode
 from grader.probes.pytorch_scripts import batch, flat, join, network
 from grader.sandbox.rank import StudentMistake
 from handson.pytorch.streams import Partition
+from handson.words import a_kind
 
 BUCKETS = 2  # that have a residual each
 PARTS = {"shared": ("model", "optimizer", "batches"), "own": ("residuals", "random")}
@@ -107,7 +108,7 @@ def restart(rank, ranks, source, case):
         shared, own = names.shared, names.own
         for name, part in (("shared", shared), ("own", own)):
             if not isinstance(part, dict):
-                raise StudentMistake(f"`{name}` should be a dictionary; it is a {type(part).__name__}")
+                raise StudentMistake(f"`{name}` should be a dictionary; it is {a_kind(part)}")
             if missing := [key for key in PARTS[name] if key not in part]:
                 why = (
                     "each rank has its own, and the file holds the `shared` of rank 0 only"
@@ -117,7 +118,7 @@ def restart(rank, ranks, source, case):
                 raise StudentMistake(f"`{name}` has no {missing[0]!r}: {why}")
         if not isinstance(own["residuals"], dict):
             raise StudentMistake(
-                f"own['residuals'] is a {type(own['residuals']).__name__}, so nobody knows which residual is of which"
+                f"own['residuals'] is {a_kind(own['residuals'])}, so nobody knows which residual is of which"
                 " bucket: give the dictionary as it is"
             )
     box = [_through_a_file(shared)]

@@ -13,6 +13,7 @@ from grader.probes.marks import marks, samples_of
 from grader.probes.pytorch_scripts import seed_of
 from grader.sandbox.rank import StudentMistake
 from grader.units.frameworks.frameworks_numbers import CLASSES, FEATURES, MOMENTUM, RATE, endless, parts, samples, start
+from handson.words import a_kind
 
 
 @functools.cache
@@ -159,9 +160,7 @@ def _epoch(strategy, batches, case):
     sizes, images, labels = [], [], []
     for pair in itertools.islice(batches, endless(case)):
         if not isinstance(pair, tuple) or len(pair) != 2:
-            raise StudentMistake(
-                f"`batches` gives a {type(pair).__name__} in each step: it should be a pair, images and labels"
-            )
+            raise StudentMistake(f"`batches` gives {a_kind(pair)} in each step: it should be a pair, images and labels")
         of_images, of_labels = (
             [numpy.ravel(part) for part in strategy.experimental_local_results(one)] for one in pair
         )

@@ -24,6 +24,7 @@ from grader.units.frameworks.frameworks_numbers import (
     parts,
     start,
 )
+from handson.words import a_kind
 
 LIGHTNING, ACCELERATE = (
     "07_frameworks/lightning/train_cifar_lightning.py",
@@ -269,11 +270,11 @@ def prepare(rank, ranks, source, case):
     model, optimizer = names.model, names.optimizer
     if not isinstance(model, nn.Module) or not hasattr(optimizer, "step"):
         raise StudentMistake(
-            f"`model` is a {type(model).__name__}, and `optimizer` a {type(optimizer).__name__}: `prepare` returns"
+            f"`model` is {a_kind(model)}, and `optimizer` {a_kind(optimizer)}: `prepare` returns"
             " things in the order in which it gets them"
         )
     if not isinstance(optimizer, AcceleratedOptimizer):
-        raise StudentMistake(f"`optimizer` is a {type(optimizer).__name__}, which is not prepared")
+        raise StudentMistake(f"`optimizer` is {a_kind(optimizer)}, which is not prepared")
     if isinstance(getattr(model, "module", None), DistributedDataParallel):
         raise StudentMistake("`model` is wrapped twice: `prepare` has wrapped it by DistributedDataParallel already")
     weights = []

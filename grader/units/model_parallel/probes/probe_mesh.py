@@ -14,6 +14,7 @@ from torch.utils.data import Sampler
 from grader.probes.gap_code import GapCode
 from grader.probes.pytorch_scripts import batch, flat, join, network
 from grader.sandbox.rank import StudentMistake
+from handson.words import a_kind
 
 NAMES = "data", "tensor"
 HASH = builtins.hash
@@ -51,10 +52,10 @@ def sampler(rank, ranks, source, case):
     for seed in case["seed"] % 1000, case["seed"] % 1000 + 1:
         made = student.run(train_set=list(range(case["images"])), mesh=mesh, seed=seed).sampler
         if not isinstance(made, Sampler):
-            raise StudentMistake(f"`sampler` is a {type(made).__name__}, not a DistributedSampler")
+            raise StudentMistake(f"`sampler` is {a_kind(made)}, not a DistributedSampler")
         if not hasattr(made, "set_epoch"):
             raise StudentMistake(
-                f"`sampler` is a {type(made).__name__} without set_epoch, which train_mesh.py calls in each epoch; a"
+                f"`sampler` is {a_kind(made)} without set_epoch, which train_mesh.py calls in each epoch; a"
                 " DistributedSampler has it"
             )
         for epoch in range(2):
@@ -89,7 +90,7 @@ def replica(rank, ranks, source, case):
     model = network(case["seed"] + part_of)
     made = GapCode(source).run(model=model, mesh=given_mesh(case)).replica
     if not isinstance(made, DistributedDataParallel):
-        raise StudentMistake(f"`replica` is a {type(made).__name__}; DistributedDataParallel averages the gradients")
+        raise StudentMistake(f"`replica` is {a_kind(made)}; DistributedDataParallel averages the gradients")
     images, labels = batch(case["seed"], 0, [3] * ranks, images_of)
     torch.nn.functional.cross_entropy(made(images), labels).backward()
     dist.barrier()

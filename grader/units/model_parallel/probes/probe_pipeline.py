@@ -24,6 +24,7 @@ from grader.sandbox.rank import StudentMistake
 from grader.units.model_parallel.probes.probe_kept import Kept
 from grader.units.model_parallel.stage_sizes import CLASSES, IMAGES, PIXELS, WIDTH
 from handson.pytorch import stages
+from handson.words import a_kind
 
 
 def my_layers(rank, ranks, source, case):
@@ -227,9 +228,7 @@ def torch_schedule(rank, ranks, source, case):
             lambda names: None, case["name"], part, case["micro_batches"], F.cross_entropy, torch.device("cpu")
         )
     if not isinstance(schedule, pipelining.schedules._PipelineSchedule):
-        raise StudentMistake(
-            f"`schedule` is a {type(schedule).__name__}, which is no schedule of torch.distributed.pipelining"
-        )
+        raise StudentMistake(f"`schedule` is {a_kind(schedule)}, which is no schedule of torch.distributed.pipelining")
     images = torch.cat([random(case, "image", number) for number in range(case["micro_batches"])])
     loss = stages.torch_step(schedule, images, torch.cat(labels(case)))
     of_torch = (name for name in ("ScheduleGPipe", "Schedule1F1B") if isinstance(schedule, getattr(pipelining, name)))

@@ -12,6 +12,7 @@ from grader.probes.gap_code import GapCode
 from grader.probes.pytorch_scripts import join
 from grader.sandbox.rank import StudentMistake
 from handson.pytorch.transformer import MLP, Attention
+from handson.words import a_kind
 
 SHAPE = 3, 4  # of what goes through an operator
 TOKENS = 2, 3  # images, and tokens of each
@@ -46,7 +47,7 @@ def operator(rank, ranks, source, case):
     with collectives.noted(all_ended=True):
         found = getattr(GapCode(source).run(**given), case["gets"])
     if not isinstance(found, torch.Tensor):
-        raise StudentMistake(f"`{case['gets']}` is a {type(found).__name__}, not a tensor")
+        raise StudentMistake(f"`{case['gets']}` is {a_kind(found)}, not a tensor")
     changed = not torch.equal(mine, numbers(case, rank))
     return {"found": found.detach().double().numpy().copy(), "changed": changed, "sent": collectives.hand_over()}
 
@@ -66,7 +67,7 @@ def part(rank, ranks, source, case):
     values = {name: getattr(names, name) for name in ("weight", "bias")[: 1 + case["bias"]]}
     for name, value in values.items():
         if not isinstance(value, torch.Tensor):
-            raise StudentMistake(f"`{name}` is a {type(value).__name__}, not a tensor")
+            raise StudentMistake(f"`{name}` is {a_kind(value)}, not a tensor")
     return {name: value.detach().numpy().copy() for name, value in values.items()}
 
 
@@ -190,7 +191,7 @@ def attention(rank, ranks, source, case):
         )
     if not isinstance(names.attention, Attention):
         raise StudentMistake(
-            f"`attention` is a {type(names.attention).__name__} after your code; it is still to be an Attention, with"
+            f"`attention` is {a_kind(names.attention)} after your code; it is still to be an Attention, with"
             " other layers"
         )
     if not isinstance(names.attention.heads, int):

@@ -8,6 +8,7 @@ from grader.probes.gap_code import GapCode
 from grader.probes.pytorch_scripts import flat, join, network, seed_of
 from grader.probes.script import Script
 from grader.sandbox.rank import StudentMistake
+from handson.words import a_kind
 
 
 class Descent(torch.optim.Optimizer):
@@ -33,11 +34,9 @@ def shard(rank, ranks, source, case):
     made = Script(source, {}, function="divide").run(lambda names: None, model, make_optimizer)
     shard, optimizer = made.shard, made.optimizer
     if not isinstance(shard, torch.Tensor):
-        raise StudentMistake(f"`shard` is a {type(shard).__name__}, not a tensor")
+        raise StudentMistake(f"`shard` is {a_kind(shard)}, not a tensor")
     if not isinstance(optimizer, torch.optim.Optimizer):
-        raise StudentMistake(
-            f"`optimizer` is a {type(optimizer).__name__}; make_optimizer(list of parameters) gives one"
-        )
+        raise StudentMistake(f"`optimizer` is {a_kind(optimizer)}; make_optimizer(list of parameters) gives one")
     held = sum(
         parameter.numel()
         for one in {optimizer, *optimizers}

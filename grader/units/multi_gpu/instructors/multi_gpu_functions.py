@@ -90,32 +90,41 @@ ANSWERS = {
         _two_rates,
         lambda single, several: several / single,
         {
-            "that is how many times as long it takes; the other way round": lambda single, several: single / several,
-            "that is the difference of the throughputs": lambda single, several: several - single,
-            "that is how much faster; twice as fast is a speed-up of 2, not of 1": lambda single, several: (
+            (
+                "`speed_up` is upside down: divide the throughput of several workers by that of one"
+            ): lambda single, several: single / several,
+            "`speed_up` returns the difference of the throughputs, not their ratio": lambda single, several: (
+                several - single
+            ),
+            "`speed_up` subtracts 1, but twice as fast is a speed-up of 2": lambda single, several: (
                 several / single - 1
             ),
-            "that is in percent; twice as fast is a speed-up of 2": lambda single, several: 100 * several / single,
+            "`speed_up` returns percent, but twice as fast is a speed-up of 2": lambda single, several: (
+                100 * several / single
+            ),
         },
     ),
     "efficiency": Function(
         _rates,
         _efficiency,
         {
-            "that is the speed-up; divide it by what it ideally is": lambda single, several, workers: several / single,
-            "the workers are on the wrong side: ideally, N workers have N times the throughput of one": (
-                lambda single, several, workers: several * workers / single
+            "`efficiency` returns the speed-up: divide it by the ideal speed-up": lambda single, several, workers: (
+                several / single
             ),
-            "that is in percent; 1 is all of the ideal speed-up": lambda single, several, workers: (
-                100 * _efficiency(single, several, workers)
+            (
+                "`efficiency` multiplies by `workers`: divide by it, since N workers ideally have N times the"
+                " throughput of one"
+            ): (lambda single, several, workers: several * workers / single),
+            (
+                "`efficiency` returns percent, but the ideal speed-up has the efficiency 1"
+            ): lambda single, several, workers: 100 * _efficiency(single, several, workers),
+            "`efficiency` is cut off at 1, but a measured efficiency can be above 1": lambda single, several, workers: (
+                min(1, _efficiency(single, several, workers))
             ),
-            "it is cut off at 1, and a measured efficiency can be above": lambda single, several, workers: min(
-                1, _efficiency(single, several, workers)
-            ),
-            "that is the part that was lost": lambda single, several, workers: (
-                1 - _efficiency(single, several, workers)
-            ),
-            "upside down: the efficiency is below 1 if something is lost": lambda single, several, workers: (
+            (
+                "`efficiency` returns the share that is lost, not the share that is reached"
+            ): lambda single, several, workers: 1 - _efficiency(single, several, workers),
+            "`efficiency` is upside down: it is below 1 if something is lost": lambda single, several, workers: (
                 1 / _efficiency(single, several, workers)
             ),
         },
@@ -124,22 +133,22 @@ ANSWERS = {
         _arrivals,
         lambda arrivals: _waits(arrivals).mean(axis=0),
         {
-            "that is how much later each rank comes than the first one; it waits for the last": lambda arrivals: (
+            "`waiting` measures from the first rank: a rank waits for the last one": lambda arrivals: (
                 -_waits(arrivals, numpy.min).mean(axis=0)
             ),
-            "the sign is wrong: a rank waits from its own arrival until that of the last one": lambda arrivals: (
-                -_waits(arrivals).mean(axis=0)
-            ),
-            "those are milliseconds; seconds were asked for": lambda arrivals: 1000 * _waits(arrivals).mean(axis=0),
-            "that is the sum over the steps; the mean was asked for": lambda arrivals: _waits(arrivals).sum(axis=0),
-            "that is the mean over all ranks; each rank has a number of its own": (
+            (
+                "`waiting` has the wrong sign: a rank waits from its own arrival to that of the last rank"
+            ): lambda arrivals: -_waits(arrivals).mean(axis=0),
+            "`waiting` returns milliseconds: return seconds": lambda arrivals: 1000 * _waits(arrivals).mean(axis=0),
+            "`waiting` sums over the steps: return the mean": lambda arrivals: _waits(arrivals).sum(axis=0),
+            "`waiting` averages over all ranks: return one number for each rank": (
                 lambda arrivals: _waits(arrivals).mean()
             ),
-            "that has a number for each step: take the mean over the steps, axis 0": (
+            "`waiting` returns one number for each step: average over the steps, axis 0": (
                 lambda arrivals: _waits(arrivals).mean(axis=1)
             ),
             (
-                "that is measured against one rank in all steps; the last rank may be another one in each step"
+                "`waiting` compares with the same rank in all steps, but the last rank may differ from step to step"
             ): lambda arrivals: arrivals.mean(axis=0).max() - arrivals.mean(axis=0),
         },
     ),
@@ -147,29 +156,32 @@ ANSWERS = {
         _epochs,
         _updates,
         {
-            "an epoch's last images are left out: with fewer than a whole batch, they make an update, too": (
+            "`updates` leaves out the last images of an epoch: an incomplete batch gives an update, too": (
                 lambda images, batchsize, workers, epochs: images // (batchsize * workers) * epochs
             ),
-            "where the images fill all updates of an epoch, there is none more: round up, instead of adding 1": (
-                lambda images, batchsize, workers, epochs: (images // (batchsize * workers) + 1) * epochs
-            ),
-            "each epoch ends with an update of its own: round up first, then multiply by the epochs": (
-                lambda images, batchsize, workers, epochs: -(-images * epochs // (batchsize * workers))
-            ),
-            "those are the updates of one worker alone: all workers together take `workers` times as many images": (
-                lambda images, batchsize, workers, epochs: _updates(images, batchsize, 1, epochs)
-            ),
-            "the updates of all workers are added up; they all make the same update together": (
+            (
+                "`updates` always adds 1, but there is no extra update if the batches divide the images evenly: round"
+                " up instead"
+            ): (lambda images, batchsize, workers, epochs: (images // (batchsize * workers) + 1) * epochs),
+            (
+                "`updates` rounds up only once, after multiplying by the epochs: each epoch ends with an update, so"
+                " round up first"
+            ): (lambda images, batchsize, workers, epochs: -(-images * epochs // (batchsize * workers))),
+            (
+                "`updates` counts those of a single worker: all workers together use `workers` times as many images"
+                " in an update"
+            ): (lambda images, batchsize, workers, epochs: _updates(images, batchsize, 1, epochs)),
+            "`updates` adds up the updates of all workers, but an update is made by all workers together": (
                 lambda images, batchsize, workers, epochs: _updates(images, batchsize, workers, epochs) * workers
             ),
-            "it is rounded to the nearest; the last images of an epoch make an update, however few": (
+            "`updates` rounds to the nearest number: round up, since even a single image left over gives an update": (
                 lambda images, batchsize, workers, epochs: round(images / (batchsize * workers)) * epochs
             ),
-            "those are the updates of one epoch": lambda images, batchsize, workers, epochs: _updates(
+            "`updates` counts those of one epoch only": lambda images, batchsize, workers, epochs: _updates(
                 images, batchsize, workers, 1
             ),
             (
-                "the number is not whole: the last images of an epoch make an update, too"
+                "`updates` is not a whole number: round up, since the last images of an epoch give an update, too"
             ): lambda images, batchsize, workers, epochs: images / (batchsize * workers) * epochs,
         },
     ),
@@ -177,24 +189,27 @@ ANSWERS = {
         _rate_of,
         _learning_rate,
         {
-            "the rate goes on rising after the warm-up": lambda update, base, workers, warmup: (
+            "`learning_rate` keeps rising after the warm-up": lambda update, base, workers, warmup: (
                 base * (1 + (workers - 1) * update / warmup)
             ),
-            "that is the scaled rate from the first update on: there is no warm-up": (
+            "`learning_rate` returns the scaled rate from the first update on: the warm-up is missing": (
                 lambda update, base, workers, warmup: base * workers
             ),
-            "the warm-up begins at 0; it is to begin at `base`": lambda update, base, workers, warmup: (
+            "`learning_rate` starts the warm-up at 0: it must start at `base`": lambda update, base, workers, warmup: (
                 base * workers * min(1, update / warmup)
             ),
-            "updates are counted from 0: update 0 has the rate `base`, and update `warmup` the whole one": (
-                lambda update, base, workers, warmup: base * (1 + (workers - 1) * min(1, (update + 1) / warmup))
-            ),
-            "the rate jumps at the end of the warm-up; it is to rise in a straight line": (
+            (
+                "`learning_rate` is one update ahead: updates count from 0, so update 0 has the rate `base`, and update"
+                " `warmup` has the full rate"
+            ): (lambda update, base, workers, warmup: base * (1 + (workers - 1) * min(1, (update + 1) / warmup))),
+            "`learning_rate` jumps at the end of the warm-up: it must rise in a straight line": (
                 lambda update, base, workers, warmup: base if update < warmup else base * workers
             ),
-            "the rate is that of one worker": lambda update, base, workers, warmup: base,
             (
-                "it rises to base * (1 + workers); the end of the warm-up is base * workers"
+                "`learning_rate` returns the rate of one worker: scale it by `workers`"
+            ): lambda update, base, workers, warmup: base,
+            (
+                "`learning_rate` rises to base * (1 + workers), but the warm-up ends at base * workers"
             ): lambda update, base, workers, warmup: base * (1 + workers * min(1, update / warmup)),
         },
     ),

@@ -18,5 +18,5 @@ def report(rank, ranks, source, case):
         with Collectives().noted(all_ended=True):
             student.run(log=log, loss=torch.tensor(of_ranks[rank]))
     if others := [type(loss).__name__ for loss in log if not isinstance(loss, Real)]:
-        raise StudentMistake(f"`log` gets a {others[0]}, not a float: `.item()` gives the number in a tensor")
+        raise StudentMistake(f"`log` gets a {others[0]}, not a float: `.item()` returns the number in a tensor")
     return {"log": [float(loss) for loss in log]}

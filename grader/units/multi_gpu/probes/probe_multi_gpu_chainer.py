@@ -19,8 +19,8 @@ def devices(rank, ranks, source, case):
     (gpus,) = found
     if not isinstance(gpus, dict):
         raise StudentMistake(
-            f"`gpus` is {gpus!r:.80}, no dictionary from names to ids, such as {{'main': 0, 'gpu1': 1}}"
+            f"`gpus` is {gpus!r:.80}, but it must be a dictionary from names to ids, such as {{'main': 0, 'gpu1': 1}}"
         )
     if strange := [gpu for gpu in gpus.values() if not isinstance(gpu, Integral)]:
-        raise StudentMistake(f"`gpus` has {strange[0]!r:.80} as an id: ids are whole numbers, those in args.gpu")
+        raise StudentMistake(f"`gpus` has the id {strange[0]!r:.80}, but ids are the whole numbers in args.gpu")
     return {"names": [str(name) for name in gpus], "ids": [int(gpu) for gpu in gpus.values()]}

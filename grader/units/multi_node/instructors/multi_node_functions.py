@@ -100,14 +100,14 @@ ANSWERS = {
         _rank,
         lambda rank, per_node: rank % per_node,
         {
-            "that is the inter_rank, the number of the node": lambda rank, per_node: rank // per_node,
-            "that is the rank itself; on each node, the intra_ranks begin at 0": lambda rank, per_node: rank,
-            "intra_ranks begin at 0, not at 1": lambda rank, per_node: rank % per_node + 1,
-            "intra_ranks are counted up, from 0 for the first rank of a node": lambda rank, per_node: (
+            "`intra_rank` returns the inter_rank, the number of the node": lambda rank, per_node: rank // per_node,
+            "`intra_rank` returns the rank itself: on each node, intra_ranks start at 0": lambda rank, per_node: rank,
+            "`intra_rank` counts from 1: intra_ranks start at 0": lambda rank, per_node: rank % per_node + 1,
+            "`intra_rank` counts down: the first rank of a node has the intra_rank 0": lambda rank, per_node: (
                 per_node - 1 - rank % per_node
             ),
             (
-                "a rank of a later node has the ranks of all nodes before it to take off, not of one"
+                "`intra_rank` subtracts the ranks of one node only: subtract those of all earlier nodes"
             ): lambda rank, per_node: rank - per_node if rank >= per_node else rank,
         },
     ),
@@ -115,18 +115,23 @@ ANSWERS = {
         lambda chance: _parts(chance, chance.turn([2, 3, 4, 5, 3, 2])),
         lambda correct, images: sum(correct) / sum(images),
         {
-            "that is the mean of the ranks' accuracies: a rank with few images then weighs as much as one with many": (
-                lambda correct, images: sum(one / of for one, of in zip(correct, images)) / len(images)
+            (
+                "`total_accuracy` averages the ranks' accuracies, so a rank with few images weighs as much as one with"
+                " many"
+            ): (lambda correct, images: sum(one / of for one, of in zip(correct, images)) / len(images)),
+            "`total_accuracy` returns rank 0's accuracy: include the other ranks": lambda correct, images: (
+                correct[0] / images[0]
             ),
-            "that is rank 0's accuracy": lambda correct, images: correct[0] / images[0],
-            "that is in percent; the accuracy is a part of 1": lambda correct, images: 100 * sum(correct) / sum(images),
-            "that is the number of correct images; divide it by the number of all images": lambda correct, images: sum(
-                correct
+            "`total_accuracy` returns percent: return a number from 0 to 1": lambda correct, images: (
+                100 * sum(correct) / sum(images)
             ),
-            "that adds the ranks' accuracies": lambda correct, images: sum(
+            (
+                "`total_accuracy` returns the number of correct images: divide it by the number of all images"
+            ): lambda correct, images: sum(correct),
+            "`total_accuracy` adds up the ranks' accuracies: add up images, then divide": lambda correct, images: sum(
                 one / of for one, of in zip(correct, images)
             ),
-            "that is the error; the accuracy is the part that is correct": lambda correct, images: (
+            "`total_accuracy` returns the error rate: return the share that is correct": lambda correct, images: (
                 1 - sum(correct) / sum(images)
             ),
         },
@@ -135,27 +140,27 @@ ANSWERS = {
         _throughputs,
         _scaling,
         {
-            "the efficiencies are the speed-ups again: divide by the workers": lambda throughputs: _scaling(
-                throughputs, efficiency=lambda times, _: times
+            "the efficiencies in `scaling` repeat the speed-ups: divide them by the workers": lambda throughputs: (
+                _scaling(throughputs, efficiency=lambda times, _: times)
             ),
-            "the speed-ups are upside down": lambda throughputs: _scaling(
+            "the speed-ups in `scaling` are upside down": lambda throughputs: _scaling(
                 throughputs, lambda rate, single: single / rate
             ),
-            "the efficiencies are in percent; 1 is the best": lambda throughputs: _scaling(
+            "the efficiencies in `scaling` are in percent, but the best efficiency is 1": lambda throughputs: _scaling(
                 throughputs, efficiency=lambda times, of: 100 * times / of
             ),
-            "the rows are sorted by throughput; sort them by the number of workers": lambda throughputs: sorted(
-                _scaling(throughputs), key=lambda row: row[1]
+            "the rows of `scaling` are sorted by throughput: sort them by the number of workers": lambda throughputs: (
+                sorted(_scaling(throughputs), key=lambda row: row[1])
             ),
             (
-                "the speed-ups are against the smallest throughput; they should be against that of 1 worker,"
+                "the speed-ups in `scaling` are relative to the smallest throughput: divide by that of 1 worker,"
                 " `throughputs[1]`"
             ): lambda throughputs: _scaling(throughputs, lambda rate, single: rate / min(throughputs.values())),
             (
-                "the speed-ups are against the first throughput of the dictionary; take that of 1 worker,"
-                " `throughputs[1]`"
+                "the speed-ups in `scaling` are relative to the first throughput of the dictionary: divide by that of"
+                " 1 worker, `throughputs[1]`"
             ): lambda throughputs: _scaling(throughputs, lambda rate, single: rate / next(iter(throughputs.values()))),
-            "the rows are not in the order of the workers": lambda throughputs: [
+            "the rows of `scaling` are not sorted by the number of workers": lambda throughputs: [
                 row for workers in throughputs for row in _scaling(throughputs) if row[0] == workers
             ],
         },
@@ -164,34 +169,37 @@ ANSWERS = {
         lambda chance: _table(chance),
         lambda table, least: max(row[0] for row in table if row[3] >= least),
         {
-            "that is the largest number of workers in the table, efficient or not": lambda table, least: max(
-                row[0] for row in table
-            ),
-            "that is the smallest number of workers that is efficient enough": lambda table, least: min(
+            (
+                "`most_workers` returns the largest number of workers in the table, whatever its efficiency"
+            ): lambda table, least: max(row[0] for row in table),
+            "`most_workers` returns the smallest number of workers that is efficient enough": lambda table, least: min(
                 row[0] for row in table if row[3] >= least
             ),
-            "that is the row with the best efficiency; with more workers it may still be enough": lambda table, least: (
-                max(table, key=lambda row: row[3])[0]
+            (
+                "`most_workers` takes the row with the best efficiency, but more workers may still be efficient enough"
+            ): lambda table, least: max(table, key=lambda row: row[3])[0],
+            (
+                "`most_workers` takes the row with the highest throughput, but more workers may still be"
+                " efficient enough"
+            ): (lambda table, least: max((row for row in table if row[3] >= least), key=lambda row: row[1])[0]),
+            (
+                "`most_workers` returns an efficiency: return the number of workers, the first entry of the row"
+            ): lambda table, least: max(row for row in table if row[3] >= least)[3],
+            (
+                "`most_workers` returns a speed-up: return the number of workers, the first entry of the row"
+            ): lambda table, least: max(row for row in table if row[3] >= least)[2],
+            "`most_workers` returns a whole row: return its first entry, the number of workers": lambda table, least: (
+                max(row for row in table if row[3] >= least)
             ),
-            "that is the row with the highest throughput; with more workers the efficiency may still be enough": (
-                lambda table, least: max((row for row in table if row[3] >= least), key=lambda row: row[1])[0]
-            ),
-            "that is the efficiency; return the number of workers, which comes first in its row": lambda table, least: (
-                max(row for row in table if row[3] >= least)[3]
-            ),
-            "that is the speed-up; return the number of workers, which comes first in its row": lambda table, least: (
-                max(row for row in table if row[3] >= least)[2]
-            ),
-            "that is the whole row; return its number of workers, which comes first": lambda table, least: max(
-                row for row in table if row[3] >= least
-            ),
-            "the speed-up is compared with `least`; the efficiency is in the last column": lambda table, least: max(
-                row[0] for row in table if row[2] >= least
-            ),
-            "an efficiency of exactly `least` is enough, too: at least means >=": lambda table, least: max(
+            (
+                "`most_workers` compares the speed-up with `least`: the efficiency is in the last column"
+            ): lambda table, least: max(row[0] for row in table if row[2] >= least),
+            'an efficiency of exactly `least` is enough, too: "at least" means >=': lambda table, least: max(
                 [row[0] for row in table if row[3] > least], default=0
             ),
-            "it stops at the first row that is too inefficient; a later one may be efficient enough": _last_of_unbroken,
+            (
+                "`most_workers` stops at the first row that is not efficient enough, but a later row may be"
+            ): _last_of_unbroken,
         },
     ),
     "allreduce_seconds": Function(
@@ -203,32 +211,34 @@ ANSWERS = {
         },
         _allreduce,
         {
-            "bytes are taken for bits: a byte has 8": lambda parameters, workers, megabits: (
+            "`allreduce_seconds` counts bytes as bits: a byte has 8 bits": lambda parameters, workers, megabits: (
                 _allreduce(parameters, workers, megabits) / 8
             ),
-            "that is twice as much: a float32 has 4 bytes, not 8, and a rank receives while it sends": (
-                lambda parameters, workers, megabits: 2 * _allreduce(parameters, workers, megabits)
-            ),
-            "each gradient is counted as one byte; it has 4": lambda parameters, workers, megabits: (
-                _allreduce(parameters, workers, megabits) / 4
-            ),
             (
-                "the gradients are sent once (does `//` make 1 of the factor?); in a ring each rank sends 2 (N - 1)"
-                " / N times their size"
+                "`allreduce_seconds` is twice as long as it should be: a float32 has 4 bytes, not 8, and a rank sends"
+                " and receives at the same time"
+            ): (lambda parameters, workers, megabits: 2 * _allreduce(parameters, workers, megabits)),
+            (
+                "`allreduce_seconds` counts one byte for each gradient: a float32 has 4 bytes"
+            ): lambda parameters, workers, megabits: _allreduce(parameters, workers, megabits) / 4,
+            (
+                "`allreduce_seconds` sends the gradients once, but in a ring each rank sends 2 (N - 1) / N times"
+                " their size (does `//` round the factor to 1?)"
             ): lambda parameters, workers, megabits: 32 * parameters / megabits / 1e6,
-            "the factor 2 is missing: sums go round the ring, and then the results": (
+            "`allreduce_seconds` lacks the factor 2: first the partial sums go around the ring, then the results": (
                 lambda parameters, workers, megabits: _allreduce(parameters, workers, megabits) / 2
             ),
-            "each rank sends (N - 1) / N of the gradients twice, not all of them to each of the others": (
-                lambda parameters, workers, megabits: _allreduce(parameters, workers, megabits) * workers
-            ),
-            "mega is 1,000,000 here, not 1,048,576": lambda parameters, workers, megabits: (
-                _allreduce(parameters, workers, megabits) / 1.048576
-            ),
-            "a megabit is a million bits": lambda parameters, workers, megabits: (
-                1e6 * _allreduce(parameters, workers, megabits)
-            ),
-            "those are milliseconds; seconds were asked for": lambda parameters, workers, megabits: (
+            (
+                "`allreduce_seconds` sends all gradients to every other rank, but in a ring each rank sends (N - 1) / N"
+                " of the gradients twice"
+            ): (lambda parameters, workers, megabits: _allreduce(parameters, workers, megabits) * workers),
+            (
+                "`allreduce_seconds` counts 1,048,576 bits per megabit: here, mega is 1,000,000"
+            ): lambda parameters, workers, megabits: _allreduce(parameters, workers, megabits) / 1.048576,
+            (
+                "`allreduce_seconds` counts one bit per megabit: a megabit is a million bits"
+            ): lambda parameters, workers, megabits: 1e6 * _allreduce(parameters, workers, megabits),
+            "`allreduce_seconds` returns milliseconds: return seconds": lambda parameters, workers, megabits: (
                 1000 * _allreduce(parameters, workers, megabits)
             ),
         },

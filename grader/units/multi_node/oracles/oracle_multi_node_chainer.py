@@ -30,25 +30,23 @@ def evaluation(rank, ranks, case):
     return {
         "right": mean(data),
         "second": mean(data, _model(case, TRAINED**2)),
-        "rank 0 has the result of its own part of the test set: nothing puts the parts together": own[0],
+        "rank 0 has the result of its own part of the test set: nothing combines the parts": own[0],
         (
-            "the parts are put together within each node alone: create_multi_node_evaluator needs `comm`, which has"
-            " all ranks"
+            "the results are combined only within each node: pass `comm`, which has all ranks, to"
+            " create_multi_node_evaluator"
         ): mean(sum(parts[: case["ranks_per_node"]], [])),
         (
-            "it is the mean of the ranks' means, in which an image on a rank with fewer of them weighs more: keep"
-            " the `evaluator` that the script has made, and make that a multi-node one"
+            "the ranks' means are averaged, so an image on a rank with fewer images weighs more: keep the script's"
+            " `evaluator`, and make it a multi-node evaluator"
         ): own.mean(axis=0),
         (
-            "it is the mean of the batches' means, in which an image in a small last batch weighs more: keep the"
-            " `evaluator` that the script has made, and make that a multi-node one"
+            "the batches' means are averaged, so an image in a small last batch weighs more: keep the script's"
+            " `evaluator`, and make it a multi-node evaluator"
         ): numpy.mean([numpy.mean(one, axis=0) for one in batches], axis=0),
-        "the evaluator has a copy of the model, as it was before the training": mean(data, _model(case, 1)),
-        "these are of the training images: the evaluator needs `test_iterator`": mean(
-            list(training_set(len(lengths))[0])
-        ),
+        "`evaluator` has a copy of the model from before the training": mean(data, _model(case, 1)),
+        "`evaluator` evaluates the training images: pass `test_iterator`": mean(list(training_set(len(lengths))[0])),
         "the test images do not go through `convert`": mean(data, convert=concat_examples),
-        "the ranks' results are added up, not averaged": own.sum(axis=0),
+        "the ranks' results are summed, not averaged": own.sum(axis=0),
     }
 
 

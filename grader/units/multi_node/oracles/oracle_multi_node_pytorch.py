@@ -16,15 +16,15 @@ def evaluation(rank, ranks, case):
         "second": twice.sum(axis=0) / lengths.sum(),
         "own": means,
         (
-            "the means of the ranks are averaged: a rank with few images then weighs as much as one with many; add"
-            " up the sums and the numbers of images, then divide"
+            "the ranks' means are averaged, so a rank with few images weighs as much as one with many: add up the"
+            " sums and the numbers of images, then divide"
         ): means.mean(axis=0),
-        "the ranks' means are added up, not averaged": means.sum(axis=0),
+        "the ranks' means are summed, not averaged": means.sum(axis=0),
         "the sums are not divided by the number of images of all ranks": once.sum(axis=0),
-        "the sums of all ranks are divided by this rank's number of images: add these up, too": (
+        "the sums of all ranks are divided by this rank's number of images: sum the numbers of images, too": (
             once.sum(axis=0) / max(lengths[0, 0], 1)
         ),
-        "the sums are divided by the number of ranks, not of images": once.mean(axis=0),
+        "the sums are divided by the number of ranks, not by the number of images": once.mean(axis=0),
     }
 
 

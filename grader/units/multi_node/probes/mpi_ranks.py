@@ -29,7 +29,9 @@ MPICH = {  # the sandbox has no network but the loopback interface, no /sys, and
     "MPIR_CVAR_CH4_CMA_ENABLE": "0",
 }
 OPEN_MPI = {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
-LONGEST = 0.5  # seconds of CPU time, which a rank of MPI uses while it waits, too
+# A rank that computes or waits for longer waits for ever: seconds of CPU time, which a rank of MPI uses while it waits,
+# too; and seconds by the clock, as a waiting rank yields its core to other programs, where there are any.
+LONGEST, LATEST = 0.5, 3
 MOMENT = 5  # seconds in which a rank writes its stack, on a busy machine
 
 
@@ -48,7 +50,9 @@ def run(source, counts):
     ranks = subprocess.Popen(command, env=os.environ | variables, stdin=subprocess.DEVNULL)
     while not all(map(_is_over, found := [_last(folder, rank) for rank in range(len(counts))])):
         if ranks.poll() is not None:
-            raise RankEnded({"status": ERROR, "message": f"a rank's process ended in the code ({ranks.returncode})"})
+            raise RankEnded(
+                {"status": ERROR, "message": (f"the process of a rank ended in your code ({ranks.returncode})")}
+            )
         time.sleep(0.005)
     waiting = {rank: _line(folder, rank, one["pid"]) for rank, one in enumerate(found) if "pid" in one}
     (folder / "over").touch()
@@ -75,15 +79,17 @@ def _copy_modules(folder):
 
 
 def _last(folder, rank):
-    """What a rank has written last: {"pid", "begin"}, {"returned"}, or what reported_error gives."""
+    """What a rank has written last: {"pid", "begin", "since"}, {"returned"}, or what reported_error gives."""
     file = folder / f"told{rank}"
     return json.loads(file.read_text()) if file.exists() else {}
 
 
 def _is_over(told):
-    """Whether a rank has finished, or has computed for so long that it must wait for ever."""
+    """Whether a rank has finished, or has run for so long that it must wait for ever."""
     if "pid" not in told:
         return bool(told)
+    if time.monotonic() - told["since"] > LATEST:
+        return True
     with contextlib.suppress(OSError):  # its process has ended, and mpiexec ends, too
         return time.clock_gettime(~told["pid"] << 3 | 2) - told["begin"] > LONGEST  # its clock: clock_getcpuclockid(3)
     return False
@@ -122,8 +128,8 @@ def arrays_in_capitals():
         if "expecting buffer" not in str(error):
             raise
         raise StudentMistake(
-            "a method of `comm` with a capital letter gets something else than an array: it takes NumPy's; those with"
-            " small letters take numbers"
+            "a method of `comm` with a capital letter gets something other than an array: pass a NumPy array, or use"
+            " the method with small letters, which takes numbers"
         ) from error
 
 
@@ -146,7 +152,7 @@ def main(folder):
 
     with open(folder / f"stack{comm.rank}", "w") as stack:
         faulthandler.register(signal.SIGUSR1, file=stack)
-        tell({"pid": os.getpid(), "begin": time.process_time()})
+        tell({"pid": os.getpid(), "begin": time.process_time(), "since": time.monotonic()})
         try:
             with arrays_in_capitals():
                 names = gap.run(comm=comm, correct=correct, images=images)

@@ -81,8 +81,8 @@ def from_scratch(rank, ranks, source, case):
     def before(model, inputs):
         if (shape := tuple(inputs[0].shape[1:])) != (3, case["SIZE"], case["SIZE"]):
             raise StudentMistake(
-                f"the network gets images of shape {shape}: data.enlarge(images, SIZE) makes them (3, {case['SIZE']},"
-                f" {case['SIZE']})"
+                f"the network gets images of shape {shape}, but data.enlarge(images, SIZE) makes them (3,"
+                f" {case['SIZE']}, {case['SIZE']})"
             )
         if model.training and torch.is_grad_enabled():
             sizes.append(dist.get_world_size() if dist.is_initialized() else 1)
@@ -101,7 +101,7 @@ def from_scratch(rank, ranks, source, case):
 
     def shard(*arguments, **options):
         raise StudentMistake(
-            "the parameters in a FullyShardedDataParallel can't be looked at here: take DistributedDataParallel, or"
+            "the check cannot read the parameters of a FullyShardedDataParallel: use DistributedDataParallel, or"
             " fully_shard, which is newer"
         )
 

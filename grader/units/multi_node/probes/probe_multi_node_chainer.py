@@ -33,8 +33,8 @@ def scatter(rank, ranks, source, case):
             for name in ("train_set", "test_set"):
                 if not hasattr(names[name], "__len__"):
                     raise StudentMistake(
-                        f"`{name}` is {names[name]!r:.60} on this rank: every rank must call scatter_dataset, and keep"
-                        " what it returns"
+                        f"`{name}` is {names[name]!r:.60} on this rank: call scatter_dataset on every rank, and keep"
+                        " the result"
                     )
             found.append(samples_of("train_set", names.train_set, case, tests, "test"))
             found.append(samples_of("test_set", names.test_set, tests, case, "training"))
@@ -58,8 +58,8 @@ def evaluator(rank, ranks, source, case):
         called_once_an_epoch(names.evaluator, chainer.training.get_trigger, IntervalTrigger)
         if any(extension.extension is names.evaluator for extension in names.trainer._extensions.values()):
             raise StudentMistake(
-                "`evaluator` extends the trainer already, and would be called twice: add_reports, in the next line of"
-                " the script, does that"
+                "`evaluator` already extends the trainer, so it would be called twice: leave that to add_reports in"
+                " the script's next line"
             )
         given, reporter = names.model.copy(mode="copy"), chainer.Reporter()
         reporter.add_observer("main", names.model)  # as Trainer does it

@@ -7,6 +7,7 @@ from grader.probes.gap_code import RETURNED, GapCode
 from grader.probes.pytorch_scripts import SIZE, enlarge, examples, join, network, part
 from grader.probes.script import causes
 from grader.sandbox.rank import StudentMistake
+from handson.words import a_kind
 
 # what a weight is multiplied by before the first evaluation, as if there had been a training; before the second, twice
 TRAINED = 0.5
@@ -38,7 +39,9 @@ def evaluate(rank, ranks, source, case):
         try:
             found.append([float(number) for number in returned])
         except (TypeError, ValueError):
-            raise StudentMistake(f"`loss` and `accuracy` are {returned!r:.60}, not two numbers, on this rank") from None
+            raise StudentMistake(
+                f"`loss` and `accuracy` are {returned!r:.60} on this rank, but they must be two numbers"
+            ) from None
     return {"found": found}
 
 
@@ -51,7 +54,7 @@ def reported(observed):
     for name, values in found.items():
         if len(values) != 1:
             raise StudentMistake(
-                f"`evaluator` should report one {name}; it reports {', '.join(map(str, observed)) or 'nothing'}"
+                f"`evaluator` must report one {name}, but it reports {', '.join(map(str, observed)) or 'nothing'}"
             )
     return found["loss"] + found["accuracy"]
 
@@ -60,10 +63,10 @@ def called_once_an_epoch(evaluator, get_trigger, interval):
     """Raises StudentMistake if `evaluator` can't be called, or has another interval, as `extend` takes it. get_trigger,
     interval: those of its track, a function and a class."""
     if not callable(evaluator):
-        raise StudentMistake(f"`evaluator` is a {type(evaluator).__name__}, which is no evaluator")
+        raise StudentMistake(f"`evaluator` is {a_kind(evaluator)}, which is not an evaluator")
     trigger = get_trigger(getattr(evaluator, "trigger", (1, "iteration")))
     if isinstance(trigger, interval) and (trigger.period, trigger.unit) != (1, "epoch"):
         raise StudentMistake(
-            f"`evaluator` is called every {trigger.period:g} {trigger.unit}(s): the table needs it after each epoch,"
-            " its trigger is (1, 'epoch')"
+            f"`evaluator` is called every {trigger.period:g} {trigger.unit}(s), but the table needs it after each"
+            " epoch: its trigger must be (1, 'epoch')"
         )

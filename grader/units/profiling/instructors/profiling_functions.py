@@ -118,19 +118,24 @@ ANSWERS = {
         _waits,
         _who_waits,
         {
-            "the two ranks are the other way round: first the one that waits": lambda waits: _who_waits(waits)[::-1],
-            "that is the longest single wait; a rank may wait for several others: add up its waits": _longest_wait,
-            "first comes the rank that waits the most; that is the one for which the others wait the most": (
+            "`who_waits` returns the two ranks in the wrong order: the rank that waits comes first": lambda waits: (
+                _who_waits(waits)[::-1]
+            ),
+            (
+                "`who_waits` looks for the longest single wait: a rank may wait for several others, so add up its waits"
+            ): _longest_wait,
+            "`who_waits` starts with the rank that the others wait for most: start with the rank that waits most": (
                 lambda waits: (_waited_for(waits), max(waits[_waited_for(waits)], key=waits[_waited_for(waits)].get))
             ),
             (
-                "the second is the rank for which all ranks together wait the most; it should be the one for which"
-                " the first waits the most"
+                "the second rank of `who_waits` is the one that all ranks together wait for most: return the one that"
+                " the first rank waits for most"
             ): lambda waits: (_who_waits(waits)[0], _waited_for(waits)),
-            "that is the rank that waits the most, and for how long; return the rank for which it waits": (
-                lambda waits: (_who_waits(waits)[0], max(waits[_who_waits(waits)[0]].values()))
-            ),
-            "those are seconds; return the ranks": lambda waits: (
+            (
+                "`who_waits` returns the rank that waits most and its longest wait: return the rank that it waits for"
+                " instead of the seconds"
+            ): (lambda waits: (_who_waits(waits)[0], max(waits[_who_waits(waits)[0]].values()))),
+            "`who_waits` returns seconds: return the ranks": lambda waits: (
                 sum(waits[_who_waits(waits)[0]].values()),
                 max(waits[_who_waits(waits)[0]].values()),
             ),
@@ -140,52 +145,59 @@ ANSWERS = {
         _meetings,
         _waiting_share,
         {
-            "that is in percent; all of the time is 1": lambda begin, end: 100 * _waiting_share(begin, end),
-            "that is the part that is *not* waiting": lambda begin, end: 1 - _waiting_share(begin, end),
-            "that is measured from the first rank; a rank waits for the last one": lambda begin, end: (
+            "`waiting_share` returns percent: 1 is the whole time": lambda begin, end: 100 * _waiting_share(begin, end),
+            "`waiting_share` returns the share that is *not* waiting": lambda begin, end: (
+                1 - _waiting_share(begin, end)
+            ),
+            "`waiting_share` measures from the first rank: a rank waits for the last one": lambda begin, end: (
                 (begin - begin.min(axis=1, keepdims=True)).sum(axis=0) / (end - begin).sum(axis=0)
             ),
-            "those are the seconds of waiting; divide them by those in all-reduces": (
+            "`waiting_share` returns the seconds of waiting: divide them by the seconds in all-reduces": (
                 lambda begin, end: _waiting(begin).sum(axis=0)
             ),
-            "the shares of the all-reduces are averaged: a short one then counts as much as a long one; divide sums": (
-                lambda begin, end: (_waiting(begin) / (end - begin)).mean(axis=0)
-            ),
-            "each rank's waiting is divided by the time of all ranks; divide it by the rank's own": lambda begin, end: (
-                _waiting(begin).sum(axis=0) / (end - begin).sum()
-            ),
-            "a rank waits until the last one has come (`begin`), not until the last one leaves": lambda begin, end: (
-                (end.max(axis=1, keepdims=True) - begin).sum(axis=0) / (end - begin).sum(axis=0)
-            ),
-            "that is one number for all ranks; each has its own": lambda begin, end: (
+            (
+                "`waiting_share` averages the shares of the all-reduces, so a short one counts as much as a long one:"
+                " divide the sums"
+            ): (lambda begin, end: (_waiting(begin) / (end - begin)).mean(axis=0)),
+            (
+                "`waiting_share` divides each rank's waiting by the time of all ranks: divide it by the rank's own time"
+            ): lambda begin, end: _waiting(begin).sum(axis=0) / (end - begin).sum(),
+            (
+                "`waiting_share` counts the time until the last rank leaves: a rank waits until the last one enters"
+                " (`begin`)"
+            ): lambda begin, end: (end.max(axis=1, keepdims=True) - begin).sum(axis=0) / (end - begin).sum(axis=0),
+            "`waiting_share` returns one number for all ranks: return one for each rank": lambda begin, end: (
                 _waiting(begin).sum() / (end - begin).sum()
             ),
-            "that has a number for each all-reduce; add up over them, axis 0": lambda begin, end: (
-                _waiting(begin).sum(axis=1) / (end - begin).sum(axis=1)
-            ),
+            (
+                "`waiting_share` returns one number for each all-reduce: sum over the all-reduces, axis 0"
+            ): lambda begin, end: _waiting(begin).sum(axis=1) / (end - begin).sum(axis=1),
         },
     ),
     "overlap": Function(
         _two_lists,
         lambda compute, communication: _both(compute, communication) / _length(communication),
         {
-            "that is in percent; all of the communication is 1": lambda compute, communication: (
+            "`overlap` returns percent: 1 is all of the communication": lambda compute, communication: (
                 100 * _both(compute, communication) / _length(communication)
             ),
-            "that is the part that is *not* hidden": lambda compute, communication: (
+            "`overlap` returns the share that is *not* hidden": lambda compute, communication: (
                 1 - _both(compute, communication) / _length(communication)
             ),
-            "it is divided by all computation; the communication was asked for": lambda compute, communication: (
+            "`overlap` divides by all computation: divide by all communication": lambda compute, communication: (
                 _both(compute, communication) / _length(compute)
             ),
-            "those are seconds; divide them by all communication": _both,
-            "pairs of spans that don't meet must add nothing, not something negative: max(0, ...)": (
+            "`overlap` returns seconds: divide them by all communication": _both,
+            "`overlap` adds something negative for pairs of spans that do not overlap: add `max(0, ...)`": (
                 lambda compute, communication: (
                     sum(min(end, to) - max(begin, since) for begin, end in compute for since, to in communication)
                     / _length(communication)
                 )
             ),
-            "all of a span counts here that meets a computation; only the time of both does": (
+            (
+                "`overlap` counts a whole span of communication if any part of it overlaps: count only the time that"
+                " both last at once"
+            ): (
                 lambda compute, communication: (
                     sum(
                         to - since
@@ -195,7 +207,10 @@ ANSWERS = {
                     / _length(communication)
                 )
             ),
-            "spans that only touch have no time in common; and only the time of both counts": (
+            (
+                "`overlap` counts a whole span even if it only touches a computation: count only the time that both"
+                " last at once"
+            ): (
                 lambda compute, communication: (
                     sum(
                         to - since
@@ -206,8 +221,8 @@ ANSWERS = {
                 )
             ),
             (
-                "a span of communication may meet several computations: all pairs of spans count, not the first with"
-                " the first"
+                "`overlap` compares the first span with the first, the second with the second, and so on: a span of"
+                " communication may overlap several computations, so compare all pairs"
             ): lambda compute, communication: (
                 sum(
                     max(0, min(end, to) - max(begin, since))
@@ -216,7 +231,7 @@ ANSWERS = {
                 / _length(communication)
             ),
             (
-                "only communication that is hidden as a whole counts here; a part counts, too"
+                "`overlap` counts only spans that are completely hidden: count the hidden part of every span"
             ): lambda compute, communication: (
                 sum(to - since for begin, end in compute for since, to in communication if begin <= since and to <= end)
                 / _length(communication)
@@ -226,28 +241,34 @@ ANSWERS = {
     "bottleneck": Choice(
         "loading",
         {
-            "compute": "computation takes long, but it is what the GPU is for: which other part is large?",
-            "waiting": "waiting follows from something else: what do the ranks do while others wait?",
+            "compute": (
+                "`bottleneck` is not the computation: it takes long, but it is what the GPU is for, so which other"
+                " part is large?"
+            ),
+            "waiting": (
+                "`bottleneck` is not the waiting, which is an effect: what do the ranks do while others wait for them?"
+            ),
         }
         | dict.fromkeys(
-            ("copy", "communication", "host"), "that is a small part of its steps: look at the table's columns again"
+            ("copy", "communication", "host"),
+            ("`bottleneck` names a small part of the steps: look at the table's columns again"),
         ),
-        "{!r} is none of the parts: look at the table's columns again",
+        "{!r} is not one of the parts: look at the table's columns again",
     ),
     "slow_rank": Choice(
         0,
-        {1: "that is the rank that waits; look for the one that computes meanwhile"},
-        "there is no rank {:g} in this run",
+        {1: "`slow_rank` is the rank that waits: look for the rank that computes during that time"},
+        "this run has no rank {:g}",
     ),
     "collectives": Choice(
         3,
         {
             2: (
-                "these are the names, or the all-reduces alone; add up the calls of all names, and note that the"
-                " all-reduce is called twice in a step"
+                "`collectives` counts the names, or only the all-reduces: add up the calls of all names, and note"
+                " that a step calls all-reduce twice"
             ),
-            1: "that is the all-reduce of the gradients alone: which other collectives are in the list?",
+            1: "`collectives` counts only the all-reduce of the gradients: which other collectives are in the list?",
         },
-        "{:g} is not the number of calls in a step, of all names together",
+        "{:g} is not the number of calls per step of all collectives together",
     ),
 }

@@ -161,11 +161,11 @@ def training(rank, ranks, source, case):
     with mock.patch.object(ConvNet, "__init__", note), mock.patch.object(ConvNet, "forward", step), seen.counting():
         train = getattr(GapCode(source).module, "train", None)
         if train is None:
-            raise StudentMistake("there is no function `train` any more")
+            raise StudentMistake("the function `train` is missing: keep it")
         with _enough_shards(ranks):
             train(rank, args, seen.dataset())
     if not models:
-        raise StudentMistake("no ConvNet was made")
+        raise StudentMistake("the script creates no ConvNet")
     log = results.read(args.out).log if any(args.out.iterdir()) else []
     return {
         "batches": seen.batches,
@@ -189,7 +189,7 @@ def _enough_shards(ranks):
         parts = next((len(of_frame["shards"]) for of_frame in variables if "shards" in of_frame), ranks)
         if parts < ranks:
             raise StudentMistake(
-                f"`shards` has {parts} parts, and there are {ranks} ranks: each needs a part of its own"
+                f"`shards` has {parts} parts for {ranks} ranks: make one part for each rank"
             ) from error
         raise
 

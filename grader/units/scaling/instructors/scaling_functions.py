@@ -168,25 +168,28 @@ ANSWERS = {
         lambda chance: _law(chance, 0.0),
         _amdahl,
         {
-            "that is more work in the same time (Gustafson); here the work stays the same": _gustafson,
-            "that is the time of N workers; the speed-up is the time of one divided by it": lambda serial, workers: (
-                1 / _amdahl(serial, workers)
+            "`amdahl` assumes more work in the same time (Gustafson's law): here the work stays the same": _gustafson,
+            (
+                "`amdahl` returns the time of N workers: the speed-up is the time of one worker divided by it"
+            ): lambda serial, workers: 1 / _amdahl(serial, workers),
+            "`amdahl` divides the serial part by N: only the parallel part is divided": lambda serial, workers: (
+                1 / (serial / workers + 1 - serial)
             ),
-            "the serial part is not divided by N": lambda serial, workers: 1 / (serial / workers + 1 - serial),
-            "the serial share must be added: it takes its time whatever N is": lambda serial, workers: (
-                workers / (1 - serial)
-            ),
+            (
+                "`amdahl` leaves out the serial part: add it, since it takes the same time for every N"
+            ): lambda serial, workers: workers / (1 - serial),
         },
     ),
     "gustafson": Function(
         lambda chance: _law(chance, 0.0, 1.0),
         _gustafson,
         {
-            "that is the speed-up for the same work (Amdahl); here N workers do more": _amdahl,
-            "one worker needs N times as long for the divided part, not for the serial part": lambda serial, workers: (
-                serial * workers + 1 - serial
-            ),
-            "one worker does the serial part, too: it is part of the work": lambda serial, workers: (
+            "`gustafson` returns the speed-up for the same work (Amdahl's law): here N workers do more work": _amdahl,
+            (
+                "`gustafson` multiplies the serial part by N: one worker needs N times as long for the"
+                " divided part only"
+            ): lambda serial, workers: serial * workers + 1 - serial,
+            "`gustafson` leaves out the serial part: one worker does it, too": lambda serial, workers: (
                 (1 - serial) * workers
             ),
         },
@@ -195,18 +198,22 @@ ANSWERS = {
         _steps,
         _slowest,
         {
-            "the steps must be sorted: the k-th shortest step has that probability": lambda steps, workers: _slowest(
-                steps, workers, of_order=list
-            ),
-            "the shortest step comes first: sorted the other way round, this is the fastest of N": (
-                lambda steps, workers: _slowest(steps, workers, of_order=lambda steps: sorted(steps, reverse=True))
-            ),
-            "that is the mean of the steps: N workers wait for the slowest": lambda steps, workers: (
+            (
+                "`slowest` does not sort the steps: the formula gives the probability of the k-th shortest step"
+            ): lambda steps, workers: _slowest(steps, workers, of_order=list),
+            (
+                "`slowest` sorts the steps in descending order, which gives the fastest of N: the shortest step comes"
+                " first"
+            ): (lambda steps, workers: _slowest(steps, workers, of_order=lambda steps: sorted(steps, reverse=True))),
+            "`slowest` returns the mean of the steps, but N workers wait for the slowest": lambda steps, workers: (
                 sum(steps) / len(steps)
             ),
-            "that is the longest step; N workers do not always draw it": lambda steps, workers: max(steps),
+            "`slowest` returns the longest step, but N workers do not always draw it": lambda steps, workers: max(
+                steps
+            ),
             (
-                "k counts from 1 to n, not from 0: the probabilities are those of the next shorter step"
+                "`slowest` counts k from 0: k goes from 1 to n, so each step has the probability of the next shorter"
+                " one"
             ): lambda steps, workers: sum(
                 step * ((k / len(steps)) ** workers - (max(k - 1, 0) / len(steps)) ** workers)
                 for k, step in enumerate(sorted(steps))
@@ -217,29 +224,32 @@ ANSWERS = {
         _message,
         _tree,
         {
-            "the sum must travel back to all ranks: as many rounds again": lambda size, ranks, alpha, beta: (
-                _tree(size, ranks, alpha, beta) / 2
-            ),
-            "each message has all bytes; only a ring cuts them into N parts": lambda size, ranks, alpha, beta: _tree(
-                size / ranks, ranks, alpha, beta
-            ),
-            "5 ranks need as many rounds as 8: round log2 N up": lambda size, ranks, alpha, beta: _tree(
-                size, ranks, alpha, beta, math.log2
-            ),
-            "4 ranks need 2 rounds, and 5 need 3: round log2 N up, and add none": lambda size, ranks, alpha, beta: (
-                _tree(size, ranks, alpha, beta, lambda ranks: ranks.bit_length())
-            ),
-            "5 ranks need as many rounds as 8, not as 4: round log2 N up": lambda size, ranks, alpha, beta: _tree(
+            (
+                "`tree` ends when one rank has the sum: the sum must travel back to all ranks, in as many rounds"
+            ): lambda size, ranks, alpha, beta: _tree(size, ranks, alpha, beta) / 2,
+            (
+                "`tree` splits the message into N parts, as a ring does: in a tree, each message has all bytes"
+            ): lambda size, ranks, alpha, beta: _tree(size / ranks, ranks, alpha, beta),
+            (
+                "`tree` does not round log2 N: 5 ranks need as many rounds as 8, so round up"
+            ): lambda size, ranks, alpha, beta: _tree(size, ranks, alpha, beta, math.log2),
+            (
+                "`tree` has one round too many for a power of two: 4 ranks need 2 rounds, and 5 need 3, so round log2 N"
+                " up"
+            ): lambda size, ranks, alpha, beta: _tree(size, ranks, alpha, beta, lambda ranks: ranks.bit_length()),
+            (
+                "`tree` rounds log2 N down: 5 ranks need as many rounds as 8, so round up"
+            ): lambda size, ranks, alpha, beta: _tree(
                 size, ranks, alpha, beta, lambda ranks: math.floor(math.log2(ranks))
             ),
-            "the messages of a round travel at the same time: count rounds, not messages": (
+            "`tree` counts messages: those of a round travel at the same time, so count rounds": (
                 lambda size, ranks, alpha, beta: _tree(size, ranks, alpha, beta, lambda ranks: ranks - 1)
             ),
-            "each round costs alpha, not only the first one": lambda size, ranks, alpha, beta: (
+            "`tree` counts alpha once: every round costs alpha": lambda size, ranks, alpha, beta: (
                 alpha + _tree(size, ranks, 0, beta)
             ),
-            "beta is bytes a second: divide by it": lambda size, ranks, alpha, beta: _tree(
-                size, ranks, alpha, 1 / beta
+            "`tree` multiplies by beta: beta is bytes per second, so divide by it": lambda size, ranks, alpha, beta: (
+                _tree(size, ranks, alpha, 1 / beta)
             ),
         },
     ),
@@ -247,17 +257,20 @@ ANSWERS = {
         _parts,
         _step_time,
         {
-            "with double buffering both go on at the same time: the longer one counts": (
-                lambda computing, all_reduce, double_buffering: computing + all_reduce
-            ),
-            "without double buffering, the all-reduce begins when the computation has ended: they add up": (
-                lambda computing, all_reduce, double_buffering: max(computing, all_reduce)
-            ),
-            "it is the other way round: double buffering hides the shorter part": (
+            (
+                "`step_time` adds the two parts with double buffering: both run at the same time, so the longer one"
+                " counts"
+            ): (lambda computing, all_reduce, double_buffering: computing + all_reduce),
+            (
+                "`step_time` takes the longer part without double buffering: the all-reduce then starts after the"
+                " computation, so add both"
+            ): (lambda computing, all_reduce, double_buffering: max(computing, all_reduce)),
+            "`step_time` swaps the two cases: double buffering hides the shorter part": (
                 lambda computing, all_reduce, double_buffering: _step_time(computing, all_reduce, not double_buffering)
             ),
             (
-                "double buffering hides the all-reduce only while the next step computes; a longer one counts"
+                "`step_time` never counts the all-reduce with double buffering: it is hidden only while the next step"
+                " computes, so a longer one counts"
             ): lambda computing, all_reduce, double_buffering: (
                 computing if double_buffering else computing + all_reduce
             ),
@@ -267,25 +280,32 @@ ANSWERS = {
         _cloud,
         _cloud_step,
         {
-            "images are loaded meanwhile, by other processes: loading does not add to the rest": _but(
-                of_each=lambda *parts: sum(parts)
+            (
+                "`cloud_step` adds the loading time without double buffering: other processes load images at the same"
+                " time"
+            ): _but(of_each=lambda *parts: sum(parts)),
+            (
+                "`cloud_step` always adds the loading time: other processes load images at the same time, with double"
+                " buffering, too"
+            ): _but(of_each=lambda *parts: sum(parts), of_late=lambda loading, *rest: loading + max(rest)),
+            (
+                "`cloud_step` compares loading with computation alone: loading runs during computation and network, so"
+                " the longer of loading and these two together counts"
+            ): (_but(of_each=lambda loading, compute, sent: max(loading, compute) + sent)),
+            "`cloud_step` takes the longest part without double buffering: network and computation then add up": _but(
+                of_each=max
             ),
-            "images are loaded meanwhile, with double buffering, too: loading does not add to the rest": _but(
-                of_each=lambda *parts: sum(parts), of_late=lambda loading, *rest: loading + max(rest)
-            ),
-            "images are loaded beside the computation and the network: the longer of loading and these two counts": (
-                _but(of_each=lambda loading, compute, sent: max(loading, compute) + sent)
-            ),
-            "without double buffering, network and computation add up": _but(of_each=max),
-            "with double buffering, computation and network go on at the same time": _but(
+            "`cloud_step` adds computation and network with double buffering: they run at the same time": _but(
                 of_late=lambda loading, compute, sent: max(loading, compute + sent)
             ),
-            "loading counts, too, where it takes longer than the rest": _but(
+            "`cloud_step` leaves out loading: it counts if it takes longer than the rest": _but(
                 of_late=lambda loading, *rest: max(rest), of_each=lambda loading, *rest: sum(rest)
             ),
-            "the ring sends 2 (N - 1) / N of the gradients' bytes": _but(volume=lambda ranks: 1),
+            "`cloud_step` takes `network` as it is: a ring sends 2 (N - 1) / N of the gradients' bytes": _but(
+                volume=lambda ranks: 1
+            ),
             (
-                "the batch is divided: each worker loads and computes an N-th of it"
+                "`cloud_step` gives each worker the whole batch: each worker loads and computes an N-th of it"
             ): lambda loading, compute, network, workers, double_buffering: _cloud_step(
                 loading * workers, compute * workers, network, workers, double_buffering
             ),
@@ -296,34 +316,37 @@ ANSWERS = {
         _offers,
         _order,
         {
-            "the price counts: that order costs more than the budget": lambda budget, prices, throughputs: _order(
-                budget, prices, throughputs, allowed=lambda nodes, price, budget: True
+            "`order` ignores the price: this order costs more than the budget": lambda budget, prices, throughputs: (
+                _order(budget, prices, throughputs, allowed=lambda nodes, price, budget: True)
             ),
-            "more nodes can be slower: that is all that the budget buys, not the most images/s": (
+            "`order` spends as much of the budget as it can: more nodes can be slower, so look for the most images/s": (
                 lambda budget, prices, throughputs: max(
                     ([offer, min(budget // price, len(throughputs[0]))] for offer, price in enumerate(prices)),
                     key=lambda one: throughputs[one[0]][one[1] - 1],
                 )
             ),
-            "throughput may fall with one node more, and rise with the next: look at all numbers of nodes": (
-                _until_it_falls
-            ),
-            "that has the most images/s for its price; the budget allows more images/s": (
+            (
+                "`order` stops where the throughput falls: it may rise again with more nodes, so look at all numbers of"
+                " nodes"
+            ): (_until_it_falls),
+            "`order` looks for the most images/s per price: the budget allows more images/s": (
                 lambda budget, prices, throughputs: _order(
                     budget, prices, throughputs, value=lambda images, nodes, price: images / nodes / price
                 )
             ),
-            "at most means that an order may cost the whole budget": lambda budget, prices, throughputs: _order(
+            (
+                '`order` leaves out orders that cost exactly the budget: "at most" includes them'
+            ): lambda budget, prices, throughputs: _order(
                 budget, prices, throughputs, allowed=lambda nodes, price, budget: nodes * price < budget
             ),
-            "count nodes from 1": lambda budget, prices, throughputs: [
+            "`order` counts nodes from 0: count them from 1": lambda budget, prices, throughputs: [
                 _order(budget, prices, throughputs)[0],
                 _order(budget, prices, throughputs)[1] - 1,
             ],
-            "the offer comes first, then the nodes": lambda budget, prices, throughputs: _order(
-                budget, prices, throughputs
-            )[::-1],
-            "offers count from 0": lambda budget, prices, throughputs: [
+            (
+                "`order` returns the numbers in the wrong order: the offer comes first, then the nodes"
+            ): lambda budget, prices, throughputs: _order(budget, prices, throughputs)[::-1],
+            "`order` counts offers from 1: count them from 0": lambda budget, prices, throughputs: [
                 _order(budget, prices, throughputs)[0] + 1,
                 _order(budget, prices, throughputs)[1],
             ],

@@ -15,6 +15,11 @@ def two():
     return _run("rehearse", 2, numpy.linspace(0.15, 0.19, 20))
 
 
+def four():
+    """The run of four workers."""
+    return _run("rehearse", 4, numpy.linspace(0.17, 0.21, 20))
+
+
 def rate():
     """Bytes per second of 50 Mbit/s, without headers."""
     return 50e6 / 8 * 0.956

@@ -104,16 +104,16 @@ ANSWERS = {
         _throughput,
         {
             (
-                "the mean of the steps' throughputs: a slow step then counts too little; divide all images by all"
-                " seconds"
+                "`throughput` averages the steps' throughputs, so a slow step counts too little: divide all images by"
+                " all seconds"
             ): (_mean_of_rates),
-            "the images of one step are divided by the time of all": lambda batchsize, step_seconds: (
+            "`throughput` divides the images of one step by the time of all steps": lambda batchsize, step_seconds: (
                 batchsize / sum(step_seconds)
             ),
-            "steps per second, not images per second": lambda batchsize, step_seconds: (
+            "`throughput` counts steps per second, not images per second": lambda batchsize, step_seconds: (
                 len(step_seconds) / sum(step_seconds)
             ),
-            "seconds per image, not images per second": lambda batchsize, step_seconds: (
+            "`throughput` returns seconds per image, not images per second": lambda batchsize, step_seconds: (
                 1 / _throughput(batchsize, step_seconds)
             ),
         },
@@ -122,60 +122,66 @@ ANSWERS = {
         _rates,
         lambda rates, share: min(_good_enough(rates, share)),
         {
-            "that is the batch size with the best throughput; a smaller one may be nearly as good": (
-                lambda rates, share: max(rates, key=rates.get)
-            ),
-            "that is the largest batch size that is good enough, not the smallest": lambda rates, share: max(
-                _good_enough(rates, share)
-            ),
-            "a batch size with exactly that share is good enough, too: at least means >=": lambda rates, share: min(
-                size for size in rates if rates[size] > share * max(rates.values())
-            ),
-            "that is the first batch size of the dictionary that is good enough; they are in no order": (
-                lambda rates, share: _good_enough(rates, share)[0]
-            ),
-            "that is the smallest with at least 90 % of the best throughput; `share` says how much is enough": (
+            (
+                "`smallest_batch` returns the batch size with the best throughput, but a smaller one may be nearly as"
+                " fast"
+            ): (lambda rates, share: max(rates, key=rates.get)),
+            (
+                "`smallest_batch` returns the largest batch size that is fast enough, not the smallest"
+            ): lambda rates, share: max(_good_enough(rates, share)),
+            (
+                'a batch size with exactly `share` of the best throughput is fast enough, too: "at least" means >='
+            ): lambda rates, share: min(size for size in rates if rates[size] > share * max(rates.values())),
+            (
+                "`smallest_batch` returns the first batch size in `rates` that is fast enough, but the dictionary is"
+                " not sorted"
+            ): (lambda rates, share: _good_enough(rates, share)[0]),
+            "`smallest_batch` always requires 90 % of the best throughput: `share` is the required share": (
                 lambda rates, share: min(_good_enough(rates, 0.9))
             ),
-            "that is the smallest throughput that is good enough; return the batch size, the key": (
-                lambda rates, share: min(rates[size] for size in _good_enough(rates, share))
-            ),
-            "that is the throughput; return the batch size, the key": lambda rates, share: rates[
-                min(_good_enough(rates, share))
-            ],
             (
-                "that is the last one that is good enough, from the best down; below one that is too slow there may"
-                " be another"
-            ): (_down_from_the_best),
-            "the largest batch size need not have the best throughput": lambda rates, share: min(
-                _good_enough(rates, share, rates[max(rates)])
+                "`smallest_batch` returns the smallest throughput that is high enough: return the batch size, which is"
+                " the key"
+            ): (lambda rates, share: min(rates[size] for size in _good_enough(rates, share))),
+            "`smallest_batch` returns a throughput: return the batch size, which is the key": lambda rates, share: (
+                rates[min(_good_enough(rates, share))]
             ),
+            (
+                "`smallest_batch` stops at the first batch size that is too slow, going down from the best one: a"
+                " smaller batch size may still be fast enough"
+            ): (_down_from_the_best),
+            (
+                "`smallest_batch` compares with the throughput of the largest batch size, but another one may have the"
+                " best throughput"
+            ): lambda rates, share: min(_good_enough(rates, share, rates[max(rates)])),
         },
     ),
     "limit": Function(
         _seconds,
         _limit,
         {
-            "that is the limit of the part that takes longest; `part` names the one that was asked for": (
+            "`limit` returns the limit for the longest part, not for `part`": (
                 lambda seconds, part: _limit(seconds, max(seconds, key=seconds.get))
             ),
-            "the factor is 1 where nothing is gained, so 1 is not taken off": lambda seconds, part: (
+            "`limit` subtracts 1, but the result is a factor: 1 means that nothing is gained": lambda seconds, part: (
                 _limit(seconds, part) - 1
             ),
-            "that is in percent; the factor was asked for": lambda seconds, part: 100 * _limit(seconds, part),
-            "those are the seconds that are saved; by which factor is the epoch faster?": lambda seconds, part: seconds[
-                part
-            ],
-            "here the part becomes twice as fast; at the limit it takes no time": lambda seconds, part: (
+            "`limit` returns percent: return a factor": lambda seconds, part: 100 * _limit(seconds, part),
+            (
+                "`limit` returns the seconds that are saved: return the factor by which the epoch becomes faster"
+            ): lambda seconds, part: seconds[part],
+            "`limit` makes the part twice as fast: at the limit, the part takes no time at all": lambda seconds, part: (
                 sum(seconds.values()) / (sum(seconds.values()) - seconds[part] / 2)
             ),
-            "that is the part's share of the epoch": lambda seconds, part: seconds[part] / sum(seconds.values()),
-            "that is what the epoch would shrink to; the speed-up is the other way round": lambda seconds, part: (
-                1 / _limit(seconds, part)
+            "`limit` returns the part's share of the epoch, not the speed-up": lambda seconds, part: (
+                seconds[part] / sum(seconds.values())
             ),
-            "the epoch is divided by the part; divide it by what is left without the part": lambda seconds, part: (
-                sum(seconds.values()) / seconds[part]
-            ),
+            (
+                "`limit` is upside down: divide the time of the epoch now by its time without the part"
+            ): lambda seconds, part: 1 / _limit(seconds, part),
+            (
+                "`limit` divides the epoch by the part: divide it by the time that is left without the part"
+            ): lambda seconds, part: sum(seconds.values()) / seconds[part],
         },
     ),
 }

@@ -6,6 +6,7 @@ import torch
 from grader.probes.pytorch_scripts import GapInScript, NormalizingNetwork, dataset, flat
 from grader.probes.script import StopScript
 from grader.sandbox.rank import StudentMistake
+from handson.words import a_kind
 
 
 def gradients(case, parameters):
@@ -25,13 +26,15 @@ def optimizer(rank, ranks, source, case):
     def see(names):
         if not isinstance(names.optimizer, torch.optim.Optimizer):
             raise StudentMistake(
-                f"`optimizer` is a {type(names.optimizer).__name__}, which is no optimizer of torch.optim"
+                f"`optimizer` is {a_kind(names.optimizer)}, but it must be an optimizer of torch.optim"
             )
         parameters = list(names.model.parameters())
         if not all(parameter.requires_grad for parameter in parameters):
-            raise StudentMistake("your code freezes parameters of `model` (requires_grad), which are to be trained")
+            raise StudentMistake(
+                "your code freezes parameters of `model` (requires_grad is False), so they are not trained"
+            )
         if not all(module.training for module in names.model.modules()):
-            raise StudentMistake("your code puts the model into evaluation mode: it is to be trained")
+            raise StudentMistake("your code puts `model` into evaluation mode, but the training needs training mode")
         trace.append(flat(parameters))
         for of_update in gradients(case, parameters):
             for parameter, gradient in zip(parameters, of_update):

@@ -15,11 +15,13 @@ ANSWERS = {
         _job,
         lambda select, mpiprocs: select * mpiprocs,
         {
-            "the processes of one node are counted; the job has `select` nodes": lambda select, mpiprocs: mpiprocs,
-            "nodes and processes are added; each of the nodes has `mpiprocs` processes": lambda select, mpiprocs: (
-                select + mpiprocs
+            "`workers` counts the processes of one node only: the job has `select` nodes": lambda select, mpiprocs: (
+                mpiprocs
             ),
-            "nodes are counted, not processes": lambda select, mpiprocs: select,
+            (
+                "`workers` adds nodes and processes: each of the `select` nodes has `mpiprocs` processes, so multiply"
+            ): lambda select, mpiprocs: select + mpiprocs,
+            "`workers` counts nodes, not processes": lambda select, mpiprocs: select,
         },
     )
 }

@@ -1,0 +1,13 @@
+"""torchrun without the page that it prints when a rank has failed: the rank itself has said why. ``python -m handson
+torchrun`` runs it on each node."""
+
+import sys
+
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.run import main
+
+if __name__ == "__main__":
+    try:
+        main()
+    except ChildFailedError:
+        sys.exit(1)

@@ -1,0 +1,505 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Send less, or wait less
+#
+# The network is still the limit. Can you send fewer bytes, send them later, send them seldom, or not wait for them? Each of these ways
+# makes steps faster, and gradients worse. You write seven of them, and measure when each reaches an accuracy.
+#
+# **In about 90 minutes you will**
+#
+# - write communication hooks that compress gradients, or send them one step later,
+# - reduce how often ranks communicate (local SGD, block momentum), and remove waiting (a parameter server),
+# - decide by the time to reach an accuracy whether a method is worth it.
+#
+# Sections with a star (\*) give no points: leave them out if time is short. They take about 70 minutes more. Words that are new to you are
+# in the [glossary](../docs/glossary.md).
+
+# %%
+EXERCISES = "../exercises"
+FOLDER = f"{EXERCISES}/05_communication"
+TRACK = "pytorch"  # or "chainer": of the scripts that both tracks have
+NETWORK = "40mbit"  # between the two virtual nodes
+SEEDS, EPOCHS = 2, 6  # runs of each method, and epochs of each run
+
+# %%
+from handson.cluster import slow_network
+from handson.cluster.follow import follow, submit
+from handson.notebook import communication, runs
+
+if why := slow_network.why_not():
+    NETWORK = "none"
+    print("The network can't be slowed down here, so a method may send less and not win:", why)
+
+TWO_RANKS, FOUR_RANKS = "2:ngpus=1:mpiprocs=1:ompthreads=1", "2:ngpus=2:mpiprocs=2:ompthreads=1"
+
+
+def run(script, name, options, network=NETWORK, select=TWO_RANKS, track="pytorch"):
+    """Run a script on two nodes, into results/`name`: method -> a result for each seed."""
+    variables = {"SCRIPT": script, "NAME": name, "OPTIONS": options, "TRACK": track}
+    variables["HANDSON_NETWORK"] = network
+    job = submit(FOLDER, "-l", f"select={select}", "-j", "oe", "run_script.sh", **variables)
+    follow(job, say=runs.folded())  # of each training's table, the last line
+    return runs.of_methods(f"{FOLDER}/results/{name}")
+
+
+# %% [markdown]
+# ## Compress gradients, or overlap their transfer
+#
+# The next training is limited by the network. `WideNet` has 136,000 parameters, nearly all in one dense layer: 545 KB of gradients for each
+# step of 64 images per rank. A core computes a step in 20 to 40 ms. At 40 Mbit/s, the gradients take 109 ms. Only the ratio of the two times
+# matters: a network with a thousand times more parameters, on GPUs with 10 Gbit/s, has a similar problem.
+#
+# `DistributedDataParallel` lets a *communication hook* decide what is sent for each bucket of gradients. You write four:
+#
+# - `half`: float16 or bfloat16 instead of float32. Divide before you convert: the sum of all ranks' gradients may be too large for float16;
+# - `one_bit`: the sign of each gradient. The part that the sign does not represent is not lost: it is added to the next step's gradients
+#   (**error feedback**);
+# - `top_k`: the largest gradients only, also with error feedback;
+# - `late`: **double buffering**. The all-reduce runs while the next step computes. Each update uses the averaged gradients of the previous
+#   step.
+#
+# `one_bit` and `top_k` are in `pytorch/hooks.py`. `half` and `late` are in `half_and_late.py` of your track: ChainerMN has both as options.
+
+# %%
+# !cd {FOLDER} && sed -n '/# PUT YOUR CODE/,/raise/p' pytorch/hooks.py {TRACK}/half_and_late.py  # the gaps
+
+# %% [markdown]
+# How many bytes of gradients does each rank give to the communication library in one step?
+
+
+# %%
+def hook_bytes(method, parameters):
+    """Bytes of gradients that a rank hands over in a step; `method` is "plain", "float16", "1-bit" or "top-1-percent".
+
+    1-bit: also 4 bytes for the scale. top-1-percent: 4 bytes for each value and 4 for its place.
+    """
+    ### BEGIN SOLUTION hook_bytes:
+    ### return the bytes; `parameters` is a multiple of 800, so nothing has to be rounded
+    return {
+        "plain": 4 * parameters,
+        "float16": 2 * parameters,
+        "1-bit": parameters / 8 + 4,
+        "top-1-percent": 8 * parameters / 100,
+    }[method]
+    ### END SOLUTION
+
+
+# %%
+for method in ("plain", "float16", "1-bit", "top-1-percent"):
+    sent = hook_bytes(method, 136_000)
+    print(f"{method:14} {sent:10,.0f} bytes, {8000 * sent / 40e6:6.1f} ms at 40 Mbit/s")
+
+# %%
+# Save the notebook (Ctrl-S), then run this cell: it checks what you have written so far.
+from grader import check
+
+check("communication", "hook_bytes", "hooks.py", "half_and_late.py")
+
+# %% [markdown]
+# ## Which method wins?
+#
+# In which order do these methods reach an accuracy of 0.91? Sending fewer bytes makes a step faster, but less accurate gradients need more
+# steps. `powersgd` is PyTorch's own hook: it sends two low-rank matrices instead of each gradient matrix (Vogels et al. 2019).
+
+# %%
+HALF_AND_LATE = "float16 double-buffering float16-double-buffering"
+### BEGIN SOLUTION prediction_order:
+### write `prediction_order = ` and one text in quotes: `plain`, `float16`, `1-bit`,
+### `top-1-percent` and `double-buffering` with the fastest first, each once, with spaces between
+### them
+prediction_order = "1-bit top-1-percent double-buffering float16 plain"
+### END SOLUTION
+print("I expect this order:", prediction_order)
+
+# %%
+### BEGIN SOLUTION prediction_sooner:
+### write `prediction_sooner = ` and your number: 2 for the best method in half of plain's seconds
+prediction_sooner = 3
+### END SOLUTION
+print(f"I expect the best method to be {prediction_sooner} times as fast as plain.")
+
+# %%
+ALL_BITS = "plain powersgd" + f" {HALF_AND_LATE}" * (TRACK == "pytorch")
+slow = run("train_hooks.py", "slow", f"--method {ALL_BITS} --seeds {SEEDS} --epoch {EPOCHS}")
+
+# %%
+FEW_BITS = "1-bit 1-bit-without-feedback top-1-percent"
+slow = run("train_hooks.py", "slow", f"--method {FEW_BITS} --seeds {SEEDS} --epoch {EPOCHS}")
+
+# %%
+fast = run("train_hooks.py", "fast", f"--method plain --seeds {SEEDS} --epoch {EPOCHS}", "none")
+
+# %% [markdown]
+# First look only at the speed. The right plot shows how many bytes left a node, counted at its network interface.
+
+# %%
+communication.throughputs(slow | {"plain, no limit": fast["plain"]})
+
+# %% [markdown]
+# In the first two steps, every method sends float32 gradients (a *warm start*), so a whole run sends more than your formula says. How well
+# does the network learn? A sign is a poor substitute for a gradient. Compare with and without error feedback:
+
+# %%
+communication.losses(slow, ("plain", "1-bit", "1-bit-without-feedback"))
+
+# %% [markdown]
+# Without error feedback, the loss stays several times higher. Every step loses the part of the gradient that a sign cannot represent, and a
+# gradient of 0 is sent as a positive value.
+
+# %%
+check("communication", "prediction_order", "prediction_sooner")
+
+# %% [markdown]
+# ## Communicate seldom
+#
+# Must the ranks communicate in every step? In **local SGD**, each rank makes H steps by itself, then all ranks take the mean of their
+# *parameters*. This sends 1/H of the bytes. The larger H is, the further the ranks drift apart between two averages.
+#
+# The average of N ranks also moves less than a single rank that runs all N * H steps. **Block momentum** compensates for this: it treats
+# the parameter change of a block as a gradient and applies a separate momentum to it (Chen and Huo 2016). DiLoCo trains language models
+# across data centres in a similar way (Douillard et al. 2023).
+#
+# Fill the gaps of `pytorch/local_sgd.py`. An epoch has 12 steps here.
+
+# %%
+# !cd {FOLDER} && sed -n '/# PUT YOUR CODE/,/raise/p' pytorch/local_sgd.py  # the gaps
+
+# %% [markdown]
+# How many bytes does a rank send?
+
+
+# %%
+def block_bytes(parameters, steps, period, ranks):
+    """Bytes that a rank sends in `steps` steps of local SGD, if the float32 parameters are averaged with a ring
+    all-reduce every `period` steps."""
+    ### BEGIN SOLUTION block_bytes:
+    ### return the bytes; a block that the training does not finish sends nothing
+    blocks = steps // period
+    return blocks * 2 * (ranks - 1) / ranks * 4 * parameters
+    ### END SOLUTION
+
+
+# %%
+PERIODS = "local-sgd-1 local-sgd-4 local-sgd-12 local-sgd-36 block-momentum-4 block-momentum-12"
+### BEGIN SOLUTION prediction_period:
+### write `prediction_period = ` and the largest H, from 1 to 36, whose accuracy at the end is less
+### than 0.02 below that of H = 1
+prediction_period = 12
+### END SOLUTION
+print(f"I expect that {prediction_period} steps between two averages cost less than 0.02 of accuracy.")
+
+# %%
+periods = run("train_local_sgd.py", "local_sgd", f"--method {PERIODS} --epoch 3")
+communication.periods(periods, lambda period: block_bytes(136_000, 36, period, 2))
+
+# %%
+communication.throughputs(periods)
+
+# %% [markdown]
+# The bytes, counted at a node's network interface, fall as 1/H. The accuracy falls little on these easy images; after so few steps the seeds differ by about as much
+# (`--seeds 3` shows the spread). A momentum needs several blocks to build up, and three epochs have only three blocks of 12 steps. The
+# throughput stops to rise where the network is no longer the limit: from there on, a larger H costs accuracy and gains nothing.
+
+# %%
+check("communication", "block_bytes", "prediction_period", "local_sgd.py")
+
+# %% [markdown]
+# ## Don't wait
+#
+# An all-reduce waits for the slowest rank, in every step. A **parameter server** avoids this. Rank 0 holds the parameters; the other ranks
+# (*workers*) send it gradients and receive new parameters. If the server updates the parameters whenever a gradient arrives, no worker
+# waits for another worker. The price: other workers' updates happen in between, so a gradient is **stale**: it was computed with
+# parameters that are several updates old.
+#
+# Fill the gaps of `pytorch/parameter_server.py`. Below, rank 0 serves three workers in two modes. `synchronous` waits for all three
+# gradients and averages them; `asynchronous` is your code. In the runs with a slow worker, one worker sleeps 0.2 s per step.
+
+# %%
+# !cd {FOLDER} && sed -n '/# PUT YOUR CODE/,/raise/p' pytorch/parameter_server.py  # the gaps
+
+# %%
+### BEGIN SOLUTION prediction_staleness:
+### write `prediction_staleness = ` and the staleness that you expect most often, with three equally
+### fast workers
+prediction_staleness = 2
+### END SOLUTION
+print(f"I expect most gradients to be {prediction_staleness} steps old.")
+
+# %%
+served = run("train_parameter_server.py", "served", "--method all --epoch 3", select=FOUR_RANKS)
+of_server = {method: served[method] for method in ("asynchronous", "asynchronous-slow-worker")}
+communication.staleness(of_server)
+
+# %% [markdown]
+# Between two gradients of one worker, each other worker sends about one gradient. A slow worker misses many updates, so its gradients are
+# the stale ones on the right. The fast workers wait for no one. See the throughput:
+
+# %%
+communication.throughputs(served)
+
+# %% [markdown]
+# And what it costs? All runs take the same number of images. The asynchronous server makes three times as many steps, each with the
+# gradient of one worker, which points where the parameters no longer are.
+
+# %%
+communication.accuracies(served, list(served))
+
+# %% [markdown]
+# With a lower learning rate (`--lr 0.03`), the parameters move less meanwhile, and the two servers are nearly as accurate.
+
+# %%
+check("communication", "prediction_staleness", "parameter_server.py")
+
+# %% [markdown]
+# ## Time to an accuracy
+#
+# What counts in the end is the time to reach an accuracy. Three methods of the last sections now train for as many epochs as the hook
+# methods. The asynchronous server uses three workers on the same two nodes. In which order do these methods and `1-bit` reach the accuracy?
+
+# %%
+### BEGIN SOLUTION prediction_last:
+### write `prediction_last = ` and one text in quotes: `1-bit`, `local-sgd-4`,
+### `block-momentum-4` and `asynchronous` with the fastest first, each once, with spaces between
+### them
+prediction_last = "1-bit local-sgd-4 block-momentum-4 asynchronous"
+### END SOLUTION
+print("I expect this order:", prediction_last)
+
+# %%
+options = f"--method local-sgd-4 block-momentum-4 --seeds {SEEDS} --epoch {EPOCHS}"
+seldom = run("train_local_sgd.py", "seldom", options)
+
+# %%
+options = f"--method asynchronous --seeds {SEEDS} --epoch {EPOCHS}"
+server = run("train_parameter_server.py", "server", options, select=FOUR_RANKS)
+
+# %%
+print("predicted orders:", prediction_order, "and", prediction_last, sep="\n  ")
+print(f"predicted: the best method is {prediction_sooner} times as fast as plain")
+communication.to_accuracy(slow | seldom | server, 0.91, fast)
+
+# %% [markdown]
+# On such a slow network, the methods that send least win. One bit per gradient is enough, as long as error feedback keeps the rest. A white
+# bar marks a method that did not reach the accuracy with every seed.
+#
+# Some bars may end left of the dashed line, that is, before plain training on an unlimited network. The network cannot explain this: signs
+# move all parameters by the same amount, which happens to help in the first epochs, with or without a slow network. **First measure** what
+# limits a run.
+
+# %%
+check("communication", "prediction_last")
+
+# %% [markdown]
+# ## \* What float16 cannot hold
+#
+# The largest float16 is 65,504; the smallest above 0 is 0.00000006. What does that do to gradients?
+
+# %%
+import torch
+
+of_two_ranks = torch.tensor([40_000.0, 40_000.0])
+print("added as float16, then divided:", of_two_ranks.half().sum().item() / 2)
+print("divided, then added as float16:", (of_two_ranks / 2).half().sum().item())
+
+# %% [markdown]
+# So `half` divides before it adds up. But then small gradients underflow to 0, and the more ranks there are, the more gradients are lost.
+# **Loss scaling** prevents that: multiply the loss by 1,024, and with it all gradients, and divide the gradients by 1,024 once they are
+# float32 again. Here are the gradients of a real step:
+
+# %%
+gradients = communication.some_gradients()
+for ranks in (1, 8, 512):
+    for scale in (1, 1024):
+        sent = (gradients * scale / ranks).half()
+        lost = (sent == 0) & (gradients != 0)
+        share, largest = lost.double().mean().item(), sent.abs().max().item()
+        print(f"{ranks:3} ranks, loss times {scale:4}: {share:6.2%} become 0; the largest is {largest:.3g}")
+
+# %% [markdown]
+# bfloat16 has the range of float32, so it needs neither; but it has only 8 bits of precision, float16 has 11.
+
+# %% [markdown]
+# ## \* Half the bytes, a step late
+#
+# In ChainerMN, `half` and `late` are options. The report on ChainerMN in the cloud used `float16-double-buffering` and went from 1.84 to 4.03
+# iterations per second. Chainer takes longer to compute a step, so this notebook uses a slower network for it.
+
+# %%
+if TRACK == "chainer":
+    at = "none" if NETWORK == "none" else "20mbit"
+    options = f"--method plain {HALF_AND_LATE} --epoch {EPOCHS}"
+    of_track = run("train_hooks.py", "chainer", options, at, track="chainer")
+else:
+    of_track = {method: slow[method] for method in ("plain", *HALF_AND_LATE.split())}
+communication.throughputs(of_track)
+
+# %% [markdown]
+# A late gradient points downhill for old parameters. The larger the step, the more this hurts. Compare the learning rates 0.1 and 0.03:
+
+# %%
+options = f"--method plain double-buffering --epoch {EPOCHS} --lr 0.03"
+low = run("train_hooks.py", "low_rate", options, "none", track=TRACK)
+rates = {method: of_track[method] for method in ("plain", "double-buffering")}
+rates |= {f"{method}, rate 0.03": seeds for method, seeds in low.items()}
+communication.accuracies(rates, list(rates))
+
+# %% [markdown]
+# ## \* A node dies
+#
+# On many nodes, failures happen. Training resumes from a *checkpoint* and should produce exactly the result of an uninterrupted run. So the
+# checkpoint must contain everything that the next step depends on, including each rank's residuals, its random number state, and its
+# position in the epoch. Fill the two gaps of `pytorch/train_restarts.py`; it trains with your `one_bit`.
+#
+# First, an uninterrupted run; then a run whose second node dies after the first checkpoint (`KILL_NODE`). In the second run,
+# `torchrun --max-restarts` restarts all ranks. (torchrun then warns that it "failed to shutdown the rendezvous": that is the node's death.)
+
+# %%
+import shutil
+
+for name in ("whole", "killed"):  # the script would go on from the checkpoint of an earlier run
+    shutil.rmtree(f"{FOLDER}/results/{name}", ignore_errors=True)
+follow(submit(FOLDER, "-j", "oe", "run_restarts.sh", OPTIONS="-e 3 -o results/whole"))
+
+# %%
+follow(submit(FOLDER, "-j", "oe", "run_restarts.sh", OPTIONS="-e 3 -o results/killed", KILL_NODE="yes"))
+
+# %% [markdown]
+# `torch.distributed.checkpoint` writes the checkpoints: each is a folder, to which each rank adds its part. A run can also resume with
+# another number of ranks. State that is the same on all ranks is then simply loaded. State that each rank has for itself needs a rule:
+# each of the new ranks starts with the mean of all old residuals, so that what the ranks owe together, divided by their number, stays the
+# same; and it starts with new random numbers.
+#
+# Do both runs end with the same numbers? This compares their two last checkpoints:
+
+# %%
+from handson.pytorch import checkpoints
+
+whole, killed = f"{FOLDER}/results/whole", f"{FOLDER}/results/killed"
+for part, difference in checkpoints.differences(whole, killed).items():
+    print(f"{part:20} differs by {difference:g}")
+
+# %% [markdown]
+# How often should a checkpoint be written? Each checkpoint takes time. But after a failure, the work since the last checkpoint has to be
+# repeated: on average, half an interval.
+
+
+# %%
+def lost_share(interval, checkpoint, between):
+    """The share of the time that is lost, if a checkpoint begins every `interval` seconds, and takes `checkpoint` of
+    these seconds.
+
+    between: seconds between two failures, on average; much longer than `interval`.
+    """
+    ### BEGIN SOLUTION lost_share:
+    ### return the share of time lost: the checkpoint time divided by the interval, plus the
+    ### repeated work per failure divided by the time between failures
+    return checkpoint / interval + interval / 2 / between
+    ### END SOLUTION
+
+
+# %%
+communication.lost_shares(lost_share, checkpoint=30, betweens=(6 * 3600, 24 * 3600, 7 * 24 * 3600))
+
+# %% [markdown]
+# The best interval is the square root of 2 x *checkpoint* x *between* (J. W. Young, "A first order approximation to the optimum
+# checkpoint interval", 1974). Twice as many nodes fail twice as often.
+
+# %%
+check("communication", "lost_share", "train_restarts.py")
+
+# %% [markdown]
+# ## \* Appendix: the CNTK interface
+#
+# In 2016, Microsoft's CNTK offered 1-bit gradients and block momentum, as *distributed learners* that wrap a local learner. CNTK no longer
+# runs today, so `handson.cntk` reproduces its interface with PyTorch and MPI. It reads data as a stream: a *map file* lists the image
+# files, and each worker reads its partition of every minibatch, so the data can be larger than memory. This is the part of the interface
+# that `pytorch/train_cntk.py` needs; `args` has the options of its command line. All numbers of samples are those of all workers together.
+#
+# | call | arguments | returns |
+# |---|---|---|
+# | `StreamDef(...)` | `field`: `"image"` or `"label"`; `shape`: the number of classes, for labels | the definition of one stream |
+# | `StreamDefs(...)` | `features=..., labels=...`: a `StreamDef` each | the two streams |
+# | `ImageDeserializer(map_file, streams)` | `streams`: the `StreamDefs` | what reads the files |
+# | `MinibatchSource(deserializer, ...)` | `randomize`: True or False; `max_samples`: where the stream ends | the stream of images and labels |
+# | `source.next_minibatch(size, streams, ...)` | `num_data_partitions`: workers; `partition_index`: this one | this worker's part of the next minibatch; empty at the end |
+# | `data_parallel_distributed_learner(local, ...)` | `num_quantization_bits`: 32 or 1; `distributed_after`: samples of the warm start | a learner that exchanges gradients in every minibatch |
+# | `block_momentum_distributed_learner(local, ...)` | `block_size`: samples between two averages; `distributed_after` | a learner that averages models |
+# | `trainer.train_minibatch(part)` | `part`: of `next_minibatch` | nothing: it trains |
+# | `CheckpointConfig(...)` | `filename`; `frequency`: samples between two checkpoints; `restore`: True resumes from the file | |
+# | `TestConfig(test_source)` | the source of the test images | |
+# | `training_session(...)` | `trainer`, `mb_source`, `mb_size` (of all workers), `model_inputs_to_streams`, `progress_frequency`, `checkpoint_config`, `test_config` | a session, whose `train()` trains |
+# | `Communicator.num_workers()`, `Communicator.rank()` | | the number of workers, and which one this is |
+#
+# Fill the gaps of `pytorch/train_cntk.py`, and write the images into files:
+
+# %%
+# !python -m handson images digits
+
+# %% [markdown]
+# Three runs on a 20 Mbit/s network: full-precision gradients; 1-bit gradients, after a warm start of 1,500 samples during which every
+# worker trains on all samples by itself; and block momentum, which sends only models, once every 750 samples.
+
+# %%
+# How many times as many images per second does block momentum train on, compared with 32 bits?
+### BEGIN SOLUTION prediction_blocks: write `prediction_blocks = ` and your number, 1 for as many
+prediction_blocks = 3
+### END SOLUTION
+print(f"I expect {prediction_blocks} times as many images per second.")
+
+# %%
+from handson.training.results import read
+
+
+def session(name, options):
+    """The Result of a run of train_cntk.py, into results/`name`."""
+    variables = {"SCRIPT": "train_cntk.py", "NAME": name, "OPTIONS": f"-e 3 {options}"}
+    variables["HANDSON_NETWORK"] = "none" if NETWORK == "none" else "20mbit"
+    follow(submit(FOLDER, "-j", "oe", "run_script.sh", **variables))
+    return read(f"{FOLDER}/results/{name}")
+
+
+trained = {"32 bits": session("cntk_32_bits", "--bits 32")}
+
+# %%
+trained["1 bit"] = session("cntk_1_bit", "--bits 1 --warm-up 1500")
+
+# %%
+trained["block momentum"] = session("cntk_block_momentum", "--block-size 750")
+communication.sessions(trained)
+
+# %%
+ratio = trained["block momentum"].throughput / trained["32 bits"].throughput
+print(f"predicted: {prediction_blocks} times as many images per second; measured: {ratio:.1f}")
+
+# %% [markdown]
+# With 32 bits, every step waits for the network. With 1 bit, steps hardly wait, and block momentum trains for twelve steps without
+# communication. Both pay with a loss that falls later. With the same interface, `--by-hand` runs your own loop with `next_minibatch`
+# instead of the training session.
+
+# %%
+check("communication", "prediction_blocks", "train_cntk.py")
+
+# %% [markdown]
+# ## Check
+#
+# Save the notebook (Ctrl-S) and run the cell.
+
+# %%
+from grader import check
+
+check("communication", "05b_communication.ipynb", "hooks.py", "half_and_late.py", "local_sgd.py", "parameter_server.py")
+
+# %% [markdown]
+# ## What you can do now
+#
+# - Write a communication hook for PyTorch's DistributedDataParallel.
+# - Say what it costs to communicate seldom, or with stale gradients.
+# - Say from a figure whether a method that sends fewer bytes is worth it.
+# - With the sections with a star: write a checkpoint from which a run resumes exactly, and choose the checkpoint interval.

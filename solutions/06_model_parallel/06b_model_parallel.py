@@ -1,0 +1,586 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Split the network
+#
+# Ranks can share the data and the optimizer's state. Now they share the network itself, in two ways: between its layers (a pipeline), and
+# inside its layers (tensor parallelism). Then both ways are used at once.
+#
+# **In about 90 minutes you will**
+#
+# - split a network between its layers: a pipeline, and three orders of its work,
+# - split a network inside its layers: tensor parallelism,
+# - compute what each way sends, and say which of them belongs inside a node.
+#
+# Sections with a star (\*) give no points: leave them out if time is short. They take about 60 minutes more. Words that are new to you are
+# in the [glossary](../docs/glossary.md).
+
+# %%
+EXERCISES = "../exercises"
+FOLDER = f"{EXERCISES}/06_model_parallel"
+RATES = (800, 400, 160)  # Mbit/s of the network between two nodes, where that is the lesson
+
+# %%
+from handson import memory
+from handson.cluster import slow_network
+from handson.cluster.follow import follow, submit
+from handson.notebook import model_parallel, runs
+
+if why := slow_network.why_not():
+    RATES = RATES[:1]
+    print("The network can't be slowed down here. All runs work, but bytes may cost little:", why)
+
+SELECT = {ranks: f"1:ngpus={ranks}:mpiprocs={ranks}:ompthreads=1" for ranks in (1, 2)}
+SELECT[4] = "2:ngpus=2:mpiprocs=2:ompthreads=1"
+
+
+def run(script, name, options, ranks=1, network="none", track="pytorch"):
+    """Run a script on 1, 2 or 4 ranks, into results/`name`: method -> a result for each seed."""
+    variables = {"SCRIPT": script, "NAME": name, "OPTIONS": options, "TRACK": track}
+    variables["HANDSON_NETWORK"] = network
+    job = submit(FOLDER, "-l", f"select={SELECT[ranks]}", "-j", "oe", "run_script.sh", **variables)
+    follow(job, say=runs.folded())  # of each training's table, the last line
+    return runs.of_methods(f"{FOLDER}/results/{name}")
+
+
+# %% [markdown]
+# ## Split between layers
+#
+# The network is a transformer again: patches, then blocks of attention and MLP, then a head (`handson.pytorch.transformer`). When one GPU
+# cannot hold the network, several can: the first GPU takes the first layers, the next GPU the layers after them. Each such part
+# is a *stage*. Activations go from stage to stage in forward, gradients go back in backward. Done naively, one stage works while all others
+# wait:
+
+# %%
+from handson.pipelines import simulate
+
+# for each stage its operations: forward and backward of micro-batch 0
+naive = [["F0", "B0"], ["F0", "B0"], ["F0", "B0"]]
+simulate(naive).picture("3 stages, the batch in one piece")
+
+# %% [markdown]
+# If a batch is cut into *micro-batches*, stage 0 can begin with the second one while stage 1 does the first. `F1` is the forward of
+# micro-batch 1, `B1` its backward, which here takes twice as long. The remaining idle time is the *bubble*. A stage holds the activations
+# of a micro-batch from its forward to its backward.
+#
+# First without a computer: write the operations of 3 stages for the micro-batches 0 to 3, each stage a list. No stage may be idle longer
+# than it must, and stage 0 may hold the activations of three micro-batches at once, stage 1 those of two, stage 2 those of one.
+
+# %%
+# The operations of stages 0, 1 and 2, in their order:
+### BEGIN SOLUTION by_hand:
+### write `by_hand = [[...], [...], [...]]`, three lists of texts such as "F0" and "B0"; the picture
+### shows what they do
+by_hand = [
+    ["F0", "F1", "F2", "B0", "F3", "B1", "B2", "B3"],
+    ["F0", "F1", "B0", "F2", "B1", "F3", "B2", "B3"],
+    ["F0", "B0", "F1", "B1", "F2", "B2", "F3", "B3"],
+]
+### END SOLUTION
+timeline = simulate(by_hand)
+print("activations held at once by each stage:", timeline.held)
+timeline.picture("by hand")
+
+# %% [markdown]
+# How large is the bubble of p stages and m micro-batches? The last stage begins p - 1 forwards late, and the first one waits as long for
+# the gradients at the end.
+
+
+# %%
+def bubble(stages, micro_batches):
+    """The share of the stages' time in which they are idle, if all stages take the same time and no stage waits longer
+    than it must."""
+    ### BEGIN SOLUTION bubble: return the share, a number from 0 to 1
+    return (stages - 1) / (micro_batches + stages - 1)
+    ### END SOLUTION
+
+
+# %%
+print(f"your schedule: {timeline.bubble:.4f} idle; your formula: {bubble(3, 4):.4f}")
+print("micro-batches  2 stages  4 stages  8 stages")
+for micro_batches in (1, 2, 4, 8, 32):
+    shares = (f"{bubble(stages, micro_batches):8.1%}" for stages in (2, 4, 8))
+    print(f"{micro_batches:13}  {'  '.join(shares)}")
+
+# %% [markdown]
+# Now for any number of stages and micro-batches: fill the gaps of `pytorch/schedules.py`. **GPipe** does all forwards, then all backwards.
+# **1F1B**, one forward one backward, begins as early with a backward as it can. Their bubbles are equal. What does 1F1B gain?
+
+# %%
+# !cd {FOLDER} && sed -n '/# PUT YOUR CODE/,/raise/p' pytorch/schedules.py  # the gaps
+
+# %%
+import runpy
+
+schedules = runpy.run_path(f"{FOLDER}/pytorch/schedules.py")
+
+
+def of_all_stages(name, stages, micro_batches):
+    return [schedules[name](stage, stages, micro_batches) for stage in range(stages)]
+
+
+simulate(of_all_stages("gpipe", 4, 8)).picture("GPipe")
+
+# %%
+simulate(of_all_stages("one_forward_one_backward", 4, 8)).picture("1F1B")
+
+# %% [markdown]
+# The bubble is the same; but with 1F1B, stage s of p holds only p - s micro-batches, however many there are. So a batch can be cut into many
+# micro-batches, which makes the bubble small, without more memory.
+
+# %%
+# Save the notebook (Ctrl-S), then run this cell: it checks what you have written so far.
+from grader import check
+
+check("model_parallel", "by_hand", "bubble", "schedules.py")
+
+# %% [markdown]
+# ## A pipeline of processes
+#
+# Fill the gaps of `pytorch/pipeline.py`: which layers a stage has, its forward and its backward. Read `exchange` and `step` below them:
+# between two operations, a stage sends and receives in one batch. A batch has 8 micro-batches of 16 images.
+#
+# The network is wider here, so that computing a layer takes longer than starting its operations. Otherwise the many small operations would
+# cost as much time as two stages gain.
+
+# %%
+# !cd {FOLDER} && sed -n '/# PUT YOUR CODE/,/raise/p' pytorch/pipeline.py  # the gaps
+
+# %% [markdown]
+# How many times as fast as one process are two stages, with 1F1B?
+
+# %%
+# Two stages against one process:
+### BEGIN SOLUTION prediction_pipeline:
+### write `prediction_pipeline = ` and your number: 1 means as fast as one process
+prediction_pipeline = 1.6
+### END SOLUTION
+allowed = 2 * (1 - bubble(2, 8))
+print(f"I expect {prediction_pipeline} times the throughput; the bubble allows {allowed:.2f}.")
+
+# %%
+options = "--epoch 1 --batchsize 128 --width 256 --method"
+one_process = run("train_pipeline.py", "one_process", f"{options} naive")
+
+# %%
+two_stages = run("train_pipeline.py", "two_stages", f"{options} naive gpipe 1f1b", ranks=2)
+
+# %%
+model_parallel.throughputs(
+    {"one process": one_process["naive"]} | two_stages,
+    {name: 2 * (1 - bubble(2, m)) for name, m in (("naive", 1), ("gpipe", 8), ("1f1b", 8))},
+)
+
+# %% [markdown]
+# The script has measured when each operation began and ended, in one step. Do you find your schedules again? The idle time beyond the bubble
+# has two causes: the stages do not take the same time (count their layers), and messages take time.
+
+# %%
+model_parallel.timeline(f"{FOLDER}/results/two_stages/gpipe_0").picture("GPipe, measured")
+
+# %%
+model_parallel.timeline(f"{FOLDER}/results/two_stages/1f1b_0").picture("1F1B, measured")
+
+# %%
+for method, micro_batches in (("naive", 1), ("gpipe", 8), ("1f1b", 8)):
+    idle = model_parallel.timeline(f"{FOLDER}/results/two_stages/{method}_0").bubble
+    print(f"{method:6} idle: {idle:4.0%} measured, {bubble(2, micro_batches):4.0%} by your formula")
+
+# %%
+check("model_parallel", "prediction_pipeline", "pipeline.py")
+
+# %% [markdown]
+# ## Split inside the layers
+#
+# A pipeline gives whole layers to the ranks. The other way is *tensor parallelism*, which divides each layer: every rank holds a part of every
+# matrix, and all ranks work on the same images at the same time. A product `x @ W.T` of a layer with inputs and outputs can be divided in
+# two ways:
+#
+# - *column-parallel*: each rank has some of the outputs. It needs all of x, and computes a part of the result;
+# - *row-parallel*: each rank has some of the inputs. It needs that part of x, and computes a term of the result: the terms of all ranks
+#   have to be added up.
+#
+# One after the other they fit together: the part that the first computes is the part that the second needs, and nothing is sent between
+# them. An MLP is such a pair, `up` and `down`. An attention is one, too, if each rank has some of the heads. This is the part of a block
+# that one of two ranks holds. (Torch keeps W as (outputs, inputs), so a column of these matrices is a row of `layer.weight`.)
+
+# %%
+model_parallel.split_products(ranks=2)
+
+# %% [markdown]
+# An operator stands where a split part begins, and another one where it ends (Shoeybi et al., "Megatron-LM", 2019, call them f and g):
+#
+# | | in forward | in backward |
+# |---|---|---|
+# | f, `Enter` | the same x on all ranks: nothing to do | each rank has a term of the gradient of x |
+# | g, `Leave` | each rank has a term of the sum | the same gradient on all ranks: nothing to do |
+#
+# Where ranks have terms, an all-reduce adds them up. Fill the gaps of `pytorch/products.py`.
+
+# %%
+# !cd {FOLDER} && sed -n '/# PUT YOUR CODE/,/raise/p' pytorch/products.py  # the gaps
+
+# %% [markdown]
+# How many bytes does that cost? Each all-reduce is one of all the tokens: images x tokens x width numbers of 4 bytes. A ring sends
+# 2 (N - 1) / N of them.
+
+
+# %%
+def products_bytes(blocks, images, tokens, width, ranks):
+    """Bytes that a rank sends in one step, forward and backward, if `blocks` blocks are split among `ranks` ranks;
+    images: in a batch, tokens: of an image."""
+    ### BEGIN SOLUTION products_bytes:
+    ### return the bytes; a block has two split parts, its attention and its MLP, and each has an
+    ### all-reduce in both directions
+    all_reduces = 2 * 2 * blocks
+    return all_reduces * 2 * (ranks - 1) / ranks * 4 * images * tokens * width
+    ### END SOLUTION
+
+
+# %%
+for ranks in (1, 2, 4, 8):
+    print(f"{ranks} ranks: {products_bytes(4, 64, 16, 128, ranks) / 1e6:6.2f} MB in a step")
+
+# %% [markdown]
+# From 2 ranks to 8, the bytes do not even double; but each rank holds less and less, and waits four times in each block.
+#
+# Now compare your split network with the whole one. Both start with the same parameters and make three steps with the same images. Are the
+# losses equal, and is there one all-reduce in each direction for each attention and each MLP?
+
+# %%
+# How many all-reduces does the table show in forward, for 2 blocks?
+### BEGIN SOLUTION prediction_forward: write `prediction_forward = ` and your number
+prediction_forward = 4
+### END SOLUTION
+print(f"I expect {prediction_forward} all-reduces in forward.")
+
+# %%
+# !cd {FOLDER} && mpiexec -n 2 python pytorch/products.py
+
+# %% [markdown]
+# A rank holds a little more than half of the parameters: the norms, the biases of `out` and `down`, the patches and the head are on all ranks.
+# Three heads cannot be divided among two ranks. This stops before any rank has computed anything:
+
+# %%
+# !cd {FOLDER} && mpiexec -n 2 python pytorch/products.py --heads 3 --width 96 2>&1 | head -1
+
+# %%
+check("model_parallel", "products_bytes", "prediction_forward", "products.py")
+
+# %% [markdown]
+# ## \* A layer's shards on two ranks
+#
+# Two live ranks, as in `00_start`, split a small MLP with your functions. Both make the same layers, then each takes its part. Which shapes
+# will the parts of `up` (4 inputs, 8 outputs) and of `down` (8 inputs, 4 outputs) have?
+
+# %%
+import handson.notebook
+
+ranks = handson.notebook.ranks(2, nodes=1)
+
+# %%
+# %%px
+import sys
+
+sys.path.insert(0, "../exercises/06_model_parallel/pytorch")
+from products import Enter, Leave, columns, rows
+
+torch.manual_seed(0)
+up, down = torch.nn.Linear(4, 8), torch.nn.Linear(8, 4, bias=False)
+my_up, my_down = columns(up, rank, world_size), rows(down, rank, world_size)
+print(my_up.weight.shape, my_down.weight.shape)
+
+# %% [markdown]
+# Forward: each rank has a term of the result. `Leave` adds the terms up; compare with the whole layers.
+
+# %%
+# %%px
+x = torch.ones(4, requires_grad=True)
+term = my_down(my_up(x).relu())
+total = Leave.apply(term, None)
+print("term: ", term.data)
+print("total:", total.data)
+print("whole:", down(up(x).relu()).data)
+
+# %% [markdown]
+# Backward, at first without `Enter`. Will both ranks have the same gradient of x, and will it be that of the whole layers?
+
+# %%
+# %%px
+total.sum().backward()
+(whole,) = torch.autograd.grad(down(up(x).relu()).sum(), x)
+print("mine: ", x.grad)
+print("whole:", whole)
+
+# %% [markdown]
+# Each rank knows only what follows from its own part. With `Enter`, an all-reduce adds these gradients up:
+
+# %%
+# %%px
+x.grad = None
+Leave.apply(my_down(my_up(Enter.apply(x, None)).relu()), None).sum().backward()
+print("mine: ", x.grad)
+
+# %%
+ranks.stop()
+
+# %% [markdown]
+# ## Both at once
+#
+# Take four GPUs, two on each of two nodes. Two ranks share a model (its layers are split among them), and there are two such pairs, which
+# share the images. The ranks form a *mesh* of 2 x 2. The network between the nodes is slow; inside a node it is fast. What should the two
+# ranks of one node share: a model, or the images?
+#
+# The bytes decide. Ranks that share a model send the tokens of each block; ranks that share the images send their gradients, once in each
+# step. But each of them has only a part of the model.
+
+
+# %%
+def images_bytes(parameters, model_ranks, image_ranks):
+    """Bytes that a rank sends in one step for the means of the gradients, by a ring all-reduce of float32.
+
+    parameters: of the whole model, all of them divided among `model_ranks` ranks; image_ranks: how many ranks share the
+    images.
+    """
+    ### BEGIN SOLUTION images_bytes: return the bytes; a rank has the gradients of its part only
+    return 2 * (image_ranks - 1) / image_ranks * 4 * parameters / model_ranks
+    ### END SOLUTION
+
+
+# %%
+from handson.pytorch import transformer
+
+BLOCKS, IMAGES, TOKENS, WIDTH = 1, 64, 16, 128  # IMAGES: of a rank, in a step
+of_a_block = transformer.Block(WIDTH, heads=4).parameters()
+parameters = BLOCKS * sum(parameter.numel() for parameter in of_a_block)
+sends = {  # bytes between the nodes, from each rank
+    "tensor-inside": images_bytes(parameters, 2, 2),
+    "data-inside": products_bytes(BLOCKS, IMAGES, TOKENS, WIDTH, 2),
+}
+for name, sent in sends.items():
+    print(f"{name:14} {sent / 1e6:5.2f} MB between the nodes, from each rank in each step")
+
+# %%
+# What should the two ranks of a node share, for these bytes: "model" or "images"?
+### BEGIN SOLUTION inside: write `inside = ` and the word, in quotes
+inside = "model"
+### END SOLUTION
+print(f"I expect the ranks of a node to share the {inside}.")
+
+# %% [markdown]
+# So a model is shared inside a node, where bytes are cheap, and images are shared between nodes. Large networks are trained in this way:
+# tensor parallel among the GPUs of a node, data parallel (and pipelines, which send only the tokens between two stages) between nodes.
+
+# %%
+check("model_parallel", "images_bytes", "inside")
+
+# %% [markdown]
+# ## \* A pipeline by PyTorch
+#
+# Fill the gap of `pytorch/torch_pipeline.py`: the same pipeline with `torch.distributed.pipelining`. `torch-gpipe` and `torch-1f1b` do the
+# same operations as your schedules.
+
+# %%
+# !cd {FOLDER} && sed -n '/# PUT YOUR CODE/,/raise/p' pytorch/torch_pipeline.py  # the gap
+
+# %%
+options = "--epoch 1 --batchsize 128 --width 256 --method"
+two_stages = run("train_pipeline.py", "two_stages", f"{options} torch-gpipe torch-1f1b", ranks=2)
+model_parallel.throughputs({"one process": one_process["naive"]} | two_stages, {})
+
+# %%
+check("model_parallel", "torch_pipeline.py")
+
+# %% [markdown]
+# ## \* The memory of a pipeline
+#
+# How many bytes of activations does a stage hold?
+
+
+# %%
+def held_bytes(schedule, stage, stages, micro_batches, activations):
+    """The most bytes of activations that a stage holds at once; `schedule` is "gpipe" or "1f1b".
+
+    activations: bytes that the stage holds for one micro-batch, from its forward to its backward.
+    """
+    ### BEGIN SOLUTION held_bytes:
+    ### return the bytes, from the arguments alone; stages are numbered from 0; a stage never holds
+    ### more than there are micro-batches
+    if schedule == "gpipe":
+        return micro_batches * activations
+    return min(stages - stage, micro_batches) * activations
+    ### END SOLUTION
+
+
+# %% [markdown]
+# Four stages now count their tensors. Your `held_bytes` predicts the memory with 1F1B from the memory with GPipe.
+
+# %%
+options = "--method gpipe 1f1b --epoch 1 --blocks 8 --batchsize 256 --gpu-memory unlimited"
+four_stages = run("train_pipeline.py", "four_stages", options, ranks=4)
+folders = {method: f"{FOLDER}/results/four_stages/{method}_0" for method in ("gpipe", "1f1b")}
+model_parallel.activations(folders, held_bytes, stages=4, micro_batches=8)
+
+# %% [markdown]
+# A batch of 64 images did not fit a GPU of 32 MB. Two GPUs of 16 MB hold it together:
+
+# %%
+options = "--epoch 1 --method 1f1b --batchsize 64 --gpu-memory 16MB"
+run("train_pipeline.py", "fits_in_two", options, ranks=2)
+memory.picture([f"{FOLDER}/results/fits_in_two/1f1b_0"])
+
+# %%
+check("model_parallel", "held_bytes")
+
+# %% [markdown]
+# ## \* Split by PyTorch
+#
+# `parallelize_module` takes a plan: which layer is divided in which way. Each parameter becomes a *DTensor*, which knows how it is
+# divided, and whose products communicate by themselves. Fill the gap of `pytorch/products_dtensor.py`.
+
+# %%
+# !cd {FOLDER} && mpiexec -n 2 python pytorch/products_dtensor.py
+
+# %% [markdown]
+# Without `entrance` in the plan, the numbers are right and the counts are not: query, key and value each add up the gradients of
+# their input, three all-reduces for one. **Count what is sent**, also where a library sends it.
+
+# %%
+check("model_parallel", "products_dtensor.py")
+
+# %% [markdown]
+# ## \* Both at once, measured
+#
+# Both ranks of a node send at the same time, over one network. From the bytes and the rate of the network follow the seconds of a step:
+
+
+# %%
+def step_seconds(computing, sent, ranks, rate):
+    """Seconds of a step: first all compute, `computing` seconds; then each of the `ranks` ranks of a node sends `sent`
+    bytes to the other node.
+
+    rate: of the node's network, in Mbit/s.
+    """
+    ### BEGIN SOLUTION step_seconds: return the seconds; a byte has 8 bits, a Mbit is a million bits
+    return computing + 8 * ranks * sent / (rate * 1e6)
+    ### END SOLUTION
+
+
+# %%
+# How many times as long is a step of the other arrangement, at 160 Mbit/s?
+### BEGIN SOLUTION prediction_times: write `prediction_times = ` and your number, 1 for as long
+prediction_times = 4
+### END SOLUTION
+print(f"I expect the other arrangement to take {prediction_times} times as long.")
+
+# %% [markdown]
+# Fill the gaps of `pytorch/mesh.py`; `train_mesh.py` trains with its functions and with those of `products.py`.
+
+# %%
+# !cd {FOLDER} && sed -n '/# PUT YOUR CODE/,/raise/p' pytorch/mesh.py  # the gaps
+
+# %%
+meshes = {}
+options = f"--method all --epoch 2 -b {IMAGES} --blocks {BLOCKS} --width {WIDTH}"
+for rate in RATES:
+    network = "none" if why else f"{rate}mbit"
+    meshes[rate] = run("train_mesh.py", f"mesh_{rate}", options, 4, network)
+
+# %% [markdown]
+# Points are measured (after the first epoch, which has what happens only once), lines predicted by your `step_seconds`. It gets
+# the seconds of computing from the fastest network.
+
+# %%
+steps = {name: {} for name in sends}
+for rate, of_rate in meshes.items():
+    for name in sends:
+        steps[name][rate] = runs.of_a_step(of_rate[name][0], batch=2 * IMAGES)
+computing = {name: of_one[RATES[0]] - step_seconds(0, sends[name], 2, RATES[0]) for name, of_one in steps.items()}
+
+
+def predicted_seconds(name, rate):
+    return step_seconds(computing[name], sends[name], 2, rate)
+
+
+model_parallel.steps(steps, predicted_seconds, RATES[0])
+
+# %%
+for name in sends:
+    counted = runs.of_a_step(meshes[RATES[-1]][name][0], "bytes", batch=2 * IMAGES) / 1e6
+    computed = 2 * sends[name] / 1e6
+    print(f"{name:14} MB from a node in a step: predicted {computed:5.2f}, counted {counted:5.2f}")
+ratio = steps["data-inside"][RATES[-1]] / steps["tensor-inside"][RATES[-1]]
+print(f"predicted: {prediction_times} times as long; measured: {ratio:.1f}")
+
+# %% [markdown]
+# This answer holds for these sizes only. The tokens' bytes grow with the number of images, the gradients' bytes do not. With few images in a
+# batch, the other way would win. At how many images do both send the same number of bytes?
+
+
+# %%
+def images_of_equal_bytes(blocks, tokens, width, parameters):
+    """The images of a rank in a step with which both arrangements of a 2 x 2 mesh send equally many bytes between the
+    nodes."""
+    ### BEGIN SOLUTION images_of_equal_bytes:
+    ### return the number, which need not be whole; write down what a rank sends in both
+    ### arrangements, with 2 ranks for each kind: the tokens' bytes grow with the images, the
+    ### gradients' do not
+    of_gradients = 4 * parameters / 2  # a ring of 2 ranks sends all of its bytes once
+    of_an_image = 2 * 2 * blocks * 4 * tokens * width
+    return of_gradients / of_an_image
+    ### END SOLUTION
+
+
+# %%
+equal = images_of_equal_bytes(BLOCKS, TOKENS, WIDTH, parameters)
+print(f"{equal:.1f} images")
+
+# %%
+check("model_parallel", "step_seconds", "prediction_times", "images_of_equal_bytes", "mesh.py")
+
+# %% [markdown]
+# ## \* Chainer's way
+#
+# ChainerMN had model parallelism in 2018. Its `send` and `recv` are functions of the computational graph: backward goes through them and
+# sends the gradients the other way, so nobody writes a backward. `MultiNodeChainList` hides even these: you tell it from which rank a link
+# gets its inputs, and to which rank the outputs go. Fill the two gaps of `chainer/chain_list.py`, then compare it with yours:
+
+# %%
+# !cd {FOLDER} && wc -l pytorch/pipeline.py chainer/chain_list.py
+
+# %%
+options = "--epoch 1 --method naive gpipe --blocks 2"
+of_chainer = run("train_pipeline.py", "chainer", options, ranks=2, track="chainer")
+for method, [result] in of_chainer.items():
+    print(f"{method:6} {result.throughput:6.0f} images/s, loss {result.log[-1]['main/loss']:.4f}")
+
+# %% [markdown]
+# Why is there no 1F1B? A message of ChainerMN waits until it is received. In 1F1B, stage 0 sends the outputs of micro-batch 1 while stage 1
+# sends back the gradient of micro-batch 0: each stage would wait for the other to receive. In `exchange` of `pytorch/pipeline.py`, both
+# messages travel at the same time.
+
+# %%
+check("model_parallel", "chain_list.py")
+
+# %% [markdown]
+# ## Check
+#
+# Save the notebook (Ctrl-S) and run the cell.
+
+# %%
+from grader import check
+
+check("model_parallel", "06b_model_parallel.ipynb", "schedules.py", "pipeline.py", "products.py")
+
+# %% [markdown]
+# ## What you can do now
+#
+# - Write a pipeline, and say what its bubble costs.
+# - Split a layer over ranks, with one all-reduce in each direction.
+# - Say which kind of parallelism belongs inside a node.
