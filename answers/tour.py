@@ -79,10 +79,11 @@ def hand_in(folder):
         for part in UNITS[unit]:
             _write(folder / "solutions" / part.file, solved(part.file))
             _write(folder / "untouched" / part.file, given_out(part.file).text)
+            worth = {check.gap for check in part.checks if any(one.points for one in check.criteria)}
             scripts = [
                 mistake
                 for mistake in of_unit(unit, part.folder)[0]
-                if part.file.endswith(".py") and mistake.gap in {check.gap for check in part.checks}
+                if part.file.endswith(".py") and mistake.gap in worth
             ]
             if scripts:
                 mistake = scripts[len(scripts) // 2]

@@ -53,7 +53,10 @@ IDEAL = dict(color="0.3", linestyle="--", linewidth=1, label="ideal")
 CORES = dict(color="0.3", linestyle=":", linewidth=1.5, label="what the cores here allow")
 DISTURBED = dict(color="black", linestyle="", marker="x", markersize=10, zorder=3, label="disturbed by other programs")
 PREDICTED = VERMILION
-FORESEEN = dict(color=PREDICTED, linestyle="", marker="*", markersize=13, zorder=3, label="your prediction")
+FORESEEN = dict(
+    color=PREDICTED, linestyle="", marker="*", markersize=14, fillstyle="none", zorder=3, label="your prediction"
+)
+YOURS = dict(color=PREDICTED, linestyle=(0, (1, 1)), linewidth=1.5)  # a line at what the student has predicted
 PICTURES = (".png", ".svg", ".pdf", ".eps", ".ps", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".gif")
 
 

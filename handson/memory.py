@@ -15,6 +15,7 @@ from handson.training import gpu_memory
 from handson.training.gpu_memory import PARTS
 
 DRAWN = 8  # ranks in a figure
+NAMES_ABOVE = 1.15  # of what is drawn: where the names of phases stand, above the line of the limit
 ROOM_FOR_NAME = 0.13  # of a step: how long a phase must be for its name to be drawn
 SHOW_LIMIT = 1.5  # times the peak: a limit that is higher has no line, as all else would be flat
 MB = 2**20
@@ -38,10 +39,11 @@ def report(outs, figure_path=None, predicted="", say=print):
     say("Figure: " + " and ".join(map(str, figures.save(drawing, path, description))))
 
 
-def picture(outs, predicted=None):
-    """Return the figure for a notebook. predicted: the student's bytes for some of PARTS, by name. Raises
-    NotCounted."""
-    return figures.picture(*draw(read(outs, predicted)))
+def picture(outs, predicted=None, ranks=None):
+    """Return the figure for a notebook. predicted: the student's bytes for some of PARTS, by name; ranks: numbers of
+    the ranks to draw, by default all. Raises NotCounted."""
+    found = read(outs, predicted)
+    return figures.picture(*draw([one for one in found if ranks is None or one[1]["rank"] in ranks]))
 
 
 def parse(text):
@@ -119,12 +121,12 @@ def _mb(size):
 
 def draw(ranks):
     """Return the figure and its description: for each rank its memory during a step, and its peak next to the maximum
-    of each part and the prediction."""
+    of each part and, where all parts are predicted, the prediction. All ranks have one scale."""
     from matplotlib.figure import Figure
 
     shown = ranks[:DRAWN]
     drawing = Figure(figsize=(10, 0.6 + 2.4 * len(shown)), layout="constrained")
-    grid = drawing.subplots(len(shown), 2, squeeze=False, gridspec_kw={"width_ratios": (3, 2)}, sharey="row")
+    grid = drawing.subplots(len(shown), 2, squeeze=False, gridspec_kw={"width_ratios": (3, 2)}, sharey=True)
     for (name, account), (over_time, bars) in zip(shown, grid):
         _draw_step(over_time, account)
         _draw_bars(bars, account)
@@ -133,9 +135,8 @@ def draw(ranks):
             if limit is not None and limit < SHOW_LIMIT * highest:
                 axes.axhline(limit / MB, color="black", linestyle="--", linewidth=1)
             axes.spines[["top", "right"]].set_visible(False)
-        over_time.set(
-            title=name if limit is None else f"{name}, of {words(limit)}", ylabel="memory [MB]", ylim=(0, None)
-        )
+        over_time.set(title=name if limit is None else f"{name}, of {words(limit)}", ylabel="memory [MB]")
+    grid[0][0].set_ylim(0, NAMES_ABOVE * max(axes.dataLim.ymax for row in grid for axes in row))
     grid[-1][0].set_xlabel("time in a step [ms]")
     handles = [_patch(part) for part in PARTS]
     drawing.legend(handles=handles, loc="outside upper center", ncols=len(PARTS), frameon=False)
@@ -167,16 +168,19 @@ def _draw_step(axes, account):
                 textcoords="offset points",
                 va="top",
                 fontsize="small",
+                bbox=dict(facecolor="white", edgecolor="none", pad=0.5),
             )
     axes.set_xlim(0, None)
 
 
 def _draw_bars(axes, account):
-    kinds = {"peak": account["peak"], "most of\neach part": account["most"], "predicted": account["predicted"]}
+    kinds = {"peak": account["peak"], "most of\neach part": account["most"]}
+    if None not in account["predicted"].values():  # without one part, the bar would look like a wrong prediction
+        kinds["predicted"] = account["predicted"]
     for place, sizes in enumerate(kinds.values()):
         bottom = 0
         for part in PARTS:
-            size = (sizes[part] or 0) / MB
+            size = sizes[part] / MB
             axes.bar(place, size, bottom=bottom, width=0.6, **figures.part(part))
             bottom += size
     axes.set(xticks=range(len(kinds)), xticklabels=kinds)

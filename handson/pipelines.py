@@ -15,6 +15,7 @@ from handson.errors import OneSentence
 
 Operation = namedtuple("Operation", "stage name begin end")  # times in units of one forward of a stage
 BEHIND_NUMBERS = dict(facecolor="white", edgecolor="none", pad=0.8)
+NAMES = {"F": "forward", "B": "backward"}
 COLOURS = {"F": figures.part("forward"), "B": figures.part("backward")}
 
 
@@ -170,8 +171,10 @@ class Timeline:
 
     def draw(self, title=""):
         """Return the figure, a row for each stage, and its description."""
+        from matplotlib.patches import Patch
+
         stages = len(self.schedule)
-        drawing, axes = figures.axes(9, 0.9 + 0.45 * stages, grid=False)
+        drawing, axes = figures.axes(9, 1.2 + 0.45 * stages, grid=False)
         for stage, name, begin, end in self.operations:
             axes.barh(stage, end - begin, left=begin, height=0.8, **COLOURS[name[0]])
             axes.text(
@@ -185,6 +188,13 @@ class Timeline:
             xlim=(0, self.end),
         )
         axes.set_title(f"{title}: {words}" if title else words, loc="left", fontsize="medium", parse_math=False)
+        drawing.legend(
+            handles=[Patch(**COLOURS[letter], label=f"{name} of micro-batch") for letter, name in NAMES.items()],
+            loc="outside upper right",
+            ncols=2,
+            fontsize="small",
+            frameon=False,
+        )
         axes.invert_yaxis()
         rows = " ".join(f"Stage {stage}: {', '.join(names)}." for stage, names in enumerate(self.schedule))
         return drawing, f"Timeline of a pipeline of {stages} stages, {words}. {rows}"

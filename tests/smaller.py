@@ -14,9 +14,8 @@ SETTINGS = {
     "--method {BUCKETS} --epoch 1 --batchsize 50": "--method {BUCKETS} --epoch 1 --batchsize 250",
     'for method in ("one-bucket", "600-KB")': 'for method in ("600-KB",)',
     "--largest 4194304": "--largest 524288",
-    "local-sgd-1 local-sgd-4 local-sgd-12 local-sgd-36 block-momentum-4 block-momentum-12": (
-        "local-sgd-1 local-sgd-12 block-momentum-12"
-    ),
+    "local-sgd-12 local-sgd-36 block-momentum-12": "local-sgd-12",
+    "--method asynchronous --epoch 3": "--method asynchronous --epoch 1",
     'f"-e 3 {options}"': 'f"-e 1 {options}"',
     '"float16": "--communicator hierarchical --allreduce-grad-dtype float16",': "",
     "STEPS = 20": "STEPS = 6",

@@ -148,6 +148,25 @@ def test_the_figure_shows_the_step_and_has_words_for_it(run):
     assert "it ended before its first step" in [text.get_text() for text in drawing.axes[2].texts]
 
 
+def test_a_bar_is_predicted_only_where_all_parts_are(run):
+    def bars(predicted):
+        return [text.get_text() for text in memory.draw(memory.read([run], predicted))[0].axes[1].get_xticklabels()]
+
+    assert bars({})[-1] == "most of\neach part" and bars({"activations": 2**20})[-1] == "predicted"
+
+
+def test_all_ranks_have_one_scale_above_which_the_names_of_phases_stand(run):
+    (gpu_memory.folder / "memory_rank1.json").unlink()
+    gpu_memory.write(1, account(rank=1, peak=HELD | {"activations": 2**20}))
+    drawing, _ = memory.draw(memory.read([run]))
+    assert len({axes.get_ylim() for axes in drawing.axes}) == 1
+    assert drawing.axes[0].get_ylim()[1] > 1.1 * 30  # MB, the limit
+
+
+def test_a_notebook_may_draw_some_of_the_ranks(run):
+    assert "rank 0" in memory.picture([run], ranks=[0]).alt and "rank 1" not in memory.picture([run], ranks=[0]).alt
+
+
 def test_a_run_that_has_not_counted_says_how_to(tmp_path):
     done = run_to_end([sys.executable, "-m", "handson", "memory", tmp_path])
     assert done.returncode == 2 and done.stderr.count("\n") == 1

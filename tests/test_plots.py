@@ -139,6 +139,16 @@ PICTURES = {
         ),
         "plain 3.0 s, 1-bit 2.0 s",
     ),
+    "accuracy against updates": (
+        communication.accuracies,
+        ({"stale": a_run(1), "alone": a_run(1)}, ["stale", "alone"], {"stale": 23, "alone": 7}),
+        "stale 0.500, alone 0.500",
+    ),
+    "what the student expects": (
+        communication.to_accuracy,
+        ({"plain": a_run(1, elapsed_time=3)}, 0.5, None, 2),
+        "plain 3.0 s",
+    ),
     "never there": (communication.to_accuracy, ({"plain": a_run(1, elapsed_time=3)}, 0.9), "plain never"),
     "memory and time": (
         model_parallel.bytes_and_time,
@@ -161,6 +171,13 @@ PICTURES = {
         "in order, at random",
     ),
 }
+
+
+def test_an_order_is_compared_pair_by_pair_and_who_never_is_there_comes_last(capsys):
+    runs = {name: a_run(1, elapsed_time=seconds) for name, seconds in (("plain", 3), ("1-bit", 1), ("late", 2))}
+    communication.order(runs | {"never": a_run(1, **{"validation/main/accuracy": 0.1})}, 0.5, "1-bit, plain never late")
+    said = capsys.readouterr().out.splitlines()
+    assert said[1:] == ["measured:  1-bit, late, plain, never", "4 of 6 pairs are in the right order."]
 
 
 @pytest.mark.filterwarnings("error")

@@ -9,7 +9,7 @@ import numpy
 
 from handson import figures
 from handson.compare import note
-from handson.figures import BLUE, ORANGE, PREDICTED, SERIES, picture
+from handson.figures import BLUE, ORANGE, PREDICTED, SERIES, YOURS, picture
 from handson.notebook.runs import all_of, rate
 
 # grey, marker and line of each algorithm
@@ -19,6 +19,8 @@ STYLES = {
     "doubling": dict(color="0.65", marker="^", linestyle="--"),
     "gloo": dict(color="0.3", marker="D", linestyle=":"),
 }
+NO_LOSS = 0.02  # of accuracy: the prediction of the largest H allows for it
+ALL_KB = 1800  # all gradients of DeepNet, in KB
 SMALL = dict(fontsize="small", edgecolor="none")  # legends
 
 
@@ -34,18 +36,20 @@ def of(measured, algorithm):
     return numpy.array([row["bytes"] for row in rows]), numpy.array([row["seconds"] for row in rows])
 
 
-def seconds_against_bytes(measured, predicted=None):
+def seconds_against_bytes(measured, predicted=None, crossing=None):
     """The seconds of each algorithm against the size of the message; predicted: algorithm -> a function of the bytes,
-    drawn as a thin line."""
+    drawn as a thin line; crossing: the student's bytes from which on the ring is faster than doubling."""
     drawing, axes = figures.axes(7.5, 3.8)
     for algorithm, style in STYLES.items():
         sizes, seconds = of(measured, algorithm)
         if len(sizes):
             axes.plot(sizes, 1000 * seconds, **style, markersize=5, markerfacecolor="white", label=algorithm)
             if algorithm in (predicted or {}):
-                axes.plot(sizes, [1000 * predicted[algorithm](size) for size in sizes], color=PREDICTED, linewidth=1)
-    if predicted:
-        axes.plot([], [], color=PREDICTED, linewidth=1, label="predicted")
+                expected = [1000 * predicted[algorithm](size) for size in sizes]
+                line = dict(color=PREDICTED, linewidth=1, linestyle=style["linestyle"], label=f"{algorithm}, predicted")
+                axes.plot(sizes, expected, **line)
+    if crossing:
+        axes.axvline(crossing, **YOURS, label=f"you expect the ring to win from {crossing:,} bytes on")
     axes.set(xscale="log", yscale="log", xlabel="size of the message [bytes]", ylabel="time of an all-reduce [ms]")
     axes.legend(**SMALL)
     return picture(
@@ -109,10 +113,13 @@ def _megabytes(runs):
     return [run.log[-1]["bytes"] / 1e6 for run in runs]
 
 
-def to_accuracy(runs, accuracy, without_limit=None):
+def to_accuracy(runs, accuracy, without_limit=None, sooner=None):
     """Draw the time to an accuracy for each method: a bar for the median, a mark for each seed. A method with a seed
-    that never reached it has a white bar. without_limit: the same runs from another folder, without a network limit;
-    their method `plain` is drawn as a dashed line."""
+    that never reached it has a white bar.
+
+    without_limit: the same runs from another folder, without a network limit; their method `plain` is drawn as a
+    dashed line. sooner: how many times as fast as `plain` the student expects the best method to be.
+    """
     drawing, axes = figures.axes(7.5, 0.9 + 0.36 * len(runs))
     reached = {method: _seconds_to(of_method, accuracy) for method, of_method in runs.items()}
     missed = {method: len(of_method) - len(reached[method]) for method, of_method in runs.items()}
@@ -128,7 +135,12 @@ def to_accuracy(runs, accuracy, without_limit=None):
     if best := _seconds_to((without_limit or {}).get("plain", ()), accuracy):
         style = dict(color="0.3", linestyle="--", linewidth=1, label="plain, network without a limit")
         axes.axvline(numpy.median(best), **style)
+    if sooner and reached.get("plain"):
+        axes.axvline(numpy.median(reached["plain"]) / sooner, **YOURS, label="you expect the best method here")
+    if axes.get_legend_handles_labels()[0]:
         figures.legend_above(axes)
+    if any(missed.values()):
+        axes.set_xlim(0, 1.5 * max(max(found, default=0) for found in reached.values()) or 1)
     words = [
         f"{method} {numpy.median(found):.1f} s" if found else f"{method} never" for method, found in reached.items()
     ]
@@ -136,15 +148,28 @@ def to_accuracy(runs, accuracy, without_limit=None):
     return picture(drawing, words + note(drawing, all_of(runs)))
 
 
+def order(runs, accuracy, predicted):
+    """Print the order in which methods had an accuracy, the fastest first, beside the `predicted` one (a text with
+    their names), and how many of their pairs are in the right order. Methods that never had it come last."""
+    names = [name for name in re.findall(r"\w+(?:-\w+)*", predicted) if name in runs]
+    seconds = {name: numpy.median(_seconds_to(runs[name], accuracy) or [numpy.inf]) for name in names}
+    pairs = [(one, other) for place, one in enumerate(names) for other in names[place + 1 :]]
+    right = sum(seconds[one] <= seconds[other] for one, other in pairs)
+    print(f"predicted: {', '.join(names)}")
+    print(f"measured:  {', '.join(sorted(names, key=seconds.get))}")
+    print(f"{right} of {len(pairs)} pairs are in the right order.")
+
+
 def _seconds_to(runs, accuracy):
     """Return the seconds of the runs that reached the accuracy."""
     return [seconds for run in runs if (seconds := seconds_to(run, accuracy)) is not None]
 
 
-def accuracies(runs, methods):
-    """Validation accuracy after each epoch of some methods, the mean over the seeds and their range."""
+def accuracies(runs, methods, updates=None):
+    """Validation accuracy after each epoch of some methods, the mean over the seeds and their range. updates: method ->
+    updates of the parameters in an epoch, against which the accuracy is then drawn."""
     drawing, axes = figures.axes(7, 3.4)
-    words = _draw_epochs(axes, runs, methods, "validation/main/accuracy")
+    words = _draw_epochs(axes, runs, methods, "validation/main/accuracy", updates)
     axes.set(ylabel="validation accuracy")
     axes.legend(**SMALL, loc="lower right")
     return picture(drawing, f"Validation accuracy; at the end: {words}.")
@@ -162,19 +187,20 @@ def losses(runs, methods):
     return picture(drawing, f"Training loss at the end: {losses}. Validation accuracy: {accuracies}.")
 
 
-def _draw_epochs(axes, runs, methods, what):
-    """Draw the log's `what` after each epoch; returns the values at the end, in words."""
+def _draw_epochs(axes, runs, methods, what, updates=None):
+    """Draw the log's `what` after each epoch; returns the values at the end, in words. updates: as for `accuracies`."""
     for style, method in zip(SERIES, methods):
         values = numpy.array([[row[what] for row in run.log] for run in runs[method]], float)
-        figures.band(axes, numpy.arange(1, values.shape[1] + 1), values, style, method)
-    axes.set(xlabel="epoch")
+        each = updates[method] if updates else 1
+        figures.band(axes, each * numpy.arange(1, values.shape[1] + 1), values, style, method)
+    axes.set(xlabel="updates of the parameters" if updates else "epoch")
     axes.xaxis.get_major_locator().set_params(integer=True)
     return ", ".join(f"{method} {numpy.mean([run.log[-1][what] for run in runs[method]]):.3f}" for method in methods)
 
 
-def buckets(runs, reference="torch-ddp"):
+def buckets(runs, reference="torch-ddp", expected=None):
     """Throughput against the size of buckets. runs: method -> [Result of each seed]; `reference` is drawn as a dashed
-    line."""
+    line; expected: the KB that the student expects to be the fastest."""
     drawing, axes = figures.axes(6.5, 3.2)
     rates = {method: [run.throughput for run in of_method] for method, of_method in runs.items()}
     sizes = [method for method in runs if method != reference]
@@ -183,6 +209,10 @@ def buckets(runs, reference="torch-ddp"):
         axes.plot([size] * len(rates[size]), rates[size], "k_", markersize=9)
     if reference in rates:
         axes.axhline(numpy.median(rates[reference]), color=BLUE, linestyle="--", label=reference)
+    if expected:
+        kilobytes = [ALL_KB if size == "one-bucket" else int(size.partition("-")[0]) for size in sizes]
+        place = numpy.interp(expected, kilobytes, range(len(sizes)))
+        axes.axvline(place, **YOURS, label=f"you expect {expected:g} KB to be the fastest")
     axes.set(xlabel="largest size of a bucket", ylabel="throughput [images/s]")
     axes.set_ylim(0, 1.1 * max(map(max, rates.values())))
     axes.legend(**SMALL, loc="lower right")
@@ -190,11 +220,12 @@ def buckets(runs, reference="torch-ddp"):
     return picture(drawing, words + note(drawing, all_of(runs)))
 
 
-def periods(runs, formula=None):
+def periods(runs, formula=None, expected=None):
     """Accuracy at the end, and bytes sent, against the steps between two averages. runs: "local-sgd-4", ... -> [Result
     of each seed].
 
-    formula: a function of these steps, which gives the bytes that a node should send.
+    formula: a function of these steps, which gives the bytes that a node should send; expected: the largest number of
+    steps that the student expects to cost next to no accuracy.
     """
     drawing, left, right = figures.axes(9, 3.2, columns=2)
     words, kinds = [], {}
@@ -217,12 +248,22 @@ def periods(runs, formula=None):
         sent = [formula(period) / 1e6 for period in every]
         right.plot(every, sent, color=BLUE, linewidth=4, alpha=0.4, label="formula")
         right.legend(**SMALL)
-    left.set(ylabel="validation accuracy at the end")
-    left.legend(**SMALL)
+    if base := kinds.get("local sgd", {}).get(1):
+        line = _mean_at_the_end(base) - NO_LOSS
+        left.axhline(line, color="0.3", linestyle=":", linewidth=1, label=f"{NO_LOSS} below H = 1")
+    if expected:
+        left.axvline(expected, **YOURS, label=f"you expect this up to {expected}")
+    lowest = min(_mean_at_the_end(of_method) for of_method in runs.values())
+    left.set(ylabel="validation accuracy at the end", ylim=(min(0.8, lowest - 0.1), 1))
+    left.legend(**SMALL, loc="lower left")
     right.set(ylabel="sent by a node in the whole run [MB]")
     _scale_of_periods(left, right, every)
     words = "; ".join(words)
     return picture(drawing, f"Accuracy and megabytes sent against the steps between two averages: {words}.")
+
+
+def _mean_at_the_end(runs):
+    return numpy.mean([run.log[-1]["validation/main/accuracy"] for run in runs])
 
 
 def _scale_of_periods(left, right, periods):
@@ -238,9 +279,9 @@ def _scale_of_periods(left, right, periods):
     right.yaxis.set_minor_locator(NullLocator())
 
 
-def staleness(runs):
+def staleness(runs, expected=None):
     """Histograms of the staleness of gradients, side by side. runs: method -> [Result of each seed] of
-    train_parameter_server.py."""
+    train_parameter_server.py; expected: what the student expects to be the most frequent."""
     drawing, axes = figures.axes(7, 3)
     counted, words = {method: _counted(of_method) for method, of_method in runs.items()}, []
     for method, times in counted.items():
@@ -249,6 +290,8 @@ def staleness(runs):
     places = range(1 + max(max(times) for times in counted.values()))
     shares = {method: [100 * times[one] / times.total() for one in places] for method, times in counted.items()}
     figures.bars_beside(axes, shares)
+    if expected is not None:
+        axes.axvline(expected, **YOURS, label=f"you expect {expected} most often")
     axes.set(xlabel="staleness [steps of the server]", ylabel="gradients [%]")
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.legend(**SMALL)
@@ -263,10 +306,12 @@ def _counted(runs):
     return found
 
 
-def sessions(runs):
-    """Left the throughput of each run of train_cntk.py, right its loss after each epoch. runs: name -> Result."""
+def sessions(runs, predicted=None):
+    """Left the throughput of each run of train_cntk.py, right its loss after each epoch. runs: name -> Result;
+    predicted: name -> images/s, drawn as a long line."""
     drawing, left, right = figures.axes(9, 2.6, columns=2)
-    figures.bars(left, {name: run.throughput for name, run in runs.items()}, "throughput [images/s]")
+    xlabel = "throughput [images/s]" + "; long line: predicted" * bool(predicted)
+    figures.bars(left, {name: run.throughput for name, run in runs.items()}, xlabel, predicted)
     for style, (name, run) in zip(SERIES, runs.items()):
         losses = [numpy.nan if row["main/loss"] is None else row["main/loss"] for row in run.log]
         right.plot(range(1, len(losses) + 1), losses, **style, label=name)

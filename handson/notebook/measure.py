@@ -33,6 +33,7 @@ PARTS = ("load", "enlarge", "forward", "backward", "all-reduce", "optimize")
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload([__name__, "torch._dynamo"])  # the latter is imported by the first optimizer
 WARM_UP = 3  # steps that are not counted: the first ones are slower
+ROUNDS = 3  # of batch sizes
 # seconds that a worker may take to start, and from one progress to the next: many times what it takes on an idle
 # machine
 LIMIT = 300
@@ -228,31 +229,33 @@ class _Training:
         self.model.train()
 
 
-def _train(device, rank, workers, batchsize, size, model, count, before=0.0, share=1.0):
-    """Moments of `count` steps; this is `share` of the worker's work, of which the share `before` is done."""
+def _train(device, rank, workers, batchsize, size, model, count):
+    """Moments of `count` steps."""
     training = _Training(device, rank, workers, batchsize, size, model)
     batches, moments = epoch_after_epoch(training.batches, training.loader), []
     for number in range(WARM_UP + count):
         moments.append(training.step(batches))
-        done(before + share * (number + 1) / (WARM_UP + count))
+        done((number + 1) / (WARM_UP + count))
     return numpy.array(moments)[WARM_UP:]
 
 
 def _with_batch_sizes(device, rank, workers, sizes, size, model, images):
-    found = {}
-    for number, batchsize in enumerate(sizes):
-        moments = _train(
-            device,
-            rank,
-            workers,
-            batchsize,
-            size,
-            model,
-            max(3, images // batchsize),
-            number / len(sizes),
-            1 / len(sizes),
-        )
-        found[batchsize] = (moments[:, -1] - moments[:, 0]).tolist()
+    """Batch size -> seconds of each step. All sizes have their turn in each round, so that what else runs on this
+    machine slows all of them down."""
+    found, trainings = {batchsize: [] for batchsize in sizes}, {}
+    for batchsize in sizes:
+        training = _Training(device, rank, workers, batchsize, size, model)
+        trainings[batchsize] = training, epoch_after_epoch(training.batches, training.loader)
+    counts = {batchsize: max(1, images // batchsize // ROUNDS) for batchsize in sizes}  # of a round
+    made, steps = itertools.count(1), len(sizes) * WARM_UP + ROUNDS * sum(counts.values())
+    for number in range(ROUNDS):
+        for batchsize, (training, batches) in trainings.items():
+            warm_up = 0 if number else WARM_UP
+            for step in range(warm_up + counts[batchsize]):
+                moments = training.step(batches)
+                if step >= warm_up:
+                    found[batchsize].append(moments[-1] - moments[0])
+                done(next(made) / steps)
     return found
 
 

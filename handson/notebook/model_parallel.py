@@ -7,7 +7,7 @@ import numpy
 
 from handson import figures
 from handson.compare import note
-from handson.figures import LAYERS, LINE, PREDICTED, SERIES, part, picture
+from handson.figures import LAYERS, LINE, PREDICTED, SERIES, YOURS, part, picture
 from handson.notebook.runs import all_of, of_a_step
 from handson.pipelines import Operation, Timeline
 from handson.training import gpu_memory
@@ -22,21 +22,23 @@ def _most(run, part):
     return max(account["peak" if part == "parameters" else "most"][part] for account in run.memory) / MB
 
 
-def bytes_and_time(runs, predicted):
+def bytes_and_time(runs, predicted, seconds=None):
     """The most activations of each method, and the time of its step. runs: method -> [Result], which have counted;
-    predicted: method -> bytes of activations, drawn as a line."""
+    predicted, seconds: method -> bytes of activations, and seconds of a step, drawn as lines."""
     drawing, left, right = figures.axes(9, 0.8 + 0.36 * len(runs), columns=2, sharey=True)
     sizes = {method: _most(run, "activations") for method, [run, *_] in runs.items()}
     milliseconds = {method: 1000 * of_a_step(run) for method, [run, *_] in runs.items()}
     predicted = {method: size / MB for method, size in predicted.items()}
     figures.bars(left, sizes, "most activations [MB]; long line: predicted", predicted, **part("activations"))
-    figures.bars(right, milliseconds, "time of a step [ms]")
+    expected = {method: 1000 * time for method, time in (seconds or {}).items()}
+    figures.bars(right, milliseconds, "time of a step [ms]" + "; long line: predicted" * bool(expected), expected)
     words = "; ".join(f"{method} {sizes[method]:.1f} MB, {milliseconds[method]:.0f} ms" for method in runs)
     return picture(drawing, f"Activations and time of a step: {words}." + note(drawing, all_of(runs)))
 
 
 def against_ranks(runs, kinds, predicted):
-    """Parameters, gradients and optimizer state of a rank for each number of ranks, and the optimizer's state alone.
+    """Parameters, gradients and optimizer state of a rank for each number of ranks, and the optimizer's state alone,
+    with a line at all parameters.
 
     runs: ranks -> method -> [Result]; kinds: method -> the kind for `predicted`; predicted(kind, ranks): the student's
     bytes, drawn as lines.
@@ -49,6 +51,8 @@ def against_ranks(runs, kinds, predicted):
     expected = {method: [predicted(kind, number) / MB for number in ranks] for method, kind in kinds.items()}
     figures.bars_beside(left, together, expected)
     figures.bars_beside(right, alone)
+    whole = _most(next(iter(runs[ranks[0]].values()))[0], "parameters")
+    right.axhline(whole, color="0.3", linestyle="--", linewidth=1, label="all parameters")
     left.set(ylabel="most on a rank [MB]")
     titles = "parameters + gradients + optimizer; lines: predicted", "optimizer's state alone"
     for axes, title in zip((left, right), titles):
@@ -77,14 +81,18 @@ def timeline(folder):
     return Timeline(found["schedule"], operations, "ms")
 
 
-def throughputs(runs, allowed):
+def throughputs(runs, allowed, expected=None):
     """Bars of the throughput of each method. runs: method -> [Result of each seed], first that of one process; allowed:
-    method -> how many times the throughput of one process its bubble allows, drawn as a line."""
+    method -> how many times the throughput of one process its bubble allows, drawn as a line; expected: how many times
+    the student expects."""
     rates = {method: [run.throughput for run in of_method] for method, of_method in runs.items()}
     one = numpy.median(next(iter(rates.values())))
     drawing, axes = figures.axes(7, 0.8 + 0.4 * len(rates))
-    xlabel = "throughput [images/s]; the long line: what the bubble allows"
+    xlabel = "throughput [images/s]" + "; long lines: what the bubble allows" * bool(allowed)
     figures.bars(axes, rates, xlabel, {method: one * times for method, times in allowed.items()})
+    if expected:
+        axes.axvline(one * expected, **YOURS, label=f"you expect {expected:g} times one process")
+        figures.legend_above(axes)
     medians = {method: numpy.median(of_method) for method, of_method in rates.items()}
     words = ", ".join(f"{method} {rate:.0f} images/s ({rate / one:.2f} times)" for method, rate in medians.items())
     return picture(drawing, f"Throughput: {words}." + note(drawing, all_of(runs)))

@@ -108,14 +108,12 @@ def compare(split):
 
 
 def trained(model):
-    """Make some steps, with the same images for each model. Returns the losses, the all-reduces in the last step, and
-    the bytes of this rank's parameters."""
+    """Make some steps, all with the same images, which each model gets. Returns the losses, the all-reduces in the last
+    step, and the bytes of this rank's parameters."""
     chance, optimizer, found = torch.Generator().manual_seed(1), torch.optim.SGD(model.parameters(), RATE), {}
+    images = torch.randn(IMAGES, 3, 8, 8, generator=chance, requires_grad=True)
+    labels = torch.randint(10, (IMAGES,), generator=chance)
     for step in range(STEPS):
-        images, labels = (
-            torch.randn(IMAGES, 3, 8, 8, generator=chance, requires_grad=True),
-            torch.randint(10, (IMAGES,), generator=chance),
-        )
         optimizer.zero_grad()
         with CommDebugMode() as forward:
             loss = F.cross_entropy(model(images), labels)

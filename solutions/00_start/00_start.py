@@ -133,7 +133,8 @@ drawings.all_reduce()
 # ## Four ranks in this notebook \*
 #
 # Jobs run while you wait. To play with ranks, let this notebook have four of its own: they are a job, too, with two ranks on each of two
-# nodes, and stay for an hour, or until you end them. (On two cores that do nothing else they are there after about five seconds.)
+# nodes, and stay for an hour, or until you end them. (On two cores that do nothing else they are there after about five seconds, on a
+# busy machine later. Each takes about 180 MB of memory.)
 
 # %%
 import handson.notebook
@@ -147,7 +148,7 @@ ranks = handson.notebook.ranks(4)
 # %%
 # %%px
 x = torch.ones(2) * rank
-print(f"rank {rank} of {world_size}, local rank {local_rank}: {x}")
+print(f"one of {world_size}, local rank {local_rank}: {x}")
 
 # %% [markdown]
 # Now the all-reduce, which adds up by default. What is `x` on rank 0 afterwards, and what on rank 3? Equal lines of several ranks are
@@ -178,7 +179,8 @@ if rank != 2:
 
 # %% [markdown]
 # After some seconds the notebook says who waits where, and frees the ranks; the square button does so at once. `x` is still there on each
-# rank: try `%px x`. Break something else, then end the ranks, which hold the job's nodes.
+# rank: try `%px x`. Break something else. Then say in your own words what an all-reduce does, and when it ends. (Each rank brings a tensor, and
+# each gets the sum of all. It ends when all ranks have called it.) Last, end the ranks: they hold the job's nodes, for which your next job would wait.
 
 # %%
 ranks.stop()

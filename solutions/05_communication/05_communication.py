@@ -117,7 +117,7 @@ print(f"I expect the ring to win from {prediction_ring:,} bytes on.")
 variables = {"OPTIONS": "--largest 4194304 -o results/all_reduce", "HANDSON_NETWORK": MESSAGES}
 follow(submit(FOLDER, "-j", "oe", "run_all_reduce.sh", **variables))
 measured = communication.all_reduces(f"{FOLDER}/results/all_reduce")
-communication.seconds_against_bytes(measured)
+communication.seconds_against_bytes(measured, crossing=prediction_ring)
 
 # %% [markdown]
 # Small messages take about the same time, whatever their size: what costs time is the *number* of messages sent one after another. For
@@ -242,7 +242,7 @@ model = {
     "ring": lambda n: 2 * (ranks - 1) * (alpha + n / ranks / beta) / 1e6,
     "doubling": lambda n: rounds * (alpha + n / beta) / 1e6,
 }
-communication.seconds_against_bytes(measured, model)
+communication.seconds_against_bytes(measured, model, crossing=prediction_ring)
 
 # %% [markdown]
 # At both ends, your ring deviates from the model:
@@ -291,7 +291,8 @@ print(f"I expect buckets of {prediction_bucket} KB to be the fastest.")
 
 # %%
 options = f"--method {BUCKETS} --epoch 1 --batchsize 50"
-communication.buckets(run("train_data_parallel.py", "data_parallel", options))
+of_sizes = run("train_data_parallel.py", "data_parallel", options)
+communication.buckets(of_sizes, expected=prediction_bucket)
 
 # %% [markdown]
 # Small buckets pay alpha too often. A single bucket can only be sent after backward, so no communication is hidden. The best size lies in

@@ -172,14 +172,14 @@ one_process = run("train_pipeline.py", "one_process", f"{options} naive")
 two_stages = run("train_pipeline.py", "two_stages", f"{options} naive gpipe 1f1b", ranks=2)
 
 # %%
-model_parallel.throughputs(
-    {"one process": one_process["naive"]} | two_stages,
-    {name: 2 * (1 - bubble(2, m)) for name, m in (("naive", 1), ("gpipe", 8), ("1f1b", 8))},
-)
+methods = {"one process": one_process["naive"]} | two_stages
+allowed = {name: 2 * (1 - bubble(2, m)) for name, m in (("naive", 1), ("gpipe", 8), ("1f1b", 8))}
+model_parallel.throughputs(methods, allowed, expected=prediction_pipeline)
 
 # %% [markdown]
 # The script has measured when each operation began and ended, in one step. Do you find your schedules again? The idle time beyond the bubble
-# has two causes: the stages do not take the same time (count their layers), and messages take time.
+# has two causes: the stages do not take the same time (count their layers), and messages take time. If other programs use the cores, the
+# stages wait for those, too: a run then says so, and you should repeat it before you judge a schedule.
 
 # %%
 model_parallel.timeline(f"{FOLDER}/results/two_stages/gpipe_0").picture("GPipe, measured")
@@ -264,7 +264,10 @@ print(f"I expect {prediction_forward} all-reduces in forward.")
 # !cd {FOLDER} && mpiexec -n 2 python pytorch/products.py
 
 # %% [markdown]
-# A rank holds a little more than half of the parameters: the norms, the biases of `out` and `down`, the patches and the head are on all ranks.
+# You expected as many all-reduces in forward as `prediction_forward` says. Each of the 2 blocks has one for its attention and one for its MLP.
+# A rank holds a little more than half of the parameters: the norms, the biases of `out` and `down`, the patches and the head are on all
+# ranks.
+#
 # Three heads cannot be divided among two ranks. This stops before any rank has computed anything:
 
 # %%
@@ -277,7 +280,7 @@ check("model_parallel", "products_bytes", "prediction_forward", "products.py")
 # ## \* A layer's shards on two ranks
 #
 # Two live ranks, as in `00_start`, split a small MLP with your functions. Both make the same layers, then each takes its part. Which shapes
-# will the parts of `up` (4 inputs, 8 outputs) and of `down` (8 inputs, 4 outputs) have?
+# will the parts of `up` (4 inputs, 6 outputs) and of `down` (6 inputs, 4 outputs) have?
 
 # %%
 import handson.notebook
@@ -292,7 +295,7 @@ sys.path.insert(0, "../exercises/06_model_parallel/pytorch")
 from products import Enter, Leave, columns, rows
 
 torch.manual_seed(0)
-up, down = torch.nn.Linear(4, 8), torch.nn.Linear(8, 4, bias=False)
+up, down = torch.nn.Linear(4, 6), torch.nn.Linear(6, 4, bias=False)
 my_up, my_down = columns(up, rank, world_size), rows(down, rank, world_size)
 print(my_up.weight.shape, my_down.weight.shape)
 
@@ -555,12 +558,15 @@ check("model_parallel", "step_seconds", "prediction_times", "images_of_equal_byt
 # !cd {FOLDER} && wc -l pytorch/pipeline.py chainer/chain_list.py
 
 # %%
-options = "--epoch 1 --method naive gpipe --blocks 2"
+options = "--epoch 1 --method naive gpipe --blocks 2 --batchsize 256"
 of_chainer = run("train_pipeline.py", "chainer", options, ranks=2, track="chainer")
 for method, [result] in of_chainer.items():
     print(f"{method:6} {result.throughput:6.0f} images/s, loss {result.log[-1]['main/loss']:.4f}")
 
 # %% [markdown]
+# A batch has 256 images here, so a micro-batch has 32. With smaller ones, starting Chainer's operations would take longer than computing them,
+# and GPipe would be slower than the naive schedule.
+#
 # Why is there no 1F1B? A message of ChainerMN waits until it is received. In 1F1B, stage 0 sends the outputs of micro-batch 1 while stage 1
 # sends back the gradient of micro-batch 0: each stage would wait for the other to receive. In `exchange` of `pytorch/pipeline.py`, both
 # messages travel at the same time.

@@ -128,7 +128,7 @@ FEW_RANKS = {  # for the notebook on model parallelism: most of its time is that
     "stages=4, micro_batches=8": "stages=2, micro_batches=8",
     "RATES = (800, 400, 160)": "RATES = (800,)",
     "BLOCKS, IMAGES, TOKENS, WIDTH = 1, 64, 16, 128": "BLOCKS, IMAGES, TOKENS, WIDTH = 1, 120, 16, 64",
-    '--epoch 1 --method naive gpipe --blocks 2"': '--epoch 1 --method naive gpipe --blocks 1 --batchsize 240"',
+    "naive gpipe --blocks 2 --batchsize 256": "naive gpipe --blocks 1 --batchsize 240",
 }
 
 
