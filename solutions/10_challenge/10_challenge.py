@@ -9,9 +9,9 @@
 # %% [markdown]
 # # A challenge: a language model on a slow network
 #
-# Four virtual GPUs on two nodes train one small language model until its loss is low enough. The plain way does not fit into their memory,
-# and the network between the nodes is slow. How you train is up to you: shard, cut into stages, compress, let ranks work alone for some steps, take another
-# batch or another precision. Whoever reaches the loss first leads the class.
+# Four virtual GPUs on two nodes train one small language model until its loss is low enough. The plain way does not fit into their
+# memory, and the network between the nodes is slow. How you train is up to you: shard, cut into stages, compress, let ranks work alone
+# for some steps, take another batch or another precision. Whoever reaches the loss first leads the class.
 #
 # **In about 90 minutes you will**
 #
@@ -37,8 +37,8 @@ if why := slow_network.why_not():
 # %% [markdown]
 # ## The task
 #
-# The text is in a language that nobody speaks: its words and sentences are made from a seed. The grader takes another seed, so it has another language, and parameters
-# that you have trained before help nobody. A token is a byte.
+# The text is in a language that nobody speaks: its words and sentences are made from a seed. The grader takes another seed, so it has
+# another language, and parameters that you have trained before help nobody. A token is a byte.
 
 # %%
 from handson.made_text import made_text
@@ -46,7 +46,8 @@ from handson.made_text import made_text
 print(made_text(seed=0, size=400).decode())
 
 # %% [markdown]
-# The network is a transformer like that of the notebook on model parallelism, but each byte sees earlier bytes alone. `Task` is all that your function gets.
+# The network is a transformer like that of the notebook on model parallelism, but each byte sees earlier bytes alone. `Task` is all that
+# your function gets.
 
 # %%
 import inspect
@@ -96,8 +97,8 @@ plain = run("plain")
 # %% [markdown]
 # ## Predict
 #
-# How long will a training take? In each step a rank computes. In some steps all ranks exchange something by an all-reduce. Of a ring over N ranks,
-# 2 (N - 1) messages, each with 1/N of the bytes, leave a node one after the other.
+# How long will a training take? In each step a rank computes. In some steps all ranks exchange something by an all-reduce. Of a ring over
+# N ranks, 2 (N - 1) messages, each with 1/N of the bytes, leave a node one after the other.
 
 
 # %%
@@ -123,11 +124,12 @@ print(f"The plain solution took {plain.seconds:.1f} s; by your function the netw
 print(f"So a step computes for {1000 * compute:.0f} ms, with {plain_training.WINDOWS} windows on each rank.")
 
 # %% [markdown]
-# (`python -m handson predict` does the same for ranks with a core of their own: [Will it scale?](../docs/scaling.md). Here four ranks may share two cores, and the plain run
-# has measured what that costs.)
+# (`python -m handson predict` does the same for ranks with a core of their own: [Will it scale?](../docs/scaling.md). Here four ranks may
+# share two cores, and the plain run has measured what that costs.)
 #
-# What will you change, and what will that save? Half the bytes (bfloat16), an all-reduce in every tenth step, fewer windows in more steps? Change the numbers until the
-# prediction is short enough for you. Nobody can compute how many steps a loss takes: plan for some more.
+# What will you change, and what will that save? Half the bytes (bfloat16), an all-reduce in every tenth step, fewer windows in more
+# steps? Change the numbers until the prediction is short enough for you. Nobody can compute how many steps a loss takes: plan for some
+# more.
 
 # %%
 steps, windows, exchanges = 140, 8, 140
@@ -143,8 +145,8 @@ check("challenge", "training_seconds")
 # %% [markdown]
 # ## Your solution
 #
-# Write your prediction into `SPEED_UP` in `pytorch/challenge.py`, then write `train` there. All that it needs has to be in this file. You may copy from the plain solution and
-# from the exercises before.
+# Write your prediction into `SPEED_UP` in `pytorch/challenge.py`, then write `train` there. All that it needs has to be in this file. You
+# may copy from the plain solution and from the exercises before.
 
 # %%
 # !cd {FOLDER} && grep -n "SPEED_UP\|# PUT YOUR CODE" pytorch/challenge.py
@@ -163,8 +165,9 @@ print(f"{plain.seconds / mine.seconds:.2f} times as fast as the plain solution")
 # %% [markdown]
 # Was your prediction within a factor of two? If not, which of its numbers was wrong: the steps, the computing, or the bytes?
 #
-# Your own clock does not count. The grader trains with your code itself, on two virtual nodes in a sandbox, with another seed and another language. In the same minute it
-# trains with the plain solution. It computes the loss from the network that rank 0 returns. What counts on the leaderboard is the ratio of the two times. A run that misses the loss is not on it.
+# Your own clock does not count. The grader trains with your code itself, on two virtual nodes in a sandbox, with another seed and another
+# language. In the same minute it trains with the plain solution. It computes the loss from the network that rank 0 returns. What counts
+# on the leaderboard is the ratio of the two times. A run that misses the loss is not on it.
 #
 # ## Check
 #
