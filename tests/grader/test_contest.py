@@ -1,7 +1,11 @@
 """The challenge: the grader trains with a student's code on two virtual nodes, measures it itself, and shows the class
 who was fastest."""
 
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy
 import pytest
@@ -25,9 +29,10 @@ from handson.made_text import made_text
 from handson.pytorch.challenge_task import Task, loss_on
 from handson.pytorch.language import LanguageModel
 
+ROOT = Path(__file__).resolve().parents[2]
 FILE = "exercises/10_challenge/pytorch/challenge.py"
 PART = next(part for part in UNITS["challenge"] if part.file == FILE)
-TINY = contest.CASE | {"loss": 9.0, "training": 2000, "plain_steps": 2, "unit": "challenge", "seed": 3}
+TINY = contest.CASE | {"loss": 9.0, "learned": 9.0, "training": 2000, "plain_steps": 2, "unit": "challenge", "seed": 3}
 SHORT = """
 model = task.network()
 optimizer = torch.optim.Adam(model.parameters(), lr=0.004)
@@ -36,6 +41,19 @@ loss_of(model(text), following).backward()
 optimizer.step()
 {more}
 return model
+"""
+AS_USER = f"""
+import os, sys
+sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / "tests/grader")!r}]
+os.environ["HOME"] = "/tmp"
+from sandbox_runs import become
+become("user")
+from grader.instructors.grade.work import readable
+from grader.sandbox import Limits
+from grader.sandbox.on_nodes import Nodes
+with Nodes(2, "100mbit", ("tests.grader.misbehaving",)) as nodes:
+    ranks = nodes.run("tests.grader.misbehaving:write_and_send", [nodes.address, 1000], 1, Limits(), readable()).ranks
+    print(os.geteuid(), [rank.observations for rank in ranks])
 """
 needs_nodes = pytest.mark.skipif(virtual_nodes.why_not() is not None, reason=f"{virtual_nodes.why_not()}")
 
@@ -99,6 +117,11 @@ def test_the_loss_and_the_prediction_are_judged_by_what_was_measured():
     assert "4.1" in judged({"predicted": 4.1})["prediction"] and judged({"predicted": None})["prediction"]
 
 
+def test_a_network_that_was_not_trained_gets_nothing():
+    wrong = judged({"loss": 5.6})
+    assert wrong["within_limits"] and wrong["reaches_loss"]
+
+
 def test_whoever_predicts_nothing_is_asked_to():
     text = fill(exercises.given_out(FILE), {"train": "return task.network()"})
     [*_, verdict] = judging.judge("challenge", (PART,), lambda file: text, None)
@@ -117,6 +140,14 @@ def test_nodes_share_no_files_and_every_byte_between_them_is_counted():
         outcome = nodes.run("tests.grader.misbehaving:write_and_send", arguments, 1, Limits(), readable())
         assert [rank.observations for rank in outcome.ranks] == [["of rank 0"], ["of rank 1"]], outcome.ranks
         assert 300_000 < nodes.bytes_sent() - before < 400_000
+
+
+@needs_nodes
+@pytest.mark.thorough
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_an_ordinary_user_has_such_nodes_too():
+    done = subprocess.run([sys.executable, "-c", AS_USER], cwd="/", capture_output=True, text=True, timeout=120)
+    assert done.stdout.split("\n")[0] == "54321 [['of rank 0'], ['of rank 1']]", done.stderr
 
 
 @needs_nodes

@@ -138,8 +138,12 @@ def _one_at_a_time():
 
 
 def within_limits(seen, case, expected):
-    """A training that does not stay within them ends before anybody judges it."""
-    return None
+    """A training that does not stay within them ends before anybody judges it; one that does nothing stays within them,
+    too."""
+    [found] = seen
+    if found["problem"] or found["loss"] is None or found["loss"] <= case["learned"]:
+        return None
+    return f"it does, but the network has learned next to nothing: its loss is {found['loss']:.2f}"
 
 
 def reaches_loss(seen, case, expected):
@@ -186,6 +190,7 @@ CASE = {
     "network": challenge.NETWORK,
     "memory": challenge.MEMORY,
     "loss": challenge.LOSS,
+    "learned": 3.0,  # far below the loss of a network that was not trained, 5.6
     "training": challenge.TRAINING,
     "plain_steps": None,
 }
