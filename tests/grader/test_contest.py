@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy
@@ -22,7 +23,7 @@ from grader.probes import FOR_SCRIPTS
 from grader.sandbox import Limits, Server
 from grader.sandbox.on_nodes import Nodes
 from grader.units.challenge import contest
-from grader.verdict import NOT_ATTEMPTED, OUT_OF_MEMORY, PASSED
+from grader.verdict import NOT_ATTEMPTED, OUT_OF_MEMORY, PASSED, TIMEOUT
 from handson import challenge_limits as challenge
 from handson.cluster import virtual_nodes
 from handson.made_text import made_text
@@ -180,6 +181,15 @@ def test_all_windows_at_once_do_not_fit(server):
 
 @needs_nodes
 @pytest.mark.thorough
+def test_a_training_without_end_is_ended(server, monkeypatch):
+    monkeypatch.setattr(contest, "LIMITS", replace(contest.LIMITS, wall_seconds=4))
+    seen, (_, outcome) = contest.run([TINY], source(text_with("while True:\n    pass")), server, readable())
+    assert seen == [] and {rank.status for rank in outcome.ranks} == {TIMEOUT}
+    assert "within 4 s" in outcome.ranks[0].message
+
+
+@needs_nodes
+@pytest.mark.thorough
 def test_three_solutions_get_points_and_places(server, tmp_path):
     """A contest of the real size: the solution and two known answers that are written otherwise."""
     from answers import known
@@ -192,7 +202,9 @@ def test_three_solutions_get_points_and_places(server, tmp_path):
             assert {verdict.status for verdict in verdicts} == {PASSED}, verdicts
             store(book, handed_in(f"student{number}", digest=str(number)), verdicts)
         board = pages.standings(scores_of(book))
-    assert len(board) == 3 and board[0][1]["speed_up"] >= board[-1][1]["speed_up"] > 1
+    assert len(board) == 3 and board[0][1]["speed_up"] >= board[-1][1]["speed_up"]
+    # on a busy machine a time says little
+    assert all(found["speed_up"] > 1 for _, found in board if found["others"] < contest.BUSY)
 
 
 def measured(speed_up, **fields):

@@ -23,6 +23,7 @@ from grader.checks.notebook_functions import sensible
 from grader.probes import FOR_SCRIPTS
 from grader.sandbox import Limits, SandboxFault
 from grader.sandbox.on_nodes import Nodes
+from grader.verdict import TIMEOUT
 from handson import challenge_limits as challenge
 from handson import linux
 from handson.made_text import made_text
@@ -55,9 +56,14 @@ def run(cases, source, server, readable):
     with _one_at_a_time(), Nodes(challenge.NODES, case["network"], FOR_SCRIPTS) as nodes:
         begin = _machine()
         theirs, sent = _train(nodes, case, source, given, readable, PORT)
+        for rank in theirs.ranks:
+            if rank.status == TIMEOUT:
+                rank.message = (
+                    f"the training did not end within {LIMITS.wall_seconds} s: make fewer steps, or faster ones"
+                )
         if any(rank.status for rank in theirs.ranks):
             return [], (case, theirs)
-        seen = _judged(theirs.observations, unseen, server)
+        seen = _judged(theirs.observations, case, unseen, server)
         if reaches_loss([seen], case, None):  # there is nothing to compare
             return [(case, [seen], theirs)], None
         plain, sent_by_plain = _train(nodes, case, None, given, readable, PORT + 1)
@@ -101,7 +107,7 @@ def _by_others(begin, end, *outcomes):
     return max(0.0, used - sum(outcome.cpu_seconds for outcome in outcomes)) / seconds / len(os.sched_getaffinity(0))
 
 
-def _judged(observations, unseen, server):
+def _judged(observations, case, unseen, server):
     """What a student's ranks have given, judged in another process. Raises SandboxFault."""
     seen = {"loss": None, "problem": "", "memory": 0, "predicted": None, "speed_up": None, "others": 0.0}
     if not all(forms.fits(of_rank, FORM) for of_rank in observations):
@@ -114,7 +120,8 @@ def _judged(observations, unseen, server):
         seen
         | judged.observations
         | {
-            "memory": max(of_rank["memory"] for of_rank in observations),
+            # the counter lets nothing beyond the limit pass, but code beside it could
+            "memory": max(min(max(of_rank["memory"], 0), case["memory"]) for of_rank in observations),
             "predicted": float(predicted) if 0 < predicted < MOST else None,
         }
     )
