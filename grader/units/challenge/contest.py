@@ -44,7 +44,7 @@ SEEN = {"loss": object, "problem": str, "memory": int, "predicted": object, "spe
 SEEN |= {"others": float}
 PORT = 29500  # at which the ranks of the first training meet; the second one takes the next
 PATIENCE = 900  # seconds that a contest waits for its turn
-BUSY, BUSY_FACTOR = 0.1, 10  # where other programs have so much of the cores, so large a factor is right, too
+BUSY, BUSY_FACTOR = 0.1, 30  # where other programs have so much of the cores, so large a factor is right, too
 MOST = 1e6  # a prediction that counts as a number
 
 
