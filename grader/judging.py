@@ -126,10 +126,10 @@ def _cases(unit, check, hidden, seed):
 
 
 def _judge_gap(check, cases, part, given, server, readable, shared):
-    """(status, message, outcome) for each criterion of a check.
+    """Return (status, message, outcome) for each criterion of a check.
 
-    given: what `_source` returned; shared: what the gap gave when it ran together with other gaps, or None. If that is
-    not entirely right, the gap runs again alone. server: a Budgeted; the solution is not counted in its budget.
+    given: the result of `_source`. shared: the result of a joint run with other gaps, or None. If a joint run is not
+    entirely right, the gap runs again alone. server: a Budgeted. Runs of the solution do not use its budget.
     """
     try:
         found, odd = _apply(check, cases, given, server, readable, shared)
@@ -144,7 +144,7 @@ def _judge_gap(check, cases, part, given, server, readable, shared):
 
 
 def _apply(check, cases, given, server, readable, shared=None):
-    """(what `_judge_gap` returns, the error that a criterion raised, or ""). Raises SandboxFault."""
+    """Return the result of `_judge_gap`, and the error that a criterion raised or "". Raises SandboxFault."""
     source, status, message = given
     if status:
         return [(status, message, None)] * len(check.criteria), ""
@@ -184,12 +184,13 @@ def _apply(check, cases, given, server, readable, shared=None):
 
 
 def _concerns(check, criterion, case):
-    """Whether a criterion is judged in a case: one for edges in these alone, and then no other criterion there."""
+    """Whether a criterion is judged in a case. If the check has criteria for edges, only these are judged there."""
     return criterion.edge == ("edge" in case) or not any(one.edge for one in check.criteria)
 
 
 def _with_needs(check, found, note):
-    """`found`, where a criterion that passed fails if the one that it needs does not. note: ends the message."""
+    """Return `found`, but fail each criterion that passed although the one that it needs did not. note: the end of the
+    message."""
     criteria = {criterion.id: criterion for criterion in check.criteria}
     passed = {id for id, (status, _, _) in zip(criteria, found) if status == PASSED}
     counting = set(passed)
@@ -197,7 +198,7 @@ def _with_needs(check, found, note):
         counting -= left_out
 
     def cause(id):
-        """The criterion by whose own fault `id` does not count, maybe over several steps."""
+        """Return the title of the criterion that failed itself, and so keeps `id` from counting, over several steps."""
         return cause(criteria[id].needs) if id in passed else criteria[id].title
 
     return [
@@ -261,7 +262,7 @@ def _source(check, part, text):
 
 
 def _around(part, name, text):
-    """What is around the gap of a script, as grader.probes.script.Script takes it; of a notebook, nothing."""
+    """Return the surroundings of a script's gap, as grader.probes.script.Script takes them; {} for a notebook."""
     if not part.file.endswith(".py"):
         return {}
     exercise = exercises.given_out(part.file)
@@ -294,7 +295,7 @@ def _reaching(exercise, text):
 
 
 def _what_went_wrong(outcome, source):
-    """(status, message) for a run that failed: those of the rank to blame."""
+    """Return (status, message) of the rank that made a run fail."""
     bad = [(rank, of_rank) for rank, of_rank in enumerate(outcome.ranks) if of_rank.status]
     if not bad:
         return ERROR, "the check received something other than its result"
@@ -321,7 +322,7 @@ def _what_went_wrong(outcome, source):
 
 
 def _all_wait(bad, source):
-    """A sentence on ranks that all wait outside of collectives: for messages of each other."""
+    """Return a sentence on ranks that all wait outside of collectives, for messages from each other."""
     lines = {}
     for rank, one in bad:
         lines.setdefault(one.line, []).append(rank)
@@ -339,7 +340,7 @@ def _all_wait(bad, source):
 
 
 def _place(line, source):
-    """Where a line is, as students count: in a notebook, from the beginning of its cell."""
+    """Return the position of a line as students count: in a notebook, from the start of its cell."""
     if not source["file"].endswith(".ipynb"):
         return f"line {line} of {source['file']}"
     before = gaps.text_lines(source["text"])[:line]
@@ -350,7 +351,7 @@ def _place(line, source):
 
 
 def _with(case, hidden):
-    """A note on what is special in a case, or "". hidden: whether self-checks lack it."""
+    """Return a note on the special features of a case, or "". hidden: whether self-checks lack the case."""
     ranks = case.get("ranks", 1)
     special = [f"with {ranks} ranks"] if ranks > 1 else []
     special += [f"in the case of {case['edge']}"] if "edge" in case else []

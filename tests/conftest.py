@@ -20,7 +20,7 @@ SCOPES = (  # of tests that share a process, where that is not a file: what stan
     r"(tests/slurm/)",  # one Slurm
     r"(tests/grader/test_sandbox_)",  # a user whose processes are counted
     # a process that ranks are forked from
-    r"(tests/pytorch/)test_(?:batches|cntk|communication|evaluator|memory|memory_saved|one_big_batch|pipeline|products|resume|schedules|train_restarts)\.",
+    r"(tests/pytorch/)test_(?:attention_and_experts|batches|cntk|communication|evaluator|memory|memory_saved|one_big_batch|pipeline|products|resume|schedules|train_restarts)\.",
     r"(tests/grader/)test_judging",  # a sandbox's server
     # a process that imports the systems for all others
     r"(tests/frameworks/)test_(?:jax|several_processes|tensorflow_bad_input|translated_scripts)",

@@ -35,6 +35,7 @@ SCRIPTS = {
     "06_model_parallel/pytorch/train_sharded.py": (RANKS, METHODS),
     "06_model_parallel/chainer/train_pipeline.py": (RANKS, METHODS),
     "07_frameworks/pytorch/train_cifar_data_parallel.py": (ALONE, SHORT),
+    "09_attention_and_experts/pytorch/train_experts.py": (RANKS, METHODS),
 }
 ON_CPUS = (  # they use no GPU, wherever they run
     "all_reduce.py",

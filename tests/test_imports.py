@@ -120,7 +120,7 @@ def test_a_room_imports_only_those_that_it_stands_on():
 def test_students_files_import_handson_and_of_the_grader_check_alone():
     """A notebook checks the student's work; a script imports nothing of the grader."""
     found = offenders(modules("solutions"), "grader", "tests", "handson.instructors")
-    is_notebook = lambda name: len({*name.split(".")[-2:]}) == 1
+    is_notebook = lambda name: re.fullmatch(r"\w+\.(\d\d)_(\w+)\.\1[b-z]?_\2", name)
     assert {name: used for name, used in found.items() if used != ["grader.check"] or not is_notebook(name)} == {}
 
 

@@ -8,7 +8,7 @@ import pytest
 from IPython.display import Image
 
 from handson import figures
-from handson.notebook import communication, drawings, model_parallel, multi_gpu, runs, single_gpu
+from handson.notebook import attention_and_experts, communication, drawings, model_parallel, multi_gpu, runs, single_gpu
 from handson.notebook.measure import Steps
 from handson.notebook.multi_gpu import Curve, Plan
 from handson.profiling.usage import Disturbance
@@ -64,7 +64,25 @@ def a_counted_run(megabytes):
     ]
 
 
+WAYS = {
+    "ranks": 2,
+    "tokens": 8,
+    "heads": 2,
+    "width": 4,
+    "rows": [
+        {"way": way, "causal": causal, "seconds": 0.01, "computing": [0.002, 0.003], "bytes": 2**21, "sent": 2**20}
+        for way in ("ring", "zigzag", "heads")
+        for causal in (False, True)
+    ],
+}
 PICTURES = {
+    "work under a mask": (attention_and_experts.work_of_ranks, ({0: [0, 3], 1: [1, 2]}, len), "rank 0: chunks 0, 3 4"),
+    "ways of attention": (
+        attention_and_experts.ways,
+        (WAYS, lambda *sizes: 2**20, lambda *sizes: 2**20),
+        "zigzag 2.0 MB (scores 1.0)",
+    ),
+    "computing": (attention_and_experts.computing, (WAYS,), "stretches: 2, 3; zigzag: 2, 3."),
     "divided matrices": (
         model_parallel.split_products,
         (3,),

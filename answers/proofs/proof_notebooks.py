@@ -50,6 +50,7 @@ MEASURED = (
     "doctor",
     "communication",
     "model_parallel",
+    "attention_and_experts",
     "run",
     "other_frameworks",
 )

@@ -1,4 +1,4 @@
-"""The parts of a check. The units' tables consist of these; grader/judging.py applies them."""
+"""The parts of a check. The units' tables of checks are built from them, and grader/judging.py applies them."""
 
 import math
 from collections.abc import Callable
@@ -8,24 +8,26 @@ from handson.errors import OneSentence
 
 
 class CheckError(OneSentence, ValueError):
-    """A sentence on what is wrong in a unit's table of checks."""
+    """An error in a unit's table of checks."""
 
 
 @dataclass(frozen=True)
 class Criterion:
-    """One thing that a gap's code must get right.
+    """One requirement on a gap's code.
 
-    judge(seen, case, expected) returns None if it is right, else a sentence for the student that says what is wrong.
-    `seen`: the observations of each rank; `expected`: the oracle's values, or None without an oracle.
+    judge(seen, case, expected) returns None if the code meets it, else a sentence for the student on the mistake.
+    `seen`: the observations of each rank. `expected`: the oracle's values, or None without an oracle.
 
-    id: short and stable, unique in its check; known answers name it. title, hint: what students read, which may be
-    reworded at any time.
+    id: short, stable and unique in its check. Known answers refer to it.
 
-    needs: the id of another criterion of the check, or "". Without it passing, too, this one earns nothing: for a
-    property that code has which does no work at all, such as equal parameters on all ranks.
+    title, hint: texts for students. They may be reworded at any time. A title is a statement that holds if the
+    criterion passes.
 
-    edge: whether it is judged in the cases that have an "edge", and in these alone; then the other criteria of the
-    check are not judged there. For what no text asks for: it must not cost the points of all else.
+    needs: the id of another criterion of the check, or "". This criterion earns points only if the other one passes,
+    too. It is meant for properties that code has even if it does no work, such as equal parameters on all ranks.
+
+    edge: whether this criterion is judged only in the cases that have an "edge". The other criteria of the check are
+    then not judged in these cases, so that a requirement that no text mentions costs only its own points.
     """
 
     id: str
@@ -46,20 +48,20 @@ class Criterion:
 
 @dataclass(frozen=True)
 class Check:
-    """How one gap is checked: the probe runs with each case, and every criterion must hold in each case.
+    """The check of one gap: the probe runs with each case, and every criterion must hold in each case.
 
-    whole: the probe runs the whole file, not one gap, once all its gaps are filled.
+    whole: the probe runs the whole file instead of one gap, as soon as all its gaps are filled.
 
-    probe and oracle are named "module:function". Both get the case; the oracle runs without the student's code. A case
-    is a dictionary: "ranks" is the number of processes (1 if absent), and the probe defines the other keys. (Those of
-    the training scripts: with "ranks" a script has several ranks, with "ranks_per_node" several nodes, and with
-    "workers" one process with several devices.) The grader adds "unit" and "seed", and the dictionary that `given`
-    returns for this case.
+    probe, oracle: functions, written as "module:function". Both get the case. The oracle runs without student code.
 
-    runner(cases, source, server, readable) runs the gap in place of grader.run_probes.alone, and returns the same: for
-    a check that needs more than the ranks of one sandbox.
+    cases: dictionaries. "ranks" is the number of processes (1 if absent). The probe defines the other keys; those of
+    the training scripts are "ranks" for several ranks, "ranks_per_node" for several nodes, and "workers" for one
+    process with several devices. The grader adds "unit", "seed", and the dictionary that `given` returns for the case.
 
-    observed(case) is the form of what the probe returns on one rank (grader.checks.forms).
+    observed: observed(case) is the form of the value that the probe returns on one rank (grader.checks.forms).
+
+    runner: runner(cases, source, server, readable) runs the gap in place of grader.run_probes.alone, and returns the
+    same: for a check that needs more than the ranks of one sandbox.
     """
 
     gap: str
@@ -74,7 +76,7 @@ class Check:
 
 
 def starred(checks, *gaps):
-    """These checks, without points for the `gaps` in sections with a star; by default for all of them."""
+    """Return these checks without points for `gaps`, which are in sections with a star. Default: all gaps."""
     return tuple(
         replace(check, criteria=tuple(replace(criterion, points=0) for criterion in check.criteria))
         if not gaps or check.gap in gaps

@@ -1,11 +1,12 @@
-"""Compares observations with what is right, and words what is wrong. Needs NumPy only; no student's code runs here."""
+"""Compare observations with the right values, and describe the difference in a sentence. This module needs only NumPy,
+and runs no student code."""
 
 import numpy
 
 TOLERANCE = 1e-8  # relative; most probes compute in double precision
-SINGLE = 1e-5  # the same, of what is computed in single precision
+SINGLE = 1e-5  # relative tolerance for values in single precision
 FEW = 20  # samples
-# names in an oracle's dictionary that are no sentences on misconceptions
+# names in an oracle's dictionary that are not sentences on misconceptions
 NOT_SENTENCES = "right", "second", "start", "losses", "classes"
 
 
@@ -30,8 +31,8 @@ def explained(found, right, misconceptions, tolerance=TOLERANCE):
 
 
 def explained_by(found, expected, tolerance=TOLERANCE):
-    """As `explained`, for an oracle's values: a dictionary of "right", of misconceptions, as `explained` takes them,
-    and of what is no matter."""
+    """Like `explained`, but with an oracle's dictionary. It holds "right", the misconceptions as `explained` takes
+    them, and other entries, which are ignored (NOT_SENTENCES)."""
     return explained(
         found,
         expected["right"],
@@ -41,8 +42,7 @@ def explained_by(found, expected, tolerance=TOLERANCE):
 
 
 def images_counted(images, right, misconceptions, who=""):
-    """None if a run reports `right`, the number of images that it trained on; else a sentence on what is wrong with its
-    number."""
+    """Return None if a run reports `right`, the number of images that it trained on, else a sentence on its number."""
     problem = explained(images, right, misconceptions)
     return (
         problem
@@ -54,7 +54,7 @@ def images_counted(images, right, misconceptions, who=""):
 
 
 def on_each_rank(judge):
-    """A judge of what each rank does by itself, from one that judges the only rank."""
+    """Turn a judge of a single rank into a judge that applies it to each rank alone."""
     return lambda seen, case, expected: next(filter(None, (judge([of_rank], case, expected) for of_rank in seen)), None)
 
 
@@ -64,8 +64,10 @@ def with_reason(sentence, problem):
 
 
 def equal_on_all_ranks(values, what, tolerance=TOLERANCE):
-    """None, or a sentence that names the ranks whose `what` differs from that of rank 0, or is infinite or no
-    number."""
+    """Return None, or a sentence that names the ranks whose `what` differs from rank 0's, or is infinite or NaN.
+
+    what: plural, with its article, such as "the parameters after step 1".
+    """
     if strange := [rank for rank, value in enumerate(values) if not numpy.isfinite(value).all()]:
         return (
             f"{what} are infinite or NaN on {ranks(strange)}: is something divided by 0, or is the learning rate"
@@ -76,7 +78,7 @@ def equal_on_all_ranks(values, what, tolerance=TOLERANCE):
 
 
 def partition(parts, samples):
-    """None if each of `samples` samples is in exactly one of the ranks' parts, else a sentence on what is wrong."""
+    """Return None if each of `samples` samples is in exactly one of the ranks' parts, else a sentence."""
     numbers = numpy.concatenate([numpy.asarray(part, dtype="int64") for part in parts])
     if strange := [number for number in numbers if not 0 <= number < samples]:
         return f"there is no image {strange[0]}: images are numbered from 0 to {samples - 1}"
@@ -107,15 +109,15 @@ def partition(parts, samples):
             " split the same order, shuffled with the same seed?"
         )
     if missing and len(missing) < len(parts):  # as many as a division may leave
-        return f"{lost}: do not drop images, even if the number of ranks does not divide the number of images"
+        return f"{lost}: do not drop the remainder if the number of ranks does not divide the number of images"
     if missing:
         return f"{lost}: give each image to one rank"
     return f"{len(repeated)} images are used more than once (image {repeated[0]} by {holders})" if repeated else None
 
 
 def at_random(parts):
-    """None if the parts are random sample numbers, else a sentence: they were cut off in order, or dealt out in
-    turn."""
+    """Return None if the parts are random sample numbers. Otherwise they are consecutive, or at one distance, and a
+    sentence says so."""
     steps = {int(step) for part in parts for step in numpy.diff(part)}
     if sum(map(len, parts)) >= 8 and len(steps) == 1:
         how = "split in order" if steps == {1} else f"each rank takes every {ordinal(steps.pop())} image"
@@ -124,8 +126,11 @@ def at_random(parts):
 
 
 def dealt_at_random(parts, other=()):
-    """As `at_random`, but the order of the samples within a part does not count. Of few samples it says nothing: chance
-    may put them in order; and of parts that all are the same one. other: the parts in a run with another seed."""
+    """Like `at_random`, but ignore the order of the samples within a part.
+
+    Returns None for few samples, since chance may put them in order, and for parts that are all the same. other: the
+    parts in a run with another seed.
+    """
     if len(parts) < 2 or sum(map(len, parts)) < FEW or all(sorted(part) == sorted(parts[0]) for part in parts):
         return None
     if all(max(part) - min(part) < len(part) for part in parts):
@@ -144,9 +149,12 @@ def dealt_at_random(parts, other=()):
 
 
 def nearly_in_turn(parts):
-    """Whether nearly all samples are on the rank on which the next one is, or the next but as many as there are ranks:
-    they were cut off or dealt out in turn, begun elsewhere or with few exchanged. Samples at random may be so once, and
-    hardly ever twice."""
+    """Whether nearly all samples are on the same rank as the next sample, or as the sample that follows after as many
+    samples as there are ranks.
+
+    Then the data set was split in order, or distributed in turn, even if the split starts elsewhere or a few samples
+    were exchanged. Random samples can look like this once, but hardly ever twice.
+    """
     rank = {sample: number for number, part in enumerate(parts) for sample in part}
     if len(rank) < FEW or len(parts) < 2:
         return False
@@ -157,29 +165,28 @@ def nearly_in_turn(parts):
 
 
 def in_sequence(order):
-    """Whether nearly all numbers of an order, of ten or more, follow each other at one distance. Numbers at random
-    hardly ever do in several epochs."""
+    """Whether nearly all of ten or more numbers follow each other at one distance. Random numbers hardly ever do so in
+    several epochs."""
     steps = numpy.diff(order)
     return len(order) >= 10 and numpy.unique(steps, return_counts=True)[1].max() >= 0.75 * len(steps)
 
 
 def distinct_digits(one, other, least=4):
-    """Two numbers for a sentence, with so many digits, `least` or more, that the sentence shows how they differ, if
-    they do."""
+    """Format two numbers with at least `least` digits, and with more digits if they would look the same."""
     digits = digits_that_differ(one, other, least)
     return f"{one:.{digits}g}", f"{other:.{digits}g}"
 
 
 def digits_that_differ(one, other, least=4):
-    """How many digits show that two numbers differ, or, of two arrays, those that differ most; `least` if they are
-    equal."""
+    """Return how many digits show that two numbers differ, or `least` if they are equal. For arrays, the two entries
+    that differ most are compared."""
     one, other = numpy.broadcast_arrays(numpy.asarray(one, dtype="float64"), other)
     place = numpy.unravel_index(numpy.abs(one - other).argmax(), one.shape)
     return next((more for more in range(least, 18) if f"{one[place]:.{more}g}" != f"{other[place]:.{more}g}"), least)
 
 
 def times(found, right):
-    """By which number all of `right` is multiplied in `found`, another one than 1; None if by no such number."""
+    """Return the factor by which `found` is a multiple of `right`, or None if there is no such factor or it is 1."""
     found, right = numpy.asarray(found, dtype="float64").ravel(), numpy.asarray(right, dtype="float64").ravel()
     if found.shape != right.shape or not numpy.isfinite(found).all() or not right.any():
         return None
@@ -188,9 +195,11 @@ def times(found, right):
 
 
 def shares(found, parts):
-    """How often each rank's numbers are in `found`, if that is a sum of theirs, each taken so many times or so many
-    N-ths of a time; else None. parts: for each of N ranks as many numbers as `found` has. Fewer than N don't show
-    it."""
+    """Return how often each rank's numbers are in `found`, if `found` is their sum with weights that are multiples of
+    1 / N; else None.
+
+    parts: for each of N ranks, as many numbers as `found` has. With fewer than N numbers the weights are undetermined.
+    """
     found = numpy.asarray(found, dtype="float64").ravel()
     columns = numpy.stack([numpy.asarray(part, dtype="float64").ravel() for part in parts], axis=1)
     if found.size != len(columns) or found.size < len(parts) or not numpy.isfinite(found).all():
@@ -218,8 +227,8 @@ def sum_of(found, parts):
 
 
 def words_of_shares(times, rank):
-    """What `shares` found of a rank's tensor, in words, such as: "its own numbers twice, and those of rank 2 not at
-    all"."""
+    """Describe the result of `shares` for a rank's tensor, such as: "its own numbers twice, and the numbers of rank 2
+    not at all"."""
     if len(times) > 1 and all(close(one, 1 / len(times)) for one in times):
         return "the mean of all ranks' numbers"
     of_times = {}

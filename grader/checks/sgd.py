@@ -10,13 +10,13 @@ DEFAULTS = {"PyTorch": 0.001, "Chainer": 0.01}  # the learning rates of the trac
 
 
 def step(velocity, gradient, lr, momentum=MOMENTUM, nesterov=False):
-    """(the next velocity, the change of the parameters)."""
+    """Return the next velocity and the change of the parameters."""
     velocity = momentum * velocity - lr * gradient
     return velocity, momentum * velocity - lr * gradient if nesterov else velocity
 
 
 def trace(start, gradients, **rule):
-    """The parameters at the start and after each update, (updates + 1, numbers)."""
+    """Return the parameters at the start and after each update, shape (updates + 1, numbers)."""
     parameters, velocity = [start], 0
     for gradient in gradients:
         velocity, change = step(velocity, gradient, **rule)
@@ -90,8 +90,10 @@ def _at_divided_rate(change, before, step, workers):
 
 
 def _with_other_ranks(found, rank, case, start, of_ranks, after):
-    """What a rank of several does wrong together with the other ranks, or None. after(gradients, late): the parameters
-    that follow."""
+    """Return a sentence on how a rank combines its gradients with those of other ranks wrongly, or None.
+
+    after(gradients, late) returns the parameters that these gradients lead to.
+    """
     late, per_node = case.get("double_buffering", False), case["ranks_per_node"]
     first_two_lost = numpy.stack([start, start, *trace(start, of_ranks.mean(axis=0)[2:], lr=case["lr"])])
     of_node = of_ranks[rank - rank % per_node :][:per_node].mean(axis=0)
@@ -126,7 +128,7 @@ def _with_other_ranks(found, rank, case, start, of_ranks, after):
 
 
 def _mistake(found, gradients, lr, library, workers, averaged):
-    """What the first two updates show, or None."""
+    """Return the mistake that the first two updates show, or None."""
     first, second = found[0] - found[1], found[1] - found[2]
     if criteria.close(found, numpy.broadcast_to(found[0], found.shape)):
         return "the parameters do not change: does the optimizer have the parameters of `model`?"
@@ -182,8 +184,7 @@ def _mistake(found, gradients, lr, library, workers, averaged):
 
 
 def _mistake_of_some(found, right, gradients, *rest):
-    """What the first two updates show of those parameters that are updated in a wrong way, if some are updated in the
-    right one; else None."""
+    """Return the mistake in the updates of some parameters if the others are updated correctly, else None."""
     wrong = (numpy.abs(found - right) > criteria.TOLERANCE * max(1.0, numpy.abs(right).max())).any(axis=0)
     mistake = _mistake(found[:, wrong], gradients[:, wrong], *rest) if wrong.any() and not wrong.all() else None
     return mistake and f"for {wrong.sum()} of the {len(wrong)} parameters {mistake}"
@@ -198,7 +199,7 @@ def of_gradient(found, right, start, step, tolerance=1e-6):
 
 
 def ratio(one, other, tolerance=1e-6):
-    """The number that `other` is multiplied by to give `one`, up to a relative tolerance, or None if there is none."""
+    """Return the factor between `one` and `other` (one = factor * other) up to a relative tolerance, or None."""
     if not other.any():
         return None
     ratio = float(one @ other / (other @ other))

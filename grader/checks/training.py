@@ -10,7 +10,7 @@ import numpy
 from grader.checks import criteria, sgd
 from grader.checks.forms import Array
 
-ALIKE = 1e-3  # relative difference of two factors
+ALIKE = 1e-3  # relative difference up to which two factors are equal
 # what the probes of whole runs observe
 RUN = {"lines": [str], "result": object, "problem": str, "parameters": Array((None,))}
 THROUGHPUT = {"images": float, "throughput": float, "whole": bool}
@@ -18,8 +18,7 @@ EVALUATION = {"found": ((float, float), (float, float)), "counts seconds": bool,
 
 
 def seconds(case):
-    """The time of a run, drawn anew: with it, the throughput is another one for each seed. And the number of test
-    images, 3 for each rank."""
+    """Draw the time of a run, so that the throughput differs from seed to seed, and set 3 test images for each rank."""
     return {
         "seconds": round(case["seconds"] * random.Random(case["seed"]).uniform(0.5, 2), 3),
         "test_images": 3 * case.get("ranks", 1),
@@ -66,8 +65,8 @@ def right_gpu(seen, case, expected):
 
 
 def new_order_every_epoch(why):
-    """A judge: each epoch has another order of the images. `why`: the most common reason why all epochs have the same
-    order.
+    """Return a judge that requires a different order of the images in each epoch. `why`: the most common reason why all
+    epochs have the same order.
 
     The observations: "parts", the images of each part, and "orders", for each part the order in each epoch. The
     oracle's, where there is one: "orders", for each rank the right order in each epoch.
@@ -151,8 +150,8 @@ def ranks_stay_equal(seen, case, expected, tolerance=criteria.TOLERANCE):
 
 
 def images_of_all(seen, case, expected, also=None):
-    """A judge: rank 0's `images` has those of all workers, or is the number `also`, and is a whole number, as the
-    script writes it."""
+    """Judge rank 0's `images`: it must count the images of all workers, or be the number `also`, and it must be a whole
+    number, as in the script."""
     epochs, lengths, workers = case["epochs"] - case["first_epoch"], case["lengths"], len(case["lengths"])
     images, right, of_epoch = seen[0]["images"], sum(lengths) * epochs, -(-max(lengths) // case["batchsize"])
     right = also if images == also else right
@@ -243,7 +242,7 @@ def images_a_second(seen, case, expected):
 
 
 def _who(seen):
-    """Begins a sentence on what rank 0 reports."""
+    """Return the beginning of a sentence on a number that rank 0 reports."""
     return "rank 0 has " if len(seen) > 1 else ""
 
 

@@ -33,7 +33,7 @@ def on_all_nodes(words):
         raise TrackError("PBS_NODEFILE names no file with the nodes of a job: run this in a job script, by qsub")
     slow_network.warn(os.environ, job_nodes())
     job = os.environ.get("PBS_JOBID", "torchrun")
-    command = ["python", "-m", "handson.cluster.torchrun_of_node"]
+    command = ["python", "-m", "handson.pytorch.torchrun_of_node"]
     command += ["--nnodes", str(len(nodes)), "--rdzv-backend", "c10d", "--rdzv-id", job]
     command += ["--rdzv-endpoint", f"{os.uname().nodename}:{_free(job_port())}"]
     command += ["--rdzv-conf", "keep_alive_interval=2", *words]

@@ -284,7 +284,7 @@ def measured(rounds=ROUNDS):
     with (
         usage.watched(workers=2),
         progress_bar("measuring") as show,
-        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process,
     ):
         limit = threading.Timer(LIMIT, process.kill)
         limit.start()

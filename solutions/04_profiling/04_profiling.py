@@ -86,6 +86,9 @@ profiled_runs.table(multi)
 # On two cores, most of the time is compute in both runs, and each of its operations takes longer with two ranks, for they share the
 # memory. On GPUs that are much faster, the other parts weigh more.
 #
+# Does a table end with *These shares say little*? Then other programs took the cores during that run (a note below the figure says so, too), and
+# what this notebook says of it may not hold: record it again when they have ended.
+#
 # ## Who waits for whom?
 #
 # For each rank, the profile has the time that it waits for each other one. Who waits the most? And for whom?
@@ -189,6 +192,7 @@ profiled_runs.show(single, multi, usage=True)
 
 # %% [markdown]
 # It is low at the start, while Python starts and loads the data, and falls when an epoch ends: rank 0 evaluates, and the other rank waits.
+# (A core that other programs use, too, stays busy: its utilisation counts them.)
 #
 # *Utilisation* only says that something was going on: on a GPU, that a kernel ran, however small. The *model FLOPs utilisation* of
 # `01_single_gpu` says how much of the device a training uses. Which of the two is larger?

@@ -431,6 +431,8 @@ folders = {method: f"{FOLDER}/results/four_stages/{method}_0" for method in ("gp
 model_parallel.activations(folders, held_bytes, stages=4, micro_batches=8)
 
 # %% [markdown]
+# The stages differ because 10 layers cannot be divided evenly among them; and the patches and the head hold much less than a block.
+#
 # A batch of 64 images did not fit a GPU of 32 MB. Two GPUs of 16 MB hold it together:
 
 # %%

@@ -1,5 +1,6 @@
 """The notebooks are clear about what is still to be filled. (tests/browser runs them with the solutions filled in.)"""
 
+import json
 import re
 import shutil
 
@@ -153,3 +154,28 @@ def test_the_notebooks_on_model_parallelism_run_to_their_end(course, few):
         assert [run.workers for run in runs] == [ranks] * count and losses == pytest.approx(
             [losses[0]] * count, rel=1e-3
         ), name
+
+
+@pytest.mark.timeout(1000)
+def test_the_notebook_on_attention_and_experts_runs_on_one_node_and_on_two(course, few):
+    script = (ROOT / "solutions/09_attention_and_experts/09_attention_and_experts.py").read_text()
+    for setting, less in {
+        "TOKENS, HEADS, WIDTH = 2048": "TOKENS, HEADS, WIDTH = 256",
+        "--epoch 3": "--epoch 1",
+    }.items():
+        assert setting in script, setting
+        script = script.replace(setting, less)
+    notebook = execute("# %%".join(cell for cell in script.split("# %%") if "check(" not in cell), course)
+    pictures = [result for result in outputs(notebook, "execute_result") if "image/png" in result["data"]]
+    assert len(pictures) == 4 and all(picture.metadata["image/png"]["alt"].endswith(".") for picture in pictures)
+    printed = "".join(output.text for output in outputs(notebook, "stream"))
+    assert "pad it to 1004 tokens" in printed and "a capacity of 0 tokens" in printed
+    results = course / "exercises/09_attention_and_experts/results"
+    for name, ranks in (("two_ranks", 2), ("four_ranks", 4)):
+        found = json.loads((results / name / "attention.json").read_text())
+        width = found["heads"] * found["width"]
+        sent = {row["way"]: row["sent"] for row in found["rows"]}
+        assert found["ranks"] == ranks and len(found["rows"]) == 6
+        assert sent["ring"] == 2 * (ranks - 1) * 4 * 256 // ranks * width
+        assert sent["heads"] == 4 * (ranks - 1) * 4 * 256 // ranks * width // ranks
+    assert {run.workers for run in map(read, (results / "experts").glob("*/result.json"))} == {2}

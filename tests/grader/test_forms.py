@@ -131,10 +131,10 @@ def test_a_property_that_does_not_count_names_the_criterion_that_failed_by_itsel
 
 def test_ranks_whose_numbers_are_nan_are_named_and_not_compared_with_each_other():
     assert criteria.equal_on_all_ranks([[1.0], [numpy.nan], [numpy.inf]], "parameters").startswith(
-        "parameters of ranks 1, 2 are infinite or NaN"
+        "parameters are infinite or NaN on ranks 1, 2"
     )
     assert criteria.equal_on_all_ranks([[numpy.nan], [numpy.nan]], "parameters").startswith(
-        "parameters of ranks 0, 1 are infinite or NaN"
+        "parameters are infinite or NaN on ranks 0, 1"
     )
 
 

@@ -259,8 +259,8 @@ def test_each_command_that_trains_is_judged_as_it_is_when_it_runs(instead, crite
         ("mpiexec python pytorch/my_train_cifar_multi_node.py\n", "no command of the script starts"),
         (f"exit 0\nmpiexec -n 4 {TRAIN}\n", "ends at `exit 0`"),
         (f"cd\nmpiexec -n 4 {TRAIN}\n", "keep the given line `cd`"),
-        (f"mpiexec -n 4 {TRAIN} &\n", "leave `&` out"),
-        (f"nohup mpiexec -n 4 {TRAIN} >log 2>&1 &\nnvidia-smi\necho started\n", "leave `&` out"),
+        (f"mpiexec -n 4 {TRAIN} &\n", "leave out `&`"),
+        (f"nohup mpiexec -n 4 {TRAIN} >log 2>&1 &\nnvidia-smi\necho started\n", "leave out `&`"),
     ],
 )
 def test_a_job_that_never_trains_gets_nothing(instead, words):

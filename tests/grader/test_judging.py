@@ -158,7 +158,7 @@ def test_a_criterion_that_fails_with_another_one_alone_gives_no_hint(server):
             marks=pytest.mark.thorough,
         ),
         pytest.param("while True:\n    pass", TIMEOUT, "does a loop never end?", marks=pytest.mark.thorough),
-        ("import os\nos._exit(0)", KILLED, "its process ended itself with exit status 0"),
+        ("import os\nos._exit(0)", KILLED, "the process ended itself with exit status 0"),
         ("import os\nos.kill(os.getpid(), 11)", KILLED, "Segmentation fault"),
         pytest.param(
             "loss = [bytearray(1 << 26) for _ in range(100)]",
@@ -344,7 +344,7 @@ def test_no_criterion_has_a_hint_for_what_stops_the_whole_run(server):
         ("exercises/01_single_gpu/pytorch/train_cifar_single_gpu.py", "utf-16", "it is in UTF-16"),
         ("exercises/01_single_gpu/run_single_gpu_training.sh", "utf-16", "it is in UTF-16"),
         ("notebooks/01_single_gpu.ipynb", "utf-16", "it is in UTF-16"),
-        ("exercises/01_single_gpu/pytorch/train_cifar_single_gpu.py", "latin-1", "line 2 is not in UTF-8"),
+        ("exercises/01_single_gpu/pytorch/train_cifar_single_gpu.py", "latin-1", "line 2 is not valid UTF-8"),
     ],
 )
 def test_a_file_in_another_encoding_is_named_and_nothing_else_is_said_of_it(file, encoding, words):

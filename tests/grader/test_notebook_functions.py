@@ -101,7 +101,12 @@ def hook_bytes(method, parameters):
             [],
             "every result is 1000 times",
         ),
-        ("hook_bytes", lambda method, parameters: 1 / hook_bytes(method, parameters), [], "the right ones inverted"),
+        (
+            "hook_bytes",
+            lambda method, parameters: 1 / hook_bytes(method, parameters),
+            [],
+            "the inverse of the right one",
+        ),
         ("hook_bytes", lambda method, parameters: 7 * parameters**2, ["method"], "your code does not use `method`"),
         (
             "hook_bytes",
@@ -116,7 +121,7 @@ def hook_bytes(method, parameters):
 def test_what_is_wrong_with_all_values_is_said_beside_one_of_them(inputs, gap, formula, unused, words):
     for seed in SEEDS:
         sentence = said("communication", gap, seed, formula, unused)
-        assert "it should be" in sentence and words in sentence
+        assert "it must return" in sentence and words in sentence
         assert words or sentence.count(": ") == 0, "nothing is claimed that was not seen"
 
 

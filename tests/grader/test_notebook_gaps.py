@@ -84,7 +84,7 @@ def test_a_gap_may_use_the_profile_above_it(server, gap, code):
 
 def test_a_measured_value_is_named_and_not_measured_again(server):
     code = "return len(curves) * epochs"
-    assert "no `curves` here" in statuses(solved(FILE, updates=code), server, "updates")[0][1]
+    assert "a check has no `curves`" in statuses(solved(FILE, updates=code), server, "updates")[0][1]
     assert (
         "use the function's arguments (images, batchsize, workers, epochs)"
         in statuses(solved(FILE, updates=code), server, "updates")[0][1]
@@ -142,7 +142,7 @@ def test_a_prediction_that_is_not_a_number_is_told_what_it_is(server, code, word
 )
 def test_a_function_leaves_its_arguments_as_they_are(server, code, right):
     ((status, message),) = statuses(solved(FILE, waiting=code), server, "waiting")
-    assert (status == PASSED) == right and ("your code changes `arrivals` itself" in message) != right
+    assert (status == PASSED) == right and ("your code changes `arrivals`, which" in message) != right
 
 
 SECONDS = "network.ring(4 * parameters, workers, network.Cluster(network.Link(0, megabits * 1e6 / 8)))"
@@ -174,7 +174,7 @@ SECONDS = "network.ring(4 * parameters, workers, network.Cluster(network.Link(0,
         (
             f"def mine(parameters, workers, megabits):\n    from handson.scaling import message_times as network\n    return {SECONDS}",
             "return mine(parameters, workers, megabits)",
-            "needs `handson.scaling`",
+            "uses `handson.scaling`",
         ),
     ],
 )
@@ -205,8 +205,8 @@ def test_a_module_that_may_be_used_lets_no_other_one_in(server):
 @pytest.mark.parametrize(
     ("code", "words"),
     [
-        ("return [several / single]", "it gives the list ["),
-        ("yield several / single\nreturn 2", "but the generator of a function with `yield`"),
+        ("return [several / single]", "your function returns the list ["),
+        ("yield several / single\nreturn 2", "returns the generator of a function with `yield`"),
         ("return object()", "must return numbers, but it returns an object"),
         ("if single > 1e9:\n    return 1", "returns None for single = "),
         ("return [0] * 20_000", "20,000 numbers"),

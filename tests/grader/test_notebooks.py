@@ -176,7 +176,7 @@ def test_a_gap_that_was_deleted_from_its_function_is_not_found_below_it():
 @pytest.mark.parametrize(("kind", "word"), [("markdown", "Markdown"), ("raw", "Raw")])
 def test_a_cell_that_was_turned_into_text_is_named(kind, word):
     whole = text(saved(cell(SPEED_UP, kind), cell(PREDICT)), GIVEN)
-    assert f"is a {word} cell now" in lost(whole, "n.ipynb", "speed_up", GIVEN)
+    assert f"is a {word} cell" in lost(whole, "n.ipynb", "speed_up", GIVEN)
     assert lost(whole, "n.ipynb", "predict", GIVEN) is None
     assert "no cell with `def speed_up`" in lost(text(saved(cell(PREDICT)), GIVEN), "n.ipynb", "speed_up", GIVEN)
 
@@ -211,13 +211,13 @@ def test_the_last_run_of_an_own_cell_counts():
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b"", "no JSON"),
-        (b'{"cells": [', "no JSON"),
-        (b"[" * 100_000, "no JSON"),
-        (b"[]", "no notebook"),
-        (b'{"nbformat": 4}', "no notebook"),
-        (b'{"nbformat": 4, "cells": [{"cell_type": "code"}]}', "no notebook"),
-        (b'{"nbformat": 4, "cells": [{"cell_type": "code", "source": [1]}]}', "no notebook"),
+        (b"", "not JSON"),
+        (b'{"cells": [', "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b"[]", "not a notebook"),
+        (b'{"nbformat": 4}', "not a notebook"),
+        (b'{"nbformat": 4, "cells": [{"cell_type": "code"}]}', "not a notebook"),
+        (b'{"nbformat": 4, "cells": [{"cell_type": "code", "source": [1]}]}', "not a notebook"),
         (b'{"nbformat": 3, "worksheets": []}', "has format 3, not 4"),
     ],
 )

@@ -207,7 +207,7 @@ def test_in_an_editor_the_file_counts_and_cells_that_ran_otherwise_are_named(
     own_task += [cell(7 - saved)]
     save(tmp_path, cell(saved))
     checked = self_check.check("own")
-    assert checked.points == points and "other code in the cell of `count`" in checked.note
+    assert checked.points == points and "In the cell of `count`, the saved file" in checked.note
     assert "<code>count</code>" in display.html(checked) and "`count`" in display.text(checked)
     own_task += [f"# run again\n{cell(saved)}"]
     checked = self_check.check("own")

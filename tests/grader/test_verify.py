@@ -39,7 +39,7 @@ def test_a_mistake_that_is_not_caught_and_a_right_answer_that_is_not_accepted_ar
     variant = Answer("resources", "no queue", code.replace("#PBS -q lecture\n", ""))
     wrong, refused = problems("multi_gpu", JOB, server_for, lambda unit, part: ([mistake], [variant]))
     assert 'the mistake "nothing wrong" in resources is not caught as it should be by queue: passed' in wrong
-    assert 'a right answer to resources gets no points for "the queue"' in refused
+    assert 'a right answer to resources gets no points for "the job uses the right queue"' in refused
 
 
 def test_two_mistakes_that_read_the_same_sentence_are_named_unless_one_says_so(server_for):

@@ -128,4 +128,4 @@ def test_lines_that_differ_are_those_a_reader_would_count(tmp_path):
     exercises.mkdir()
     (tmp_path / "one.py").write_text('"""One."""\nimport a\n\nx = 1\ny = 2  # why\nprint(x + y)\n')
     (exercises / "two.py").write_text('"""Two."""\nimport a\nimport b\n\nx = b.c()\ny = 2\nprint(x + y)\n')
-    assert other_frameworks.differing(tmp_path, ["two.py"], "one.py") == "2 of 5"
+    assert other_frameworks.differing(tmp_path, ["07_frameworks/two.py"], "one.py") == "2 of 5"

@@ -170,7 +170,7 @@ def new_order(seen, case, expected):
 def trained_together(seen, case, expected):
     traces, rate = [of_rank["parameters"].astype(float) for of_rank in seen], case["RATE"]
     largest = max(numpy.abs(trace).max() for trace in traces)
-    if largest > LARGEST:  # beside which differences would be rounding errors
+    if largest > LARGEST:  # next to it, differences would be rounding errors
         return f"a parameter has the value {largest:.2g}, but those of a ConvNet() are small numbers and stay small"
     if criteria.close(traces[0][0], traces[0][-1]):
         return "the parameters never change"
@@ -193,8 +193,8 @@ def trained_together(seen, case, expected):
 
 
 def _later_steps(traces, gradients, rate):
-    """None if on all ranks each step goes along its own mean gradient, and along the step before less far, as momentum
-    does; else a sentence."""
+    """Return None if each step on all ranks is its mean gradient plus less than the step before, as with momentum; else
+    a sentence."""
     moves = -numpy.diff(traces[0], axis=0) / rate
     for number in range(1, min(map(len, gradients))):
         if problem := criteria.equal_on_all_ranks(
@@ -223,7 +223,7 @@ def _later_steps(traces, gradients, rate):
 
 
 def _first_step(traces, gradients, rate):
-    """None if the first step of all ranks goes along their mean gradient, else a sentence."""
+    """Return None if the first step of all ranks follows their mean gradient, else a sentence."""
     right, start = -rate * numpy.mean(gradients, axis=0), traces[0][0]
     scale = numpy.abs(right).max()
     if not numpy.isfinite([right, *(trace[1] for trace in traces)]).all():

@@ -29,7 +29,7 @@ MPICH = {  # the sandbox has no network but the loopback interface, no /sys, and
     "MPIR_CVAR_CH4_CMA_ENABLE": "0",
 }
 OPEN_MPI = {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
-# A rank that computes or waits for longer waits for ever: seconds of CPU time, which a rank of MPI uses while it waits,
+# A rank that computes or waits for longer is deadlocked: seconds of CPU time, which a rank of MPI uses while it waits,
 # too; and seconds by the clock, as a waiting rank yields its core to other programs, where there are any.
 LONGEST, LATEST = 0.5, 3
 MOMENT = 5  # seconds in which a rank writes its stack, on a busy machine
@@ -85,7 +85,7 @@ def _last(folder, rank):
 
 
 def _is_over(told):
-    """Whether a rank has finished, or has run for so long that it must wait for ever."""
+    """Whether a rank has finished, or has run for so long that it must be deadlocked."""
     if "pid" not in told:
         return bool(told)
     if time.monotonic() - told["since"] > LATEST:
@@ -107,7 +107,7 @@ def _line(folder, rank, pid):
 
 
 def _deadlock(waiting, source):
-    """How the rank that runs the probe ends if its ranks of MPI wait for ever. waiting: {rank: line, or None}."""
+    """Return the end of the rank that runs the probe if its MPI ranks deadlock. waiting: {rank: line, or None}."""
     lines, ranks_in = source["text"].split("\n"), {}
     for rank, line in waiting.items():
         ranks_in.setdefault(line, []).append(rank)

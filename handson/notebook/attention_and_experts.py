@@ -1,0 +1,103 @@
+"""What notebook 09_attention_and_experts draws: the work of ranks under a causal mask, ways of attention, experts."""
+
+import json
+from pathlib import Path
+
+import numpy
+
+from handson import figures
+from handson.figures import PREDICTED, SERIES, picture
+
+MB = 2**20
+WAYS = {"ring": "ring", "zigzag": "ring", "heads": "heads"}  # way -> the way whose formulas it has
+
+
+def read(folder):
+    """What attention.py has measured, from its results folder."""
+    return json.loads(Path(folder, "attention.json").read_text())
+
+
+def load(folder, method):
+    """How many tokens each expert got in a training of train_experts.py."""
+    return json.loads(Path(folder, f"{method}_0", "experts.json").read_text())
+
+
+def work_of_ranks(chunks, keys_seen, length=2):
+    """Bars of the keys that each rank's queries see. chunks: rank -> numbers of its chunks, of so many tokens each."""
+    work = {
+        f"rank {rank}: chunks {', '.join(map(str, mine))}": keys_seen(
+            [place for chunk in mine for place in range(chunk * length, (chunk + 1) * length)]
+        )
+        for rank, mine in chunks.items()
+    }
+    return figures.bar_chart(work, "keys that the queries of a rank see")
+
+
+def ways(measured, score_bytes, sent_bytes):
+    """Seconds, memory and bytes sent of each way, and what the student's formulas predict of the last two."""
+    drawing, left, middle, right = figures.axes(11, 3.2, columns=3)
+    sizes, ranks = [measured[name] for name in ("tokens", "heads", "width")], measured["ranks"]
+    tokens, heads, width = sizes
+    milliseconds, sent, memory = {}, {}, {}
+    for row in measured["rows"]:
+        name = f"{row['way']}, causal" if row["causal"] else row["way"]
+        milliseconds[name] = 1000 * row["seconds"]
+        if not row["causal"]:
+            sent[name], memory[name] = row["sent"] / MB, row["bytes"] / MB
+    scores = {way: score_bytes(kind, tokens, heads, ranks) / MB for way, kind in WAYS.items()}
+    expected = {way: sent_bytes(kind, tokens, heads * width, ranks) / MB for way, kind in WAYS.items()}
+    figures.bars(left, milliseconds, "time of an attention [ms]")
+    figures.bars(middle, memory, "most memory [MB]", scores)
+    figures.bars(right, sent, "sent by a rank [MB]", expected)
+    middle.plot([], [], color=PREDICTED, linewidth=2.5, label="formula: of the scores alone")
+    right.plot([], [], color=PREDICTED, linewidth=2.5, label="formula")
+    for axes in middle, right:
+        figures.legend_above(axes)
+    words = "; ".join(f"{name} {value:.0f} ms" for name, value in milliseconds.items())
+    of_memory = ", ".join(f"{name} {memory[name]:.1f} MB (scores {scores[name]:.1f})" for name in memory)
+    of_sent = ", ".join(f"{name} {sent[name]:.2f} MB (formula {expected[name]:.2f})" for name in sent)
+    return picture(drawing, f"Ways of attention on {ranks} ranks: {words}. Memory: {of_memory}. Sent: {of_sent}.")
+
+
+def computing(measured):
+    """The time for which each rank computes in a causal attention, for the ring with stretches and with zigzag."""
+    found = {
+        row["way"]: [1000 * seconds for seconds in row["computing"]]
+        for row in measured["rows"]
+        if row["causal"] and row["way"] != "heads"
+    }
+    drawing, axes = figures.axes(7, 3)
+    figures.bars_beside(axes, {"stretches": found["ring"], "zigzag": found["zigzag"]})
+    ranks = range(measured["ranks"])
+    axes.set(xticks=list(ranks), xticklabels=[f"rank {rank}" for rank in ranks], ylabel="computing [ms]")
+    figures.legend_above(axes)
+    words = "; ".join(
+        f"{way}: " + ", ".join(f"{one:.0f}" for one in values)
+        for way, values in zip(("stretches", "zigzag"), found.values())
+    )
+    return picture(drawing, f"Milliseconds that each rank computes in a causal attention; {words}.")
+
+
+def experts(folder):
+    """The share of the tokens that the fullest expert of each step gets, and the share that is dropped, of all
+    layers."""
+    drawing, left, right = figures.axes(9, 3.2, columns=2)
+    words = []
+    for style, method in zip(SERIES, ("unbalanced", "balanced")):
+        found = load(folder, method)
+        counts = numpy.array(found["counts"], dtype=float)  # steps, layers, experts
+        fullest = (counts.max(axis=2) / counts.sum(axis=2)).mean(axis=1)
+        dropped = numpy.array(found["dropped"]) / counts.sum(axis=(1, 2))
+        for axes, values in (left, fullest), (right, dropped):
+            axes.plot(range(1, len(values) + 1), values, **style | {"marker": ""}, label=method)
+        words.append(f"{method} {fullest[-1]:.0%} and {dropped[-1]:.0%}")
+    left.axhline(1 / counts.shape[2], color="0.3", linestyle=":", linewidth=1)
+    left.set(xlabel="step", ylabel="share of the tokens", ylim=(0, 1))
+    left.set_title("of the fullest expert; dotted: equally many", fontsize="medium")
+    right.set(xlabel="step", ylabel="share of the tokens", ylim=(0, 1))
+    right.set_title("dropped", fontsize="medium")
+    left.legend(fontsize="small", edgecolor="none")
+    return picture(
+        drawing,
+        f"The fullest expert's share of the tokens, and the dropped share, in the last step: {'; '.join(words)}.",
+    )

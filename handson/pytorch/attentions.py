@@ -1,0 +1,161 @@
+"""What attention.py (unit attention_and_experts) needs beside its lesson: attention to a part of the keys, refusals of
+what can't be divided, and the program that checks and measures each way."""
+
+import argparse
+import json
+import math
+import statistics
+import sys
+import time
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from handson.errors import OneSentence, TrackError
+from handson.files import written_aside
+from handson.pytorch.communicator import gloo_group
+from handson.pytorch.tensor_counter import TensorCounter
+from handson.training import identity, options, progress
+
+TOLERANCE = 1e-5  # relative: float32 is added up in another order
+REPEATS = 5
+
+
+class Partial(NamedTuple):
+    """What queries have taken of the keys that they have seen so far."""
+
+    taken: torch.Tensor  # (heads, queries, width of a head): the mean of the values, with the weights of a softmax
+    total: torch.Tensor  # (heads, queries): the logarithm of the sum of exp(score), -inf if no key was seen
+
+
+class Sent(TorchDispatchMode):
+    """`bytes`: what this rank has sent to other ranks, by messages and by all_to_all_single of equal parts."""
+
+    bytes = 0
+
+    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+        if operator.namespace == "c10d" and operator.__name__.startswith("send"):
+            self.bytes += sum(tensor.nbytes for tensor in args[0])
+        elif operator.namespace == "c10d" and operator.__name__.startswith("alltoall_base"):
+            size = dist.get_world_size()
+            self.bytes += args[1].nbytes * (size - 1) // size  # its own part stays
+        return operator(*args, **(kwargs or {}))
+
+
+class WrongAttention(OneSentence):
+    """A way of attention that does not give what one process gives."""
+
+
+def attend(query, key, value, query_places, key_places, causal):
+    """A Partial of queries, keys and values (heads, tokens, width of a head) of some tokens.
+
+    query_places, key_places: the places of these tokens in the whole sequence, in growing order. causal: a query sees
+    the keys up to its own place only.
+    """
+    if not causal:
+        return _attend(query, key, value)
+    parts, runs = [], query_places.tensor_split((query_places.diff() != 1).nonzero().flatten() + 1)
+    for run, mine in zip(runs, query.split([len(run) for run in runs], dim=1)):
+        seen = int((key_places <= run[-1]).sum())  # the keys behind them are not even looked at
+        hidden = key_places[:seen] > run[:, None]
+        parts.append(_attend(mine, key[:, :seen], value[:, :seen], hidden))
+    return Partial(*(torch.cat(of_parts, dim=1) for of_parts in zip(*parts)))
+
+
+def _attend(query, key, value, hidden=None):
+    scores = (query / math.sqrt(query.shape[-1])) @ key.transpose(1, 2)
+    if hidden is not None:
+        scores.masked_fill_(hidden, -math.inf)
+    total = scores.logsumexp(dim=-1)
+    weights = scores.sub_(total[..., None]).exp_().nan_to_num_(0.0)  # no key was seen: -inf - -inf
+    return Partial(weights @ value, total)
+
+
+def check_division(tokens, heads, size):
+    """Refuse a sequence or heads that can't be divided among `size` ranks. Raises TrackError."""
+    if tokens % (2 * size):
+        more = -(-tokens // (2 * size)) * 2 * size
+        raise TrackError(
+            f"a sequence of {tokens} tokens can't be cut into {2 * size} equal chunks, two for each rank: pad it to"
+            f" {more} tokens",
+            True,
+        )
+    if heads % size:
+        raise TrackError(
+            f"{heads} heads can't be divided among {size} ranks: take a multiple of {size} as --heads, or fewer ranks",
+            True,
+        )
+
+
+def measure(places_of, ways):
+    """The main program of a script of attentions: check each of `ways`, measure it, and write attention.json.
+
+    places_of(tokens, rank, size, zigzag): the places of a rank's tokens; ways: name -> (function(query, key, value,
+    places of all ranks, causal), zigzag). The file holds {"ranks", "tokens", "heads", "width", "rows": [{"way",
+    "causal", "seconds" (median, of the slowest rank), "computing" (seconds of each rank), "bytes" (the most that a
+    rank's new tensors took at once), "sent" (bytes, by a rank)}]}.
+    """
+    args = _arguments()
+    torch.set_num_threads(1)
+    with gloo_group(args) as comm, torch.no_grad():
+        check_division(args.tokens, args.heads, comm.size)
+        rows = []
+        for name, (attention, zigzag) in ways.items():
+            places = [places_of(args.tokens, rank, comm.size, zigzag) for rank in range(comm.size)]
+            for causal in (False, True):
+                row = _measured(f"{name}, causal" if causal else name, attention, places, causal, args, comm)
+                rows.append({"way": name, "causal": causal} | row)
+        if comm.rank == 0:
+            sizes = {"tokens": args.tokens, "heads": args.heads, "width": args.width}
+            with written_aside(args.out / "attention.json") as file:
+                file.write(json.dumps({"ranks": comm.size} | sizes | {"rows": rows}).encode())
+            print(f"{len(rows)} measurements, each equal to attention in one process: {args.out}/attention.json")
+
+
+def _arguments():
+    parser = options.OneSentenceParser(
+        description="Check and measure attention over a sequence that is cut among ranks.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    add, whole = parser.add_argument, options.positive(int, 65536)
+    add("-g", "--gpu", type=options.gpu_ids, metavar="IDS", help="accepted as by the training scripts; not used")
+    add("--tokens", type=whole, default=2048, metavar="N", help="in the whole sequence")
+    add("--heads", type=whole, default=4, metavar="N", help="of the attention")
+    add("--width", type=whole, default=32, metavar="N", help="numbers of a token in each head")
+    add("--patience", type=options.natural, default=60, metavar="SECONDS", help="end ranks that wait so long; 0: never")
+    _, script, track = identity.of(sys.argv[0])
+    options.add_out(parser, script, track)
+    args = parser.parse_args()
+    options.make_out(parser, args.out)
+    return args
+
+
+def _measured(name, attention, places, causal, args, comm):
+    """The numbers of one way."""
+    chance = torch.Generator().manual_seed(1)
+    whole = torch.randn(3, args.heads, args.tokens, args.width, generator=chance)
+    right = F.scaled_dot_product_attention(*whole, is_causal=causal)[:, places[comm.rank]]
+    mine = whole[:, :, places[comm.rank]].contiguous()
+    del whole
+    with Sent() as sent, TensorCounter(math.inf) as counter:
+        found = attention(*mine, places, causal)
+    off = (found - right).abs().max().item() if found.shape == right.shape else math.inf
+    if not (worst := max(comm.allgather(off))) <= TOLERANCE * max(1.0, right.abs().max().item()):
+        raise WrongAttention(f"{name}: the result is not that of one process (off by {worst:.3g}): correct it first")
+    times, computing = [], []
+    for _ in range(REPEATS):
+        dist.barrier()
+        start, used = time.perf_counter(), time.thread_time()
+        attention(*mine, places, causal)
+        computing.append(time.thread_time() - used)
+        times.append(time.perf_counter() - start)
+        progress.progress()
+    return {
+        "seconds": max(comm.allgather(statistics.median(times))),
+        "computing": comm.allgather(statistics.median(computing)),
+        "bytes": max(comm.allgather(counter.highest)),
+        "sent": max(comm.allgather(sent.bytes)),
+    }

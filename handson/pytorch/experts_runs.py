@@ -1,0 +1,58 @@
+"""What train_experts.py (unit attention_and_experts) needs beside its lesson: its options, and a file with how many
+tokens each expert got."""
+
+import json
+
+import torch
+import torch.distributed as dist
+
+from handson.files import written_aside
+from handson.training import options, transformer_options
+
+
+def add_options(methods):
+    """As transformer_options.add, for experts."""
+
+    def add_to(parser):
+        transformer_options.add(methods)(parser)
+        add = parser.add_argument
+        add(
+            "--experts",
+            type=options.positive(int, 4096),
+            default=8,
+            metavar="N",
+            help="in each layer, of all ranks together (%(default)s)",
+        )
+        add(
+            "--capacity-factor",
+            type=options.positive(float, 1e6),
+            default=1.25,
+            metavar="TIMES",
+            help="how many times its even share of the tokens an expert takes at most (%(default)s)",
+        )
+
+    return add_to
+
+
+class Load:
+    """How many tokens the router gave each expert, and how many were dropped, in each step, of all layers and ranks
+    together. All ranks make one, and call its methods together."""
+
+    def __init__(self, comm, layers):
+        self.comm, self.layers, self.counts, self.dropped = comm, layers, [], []
+
+    def add(self):
+        """One more step is over."""
+        self.counts.append(torch.stack([layer.counts for layer in self.layers]))
+        self.dropped.append(sum(layer.dropped for layer in self.layers))
+
+    def write(self, out):
+        """Write experts.json: {"ranks", "counts": for each step and each layer, the tokens that chose each expert,
+        "dropped": for each step, of all layers}."""
+        counts, dropped = torch.stack(self.counts), torch.tensor(self.dropped, device=self.counts[0].device)
+        for one in counts, dropped:
+            dist.all_reduce(one)
+        if self.comm.rank == 0:
+            found = {"ranks": self.comm.size, "counts": counts.tolist(), "dropped": dropped.tolist()}
+            with written_aside(out / "experts.json") as file:
+                file.write(json.dumps(found).encode())
