@@ -79,7 +79,8 @@ from handson.notebook import runs
 
 def run(method):
     """Train on four ranks with one method of train_challenge.py: its result."""
-    follow(submit(FOLDER, "-j", "oe", "run_challenge.sh", METHOD=method, NAME=method, HANDSON_NETWORK=NETWORK))
+    variables = {"NAME": method, "OPTIONS": f"--method {method}", "HANDSON_NETWORK": NETWORK}
+    follow(submit(FOLDER, "-j", "oe", "run_challenge.sh", **variables))
     return runs.of_methods(f"{FOLDER}/results/{method}")[method][-1]
 
 

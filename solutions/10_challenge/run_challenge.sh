@@ -13,5 +13,5 @@ OUT="results/${NAME:-challenge_${PBS_JOBID%%.*}}"
 # handson-launcher prints settings by which mpiexec reaches the other nodes of this job: by pbsdsh, srun or ssh.
 eval "$(handson-launcher)"
 
-# METHOD: challenge, plain or whole-batch. $PBS_NODEFILE is a file with a line for each process, the name of its host.
-mpiexec -n $(wc -l <"$PBS_NODEFILE") -hostfile "$PBS_NODEFILE" python pytorch/train_challenge.py -o "$OUT" --method ${METHOD:-challenge} $OPTIONS
+# $PBS_NODEFILE is a file with a line for each process, the name of its host.
+mpiexec -n $(wc -l <"$PBS_NODEFILE") -hostfile "$PBS_NODEFILE" python pytorch/train_challenge.py -o "$OUT" $OPTIONS
