@@ -77,6 +77,8 @@ def hand_in(folder):
     expected = {"solutions": {}, "untouched": {}}
     for unit in ready():
         for part in UNITS[unit]:
+            if any(check.runner for check in part.checks):
+                continue  # a contest, which takes minutes
             _write(folder / "solutions" / part.file, solved(part.file))
             _write(folder / "untouched" / part.file, given_out(part.file).text)
             worth = {check.gap for check in part.checks if any(one.points for one in check.criteria)}

@@ -37,7 +37,7 @@ OF_GLOO = re.compile(r"^\[Gloo\] Rank [0-9]+ is connected to .*\n", re.MULTILINE
 LONGEST_FILE = 60_000  # characters
 MOST_LINES = 3_000
 OUTSIDE = re.compile(  # names that code needs only to reach beyond its gap; see docs/grading.md
-    r"\b(grader|_getframe|f_back|sys\.modules|settrace|builtins|ctypes|importlib|inspect|gc\.get_\w+|os\.write)\b|/proc|__subclasses__"
+    r"\b(grader|_getframe|f_back|sys\.modules|settrace|builtins|ctypes|importlib|inspect|gc\.get_\w+|os\.write|sched_setaffinity)\b|/proc|__subclasses__"
 )
 RECEIVES = re.compile(r"\b(recv|receive)\(|\b(expect|irecv)\(.*\)\.wait\(")
 LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Read error")
@@ -82,6 +82,7 @@ def judge(unit, parts, read, server, hidden=None, readable=None, seed=None, shar
                     output=_output(outcome),
                     seconds=outcome.seconds if outcome else 0.0,
                     cpu_seconds=outcome.cpu_seconds if outcome else 0.0,
+                    measured=outcome.measured if outcome else None,
                 )
 
 

@@ -25,6 +25,8 @@ def alone(check, cases, source, server, readable):
     The cases that students have come first, so that a crash in another one does not hide what is wrong in these. Raises
     SandboxFault.
     """
+    if check.runner:
+        return check.runner(cases, source, server, readable)
     seen, public = [], len(check.cases)
     for ranks, group in (*_by_ranks(cases[:public]), *_by_ranks(cases[public:])):
         found, outcome = _in_ranks_of_its_own(check, group, ranks, source, server, readable)
@@ -65,7 +67,7 @@ def together(checks, cases, sources, server, readable, limits=None, most=None):
     """
     works = {}  # number of ranks -> gap -> works, as grader.probes.cases takes them
     for check in checks:
-        if sources[check.gap]:
+        if sources[check.gap] and not check.runner:
             for ranks, group in _by_ranks(cases[check.gap]):
                 works.setdefault(ranks, {})[check.gap] = [[check.probe, [sources[check.gap]], case] for case in group]
     sharing = {gap for gaps in works.values() if len(gaps) > 1 for gap in gaps}

@@ -1,6 +1,6 @@
 """A verdict: what a check found in one gap. Self-checks show verdicts; the grader stores, exports and reports them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 PASSED = "passed"
 FAILED = "failed"  # it ran, and its result is wrong
@@ -39,6 +39,7 @@ class Verdict:
     output: str = ""  # what the student's code printed; long output is cut, and the cut is marked
     seconds: float = 0.0
     cpu_seconds: float = 0.0
+    measured: dict | None = field(default=None, compare=False)  # numbers of a contest, by name
 
 
 def counted(verdicts):

@@ -236,9 +236,16 @@ def file_in_memory(process, name):
     return None
 
 
-def bytes_sent():
-    """Bytes that this node's network interfaces have sent so far, without loopback (source: proc_pid_net(5))."""
-    with open("/proc/net/dev") as file:
+def number_inside(process):
+    """The number that a process has in its own, innermost namespace (source: proc_pid_status(5), NSpid)."""
+    with open(f"/proc/{process}/status") as file:
+        return int(next(line for line in file if line.startswith("NSpid:")).split()[-1])
+
+
+def bytes_sent(process="self"):
+    """Bytes that the network interfaces of a process's node have sent so far, without loopback (source:
+    proc_pid_net(5))."""
+    with open(f"/proc/{process}/net/dev") as file:
         lines = [line.split(":") for line in file.readlines()[2:]]
     return sum(int(numbers.split()[8]) for name, numbers in lines if name.strip() != "lo")
 

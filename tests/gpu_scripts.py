@@ -5,7 +5,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 MPIEXEC = str(Path(sys.executable).with_name("mpiexec"))
-ALONE, RANKS, THREE = (), (MPIEXEC, "-n", "2"), (MPIEXEC, "-n", "3")
+ALONE, RANKS, THREE, FOUR = (), *((MPIEXEC, "-n", number) for number in "234")
 
 SHORT = "-e 1 --size 64"
 METHODS = "--method all -e 1"
@@ -36,6 +36,7 @@ SCRIPTS = {
     "06_model_parallel/chainer/train_pipeline.py": (RANKS, METHODS),
     "07_frameworks/pytorch/train_cifar_data_parallel.py": (ALONE, SHORT),
     "09_attention_and_experts/pytorch/train_experts.py": (RANKS, METHODS),
+    "10_challenge/pytorch/train_challenge.py": (FOUR, ""),
 }
 ON_CPUS = (  # they use no GPU, wherever they run
     "all_reduce.py",

@@ -59,6 +59,9 @@ class Check:
     process with several devices. The grader adds "unit", "seed", and the dictionary that `given` returns for the case.
 
     observed: observed(case) is the form of the value that the probe returns on one rank (grader.checks.forms).
+
+    runner: runner(cases, source, server, readable) runs the gap in place of grader.run_probes.alone, and returns the
+    same: for a check that needs more than the ranks of one sandbox.
     """
 
     gap: str
@@ -69,6 +72,7 @@ class Check:
     whole: bool = False
     given: Callable | None = None
     observed: Callable | None = None
+    runner: Callable | None = None
 
 
 def starred(checks, *gaps):

@@ -41,21 +41,23 @@ class RankOutcome:
 @dataclass
 class Outcome:
     """How all ranks ended. `cpu_seconds`: the sum over all ranks; `seconds`: wall-clock time; `waited_seconds`: those
-    without computing."""
+    without computing. `measured`: what a check has measured of this run, for a Verdict."""
 
     ranks: list
     cpu_seconds: float = 0.0
     seconds: float = 0.0
     waited_seconds: float = 0.0
+    measured: dict | None = None
 
     @property
     def observations(self):
         return [rank.observations for rank in self.ranks]
 
 
-def begin(module, end, libraries, **options):
-    """Start a process that serves at the socket `end`; returns the Popen, made with `options`."""
-    command = [sys.executable, "-P", "-m", module, str(end.fileno()), *libraries]
+def begin(module, end, libraries, before=(), **options):
+    """Start a process that serves at the socket `end`; returns the Popen, made with `options`. before: a command that
+    runs another one, such as one that enters namespaces."""
+    command = [*before, sys.executable, "-P", "-m", module, str(end.fileno()), *libraries]
     # A process keeps copies of its first environment in memory, where a student's code could read them: pass no
     # secrets.
     environment = {
@@ -73,10 +75,12 @@ def begin(module, end, libraries, **options):
 class Server:
     """A server process. The first `run` starts it; later runs use the same process, which only forks.
 
-    `libraries`: modules that it imports first; `cores`: the cores on which ranks run, () for all.
+    `libraries`: modules that it imports first; `before`: of its process, see `begin`; `cores`: the cores on which ranks
+    run, () for all.
     """
 
     libraries: tuple = ()
+    before: tuple = field(default=(), kw_only=True)
     cores: tuple = field(default=(), init=False)
     process: object = field(default=None, init=False)
     connection: object = field(default=None, init=False)
@@ -89,14 +93,15 @@ class Server:
         remove_orphans(WORKPLACE)
         ours, theirs = socket.socketpair()
         with theirs:
-            self.process = begin("grader.sandbox.server", theirs, self.libraries)
+            self.process = begin("grader.sandbox.server", theirs, self.libraries, self.before)
         self.connection = ours
 
-    def run(self, function, arguments=(), ranks=1, limits=None, readable=None):
+    def run(self, function, arguments=(), ranks=1, limits=None, readable=None, group=None):
         """Run ``function(rank, ranks, *arguments)``, named "module:name", in `ranks` processes; returns an Outcome.
 
         They start in an empty folder that is removed afterwards. readable: the paths that the sandbox around them
-        shows, or None to run them without a sandbox. Raises SandboxFault.
+        shows, or None to run them without a sandbox. group: (the number of the first one, how many ranks there are)
+        where these ranks are those of one node; then they have this node's network. Raises SandboxFault.
         """
         with temporary_folder(WORKPLACE) as workplace:
             work = {
@@ -107,6 +112,7 @@ class Server:
                 "workplace": workplace,
                 "readable": readable and list(map(str, readable)),
                 "cores": list(self.cores),
+                "group": group and list(group),
             }
             return self._run(work)
 

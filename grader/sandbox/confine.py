@@ -89,7 +89,7 @@ def _confine(confinement, on):
         Path("/proc/self/oom_score_adj").write_text("1000")  # when memory is short, the kernel ends sandboxes first
     workplace = os.path.realpath(confinement.workplace)
     readable = [os.path.abspath(path) for path in confinement.readable]
-    if NETWORK in on:
+    if NETWORK in on and confinement.own_network:
         namespaces.new_network()
     if NAMES in on:
         namespaces.new_names()

@@ -29,6 +29,8 @@ class Limits:
     memory_bytes: int = 4096 * MIB
     # times memory_bytes that all processes of a run may have in memory; the watcher enforces it
     memory_together: int = 2
+    # of a whole run in which no process computes, after which the ranks count as waiting for each other
+    still_seconds: float = 2.0
     processes: int = 128  # processes and threads of all ranks together
     open_files: int = 256
     file_bytes: int = 64 * MIB  # of one file
@@ -47,6 +49,7 @@ class Confinement:
     workplace: str
     limits: Limits = field(default_factory=Limits)
     hidden: tuple = SECRET  # folders that are never shown, even inside of readable ones
+    own_network: bool = True  # else it has the network of the process that makes it, such as that of a virtual node
 
 
 def address_space():

@@ -48,7 +48,7 @@ def interpreter_paths():
 
 def users():
     """Get the right to make namespaces. Returns the number of the user who shall run in them. Raises OSError."""
-    if os.geteuid() == 0:
+    if os.geteuid() == 0 and _has_other_users():
         if not linux.has_capability(linux.SYS_ADMIN):
             raise PermissionError(errno.EPERM, "root may not make them here, an ordinary user perhaps may")
         return UNUSED_USERS[os.getpid() % len(UNUSED_USERS)]  # sandboxes that run at the same time rarely share a user
@@ -58,6 +58,13 @@ def users():
     Path("/proc/self/uid_map").write_text(f"{INSIDE} {user} 1")
     Path("/proc/self/gid_map").write_text(f"{INSIDE} {group} 1")
     return INSIDE
+
+
+def _has_other_users():
+    """Whether root here can become another user: not where root is the only one, as in the user namespace of virtual
+    nodes."""
+    ranges = (map(int, line.split()) for line in Path("/proc/self/uid_map").read_text().splitlines())
+    return any(first <= UNUSED_USERS[0] < first + count for first, _, count in ranges)
 
 
 def give_up_power(user):

@@ -52,7 +52,8 @@ def be_rank(number, work, limits, channel, output, stack):
         channel.sendall(b"!")  # so that the watcher learns this process's number
         module, function = work["function"].split(":")
         probe = getattr(importlib.import_module(module), function)
-        answer = protocol.pack({"observations": probe(number, work["ranks"], *work["arguments"])})
+        first, ranks = work.get("group") or (0, work["ranks"])
+        answer = protocol.pack({"observations": probe(first + number, ranks, *work["arguments"])})
     except BaseException as error:
         answer = protocol.pack(reported_error(error, limits))
     try:

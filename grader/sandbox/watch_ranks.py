@@ -23,7 +23,6 @@ from handson.errors import OneSentence
 ABORTED = ": torch does that where a rank receives a longer message than it expects"
 # with which libraries and the C library end a process that gets no more thread
 NO_THREAD_STATUSES = (-signal.SIGABRT, 127)
-STILL = 2.0  # seconds in which no process computes, after which they count as waiting for each other
 WAKING = 0.05  # of a core's time: what threads use that only wake up now and then to look for messages, as gloo's do
 # seconds that ranks get to finish when another one has failed, or to report where they hang; of CPU time on a busy
 # machine
@@ -144,7 +143,8 @@ def _be_init(work, limits, ranks, control):
     try:
         os.chdir(work["workplace"])
         if work["readable"] is not None:
-            enter(Confinement(work["readable"], work["workplace"], limits))
+            own_network = not work.get("group")
+            enter(Confinement(work["readable"], work["workplace"], limits, own_network=own_network))
         else:
             linux.end_with_parent()
         pids = {}
@@ -230,7 +230,7 @@ def _watch(ranks, control, limits):
                 or printed > FLOOD
             ):
                 why = TIMEOUT
-            elif waited - moved_waited > STILL:
+            elif waited - moved_waited > limits.still_seconds:
                 why = DEADLOCK
             if why:
                 deadline = latest = now

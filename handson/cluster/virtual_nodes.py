@@ -146,6 +146,17 @@ def on(pid, *command, folder=None):
     return [shutil.which("nsenter", path=_path()), f"--target={pid}", *spaces, "--", *command]
 
 
+def networks(holder, nodes):
+    """How a process outside of the namespaces reaches the networks of `nodes`, which `start` has brought up with this
+    holder: node -> (its first process, as this process counts; the command that runs another one in its network)."""
+    user = [] if linux.has_capability(linux.SYS_ADMIN) else ["--user", "--preserve-credentials"]
+    enter = [shutil.which("nsenter", path=_path()), *user, "--net"]
+    first = {linux.number_inside(process): process for process in linux.children(holder.inside)}
+    return {
+        name: (first[node["pid"]], [*enter, f"--target={first[node['pid']]}", "--"]) for name, node in nodes.items()
+    }
+
+
 def _unshare():
     """The command that runs another as the first process of new namespaces, and kills it when it is killed itself."""
     # An ordinary user becomes root of a user namespace. Root needs none, and would lose access to other users' files in

@@ -4,6 +4,7 @@ import ctypes
 import os
 import random
 import signal
+import socket
 import sys
 import threading
 import time
@@ -239,3 +240,31 @@ def loaded(rank, ranks):
 def asks(rank, ranks, source, case):
     """Asks for what its case does not have."""
     return {"milliseconds": case["milliseconds"]}
+
+
+def write_and_send(rank, ranks, address, size):
+    """Leave a file in each folder that a rank may write to; then rank 1 sends `size` bytes to rank 0. Returns the files
+    of ranks that this one sees."""
+    folders = (".", "/tmp", "/dev/shm")
+    for folder in folders:
+        Path(folder, f"of rank {rank}").touch()
+    if rank == 0:
+        with socket.create_server((address, 29400)) as listening, listening.accept()[0] as connection:
+            while size:
+                size -= len(connection.recv(1 << 16))
+            connection.sendall(b"!")
+    else:
+        with _connected(address, 29400) as connection:
+            connection.sendall(bytes(size))
+            connection.recv(1)
+    return sorted({path.name for folder in folders for path in Path(folder).glob("of rank*")})
+
+
+def _connected(address, port, tries=200):
+    """A connection to a server that may not be there yet."""
+    for _ in range(tries):
+        try:
+            return socket.create_connection((address, port))
+        except ConnectionRefusedError:
+            time.sleep(0.05)
+    raise TimeoutError(f"nobody listens at {address}")

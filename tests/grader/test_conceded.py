@@ -19,7 +19,7 @@ from grader.course import UNITS
 from grader.exercises import solved
 from grader.instructors import hidden
 from grader.probes.notebooks import decoded
-from grader.verdict import GRADER_FAULT
+from grader.verdict import GRADER_FAULT, PASSED
 
 ROOT = Path(__file__).resolve().parents[2]
 SUBMISSIONS = tomllib.loads((ROOT / "answers/forged/conceded.toml").read_text())["submission"]
@@ -69,7 +69,8 @@ def judged(server_for, name, gap, check, answer, beside=None):
 
 
 def points(found):
-    return sum(verdict.points or 0 for verdict in found)
+    """The points of verdicts; in a section with a star, where there are none, the number of criteria that are met."""
+    return sum((verdict.points or 0) if verdict.max_points else verdict.status == PASSED for verdict in found)
 
 
 def is_noted(found):

@@ -7,7 +7,13 @@ from answers import known, seeds, verify
 from grader.course import UNITS
 
 PARTS = [
-    pytest.param(unit, part, id=f"{unit}-{part.file.split('/', 1)[1]}")
+    pytest.param(
+        unit,
+        part,
+        id=f"{unit}-{part.file.split('/', 1)[1]}",
+        # each contest trains for a minute, and tests/grader/test_contest.py has a quick one
+        marks=[pytest.mark.thorough] if any(check.runner for check in part.checks) else [],
+    )
     for unit, parts in UNITS.items()
     for part in parts
 ]

@@ -63,7 +63,7 @@ def test_a_rank_that_only_waits_for_a_disk_has_no_more_than_the_time_of_a_run(wa
 
 def test_a_rank_that_sleeps_counts_as_waiting_for_another(watched):
     why, seconds = watched(lambda now: (0.0, False, False))
-    assert why == DEADLOCK and seconds < watch_ranks.STILL + 3 * watch_ranks.GRACE
+    assert why == DEADLOCK and seconds < Limits().still_seconds + 3 * watch_ranks.GRACE
 
 
 def test_threads_that_only_wake_up_now_and_then_hide_no_deadlock_on_a_busy_machine(watched):

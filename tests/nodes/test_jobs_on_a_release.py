@@ -43,6 +43,7 @@ SCRIPTS = [  # folder, job script, its variables, and what to ask for in place o
         ("09_attention_and_experts", "run_script.sh", {"SCRIPT": script, "OPTIONS": options}, None)
         for script, options in (("attention.py", "--tokens 64"), ("train_experts.py", "--epoch 1 -b 120 --blocks 1"))
     ),
+    ("10_challenge", "run_challenge.sh", {"OPTIONS": "--method plain"}, None),
 ]
 pytestmark = MARKS
 

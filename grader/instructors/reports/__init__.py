@@ -80,6 +80,7 @@ def write_reports(book, folder):
 
 def _tell(book, folder):
     of_class, comments = scores_of(book), comments_of(book)
+    board = pages.standings(of_class)
     term, of_units, attempts = worksheet.kept(folder), worksheet.kept_for_units(folder), book.attempts()
     term = worksheet.with_people(term, attempts, folder)
     of_units = {unit: worksheet.with_people(sheet, attempts, folder) for unit, sheet in of_units.items()}
@@ -93,6 +94,7 @@ def _tell(book, folder):
         "canvas.csv": score_tables.canvas(of_class),
         "nbgrader.csv": score_tables.nbgrader(of_class),
         "report.html": pages.report(of_class, absent(folder), folder),
+        **({"leaderboard.html": pages.leaderboard(board)} if board else {}),
     }.items():
         write(folder / name, text)
     for score in of_class:
@@ -100,6 +102,6 @@ def _tell(book, folder):
         write(folder / f"results/{name}.json", score_tables.gradescope(score, comments[score.student]))
         write(
             folder / f"feedback/{name}.html",
-            pages.feedback(score, pages.plots(folder / "plots" / name), comments[score.student]),
+            pages.feedback(score, pages.plots(folder / "plots" / name), comments[score.student], board=board),
         )
     return len(of_class)

@@ -39,9 +39,9 @@ STEPS = (1, 2, 5, 10)  # the widths of a bar, in % of the points
 TEMPLATES = Path(__file__).parent / "templates"
 
 
-def feedback(score, pictures=(), comments=None, live=None):
+def feedback(score, pictures=(), comments=None, live=None, board=()):
     """The page for one student, from a Score. pictures: (name, data URI) pairs, from `plots`; comments: {(unit, gap): a
-    row}; live: what grader.instructors.serve.handlers.Page.live gives, for the live page."""
+    row}; live: what grader.instructors.serve.handlers.Page.live gives, for the live page; board: from `standings`."""
     comments, earlier = comments or {}, {(row["unit"], row["gap"]): row for row in score.earlier}
     counting = {unit.name: unit.attempt.digest for unit in score.units if unit.attempt}
     older = {
@@ -59,6 +59,7 @@ def feedback(score, pictures=(), comments=None, live=None):
         sentences=grade(score),
         first=first_to_fix(score),
         language=score.rules.language,
+        board=board,
     )
 
 
@@ -175,6 +176,23 @@ def report(scores, absent=(), folder=None, live=None):
         earlier=[row for score in scores for row in score.earlier],
         day=time.strftime("%Y-%m-%d %H:%M"),
     )
+
+
+def standings(scores):
+    """[(Score, what a contest has measured)] of those who have reached the loss of the challenge, the fastest first:
+    see grader.units.challenge.contest."""
+    found = []
+    for score in scores:
+        verdicts = [verdict for unit in score.units for gap in unit.gaps for verdict in gap.verdicts]
+        measured = next((verdict.measured for verdict in verdicts if verdict.measured), None)
+        if measured:
+            found.append((score, measured))
+    return sorted(found, key=lambda row: (-row[1]["speed_up"], row[0].student))
+
+
+def leaderboard(board):
+    """The instructor's page on the challenge, of what `standings` returns."""
+    return _render("leaderboard.html", None, (), board=board, day=time.strftime("%Y-%m-%d %H:%M"))
 
 
 def similarity(groups, left_out=(), solved=()):

@@ -1,0 +1,46 @@
+"""The network of unit 10_challenge: a small transformer that reads a text byte by byte and predicts each next byte."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from handson.pytorch.transformer import Attention, Block
+
+TOKENS = 256  # a token is a byte
+
+
+class CausalAttention(Attention):
+    """As Attention, but each token takes something of earlier tokens and of itself alone."""
+
+    def forward(self, tokens):
+        query, key, value = (self.split(of(tokens)) for of in (self.query, self.key, self.value))
+        taken = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        return self.out(taken.transpose(1, 2).flatten(2))
+
+
+class Embedding(nn.Module):
+    """Bytes (N, length), whole numbers, to tokens (N, length, width), each with its place added."""
+
+    def __init__(self, length, width):
+        super().__init__()
+        self.letter = nn.Embedding(TOKENS, width)
+        self.place = nn.Parameter(0.02 * torch.randn(length, width))
+
+    def forward(self, text):
+        return self.letter(text) + self.place[: text.shape[1]]
+
+
+class LanguageModel(nn.Module):
+    """Bytes (N, length) to scores of each next byte (N, length, 256). Its parts follow each other: embedding, blocks,
+    head."""
+
+    def __init__(self, length=64, width=64, heads=4, blocks=2):
+        super().__init__()
+        self.embedding = Embedding(length, width)
+        self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(blocks)))
+        for block in self.blocks:
+            block.attention = CausalAttention(width, heads)
+        self.head = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, TOKENS))
+
+    def forward(self, text):
+        return self.head(self.blocks(self.embedding(text)))
