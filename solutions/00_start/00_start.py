@@ -178,9 +178,10 @@ if rank != 2:
     dist.all_reduce(x)
 
 # %% [markdown]
-# After some seconds the notebook says who waits where, and frees the ranks; the square button does so at once. The ranks
-# keep their variables: try `%px x`. (A tensor whose all-reduce was broken off may hold part of a sum on some ranks.) Break something else. Then say in your own words what an all-reduce does, and when it ends. (Each rank brings a tensor, and
-# each gets the sum of all. It ends when all ranks have called it.) Last, end the ranks: they hold the job's nodes, for which your next job would wait.
+# After some seconds the notebook says who waits where, and frees the ranks; the square button does so at once. The ranks keep their
+# variables: try `%px x`. (A tensor whose all-reduce was broken off may hold part of a sum on some ranks.) Break something else. Then say
+# in your own words what an all-reduce does, and when it ends. (Each rank brings a tensor, and each gets the sum of all. It ends when all
+# ranks have called it.) Last, end the ranks: they hold the job's nodes, for which your next job would wait.
 
 # %%
 ranks.stop()
