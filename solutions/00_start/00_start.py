@@ -134,7 +134,7 @@ drawings.all_reduce()
 #
 # Jobs run while you wait. To play with ranks, let this notebook have four of its own: they are a job, too, with two ranks on each of two
 # nodes, and stay for an hour, or until you end them. (On two cores that do nothing else they are there after about five seconds, on a
-# busy machine later. Each takes about 180 MB of memory.)
+# busy machine it can take a minute. Each takes about 180 MB of memory.)
 
 # %%
 import handson.notebook
@@ -178,9 +178,10 @@ if rank != 2:
     dist.all_reduce(x)
 
 # %% [markdown]
-# After some seconds the notebook says who waits where, and frees the ranks; the square button does so at once. `x` is still there on each
-# rank: try `%px x`. Break something else. Then say in your own words what an all-reduce does, and when it ends. (Each rank brings a tensor, and
-# each gets the sum of all. It ends when all ranks have called it.) Last, end the ranks: they hold the job's nodes, for which your next job would wait.
+# After some seconds the notebook says who waits where, and frees the ranks; the square button does so at once. The ranks keep their
+# variables: try `%px x`. (A tensor whose all-reduce was broken off may hold part of a sum on some ranks.) Break something else. Then say
+# in your own words what an all-reduce does, and when it ends. (Each rank brings a tensor, and each gets the sum of all. It ends when all
+# ranks have called it.) Last, end the ranks: they hold the job's nodes, for which your next job would wait.
 
 # %%
 ranks.stop()
