@@ -5,6 +5,7 @@ Usage: python -m handson.cluster.die_with_parent PID FOLDER MODULE [ARGUMENT...]
 group.
 """
 
+import contextlib
 import os
 import runpy
 import select
@@ -28,7 +29,10 @@ def tie(pid, folder):
 
 def _wait(other, folder):
     select.select([other], [], [])
-    shutil.rmtree(folder, ignore_errors=True)
+    gone = f"{folder}-gone"
+    with contextlib.suppress(OSError):  # at once, for engines that are just starting: without it they end
+        os.rename(folder, gone)
+    shutil.rmtree(gone, ignore_errors=True)
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(1)

@@ -37,7 +37,9 @@ MEETING = 300  # seconds in which ranks import their libraries and meet, on a bu
 PROFILE = "handson-ranks-"
 NUMBERS = """from handson.training.launch import launcher_rank
 
-get_config().IPEngine.id = launcher_rank()  # an engine's number is its rank
+c = get_config()
+c.IPEngine.id = launcher_rank()  # an engine's number is its rank
+c.IPEngine.max_heartbeat_misses = 20  # seconds without a controller, after which its job ends
 """
 SHORT = 60  # bytes of a folder in which sockets may have their folder: see engine_jobs.LONGEST
 WALLTIME = "01:00:00"  # of the ranks' job, where the site has no rule
