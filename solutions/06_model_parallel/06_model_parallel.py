@@ -368,7 +368,7 @@ prediction_gathers = 5
 print(f"I expect {prediction_gathers} all-gathers.")
 
 # %%
-# !cd {FOLDER} && torchrun --standalone --nproc-per-node 2 pytorch/fully_sharded.py
+# !cd {FOLDER} && OMP_NUM_THREADS=1 PYTHONWARNINGS=ignore torchrun --standalone --nproc-per-node 2 pytorch/fully_sharded.py
 
 # %% [markdown]
 # Each block is gathered for forward and again for backward, the rest only once, and each of the three has its gradients added up once. Now

@@ -27,8 +27,9 @@ def count():
     dist.init_process_group("gloo")
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     model = shard(transformer.Transformer(width=64, blocks=2), mesh, torch.bfloat16)
+    images = torch.rand(4, 3, 8, 8, requires_grad=True)  # without it, CommDebugMode warns
     with CommDebugMode() as forward:
-        loss = model(torch.rand(4, 3, 8, 8)).float().mean()
+        loss = model(images).float().mean()
     with CommDebugMode() as backward:
         loss.backward()
     if dist.get_rank() == 0:
