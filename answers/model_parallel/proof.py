@@ -8,6 +8,7 @@ from handson.pipelines import simulate
 EXPECTED = {
     "prediction_slower": (1, 10),
     "prediction_ranks": (1, 64),
+    "prediction_gathers": (1, 64),
     "prediction_pipeline": (0.2, 2),  # times one process
     "prediction_forward": (0, 1000),  # all-reduces
     "prediction_times": (0.01, 1000),
@@ -15,7 +16,7 @@ EXPECTED = {
 MEASURED = {"plain": {"plain": [SimpleNamespace(workers=1, batchsize=32, throughput=200.0, log=[{}])]}, "slower": 1.3}
 NAMED = {"inside": ("model",)}
 SHOWN = {"by_hand": lambda value: [(timeline := simulate(value)).bubble, timeline.held, timeline.end]}
-WHOLE = ("largest_batch", "prediction_ranks", "prediction_forward")
+WHOLE = ("largest_batch", "prediction_ranks", "prediction_gathers", "prediction_forward")
 
 TRANSFORMER = (
     "-e 3 -b {{batch}} --size 8 --width 16 --heads 2 --blocks 2 --seed 3 --dataset {folder}/data.npz --gpu-memory"
@@ -38,6 +39,7 @@ RUNS = {
         "train_memory.py", 1, (OF_12.replace("-b 12", "-b 11") + "accumulate-4 checkpoint-and-accumulate-4",)
     ),
     "pytorch/zero.py": Run("train_sharded.py", 3, (OF_4 + "zero",)),
+    "pytorch/fully_sharded.py": Run("train_sharded.py", 3, (OF_4 + "fsdp fsdp-bfloat16",)),
     "pytorch/schedules.py": Run(
         "train_pipeline.py", 3, (OF_12 + "gpipe 1f1b --micro-batches 4", OF_12 + FEWER, OF_12 + ONE)
     ),

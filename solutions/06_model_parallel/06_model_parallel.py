@@ -19,6 +19,8 @@
 # - save memory on one GPU: gradient accumulation, activation checkpointing,
 # - divide the optimizer's state among ranks (ZeRO), then all of the state (FSDP).
 #
+# The section with a star (\*) gives no points: leave it out if time is short. It takes about 15 minutes more.
+#
 # Words that are new to you are in the [glossary](../docs/glossary.md).
 
 # %%
@@ -293,9 +295,8 @@ for ranks in (1, 2, 4, 64):
 # %% [markdown]
 # Fill the three gaps of `pytorch/zero.py`. All parameters are in one tensor with a row for each rank, so a shard is a row.
 #
-# The runs below also use PyTorch's own classes: `ZeroRedundancyOptimizer`, which divides whole tensors and not rows, and `fully_shard`. Both
-# run on gloo, as here, but nothing overlaps, as only GPUs have streams. The network has two blocks here, and the batch is smaller, so that
-# the state takes most of the memory.
+# The runs below also use PyTorch's own `ZeroRedundancyOptimizer`, which divides whole tensors and not rows. The network has two blocks here,
+# and the batch is smaller, so that the state takes most of the memory.
 
 # %%
 # !cd {FOLDER} && sed -n '/# PUT YOUR CODE/,/raise/p' pytorch/zero.py  # the gaps
@@ -308,7 +309,7 @@ prediction_ranks = 3
 print(f"I expect it from {prediction_ranks} ranks on.")
 
 # %%
-options = "--method all --epoch 1 --batchsize 16 --blocks 2 --gpu-memory unlimited"
+options = "--method ddp zero torch-zero --epoch 1 --batchsize 16 --blocks 2 --gpu-memory unlimited"
 sharded = {1: run("train_sharded.py", "sharded_1", options, ranks=1)}
 
 # %%
@@ -322,7 +323,7 @@ two_blocks = transformer.Transformer(width=WIDTH, blocks=2)
 count = sum(parameter.numel() for parameter in two_blocks.parameters())
 model_parallel.against_ranks(
     sharded,
-    {"ddp": "ddp", "zero": "zero", "torch-zero": "zero", "fsdp": "fsdp"},
+    {"ddp": "ddp", "zero": "zero", "torch-zero": "zero"},
     lambda method, ranks: sharded_bytes(method, count, ranks),
 )
 
@@ -331,14 +332,70 @@ model_parallel.against_ranks(
 # and for a moment the mean of its shard. On one rank nothing can be divided. This is the memory of rank 0 of two during one step:
 
 # %%
-folders = [f"{FOLDER}/results/sharded_2/{method}_0" for method in ("ddp", "zero", "fsdp")]
+folders = [f"{FOLDER}/results/sharded_2/{method}_0" for method in ("ddp", "zero")]
 memory.picture(folders, ranks=[0])
-
-# %% [markdown]
-# FSDP holds a block's parameters only while they are used: they count as activations here, as nobody keeps them.
 
 # %%
 check("model_parallel", "sharded_bytes", "prediction_ranks", "zero.py")
+
+# %% [markdown]
+# ## \* All of the state divided, in bfloat16
+#
+# Networks compute in *bfloat16*: 2 bytes, the range of float32, but only 8 bits of precision. A small update is lost in such a number, so the
+# optimizer works on float32 *masters*. All of this is 16 bytes per parameter, as many as in float32; the table counts them. What a step keeps
+# for backward is half as large.
+#
+# | bytes per parameter | parameters | masters | gradients | Adam | together |
+# |---|---|---|---|---|---|
+# | float32 | 4 | - | 4 | 8 | 16 |
+# | bfloat16, float32 masters | 2 | 4 | 2 | 8 | 16 |
+# | `fully_shard` with bfloat16, r ranks | a block's, for a moment | 4 / r | 4 / r | 8 / r | 16 / r |
+#
+# PyTorch's `fully_shard` is stage 3. It gathers what it wraps before that computes, and lets go of it afterwards (`reshard_after_forward`),
+# so what you wrap is in memory together. The model itself takes what its blocks leave, the patches and the head. As these are needed at once when
+# backward begins, they stay gathered by default. On GPUs the next block is gathered while one computes (*prefetch*); on CPUs nothing overlaps.
+#
+# Fill the gap of `pytorch/fully_sharded.py`.
+
+# %%
+# !cd {FOLDER} && sed -n '/# PUT YOUR CODE/,/raise/p' pytorch/fully_sharded.py  # the gap
+
+# %%
+# A network has two blocks, and runs on two ranks. How many all-gathers does one step need, forward and backward together?
+### BEGIN SOLUTION prediction_gathers: write `prediction_gathers = ` and your number of all-gathers
+prediction_gathers = 5
+### END SOLUTION
+print(f"I expect {prediction_gathers} all-gathers.")
+
+# %%
+# !cd {FOLDER} && OMP_NUM_THREADS=1 PYTHONWARNINGS=ignore torchrun --standalone --nproc-per-node 2 pytorch/fully_sharded.py
+
+# %% [markdown]
+# Each block is gathered for forward and again for backward, the rest only once, and each of the three has its gradients added up once. Now
+# all ways train the same network. How will the losses and the memory of `fsdp-bfloat16` differ from those of `ddp`?
+
+# %%
+options = "--method fsdp fsdp-bfloat16 --epoch 1 --batchsize 16 --blocks 2 --gpu-memory unlimited"
+in_shards = sharded[2] | run("train_sharded.py", "fully_sharded_2", options, ranks=2)
+for method, [result] in in_shards.items():
+    print(f"{method:13} loss {result.log[-1]['main/loss']:.4f}")
+model_parallel.against_ranks(
+    {2: in_shards},
+    {"ddp": "ddp", "zero": "zero", "fsdp": "fsdp", "fsdp-bfloat16": "fsdp"},
+    lambda method, ranks: sharded_bytes(method, count, ranks),
+)
+
+# %%
+folders = [f"{FOLDER}/results/fully_sharded_2/{method}_0" for method in ("fsdp", "fsdp-bfloat16")]
+memory.picture(folders, ranks=[0])
+
+# %% [markdown]
+# In float32, FSDP's loss is that of DDP and of your ZeRO. In bfloat16, it differs in its last digits; the masters, gradients and Adam's
+# state take as much as before, and the activations less. FSDP holds a block's parameters only while they are used: they count as activations
+# here, as nobody keeps them.
+
+# %%
+check("model_parallel", "prediction_gathers", "fully_sharded.py")
 
 # %% [markdown]
 # ## Check

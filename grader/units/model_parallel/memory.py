@@ -380,4 +380,5 @@ NOTEBOOK = (
         "DDP: all of it. ZeRO-1 divides the optimizer's state; FSDP divides all.",
     ),
     prediction("prediction_ranks", 1, 64, "write a whole number of ranks, 1 to 64", whole=True),
+    prediction("prediction_gathers", 1, 64, "write a whole number of all-gathers, 1 to 64", whole=True),
 )

@@ -1,27 +1,18 @@
 """Train with all state on every rank, and with it divided among them: mpiexec -n 2 python train_sharded.py --gpu-memory
 unlimited"""
 
+import fully_sharded
 import torch
 import torch.nn.functional as F
 import zero
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
 from handson.pytorch import devices, transformer_runs
 
-METHODS = ("ddp", "zero", "torch-zero", "fsdp")
-
-
-def fully_sharded(model, device, ranks):
-    """FSDP: each rank keeps its part of each block's parameters; all of a block are gathered for its forward, and again
-    for its backward."""
-    mesh = init_device_mesh(device.type, (ranks,))
-    for block in model.blocks:
-        fully_shard(block, mesh=mesh)
-    return fully_shard(model, mesh=mesh)
+METHODS = ("ddp", "zero", "torch-zero", "fsdp", "fsdp-bfloat16")
 
 
 def train(comm, args, method, train_set):
@@ -32,8 +23,9 @@ def train(comm, args, method, train_set):
     model = transformer_runs.network(args, len(train_set.classes)).to(device)
     if method == "zero":
         shards = zero.divide(model, lambda parameters: torch.optim.Adam(parameters, lr=args.lr))
-    elif method == "fsdp":
-        model = fully_sharded(model, device, comm.size)
+    elif method.startswith("fsdp"):
+        mesh = init_device_mesh(device.type, (comm.size,))
+        model = fully_sharded.shard(model, mesh, torch.bfloat16 if method == "fsdp-bfloat16" else torch.float32)
         optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
     else:
         model = DistributedDataParallel(model)
@@ -45,7 +37,7 @@ def train(comm, args, method, train_set):
     for epoch in range(args.epoch):
         sampler.set_epoch(epoch)
         for images, labels in transformer_runs.batches(train_loader, args, device):
-            loss = F.cross_entropy(model(images), labels)
+            loss = F.cross_entropy(model(images).float(), labels)
             loss.backward()
             if method == "zero":
                 zero.step(shards)

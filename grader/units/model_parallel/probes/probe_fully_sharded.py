@@ -1,0 +1,54 @@
+"""The probe of fully_sharded.py: a small transformer is divided by the student's code, on real ranks."""
+
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor
+
+from grader.probes.count_collectives import Collectives
+from grader.probes.gap_code import GapCode
+from grader.probes.pytorch_scripts import flat, join
+from handson.pytorch.transformer import Transformer
+
+
+def network(case):
+    """The same small transformer on each call, and for the whole model and its parts."""
+    torch.manual_seed(case["seed"])
+    return Transformer(classes=3, size=4, patch=2, width=case["width"], heads=2, blocks=case["blocks"])
+
+
+def images(case, rank):
+    """The images of a rank."""
+    return torch.rand(2, 3, 4, 4, generator=torch.Generator().manual_seed(case["seed"] + 31 * rank))
+
+
+def loss(model, of_rank):
+    """A number whose gradients differ between the outputs."""
+    return model(of_rank).float().square().mean()
+
+
+def wrap(rank, ranks, source, case):
+    """`whole`: the parameters that are not divided; the gradients in float32; and with bfloat16, what forward and
+    backward send: [name, bytes]; `numbers`: how many numbers all shards of a rank have."""
+    join(rank, ranks)
+    mesh, gap, collectives = init_device_mesh("cpu", (ranks,)), GapCode(source), Collectives()
+    found = {"whole": [], "gradients": flat([torch.zeros(1)]), "forward": [], "backward": []}
+    model = network(case)
+    # the last rank's rows may be fewer: they travel filled up to those of the first
+    numbers = sum(-(-len(one) // ranks) * one[0].numel() for one in model.parameters())
+    found["numbers"] = numbers
+    gap.run(model=model, mesh=mesh, dtype=torch.float32)
+    parameters = dict(model.named_parameters())
+    found["whole"] = [name for name, one in parameters.items() if not isinstance(one, DTensor)]
+    if found["whole"]:  # such a model need not run
+        return found
+    loss(model, images(case, rank)).backward()
+    found["gradients"] = flat([one.grad.full_tensor() for one in parameters.values()])
+
+    model = network(case)
+    gap.run(model=model, mesh=mesh, dtype=torch.bfloat16)
+    with collectives.noted():
+        value = loss(model, images(case, rank))
+    found["forward"] = collectives.hand_over()
+    with collectives.noted():
+        value.backward()
+    return found | {"backward": collectives.hand_over()}
