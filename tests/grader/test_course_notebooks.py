@@ -121,7 +121,7 @@ def test_the_notebook_on_scaling_predicts_16_workers_and_runs_them(course):
 
 
 FEW_RANKS = {  # for the notebook on model parallelism: most of its time is that of ranks that start
-    "--method all --epoch 1 --batchsize 16": "--method all --epoch 1 --batchsize 120",
+    "--epoch 1 --batchsize 16 --blocks 2": "--epoch 1 --batchsize 120 --blocks 2",
     "--epoch 1 --batchsize 128 --width 256 --method": "--epoch 1 --batchsize 240 --method",
     "{options} torch-gpipe torch-1f1b": "{options} torch-1f1b",
     "--blocks 8 --batchsize 256 --gpu-memory": "--batchsize 240 --gpu-memory",
