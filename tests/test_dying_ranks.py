@@ -20,6 +20,7 @@ from environments import QUICK_START
 from waiting import PATIENCE, wait_until
 
 from handson import linux
+from handson.training import progress
 
 SECONDS_TO_END = 30  # for all ranks, once one has failed; a few on a machine that has nothing else to do
 PROGRAMS = sysconfig.get_path("scripts")
@@ -261,3 +262,11 @@ def test_ranks_do_not_wait_for_ever_for_one_that_never_starts(run, where):
     assert re.match(
         rf"rank 0 on \S+ waits for ranks that cannot start, since .*{where} ended before; all ranks end$", errors
     ), errors
+
+
+def test_a_watcher_hears_the_status_that_the_system_keeps(monkeypatch):
+    told = []
+    monkeypatch.setattr(progress, "tell", told.append)
+    for status in (0, 2, -1, 256):
+        progress.tell_end(status)
+    assert told == [progress.EXPLAINED + heard for heard in (0, 2, 100, 0)]

@@ -106,7 +106,7 @@ def tell(what):
 def tell_end(status):
     """Tell the watcher that this rank has printed why it ends, with `status`. Return whether the watcher has received
     it."""
-    return tell(EXPLAINED + min(status, 100))
+    return tell(EXPLAINED + min(status % 256, 100))  # as the system keeps it: sys.exit(-1) is 255
 
 
 def ends_by_watcher():
