@@ -50,6 +50,14 @@ class Tool(StrEnum):
     torch = "torch"
 
 
+FigureInLastRun = Annotated[
+    Path | None,
+    typer.Option(
+        "-o", "--output", help="Path of the figure, as .png and .svg. Default: in the folder of the last run."
+    ),
+]
+
+
 @app.command()
 def prepare(
     name: Annotated[str, typer.Argument(help="Name of a data set in datasets/datasets.toml.")] = "cifar10_256px_5p",
@@ -81,12 +89,7 @@ def images(
 @app.command()
 def compare(
     outs: Annotated[list[Path], typer.Argument(metavar="OUT...", help="Result folders of training runs.")],
-    figure: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--output", help="Path of the figure, as .png and .svg. Default: in the folder of the last run."
-        ),
-    ] = None,
+    figure: FigureInLastRun = None,
 ):
     """Compare training runs: print a table, and draw throughput and speed-up."""
     from handson.compare import compare
@@ -133,12 +136,7 @@ def timeline(
     profiles: Annotated[
         list[Path], typer.Argument(metavar="FILES...", help="Profiles, or folders of profiles; each folder is one run.")
     ],
-    figure: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--output", help="Path of the figure, as .png and .svg. Default: in the folder of the last run."
-        ),
-    ] = None,
+    figure: FigureInLastRun = None,
     export: Annotated[
         Path | None, typer.Option(help="Path of a Chrome trace of all runs, for ui.perfetto.dev. Default: none.")
     ] = None,
@@ -211,12 +209,7 @@ def memory(
     outs: Annotated[
         list[Path], typer.Argument(metavar="RUN...", help="Result folders of training runs with --gpu-memory.")
     ],
-    figure: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--output", help="Path of the figure, as .png and .svg. Default: in the folder of the last run."
-        ),
-    ] = None,
+    figure: FigureInLastRun = None,
     predicted: Annotated[
         str,
         typer.Option(

@@ -5,7 +5,6 @@ Notebooks 01_single_gpu and 04_profiling call it. As with `measure`, a process o
 """
 
 import itertools
-import time
 from dataclasses import dataclass
 
 import torch
@@ -123,16 +122,10 @@ def _seconds(step, device, warm_up, steps):
     """The mean seconds of a step."""
     for _ in range(warm_up):
         step()
-    begin = _now(device)
+    begin = measure.now()
     for _ in range(steps):
         step()
-    return (_now(device) - begin) / steps
-
-
-def _now(device):
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)  # the GPU may still be at work
-    return time.perf_counter()
+    return (measure.now() - begin) / steps
 
 
 def _kernel_seconds(step, device):

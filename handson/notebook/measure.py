@@ -189,28 +189,23 @@ class _Training:
         self.model = get_model(model or usual_model(), len(train_set.classes)).to(self.device)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.02, momentum=0.9)
 
-    def now(self):
-        if self.device.type == "cuda":
-            torch.cuda.synchronize()  # the GPU may still be at work
-        return time.perf_counter()
-
     def step(self, batches):
         """Make a step, and return its moments."""
-        moments = [self.now()]
+        moments = [now()]
         images, labels = next(batches)
-        moments.append(self.now())
+        moments.append(now())
         images, labels = data.enlarge(images.to(self.device), self.size), labels.to(self.device)
-        moments.append(self.now())
+        moments.append(now())
         loss = F.cross_entropy(self.model(images), labels)
-        moments.append(self.now())
+        moments.append(now())
         self.optimizer.zero_grad()
         loss.backward()
-        moments.append(self.now())
+        moments.append(now())
         if self.workers > 1:
             self.average_gradients()
-        moments.append(self.now())
+        moments.append(now())
         self.optimizer.step()
-        return [*moments, self.now()]
+        return [*moments, now()]
 
     def average_gradients(self):
         """The all-reduce, in one message: all ranks' gradients are added up, and divided by the number of ranks."""
@@ -227,6 +222,12 @@ class _Training:
             for images, labels in DataLoader(self.test_set, 32):
                 self.model(data.enlarge(images.to(self.device), self.size)).argmax(dim=1)
         self.model.train()
+
+
+def now():
+    """The clock, once the GPU of this worker, if it has one, has done what it was given."""
+    devices.wait_for_gpu()
+    return time.perf_counter()
 
 
 def _train(device, rank, workers, batchsize, size, model, count):
@@ -272,6 +273,6 @@ def _epoch(device, rank, workers, batchsize, size, model):
         done((number + 1) / (count + 1))
     found = dict(zip(PARTS, numpy.diff(moments[WARM_UP:]).sum(axis=0).tolist()))
     del found["all-reduce"]
-    begin = training.now()
+    begin = now()
     training.evaluate()
-    return found | {"evaluate": training.now() - begin}
+    return found | {"evaluate": now() - begin}

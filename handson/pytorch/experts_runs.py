@@ -21,14 +21,14 @@ def add_options(methods):
             type=options.positive(int, 4096),
             default=8,
             metavar="N",
-            help="in each layer, of all ranks together (%(default)s)",
+            help="number of experts in each layer, on all ranks together. Default: %(default)s",
         )
         add(
             "--capacity-factor",
             type=options.positive(float, 1e6),
             default=1.25,
             metavar="TIMES",
-            help="how many times its even share of the tokens an expert takes at most (%(default)s)",
+            help="capacity of an expert, in multiples of an even share of the tokens. Default: %(default)s",
         )
 
     return add_to

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
+from handson.pytorch import devices
 from handson.pytorch.model import get_model
 
 SIDE = {"cpu": 1024, "cuda": 8192}  # of the matrices: large enough that nothing but their product takes time
@@ -44,5 +45,5 @@ def peak(device, dtype=torch.float32):
 def _now(device):
     if device.type == "cpu":
         return time.thread_time()  # what others take from the core is no limit of the core
-    torch.cuda.synchronize(device)  # the GPU may still be at work
+    devices.wait_for_gpu()
     return time.perf_counter()
