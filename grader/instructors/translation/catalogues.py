@@ -1,0 +1,291 @@
+"""The catalogues of a language, locale/LANGUAGE/LC_MESSAGES/DOMAIN.po: which texts are in which, and what is done with
+them. docs/translating.md describes the work of a translator."""
+
+import functools
+import io
+import json
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from babel.messages.catalog import Catalog
+from babel.messages.pofile import read_po, write_po
+
+from grader import exercises
+from grader.course import UNITS
+from grader.gaps import text_lines
+from grader.instructors.notebook_answers import recorded
+from grader.instructors.translation.markdown_text import marks, translate_markdown
+from grader.instructors.translation.message_templates import templates
+from grader.instructors.translation.translated_files import translated_file
+from handson import language as languages
+from handson.catalogue import PLACEHOLDER
+from handson.errors import OneSentence
+from handson.files import COURSE, written_aside
+
+# subfolders of handson/ and the domain of their messages; handson_course has those of all others
+PARTS = {
+    "cluster": "handson_cluster",
+    "pbs": "handson_pbs",
+    "notebook": "handson_notebook",
+    "profiling": "handson_profiling",
+    "scaling": "handson_profiling",
+} | dict.fromkeys(
+    ("chainer", "cntk", "jax", "lightning", "accelerate", "pytorch", "tensorflow"), "handson_frameworks"
+)
+PAGES = {"README.md": "readme", "for_students/README.md": "for_students", "datasets/README.md": "datasets"}
+DATES = re.compile(rb'^"(?:POT-Creation-Date|PO-Revision-Date|Generated-By|Last-Translator|Language-Team)', re.MULTILINE)
+NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
+CODE = re.compile(r"`[^`]+`")
+NUMBER_WORDS = {
+    "0": "no none zero",
+    "1": "a an one once single first each any every own only same whole it the",
+    "2": "two twice both second pair half double",
+    "3": "three third thrice",
+    "4": "four fourth quarter",
+    "5": "five fifth",
+    "6": "six sixth",
+    "7": "seven",
+    "8": "eight eighth",
+    "9": "nine",
+    "10": "ten tenth",
+    "100": "percent hundred",
+}
+
+
+class CatalogueError(OneSentence, ValueError):
+    """A sentence on what is wrong with a catalogue, or with what a translator hands in."""
+
+
+@dataclass(frozen=True)
+class Count:
+    """How far a domain is translated, in texts, and how many words its English texts have."""
+
+    done: int
+    missing: int
+    outdated: int
+    words: int
+
+
+@functools.cache
+def texts():
+    """{domain: {English text: (the files that have it)}}, in the order of the files. A message is in one domain only,
+    because programs read all of them together."""
+    found = {}
+    for domain, path, extracted in _extracted():
+        of_domain = found.setdefault(domain, {})
+        for text in extracted:
+            of_domain[text] = tuple(dict.fromkeys((*of_domain.get(text, ()), path)))
+    said = {}
+    for domain in (one for one in found if one.startswith(("check_", "handson_"))):
+        found[domain] = {text: files for text, files in found[domain].items() if text not in said}
+        said |= found[domain]
+    return found
+
+
+def _extracted():
+    """Yields (domain, path, texts) of each file that is translated."""
+    for path, text in _sources():
+        collected = {}
+        translated_file(text, path.suffix, lambda english: collected.setdefault(english, english))
+        yield domain_of_source(path), path.as_posix(), collected
+    yield from _messages()
+    for path, domain in pages().items():
+        collected = {}
+        translate_markdown((COURSE / path).read_text(), lambda english: collected.setdefault(english, english))
+        yield domain, path, collected
+
+
+def _sources():
+    for path in sorted((COURSE / "solutions").rglob("*")):
+        inside = path.relative_to(COURSE / "solutions")
+        if path.suffix in (".py", ".sh") and not {"results", "__pycache__"} & set(inside.parts):
+            yield inside, path.read_text()
+
+
+def domain_of_source(path):
+    """The domain of a file of solutions/: that of its notebook, or of its unit's first notebook."""
+    is_notebook = exercises.folder_of_notebook(path.stem) == path.parts[0]
+    return f"notebook_{path.stem if is_notebook else path.parts[0]}"
+
+
+def _messages():
+    for path in sorted((COURSE / "grader").rglob("*.py")):
+        inside = path.relative_to(COURSE)
+        if "instructors" not in inside.parts and inside.parts[1] != "units":
+            yield "check_all", inside.as_posix(), templates(path.read_text())
+    for path in sorted((COURSE / "handson").rglob("*.py")):
+        inside = path.relative_to(COURSE)
+        if "instructors" not in inside.parts:
+            yield PARTS.get(inside.parts[1], "handson_course"), inside.as_posix(), templates(path.read_text())
+    for unit in UNITS:
+        for path in sorted((COURSE / "grader/units" / unit).rglob("*.py")):
+            inside = path.relative_to(COURSE)
+            if "instructors" not in inside.parts:
+                yield f"check_{unit}", inside.as_posix(), templates(path.read_text())
+        yield f"check_{unit}", f"grader/units/{unit}/recorded.json", _sentences(json.loads(recorded(unit)))
+
+
+def _sentences(value):
+    """The texts of several words in what a check of a notebook has recorded."""
+    if isinstance(value, dict):
+        return [text for one in value.values() for text in _sentences(one)]
+    if isinstance(value, list):
+        return [text for one in value for text in _sentences(one)]
+    return [value.replace("{}", "{value}")] if isinstance(value, str) and value.count(" ") > 1 else []
+
+
+def pages():
+    """{path of a page: its domain}"""
+    return PAGES | {f"docs/{path.name}": f"docs_{path.stem}" for path in sorted((COURSE / "docs").glob("*.md"))}
+
+
+def place(language, domain):
+    """The path of a catalogue. Raises CatalogueError if the language has no folder."""
+    folder = languages.LOCALE / language
+    if not folder.is_dir():
+        raise CatalogueError(f"there is no language {language!r:.20}: make the folder locale/{language:.20} first")
+    return folder / "LC_MESSAGES" / f"{domain}.po"
+
+
+def load(language, domain):
+    """The Catalog of a domain, empty if nobody has begun it."""
+    path = place(language, domain)
+    if not path.exists():
+        return Catalog(locale=language, domain=domain, project="handson", charset="utf-8")
+    with open(path, "rb") as file:
+        return read_po(file, locale=language, domain=domain)
+
+
+def save(catalogue, language, domain):
+    """Write a Catalog, always the same for the same texts."""
+    buffer = io.BytesIO()
+    write_po(buffer, catalogue, width=0, ignore_obsolete=True, include_lineno=False)
+    lines = [line for line in buffer.getvalue().splitlines(keepends=True) if not DATES.match(line)]
+    with written_aside(place(language, domain), durable=False) as file:
+        file.writelines(lines)
+
+
+def update(language, domains=None):
+    """Bring the catalogues of a language up to date with the texts. A text that has changed keeps its translation,
+    marked as fuzzy; a new one takes that which it has in another catalogue."""
+    memory = _memory(language)
+    for domain, found in texts().items():
+        if domains and domain not in domains:
+            continue
+        template = Catalog(project="handson", charset="utf-8")
+        for text, files in found.items():
+            template.add(text, locations=[(file, 1) for file in files])
+        catalogue = load(language, domain)
+        catalogue.fuzzy = False
+        catalogue.header_comment = f"# {domain}: see docs/translating.md"
+        known = {message.id for message in catalogue if message.id}
+        for message in template:
+            if message.id and message.id not in known and message.id in memory:
+                catalogue.add(message.id, memory[message.id])
+        catalogue.update(template, update_header_comment=False)
+        save(catalogue, language, domain)
+    for path in place(language, "*").parent.glob("*.po"):
+        if path.stem not in texts():
+            path.unlink()
+
+
+def _memory(language):
+    found = {}
+    for domain in texts():
+        found |= {one.id: one.string for one in load(language, domain) if one.id and one.string and not one.fuzzy}
+    return found
+
+
+@functools.cache
+def translations(language, domain):
+    """{English text: translation} of a domain, without what is missing or outdated."""
+    return {one.id: one.string for one in load(language, domain) if one.id and one.string and not one.fuzzy}
+
+
+def translator(language, domain):
+    """A function that returns the translation of a text of a domain, or the text itself."""
+    found = translations(language, domain)
+    return lambda english: found.get(english, english)
+
+
+def count(language, domain):
+    """The Count of a domain."""
+    catalogue, found = load(language, domain), texts()[domain]
+    outdated = sum(bool(one.fuzzy and one.string) for one in catalogue if one.id in found)
+    done = sum(bool(one.string and not one.fuzzy) for one in catalogue if one.id in found)
+    return Count(done, len(found) - done - outdated, outdated, sum(len(text.split()) for text in found))
+
+
+def to_do(language, domain):
+    """{English text: ""} of what is missing, and {English text: the old translation} of what is outdated."""
+    there = {one.id: one for one in load(language, domain) if one.id}
+    return {
+        text: (there[text].string or "") if text in there else ""
+        for text in texts()[domain]
+        if text not in there or not there[text].string or there[text].fuzzy
+    }
+
+
+def put(language, domain, given):
+    """Put translations into a catalogue. given: {English text: translation}; an empty one is left out. Returns a
+    sentence for each that was refused."""
+    catalogue, refused, found = load(language, domain), [], texts()[domain]
+    if not isinstance(given, dict) or not all(isinstance(one, str) for one in given.values()):
+        raise CatalogueError("the translations are not a JSON object of texts: give {English text: translation}")
+    for english, other in given.items():
+        wrong = [f"{domain} has no such text: run `python -m grader catalogues`"] if english not in found else []
+        if wrong := wrong or other and problems(english, other, domain):
+            refused.append(f"{english!r:.80}: {'; '.join(wrong)}")
+        elif other:
+            message = catalogue.get(english) or catalogue.add(english)
+            message.string = other
+            message.flags.discard("fuzzy")
+    save(catalogue, language, domain)
+    translations.cache_clear()
+    return refused
+
+
+def problems(english, other, domain):
+    """What a translation has lost or added, as sentences: placeholders, code, numbers, links, marks of Markdown."""
+    found = []
+    optional = {one for one in PLACEHOLDER.findall(english) if one.endswith("?}")}
+    ours, theirs = set(PLACEHOLDER.findall(english)), set(PLACEHOLDER.findall(other))
+    if differ := (ours - optional - theirs) | (theirs - ours):
+        found.append(f"placeholders differ: {', '.join(sorted(differ))}")
+    if differ := _difference(CODE.findall(english), CODE.findall(other)):
+        found.append(f"code differs: {differ}")
+    if differ := _numbers(english, other):
+        found.append(f"numbers differ: {differ}")
+    if english[:1].isspace() != other[:1].isspace() or english[-1:].isspace() != other[-1:].isspace():
+        found.append("spaces at the beginning or the end differ")
+    if not domain.startswith(("check_", "handson_")) and not found and marks(english) != marks(other):
+        found.append(f"Markdown differs: {_difference(marks(english).items(), marks(other).items())}")
+    return found
+
+
+def _difference(ours, theirs):
+    ours, theirs = Counter(ours), Counter(theirs)
+    return ", ".join(str(one) for one in [*(ours - theirs), *(theirs - ours)])
+
+
+def _numbers(english, other):
+    """The numbers that only one of both has; "2" is in "two GPUs", too."""
+
+    def numbers(text):
+        return set(NUMBER.findall(CODE.sub(" ", PLACEHOLDER.sub(" ", text))))
+
+    words = set(re.findall(r"[a-z]+", english.lower()))
+    ours, theirs = numbers(english), numbers(other)
+    added = {one for one in theirs - ours if not words & set(NUMBER_WORDS.get(one, "").split())}
+    return ", ".join(sorted((ours - theirs) | added))
+
+
+def complete():
+    """The domains that a test holds to be translated."""
+    return text_lines((languages.LOCALE / "complete.txt").read_text())
+
+
+def path_of(page):
+    return Path(COURSE, page)

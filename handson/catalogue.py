@@ -1,0 +1,151 @@
+"""Translations of what the code says, read from locale/LANGUAGE/LC_MESSAGES/*.po (gettext's format).
+
+The code composes its messages with f-strings, so a message that it shows is not in a catalogue as it is. The catalogue
+has a template: "{gap} is {value}". A message is compared with the templates as text: what is in the place of {gap} is
+taken over into the translation, and is itself translated if the catalogue has it. The values may come from a student's
+code, so nothing here is a regular expression made of them, and the time is linear in the length of the message.
+"""
+
+import functools
+import json
+import re
+
+from handson.language import LOCALE
+from handson.words import is_wide
+
+MESSAGES = ("check_*.po", "handson_*.po")  # the domains of what programs say
+LONGEST = 5000  # characters; a longer text stays English
+DEEPEST = 4  # values in values
+PREFIX = 12  # characters of a template by which it is found
+ENTRY = re.compile(
+    r'^((?:#.*\n)*)msgid ((?:"(?:[^"\\\n]|\\.)*"\n)+)msgstr ((?:"(?:[^"\\\n]|\\.)*"(?:\n|\Z))+)', re.MULTILINE
+)
+PLACEHOLDER = re.compile(r"\{[A-Za-z_]\w*\??\}")
+QUOTES = "`'\"/"  # a placeholder beside one of these is code, and stays as it is
+WORD = re.compile(r"[A-Za-z]{2,}")
+SENTENCES = re.compile(r"(?<=[.!?]) +")
+
+
+def read(path):
+    """Return {English text: translation} of a .po file, without what is not translated or marked as fuzzy."""
+    entries = {}
+    for comments, english, other in ENTRY.findall(path.read_text("utf-8", errors="replace")):
+        if (key := _joined(english)) and (value := _joined(other)) and "\n#, fuzzy" not in f"\n{comments}":
+            entries[key] = value
+    return entries
+
+
+def _joined(strings):
+    """gettext's escapes are those of JSON."""
+    return "".join(map(json.loads, strings.splitlines()))
+
+
+@functools.cache
+def messages(language):
+    """Return the Messages of a language, of all domains."""
+    entries = {}
+    for pattern in MESSAGES:
+        for path in sorted((LOCALE / language / "LC_MESSAGES").glob(pattern)):
+            entries |= read(path)
+    return Messages(entries)
+
+
+class Template:
+    """An English text with placeholders, and its translation."""
+
+    def __init__(self, english, other):
+        self.literals = PLACEHOLDER.split(english)
+        self.names = PLACEHOLDER.findall(english)
+        self.other = other
+        self.weight = sum(map(len, self.literals))
+        self.words = len(WORD.findall(" ".join(self.literals)))
+        self.code = {
+            name
+            for name, before, after in zip(self.names, self.literals, self.literals[1:])
+            if before[-1:] in QUOTES and before or after[:1] in QUOTES and after
+        }
+
+    def values(self, text):
+        """Return {placeholder: what the text has in its place}, or None if the text does not have this form."""
+        first, *between, last = self.literals
+        at, end = len(first), len(text) - len(last)
+        if end < at or not text.endswith(last):
+            return None
+        found = []
+        for literal in between:
+            if (place := text.find(literal, at, end)) < 0:
+                return None
+            found.append(text[at:place])
+            at = place + len(literal)
+        return dict(zip(self.names, [*found, text[at:end]]))
+
+
+class Messages:
+    """Translates messages. entries: {English text or template: translation}."""
+
+    def __init__(self, entries):
+        self.exact, self.by_prefix = {}, {}
+        for english, other in entries.items():
+            if PLACEHOLDER.search(english):
+                template = Template(_small(english), other)
+                self.by_prefix.setdefault(template.literals[0][:PREFIX], []).append(template)
+            else:
+                self.exact[_small(english)] = other
+        self.lengths = sorted({len(prefix) for prefix in self.by_prefix})
+
+    def translate(self, text):
+        """Return the translation of a text: of the whole, else of each line, else of each sentence."""
+        return text if len(text) > LONGEST else self._translate(text, DEEPEST)
+
+    def _translate(self, text, deepest):
+        inner = text.strip()
+        if not inner or not WORD.search(inner):
+            return text
+        found = self._whole(inner, deepest)
+        if found is None and "\n" in inner:
+            found = "\n".join(self._translate(line, deepest) for line in inner.split("\n"))
+        if found is None:
+            found = self._sentences(SENTENCES.split(inner), deepest)
+        begin = text.index(inner)
+        return text[:begin] + found + text[begin + len(inner) :]
+
+    def _sentences(self, parts, deepest):
+        """Translate as many sentences at once as a message has."""
+        done = ""
+        while parts:
+            for several in range(len(parts), 0, -1):
+                english = " ".join(parts[:several])
+                if (found := self._whole(english, deepest)) is not None:
+                    break
+            # a full stop of a wide script has its space in itself
+            done += " " * bool(done and not is_wide(done[-1])) + (english if found is None else found)
+            parts = parts[several:]
+        return done
+
+    def _whole(self, text, deepest):
+        found = self._matched(_small(text), deepest)
+        if found is None and text.endswith(".") and (found := self._matched(_small(text[:-1]), deepest)):
+            found += "。" if is_wide(found[-1]) else "."
+        return found
+
+    def _matched(self, text, deepest):
+        if (found := self.exact.get(text)) is not None:
+            return found
+        candidates = [one for length in self.lengths for one in self.by_prefix.get(text[:length], ())]
+        for template in sorted(candidates, key=lambda one: -one.weight):
+            # a value must not be taken for a message because of one word
+            if (deepest == DEEPEST or template.words > 1) and (values := template.values(text)) is not None:
+                return self._filled(template, values, deepest - 1)
+        return None
+
+    def _filled(self, template, values, deepest):
+        def value(found):
+            name, text = found[0], values.get(found[0], found[0])
+            return text if name in template.code or deepest <= 0 else self._translate(text, deepest)
+
+        return PLACEHOLDER.sub(value, template.other)
+
+
+def _small(text):
+    """A message begins with a capital letter in some places, and in others not."""
+    return text[:1].lower() + text[1:]
