@@ -20,6 +20,7 @@ from difflib import SequenceMatcher
 
 from grader import functions
 from handson.errors import OneSentence
+from handson.words import wrapped
 
 BEGIN = re.compile(r"( *)### BEGIN SOLUTION ([a-z][a-z0-9_]*):(?: (\S.*))?")
 MORE = re.compile(r" *### (?!BEGIN\b|END\b|GIVEN\b)(\S.*)")  # of the hint, directly beneath its marker
@@ -101,7 +102,7 @@ def exercise(solution, kind, where="text"):
                     f"{at}: the gap {name} touches the gap {gaps[-1].name}; put a line that students keep between them"
                 )
             begun, first = number, len(lines)
-            lines += [f"{indent}# {part}" for part in textwrap.wrap(f"{TO_DO}: {hint}", 100)]
+            lines += [f"{indent}# {part}" for part in wrapped(f"{TO_DO}: {hint}", 100)]
             to_raise = [f'{indent}raise NotImplementedError("{TO_DO}: {name}")'] if kind == ".py" else []
         elif END.fullmatch(line):
             if not begun:

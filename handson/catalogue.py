@@ -77,7 +77,10 @@ class Template:
                 return None
             found.append(text[at:place])
             at = place + len(literal)
-        return dict(zip(self.names, [*found, text[at:end]]))
+        found.append(text[at:end])
+        if self.words < 2 and any(" " in value for value in found):
+            return None  # one word, such as "of", is no sign of this text
+        return dict(zip(self.names, found))
 
 
 class Messages:
@@ -133,8 +136,7 @@ class Messages:
             return found
         candidates = [one for length in self.lengths for one in self.by_prefix.get(text[:length], ())]
         for template in sorted(candidates, key=lambda one: -one.weight):
-            # a value must not be taken for a message because of one word
-            if (deepest == DEEPEST or template.words > 1) and (values := template.values(text)) is not None:
+            if (values := template.values(text)) is not None:
                 return self._filled(template, values, deepest - 1)
         return None
 

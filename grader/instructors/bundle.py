@@ -9,10 +9,12 @@ from pathlib import Path
 from grader import exercises
 from grader.course import UNITS
 from grader.instructors.notebook_answers import recorded
+from handson.catalogue import MESSAGES
 from handson.cluster import job_scripts
 from handson.cluster import site as sites
 from handson.errors import OneSentence
 from handson.files import add_to_zip, written_aside
+from handson.language import CHOSEN, ENGLISH
 
 TOP = "handson-course"  # the archive's one folder
 FOR_STUDENTS = "for_students"  # the folder with what students receive besides exercises and notebooks, mostly as links
@@ -41,6 +43,7 @@ def bundle(built, path, site=None, root=exercises.ROOT):
     here, files = sites.read(name), {}
     for path_inside, source in _for_students(root / FOR_STUDENTS):
         files[path_inside] = source.read_bytes(), source.stat().st_mode & 0o777
+    files |= _of_languages(built.language, root)
     for file in [file for file in files if file.suffix == ".sh" and file.parts[0] == "jobs"]:
         files[file] = job_scripts.fitted(files[file][0].decode(), here).encode(), files[file][1]
     files[Path("requirements.txt")] = (root / "requirements.txt").read_text().partition(FOR_TESTS)[0].encode(), 0o644
@@ -64,6 +67,20 @@ def _for_students(folder):
         folders[:] = sorted(name for name in folders if _is_for_students(name))
         for name in sorted(filter(_is_for_students, names)):
             yield Path(place, name).relative_to(folder), Path(place, name)
+
+
+def _of_languages(language, root):
+    """The catalogues of messages for all languages; in another language than English, the pages too."""
+    files = {}
+    for folder in (root / "locale").glob("*/"):
+        names = [*folder.glob("*.t[ox]*"), *(one for form in MESSAGES for one in (folder / "LC_MESSAGES").glob(form))]
+        files |= {path.relative_to(root): (path.read_bytes(), 0o644) for path in sorted(names)}
+    if language != ENGLISH:
+        from grader.instructors.translation.pages import translated_pages
+
+        files |= {path: (text.encode(), 0o644) for path, text in translated_pages(language, root / FOR_STUDENTS)}
+        files[Path("locale", CHOSEN)] = f"{language}\n".encode(), 0o644
+    return files
 
 
 def _is_for_students(name):

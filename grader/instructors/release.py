@@ -20,6 +20,7 @@ from grader.instructors.rules import FILE, NONE, read
 from handson.cluster import job_scripts
 from handson.cluster import site as sites
 from handson.files import written_aside
+from handson.language import ENGLISH, available
 from handson.pbs import directives
 from handson.pbs.pbs_errors import PBSError
 from handson.words import counted
@@ -42,26 +43,28 @@ CHECK_IN_CELL = re.compile(
 
 @dataclass
 class Built:
-    """What students get in exercises/ and notebooks/, for the site of this name. files: {path: (text, mode)};
-    exercises: {path: its Exercise} of files with gaps."""
+    """What students get in exercises/ and notebooks/, for the site of this name, in a language. files: {path: (text,
+    mode)}; exercises: {path: its Exercise} of files with gaps."""
 
     site: str
+    language: str = ENGLISH
     files: dict = field(default_factory=dict)
     exercises: dict = field(default_factory=dict)
 
 
-def release(solutions, course, check=False, say=print, site=None):
+def release(solutions, course, check=False, say=print, site=None, language=None):
     """Build course/exercises and course/notebooks from `solutions`, or with `check` only compare them. Returns what was
     Built.
 
     site: the name of the site whose queue and modules job scripts get, and with which they are then compared; by
-    default that of course.toml, else the chosen one. Raises GapError, SiteError and RulesError before anything is
-    changed. Files that somebody has changed or added since the last release, and that this release replaces or does not
-    have, are moved into exercises.before-TIME or notebooks.before-TIME; results and the output of jobs stay.
+    default that of course.toml, else the chosen one. language: of texts, comments and hints; by default that of
+    course.toml. Raises GapError, SiteError, RulesError and CatalogueError before anything is changed. Files that
+    somebody has changed or added since the last release, and that this release replaces or does not have, are moved
+    into exercises.before-TIME or notebooks.before-TIME; results and the output of jobs stay.
     """
     rules = read(course / FILE.name)
     site = site or rules.site
-    built = build(solutions, site, rules)
+    built = build(solutions, site, rules, language)
     unrecorded = not check and any(
         (course / room).is_dir() and not (course / room / RELEASED).exists() for room in ("exercises", "notebooks")
     )
@@ -83,11 +86,12 @@ def release(solutions, course, check=False, say=print, site=None):
     return built
 
 
-def build(solutions, site=None, rules=NONE):
-    """The Built exercises and notebooks of `solutions`, with what notebooks say of the course's rules. Raises GapError
-    and SiteError."""
+def build(solutions, site=None, rules=NONE, language=None):
+    """The Built exercises and notebooks of `solutions`, with what notebooks say of the course's rules. Raises GapError,
+    SiteError, and CatalogueError if there is no such language."""
     here, named = sites.for_exercises(site or sites.chosen()), {}
-    built = Built(here.name)
+    built = Built(here.name, language or (rules.language if rules.language in available() else ENGLISH))
+    in_language = _translation(built.language)
     for source in _sources(solutions):
         text, mode = source.read_text(), source.stat().st_mode & 0o777
         is_notebook = exercises.folder_of_notebook(source.stem) == source.parent.name
@@ -102,6 +106,7 @@ def build(solutions, site=None, rules=NONE):
             if training != source and training.exists():
                 text = without_requests(text, source)
         if source.suffix in (".py", ".sh"):
+            text = in_language(text, source.relative_to(solutions))
             given = exercise(text, source.suffix, source)
             _refuse_unchecked(given, path, source)
             _refuse_twins(given, path, source, named)
@@ -112,6 +117,22 @@ def build(solutions, site=None, rules=NONE):
             _refuse_cells_that_are_lost(given, source)
         built.files[path] = (notebook(_with_head(text, source, rules)), 0o644) if is_notebook else (text, mode)
     return built
+
+
+def _translation(language):
+    """A function that translates the text of a source, given its path in solutions/."""
+    if language == ENGLISH:
+        return lambda text, path: text
+    from grader.instructors.translation import catalogues
+    from grader.instructors.translation.translated_files import translated_file
+
+    def in_language(text, path):
+        translate = catalogues.translator(language, catalogues.domain_of_source(path))
+        return translated_file(text, path.suffix, translate).replace(
+            REQUESTS_GO_HERE, f"# {translate(REQUESTS_GO_HERE.removeprefix('# '))}"
+        )
+
+    return in_language
 
 
 def _with_head(script, source, rules):

@@ -14,11 +14,14 @@ from babel.messages.pofile import read_po, write_po
 
 from grader import exercises
 from grader.course import UNITS
+from grader.display import HEADINGS
 from grader.gaps import text_lines
 from grader.instructors.notebook_answers import recorded
+from grader.instructors.release import REQUESTS_GO_HERE
 from grader.instructors.translation.markdown_text import marks, translate_markdown
 from grader.instructors.translation.message_templates import templates
 from grader.instructors.translation.translated_files import translated_file
+from grader.verdict import STATUSES
 from handson import language as languages
 from handson.catalogue import PLACEHOLDER
 from handson.errors import OneSentence
@@ -31,11 +34,11 @@ PARTS = {
     "notebook": "handson_notebook",
     "profiling": "handson_profiling",
     "scaling": "handson_profiling",
-} | dict.fromkeys(
-    ("chainer", "cntk", "jax", "lightning", "accelerate", "pytorch", "tensorflow"), "handson_frameworks"
-)
+} | dict.fromkeys(("chainer", "cntk", "jax", "lightning", "accelerate", "pytorch", "tensorflow"), "handson_frameworks")
 PAGES = {"README.md": "readme", "for_students/README.md": "for_students", "datasets/README.md": "datasets"}
-DATES = re.compile(rb'^"(?:POT-Creation-Date|PO-Revision-Date|Generated-By|Last-Translator|Language-Team)', re.MULTILINE)
+DATES = re.compile(
+    rb'^"(?:POT-Creation-Date|PO-Revision-Date|Generated-By|Last-Translator|Language-Team)', re.MULTILINE
+)
 NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
 CODE = re.compile(r"`[^`]+`")
 NUMBER_WORDS = {
@@ -111,6 +114,12 @@ def domain_of_source(path):
 
 
 def _messages():
+    yield (
+        "check_all",
+        "grader/display.py",
+        [*STATUSES, *HEADINGS, "not graded", "{minutes} minutes"],
+    )
+    yield "check_all", "grader/instructors/release.py", [REQUESTS_GO_HERE.removeprefix("# ")]
     for path in sorted((COURSE / "grader").rglob("*.py")):
         inside = path.relative_to(COURSE)
         if "instructors" not in inside.parts and inside.parts[1] != "units":
@@ -185,7 +194,8 @@ def update(language, domains=None):
             if message.id and message.id not in known and message.id in memory:
                 catalogue.add(message.id, memory[message.id])
         catalogue.update(template, update_header_comment=False)
-        save(catalogue, language, domain)
+        if any(message.id and message.string for message in catalogue) or place(language, domain).exists():
+            save(catalogue, language, domain)
     for path in place(language, "*").parent.glob("*.po"):
         if path.stem not in texts():
             path.unlink()
@@ -243,6 +253,7 @@ def put(language, domain, given):
             message.string = other
             message.flags.discard("fuzzy")
     save(catalogue, language, domain)
+    update(language, [domain])  # which knows the order of the texts
     translations.cache_clear()
     return refused
 

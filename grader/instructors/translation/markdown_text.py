@@ -86,6 +86,9 @@ def marks(text):
     counts = {}
     for token in inline.children if inline else ():
         if token.type in ("code_inline", "strong_open", "em_open", "link_open", "image"):
-            key = token.type.removesuffix("_open"), token.content if token.type == "code_inline" else token.attrGet("href")
+            key = (
+                token.type.removesuffix("_open"),
+                token.content if token.type == "code_inline" else token.attrGet("href"),
+            )
             counts[key] = counts.get(key, 0) + 1
     return counts

@@ -1,4 +1,5 @@
-"""Finds what a program says in its source: each text that has words, with {placeholders} for what an f-string inserts."""
+"""Finds what a program says in its source: each text that has words, with {placeholders} for what an f-string
+inserts."""
 
 import ast
 import re
@@ -9,9 +10,25 @@ from handson.catalogue import WORD
 NOT_SHOWN = {"compile", "search", "match", "fullmatch", "sub", "findall", "finditer", "environ", "execute", "TypeVar"}
 NOT_SHOWN_AS = {"help", "metavar", "probe", "oracle", "id", "needs", "pattern", "encoding", "wanted_pattern"}
 # calls and keywords for labels, where one word is a text, too
-LABELS = {"text", "_box", "_worker", "_arrow", "set_title", "set_xlabel", "set_ylabel", "bar_chart", "bars", "annotate"}
+LABELS = {
+    "text",
+    "_box",
+    "_worker",
+    "_arrow",
+    "set_title",
+    "set_xlabel",
+    "set_ylabel",
+    "bar_chart",
+    "bars",
+    "annotate",
+    "translated",
+    "show",
+}
 LABELS_AS = {"xlabel", "ylabel", "label", "title"}
-CODE = re.compile(r"[;{}<>]\n|^\s*(?:SELECT|INSERT|UPDATE|DELETE|CREATE|PRAGMA|import|from|def|class)\b|^(?:AND |OR |state IN|kubectl |hostname |link )|^[<.#@/-]|</|\w\(\w*\)\n")
+CODE = re.compile(
+    r"[;{}<>]\n|^\s*(?:SELECT|INSERT|UPDATE|DELETE|CREATE|PRAGMA|import|from|def|class)\b|^[<.#@/-]|</|\w\(\w*\)\n"
+    r"|^(?:AND |OR |state IN|kubectl |hostname |link )"
+)
 IN_BACKTICKS = re.compile(r"`[^`]*`")
 COUNTED = {"counted": ("{} {}", "{} {}s"), "there": ("there is {} {}", "there are {} {}s")}
 
@@ -95,8 +112,8 @@ class _Finder(ast.NodeVisitor):
 
 
 def _placeholder(value, names):
-    """The name of what an f-string inserts. One that a translation may leave out, such as the s of a plural, ends with a
-    question mark."""
+    """The name of what an f-string inserts. One that a translation may leave out, such as the s of a plural, ends with
+    a question mark."""
     constants = [one.value for one in _choices(value) if isinstance(one, ast.Constant)]
     if constants and len(constants) == len(_choices(value)) and all(" " not in str(one) for one in constants):
         name, mark = re.sub(r"\W", "", str(next(filter(None, constants), ""))) or "s", "?"
@@ -128,7 +145,11 @@ def _name(value):
     if isinstance(value, ast.Call):
         name = getattr(value.func, "id", getattr(value.func, "attr", "value"))
         arguments = [one for one in value.args if not isinstance(one, ast.Constant)]
-        return _name(arguments[0]) if name in ("len", "join", "str", "repr", "counted", "sum", "min", "max") and arguments else name.strip("_")
+        return (
+            _name(arguments[0])
+            if name in ("len", "join", "str", "repr", "counted", "sum", "min", "max") and arguments
+            else name.strip("_")
+        )
     if isinstance(value, (ast.ListComp, ast.GeneratorExp, ast.SetComp)):
         return _name(value.elt)
     if isinstance(value, ast.JoinedStr):

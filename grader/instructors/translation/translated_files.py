@@ -90,14 +90,18 @@ def _comment(block, translate):
             indent = paragraph[0][1]
             other = translate(english) if has_words(english) else english
             prefix = f"{indent}# "
-            lines.extend([line for line, _, _ in paragraph] if other == english else wrapped(other, COLUMNS, prefix, prefix))
+            lines.extend(
+                [line for line, _, _ in paragraph] if other == english else wrapped(other, COLUMNS, prefix, prefix)
+            )
             paragraph.clear()
 
     for line, indent, text in block:
         if OWN_LINE.match(text) or not text:
             end()
             other = translate(text.strip()) if has_words(text) else text
-            lines.append(line if other == text.strip() else f"{indent}# {text[: len(text) - len(text.lstrip())]}{other}")
+            lines.append(
+                line if other == text.strip() else f"{indent}# {text[: len(text) - len(text.lstrip())]}{other}"
+            )
         else:
             paragraph.append((line, indent, text))
     end()
@@ -185,7 +189,10 @@ def _with_docstring(text):
     found = [
         node.body[0].value
         for node in ast.walk(tree)
-        if isinstance(node, places) and node.body and isinstance(node.body[0], ast.Expr)
-        and isinstance(node.body[0].value, ast.Constant) and isinstance(node.body[0].value.value, str)
+        if isinstance(node, places)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+        and isinstance(node.body[0].value, ast.Constant)
+        and isinstance(node.body[0].value.value, str)
     ]
     return sorted(found, key=lambda node: node.lineno)
