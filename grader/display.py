@@ -8,11 +8,11 @@ from html import escape
 from itertools import groupby
 
 from grader.verdict import FAILED, GRADER_FAULT, NOT_ATTEMPTED, PASSED, UNTOUCHED, sign
-from handson.language import translated
+from handson.language import marked, translated
 from handson.words import ljust, rjust, width, wrapped
 
 HEADINGS = ("Gap", "What is checked", "Result", "Points", "What to look at")
-AS_ABOVE, HINT, PRINTED = "as above", "Hint", "What your code printed"
+AS_ABOVE, HINT, PRINTED = "as above", marked("Hint"), "What your code printed"
 STYLE = """/* The class stands twice to count more than the rules of JupyterLab. */
 .handson-check { font-family: var(--jp-ui-font-family, sans-serif); font-size: 13px; line-height: 1.45; }
 .handson-check.handson-check table { border-collapse: collapse; margin: 0; }

@@ -33,6 +33,7 @@ RAISES = re.compile(rf' *raise NotImplementedError\("{TO_DO}: ')
 UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # how its files begin
 CONFLICT = re.compile(r"(<{7}|>{7})( |$)")  # a line in a file that git could not merge
+BEHIND = "  # "  # between code and the comment behind it
 CELL = "# %%"  # begins a cell in a percent script, which is the text of a notebook
 HOLDS = f"{CELL} with the gaps "  # begins a student's cell that has gaps, whose names follow
 
@@ -325,6 +326,14 @@ def lines_of(exercise, submitted):
     return tuple(last := found.get(number, last - 1) + 1 for number in range(len(exercise.lines)))
 
 
+def _as_given(line, given):
+    """A line with the comment that it was given out with, where it has one in another language."""
+    if line.isascii() or BEHIND not in line:
+        return line
+    code = line.partition(BEHIND)[0]
+    return next((one for _, one in given if one.partition(BEHIND)[0] == code), line)
+
+
 @functools.lru_cache(maxsize=8)  # called for every gap of a file
 def _aligned(exercise, submitted, ours, theirs):
     """The given lines in a place, as (number, line), and for those that were found again in a place of `submitted`
@@ -336,7 +345,11 @@ def _aligned(exercise, submitted, ours, theirs):
         if number not in of_gaps and exercise.lines[number].strip()
     ]
     lines = text_lines(submitted)
-    found = [(number, lines[number].rstrip()) for number in range(theirs.first, theirs.end) if lines[number].strip()]
+    found = [
+        (number, _as_given(lines[number].rstrip(), given))
+        for number in range(theirs.first, theirs.end)
+        if lines[number].strip()
+    ]
     # A gap stands among the given lines as None, which is like no line: else an answer's first line that is the given
     # one below counted as that.
     here = sorted([*given, *((gap.first, None) for gap in exercise.gaps if ours.first <= gap.first < ours.end)])

@@ -7,6 +7,7 @@ code, so nothing here is a regular expression made of them, and the time is line
 """
 
 import functools
+import itertools
 import json
 import re
 
@@ -23,6 +24,8 @@ ENTRY = re.compile(
 PLACEHOLDER = re.compile(r"\{[A-Za-z_]\w*\??\}")
 QUOTES = "`'\"/"  # a placeholder beside one of these is code, and stays as it is
 WORD = re.compile(r"[A-Za-z]{2,}")
+APPENDED = re.compile(r"[;,:] | \(")
+MOST_APPENDED = 20
 SENTENCES = re.compile(r"(?<=[.!?]) +")
 
 
@@ -58,7 +61,7 @@ class Template:
         self.names = PLACEHOLDER.findall(english)
         self.other = other
         self.weight = sum(map(len, self.literals))
-        self.words = len(WORD.findall(" ".join(self.literals)))
+        self.words = len(WORD.findall(" ".join(self.literals))) + english.count("`") // 2
         self.code = {
             name
             for name, before, after in zip(self.names, self.literals, self.literals[1:])
@@ -109,6 +112,8 @@ class Messages:
             found = "\n".join(self._translate(line, deepest) for line in inner.split("\n"))
         if found is None:
             found = self._sentences(SENTENCES.split(inner), deepest)
+        if found == inner and deepest > 0:
+            found = self._with_appended(inner, deepest)
         begin = text.index(inner)
         return text[:begin] + found + text[begin + len(inner) :]
 
@@ -124,6 +129,13 @@ class Messages:
             done += " " * bool(done and not is_wide(done[-1])) + (english if found is None else found)
             parts = parts[several:]
         return done
+
+    def _with_appended(self, text, deepest):
+        """Translate what a message has at its end, such as "; its output is in FILE"."""
+        for place in itertools.islice(APPENDED.finditer(text), MOST_APPENDED):
+            if (found := self._whole(text[place.start() :].strip(), deepest)) is not None:
+                return self._translate(text[: place.start()], deepest - 1) + found
+        return text
 
     def _whole(self, text, deepest):
         found = self._matched(_small(text), deepest)

@@ -22,17 +22,17 @@ def in_language(drawing, description):
 def _translate(drawing, font):
     from matplotlib import rcParams
     from matplotlib.text import Text
-    from matplotlib.ticker import FixedFormatter
+    from matplotlib.ticker import FixedLocator
 
     for axes in drawing.axes:
         for axis in (axes.xaxis, axes.yaxis):
-            if isinstance(formatter := axis.get_major_formatter(), FixedFormatter):
-                formatter.seq = [translated(str(label)) for label in formatter.seq]
-            for label in axis.get_ticklabels():
-                label.set_fontfamily([*rcParams["font.family"], font])
+            if isinstance(axis.get_major_locator(), FixedLocator):
+                labels = [label.get_text() for label in axis.get_ticklabels()]
+                if (others := list(map(translated, labels))) != labels:
+                    axis.set_ticklabels(others, fontfamily=[*rcParams["font.family"], font])
     for text in drawing.findobj(Text):
         if (other := translated(text.get_text())) != text.get_text():
-            text.set_text(other)
+            text.set(text=other, fontweight="normal")  # few fonts with so many letters have bold ones
             text.set_fontfamily(
                 [*rcParams["font.family"], font]
             )  # letters that the first one lacks come from the other

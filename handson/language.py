@@ -53,6 +53,11 @@ def translated(text):
     return messages(language).translate(str(text))
 
 
+def marked(text):
+    """Return a text as it is. The call marks a single word as one that is translated where it is shown."""
+    return text
+
+
 def show(*values, **options):
     """Print texts in the user's language. It takes what print() takes."""
     print(*(translated(value) if isinstance(value, str) else value for value in values), **options)

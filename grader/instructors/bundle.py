@@ -46,7 +46,10 @@ def bundle(built, path, site=None, root=exercises.ROOT):
     files |= _of_languages(built.language, root)
     for file in [file for file in files if file.suffix == ".sh" and file.parts[0] == "jobs"]:
         files[file] = job_scripts.fitted(files[file][0].decode(), here).encode(), files[file][1]
-    files[Path("requirements.txt")] = (root / "requirements.txt").read_text().partition(FOR_TESTS)[0].encode(), 0o644
+    needed = (root / "requirements.txt").read_text().partition(FOR_TESTS)[0]
+    if built.language != ENGLISH:
+        needed += (root / "locale" / built.language / "requirements.txt").read_text()  # a font for figures
+    files[Path("requirements.txt")] = needed.encode(), 0o644
     files |= {file: (text.encode(), mode) for file, (text, mode) in built.files.items()}
     files[Path("grader/exercises.json")] = exercises.recorded(built.exercises).encode(), 0o644
     for unit in UNITS:

@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 from handson.cluster import launcher, nodes, site, virtual_nodes
-from handson.language import translated
+from handson.language import marked, translated
 from handson.pbs import command
 from handson.words import aligned
 
@@ -124,7 +124,7 @@ def summary(say=print):
     name = f"{translated(name)} ({program})" if program else translated(name)
     rows.append((translated("batch system"), f"{name}; {translated(machine)}"))
     if system == "embedded":
-        found = f"no: {why}" if why else "yes: each node of a job has a host name and a network of its own"
+        found = marked(f"no: {why}") if why else "yes: each node of a job has a host name and a network of its own"
     else:
         found = f"none: the nodes of {name} are real ones"
     for line in aligned(rows[0], [*rows[1:], (translated("virtual nodes"), translated(found))]):

@@ -3,6 +3,7 @@
 import numpy
 
 from handson.figures import LAYERS, LINE, PALE_ORANGE, PAPER, PARTS, canvas, picture
+from handson.language import marked
 from handson.words import counted
 
 GRADIENT = PARTS["all-reduce"][0]
@@ -105,7 +106,10 @@ def all_reduce(values=((4, -2, 1), (2, 0, 3), (-1, 2, 1), (3, 4, -1))):
     height = 1.5 * ranks + 1.6
     drawing, axes = canvas(22, height)
     means = numpy.broadcast_to(values.mean(axis=0), values.shape)
-    for x, title, shown, colour in ((2.4, "before", values, PALE_ORANGE), (15.2, "after", means, GRADIENT)):
+    for x, title, shown, colour in (
+        (2.4, marked("before"), values, PALE_ORANGE),
+        (15.2, marked("after"), means, GRADIENT),
+    ):
         axes.text(x + 0.8 * parameters, height - 0.6, title, ha="center", va="center", fontsize=10, weight="bold")
         for rank, row in enumerate(shown):
             y = height - 2.6 - 1.5 * rank
@@ -180,7 +184,7 @@ def chunks(states):
     for moment in range(moments):
         x = 1.6 + moment % columns * side
         top = (rows - moment // columns) * (side + 0.6) - 0.6
-        title = f"after step {moment}" if moment else "before"
+        title = f"after step {moment}" if moment else marked("before")
         axes.text(x + 0.5 * (side - 1.2), top + 0.2, title, ha="center", va="center", fontsize=9.5, weight="bold")
         for rank in range(ranks):
             y = top - 1.3 - 1.15 * rank

@@ -1,6 +1,7 @@
 """The catalogues of a language, locale/LANGUAGE/LC_MESSAGES/DOMAIN.po: which texts are in which, and what is done with
 them. docs/translating.md describes the work of a translator."""
 
+import difflib
 import functools
 import io
 import json
@@ -36,6 +37,7 @@ PARTS = {
     "scaling": "handson_profiling",
 } | dict.fromkeys(("chainer", "cntk", "jax", "lightning", "accelerate", "pytorch", "tensorflow"), "handson_frameworks")
 PAGES = {"README.md": "readme", "for_students/README.md": "for_students", "datasets/README.md": "datasets"}
+ALIKE = 0.6  # how much of a text that has changed is as before, so that its translation is kept as fuzzy
 DATES = re.compile(
     rb'^"(?:POT-Creation-Date|PO-Revision-Date|Generated-By|Last-Translator|Language-Team)', re.MULTILINE
 )
@@ -72,39 +74,57 @@ class Count:
 
 
 @functools.cache
-def texts():
-    """{domain: {English text: (the files that have it)}}, in the order of the files. A message is in one domain only,
+def domains():
+    """The names of all domains: notebooks, then messages, then pages."""
+    notebooks = dict.fromkeys(domain_of_source(path) for path in _sources())
+    return (*notebooks, *_messages(), *pages().values())
+
+
+@functools.cache
+def texts(domain):
+    """{English text: (the files that have it)} of a domain, in the order of the files. A message is in one domain only,
     because programs read all of them together."""
     found = {}
-    for domain, path, extracted in _extracted():
-        of_domain = found.setdefault(domain, {})
+    for path, extracted in _extracted(domain):
         for text in extracted:
-            of_domain[text] = tuple(dict.fromkeys((*of_domain.get(text, ()), path)))
-    said = {}
-    for domain in (one for one in found if one.startswith(("check_", "handson_"))):
-        found[domain] = {text: files for text, files in found[domain].items() if text not in said}
-        said |= found[domain]
+            found[text] = (*found.get(text, ()), path)
+    if domain in (messages := [*_messages()]):
+        before = messages[: messages.index(domain)]
+        found = {text: files for text, files in found.items() if not any(text in texts(other) for other in before)}
     return found
 
 
-def _extracted():
-    """Yields (domain, path, texts) of each file that is translated."""
-    for path, text in _sources():
-        collected = {}
-        translated_file(text, path.suffix, lambda english: collected.setdefault(english, english))
-        yield domain_of_source(path), path.as_posix(), collected
-    yield from _messages()
-    for path, domain in pages().items():
-        collected = {}
-        translate_markdown((COURSE / path).read_text(), lambda english: collected.setdefault(english, english))
-        yield domain, path, collected
+def _extracted(domain):
+    """Yields (path, texts) of each file of a domain."""
+
+    def collect(english):
+        return collected.setdefault(english, english)
+
+    for path in _sources() if domain.startswith("notebook_") else ():
+        if domain_of_source(path) == domain:
+            collected = {}
+            translated_file((COURSE / "solutions" / path).read_text(), path.suffix, collect)
+            yield path.as_posix(), collected
+    for page, of_page in pages().items():
+        if of_page == domain:
+            collected = {}
+            translate_markdown((COURSE / page).read_text(), collect)
+            yield page, collected
+    for path in _messages().get(domain, ()):
+        yield path.as_posix(), templates((COURSE / path).read_text())
+    if domain == "check_all":
+        yield "grader/display.py", [*STATUSES, *HEADINGS, "not graded", "{minutes} minutes"]
+        yield "grader/instructors/release.py", [REQUESTS_GO_HERE.removeprefix("# ")]
+    unit = domain.removeprefix("check_")
+    if unit in UNITS:
+        yield f"grader/units/{unit}/recorded.json", _sentences(json.loads(recorded(unit)))
 
 
+@functools.cache
 def _sources():
-    for path in sorted((COURSE / "solutions").rglob("*")):
-        inside = path.relative_to(COURSE / "solutions")
-        if path.suffix in (".py", ".sh") and not {"results", "__pycache__"} & set(inside.parts):
-            yield inside, path.read_text()
+    """The sources of notebooks, scripts and job scripts, as paths in solutions/."""
+    inside = (path.relative_to(COURSE / "solutions") for path in sorted((COURSE / "solutions").rglob("*.[ps][yh]")))
+    return [path for path in inside if not {"results", "__pycache__"} & set(path.parts)]
 
 
 def domain_of_source(path):
@@ -113,27 +133,22 @@ def domain_of_source(path):
     return f"notebook_{path.stem if is_notebook else path.parts[0]}"
 
 
+@functools.cache
 def _messages():
-    yield (
-        "check_all",
-        "grader/display.py",
-        [*STATUSES, *HEADINGS, "not graded", "{minutes} minutes"],
-    )
-    yield "check_all", "grader/instructors/release.py", [REQUESTS_GO_HERE.removeprefix("# ")]
-    for path in sorted((COURSE / "grader").rglob("*.py")):
+    """{domain: the modules whose messages it has}, as students receive them."""
+    found = {"check_all": [], **{domain: [] for domain in ("handson_course", *PARTS.values())}}
+    found |= {f"check_{unit}": [] for unit in UNITS}
+    for path in sorted([*(COURSE / "grader").rglob("*.py"), *(COURSE / "handson").rglob("*.py")]):
         inside = path.relative_to(COURSE)
-        if "instructors" not in inside.parts and inside.parts[1] != "units":
-            yield "check_all", inside.as_posix(), templates(path.read_text())
-    for path in sorted((COURSE / "handson").rglob("*.py")):
-        inside = path.relative_to(COURSE)
-        if "instructors" not in inside.parts:
-            yield PARTS.get(inside.parts[1], "handson_course"), inside.as_posix(), templates(path.read_text())
-    for unit in UNITS:
-        for path in sorted((COURSE / "grader/units" / unit).rglob("*.py")):
-            inside = path.relative_to(COURSE)
-            if "instructors" not in inside.parts:
-                yield f"check_{unit}", inside.as_posix(), templates(path.read_text())
-        yield f"check_{unit}", f"grader/units/{unit}/recorded.json", _sentences(json.loads(recorded(unit)))
+        if "instructors" in inside.parts:
+            continue
+        if inside.parts[0] == "handson":
+            found[PARTS.get(inside.parts[1], "handson_course")].append(inside)
+        elif inside.parts[1] != "units":
+            found["check_all"].append(inside)
+        elif inside.parts[2] in UNITS:
+            found[f"check_{inside.parts[2]}"].append(inside)
+    return found
 
 
 def _sentences(value):
@@ -142,7 +157,7 @@ def _sentences(value):
         return [text for one in value.values() for text in _sentences(one)]
     if isinstance(value, list):
         return [text for one in value for text in _sentences(one)]
-    return [value.replace("{}", "{value}")] if isinstance(value, str) and value.count(" ") > 1 else []
+    return [value.replace("{}", "{value1}")] if isinstance(value, str) and value.count(" ") > 1 else []
 
 
 def pages():
@@ -176,34 +191,32 @@ def save(catalogue, language, domain):
         file.writelines(lines)
 
 
-def update(language, domains=None):
+def update(language, only=None):
     """Bring the catalogues of a language up to date with the texts. A text that has changed keeps its translation,
     marked as fuzzy; a new one takes that which it has in another catalogue."""
     memory = _memory(language)
-    for domain, found in texts().items():
-        if domains and domain not in domains:
-            continue
-        template = Catalog(project="handson", charset="utf-8")
+    for domain in only or domains():
+        found = texts(domain)
+        old, new = load(language, domain), Catalog(locale=language, domain=domain, project="handson", charset="utf-8")
+        new.header_comment = f"# {domain}: see docs/translating.md"
+        new.fuzzy = False
+        gone = [one.id for one in old if one.id and one.string and one.id not in found]
         for text, files in found.items():
-            template.add(text, locations=[(file, 1) for file in files])
-        catalogue = load(language, domain)
-        catalogue.fuzzy = False
-        catalogue.header_comment = f"# {domain}: see docs/translating.md"
-        known = {message.id for message in catalogue if message.id}
-        for message in template:
-            if message.id and message.id not in known and message.id in memory:
-                catalogue.add(message.id, memory[message.id])
-        catalogue.update(template, update_header_comment=False)
-        if any(message.id and message.string for message in catalogue) or place(language, domain).exists():
-            save(catalogue, language, domain)
+            there = old.get(text)
+            other, flags = (there.string, there.flags) if there and there.string else (memory.get(text, ""), ())
+            if not other and (close := difflib.get_close_matches(text, gone, 1, ALIKE)):
+                other, flags = old.get(close[0]).string, ("fuzzy",)
+            new.add(text, other, locations=[(file, 1) for file in files], flags=flags)
+        if any(one.id and one.string for one in new) or place(language, domain).exists():
+            save(new, language, domain)
     for path in place(language, "*").parent.glob("*.po"):
-        if path.stem not in texts():
+        if path.stem not in domains():
             path.unlink()
 
 
 def _memory(language):
     found = {}
-    for domain in texts():
+    for domain in domains():
         found |= {one.id: one.string for one in load(language, domain) if one.id and one.string and not one.fuzzy}
     return found
 
@@ -222,7 +235,7 @@ def translator(language, domain):
 
 def count(language, domain):
     """The Count of a domain."""
-    catalogue, found = load(language, domain), texts()[domain]
+    catalogue, found = load(language, domain), texts(domain)
     outdated = sum(bool(one.fuzzy and one.string) for one in catalogue if one.id in found)
     done = sum(bool(one.string and not one.fuzzy) for one in catalogue if one.id in found)
     return Count(done, len(found) - done - outdated, outdated, sum(len(text.split()) for text in found))
@@ -233,7 +246,7 @@ def to_do(language, domain):
     there = {one.id: one for one in load(language, domain) if one.id}
     return {
         text: (there[text].string or "") if text in there else ""
-        for text in texts()[domain]
+        for text in texts(domain)
         if text not in there or not there[text].string or there[text].fuzzy
     }
 
@@ -241,7 +254,7 @@ def to_do(language, domain):
 def put(language, domain, given):
     """Put translations into a catalogue. given: {English text: translation}; an empty one is left out. Returns a
     sentence for each that was refused."""
-    catalogue, refused, found = load(language, domain), [], texts()[domain]
+    catalogue, refused, found = load(language, domain), [], texts(domain)
     if not isinstance(given, dict) or not all(isinstance(one, str) for one in given.values()):
         raise CatalogueError("the translations are not a JSON object of texts: give {English text: translation}")
     for english, other in given.items():

@@ -25,10 +25,10 @@ def parser():
     return MarkdownIt("commonmark").enable("table").use(front_matter_plugin).use(dollarmath_plugin)
 
 
-def translate_markdown(text, translate, anchors=False):
+def translate_markdown(text, translate, anchors=()):
     """Return a page, or the text of a notebook's cell, with each text translated.
 
-    anchors: whether a heading keeps the name of its English text, to which links lead.
+    anchors: English names of headings to which links lead; these headings keep them.
     """
     lines = text.split("\n")
     inside, heading, cells = 0, False, {}
@@ -46,7 +46,7 @@ def translate_markdown(text, translate, anchors=False):
             continue  # as it was wrapped
         start = _first_line(token.content)
         before, _, after = lines[first].partition(start)
-        anchor = f'<a id="{slug(english)}"></a>' if anchors and heading else ""
+        anchor = f'<a id="{slug(english)}"></a>' if heading and slug(english) in anchors else ""
         lines[first] = before + anchor + other + (after if heading else "")
         lines[first + 1 : end] = [None] * (end - first - 1)
     for number, contents in cells.items():

@@ -2,6 +2,7 @@
 inserts."""
 
 import ast
+import itertools
 import re
 
 from handson.catalogue import WORD
@@ -23,11 +24,12 @@ LABELS = {
     "annotate",
     "translated",
     "show",
+    "marked",
 }
 LABELS_AS = {"xlabel", "ylabel", "label", "title"}
 CODE = re.compile(
     r"[;{}<>]\n|^\s*(?:SELECT|INSERT|UPDATE|DELETE|CREATE|PRAGMA|import|from|def|class)\b|^[<.#@/-]|</|\w\(\w*\)\n"
-    r"|^(?:AND |OR |state IN|kubectl |hostname |link )"
+    r"|### |^(?:AND |OR |&& |state IN|kubectl |hostname |link |qdisc |addr |cd -- |python -m )|^(?:white|black|center)$"
 )
 IN_BACKTICKS = re.compile(r"`[^`]*`")
 COUNTED = {"counted": ("{} {}", "{} {}s"), "there": ("there is {} {}", "there are {} {}s")}
@@ -47,13 +49,14 @@ class _Finder(ast.NodeVisitor):
     def _add(self, text):
         text = text.strip()
         words = WORD.findall(IN_BACKTICKS.sub(" ", re.sub(r"\{\w+\??\}", " ", text)))
-        several = len(words) > 1 and re.search(r"[a-z]{2,}[,:;]? \S|\S [a-z]{2,}", text)
+        several = len(words) + text.count("`") // 2 > 1 and re.search(r"[a-z]{2,}[,:;]? \S|\S [a-z]{2,}", text)
         if words and (several or self.labels) and not CODE.search(text):
             self.found.setdefault(text)
 
     def visit_Constant(self, node):
         if isinstance(node.value, str):
-            self._add(re.sub(r"\{\}", "{value}", node.value))
+            numbers = itertools.count(1)
+            self._add(re.sub(r"\{\}", lambda found: f"{{value{next(numbers)}}}", node.value))
 
     def visit_JoinedStr(self, node):
         parts, names = [], set()
@@ -90,6 +93,8 @@ class _Finder(ast.NodeVisitor):
         self.labels = labels
 
     def _visit_body(self, node):
+        for default in node.args.defaults if hasattr(node, "args") else ():
+            self.visit(default)
         for one in node.body:
             if not (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)):  # a docstring
                 self.visit(one)

@@ -11,7 +11,7 @@ def update_and_count(language, say):
     """Update all catalogues of a language, and print how far each one is."""
     catalogues.update(language)
     rows, complete = [], catalogues.complete()
-    for domain in catalogues.texts():
+    for domain in catalogues.domains():
         found = catalogues.count(language, domain)
         numbers = (found.done, found.missing, found.outdated, found.words)
         rows.append((domain, *map(str, numbers), "complete" * (domain in complete)))
@@ -41,6 +41,6 @@ def put(language, domain, file, say):
 
 
 def _known(domain):
-    if domain not in catalogues.texts():
-        raise CatalogueError(f"there is no catalogue {domain!r:.40}: choose one of {', '.join(catalogues.texts())}")
+    if domain not in catalogues.domains():
+        raise CatalogueError(f"there is no catalogue {domain!r:.40}: choose one of {', '.join(catalogues.domains())}")
     return domain
