@@ -6,6 +6,7 @@ taken over into the translation, and is itself translated if the catalogue has i
 code, so nothing here is a regular expression made of them, and the time is linear in the length of the message.
 """
 
+import contextlib
 import functools
 import itertools
 import json
@@ -18,9 +19,7 @@ MESSAGES = ("check_*.po", "handson_*.po")  # the domains of what programs say
 LONGEST = 5000  # characters; a longer text stays English
 DEEPEST = 4  # values in values
 PREFIX = 12  # characters of a template by which it is found
-ENTRY = re.compile(
-    r'^((?:#.*\n)*)msgid ((?:"(?:[^"\\\n]|\\.)*"\n)+)msgstr ((?:"(?:[^"\\\n]|\\.)*"(?:\n|\Z))+)', re.MULTILINE
-)
+ENTRY = re.compile(r'^((?:#.*\n)*)msgid ((?:".*"\n)+)msgstr ((?:".*"(?:\n|\Z))+)', re.MULTILINE)
 PLACEHOLDER = re.compile(r"\{[A-Za-z_]\w*\??\}")
 QUOTES = "`'\"/"  # a placeholder beside one of these is code, and stays as it is
 WORD = re.compile(r"[A-Za-z]{2,}")
@@ -33,14 +32,17 @@ def read(path):
     """Return {English text: translation} of a .po file, without what is not translated or marked as fuzzy."""
     entries = {}
     for comments, english, other in ENTRY.findall(path.read_text("utf-8", errors="replace")):
-        if (key := _joined(english)) and (value := _joined(other)) and "\n#, fuzzy" not in f"\n{comments}":
-            entries[key] = value
+        if not other.startswith('""\n') or other.count("\n") > 1:
+            if "#, fuzzy" not in comments and (key := _joined(english)) and (value := _joined(other)):
+                entries[key] = value
     return entries
 
 
 def _joined(strings):
     """gettext's escapes are those of JSON."""
-    return "".join(map(json.loads, strings.splitlines()))
+    if "\\" in strings or strings.count("\n") > 1:
+        return "".join(map(json.loads, strings.splitlines()))
+    return strings.strip()[1:-1]
 
 
 @functools.cache
@@ -49,7 +51,8 @@ def messages(language):
     entries = {}
     for pattern in MESSAGES:
         for path in sorted((LOCALE / language / "LC_MESSAGES").glob(pattern)):
-            entries |= read(path)
+            with contextlib.suppress(OSError, ValueError):  # a damaged file leaves its messages English
+                entries |= read(path)
     return Messages(entries)
 
 
@@ -90,13 +93,12 @@ class Messages:
     """Translates messages. entries: {English text or template: translation}."""
 
     def __init__(self, entries):
-        self.exact, self.by_prefix = {}, {}
+        self.exact, self.by_prefix, self.templates = {}, {}, {}
         for english, other in entries.items():
-            if PLACEHOLDER.search(english):
-                template = Template(_small(english), other)
-                self.by_prefix.setdefault(template.literals[0][:PREFIX], []).append(template)
-            else:
-                self.exact[_small(english)] = other
+            english = _small(english)
+            self.exact[english] = other
+            if found := PLACEHOLDER.search(english):
+                self.by_prefix.setdefault(english[: min(found.start(), PREFIX)], []).append(english)
         self.lengths = sorted({len(prefix) for prefix in self.by_prefix})
 
     def translate(self, text):
@@ -147,10 +149,16 @@ class Messages:
         if (found := self.exact.get(text)) is not None:
             return found
         candidates = [one for length in self.lengths for one in self.by_prefix.get(text[:length], ())]
-        for template in sorted(candidates, key=lambda one: -one.weight):
+        for template in sorted(map(self._template, candidates), key=lambda one: -one.weight):
             if (values := template.values(text)) is not None:
                 return self._filled(template, values, deepest - 1)
         return None
+
+    def _template(self, english):
+        """The Template of a text: made when a message may have this form, since most are never needed."""
+        if english not in self.templates:
+            self.templates[english] = Template(english, self.exact[english])
+        return self.templates[english]
 
     def _filled(self, template, values, deepest):
         def value(found):
