@@ -28,6 +28,10 @@ END = re.compile(r" *### END SOLUTION")
 GIVEN = re.compile(r"( *)### GIVEN(?: (.*))?")
 LIKE_A_MARKER = re.compile(r"\s*#+\s*(begin|end|given)\b|.*\b(begin|end)\s*_?solution", re.IGNORECASE)
 TO_DO = "PUT YOUR CODE"
+REQUESTS_GO_HERE = (  # in place of the requests of a job script for profiles
+    "Here go the #PBS lines of your training script for queue, resources, group and time. The notebooks add them by"
+    " themselves."
+)
 RAISES = re.compile(rf' *raise NotImplementedError\("{TO_DO}: ')
 # from ast.parse: bad syntax, a null character, nested too deep
 UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)

@@ -12,9 +12,6 @@ import itertools
 import json
 import re
 
-from handson.language import LOCALE
-from handson.words import is_wide
-
 MESSAGES = ("check_*.po", "handson_*.po")  # the domains of what programs say
 LONGEST = 5000  # characters; a longer text stays English
 DEEPEST = 4  # values in values
@@ -46,11 +43,11 @@ def _joined(strings):
 
 
 @functools.cache
-def messages(language):
-    """Return the Messages of a language, of all domains."""
+def messages(folder):
+    """Return the Messages of the catalogues in a folder."""
     entries = {}
     for pattern in MESSAGES:
-        for path in sorted((LOCALE / language / "LC_MESSAGES").glob(pattern)):
+        for path in sorted(folder.glob(pattern)):
             with contextlib.suppress(OSError, ValueError):  # a damaged file leaves its messages English
                 entries |= read(path)
     return Messages(entries)
@@ -128,7 +125,7 @@ class Messages:
                 if (found := self._whole(english, deepest)) is not None:
                     break
             # a full stop of a wide script has its space in itself
-            done += " " * bool(done and not is_wide(done[-1])) + (english if found is None else found)
+            done += " " * bool(done and not _ends_wide(done)) + (english if found is None else found)
             parts = parts[several:]
         return done
 
@@ -142,7 +139,7 @@ class Messages:
     def _whole(self, text, deepest):
         found = self._matched(_small(text), deepest)
         if found is None and text.endswith(".") and (found := self._matched(_small(text[:-1]), deepest)):
-            found += "。" if is_wide(found[-1]) else "."
+            found += "。" if _ends_wide(found) else "."
         return found
 
     def _matched(self, text, deepest):
@@ -166,6 +163,11 @@ class Messages:
             return text if name in template.code or deepest <= 0 else self._translate(text, deepest)
 
         return PLACEHOLDER.sub(value, template.other)
+
+
+def _ends_wide(text):
+    """Whether a text ends with a letter of Chinese, Japanese or Korean."""
+    return text[-1:] >= "\u2e80"
 
 
 def _small(text):

@@ -50,7 +50,7 @@ def translated(text):
         return text
     from handson.catalogue import messages
 
-    return messages(language).translate(str(text))
+    return messages(LOCALE / language / "LC_MESSAGES").translate(str(text))
 
 
 def marked(text):
@@ -58,6 +58,7 @@ def marked(text):
     return text
 
 
-def show(*values, **options):
+def speak(*values, **options):
     """Print texts in the user's language. It takes what print() takes."""
+    options = {"flush": True} | options  # before the output of programs that come next
     print(*(translated(value) if isinstance(value, str) else value for value in values), **options)

@@ -2,6 +2,8 @@
 
 import re
 
+from handson.language import translated
+
 NOT_FIRST = "、。，．・：；？！）」』】〉》ーゝ々ぁぃぅぇぉっゃゅょァィゥェォッャュョ％"  # of a line
 NOT_LAST = "（「『【〈《"
 # what stays on one line: code, a word, or one letter of a wide script, with the brackets around it
@@ -49,7 +51,8 @@ def rjust(text, columns):
 
 
 def aligned(headings, rows):
-    """The lines of a table of texts, each column as wide as it has to be."""
+    """The lines of a table of texts, each column as wide as it has to be, with its headings in the user's language."""
+    headings = list(map(translated, headings))
     widths = [max(map(width, column)) for column in zip(headings, *rows)]
     return ["  ".join(map(ljust, row, widths)).rstrip() for row in (headings, *rows)]
 

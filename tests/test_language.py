@@ -98,7 +98,7 @@ def test_an_error_is_shown_in_the_users_language(monkeypatch):
     from handson.errors import OneSentence
 
     monkeypatch.setenv("HANDSON_LANGUAGE", "ja")
-    monkeypatch.setattr("handson.catalogue.messages", lambda code: JAPANESE)
+    monkeypatch.setattr("handson.catalogue.messages", lambda folder: JAPANESE)
     assert OneSentence("The job has ended.")._render_traceback_() == ["ジョブが終わりました。"]
 
 

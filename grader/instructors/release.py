@@ -14,7 +14,7 @@ from pathlib import Path
 
 from grader import exercises, notebook_cells
 from grader.course import UNITS, most_points
-from grader.gaps import BEGIN, GapError, exercise, text_lines
+from grader.gaps import BEGIN, REQUESTS_GO_HERE, GapError, exercise, text_lines
 from grader.instructors.reports.in_words import head
 from grader.instructors.rules import FILE, NONE, read
 from handson.cluster import job_scripts
@@ -30,10 +30,6 @@ RELEASED = ".released"
 LEFT_OUT = {"__pycache__", "results", ".ipynb_checkpoints", RELEASED}
 GAP_IN_CELL = re.compile(
     r'^ *### BEGIN SOLUTION (\w+):|^ *raise NotImplementedError\("PUT YOUR CODE: (\w+)"\)', re.MULTILINE
-)
-REQUESTS_GO_HERE = (
-    "# Here go the #PBS lines of your training script for queue, resources, group and time. The notebooks add them by"
-    " themselves."
 )
 # of a whole unit, or of a notebook and its scripts, which closes a notebook; those of single gaps give no points
 CHECK_IN_CELL = re.compile(
@@ -126,11 +122,11 @@ def _translation(language):
     from grader.instructors.translation import catalogues
     from grader.instructors.translation.translated_files import translated_file
 
+    requests = catalogues.translator(language, "check_all")(REQUESTS_GO_HERE)
+
     def in_language(text, path):
         translate = catalogues.translator(language, catalogues.domain_of_source(path))
-        return translated_file(text, path.suffix, translate).replace(
-            REQUESTS_GO_HERE, f"# {translate(REQUESTS_GO_HERE.removeprefix('# '))}"
-        )
+        return translated_file(text, path.suffix, translate).replace(REQUESTS_GO_HERE, requests)
 
     return in_language
 
@@ -154,7 +150,7 @@ def without_requests(text, source):
     except PBSError as error:
         raise GapError(f"{source} has a {str(error).strip()}: close its quotation marks") from None
     return (
-        "".join(kept).replace("#!/bin/bash\n", f"#!/bin/bash\n{REQUESTS_GO_HERE}\n", 1)
+        "".join(kept).replace("#!/bin/bash\n", f"#!/bin/bash\n# {REQUESTS_GO_HERE}\n", 1)
         if len(kept) < len(lines)
         else text
     )

@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 from handson.cluster import launcher, nodes, site, virtual_nodes
-from handson.language import marked, translated
+from handson.language import marked, speak, translated
 from handson.pbs import command
 from handson.words import aligned
 
@@ -83,7 +83,7 @@ class Note(str):
     """A finding of a step that is not an error, but that the user should know."""
 
 
-def doctor(say=print):
+def doctor(say=speak):
     """Run the steps, and `say` one line for each. Return the exit status: 0 if all are ok, 1 if one is broken."""
     hosts = job_hosts()
     for name, rung in HERE + (IN_JOB if hosts else ()):
@@ -103,7 +103,7 @@ def doctor(say=print):
     return 0
 
 
-def summary(say=print):
+def summary(say=speak):
     """Print the machine's resources in a few lines. This takes less than a second, because notebooks call it."""
     cores, gpus, (system, program), why = (
         len(os.sched_getaffinity(0)),

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from handson import compare, figures, frameworks
 from handson.ipython import progress_bar
+from handson.language import marked, speak
 from handson.notebook import runs as of_student
 from handson.notebook.measure import MeasurementFailed
 from handson.profiling import usage
@@ -95,7 +96,7 @@ SYSTEMS = {  # (track, name of the run)
 WORDS = {"tiny": "21 tiny layers", "convolutions": "convolutions"}
 ROUNDS, LIMIT = 3, 300  # of a measurement, of which the best one counts; seconds for all of them
 IDEAL = figures.IDEAL | {"linestyle": "-", "linewidth": 2, "label": None}  # a mark at the end of a bar
-HEADINGS = ("system", "workers", "images/s", "speed-up", "first step", "whole run", "lines that differ")
+HEADINGS = marked(("system", "workers", "images/s", "speed-up", "first step", "whole run", "lines that differ"))
 GAP = "raise NotImplementedError"
 
 
@@ -126,7 +127,7 @@ class Row(NamedTuple):
 def ready(folder, script):
     """Whether a script of `folder` can run here; if not, prints why."""
     if script.endswith(DDP) and has_gaps(Path(folder, script)):
-        print(f"Left out: exercises/{DDP} has gaps, which {DDP.partition('/')[0]} fills.")
+        speak(f"Left out: exercises/{DDP} has gaps, which {DDP.partition('/')[0]} fills.")
         return False
     return "/pytorch/" in f"/{script}" or frameworks.why_not() is None
 
@@ -322,7 +323,7 @@ def compare_threads(seconds_in_python, threads_speedup):
         numbers = [1000 * python, 1000 * (seconds - python), *speedups, *(gain[-1] for gain in gains.values())]
         rows.append((words, *(f"{number:.2f}" for number in numbers)))
     at_best = "8 threads at best", "2 threads at best", "2 threads, measured", "2 processes, measured"
-    print(*aligned(("a step of", "ms of Python", "ms in kernels", *at_best), rows), sep="\n")
+    speak(*aligned(("a step of", "ms of Python", "ms in kernels", *at_best), rows), sep="\n")
     drawing, axes = figures.axes(6, 3.2, grid=False)
     figures.bars_beside(
         axes, gains, {"2 threads": [float(row[at_best.index("2 threads at best") + 3]) for row in rows]}

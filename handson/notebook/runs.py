@@ -9,6 +9,7 @@ import numpy
 from handson import compare, figures
 from handson.cluster.follow import follow, submit
 from handson.figures import SERIES
+from handson.language import speak
 from handson.training.identity import OTHER_SYSTEMS
 from handson.training.results import ResultError, read
 
@@ -99,7 +100,7 @@ def script_of_one_worker(exercises, track):
     return folder, unit, for_one
 
 
-def folded(say=print):
+def folded(say=speak):
     """For `follow(job, say=folded())`: of the table of each training, `say` only its last line, and whose it is. All
     that is no table is said as it comes."""
     method, columns, last = "", [], None

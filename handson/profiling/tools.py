@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from handson.errors import OneSentence
+from handson.language import speak
 from handson.profiling import profile_job_resources
 from handson.profiling.recording import VARIABLE, Plan
 from handson.training.launch import launcher_rank
@@ -28,7 +29,7 @@ class RecordError(OneSentence, ValueError):
     """Why a command cannot be recorded."""
 
 
-def record(command, tool, folder, skip, steps, say=print):
+def record(command, tool, folder, skip, steps, say=speak):
     """Become `command` (a list of words), recorded by `tool` ("auto": the best there is) into `folder`. Raises
     RecordError."""
     if not command:

@@ -20,6 +20,7 @@ from msgspec import Meta
 
 from handson import chosen_device, linux
 from handson.cluster.nodes import current_node
+from handson.language import speak
 from handson.profiling import recording
 from handson.training import gpu_memory, virtual_gpus
 
@@ -465,7 +466,7 @@ def disturbance(usage, workers):
 
 
 @contextlib.contextmanager
-def watched(workers, say=print):
+def watched(workers, say=speak):
     """``with watched(2):`` for a measurement of so many workers, by this process and those that it starts: says at its
     end how much of the cores other programs took meanwhile, where that was so much that its times say little."""
     try:

@@ -9,6 +9,7 @@ import sys
 import time
 
 from handson import linux
+from handson.language import speak
 from handson.training import progress
 
 LOOK = 0.5  # seconds between two looks at the rank
@@ -130,7 +131,7 @@ def _wait_until_read():
 
 
 def _report(sentence):
-    print(sentence, file=sys.stderr, flush=True)
+    speak(sentence, file=sys.stderr, flush=True)
 
 
 class _Launched:

@@ -18,7 +18,6 @@ from grader.course import UNITS
 from grader.display import HEADINGS
 from grader.gaps import text_lines
 from grader.instructors.notebook_answers import recorded
-from grader.instructors.release import REQUESTS_GO_HERE
 from grader.instructors.translation.markdown_text import marks, translate_markdown
 from grader.instructors.translation.message_templates import templates
 from grader.instructors.translation.translated_files import translated_file
@@ -114,7 +113,6 @@ def _extracted(domain):
         yield path.as_posix(), templates((COURSE / path).read_text())
     if domain == "check_all":
         yield "grader/display.py", [*STATUSES, *HEADINGS, "not graded", "{minutes} minutes"]
-        yield "grader/instructors/release.py", [REQUESTS_GO_HERE.removeprefix("# ")]
     unit = domain.removeprefix("check_")
     if unit in UNITS:
         yield f"grader/units/{unit}/recorded.json", _sentences(json.loads(recorded(unit)))

@@ -23,7 +23,8 @@ LABELS = {
     "bars",
     "annotate",
     "translated",
-    "show",
+    "aligned",
+    "speak",
     "marked",
 }
 LABELS_AS = {"xlabel", "ylabel", "label", "title"}

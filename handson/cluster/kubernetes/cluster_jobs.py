@@ -17,6 +17,7 @@ from handson.cluster import site as sites
 from handson.cluster.kubernetes import render, state
 from handson.cluster.kubernetes.kubectl import Kubectl, KubernetesError
 from handson.files import course_folder, written_aside
+from handson.language import speak
 
 KINDS = {"torchrun": "job", "mpi": "job", "mpijob": "mpijob", "trainjob": "trainjob"}
 PODS = {  # by which label a job's pods, and among them the pod with the log, are found
@@ -38,7 +39,7 @@ def cluster(name=None):
     return Kubectl(site)
 
 
-def apply(kubectl, part="course", say=print):
+def apply(kubectl, part="course", say=speak):
     """Create what the trainings of a site need (course), or the grader with its keys. Nothing that is there is
     deleted."""
     with tempfile.TemporaryDirectory() as folder:
@@ -98,7 +99,7 @@ def connection_files():
     return {name: json.dumps(content) for name, content in files.items()}
 
 
-def keys(kubectl, say=print):
+def keys(kubectl, say=speak):
     """Make the Secret of ssh keys that mpi needs. The keys are in no file that stays, and nobody sees them. Keys that
     are there are kept."""
     if kubectl.get("secret", "ssh-keys") is not None:
@@ -124,7 +125,7 @@ def keys(kubectl, say=print):
     say("the Secret ssh-keys was made")
 
 
-def submit(kubectl, part="torchrun", script=None, options=(), say=print):
+def submit(kubectl, part="torchrun", script=None, options=(), say=speak):
     """Start the training `part` of the base with a script of task 3 and its options; returns the job's id. Raises
     KubernetesError."""
     if part not in KINDS:
@@ -190,7 +191,7 @@ def look(job_id):
     return waits, well is not None, state.problem(job, pods, again) if well is False else "", str(log)
 
 
-def delete(kubectl, part, say=print):
+def delete(kubectl, part, say=speak):
     """Delete a training and its Service; results stay on the claim. Raises KubernetesError if the course did not make
     it."""
     if part not in KINDS:
