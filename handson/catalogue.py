@@ -15,10 +15,13 @@ import re
 MESSAGES = ("check_*.po", "handson_*.po")  # the domains of what programs say
 LONGEST = 5000  # characters; a longer text stays English
 DEEPEST = 4  # values in values
+MOST_AT_ONCE = 5  # sentences that are one entry
+MOST_COMPARED = 100_000  # templates, for one text
 PREFIX = 12  # characters of a template by which it is found
 ENTRY = re.compile(r'^((?:#.*\n)*)msgid ((?:".*"\n)+)msgstr ((?:".*"(?:\n|\Z))+)', re.MULTILINE)
 PLACEHOLDER = re.compile(r"\{[A-Za-z_]\w*\??\}")
 QUOTES = "`'\"/"  # a placeholder beside one of these is code, and stays as it is
+PROSE, SPACE = re.compile(r"[a-z]{2,} [a-z]{2,}"), re.compile(" ")
 WORD = re.compile(r"[A-Za-z]{2,}")
 APPENDED = re.compile(r"[;,:] | \(")
 MOST_APPENDED = 20
@@ -80,10 +83,7 @@ class Template:
                 return None
             found.append(text[at:place])
             at = place + len(literal)
-        found.append(text[at:end])
-        if self.words < 2 and any(" " in value for value in found):
-            return None  # one word, such as "of", is no sign of this text
-        return dict(zip(self.names, found))
+        return dict(zip(self.names, [*found, text[at:end]]))
 
 
 class Messages:
@@ -100,6 +100,7 @@ class Messages:
 
     def translate(self, text):
         """Return the translation of a text: of the whole, else of each line, else of each sentence."""
+        self.left = MOST_COMPARED
         return text if len(text) > LONGEST else self._translate(text, DEEPEST)
 
     def _translate(self, text, deepest):
@@ -120,7 +121,7 @@ class Messages:
         """Translate as many sentences at once as a message has."""
         done = ""
         while parts:
-            for several in range(len(parts), 0, -1):
+            for several in range(min(len(parts), MOST_AT_ONCE), 0, -1):
                 english = " ".join(parts[:several])
                 if (found := self._whole(english, deepest)) is not None:
                     break
@@ -130,26 +131,46 @@ class Messages:
         return done
 
     def _with_appended(self, text, deepest):
-        """Translate what a message has at its end, such as "; its output is in FILE"."""
+        """Translate what a message lists, or has at its end, such as "; its output is in FILE"."""
+        parts = text.split("; ")
+        if len(parts) > 1 and any(self._whole(part, deepest - 1) for part in parts):
+            return "; ".join(self._translate(part, deepest - 1) for part in parts)
         for place in itertools.islice(APPENDED.finditer(text), MOST_APPENDED):
             if (found := self._whole(text[place.start() :].strip(), deepest)) is not None:
                 return self._translate(text[: place.start()], deepest - 1) + found
         return text
 
-    def _whole(self, text, deepest):
-        found = self._matched(_small(text), deepest)
-        if found is None and text.endswith(".") and (found := self._matched(_small(text[:-1]), deepest)):
+    def _whole(self, text, deepest, least=0):
+        found = self._matched(_small(text), deepest, least)
+        if found is None and text.endswith(".") and (found := self._matched(_small(text[:-1]), deepest, least)):
             found += "。" if _ends_wide(found) else "."
         return found
 
-    def _matched(self, text, deepest):
+    def _matched(self, text, deepest, least):
+        """The translation of a text that has the form of an entry with at least so many words, or None."""
         if (found := self.exact.get(text)) is not None:
             return found
+        if deepest <= 0 or self.left <= 0:
+            return None
         candidates = [one for length in self.lengths for one in self.by_prefix.get(text[:length], ())]
         for template in sorted(map(self._template, candidates), key=lambda one: -one.weight):
-            if (values := template.values(text)) is not None:
-                return self._filled(template, values, deepest - 1)
+            self.left -= 1
+            if template.words >= least:
+                values = template.values(text)
+                if values is not None and not self._doubtful(template, values, deepest - 1):
+                    return self._filled(template, values, deepest - 1)
         return None
+
+    def _doubtful(self, template, values, deepest):
+        """Whether a text has the form of a template by chance: only one word or two, such as "of", are the same, and
+        what else it says is not a value that is known."""
+        if template.words > 2:
+            return False
+        form = PROSE if template.words == 2 else SPACE
+        return any(
+            form.search(value) and self._whole(value.strip(), deepest, template.words) is None
+            for value in values.values()
+        )
 
     def _template(self, english):
         """The Template of a text: made when a message may have this form, since most are never needed."""

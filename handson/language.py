@@ -6,6 +6,7 @@ returns it as it is, without reading anything.
 
 import functools
 import os
+import sys
 
 from handson.files import COURSE
 
@@ -60,5 +61,6 @@ def marked(text):
 
 def speak(*values, **options):
     """Print texts in the user's language. It takes what print() takes."""
-    options = {"flush": True} | options  # before the output of programs that come next
+    # before the output of programs that come next; in a notebook, each flush would make an output of its own
+    options = {"flush": "ipykernel" not in sys.modules} | options
     print(*(translated(value) if isinstance(value, str) else value for value in values), **options)

@@ -20,6 +20,8 @@ JAPANESE = Messages(
         "the run failed{place}": "実行に失敗しました{place}",
         "; its output is in {path}": "。出力は {path} にあります",
         "{points} of {all}": "{all} 点中 {points}",
+        "ranks {some} and {last}": "ランク {some}、{last}",
+        "{ranks} on {node}": "{node} に{ranks}",
     }
 )
 
@@ -35,6 +37,8 @@ JAPANESE = Messages(
         ("Nobody knows. The job has ended.", "Nobody knows. ジョブが終わりました。"),
         ("the run failed; its output is in a.o1", "実行に失敗しました。出力は a.o1 にあります"),
         ("2 of 3", "3 点中 2"),
+        ("two parts of 3", "two parts of 3"),
+        ("ranks 0 and 1 on node1; ranks 2 and 3 on node2", "node1 にランク 0、1; node2 にランク 2、3"),
         ("a part of what the student wrote", "a part of what the student wrote"),
     ],
 )
@@ -44,7 +48,14 @@ def test_a_message_is_translated_with_its_values(english, other):
 
 def test_a_message_made_of_hostile_text_is_translated_in_no_time():
     begin = time.process_time()
-    for text in ("`" * 5000, "`x` is " * 700, "node wait; its output is in " * 150, ". " * 2500, "(((a+)+)+)$" * 400):
+    for text in (
+        "`" * 5000,
+        "`x` is " * 700,
+        "node wait; its output is in " * 150,
+        ". " * 2500,
+        "(((a+)+)+)$" * 400,
+        "`x` is 3: a. B is of `y`. " * 200,
+    ):
         JAPANESE.translate(text)
     assert time.process_time() - begin < 2
 

@@ -17,6 +17,7 @@ from grader.instructors.translation.message_templates import templates
 from grader.instructors.translation.pages import ANCHOR
 from grader.instructors.translation.translated_files import translated_file
 from handson import language
+from handson.catalogue import PLACEHOLDER, Messages
 
 ROOT = Path(__file__).resolve().parents[2]
 FIRST = ("00_start", "single_gpu", "tf_multi", "restarts", "05b_")  # in a few names; the other files are like these
@@ -192,3 +193,16 @@ def test_a_text_that_has_changed_keeps_its_translation_as_outdated(own_catalogue
     own_catalogues({"each rank waits for all others": ("a.md",), "quite new": ("a.md",)})
     catalogues.update("ja")
     assert catalogues.to_do("ja", "docs_x") == {"each rank waits for all others": "待つ", "quite new": ""}
+
+
+@pytest.mark.thorough
+def test_each_message_finds_its_translation_whatever_its_values_are():
+    texts = [
+        text
+        for domain in catalogues.domains()
+        if domain.startswith(("check_", "handson_"))
+        for text in catalogues.texts(domain)
+    ]
+    messages = Messages({text: f"訳{''.join(PLACEHOLDER.findall(text))}" for text in texts})
+    shown = [PLACEHOLDER.sub(lambda found: "s" if found[0].endswith("?}") else "7", text) for text in texts]
+    assert [text for text in shown if not messages.translate(text).startswith("訳")] == []
