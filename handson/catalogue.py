@@ -15,6 +15,7 @@ import re
 MESSAGES = ("check_*.po", "handson_*.po")  # the domains of what programs say
 LONGEST = 5000  # characters; a longer text stays English
 DEEPEST = 4  # values in values
+DISTINCT = 15  # characters of a template that no other text has by chance
 MOST_AT_ONCE = 5  # sentences that are one entry
 MOST_COMPARED = 100_000  # templates, for one text
 PREFIX = 12  # characters of a template by which it is found
@@ -112,8 +113,6 @@ class Messages:
             found = "\n".join(self._translate(line, deepest) for line in inner.split("\n"))
         if found is None:
             found = self._sentences(SENTENCES.split(inner), deepest)
-        if found == inner and deepest > 0:
-            found = self._with_appended(inner, deepest)
         begin = text.index(inner)
         return text[:begin] + found + text[begin + len(inner) :]
 
@@ -126,7 +125,9 @@ class Messages:
                 if (found := self._whole(english, deepest)) is not None:
                     break
             # a full stop of a wide script has its space in itself
-            done += " " * bool(done and not _ends_wide(done)) + (english if found is None else found)
+            if found is None:
+                found = self._with_appended(english, deepest) if deepest > 0 else english
+            done += " " * bool(done and not _ends_wide(done)) + found
             parts = parts[several:]
         return done
 
@@ -164,11 +165,11 @@ class Messages:
     def _doubtful(self, template, values, deepest):
         """Whether a text has the form of a template by chance: only one word or two, such as "of", are the same, and
         what else it says is not a value that is known."""
-        if template.words > 2:
+        if template.words > 2 or template.weight >= DISTINCT:
             return False
         form = PROSE if template.words == 2 else SPACE
         return any(
-            form.search(value) and self._whole(value.strip(), deepest, template.words) is None
+            "; " in value or form.search(value) and self._whole(value.strip(), deepest, template.words) is None
             for value in values.values()
         )
 

@@ -25,7 +25,7 @@ from traitlets.config import Config
 from handson.cluster import engine_jobs
 from handson.cluster import site as sites
 from handson.errors import OneSentence
-from handson.language import translated
+from handson.language import marked, translated
 from handson.notebook import rank_of_notebook
 from handson.training import dump_stacks, launch
 from handson.words import counted
@@ -164,7 +164,7 @@ def _say_where_they_are(found, seconds):
     nodes = {}
     for rank, node in found:
         nodes.setdefault(node, []).append(rank)
-    places = "; ".join(f"{named(ranks)} on {node}" for node, ranks in nodes.items())
+    places = "; ".join(marked(f"{named(ranks)} on {node}") for node, ranks in nodes.items())
     print(translated(f"{counted(len(found), 'rank')} ({places}), ready after {seconds:.1f} s."))
 
 
@@ -266,7 +266,7 @@ class Waiting:
             return None  # a large message may take its time
         words = [f"{named(ranks)} wait{'s' * (len(ranks) == 1)} in {place}" for place, ranks in at.items()]
         if idle:
-            words.append(f"{named(idle)} {'is' if len(idle) == 1 else 'are'} idle")
+            words.append(marked(f"{named(idle)} {'is' if len(idle) == 1 else 'are'} idle"))
         self.failed = self.errors()
         return "; ".join(words).capitalize() + "."
 
