@@ -44,10 +44,11 @@ def _of_the_system():
     return next(filter(None, map(os.environ.get, OF_THE_SYSTEM)), "").partition("_")[0]
 
 
-def translated(text):
-    """Return an English text in the user's language; what has no translation stays English, sentence by sentence."""
-    language = chosen()
-    if language == ENGLISH:
+def translated(text, code=None):
+    """Return an English text in the user's language, or in that of a code; what has no translation stays English,
+    sentence by sentence."""
+    language = chosen() if code is None else code
+    if language not in available():
         return text
     from handson.catalogue import messages
 
