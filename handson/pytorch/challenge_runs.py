@@ -9,12 +9,14 @@ from types import SimpleNamespace
 import torch
 import torch.distributed as dist
 
-from handson.challenge_limits import LENGTH, LOSS, MEMORY, RANKS, TRAINING, UNSEEN
+from handson.challenge_limits import LENGTH, LOSS, MEMORY, RANKS, TRAINING, UNSEEN, out_of_memory
 from handson.errors import TrackError
 from handson.made_text import made_text
 from handson.pytorch import devices
 from handson.pytorch.challenge_task import Task, loss_on
 from handson.pytorch.communicator import communicator
+from handson.pytorch.plain_training import WINDOWS
+from handson.pytorch.tensor_counter import OutOfMemory
 from handson.training import banner, method_runs, options
 
 
@@ -35,8 +37,10 @@ def train_each(methods):
 
 def _add_options(methods, parser):
     method_runs.add_options(parser, methods)
-    parser.add_argument("--text", type=Path, metavar="FILE", help="a text of your own, in place of an invented one")
-    parser.set_defaults(dataset="an invented language", size=LENGTH, epoch=1)
+    parser.add_argument(
+        "--text", type=Path, metavar="FILE", help="your own text file. Default: a text in an invented language"
+    )
+    parser.set_defaults(dataset="an invented language", size=LENGTH, epoch=1, batchsize=WINDOWS)
     if parser.get_default("gpu_memory") is None:
         # a real GPU is never so small: there its tensors are only counted
         parser.set_defaults(gpu_memory=math.inf if torch.cuda.is_available() else MEMORY)
@@ -62,7 +66,11 @@ def _train(comm, args, method, solution, text):
     device = devices.use(args.gpu[comm.intra_rank])
     task = Task(text[:-UNSEEN], args.seed, comm.rank, comm.size, device)
     progress = method_runs.Progress(comm.rank, method, devices.wait_for_all, accuracy=False)
-    network = solution(task)
+    try:
+        network = solution(task)
+    except OutOfMemory as error:
+        error.args = (out_of_memory(error),)
+        raise
     progress.add(lambda: loss_on(network, text[-UNSEEN:], device))
     progress.report(args, max(1, task.drawn) * comm.size)
     if comm.rank == 0:
