@@ -16,9 +16,10 @@ from classes import handed_in, said, store
 from grader import exercises, judging
 from grader.course import UNITS
 from grader.gaps import fill
+from grader.instructors import rules
 from grader.instructors.grade.work import readable
 from grader.instructors.gradebook import Gradebook
-from grader.instructors.reports import pages, scores_of, write_reports
+from grader.instructors.reports import leaderboards, scores_of, write_reports
 from grader.probes import FOR_SCRIPTS
 from grader.sandbox import Limits, Server
 from grader.sandbox.on_nodes import Nodes
@@ -201,10 +202,10 @@ def test_three_solutions_get_points_and_places(server, tmp_path):
             verdicts = list(judging.judge("challenge", (PART,), lambda file: text, server, {}, readable(), 11))
             assert {verdict.status for verdict in verdicts} == {PASSED}, verdicts
             store(book, handed_in(f"student{number}", digest=str(number)), verdicts)
-        board = pages.standings(scores_of(book))
-    assert len(board) == 3 and board[0][1]["speed_up"] >= board[-1][1]["speed_up"]
+        board = [row.measured for row in leaderboards.standings(scores_of(book), tmp_path)["challenge"]]
+    assert len(board) == 3 and board[0]["speed_up"] >= board[-1]["speed_up"]
     # on a busy machine a time says little
-    assert all(found["speed_up"] > 1 for _, found in board if found["others"] < contest.BUSY)
+    assert all(found["speed_up"] > 1 for found in board if found["others"] < contest.BUSY)
 
 
 def measured(speed_up, **fields):
@@ -212,14 +213,22 @@ def measured(speed_up, **fields):
     return found | {"plain_seconds": 5.0 * speed_up, "plain_bytes": 60e6, "others": 0.0} | fields
 
 
-def test_the_leaderboard_has_the_fastest_first_and_each_student_sees_no_names(tmp_path):
+@pytest.fixture
+def contestants(tmp_path):
+    """A gradebook in which two students have reached the loss, and a third one has not."""
     with Gradebook(tmp_path) as book:
         for student, speed_up in (("Anna Ohm", 1.75), ("Ben <b>", 3.25), ("Cara", None)):
             points, found = (4.0, measured(speed_up)) if speed_up else (0.0, None)
             verdict = said("train", points, 4.0, unit="challenge", track="", check="reaches a loss", measured=found)
             store(book, handed_in(student, digest=student), [verdict])
-        assert [score.student for score, _ in pages.standings(scores_of(book))] == ["Ben <b>", "Anna Ohm"]
-        write_reports(book, tmp_path)
+        yield book
+
+
+def test_the_leaderboard_has_the_fastest_first_and_each_student_sees_no_names(contestants, tmp_path):
+    board = leaderboards.standings(scores_of(contestants), tmp_path)["challenge"]
+    assert [row.score.student for row in board] == ["Ben <b>", "Anna Ohm"]
+    write_reports(contestants, tmp_path)
+    assert 'href="leaderboard.html"' in (tmp_path / "report.html").read_text()
     page = (tmp_path / "leaderboard.html").read_text()
     assert page.index("Ben &lt;b&gt;") < page.index("Anna Ohm") and "Cara" not in page and "3.25" in page
     anna, cara = ((tmp_path / f"feedback/{name}.html").read_text() for name in ("Anna Ohm", "Cara"))
@@ -227,10 +236,32 @@ def test_the_leaderboard_has_the_fastest_first_and_each_student_sees_no_names(tm
     assert "(you)" not in cara and "not on the leaderboard" in cara
 
 
+def test_students_see_pseudonyms_that_stay_the_same_and_the_instructor_sees_whose_they_are(
+    contestants, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(rules, "FILE", tmp_path / "course.toml")
+    rules.FILE.write_text("pseudonyms = true\n")
+    ben, anna = (row.pseudonym for row in leaderboards.standings(scores_of(contestants), tmp_path)["challenge"])
+    assert ben.isalpha() and ben != anna
+    write_reports(contestants, tmp_path)
+    pages = [(tmp_path / name).read_text() for name in ("feedback/Anna Ohm.html", "leaderboard.html")]
+    assert all(ben in page and anna in page for page in pages) and ["Ben" in page for page in pages] == [False, True]
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()  # with a secret of its own
+    assert leaderboards.standings(scores_of(contestants), elsewhere)["challenge"][0].pseudonym != ben
+
+
+def test_the_leaderboard_follows_the_declaration_of_its_unit(contestants, tmp_path, monkeypatch):
+    monkeypatch.setattr(leaderboards, "has_contest", lambda unit: False)
+    write_reports(contestants, tmp_path)
+    assert "Where you stand" not in (tmp_path / "feedback/Anna Ohm.html").read_text()
+
+
 def test_a_class_without_contests_has_no_leaderboard(tmp_path):
     with Gradebook(tmp_path) as book:
         store(book, handed_in(), [said()])
         write_reports(book, tmp_path)
+    assert "leaderboard.html" not in (tmp_path / "report.html").read_text()
     assert not (tmp_path / "leaderboard.html").exists()
 
 

@@ -247,5 +247,6 @@ CHECKS = (
         whole=True,
         observed=lambda case: SEEN,
         runner=run,
+        contest=True,
     ),
 )
