@@ -15,5 +15,5 @@ OUT="results/${NAME:-${SCRIPT%.py}_${PBS_JOBID%%.*}}"
 eval "$(handson-launcher)"
 
 # PROFILE="--skip 5 --steps 8" records some steps.
-# $PBS_NODEFILE is a file with a line for each process, the name of its host; `wc -l` counts the lines.
+# $PBS_NODEFILE contains a line for each process: the name of its host. `wc -l` counts the lines.
 mpiexec -n $(wc -l <"$PBS_NODEFILE") -hostfile "$PBS_NODEFILE" python ${PROFILE:+-m handson profile $PROFILE -o "$OUT" -- python} "${TRACK:-pytorch}/$SCRIPT" -o "$OUT" $OPTIONS

@@ -1,4 +1,4 @@
-"""What notebook 08_scaling does beside its lessons: a run of one worker, rehearsals with more, and the figures."""
+"""The parts of notebook 08_scaling that are not its lesson: a single-worker run, rehearsals with more, and figures."""
 
 import time
 from pathlib import Path

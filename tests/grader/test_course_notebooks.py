@@ -167,7 +167,7 @@ def test_the_notebook_on_attention_and_experts_runs_on_one_node_and_on_two(cours
         script = script.replace(setting, less)
     notebook = execute("# %%".join(cell for cell in script.split("# %%") if "check(" not in cell), course)
     pictures = [result for result in outputs(notebook, "execute_result") if "image/png" in result["data"]]
-    assert len(pictures) == 4 and all(picture.metadata["image/png"]["alt"].endswith(".") for picture in pictures)
+    assert len(pictures) == 5 and all(picture.metadata["image/png"]["alt"].endswith(".") for picture in pictures)
     printed = "".join(output.text for output in outputs(notebook, "stream"))
     assert "pad it to 1004 tokens" in printed and "a capacity of 0 tokens" in printed
     results = course / "exercises/09_attention_and_experts/results"
