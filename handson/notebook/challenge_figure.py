@@ -20,7 +20,9 @@ def picture(results, predicted):
     figures.bars(middle, sent, "sent by node 1 [MB]")
     figures.bars(right, memory, "memory of the fullest GPU [MB]")
     left.plot([], [], color=figures.PREDICTED, linewidth=2.5, label="your prediction")
-    right.axvline(challenge.MEMORY / 2**20, color="black", linestyle="--", linewidth=1.5, label="limit")
+    limit = challenge.MEMORY / 2**20
+    right.axvline(limit, color="black", linestyle="--", linewidth=1.5, label="limit")
+    right.set_xlim(0, 1.1 * max(limit, *memory.values()))
     for axes in left, right:
         figures.legend_above(axes)
     for axes in middle, right:

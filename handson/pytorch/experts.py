@@ -2,6 +2,7 @@
 expert."""
 
 from handson.errors import TrackError
+from handson.words import counted
 
 
 def check_experts(experts, ranks):
@@ -18,8 +19,8 @@ def capacity_of(tokens, experts, factor):
     capacity = int(factor * tokens / experts)
     if capacity < 1:
         raise TrackError(
-            f"{tokens} tokens, {experts} experts and a capacity factor of {factor:g} give each expert a capacity of 0"
-            f" tokens: set --capacity-factor to {experts / tokens:.3g} or more",
+            f"{counted(tokens, 'token')}, {experts} experts and a capacity factor of {factor:g} give each expert a"
+            f" capacity of 0 tokens: set --capacity-factor to {experts / tokens:.3g} or more",
             True,
         )
     return capacity

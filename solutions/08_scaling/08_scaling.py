@@ -252,15 +252,15 @@ print(f"16 ranks: {1000 * sixteen.step:.1f} ms per step; you expected {predictio
 print(f"Each worker's MFU is {100 * single.step / sixteen.step:.0f} % of the MFU of a single worker.")
 
 # %% [markdown]
-# Is the run slower than your functions predict? There are more processes than cores, and each message waits for a free
-# core. Is it faster? Two short runs measure overhead and latency poorly: repeat them. If a line above reports that
-# other programs used the cores, repeat all three runs, because these numbers prove little.
+# Is the run slower than your functions predict? There are more processes than cores, so each process waits for a free
+# core in each message. Is it faster? Two short runs measure overhead and latency poorly: repeat them. If a line above
+# reports that other programs used the cores, repeat all three runs, because these numbers prove little.
 #
 # The last line is about the model FLOPs utilisation of `01_single_gpu`: each worker computes as many FLOPs per step as
 # before, but the step takes longer.
 #
 # `python -m handson predict` makes the same prediction with an uncertainty band. It draws from your steps many times
-# and repeats the fit each time. The band is wide where your runs determine little. The cell below predicts for 8
+# and repeats the fit each time. Where your runs leave the result open, the band is wide. The cell below predicts for 8
 # workers per node: with up to 8 workers, no message crosses the network. Your runs of 2 and 4 workers used two nodes,
 # so the figure shows them in grey.
 

@@ -205,7 +205,7 @@ print(f"zigzag: predicted {prediction_zigzag:.2f} times as fast; measured on the
 
 # %% [markdown]
 # The memory of the ways differs as the formulas predict. The time includes waiting: for other ranks, and for a core if
-# there are more ranks than cores. The next cell shows the computing time alone, for each of four ranks on two nodes,
+# there are more ranks than cores. The next cell shows only the computing time, for each of four ranks on two nodes,
 # with a causal mask:
 
 # %%

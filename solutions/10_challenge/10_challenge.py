@@ -9,14 +9,14 @@
 # %% [markdown]
 # # A challenge: a language model on a slow network
 #
-# Four virtual GPUs on two nodes train a small language model until its loss is low enough. The plain way does not fit
+# Four virtual GPUs on two nodes train a small language model until its loss is low enough. A whole batch does not fit
 # into their memory, and the network between the nodes is slow. You choose how to train: shard the network, split it
 # into stages, compress the gradients, let the ranks run some steps without communication, change the batch or the
 # precision. The fastest solution leads the class.
 #
 # **In about 90 minutes you will**
 #
-# - find the limit that stops the plain way, and measure the plain solution,
+# - find the limit that stops training with whole batches, and measure the plain solution,
 # - predict the seconds of a training run before you write it,
 # - write a faster solution, and measure it against the plain one.
 #
@@ -33,7 +33,7 @@ from handson.cluster import slow_network
 NETWORK = challenge.NETWORK
 if why := slow_network.why_not():
     NETWORK = "none"
-    print("The network cannot be slowed down here, so only memory and computing are limited:", why)
+    print("The network cannot be slowed down here, so the challenge is only about memory and computing:", why)
 
 # %% [markdown]
 # ## The task
@@ -48,7 +48,7 @@ print(made_text(seed=0, size=400).decode())
 
 # %% [markdown]
 # The network is a transformer like in the notebooks on model parallelism, but each byte sees only itself and earlier
-# bytes. Your function gets only one argument, a `Task`.
+# bytes. Your function gets one argument, a `Task`.
 
 # %%
 import inspect

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy
 import pytest
@@ -28,8 +29,10 @@ from grader.verdict import NOT_ATTEMPTED, OUT_OF_MEMORY, PASSED, TIMEOUT
 from handson import challenge_limits as challenge
 from handson.cluster import virtual_nodes
 from handson.made_text import made_text
+from handson.notebook import challenge_figure
 from handson.pytorch.challenge_task import Task, loss_on
 from handson.pytorch.language import LanguageModel
+from handson.training.gpu_memory import OutOfMemory
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = "exercises/10_challenge/pytorch/challenge.py"
@@ -117,6 +120,21 @@ def test_the_loss_and_the_prediction_are_judged_by_what_was_measured():
     assert judged({"predicted": 8.0, "others": 0.5})["prediction"] is None  # on a busy machine a time says little
     assert judged({"predicted": 80.0, "others": 0.5})["prediction"]
     assert "4.1" in judged({"predicted": 4.1})["prediction"] and judged({"predicted": None})["prediction"]
+
+
+def test_out_of_memory_names_a_remedy_that_a_solution_has():
+    held = {"parameters": 2**20, "gradients": 2**20, "optimizer": 2**20, "activations": 4 * 2**20}
+    for network in (False, True):
+        sentence = challenge.out_of_memory(OutOfMemory("virtual GPU 0", 2**20, challenge.MEMORY, held, network=network))
+        assert sentence.startswith("virtual GPU 0 is out of memory") and sentence.count(": ") == 2
+        assert "windows" in sentence and "--" not in sentence and "smaller network" not in sentence
+
+
+def test_the_figure_of_the_challenge_describes_each_run():
+    memory = [{"peak": {"parameters": 2**20, "activations": 3 * 2**20}}, {"peak": {"parameters": 2**20}}]
+    run = SimpleNamespace(seconds=12.0, log=[{"bytes": 5e6}], memory=memory)
+    alt = challenge_figure.picture({"plain": run, "challenge": run}, {"challenge": 9.0}).alt
+    assert alt.count("12.0 s, 5.0 MB sent, 4.0 MB of memory") == 2 and alt.endswith(".")
 
 
 def test_a_network_that_was_not_trained_gets_nothing():
