@@ -124,5 +124,5 @@ def _check(sends):
         for rank, chunk in enumerate(chunks):
             if not isinstance(chunk, int) or isinstance(chunk, bool) or not 0 <= chunk < RANKS:
                 raise RingError(
-                    f"step {step}: rank {rank} sends chunk {chunk!r:.40}, but the chunks are numbered from 0 to {RANKS - 1}"
+                    f"step {step}: rank {rank} sends chunk {chunk!r:.40}, but chunks are numbered from 0 to {RANKS - 1}"
                 )
