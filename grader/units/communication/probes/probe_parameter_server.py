@@ -167,7 +167,7 @@ def serve(rank, ranks, source, case):
         raise StudentMistake(f"`staleness` should be a list, but it is {a_kind(staleness)}")
     if len(seen) != len(arrivals):
         raise StudentMistake(
-            f"the server stops after {len(seen)} of {len(arrivals)} gradients: increase `version` by 1 for each gradient"
+            f"the server stops after {len(seen)} of {len(arrivals)} gradients: increase `version` by 1 per gradient"
         )
     return {"parameters": numpy.stack(seen), "answers": answers, "staleness": [int(one) for one in staleness]}
 
