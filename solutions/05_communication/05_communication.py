@@ -92,13 +92,13 @@ check("communication", "bytes_sent")
 # %% [markdown]
 # ## A ring by hand
 #
-# First without a program. Three ranks form a ring: rank 0 sends to rank 1, rank 1 to rank 2, and rank 2 to rank 0. Each rank has three chunks,
-# numbered 0, 1 and 2. In every step, all ranks send one chunk at the same time. In steps 1 and 2, the receiver adds the chunk that arrives to
-# its own chunk with the same number. In steps 3 and 4, the chunk that arrives replaces its own.
+# First plan a ring by hand. Three ranks form a ring: rank 0 sends to rank 1, rank 1 to rank 2, and rank 2 to rank 0. Each rank has three
+# chunks, numbered 0, 1 and 2. In every step, all ranks send one chunk at the same time. In steps 1 and 2, the receiver adds the chunk that
+# arrives to its own chunk with the same number. In steps 3 and 4, the chunk that arrives replaces its own.
 #
-# Which chunk does each rank send in each step? Replace each `[]` by three chunk numbers, and run the cell after each step. The figure shows
-# whose numbers each chunk holds: `01` is the sum of the numbers of ranks 0 and 1. A thick frame marks a chunk that has just arrived. Below
-# the figure, a sentence names the first step that goes wrong. (This cell gives no points.)
+# Which chunk does each rank send in each step? Replace each `[]` with three chunk numbers, and run the cell after each step. The figure
+# shows whose numbers each chunk holds: `01` is the sum of the numbers of ranks 0 and 1. A thick frame marks a chunk that has just arrived.
+# Below the figure, a sentence names the first step that goes wrong. (This cell gives no points.)
 
 # %%
 from handson import rings
