@@ -30,7 +30,7 @@ def as_simulated(seen, case, expected):
     if made:
         return f"after block {block + 1}, {made}"
     off = numpy.abs(found[rank][block] - right[rank][block]).max()
-    return f"after block {block + 1}, the parameters of rank {rank} are wrong by up to {off:.2g}"
+    return f"after block {block + 1}, the parameters of rank {rank} differ from the right ones by {off:.2g}"
 
 
 def _made_of(found, block, rank, seen, case, expected):
