@@ -101,7 +101,7 @@ def _what_it_holds(found, case, length, rank, due=None):
         ]
         if len(parts[0]) and any(times := criteria.shares(found[: len(parts[0])], parts) or ()):
             whose = criteria.words_of_shares(times, rank)
-            return whose if place == due else f"the numbers of chunk {place}: {whose}"
+            return whose if place == due else f"chunk {place} with {whose}"
     return ""
 
 
