@@ -66,11 +66,9 @@ def ranks_of_a_node(comm):
 
 
 def compare(split):
-    """The main program of a script that splits a network: train the whole one and the split one alike, print both
-    losses, and write them into products.json.
+    """Train the whole network and the split one in the same way, print both losses, and write them into products.json.
 
-    split(model): splits a Transformer among all ranks, in place.
-    """
+    split(model): splits a Transformer among all ranks, in place."""
     shown = argparse.ArgumentDefaultsHelpFormatter
     parser = options.OneSentenceParser(
         description="Compare a network that is split with the whole one.", formatter_class=shown
@@ -108,8 +106,8 @@ def compare(split):
 
 
 def trained(model):
-    """Make some steps, all with the same images, which each model gets. Returns the losses, the all-reduces in the last
-    step, and the bytes of this rank's parameters."""
+    """Train some steps on the same images. Return the losses, the number of all-reduces in the last step, and the bytes
+    of this rank's parameters."""
     chance, optimizer, found = torch.Generator().manual_seed(1), torch.optim.SGD(model.parameters(), RATE), {}
     images = torch.randn(IMAGES, 3, 8, 8, generator=chance, requires_grad=True)
     labels = torch.randint(10, (IMAGES,), generator=chance)

@@ -1,5 +1,5 @@
-"""Training from image files, each worker with its part of every batch: for data that fit in no memory, and runs that go
-on where they stopped."""
+"""Training from image files, in which each worker reads its part of every batch: for data that do not fit into memory,
+and for runs that resume."""
 
 import torch
 from torch.utils.data import Dataset, Sampler
@@ -9,8 +9,8 @@ from handson.training.map_files import MapFile
 
 
 class ImageFiles(Dataset):
-    """The images of a map file as (image, label): float32 (channels, height, width) in [0, 1], and an int. Each is read
-    when it is asked for."""
+    """The images of a map file as (image, label): float32 (channels, height, width) in [0, 1], and an int. Each image
+    is read when it is accessed."""
 
     def __init__(self, map_file, classes=None):
         self.files = MapFile(map_file, classes)
@@ -24,22 +24,20 @@ class ImageFiles(Dataset):
         return torch.tensor(pixels).float() / 255, label
 
     def batch(self, numbers):
-        """(images, labels) as tensors; of no numbers, too."""
+        """Return (images, labels) of the images with these numbers, as tensors. `numbers` may be empty."""
         pairs = [self[number] for number in numbers]
         images = torch.stack([image for image, _ in pairs]) if pairs else torch.empty(0, *self.shape)
         return images, torch.tensor([label for _, label in pairs], dtype=torch.int64)
 
 
 class Partition(Sampler):
-    """A batch sampler for one of several workers, whose state is two numbers: the epoch, and how many samples of it
-    have been taken.
+    """A batch sampler for one of several workers, whose state is two numbers: the epoch, and how many of its samples
+    have been returned.
 
-    Every epoch goes through all samples once, in an order that follows from `seed` and the epoch alone. All workers
-    together take at most `batchsize` of the next ones in a step (`total` of them), each worker its part: equal to
-    within one sample, for any number of workers. The state is the same on all workers, and suits any number of them. It
-    is exact after each batch if the DataLoader has no processes of its own (num_workers=0), because those fetch batches
-    in advance.
-    """
+    Every epoch returns all samples once, in an order that depends only on `seed` and the epoch. In a step, all workers
+    together get the next `batchsize` samples, or fewer at the end (`total`). Their parts differ by at most one sample.
+    The state is equal on all workers, and a run with another number of workers can load it. It is exact after each
+    batch only if the DataLoader has no processes of its own (num_workers=0), because those fetch batches in advance."""
 
     def __init__(self, samples, batchsize, partitions=1, partition=0, seed=0, shuffle=True):
         check(partitions, partition)
@@ -54,7 +52,7 @@ class Partition(Sampler):
         self.seed, self.shuffle, self.epoch, self.position, self.total = seed, shuffle, 0, 0, 0
 
     def __iter__(self):
-        """The batches that are left of this epoch. At the end, the epoch is the next one."""
+        """Yield the remaining batches of this epoch. After the last one, the epoch increases by one."""
         epoch = self.epoch
         while self.epoch == epoch:
             left = self.samples - self.position
@@ -62,7 +60,7 @@ class Partition(Sampler):
             yield self.take(-(-left // steps), self.partitions, self.partition)
 
     def take(self, count, partitions, partition):
-        """The numbers of the samples of one partition among the next `count` ones, which end with the epoch."""
+        """Return the numbers of one partition's samples among the next `count` samples, which end with the epoch."""
         check(partitions, partition)
         of_all = self._order()[self.position : self.position + count]
         self.total = len(of_all)
@@ -82,11 +80,11 @@ class Partition(Sampler):
         return self._shuffled
 
     def state_dict(self):
-        """Where the workers are: {"epoch": ..., "position": ...}."""
+        """Return the position of all workers: {"epoch": ..., "position": ...}."""
         return {"epoch": self.epoch, "position": self.position, "samples": self.samples}
 
     def load_state_dict(self, state):
-        """Go on there. Raises TrackError if the state is of other data."""
+        """Resume at a position that `state_dict` has returned. Raises TrackError if it belongs to other data."""
         if state["samples"] != self.samples or not 0 <= state["position"] < self.samples:
             of_state = f"{state['samples']} images, position {state['position']}"
             raise TrackError(f"the state is of a data set of {of_state}; this one has {self.samples} images")
@@ -94,7 +92,7 @@ class Partition(Sampler):
 
 
 def check(partitions, partition):
-    """Raises TrackError for a partition that there is not."""
+    """Refuse a partition that does not exist. Raises TrackError."""
     if not 0 <= partition < partitions:
         raise TrackError(
             f"partition {partition} of {partitions} does not exist: partitions are numbered from 0 to {partitions - 1}"
