@@ -14,12 +14,11 @@ SHARED_GPU = "share a GPU here, so they gain only what a single worker leaves id
 
 
 def announce(using, args, train_set, devices, comm=None):
-    """Print what is about to run `using` "a single GPU", "multiple GPUs" or "multiple nodes", on which `devices`
-    (words).
+    """Print the first lines of a run `using` "a single GPU", "multiple GPUs" or "multiple nodes". devices: their names,
+    in words.
 
     comm: the communicator of a multi-node run; only its rank 0 prints, and only rank 0 has a `train_set`. The function
-    sets args.devices, args.workers, args.nodes, args.communicator and args.network for the result.
-    """
+    sets args.devices, args.workers, args.nodes, args.communicator and args.network for the result."""
     args.devices, args.communicator, args.network = devices, comm.name if comm else "", ""
     args.workers, args.nodes = (
         (comm.size, comm.inter_size) if comm else (len(args.gpu) if using == "multiple GPUs" else 1, 1)
@@ -102,8 +101,8 @@ def name_devices(gpus):
 
 
 class LossTable:
-    """The table of a training run without evaluation: the loss after each epoch, which rank 0 prints, and which is kept
-    in `log`. epochs: the number of finished epochs before."""
+    """The progress table of a training run without evaluation: rank 0 prints the loss after each epoch, and `log` keeps
+    it. epochs: the number of epochs that an earlier run has finished."""
 
     def __init__(self, rank, epochs=0):
         self.rank, self.epochs, self.log, self.start = rank, epochs, [], time.perf_counter()

@@ -1,10 +1,9 @@
-"""Images that stay in files of their own until they are needed: a map file has a line for each image, its path, a tab
-and its label.
+"""Images that stay in separate files until they are needed. A map file has a line for each image: its path, a tab and
+its label.
 
-CNTK's ImageDeserializer reads such files. Here a path that does not begin with / begins at the folder of the map file.
-`write` makes them of a data set of the course (``python -m handson images``); handson.pytorch.streams reads them while
-it trains.
-"""
+CNTK's ImageDeserializer reads such files. A path that does not start with / is relative to the folder of the map file.
+`write` creates the files from a data set of the course (``python -m handson images``); handson.pytorch.streams reads
+them during training."""
 
 import array
 import os
@@ -15,22 +14,21 @@ from handson.files import written_aside
 from handson.training import data
 from handson.training.data import DataError
 
-FORMATS = ("PNG", "JPEG", "BMP", "PPM")  # that Pillow may read: formats without programs in them
+FORMATS = ("PNG", "JPEG", "BMP", "PPM")  # that Pillow may read, because they cannot contain programs
 LONGEST = 4096  # bytes of a line
 SUFFIX = "_files"  # of the folder that holds a data set's images
 
 
 def folder_of(dataset):
-    """Where the images of a data set are, or go."""
+    """Return the folder for the images of a data set, which may not exist yet."""
     return data.data_folder() / f"{dataset}{SUFFIX}"
 
 
 def write(dataset, folder=None, say=print):
-    """Write the images of a data set as PNG files, with a map file for each part: folder/train.txt and test.txt.
-    Returns the folder.
+    """Write the images of a data set as PNG files, with a map file for each part: folder/train.txt and test.txt. Return
+    the folder.
 
-    All of it gets its name at the end; a folder that is there already is kept. Raises DataError.
-    """
+    The folder gets its name only when it is complete; an existing folder is kept. Raises DataError."""
     from PIL import Image
 
     folder = folder_of(dataset) if folder is None else Path(folder)
@@ -66,12 +64,11 @@ def write(dataset, folder=None, say=print):
 
 class MapFile:
     """The images of a map file: a sequence of (pixels, label), uint8 (channels, height, width) and int, read when they
-    are asked for.
+    are accessed.
 
-    In memory are 16 bytes for each image: where its line begins, and its label. classes: labels must be below; None:
-    any whole number. All images have the size and the colours of the first. Raises DataError here for a line that is
-    wrong, and later for a file that is.
-    """
+    It keeps only 16 bytes per image in memory: the position of its line, and its label. classes: the number that labels
+    must be below; None: any integer from 0. All images must have the size and the colours of the first. Raises
+    DataError here for a wrong line, and later for a wrong file."""
 
     def __init__(self, path, classes=None):
         self.path, self.lines, self.labels = Path(path), array.array("Q"), array.array("Q")
@@ -99,7 +96,7 @@ class MapFile:
         return len(self.lines)
 
     def __getitem__(self, number):
-        """(pixels, label) of an image. Raises DataError."""
+        """Return (pixels, label) of an image. Raises DataError."""
         import numpy
 
         try:
