@@ -13,7 +13,7 @@ from handson.scaling.model import BAND, Plan, fit, predict
 from handson.words import counted
 
 MOST = 4096  # workers
-SURE = 100  # a critical batch so many times as large as any that was trained with is no finding
+SURE = 100  # a fitted critical batch this many times as large as the largest batch of the runs is not reported
 HEADINGS = (
     "workers",
     "nodes",
@@ -28,7 +28,7 @@ HEADINGS = (
     "communication",
     "evaluation",
 )
-# -> as figures draw it
+# part -> its name in figures
 PARTS = {
     "compute": "compute",
     "waiting": "waiting",
@@ -277,8 +277,8 @@ def to_accuracy(results, accuracy, predictions, start_up=0.0):
 
 def draw(predictions, one, measured=(), efficiency=0.8, expected=None):
     """Return a matplotlib Figure and its description: throughput with its band, the ideal line, the line of an
-    efficiency, measured runs, and what somebody expects (workers -> images/s); the parts of a step as areas, and the
-    point from which communication takes longer than computation."""
+    efficiency, measured runs, and expected values (workers -> images/s); the parts of a step as areas, and the number
+    of workers from which communication takes longer than computation."""
     workers = [found.workers for found in predictions]
     drawing, left, right = figures.axes(10, 4.6, columns=2)
     rates = [middle(found.throughput) for found in predictions]

@@ -20,7 +20,7 @@ from handson.scaling import message_times
 from handson.scaling.measured_runs import REHEARSAL
 from handson.training import results
 
-WARM_UP = 3  # steps that are not measured: gloo connects the ranks in the first
+WARM_UP = 3  # steps that are not measured, because gloo connects the ranks in the first one
 
 
 class RehearseError(OneSentence, ValueError):
