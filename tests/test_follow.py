@@ -170,7 +170,7 @@ def test_a_refused_script_with_gaps_is_to_be_filled_first(folder, marked):
     (folder / "job.sh").write_text(f"#!/bin/bash\n{mark}#PBS -l (nodes and so on: select=...)\n")
     with pytest.raises(JobFailed, match=f"^qsub refused job.sh in {folder}: .*directive") as error:
         submit(folder, "job.sh")
-    assert str(error.value).endswith(f"; first fill in what {folder}/job.sh marks with PUT YOUR CODE") == marked
+    assert str(error.value).endswith(f"; first fill the gaps of {folder}/job.sh (PUT YOUR CODE)") == marked
 
 
 @pytest.mark.thorough

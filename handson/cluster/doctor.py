@@ -24,10 +24,10 @@ from handson.cluster import launcher, nodes, site, virtual_nodes
 from handson.pbs import command
 
 LIMIT = 60  # seconds for a command of a step on this machine, even a busy one
-FAR_LIMIT = 120  # seconds where other nodes take part
+FAR_LIMIT = 120  # seconds for a command on other nodes
 LOADING = 300  # seconds to import torch
 TORCHES = (2, 8), (2, 15)  # the oldest and the newest that `make test-torches` has used
-DELAY = 5  # seconds after which a file that one node wrote is seen on another
+DELAY = 5  # seconds after which another node sees a file that one node wrote
 
 MPIS = (  # name, what its version text contains, family: an mpiexec works with the libraries of its own family
     ("Intel MPI", r"Intel\(R\) MPI", "hydra"),
@@ -36,7 +36,7 @@ MPIS = (  # name, what its version text contains, family: an mpiexec works with 
     ("MPICH", r"MPICH|HYDRA", "hydra"),
     ("Slurm's wrapper", r"mpiexec\.slurm", "slurm"),
 )
-# in one piece
+# in one write
 RANK = "import os; from mpi4py import MPI; os.write(1, b'rank %d %d\\n' % (MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size))"
 HOST = """
 import array, fcntl, json, socket, struct
@@ -173,7 +173,7 @@ def job_hosts():
     return []
 
 
-# Rungs on this machine ----------------------------------------------------------
+# Steps on this machine ----------------------------------------------------------
 
 
 def python():
@@ -302,7 +302,7 @@ def batch():
     system, program = command.batch_system()
     if system == "embedded":
         return f"qsub is {programs[0]}, the embedded PBS"
-    version = ["sbatch" if system == "slurm" else program, "--version"]  # Slurm's qsub doesn't tell its own
+    version = ["sbatch" if system == "slurm" else program, "--version"]  # Slurm's qsub does not report its own version
     status, out, errors = ask(*version)
     if status is None:
         raise Broken(
@@ -337,7 +337,7 @@ def variables():
     job = out.split()[-1]
     found = ask("qstat", "-f", job)[1].replace("\n\t", "")
     ask("qdel", job)
-    # PBS shows the commas of a value behind backslashes
+    # PBS escapes the commas of a value with backslashes
     if f"HANDSON_BY_NAME={value}" not in found.replace("\\", ""):
         raise Broken(
             "`qsub -v NAME` does not send a variable of the shell with a job as it is",
@@ -350,7 +350,7 @@ def variables():
 
 
 def start_here():
-    # in a job, mpiexec would go to its nodes
+    # in a job, mpiexec would use the job's nodes
     no_job = {name: value for name, value in os.environ.items() if not name.startswith(("PBS_", "SLURM"))}
     status, out, errors = ask("mpiexec", "-n", "2", sys.executable, "-c", RANK, env=no_job)
     sizes = re.findall(r"rank (\d+) (\d+)", out)
@@ -379,7 +379,7 @@ def start_here():
     return started
 
 
-# Rungs between the nodes of a job -----------------------------------------------
+# Steps between the nodes of a job -----------------------------------------------
 
 
 def _agent():
@@ -405,7 +405,7 @@ def _on(host, *words):
         answer = Path(folder, "answer.status")
         end = time.monotonic() + DELAY
         while status == 0 and not answer.exists() and time.monotonic() < end:
-            os.listdir(folder)  # has NFS look again
+            os.listdir(folder)  # makes NFS read the folder again
             time.sleep(0.1)
         if answer.exists():
             return (

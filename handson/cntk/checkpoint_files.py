@@ -1,7 +1,7 @@
-"""Checkpoints of CNTK's trainings: one file, written aside and renamed, and the one before stays until the next is
-complete.
+"""Checkpoint files of CNTK training runs: written under another name and renamed; the previous one stays until the next
+is complete.
 
-A checkpoint has two parts: what is the same on all ranks (the model), and what each rank has for itself (its
+A checkpoint has two parts: the state that is equal on all ranks (the model), and each rank's own state (its
 residuals).
 """
 
@@ -17,18 +17,18 @@ from handson.pytorch.checkpoints import CheckpointError
 
 
 def before(path):
-    """Where the checkpoint before the last one is."""
+    """Return the path of the previous checkpoint."""
     return Path(f"{path}.before")
 
 
 def exists(path):
-    """Whether there is a checkpoint to go on from."""
+    """Return whether there is a checkpoint from which a run can resume."""
     return Path(path).exists() or before(path).exists()
 
 
 def save(path, shared, own, comm):
-    """Write a checkpoint; all ranks call it. shared: the same on all ranks; own: of this rank. Both: dictionaries of
-    tensors and numbers.
+    """Write a checkpoint. All ranks must call it. shared: the state that is equal on all ranks; own: of this rank. Both
+    are dictionaries of tensors and numbers.
 
     comm: a communicator with `rank`, `gather` and `barrier`. When this returns, the file is complete.
     """
@@ -43,11 +43,11 @@ def save(path, shared, own, comm):
 
 
 def load(path, comm):
-    """(shared, own) of this rank, from the last checkpoint, or the one before if that is damaged; None if there is
-    none. All ranks call it.
+    """Return (shared, own) of this rank, from the last checkpoint, or from the previous one if the last is damaged;
+    None if there is none. All ranks must call it.
 
-    comm: has `rank`, `size` and `allgather`. Raises CheckpointError if no checkpoint is whole, or it is of another
-    number of ranks.
+    comm: has `rank`, `size` and `allgather`. Raises CheckpointError if no checkpoint is complete, or if its number of
+    ranks differs.
     """
     found, problems = None, []
     for candidate in (Path(path), before(path)):
@@ -76,12 +76,12 @@ def load(path, comm):
 
 
 def _read(path):
-    """The content of a checkpoint, or why it cannot be read, as the beginning of a sentence."""
+    """Return the content of a checkpoint, or why it cannot be read, as the beginning of a sentence."""
     try:
         content = torch.load(path, map_location=_here, weights_only=True)
     except FileNotFoundError:
         return f"the checkpoint {path} does not exist"
-    except Exception as error:  # a file that was cut off can fail in any way
+    except Exception as error:  # an incomplete file can fail in any way
         return f"the checkpoint {path} is cut off or damaged ({type(error).__name__})"
     if not isinstance(content, dict) or not isinstance(content.get("own"), list) or "shared" not in content:
         return f"the file {path} is not a checkpoint of this course"
@@ -89,6 +89,6 @@ def _read(path):
 
 
 def _here(storage, location):
-    """What was on a GPU comes to the GPU of this process; the state of a generator stays where it is needed, on the
-    host."""
+    """Move tensors of a GPU to the GPU of this process; the state of a generator stays on the host, where it is
+    needed."""
     return storage if location == "cpu" else storage.cuda()

@@ -1,5 +1,4 @@
-"""The workers that mpiexec has started, the device of this one, and how they end together. A script begins with
-`meet`."""
+"""The workers that mpiexec has started, the device of this one, and their common end. A script begins with `meet`."""
 
 from dataclasses import dataclass
 
@@ -16,7 +15,7 @@ _device = torch.device("cpu")
 
 @dataclass
 class Workers:
-    """What handson.training.banner.announce prints of them."""
+    """The properties that handson.training.banner.announce prints."""
 
     rank: int
     size: int
@@ -27,8 +26,8 @@ class Workers:
 
 
 def world():
-    """All workers, as mpi4py's communicator; this process alone if no mpiexec has started it. From here on they end
-    together. Raises TrackError after `finalize`."""
+    """Return all workers, as mpi4py's communicator; only this process if no mpiexec has started it. From now on they
+    end together. Raises TrackError after `finalize`."""
     from mpi4py import MPI
 
     from handson.training import all_ranks
@@ -40,12 +39,12 @@ def world():
 
 
 def device():
-    """The device on which this worker computes."""
+    """Return the device of this worker."""
     return _device
 
 
 def add_options(parser):
-    """Options of train_cntk.py beside those of all training scripts."""
+    """Add the options of train_cntk.py that other training scripts do not have."""
     add = parser.add_argument
     add(
         "--bits",
@@ -74,8 +73,8 @@ def add_options(parser):
 
 
 def meet(args):
-    """Give each worker of a node a GPU of its own, of the ids args.gpu or the first ones. Returns the Workers. Raises
-    TrackError."""
+    """Assign a GPU to each worker of a node, from the ids args.gpu or from the first ones, and return the Workers.
+    Raises TrackError."""
     global _device
     comm, node = world(), current_node()
     nodes = comm.allgather(node)
@@ -94,7 +93,7 @@ def meet(args):
 
 
 def finalize():
-    """Wait for the other workers, which may take long, and leave MPI. Nobody can send anything afterwards."""
+    """Wait for the other workers, which may take long, and leave MPI. No worker can send anything afterwards."""
     from mpi4py import MPI
 
     from handson.training import all_ranks

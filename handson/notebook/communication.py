@@ -40,7 +40,8 @@ def seconds_against_bytes(measured, predicted=None, crossing=None):
     """Draw the seconds of each algorithm against the message size.
 
     predicted: algorithm -> a function of the bytes, drawn as a thin line. crossing: the message size in bytes above
-    which the student expects the ring to be faster than doubling."""
+    which the student expects the ring to be faster than doubling.
+    """
     drawing, axes = figures.axes(7.5, 3.8)
     for algorithm, style in STYLES.items():
         sizes, seconds = of(measured, algorithm)
@@ -229,7 +230,8 @@ def periods(runs, formula=None, expected=None):
     [Result of each seed].
 
     formula: a function of the number of steps, which returns the bytes that a node should send. expected: the largest
-    number of steps for which the student expects almost no loss of accuracy."""
+    number of steps for which the student expects almost no loss of accuracy.
+    """
     drawing, left, right = figures.axes(9, 3.2, columns=2)
     words, kinds = [], {}
     for method, of_method in runs.items():

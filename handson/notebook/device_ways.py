@@ -1,7 +1,8 @@
 """Time training steps in different ways on one GPU or core: data types, memory formats, batch sizes, CUDA graphs; and
 ways to copy a batch to a GPU.
 
-Notebooks 01_single_gpu and 04_profiling call it. As in `measure`, a separate process measures."""
+Notebooks 01_single_gpu and 04_profiling call it. As in `measure`, a separate process measures.
+"""
 
 import itertools
 from dataclasses import dataclass

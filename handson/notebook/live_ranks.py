@@ -2,7 +2,8 @@
 
 The ranks are ipyparallel's engines, and ``%px``, ``%%px --targets 0,2`` and ``ranks.pull("x")`` are ipyparallel's own.
 This module starts the engines, shows their output, and ends cells that hang. The code that runs in each rank is in
-rank_of_notebook."""
+rank_of_notebook.
+"""
 
 import atexit
 import os
@@ -61,7 +62,8 @@ def ranks(number=4, track="pytorch", nodes=None):
     process group; in the track "chainer" also `chainer`, `chainermn` and a communicator `comm`. The ranks are a job of
     the site's batch system on `nodes` nodes, by default two nodes if `number` is even and otherwise one. If the
     notebook itself runs in a job, they are a second job, which waits until enough cores are free. Raises ClusterError
-    and TrackError."""
+    and TrackError.
+    """
     global _mine
     if _mine is not None:
         _mine.stop()

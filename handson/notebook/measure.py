@@ -1,7 +1,8 @@
 """Time the parts of training steps, on one GPU or on several at once. The notebooks call this module.
 
 Separate processes measure, each on a GPU as in the training scripts. Each records when every part of a step ends, with
-the clock that all processes of a machine share."""
+the clock that all processes of a machine share.
+"""
 
 import contextlib
 import itertools
@@ -74,7 +75,8 @@ def steps(workers=1, batchsize=32, size=256, count=20, model=None):
     """Time `count` steps of `workers` workers with digits of `size` pixels, and return them as Steps. Raises
     MeasurementFailed.
 
-    model: a value of --model; None: the model that scripts train on this machine by default."""
+    model: a value of --model; None: the model that scripts train on this machine by default.
+    """
     return Steps(numpy.stack(on_gpus(_train, batchsize, size, model, count, workers=workers)), batchsize)
 
 
@@ -101,7 +103,8 @@ def on_gpus(function, *arguments, workers=1):
     ranks can all-reduce.
 
     The function calls `done` to report progress. Raises MeasurementFailed if a worker ends without a result, or reports
-    no progress for LIMIT seconds."""
+    no progress for LIMIT seconds.
+    """
     gpus = devices.first(workers)
     backend = devices.backend([devices.place(gpu) for gpu in gpus])
     with contextlib.ExitStack() as stack:

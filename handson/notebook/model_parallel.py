@@ -42,7 +42,8 @@ def against_ranks(runs, kinds, predicted):
     separately, with a line at the size of all parameters.
 
     runs: ranks -> method -> [Result]; kinds: method -> the kind for `predicted`; predicted(kind, ranks): the student's
-    bytes, drawn as lines."""
+    bytes, drawn as lines.
+    """
     drawing, left, right = figures.axes(10, 3.6, columns=2)
     ranks, together, alone = sorted(runs), {}, {}
     for method in kinds:
@@ -108,7 +109,8 @@ def activations(folders, held_bytes, stages, micro_batches):
     """Draw the peak of the activations of each stage with GPipe and with 1F1B, and the peak of 1F1B that `held_bytes`
     predicts from GPipe's.
 
-    folders: {"gpipe": the folder of its run, "1f1b": ...}; held_bytes: the student's function."""
+    folders: {"gpipe": the folder of its run, "1f1b": ...}; held_bytes: the student's function.
+    """
     found = {schedule: held(folder) for schedule, folder in folders.items()}
     predicted = [
         held_bytes("1f1b", stage, stages, micro_batches, found["gpipe"][stage] / micro_batches)
@@ -161,7 +163,8 @@ def steps(measured, predicted, fastest):
     """Draw the seconds per step against the rate of the network.
 
     measured: arrangement -> {rate in Mbit/s: seconds}; predicted(arrangement, rate) returns seconds, drawn as a line;
-    fastest: the rate whose measurement gave the prediction its computing time."""
+    fastest: the rate whose measurement gave the prediction its computing time.
+    """
     drawing, axes = figures.axes(7, 3.4)
     rates = sorted({rate for of_one in measured.values() for rate in of_one})
     between = numpy.geomspace(rates[0], rates[-1], 50)

@@ -2,7 +2,8 @@
 are short enough to be repeated.
 
 N workers with batch B compute the same as one worker with batch N x B (except in batch normalisation). So one worker
-shows how large batches affect the accuracy. Images are digits of 16 pixels, so that a run takes a second."""
+shows how large batches affect the accuracy. Images are digits of 16 pixels, so that a run takes a second.
+"""
 
 import itertools
 from dataclasses import dataclass

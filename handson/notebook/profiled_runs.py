@@ -20,7 +20,8 @@ from handson.pytorch import flops
 def start(folder, job_script, **variables):
     """Submit a job that profiles, with these variables in its environment, and return its id. Raises JobFailed.
 
-    If the job script has no requests of its own, qsub gets those of the student's training script."""
+    If the job script has no requests of its own, qsub gets those of the student's training script.
+    """
     return submit(
         folder, *profile_job_resources.of_training(folder, job_script)[1], "-j", "oe", job_script, **variables
     )
@@ -44,7 +45,8 @@ def of_script(folder, script, when, options, keep=False):
     """Profile a script of `folder` with its job script, into results/SCRIPT_WHEN, and return the Run. Raises JobFailed
     or ProfileError.
 
-    keep: if that folder has a recording, do not record again."""
+    keep: if that folder has a recording, do not record again.
+    """
     place = Path(folder, "results", f"{script.removesuffix('.py')}_{when}")
     if keep and (place / "result.json").exists():
         print(f"{place} was recorded before; delete the folder to record it again.")

@@ -50,7 +50,8 @@ def like(run, exercises):
 
     Scripts that train something else, and profiled runs, have other conditions. A run of the same unit must communicate
     in the same way as `run`; a run of another unit must communicate in the usual way. Runs of other systems are like
-    each other."""
+    each other.
+    """
     conditions, way = compare.conditions(run), compare.communication(run)
     usual = ("",) * (len(way) - 1)  # whether workers share cores follows from their number
     return [

@@ -2,7 +2,8 @@
 verdict.
 
 Every moment of a step belongs to exactly one of PARTS, so the parts add up to the step. Events that overlap with
-computation are hidden by it, and cost no time."""
+computation are hidden by it, and cost no time.
+"""
 
 from dataclasses import dataclass, field
 

@@ -11,7 +11,8 @@ the rest of the loss is reported as not explained:
     overhead        additional calls of operators, and time in which no operator runs
 
 The loss is compared with that of the whole runs' throughput (their result.json), which does not depend on profiles. The
-two differ if the recorded steps are not typical, for example because other programs ran at the same time."""
+two differ if the recorded steps are not typical, for example because other programs ran at the same time.
+"""
 
 from dataclasses import dataclass
 
@@ -136,7 +137,8 @@ def _operators(of_one, of_more):
     """Return (the additional seconds of the calls that both runs make, the seconds of the calls that only one run
     makes).
 
-    Operators that overlap on a GPU count with their share of the step."""
+    Operators that overlap on a GPU count with their share of the step.
+    """
     longer = other = 0
     for name in of_one["operators"] | of_more["operators"]:
         (before, calls), (after, calls_after) = (run["operators"].get(name, (0, 0)) for run in (of_one, of_more))

@@ -76,7 +76,8 @@ def _events(runs):
 def _row(unended, lane, begin, end):
     """Return the first row of a lane in which no event overlaps this one partly, because Perfetto drops such events.
 
-    unended: (lane, row) -> the ends of its events that have not ended yet."""
+    unended: (lane, row) -> the ends of its events that have not ended yet.
+    """
     for row in itertools.count():
         ends = unended.setdefault((lane, row), [])
         while ends and ends[-1] <= begin:

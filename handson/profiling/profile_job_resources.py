@@ -2,7 +2,8 @@
 training script.
 
 Notebooks pass these to qsub. A job that was submitted without them ends before it records anything, with the command to
-submit instead."""
+submit instead.
+"""
 
 import shlex
 from pathlib import Path
@@ -17,7 +18,8 @@ def of_training(folder, job_script):
     """Return (the job script of the training that `job_script` in `folder` profiles, its requests as words for qsub).
 
     There are no words if `job_script` has its own requests, or if there is no such training. Raises JobFailed for
-    requests that cannot be read."""
+    requests that cannot be read.
+    """
     profile = Path(folder, job_script)
     training = profile.with_name(profile.name.replace("_profile", "_training"))
     if training == profile or not profile.exists() or _in(profile) or not training.exists():

@@ -1,7 +1,8 @@
 """Find the collectives that all ranks take part in, to align the ranks' clocks and to compute waiting times.
 
 No rank can leave an all-reduce before the last rank has entered it. With aligned clocks, every end is therefore later
-than every begin, and the ends of one collective differ by at most the network's latency."""
+than every begin, and the ends of one collective differ by at most the network's latency.
+"""
 
 import re
 from dataclasses import dataclass
@@ -29,7 +30,8 @@ def find(timelines):
     """Return the Collectives of some ranks: the nth collective of a name in a step is the same one on all ranks.
 
     If the ranks have different numbers of collectives of a name in a step, some belong to a smaller group or were not
-    recorded; then all of them are left out."""
+    recorded; then all of them are left out.
+    """
     everybodys = [_by_key(timeline) for timeline in timelines]
     found = []
     for key, first in everybodys[0].items():
@@ -57,7 +59,8 @@ def align(timelines):
     """Align all clocks with that of the first rank, and return rank -> ns added. Ranks of one machine share a clock, so
     they get the same correction.
 
-    One number per rank is enough: during a recording of seconds, clocks drift apart by microseconds."""
+    One number per rank is enough: during a recording of seconds, clocks drift apart by microseconds.
+    """
     first, offsets = timelines[0], {timelines[0].rank: 0}
     for other in timelines[1:]:
         one_clock = bool(first.clock and first.clock == other.clock or first.host and first.host == other.host)

@@ -3,7 +3,8 @@ VARIABLE.
 
 Training scripts need no changes: importing handson.pytorch or handson.chainer starts the recorder (`recorders.begin`),
 and these packages report steps and spans here. Without a recorder, these functions do nothing. They import neither
-torch nor Chainer."""
+torch nor Chainer.
+"""
 
 import contextlib
 import os

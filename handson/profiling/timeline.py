@@ -2,7 +2,8 @@
 training run.
 
 Times are nanoseconds since 1970 on the clock of the process's machine. Events are columns, so that ten million of them
-take 250 MB. Time without events of a process is idle time."""
+take 250 MB. Time without events of a process is idle time.
+"""
 
 import re
 from array import array
@@ -82,7 +83,8 @@ class Timeline:
     def steps(self):
         """Return (number, begin, end) of every recorded iteration without an evaluation, as an int64 array (n, 3).
 
-        A profile without marks of iterations counts as a single step, number 0. Events of zero length are not steps."""
+        A profile without marks of iterations counts as a single step, number 0. Events of zero length are not steps.
+        """
         chosen = numpy.flatnonzero((self.kind == STEP) & (self.end > self.begin))
         if not len(chosen):
             busy = self.kind != RANGE
@@ -155,7 +157,8 @@ class Builder:
     """Collect the events of one process, one by one.
 
     `untimed`: the number of GPU events without a time. CUPTI, which records GPUs for all tools, writes 0 for a time
-    that it could not measure."""
+    that it could not measure.
+    """
 
     def __init__(self):
         self.columns = {name: array(code) for name, code in zip(COLUMNS, "qqiBH")}

@@ -2,7 +2,8 @@
 under it.
 
 nvprof records GPUs up to compute capability 7.x, Nsight Systems newer ones. The recorders of the two tracks
-(torch.profiler; Chainer's hooks and MPI times) need no GPU."""
+(torch.profiler; Chainer's hooks and MPI times) need no GPU.
+"""
 
 import os
 import shutil

@@ -3,7 +3,8 @@ training runs record it.
 
 A file of samples has a line of JSON for the devices, then one for each sample. It may be read while it is written. A
 run also records how much of the machine its own processes have used, and all programs: if other programs have used
-much, the run's times are unreliable."""
+much, the run's times are unreliable.
+"""
 
 import contextlib
 import json
@@ -143,7 +144,8 @@ class Cores:
     pinned to them.
 
     If these processes count their tensors (--gpu-memory), it is the tensors' memory. `limits`: of the memory in bytes;
-    None: not limited."""
+    None: not limited.
+    """
 
     def __init__(self, gpus=None):
         """Open these virtual GPUs; memory then counts only processes of this batch job. None: one for each core that
@@ -231,7 +233,8 @@ class Share:
     """The machine's core time that the processes of this run have used, and that all programs have used.
 
     The run's processes are this user's processes with the same command and folder, which are the ranks on this machine
-    under any launcher, and all processes that they have started."""
+    under any launcher, and all processes that they have started.
+    """
 
     def __init__(self, cores):
         """Start counting. cores: those that the run can use on this node."""
@@ -374,7 +377,8 @@ def read(folder, seconds=None):
     """Return the samples in a run's folder as a Usage of at most MOST samples; None if there are none.
 
     seconds: the duration of the training run that has just ended. The use of cores is counted only in these seconds,
-    because ranks wait for each other before. None: from the first sample on."""
+    because ranks wait for each other before. None: from the first sample on.
+    """
     found, of_shares, begin, interval, gpus = [], [], None, INTERVAL, set()
     for head, samples in _files(folder):
         together = -(-len(samples) // MOST)
@@ -421,7 +425,8 @@ def _nodes(of_shares):
     """Return the Node of each machine. of_shares: (head, samples of the share) of each node.
 
     Virtual nodes and containers on one machine use its cores together. In one process namespace, each node counts the
-    processes of all, so only the first one's counts are used; containers count only their own."""
+    processes of all, so only the first one's counts are used; containers count only their own.
+    """
     machines = {}
     for head, samples in of_shares:
         machines.setdefault(head["machine"], {}).setdefault(head["namespace"], []).append((head, samples))

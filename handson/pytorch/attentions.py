@@ -53,7 +53,8 @@ def attend(query, key, value, query_places, key_places, causal):
     """Return the Partial of some tokens' queries, keys and values (heads, tokens, width of a head).
 
     query_places, key_places: the positions of these tokens in the whole sequence, in ascending order. causal: a query
-    sees only the keys up to its own position."""
+    sees only the keys up to its own position.
+    """
     if not causal:
         return _attend(query, key, value)
     parts, runs = [], query_places.tensor_split((query_places.diff() != 1).nonzero().flatten() + 1)
@@ -95,7 +96,8 @@ def measure(places_of, ways):
     places_of(tokens, rank, size, zigzag): returns the positions of a rank's tokens. ways: name -> (function(query, key,
     value, positions of all ranks, causal), zigzag). The file contains {"ranks", "tokens", "heads", "width", "rows":
     [{"way", "causal", "seconds" (median, of the slowest rank), "computing" (seconds of each rank), "bytes" (the peak of
-    a rank's new tensors), "sent" (bytes, by a rank)}]}."""
+    a rank's new tensors), "sent" (bytes, by a rank)}]}.
+    """
     args = _arguments()
     torch.set_num_threads(1)
     with gloo_group(args) as comm, torch.no_grad():

@@ -31,7 +31,8 @@ class Task:
         shape.
 
         They are drawn at random. Each rank gets its own batches; ranks that pass the same number as `stream` get the
-        same batches."""
+        same batches.
+        """
         chance = torch.Generator().manual_seed(self.seed * 1000 + (self.rank if stream is None else stream))
         while True:
             begins = torch.randint(len(self.text) - LENGTH, (windows, 1), generator=chance)

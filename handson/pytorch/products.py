@@ -68,7 +68,8 @@ def ranks_of_a_node(comm):
 def compare(split):
     """Train the whole network and the split one in the same way, print both losses, and write them into products.json.
 
-    split(model): splits a Transformer among all ranks, in place."""
+    split(model): splits a Transformer among all ranks, in place.
+    """
     shown = argparse.ArgumentDefaultsHelpFormatter
     parser = options.OneSentenceParser(
         description="Compare a network that is split with the whole one.", formatter_class=shown

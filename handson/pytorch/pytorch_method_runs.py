@@ -50,7 +50,8 @@ class Forgetful(dict):
 def after_warm_up(hook, steps, plain):
     """Return a communication hook that is `plain` during the first steps, and then `hook`.
 
-    DistributedDataParallel rebuilds its buckets after the first step, so a residual of that step would not fit."""
+    DistributedDataParallel rebuilds its buckets after the first step, so a residual of that step would not fit.
+    """
     done = {}
 
     def warm(state, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:

@@ -2,7 +2,8 @@
 zero_init_residual. torchvision is not used, because it must match the installed torch exactly.
 
 Source: He et al., Deep Residual Learning for Image Recognition, 2015. As in torchvision, a bottleneck has its stride in
-the 3 x 3 convolution."""
+the 3 x 3 convolution.
+"""
 
 import torch.nn.functional as F
 from torch import nn
@@ -20,7 +21,8 @@ class Residual(nn.Module):
     input to the branch's shape.
 
     At first the branch adds nothing, since the scale of its last normalisation starts at 0. Otherwise ResNet-50
-    diverges in its first steps at the course's learning rate."""
+    diverges in its first steps at the course's learning rate.
+    """
 
     def __init__(self, inputs, outputs, stride, *branch):
         super().__init__()
@@ -49,7 +51,8 @@ class ResNet(nn.Sequential):
     """Map images (N, 3, H, W), H and W 32 or more, to class scores (N, classes).
 
     block: basic_block or bottleneck; expansion: the block's outputs, in multiples of its width; depths: the number of
-    blocks of each of the four stages."""
+    blocks of each of the four stages.
+    """
 
     def __init__(self, block, expansion, depths, classes):
         stem, blocks, inputs = convolution(3, 64, 7, stride=2), [], 64

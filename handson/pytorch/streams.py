@@ -37,7 +37,8 @@ class Partition(Sampler):
     Every epoch returns all samples once, in an order that depends only on `seed` and the epoch. In a step, all workers
     together get the next `batchsize` samples, or fewer at the end (`total`). Their parts differ by at most one sample.
     The state is equal on all workers, and a run with another number of workers can load it. It is exact after each
-    batch only if the DataLoader has no processes of its own (num_workers=0), because those fetch batches in advance."""
+    batch only if the DataLoader has no processes of its own (num_workers=0), because those fetch batches in advance.
+    """
 
     def __init__(self, samples, batchsize, partitions=1, partition=0, seed=0, shuffle=True):
         check(partitions, partition)

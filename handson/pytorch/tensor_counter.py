@@ -27,7 +27,8 @@ class TensorCounter(TorchDispatchMode):
     """Count the tensors that operations create, as the part `making` until `count` names another part.
 
     `in_use`: bytes of each of PARTS now, `total` their sum; `peak`: the parts when the sum was `highest`; `most`: the
-    highest value of each part."""
+    highest value of each part.
+    """
 
     def __init__(self, limit=math.inf, device="cpu", name="virtual GPU", enforce=True):
         """Create a counter. limit: bytes; device: the device type whose tensors count; enforce: raise OutOfMemory for

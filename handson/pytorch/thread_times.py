@@ -3,7 +3,8 @@ operations.
 
 ``python -m handson.pytorch.thread_times ROUNDS`` prints lines of JSON: the share of the work that is done, repeatedly,
 and finally the best rates of all rounds. handson.notebook.other_frameworks starts it as a process, since a process
-cannot change the number of torch's threads twice."""
+cannot change the number of torch's threads twice.
+"""
 
 import itertools
 import json

@@ -1,7 +1,8 @@
 """The network of notebook 06_model_parallel: a small transformer that reads an image as a sequence of patches.
 
 Its layers follow each other: the patches, the blocks, the head. So a pipeline can assign a range of layers to each
-stage."""
+stage.
+"""
 
 import torch
 from torch import nn

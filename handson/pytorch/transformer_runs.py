@@ -15,7 +15,8 @@ def train_each(train, methods, add_options=transformer_options.add, ranks=None):
     `methods` that --method names, and each seed.
 
     add_options: a function like transformer_options.add. ranks: the number of ranks that the script requires, None for
-    any."""
+    any.
+    """
     args = options.parse(gpus=devices.first, add_options=add_options(methods))
     dist.init_process_group(devices.backend(args.gpu))  # reads RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
     comm = communicator(args)

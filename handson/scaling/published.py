@@ -63,7 +63,8 @@ def eks_step(seconds, instance, table, workers):
     seconds: name -> seconds of a whole batch on one instance, as in START. With N workers, loading and computing take 1
     / N of it; a ring takes 2 (N - 1) / N of the gradients' time in one direction. Two processes load the next batch at
     the same time, so the longer of both counts (chainercv, examples/ssd: batchsize // comm.size, n_processes=2). With
-    double buffering, so does the longer of computation and network."""
+    double buffering, so does the longer of computation and network.
+    """
     loading, compute = seconds["input"] / workers, seconds[f"compute {instance}"] / workers
     name = f"network {instance}" + " placement group" * (table == "placement group")
     network = seconds[name] * 2 * (workers - 1) / workers

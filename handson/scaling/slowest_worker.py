@@ -20,7 +20,8 @@ def weights(count, ranks):
     E[max] is the integral of the quantile at v ** (1 / N) over v from 0 to 1 (David and Nagaraja, Order Statistics,
     2003, section 3.1). Between two order statistics, a quantile is interpolated linearly. Beyond the longest tenth, an
     exponential tail with the mean of that tenth is used, because the maximum of thousands exceeds all measured values
-    (peaks over threshold: Pickands, Annals of Statistics 3, 1975). Both are sums of sorted steps."""
+    (peaks over threshold: Pickands, Annals of Statistics 3, 1975). Both are sums of sorted steps.
+    """
     found, longest = numpy.zeros(count), max(1, round(TAIL * count))
     threshold, share = max(0, count - longest - 1), longest / count
     beyond = -numpy.expm1(numpy.log((numpy.arange(GRID) + 0.5) / GRID) / ranks)  # 1 - v ** (1 / N), exact for large N
@@ -46,7 +47,8 @@ def resample(sample, random):
     """Return a sample of the same size as `sample`, drawn from it with replacement in blocks, because neighbouring
     steps resemble each other.
 
-    random: a numpy Generator. The blocks have n ** (1 / 3) steps (Künsch, Annals of Statistics 17, 1989)."""
+    random: a numpy Generator. The blocks have n ** (1 / 3) steps (Künsch, Annals of Statistics 17, 1989).
+    """
     sample = numpy.asarray(sample, float)
     block = max(1, round(len(sample) ** (1 / 3)))
     starts = random.integers(0, len(sample), -(-len(sample) // block))

@@ -20,7 +20,8 @@ def install(exit_limit=progress.LIMIT + 30):
     """End all ranks at any uncaught error of this rank, from now on (see `uncaught`).
 
     A rank that finishes while other ranks run waits for them ``exit_limit`` seconds, because an MPI program cannot end
-    on only some ranks."""
+    on only some ranks.
+    """
     global _exit_limit
     if MPI.COMM_WORLD.size > 1 and _exit_limit is None:
         uncaught.install()

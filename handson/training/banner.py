@@ -18,7 +18,8 @@ def announce(using, args, train_set, devices, comm=None):
     in words.
 
     comm: the communicator of a multi-node run; only its rank 0 prints, and only rank 0 has a `train_set`. The function
-    sets args.devices, args.workers, args.nodes, args.communicator and args.network for the result."""
+    sets args.devices, args.workers, args.nodes, args.communicator and args.network for the result.
+    """
     args.devices, args.communicator, args.network = devices, comm.name if comm else "", ""
     args.workers, args.nodes = (
         (comm.size, comm.inter_size) if comm else (len(args.gpu) if using == "multiple GPUs" else 1, 1)

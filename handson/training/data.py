@@ -3,7 +3,8 @@
 Training scripts call `load` (PyTorch) or `load_arrays` (NumPy, for Chainer) once; only `load` imports torch. They call
 `enlarge` for every batch on the worker's device, so that only small images are stored, read and sent. The names are
 those of datasets/datasets.toml. A site's own datasets.toml in the folder HANDSON_DATA adds names, or replaces entries,
-for example with a mirror."""
+for example with a mirror.
+"""
 
 import functools
 import hashlib
@@ -81,7 +82,8 @@ def enlarge(images, size):
     be arrays of torch, NumPy or CuPy.
 
     The interpolation is bilinear, like torch's interpolate without align_corners. It is linear in rows and in columns,
-    so two products with small matrices compute it, much faster than interpolate on a CPU. Raises DataError."""
+    so two products with small matrices compute it, much faster than interpolate on a CPU. Raises DataError.
+    """
     progress.progress()  # batches of an evaluation end no step of an optimizer, but also show progress
     if size < 1:
         raise DataError(f"images cannot be enlarged to {size} pixels: the size must be at least 1")
@@ -176,7 +178,8 @@ def read(path, entry):
     """Return the checked arrays of the .npz file `path`, whose entry in the catalog is `entry`. Raises DataError.
 
     Arrays: train_images and test_images, uint8 or float, (samples, 1 or 3 channels, height, width); train_labels and
-    test_labels, integers from 0; classes, the labels' names; maximum, the pixel value of full brightness."""
+    test_labels, integers from 0; classes, the labels' names; maximum, the pixel value of full brightness.
+    """
     import numpy
 
     if "archive" in entry:

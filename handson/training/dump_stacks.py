@@ -1,7 +1,8 @@
 """Find where a process waits, in a stack that faulthandler has written: the collective, and the line of the user's own
 code.
 
-Runs use it for ranks that make no progress, and the grader for ranks that hang."""
+Runs use it for ranks that make no progress, and the grader for ranks that hang.
+"""
 
 import os
 import re
@@ -24,7 +25,8 @@ def where(text, is_own, collectives=COLLECTIVES):
     """Return (the collective in which a thread waits, "" if none; (file, line) of the innermost own code, None if no
     thread is in it).
 
-    text: the stacks of one or more threads. is_own(file): whether a file is the user's own code."""
+    text: the stacks of one or more threads. is_own(file): whether a file is the user's own code.
+    """
     waiting, own = "", None
     for thread in re.split(r"\n(?=(?:Current thread|Thread) )", text):
         frames = [match.groupdict() for match in FRAME.finditer(thread)]

@@ -14,7 +14,8 @@ class EpochTable:
 
     A loop calls `begin`, then `step` after each step and `add` after each epoch. The first step is timed separately,
     because these systems trace and compile it; the training time does not include evaluation. evaluate(): (loss,
-    accuracy) on the test set; `seconds` is its total time so far. speaks: whether this process prints the table."""
+    accuracy) on the test set; `seconds` is its total time so far. speaks: whether this process prints the table.
+    """
 
     def __init__(self, evaluate, speaks=True):
         super().__init__()

@@ -1,7 +1,8 @@
 """Check that the ranks of a data-parallel run still have equal parameters. A run that lacks the all-reduce also
 finishes, and is the fastest.
 
-The comparison costs one small message after steps 1, 2, 4, 8, ...; `results.report` writes its result."""
+The comparison costs one small message after steps 1, 2, 4, 8, ...; `results.report` writes its result.
+"""
 
 import functools
 import sys

@@ -3,7 +3,8 @@ its label.
 
 CNTK's ImageDeserializer reads such files. A path that does not start with / is relative to the folder of the map file.
 `write` creates the files from a data set of the course (``python -m handson images``); handson.pytorch.streams reads
-them during training."""
+them during training.
+"""
 
 import array
 import os
@@ -28,7 +29,8 @@ def write(dataset, folder=None, say=print):
     """Write the images of a data set as PNG files, with a map file for each part: folder/train.txt and test.txt. Return
     the folder.
 
-    The folder gets its name only when it is complete; an existing folder is kept. Raises DataError."""
+    The folder gets its name only when it is complete; an existing folder is kept. Raises DataError.
+    """
     from PIL import Image
 
     folder = folder_of(dataset) if folder is None else Path(folder)
@@ -68,7 +70,8 @@ class MapFile:
 
     It keeps only 16 bytes per image in memory: the position of its line, and its label. classes: the number that labels
     must be below; None: any integer from 0. All images must have the size and the colours of the first. Raises
-    DataError here for a wrong line, and later for a wrong file."""
+    DataError here for a wrong line, and later for a wrong file.
+    """
 
     def __init__(self, path, classes=None):
         self.path, self.lines, self.labels = Path(path), array.array("Q"), array.array("Q")

@@ -54,7 +54,8 @@ class Progress:
     sent.
 
     barrier: a function that returns when all ranks have called it, and their devices have finished. accuracy: whether
-    rank 0 computes the accuracy; it cannot if it has only a part of the network."""
+    rank 0 computes the accuracy; it cannot if it has only a part of the network.
+    """
 
     def __init__(self, rank, method, barrier, accuracy=True):
         self.rank, self.barrier, self.log, self.seconds, self.bytes = rank, barrier, [], 0.0, 0
@@ -71,7 +72,8 @@ class Progress:
         """Record the end of an epoch. All ranks must call it. Rank 0 calls `evaluate`, which returns the accuracy,
         while the clock is stopped.
 
-        loss: a number or a function; only that of rank 0 counts."""
+        loss: a number or a function; only that of rank 0 counts.
+        """
         self.barrier()
         self.seconds += time.perf_counter() - self.begin
         self.bytes += linux.bytes_sent() - self.sent

@@ -52,7 +52,8 @@ def _end_in_mpi(rank, sentence):
     """End all ranks with status 2. If all ranks call it, as is usual, only rank 0 prints the sentence.
 
     mpiexec ends the other ranks with this one only after all have started MPI. Before that, they would wait for this
-    rank forever."""
+    rank forever.
+    """
     from mpi4py import MPI
 
     everybody, end = MPI.COMM_WORLD.Ibarrier(), time.monotonic() + 3
@@ -147,7 +148,8 @@ def training_parser(program, gpus, add_options=None):
     """Return the parser of the training script `program` (its path).
 
     gpus: the default of -g; None: the launcher of the ranks decides. add_options: a function that adds a script's own
-    options to the parser."""
+    options to the parser.
+    """
     unit, script, track = identity.of(program)
     parser = OneSentenceParser(description=f"The training script {script}, {track} track.")
     add = parser.add_argument
@@ -240,7 +242,8 @@ def parse(gpus, add_options=None):
 
     gpus: the default of -g; or, in a script whose ranks mpiexec, torchrun or srun starts, a function from the number of
     ranks on this node to the default. These ranks then have RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT,
-    as torchrun sets them."""
+    as torchrun sets them.
+    """
     parser = training_parser(sys.argv[0], None if callable(gpus) else gpus, add_options)
     options = parser.parse_args(namespace=Options())
     if getattr(options, "resume", None) and not options.resume.is_file():

@@ -1,7 +1,8 @@
 """``python -m handson prepare NAME``: make a data set's .npz file from the archive at its origin.
 
 The archive is downloaded once, or passed by hand if there is no network, and used only if its SHA-256 is the one in
-datasets.toml. It is CIFAR-10's binary version, so nothing is extracted to the disk or unpickled."""
+datasets.toml. It is CIFAR-10's binary version, so nothing is extracted to the disk or unpickled.
+"""
 
 import contextlib
 import hashlib
@@ -31,7 +32,8 @@ CLASSES = "cifar-10-batches-bin/batches.meta.txt"
 def prepare(name, archive=None, say=print):
     """Make the data set `name` from `archive`, or from its origin, unless a valid file exists. Return its path.
 
-    `say` is called with each line for the user. Raises DataError."""
+    `say` is called with each line for the user. Raises DataError.
+    """
     if name not in data.catalog():
         raise DataError(f"there is no data set named {name!r}: the known ones are {', '.join(sorted(data.catalog()))}")
     path, entry = data.find(name)
@@ -141,7 +143,8 @@ def read_cifar10(path):
     """Return the training records, the test records (uint8, (samples, RECORD)) and the class names of CIFAR-10's binary
     archive.
 
-    Members are read into memory one at a time, by name; a member that is too large is refused. Raises DataError."""
+    Members are read into memory one at a time, by name; a member that is too large is refused. Raises DataError.
+    """
     import numpy
 
     members = dict.fromkeys([*TRAIN, *TEST, CLASSES])

@@ -90,7 +90,8 @@ class _Rank:
     def report_end(self, code):
         """Report how the rank ended, unless it has done so itself, and end the remaining ranks if it has failed.
 
-        code: the status, or the negative number of a signal; None if the rank's parent has already read it."""
+        code: the status, or the negative number of a signal; None if the rank's parent has already read it.
+        """
         explained = max(self.told, default=0) - progress.EXPLAINED  # its status, if not negative
         if code is None and explained >= 0:
             code = explained
@@ -137,7 +138,8 @@ def _report(sentence):
 class _Launched:
     """The ranks that MPICH's mpiexec has started: `here` of them on this node, 0 if another program started the rank.
 
-    proxy: mpiexec's own process on this node, the parent of its ranks."""
+    proxy: mpiexec's own process on this node, the parent of its ranks.
+    """
 
     def __init__(self, proxy):
         self.proxy = proxy

@@ -2,7 +2,8 @@
 report: that it was killed, is stopped, or makes no progress.
 
 mpiexec ends all ranks when one dies, and does not print which one it was. The rank remains the process that mpiexec,
-torchrun, srun or multiprocessing started, and is never forked, because a process with threads or CUDA must not be."""
+torchrun, srun or multiprocessing started, and is never forked, because a process with threads or CUDA must not be.
+"""
 
 import atexit
 import os
@@ -31,7 +32,8 @@ def watch(worker=None):
     """Start the watcher of this rank, before MPI or CUDA start.
 
     worker: the rank of a process that multiprocessing has started. Such a process leaves Ctrl-C to its parent, which
-    also reports how it has died, and ends with its parent."""
+    also reports how it has died, and ends with its parent.
+    """
     if progress.is_watched():
         return
     if worker is not None:

@@ -197,7 +197,8 @@ def finish(args, manager, evaluator, throughput, images, seconds):
     other ranks.
 
     The log is that of the manager's LogReport, which only rank 0 has; `evaluator.seconds` is the time of the
-    evaluations."""
+    evaluations.
+    """
     try:
         log = manager.get_extension("LogReport").log
     except ValueError:
@@ -210,7 +211,8 @@ def report(args, throughput, images, seconds, log, evaluation_seconds=0):
 
     args: the script's options, and the fields that `announce` has added. images: the images that all workers have
     trained on in `seconds`, which include `evaluation_seconds` of evaluation. log: a dict for each epoch. Raises
-    ResultError."""
+    ResultError.
+    """
     with suppress(TypeError):
         images = operator.index(images)  # converts integers of NumPy and torch
     used = usage.read(args.out, seconds)

@@ -116,7 +116,8 @@ def meet(args, config=None, roles=("worker",)):
 
     config: the cluster, a dictionary; by default that of TF_CONFIG. roles: those that the cluster must have. args.gpu
     becomes the ids of this node's GPUs. From now on, another process watches this one, and reports if it is killed or
-    makes no progress. Raises MeetingError."""
+    makes no progress. Raises MeetingError.
+    """
     os.environ["TF_CONFIG"] = json.dumps(config) if config else os.environ.get("TF_CONFIG", "")
     cluster, role, index = read(os.environ["TF_CONFIG"])
     if sorted(cluster) != sorted(roles):

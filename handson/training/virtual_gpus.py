@@ -38,7 +38,8 @@ def keep_freed_memory():
 
     If the large arrays of 32 images were returned to the kernel after every step, page faults would take a third of the
     training time. Sets mallopt's M_MMAP_THRESHOLD (-3), M_TRIM_THRESHOLD (-1) and M_TOP_PAD (-2), in bytes; only glibc
-    has it."""
+    has it.
+    """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     for parameter, value in ((-3, 1 << 30), (-1, 1 << 30), (-2, 64 << 20)) if mallopt else ():
         mallopt(parameter, value)

@@ -124,7 +124,7 @@ LACKS = (
     [
         ("node1\n", TWO_NODES, LACKS),
         ("node1\nnode1\nnode2\nnode2\n", TWO_NODES, ""),
-        ("node1\n", "#PBS -l (nodes and so on: select=...)\n", "first fill in what that marks with PUT YOUR CODE"),
+        ("node1\n", "#PBS -l (nodes and so on: select=...)\n", "first fill its gaps (PUT YOUR CODE)"),
     ],
 )
 def test_a_job_without_the_resources_of_the_training_is_told_what_to_submit(

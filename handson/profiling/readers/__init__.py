@@ -1,7 +1,8 @@
 """Read profiles from files: SQLite files of nvprof and nsys, Chrome traces of torch.profiler and of the course's
 Chainer recorder.
 
-Files of any other format, and damaged files, raise ProfileError with one sentence."""
+Files of any other format, and damaged files, raise ProfileError with one sentence.
+"""
 
 import re
 from pathlib import Path
@@ -50,7 +51,8 @@ def read(path):
 def load(paths):
     """Return the Runs in files and folders, in the given order. A folder is a run; so are all files of one folder.
 
-    The clocks of different machines are aligned. Raises ProfileError."""
+    The clocks of different machines are aligned. Raises ProfileError.
+    """
     groups = {}
     for path in map(Path, paths):
         files = _profiles(path) if path.is_dir() else [path]

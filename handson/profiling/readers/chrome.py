@@ -2,7 +2,8 @@
 of any size.
 
 Events are parsed one by one (ijson), so that only the columns of the timeline need memory. With a GPU, an iteration
-includes the GPU's work for it: see `Launches`."""
+includes the GPU's work for it: see `Launches`.
+"""
 
 import gzip
 import json

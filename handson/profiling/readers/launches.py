@@ -26,7 +26,8 @@ class Launches:
         """Return the begins and ends of iterations including the GPU's work, from those of the host, in order.
 
         An iteration ends when the host has ended it and the GPU has finished all work that was launched in it; the next
-        one begins then."""
+        one begins then.
+        """
         ids, launched = map(numpy.array, self.begun)
         order = numpy.argsort(ids)
         wanted, done = map(numpy.array, self.done)

@@ -2,7 +2,8 @@
 rows.
 
 Schemas: CUPTI's activity records in both; nsys adds StringIds and serialised process ids, documented with "nsys
-export"."""
+export".
+"""
 
 import re
 import sqlite3

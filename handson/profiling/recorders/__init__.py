@@ -1,7 +1,8 @@
 """The recorders of a training process: PyTorch's profiler, the course's own trace for Chainer, and marks for nvprof and
 nsys, which record from outside the process.
 
-`begin` chooses one of them; handson.pytorch and handson.chainer call it when they are imported."""
+`begin` chooses one of them; handson.pytorch and handson.chainer call it when they are imported.
+"""
 
 import atexit
 
