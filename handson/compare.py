@@ -169,7 +169,7 @@ def disturbed(results):
         sentences.append(f"Other programs disturbed {more} more run{'s' * (more > 1)}.")
     if runs:
         sentences.append(
-            "The times of such a run say little: repeat it while the machine does nothing else. To leave a run out,"
+            "The times of such a run are unreliable: repeat it while the machine does nothing else. To leave a run out,"
             " delete its folder, or move it out of `results`."
         )
     return sentences

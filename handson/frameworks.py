@@ -38,7 +38,7 @@ def why_not(needed=PACKAGES):
     there = (folder() / "handson-stamp").exists()
     if there and not _packages().is_dir():
         return (
-            f"the second environment in {folder()} was made for a Python other than {sys.version.split()[0]}: run"
+            f"the second environment in {folder()} was created for a Python other than {sys.version.split()[0]}: run"
             " `make frameworks` in the course's folder"
         )
     if not there or not all((_packages() / name).is_dir() or _is_there(name) for name in PACKAGES):

@@ -154,7 +154,7 @@ def _refuse_other(path):
             ours = False
         if not ours:
             raise SubmitError(
-                f"{path} already exists, and was not made by this command: move it away, or choose another --name"
+                f"{path} already exists, and was not created by this command: move it away, or choose another --name"
             )
 
 

@@ -94,14 +94,17 @@ def choose(name, allreduce_grad_dtype=None, has_gpus=False, shared=False):
         )
     half = allreduce_grad_dtype is not None and numpy.dtype(allreduce_grad_dtype) == numpy.float16
     missing = (
-        "Chainer 7 no longer has it"
+        "Chainer 7 does not have it"
         if name in GONE
         else "NCCL needs a GPU for each rank, and here ranks would share one"
         if shared
         else f"{'needs' if name == 'pure_nccl' else 'needs GPUs,'} CuPy and NCCL"
     )
     if name == "naive" and allreduce_grad_dtype:
-        return name, f"Communicator naive: gradients travel as {numpy.dtype(allreduce_grad_dtype)}, all in one message."
+        return (
+            name,
+            f"Communicator naive: gradients are sent as {numpy.dtype(allreduce_grad_dtype)}, all in one message.",
+        )
     if name == "naive" or has_gpus and name not in GONE:
         return name, None
     if has_gpus:

@@ -123,7 +123,7 @@ class MultiprocessParallelUpdater(StandardUpdater):
                     iterator.serialize(serializer["iterator:" + name])
             except KeyError as error:
                 raise TrackError(
-                    f"the snapshot has no {error.args[0]}, since it is from a run with devices other than"
+                    f"the snapshot has no {error.args[0]}, because it is from a run with devices other than"
                     f" {', '.join(self._devices)}"
                 ) from None
         elif isinstance(serializer, chainer.Deserializer):

@@ -63,9 +63,9 @@ def describe(gpus, places=None):
         raise TrackError(problem)
     places = places or [("here", place(gpu)) for gpu in gpus]
     if not has_gpus():
-        parts = " (the Chainer track does not take parts of GPUs)" if chosen_device.parts > 1 else ""
+        parts = " (the Chainer track does not support parts of GPUs)" if chosen_device.parts > 1 else ""
         return virtual_gpus.describe(places) + parts
-    without = "" if chainer.backends.cuda.cudnn_enabled else ", without cuDNN: this CuPy has none"
+    without = "" if chainer.backends.cuda.cudnn_enabled else ", without cuDNN, which this CuPy does not have"
     return virtual_gpus.describe_real(places) + without
 
 

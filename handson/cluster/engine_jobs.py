@@ -173,16 +173,17 @@ def _wait(cluster, job, engines, wait, say):
                 say(f"It waits in {waits}")
             if len(client.ids) > there:
                 there = len(client.ids)
-                say(f"{there} of {engines} engines are there.")
+                say(f"{there} of {engines} engines are connected.")
             if now.over:
                 raise ClusterError(
-                    f"job {job} has ended before its engines came ({now.problem or 'without an error'}); its output is"
-                    f" in {now.output}"
+                    f"job {job} has ended before its engines connected ({now.problem or 'without an error'}); its"
+                    f" output is in {now.output}"
                 )
             if "Can Never Run" in now.waits or time.monotonic() > end:
                 raise ClusterError(
-                    f"{there} of {engines} engines have come{f', and job {job} waits in {waits}' if waits else ''}: ask"
-                    " for fewer, or give a longer --wait"
+                    f"{there} of {engines} engines are"
+                    f" connected{f', and job {job} waits in {waits}' if waits else ''}: ask for fewer, or give a"
+                    " longer --wait"
                 )
             time.sleep(LOOK)
     except BaseException:

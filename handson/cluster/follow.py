@@ -101,7 +101,7 @@ def follow(job_id, output=None, say=print, limit=LIMIT):
         _follow(str(job_id), output, say, limit)
     except (KeyboardInterrupt, SystemExit) as stop:  # handson's commands convert Ctrl-C to SystemExit
         say(
-            f"Job {job_id} goes on without being followed: follow({str(job_id)!r}) shows it again, and"
+            f"Job {job_id} continues without being followed: follow({str(job_id)!r}) shows it again, and"
             f" `{_ending(job_id)}` ends it."
         )
         if isinstance(stop, SystemExit):
@@ -143,8 +143,8 @@ def _follow(job_id, output, say, limit):
             elif (heard is None or now > heard + SILENCE) and job.silence != said:
                 said = job.silence
                 say(
-                    f"job {job_id}: the batch system does not report its state ({said}); the question is repeated"
-                    " until it does"
+                    f"job {job_id}: the batch system does not report its state ({said}); it is asked again until"
+                    " it does"
                 )
             if "Can Never Run" in job.waits:
                 raise JobFailed(
@@ -226,7 +226,9 @@ def _look(system, job_id, before, output):
     if now is None and before is None and not (output and os.path.exists(output)):
         name = {"embedded": "the embedded PBS", "pbs": "PBS", "slurm": "Slurm", "kubernetes": "Kubernetes"}[system]
         shown = "kubectl get jobs --all-namespaces" if system == "kubernetes" else "qstat -x"
-        raise JobFailed(f"{name} knows no job {job_id}, or has forgotten it: `{shown}` shows the jobs that it knows")
+        raise JobFailed(
+            f"{name} does not know job {job_id}, or has forgotten it: `{shown}` shows the jobs that it knows"
+        )
     # batch systems forget jobs soon after their end, Kubernetes after a day
     gone = "was deleted" if system == "kubernetes" else ""
     return now or Job(over=True, problem=gone, output=before and before.output)
@@ -239,7 +241,7 @@ def _embedded(job_id):
         return None
     why = _plainly(job["comment"]) or {
         "H": ("it is held, or it waits for another job"),
-        "W": "its start time has not come",
+        "W": "its start time is later",
     }.get(job["state"])
     waits = f"queue {job['queue']}: {why}" if why and job["state"] in "QHW" else ""
     over = job["state"] == "F"

@@ -146,7 +146,7 @@ def agent():
         nodes.become(host, "sh", "-c", command)
     reach = way_to(host, os.environ)
     if not shutil.which(reach[0]):
-        end(f"cannot reach {host}, since {reach[0]} is not on PATH here")
+        end(f"cannot reach {host}, because {reach[0]} is not on PATH here")
     if reach[0] == "pbsdsh":
         sys.exit(status_of_pbsdsh([*reach, command]))
     os.execvp(reach[0], [*reach, command])

@@ -17,7 +17,7 @@ def why_not():
     system, _ = command.batch_system()
     if system != "embedded":
         name = {"pbs": "PBS", "slurm": "Slurm"}[system]
-        return f"{name} runs the jobs here on real nodes, and the network between those is as fast as it is"
+        return f"{name} runs the jobs here on real nodes, whose network cannot be limited"
     return virtual_nodes.why_not()
 
 
@@ -40,8 +40,7 @@ def warn(environment, nodes):
     rate = environment.get(RATE, "")
     if rate not in NO_RATE and len(nodes) != 1 and not any("pid" in node for node in nodes.values()):
         print(
-            f"{RATE}={rate} has no effect: this job has no virtual nodes, whose network it could limit, so the network"
-            " is as fast as it is",
+            f"{RATE}={rate} has no effect: only the network of virtual nodes can be limited, and this job has none",
             file=sys.stderr,
             flush=True,
         )

@@ -30,7 +30,7 @@ def on_all_nodes(words):
     """
     nodes = job_hosts()
     if not nodes:
-        raise TrackError("PBS_NODEFILE names no file with the nodes of a job: run this in a job script, by qsub")
+        raise TrackError("PBS_NODEFILE names no file with the nodes of a job: run this in a job script, with qsub")
     slow_network.warn(os.environ, job_nodes())
     job = os.environ.get("PBS_JOBID", "torchrun")
     command = ["python", "-m", "handson.pytorch.torchrun_of_node"]

@@ -49,13 +49,13 @@ def why_not():
         return f"virtual nodes need {' and '.join(missing)}, which this machine lacks: install {packages}"
     if not os.path.exists("/etc/hosts"):
         return (
-            "virtual nodes need a file /etc/hosts to put their names into, which this machine lacks: an empty one"
-            " will do"
+            "virtual nodes need a file /etc/hosts to put their names into, which this machine lacks: create an"
+            " empty one"
         )
     try:
         tried = subprocess.run([*_unshare(), "true"], capture_output=True, text=True, timeout=LIMIT, env=_environment())
     except (OSError, subprocess.TimeoutExpired) as error:
-        return f"virtual nodes need the command unshare, which does not work here ({error}): look at it by hand"
+        return f"virtual nodes need the command unshare, which does not work here ({error}): try it by hand"
     if tried.returncode == 0:
         return None
     if setting := linux.refusing_setting():
@@ -98,9 +98,9 @@ def start(nodes, rate, directory, private=(), temporary=None):
     line = holder.stdout.readline() if ready else b""
     if not line:
         holder.kill()
-        silence = "their holder ended without a word" if ready else f"not ready after {LIMIT} s"
+        silence = "their holder ended without a message" if ready else f"not ready after {LIMIT} s"
         problem = _last_line(holder.communicate(timeout=LIMIT)[1].decode(errors="replace"), silence)
-        raise OSError(0, f"the virtual nodes did not come up: {problem}")
+        raise OSError(0, f"the virtual nodes did not start: {problem}")
     pids = json.loads(line)
     for name, address in addresses(nodes).items():
         nodes[name].update(pid=pids[name], address=address, rate=rate, **({"private": True} if private else {}))

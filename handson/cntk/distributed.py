@@ -76,9 +76,9 @@ class DistributedLearner(Learner):
         checksums = workers.world().allgather([float(flat.sum()), float(numpy.abs(flat).sum())])
         if others := [rank for rank, one in enumerate(checksums) if one != checksums[0]]:
             cause = (
-                "each worker must take whole minibatches (num_data_partitions=1) until then"
+                "each worker must train on complete minibatches (num_data_partitions=1) until then"
                 if self.distributed_after
-                else "make the network from the same seed"
+                else "create the network from the same seed"
             )
             raise TrackError(
                 f"the parameters of worker {others[0]} differ from those of worker 0 when the workers begin to"
@@ -249,8 +249,8 @@ def data_parallel_distributed_learner(
         raise TrackError("handson.cntk has no use_async_buffered_parameter_update; hooks.py has double buffering")
     if num_quantization_bits not in (1, 32):
         raise TrackError(
-            f"num_quantization_bits is 1 or 32 here, not {num_quantization_bits}; CNTK itself had all numbers in"
-            " between"
+            f"num_quantization_bits is 1 or 32 here, not {num_quantization_bits}; CNTK itself accepts all numbers"
+            " in between"
         )
     return DataParallel(learner, distributed_after, num_quantization_bits)
 

@@ -248,8 +248,7 @@ def training_session(
         raise TrackError("handson.cntk has no cross validation (cv_config): use test_config")
     if not isinstance(mb_size, int) or mb_size < 1:
         raise TrackError(
-            "mb_size is a whole number of samples above 0 (schedules are not there in handson.cntk), not"
-            f" {mb_size!r:.60}"
+            f"mb_size is a whole number of samples above 0 (handson.cntk has no schedules), not {mb_size!r:.60}"
         )
     if mb_source.is_infinite and max_samples is None:
         raise TrackError(

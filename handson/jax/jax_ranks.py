@@ -73,8 +73,8 @@ def _address(world):
                 port = free.getsockname()[1]
         except OSError as error:
             problem = (
-                f"MASTER_PORT {port} of {host} can't be used ({error.strerror}): choose another, or unset it to be"
-                " given a free one"
+                f"MASTER_PORT {port} of {host} cannot be used ({error.strerror}): choose another, or unset it to get"
+                " a free one"
             )
     host, port, problem = world.bcast((host, port, problem))
     if problem:

@@ -110,7 +110,9 @@ class Ranks:
             return met.get(MEETING)
         except TimeoutError:
             self.stop()
-            raise RanksError(f"The ranks have not met in {MEETING} s. `ranks.restart()` tries again.") from None
+            raise RanksError(
+                f"The ranks have not connected within {MEETING} s. `ranks.restart()` tries again."
+            ) from None
 
     def stop(self):
         """End the ranks."""
@@ -248,7 +250,7 @@ class Waiting:
         who = (
             f"{named(dead).capitalize()} died"
             if len(dead) < self.ranks.number
-            else "A rank died, and all ended with it"
+            else "A rank died, so all ranks have ended"
         )
         raise RanksError(f"{who}: `ranks.restart()` starts new ones.")
 

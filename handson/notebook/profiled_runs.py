@@ -91,7 +91,7 @@ def table(run):
     """Print the share of each part of a step, on each rank."""
     print(run.name, *analysis.table(analysis.shares(run)), sep="\n")
     if run.result and run.result.disturbance:
-        print(f"These shares say little: {run.result.disturbance}.")
+        print(f"These shares are unreliable: {run.result.disturbance}.")
 
 
 def faster(before, after, predicted):

@@ -39,8 +39,8 @@ def text(run):
     ]
     if timelines[0].size and timelines[0].size > len(timelines):
         lines.append(
-            f"These are the profiles of {len(timelines)} of {timelines[0].size} ranks: those that are missing may be"
-            " the ones waited for."
+            f"These are the profiles of {len(timelines)} of {timelines[0].size} ranks: the other ranks may be waiting"
+            " for the missing ones."
         )
     if not timelines[0].count(STEP):
         lines.append("No iterations are marked in it: the whole recording counts as one step.")

@@ -19,7 +19,7 @@ from handson.training.launch import launcher_rank
 FIRST_WITHOUT_NVPROF = (8, 0)  # compute capability; CUDA 13 no longer has nvprof
 RECORDERS = {"nvprof": "nvprof", "nsys": "nsys", "torch": "torch (PyTorch's profiler, Chainer's hooks)"}
 OVERHEAD = {
-    "torch": "the recorded steps take some per cent longer, the others do not",
+    "torch": "only the recorded steps take some percent longer",
     "nvprof": "launching a kernel takes some microseconds longer, in all steps; nvprof is loaded into all processes",
     "nsys": "launching a kernel takes some microseconds longer in the recorded steps",
 }
@@ -68,7 +68,7 @@ def choose(tool, gpu):
     nvprof, nsys = shutil.which("nvprof"), shutil.which("nsys")
     if tool != "auto":
         if tool != "torch" and not shutil.which(tool):
-            raise RecordError(f"there is no {tool} on PATH: load the CUDA toolkit's module, or choose --tool torch")
+            raise RecordError(f"{tool} is not on PATH: load the CUDA toolkit's module, or choose --tool torch")
         if tool == "nvprof" and gpu and gpu >= FIRST_WITHOUT_NVPROF:
             raise RecordError(
                 f"nvprof does not record GPUs of compute capability {gpu[0]}.{gpu[1]}: choose --tool nsys or torch"
@@ -81,7 +81,7 @@ def choose(tool, gpu):
         return "nvprof", f"as {words}"
     if nsys:
         return "nsys", f"as {words}, and nvprof {'records those below 8.0 only' if nvprof else 'is not on PATH'}"
-    return "torch", f"as {words}, and there is no nsys on PATH"
+    return "torch", f"as {words}, and nsys is not on PATH"
 
 
 def capability():

@@ -478,8 +478,8 @@ def watched(workers, say=print):
     with contextlib.suppress(OSError, ValueError, LookupError):
         if share and (found := disturbance({"nodes": [share.node()]}, workers)):
             say(
-                f"Other programs took {100 * found.share:.0f} % of the cores meanwhile, so these times say little: run"
-                " the cell again while this machine does nothing else."
+                f"Other programs took {100 * found.share:.0f} % of the cores at the same time, so these times are"
+                " unreliable: run the cell again while this machine does nothing else."
             )
 
 

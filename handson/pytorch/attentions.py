@@ -79,13 +79,13 @@ def check_division(tokens, heads, size):
     if tokens % (2 * size):
         more = -(-tokens // (2 * size)) * 2 * size
         raise TrackError(
-            f"a sequence of {tokens} tokens can't be cut into {2 * size} equal chunks, two for each rank: pad it to"
+            f"a sequence of {tokens} tokens cannot be split into {2 * size} equal chunks, two for each rank: pad it to"
             f" {more} tokens",
             True,
         )
     if heads % size:
         raise TrackError(
-            f"{heads} heads can't be divided among {size} ranks: take a multiple of {size} as --heads, or fewer ranks",
+            f"{heads} heads cannot be divided among {size} ranks: take a multiple of {size} as --heads, or fewer ranks",
             True,
         )
 
@@ -117,15 +117,21 @@ def measure(places_of, ways):
 
 def _arguments():
     parser = options.OneSentenceParser(
-        description="Check and measure attention over a sequence that is cut among ranks.",
+        description="Check and measure attention over a sequence that is split among ranks.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     add, whole = parser.add_argument, options.positive(int, 65536)
-    add("-g", "--gpu", type=options.gpu_ids, metavar="IDS", help="accepted as by the training scripts; not used")
+    add("-g", "--gpu", type=options.gpu_ids, metavar="IDS", help="ids of GPUs; accepted, but not used")
     add("--tokens", type=whole, default=2048, metavar="N", help="in the whole sequence")
     add("--heads", type=whole, default=4, metavar="N", help="of the attention")
-    add("--width", type=whole, default=32, metavar="N", help="numbers of a token in each head")
-    add("--patience", type=options.natural, default=60, metavar="SECONDS", help="end ranks that wait so long; 0: never")
+    add("--width", type=whole, default=32, metavar="N", help="width of each head")
+    add(
+        "--patience",
+        type=options.natural,
+        default=60,
+        metavar="SECONDS",
+        help="seconds of waiting after which a rank ends; 0: no limit",
+    )
     _, script, track = identity.of(sys.argv[0])
     options.add_out(parser, script, track)
     args = parser.parse_args()

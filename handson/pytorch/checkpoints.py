@@ -157,7 +157,7 @@ def say_where(batches):
     """Print on rank 0 where a run resumes."""
     if dist.get_rank() == 0:
         print(
-            f"Going on in epoch {batches.epoch + 1}, after {batches.position} of {batches.samples} images", flush=True
+            f"Resuming in epoch {batches.epoch + 1}, after {batches.position} of {batches.samples} images", flush=True
         )
 
 

@@ -7,7 +7,7 @@ def check_experts(experts, ranks):
     """Refuse experts that cannot be divided among `ranks` ranks. Raises TrackError."""
     if experts % ranks:
         raise TrackError(
-            f"{experts} experts can't be divided among {ranks} ranks: take a multiple of {ranks} as --experts", True
+            f"{experts} experts cannot be divided among {ranks} ranks: take a multiple of {ranks} as --experts", True
         )
 
 

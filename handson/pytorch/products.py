@@ -39,7 +39,7 @@ def check_heads(heads, ranks):
     if heads % ranks:
         fitting = ", ".join(str(number) for number in range(1, heads + 1) if heads % number == 0)
         cure = f"split them among {fitting} ranks, or choose another --heads"
-        raise TrackError(f"the {heads} heads of an attention can't be divided among {ranks} ranks: {cure}", True)
+        raise TrackError(f"the {heads} heads of an attention cannot be divided among {ranks} ranks: {cure}", True)
 
 
 def ranks_of_a_node(comm):
@@ -71,9 +71,7 @@ def compare(split):
     split(model): splits a Transformer among all ranks, in place.
     """
     shown = argparse.ArgumentDefaultsHelpFormatter
-    parser = options.OneSentenceParser(
-        description="Compare a network that is split with the whole one.", formatter_class=shown
-    )
+    parser = options.OneSentenceParser(description="Compare a split network with the whole one.", formatter_class=shown)
     add = parser.add_argument
     add("-g", "--gpu", type=options.gpu_ids, metavar="IDS", help="ids of GPUs; accepted, but not used")
     add("--width", type=options.positive(int, 4096), default=128, metavar="N", help="width: numbers per token")
@@ -90,7 +88,7 @@ def compare(split):
     options.add_out(parser, script, track)
     args = parser.parse_args()
     if args.width % args.heads:
-        parser.error(f"--width {args.width} can't be divided among {args.heads} heads: give a multiple of --heads")
+        parser.error(f"--width {args.width} cannot be divided among {args.heads} heads: give a multiple of --heads")
     options.make_out(parser, args.out)
     torch.set_num_threads(1)
     with gloo_group(args) as comm:

@@ -30,8 +30,8 @@ def left_out(method, device):
         return False
     if dist.get_rank() == 0:
         print(
-            f"\nMethod: {method} is left out: PyTorch's pipelines send from the GPU, and gloo, which ranks use that"
-            " share a GPU, sends from the host's memory only; it runs with HANDSON_DEVICE=cpu"
+            f"\nMethod: {method} is left out: PyTorch's pipelines send from the GPU, but ranks that share a GPU"
+            " use gloo, which sends only from the host's memory; the method runs with HANDSON_DEVICE=cpu"
         )
     return True
 

@@ -80,7 +80,7 @@ def read(paths):
             )
             runs.remove(run)
     remarks += [
-        f"{run.name} does not say how long each step took, so it has no spread: repeat the run."
+        f"{run.name} does not contain the time of each step, so the spread is unknown: repeat the run."
         for run in runs
         if len(run.steps) == 1
     ]
@@ -144,7 +144,7 @@ def of_profile(folder):
         )
     if run.result is None:
         raise RunsError(
-            f"the profiles in {folder} do not say what was trained: give the run's own folder, with its result.json"
+            f"the profiles in {folder} do not contain what was trained: give the run's own folder, with its result.json"
         )
     found = of_result(run.result)
     steps = analysis.common_steps(run)[0]

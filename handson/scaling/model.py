@@ -101,7 +101,7 @@ def fit(runs, networks=(), parameters=None, seed=0):
     single, several = check(runs)
     said = next((run.parameters for run in runs if run.parameters), None)
     if not (said or parameters):
-        raise RunsError("the runs do not say how many numbers a gradient has: repeat them, or give --parameters")
+        raise RunsError("the runs do not contain the number of parameters: repeat them, or give --parameters")
     if said and parameters and said != parameters:
         raise RunsError(
             f"the gradients of these runs have {said:,} numbers, as they say: leave out --parameters, which is for runs"

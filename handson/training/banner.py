@@ -83,15 +83,15 @@ def beyond_the_job(workers, gpus, comm=None):
     processes, share = job_processes(), job_nodes().get(current_node(), {}).get("slots")
     if comm and processes and workers > processes:
         return (
-            f"{workers} ranks run in a job of {processes} process{'es' * (processes > 1)}, and share what it has, so"
-            " their times say little: ask for more by `select=...:mpiprocs=...`, or start fewer"
+            f"{workers} ranks run in a job of {processes} process{'es' * (processes > 1)}, and share its cores, so"
+            " their times are unreliable: request more with `select=...:mpiprocs=...`, or start fewer"
         )
     beyond = [gpu for gpu in gpus if share and gpu >= len(share)]
     if beyond:
         ids = "GPU 0" if len(share) == 1 else f"GPUs 0 to {len(share) - 1}"
         return (
             f"-g names GPU {beyond[0]}, but on {current_node()} this job has {ids}: workers share cores, so their times"
-            " say little"
+            " are unreliable"
         )
     return ""
 

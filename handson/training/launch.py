@@ -112,8 +112,8 @@ def _prepare_by_mpi():
     if promised != world.size:
         library = MPI.Get_library_version().splitlines()[0].strip()
         raise TrackError(
-            f"mpiexec started {promised} ranks, but each is alone, since mpi4py uses another MPI ({library}): put its"
-            " mpiexec first on PATH"
+            f"mpiexec started {promised} ranks, but each reports rank 0 of 1, because mpi4py uses another MPI"
+            f" ({library}): put its mpiexec first on PATH"
         )
     port = problem = None
     if world.rank == 0:
@@ -121,9 +121,7 @@ def _prepare_by_mpi():
         try:
             port = free_port(wish)
         except OSError:
-            problem = (
-                f"MASTER_PORT {wish} is in use on {current_node()}: choose another, or unset it to be given a free one"
-            )
+            problem = f"MASTER_PORT {wish} is in use on {current_node()}: choose another, or unset it to get a free one"
     address, port, problem = world.bcast((meeting_address(world), port, problem))
     if problem:
         raise TrackError(problem, on_all_ranks=True)

@@ -100,8 +100,8 @@ def download(archive, path):
             )
         if received > archive["size"] or digest.hexdigest() != archive["sha256"]:
             raise DataError(
-                f"{archive['url']} is not the file whose SHA-256 datasets.toml holds: "
-                "fetch that one from elsewhere and give it with --archive FILE"
+                f"{archive['url']} is not the file whose SHA-256 is in datasets.toml: "
+                "fetch that file from elsewhere and pass it with --archive FILE"
             )
 
 
@@ -154,7 +154,7 @@ def read_cifar10(path):
                 if member.name in members:
                     if not member.isreg() or member.size > LARGEST_MEMBER:
                         raise DataError(
-                            f"{path} holds {member.name} in a wrong form: give the binary version of CIFAR-10"
+                            f"{path} contains {member.name} in a wrong form: give the binary version of CIFAR-10"
                         )
                     members[member.name] = tar.extractfile(member).read()
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:

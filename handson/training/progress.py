@@ -60,7 +60,7 @@ class Note:
         """Return the place at which process `pid` waits, as the rest of a sentence: "it waits in train.py, line 61, in
         all_reduce"."""
         if (linux.stat(pid) or [b"X"])[0] in b"Tt":
-            return f"it is stopped (`kill -CONT {pid}` would let it go on)"
+            return f"it is stopped (`kill -CONT {pid}` would let it continue)"
         os.truncate(self.descriptor, FORMAT.size)
         if self.read()[1]:
             os.kill(pid, SIGNAL)

@@ -161,7 +161,7 @@ def read(path):
     except OldResult:
         raise
     except (ValueError, RecursionError) as error:
-        problem = f"it is no JSON of a run ({str(error)[:200]})"
+        problem = f"it is not the JSON of a run ({str(error)[:200]})"
     if problem:
         raise ResultError(f"{path} is not the result of a run, because {problem}: repeat the run")
     return Result(**{field.name: content.get(field.name) for field in fields(Result)} | {"folder": str(path.parent)})
@@ -176,7 +176,7 @@ def _plain(value):
 def _what_is_wrong(content):
     """Return why `content`, a dict of Result's fields, is not a result, as the end of a sentence; None if it is one."""
     if not isinstance(content, dict):
-        return "it is no JSON object"
+        return "it is not a JSON object"
     if missing := [
         field.name for field in fields(Result) if field.name not in content and field.name not in (*OPTIONAL, "folder")
     ]:

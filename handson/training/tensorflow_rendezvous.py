@@ -29,7 +29,7 @@ class MeetingError(OneSentence, RuntimeError):
 def lost(name):
     """Return a MeetingError for a process (in words) that cannot be reached any more."""
     return MeetingError(
-        f"the connection to {name} is lost: it has died, or its node can't be reached; all processes end"
+        f"the connection to {name} is lost: it has died, or its node cannot be reached; all processes end"
     )
 
 

@@ -42,7 +42,7 @@ def hand_in(claim):
 
 
 def grade(controller, engines):
-    """(status, what was said) of grading in the controller's pod, once as many engines are there."""
+    """(status, what was said) of grading in the controller's pod, once as many engines are connected."""
     for line in controller.stdout:
         engines -= "registration::finished registering engine" in line
         if not engines:

@@ -331,5 +331,5 @@ def test_a_holder_that_fails_is_an_error_with_its_words(tmp_path, monkeypatch, p
     (tmp_path / "unshare").write_text(f"#!/bin/sh\n{program}\n")
     (tmp_path / "unshare").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    with pytest.raises(OSError, match=f"the virtual nodes did not come up: .*{why}"):
+    with pytest.raises(OSError, match=f"the virtual nodes did not start: .*{why}"):
         virtual_nodes.start({"node1": {}}, "none", tmp_path)

@@ -34,8 +34,8 @@ def put_on_path(tmp_path, monkeypatch):
         (["nvprof", "nsys"], (7, 0), "nvprof", "as the GPU has compute capability 7.0"),
         (["nvprof", "nsys"], (8, 0), "nsys", "nvprof records those below 8.0 only"),
         (["nsys"], (7, 5), "nsys", "nvprof is not on PATH"),
-        (["nvprof"], (9, 0), "torch", "there is no nsys on PATH"),
-        ([], (9, 0), "torch", "there is no nsys on PATH"),
+        (["nvprof"], (9, 0), "torch", "nsys is not on PATH"),
+        ([], (9, 0), "torch", "nsys is not on PATH"),
         (["nvprof", "nsys"], None, "torch", "needs no GPU, and there is none"),
     ],
 )

@@ -308,6 +308,6 @@ def test_a_measurement_says_when_other_programs_took_the_cores(monkeypatch, othe
     with usage.watched(2, lines.append):
         machine.work(60, 60, 0, others)
     assert lines == said * [
-        "Other programs took 45 % of the cores meanwhile, so these times say little: run the cell again while this"
+        "Other programs took 45 % of the cores at the same time, so these times are unreliable: run the cell again while this"
         " machine does nothing else."
     ]

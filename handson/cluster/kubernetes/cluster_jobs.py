@@ -60,7 +60,7 @@ def _keys_of_engines(kubectl, say):
         "stringData": connection_files(),
     }
     kubectl.run("create", "-f", "-", text=json.dumps(secret))
-    say("the Secret ipyparallel-keys was made")
+    say("the Secret ipyparallel-keys was created")
 
 
 def connection_files():
@@ -104,8 +104,8 @@ def keys(kubectl, say=print):
     never shown."""
     if kubectl.get("secret", "ssh-keys") is not None:
         say(
-            "the Secret ssh-keys is there, and kept. To make new keys, delete it: kubectl delete secret ssh-keys -n"
-            f" {kubectl.at.namespace}"
+            "the Secret ssh-keys exists already, so it is kept. To create new keys, delete it: kubectl delete secret"
+            f" ssh-keys -n {kubectl.at.namespace}"
         )
         return
     with tempfile.TemporaryDirectory() as folder:
@@ -122,7 +122,7 @@ def keys(kubectl, say=print):
         files = [f"--from-file=ssh-privatekey={key}", f"--from-file=ssh-publickey={key}.pub"]
         kubectl.run("create", "secret", "generic", "ssh-keys", "--type=kubernetes.io/ssh-auth", *files)
     kubectl.run("label", "secret", "ssh-keys", MARK)
-    say("the Secret ssh-keys was made")
+    say("the Secret ssh-keys was created")
 
 
 def submit(kubectl, part="torchrun", script=None, options=(), say=print):
@@ -202,7 +202,7 @@ def delete(kubectl, part, say=print):
     name, _, value = MARK.partition("=")
     if job["metadata"].get("labels", {}).get(name) != value:
         raise KubernetesError(
-            f"{KINDS[part]}/{part} was not made by the course, so it stays: delete it by hand if it is yours"
+            f"{KINDS[part]}/{part} was not created by the course, so it stays: delete it by hand if it is yours"
         )
     say(
         kubectl.run(

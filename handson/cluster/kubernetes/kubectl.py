@@ -17,7 +17,7 @@ CAUSES = (  # a regular expression for the message of kubectl or the cluster, it
     ),
     (
         r"Unauthorized|must be logged in|getting credentials",
-        "the cluster does not know you, or not any more",
+        "the cluster does not accept your credentials, or they have expired",
         "log in again; for EKS: aws eks update-kubeconfig --name CLUSTER",
     ),
     (
@@ -32,7 +32,7 @@ CAUSES = (  # a regular expression for the message of kubectl or the cluster, it
     ),
     (
         r"exceeded quota",
-        "the namespace may not use as much",
+        "the namespace's quota is too small",
         "see what is left: kubectl describe quota -n {namespace}; then ask for less, or delete other jobs",
     ),
     (
@@ -43,11 +43,11 @@ CAUSES = (  # a regular expression for the message of kubectl or the cluster, it
     (
         r"forbidden",
         "you may not do this in this cluster",
-        "ask its administrator for the right: kubectl auth can-i --list -n {namespace}",
+        "ask its administrator for permission: kubectl auth can-i --list -n {namespace}",
     ),
     (
         r'namespaces "[^"]*" not found',
-        "the namespace is not there",
+        "the namespace does not exist",
         "create it: python -m handson kubernetes apply --site {site}",
     ),
 )
@@ -117,4 +117,6 @@ class Kubectl:
                     f" {cure.format(part=part or 'NAME', namespace=self.namespace, site=self.site.name)}"
                 )
                 return (Away if pattern is AWAY else KubernetesError)(sentence)
-        return KubernetesError(f"kubectl failed ({last}): try the same by hand, with --namespace {self.namespace}")
+        return KubernetesError(
+            f"kubectl failed ({last}): run the same command by hand, with --namespace {self.namespace}"
+        )

@@ -38,7 +38,7 @@ WAITS = (  # reasons of a pod that does not start: Kubernetes' word, its meaning
     ),
     (r"untolerated taint", "no node is open for such pods", "look at their taints: kubectl describe nodes"),
     (r"FailedMount|MountVolume", "a volume cannot be mounted", "kubectl describe pod {pod} -n {namespace}"),
-    (r"exceeded quota", "the namespace may not use as much", "kubectl describe quota -n {namespace}"),
+    (r"exceeded quota", "the namespace's quota is too small", "kubectl describe quota -n {namespace}"),
     (r"violates PodSecurity", "the namespace refuses such pods", "kubectl get events -n {namespace}"),
 )
 

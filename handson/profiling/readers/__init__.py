@@ -42,7 +42,9 @@ def read(path):
             f"{path} cannot be read ({error.strerror or error}): give the files or folders of profiles"
         ) from None
     if not any(len(timeline) for timeline in timelines):
-        raise ProfileError(f"{path} has no events, since nothing was recorded: run more steps, or skip fewer (--skip)")
+        raise ProfileError(
+            f"{path} has no events, because nothing was recorded: run more steps, or skip fewer (--skip)"
+        )
     for timeline in timelines:
         timeline.source = str(path)
     return timelines

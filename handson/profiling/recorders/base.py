@@ -78,8 +78,8 @@ class Recorder:
         before, during = self.unrecorded_step(), self._median(self.plan.skip + 1, self.last)
         if during is None:
             return (
-                f"Nothing was recorded: the training ended after {self.ended} steps, of which {self.plan.skip} were to"
-                " be skipped (--skip)"
+                f"Nothing was recorded: the training ended after {self.ended} steps, and the first {self.plan.skip}"
+                " are skipped (--skip)"
             )
         cost = f", {1000 * before:.1f} ms before that ({100 * (during / before - 1):+.0f} %)" if before else ""
         return (
