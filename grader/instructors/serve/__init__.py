@@ -1,9 +1,9 @@
 """Runs at the instructor's. Students receive it: no.
 
-``python -m grader serve DIR``: the report and the feedback as live pages on this computer, where grades are adjusted
-by hand, gaps are commented on, and a student is graded again, also while a grader runs.
+``python -m grader serve DIR``: serve the report and the feedback as live pages on this computer. A person can adjust
+grades, comment on gaps, and grade a student again, also while a grader runs.
 
-The server answers on 127.0.0.1 alone. Who opens it must know the token that it prints, which a cookie then stands for.
+The server listens only on 127.0.0.1. A browser needs the token that it prints, and then gets a cookie.
 """
 
 import asyncio
@@ -24,14 +24,14 @@ HOST = "127.0.0.1"
 
 
 class ServeError(OneSentence, OSError):
-    """A sentence on why there are no live pages."""
+    """The reason why there are no live pages."""
 
 
 def serve(folder, port, engines, trusted, say=print):
     """Serve the pages on the gradebook in `folder` until Ctrl-C. engines, trusted: for grading again. Raises
     OneSentence errors."""
     with Gradebook(folder, writing=False) as book:
-        scores_of(book)  # raises if there is no gradebook, or a rule of the course is not right
+        scores_of(book)  # raises if there is no gradebook, or if a rule of the course is invalid
     asyncio.run(_serve(folder, port, engines, trusted, say))
 
 
