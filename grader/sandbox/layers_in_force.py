@@ -1,5 +1,5 @@
-"""Finds out which layers of the sandbox work on this machine by trying them in a child process. Forked processes
-inherit the result."""
+"""Find which layers of the sandbox work on this machine by trying them in a child process. Forked processes inherit the
+result."""
 
 import errno
 import functools
@@ -29,8 +29,8 @@ GUARDS = {
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer of the sandbox. strength: a "strong" layer confines by itself, a "second" one adds to it, a "limit"
-    bounds resources."""
+    """One layer of the sandbox. strength: a "strong" layer is sufficient, a "second" one adds to it, a "limit" bounds
+    resources."""
 
     name: str
     in_force: bool
@@ -40,12 +40,12 @@ class Layer:
 
 
 def strong():
-    """Whether files, network and processes are all isolated from the rest of the machine."""
+    """Return whether files, network and processes are all isolated from the rest of the machine."""
     return {USERS, PROCESSES, NETWORK, FILES} <= in_force()
 
 
 def missing():
-    """A sentence on what keeps the sandbox from being strong; "" if it is strong."""
+    """Return a sentence on why the sandbox is not strong; "" if it is."""
     if strong():
         return ""
     refused = {layer.why_not for layer in layers() if not layer.in_force and layer.strength == "strong"}
@@ -53,13 +53,13 @@ def missing():
 
 
 def in_force():
-    """The names of the layers that are in force."""
+    """Return the names of the active layers."""
     return {layer.name for layer in layers() if layer.in_force}
 
 
 @functools.cache
 def layers():
-    """All layers, as a list of Layer. Takes some milliseconds the first time."""
+    """Return all layers, as a list of Layer. Takes some milliseconds the first time."""
     refused = _refused_namespaces() | _refused(LANDLOCK, landlock.abi) | _refused(SECCOMP, seccomp.supported)
     refused |= _refused(CGROUPS, cgroups.places)
     strength = {
@@ -87,7 +87,7 @@ def works(function):
 
 
 def _refused(name, function, *arguments):
-    """{} if the function works, {name: [errno, error]} if it raises OSError."""
+    """Return {} if the function works, {name: [errno, error]} if it raises OSError."""
     try:
         function(*arguments)
         return {}
@@ -114,7 +114,7 @@ def _refused_namespaces():
 
 
 def _try_namespaces(writing, workplace):
-    """Make namespaces as `enter` does; write {name: [errno, error]} for those that the kernel refuses."""
+    """Create namespaces as `enter` does, and write {name: [errno, error]} for those that the kernel refuses."""
     try:
         user = namespaces.users()
     except OSError as error:
@@ -132,7 +132,7 @@ def _try_namespaces(writing, workplace):
 
 
 def report():
-    """The lines of a table, and a closing sentence."""
+    """Return the lines of a table, and a closing sentence."""
     width = max(len(layer.name) for layer in layers())
     for layer in layers():
         yield (
