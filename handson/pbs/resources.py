@@ -158,7 +158,7 @@ def _check_group(resource):
     if kind is None:
         raise unknown_resource("place", hint=f"no resource is called {resource}, by whose value nodes could be grouped")
     if kind != "text":
-        raise not_a_text("place", hint=f"nodes cannot be grouped by {resource}, whose value is no text")
+        raise not_a_text("place", hint=f"nodes cannot be grouped by {resource}, whose value is not text")
 
 
 def parse_nodes(text):

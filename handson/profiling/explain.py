@@ -164,7 +164,7 @@ def text(explanation):
     shares = {CAUSES[cause]: share for cause, share in explanation.causes.items()} | {REST: explanation.rest}
     lines = [
         f"In the recorded steps ({one} and {more}), a step takes {_both(explanation, explanation.steps)}: "
-        f"efficiency {1 - explanation.loss:.3f}, {_lost(explanation.loss)}. Of this:"
+        f"efficiency {1 - explanation.loss:.3f}, {_lost(explanation.loss)}. By cause:"
     ]
     lines += [f"  {round(100 * share, 1) + 0:6.1f} points  {words}" for words, share in shares.items()]
     if explanation.whole:
