@@ -29,7 +29,7 @@ class Budgeted:
                     RankOutcome(
                         TIMEOUT,
                         message=(
-                            f"this gap was not run, since the code of this file has already used {self.used:.0f}"
+                            f"this gap was not run, because the code of this file has already used {self.used:.0f}"
                             " seconds"
                         ),
                     )

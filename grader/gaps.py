@@ -94,7 +94,7 @@ def exercise(solution, kind, where="text"):
                 raise GapError(f"{at}: a gap begins inside the one of line {begun}; end that one first")
             indent, name, hint = begin.groups()
             if not hint:
-                raise GapError(f"{at}: the gap {name} has no hint; write it behind the colon or beneath the marker")
+                raise GapError(f"{at}: the gap {name} has no hint; write it after the colon or below the marker")
             if name in {gap.name for gap in gaps}:
                 raise GapError(f"{at}: there is a gap called {name} already; give this one another name")
             if gaps and not any(line.strip() for line in lines[gaps[-1].end :]):

@@ -112,7 +112,7 @@ def _prepared(unit, part, read, hidden, seed, shared):
             given[check.gap] = (
                 None,
                 GRADER_FAULT,
-                f"not graded: the check can't make its inputs ({type(error).__name__}: {error})",
+                f"not graded: the check cannot create its inputs ({type(error).__name__}: {error})",
             )
     return part, cases, given
 
@@ -315,7 +315,7 @@ def _what_went_wrong(outcome, source):
             if place
         ]
         others = [number for number, one in enumerate(outcome.ranks) if not one.waiting]
-        never = f", but {criteria.ranks(others)} never came there" if others else ""
+        never = f", but {criteria.ranks(others)} never got there" if others else ""
         return DEADLOCK, f"{'; '.join(waits)}{never}{where}"
     if len(bad) == len(outcome.ranks) > 1 and all(one.message == WAITS and one.line for _, one in bad):
         return DEADLOCK, _all_wait(bad, source)

@@ -47,15 +47,15 @@ def adjust(folder, student, unit, gap, points, reason, author, say=print, versio
     )
     if after.adjustment and unit not in ("", BONUS):
         say(
-            f"What is set for the whole grade, {number(after.points)} points, counts in place of what is set for"
+            f"What is set for the whole grade, {number(after.points)} points, replaces the points that are set for"
             f" {unit}."
         )
     for of_unit in after.units:
         by_gap = [one.name for one in of_unit.gaps if one.adjustment]
         if of_unit.name == unit and of_unit.adjustment and (gap or by_gap):
             say(
-                f"What is set for {unit} as a whole, {number(of_unit.points)} points, counts in place of what is set"
-                f" for its gaps ({gap or ', '.join(by_gap)})."
+                f"What is set for {unit} as a whole, {number(of_unit.points)} points, replaces the points that"
+                f" are set for its gaps ({gap or ', '.join(by_gap)})."
             )
 
 
@@ -230,7 +230,7 @@ def _change(folder, student, unit, gap, change, version, write, say):
         pass  # raises if there is no gradebook, because only `grade` creates one
     with Gradebook(folder, alone=False) as book, book.together():
         if version is not None and version != book.version(student, unit, gap):
-            raise Stale(f"{student}, {_what(unit, gap)}: this has changed meanwhile")
+            raise Stale(f"{student}, {_what(unit, gap)}: this has changed in the meantime")
         before = _scores(book, student)
         change(book, before[0] if before else None)  # raises if there is no such student
         after = _scores(book, student)

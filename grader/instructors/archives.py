@@ -219,7 +219,7 @@ def _chosen(found, loose, limits, names, known):
     }
     extra = ["/".join(parts) for parts in names.values() if KIND.search(parts[-1])]
     if extra := sorted(name for name in extra if name not in wanted):
-        problems.append(f"Not asked for, and not looked at: {_listed(extra)}.")
+        problems.append(f"Not requested, and not read: {_listed(extra)}.")
     problems += [
         f"{shown(name)} was not looked at: is it {' or '.join(probable)}? Give it that name."
         for name in extra[:MOST_GUESSES]
@@ -297,7 +297,7 @@ def _entries(source):
         elif source.is_dir():
             yield from _folder(source)
         elif other := source.is_file() and _other_format(source):
-            raise Refused(f"is a {other} archive, which can't be read: pack the folder as .zip")
+            raise Refused(f"is a {other} archive, which cannot be read: pack the folder as .zip")
         elif not source.is_file() or not source.name.lower().endswith(SUFFIXES):
             raise Refused(f"is neither a folder nor an archive ({', '.join(SUFFIXES)}): hand in one of them")
         elif source.name.lower().endswith(".zip"):
@@ -363,7 +363,7 @@ def _readable():
     except UnicodeDecodeError:  # zipfile raises it for a name that is marked as UTF-8 but is not
         raise Refused("holds a file name that is not UTF-8: rename it") from None
     except BROKEN as error:
-        reason = getattr(error, "strerror", None) or "it is damaged, or no archive of the kind that its name says"
+        reason = getattr(error, "strerror", None) or "it is damaged, or not an archive of the format in its name"
         raise Refused(f"can't be read ({reason}): pack it again") from None
 
 
@@ -454,7 +454,7 @@ class _Forward:
 
     def read(self, size):
         if size > HEADER:
-            raise Refused("holds a file name or attribute of a size beyond reason: pack it again")
+            raise Refused("holds a file name or attribute that is far too long: pack it again")
         data = self.content(size)
         if re.search(rb"\d{100}", data):
             raise Refused("has an invalid header: pack it again")

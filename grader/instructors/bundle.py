@@ -31,7 +31,7 @@ def refuse_unwritable(path):
     if path.suffix != ".zip":
         raise BundleError(f"the bundle {path} would be a zip archive: give it a name that ends in .zip")
     if not path.parent.is_dir():
-        raise BundleError(f"the bundle {path} has no folder to be in: make {path.parent}, or name another file")
+        raise BundleError(f"the bundle {path} has no folder: create {path.parent}, or name another file")
 
 
 def bundle(built, path, site=None, root=exercises.ROOT):

@@ -56,7 +56,7 @@ ONLINE = re.compile(r"((?!_assignsubmission_).)+_assignsubmission_(?!file)", re.
 PACKED = (*archives.SUFFIXES, *archives.UNREADABLE)
 LOOSE = tuple(LARGEST)  # a student's files, without a folder or an archive
 LARGE = 500_000  # bytes; outputs of larger notebooks are removed
-RENAME = "give each group in Moodle a name of its own, then download the submissions and the worksheet again"
+RENAME = "give each group in Moodle a unique name, then download the submissions and the worksheet again"
 NAMELESS = "participant"  # Moodle's name of all students if it grades anonymously
 MOST_COMPARED = 5000  # names with which a similar name is compared
 SPAN = 3600  # seconds within which a platform writes a zip; such times are not submission times
@@ -251,7 +251,7 @@ def _without_rooms(submissions, entries, say):
             f"{submissions} is one submission, for it has {rooms[0].name}/: name the folder that it is in"
         )
     for room in rooms:
-        say(f"{room.name}: left out, it has no student's name.")
+        say(f"{room.name}: left out, its name is not a student's.")
     return others
 
 
@@ -302,7 +302,7 @@ def _doubt(entry, who, register, numbers):
     same, of_name = register.numbers.get(who.number, ()), register.names.get(name, ())
     if not who.number:
         if of_name and name in register.groups:
-            return f"could be of {of_name[0].student} or of the group of this name: write the number behind the name"
+            return f"could be of {of_name[0].student} or of the group of this name: write the number after the name"
         return None
     if _is_group(who, register):
         return None
@@ -481,10 +481,10 @@ def _times(attempts, listed, zone, say):
             if all(attempt.who.order for of_student in attempts.values() for attempt in of_student)
             else "name Moodle's grading worksheet with --worksheet, if they count"
         )
-        say(f"The zip has no times of handing in, only those of its download: {advice}.")
+        say(f"The zip has no submission times, only that of its download: {advice}.")
         return {}
     first, last = (datetime.fromtimestamp(time).strftime("%Y-%m-%d %H:%M") for time in (min(written), max(written)))
-    say(f"Handed in: by the times in the zip, {first} to {last}, on clocks of {zone or 'this machine'}.")
+    say(f"Submission times: from the zip, {first} to {last}, on clocks of {zone or 'this machine'}.")
     latest = {
         student: max(entry.moment(zone) for entry in of_student[-1].entries) for student, of_student in attempts.items()
     }

@@ -37,7 +37,7 @@ def export(folder, to, submissions=None, say=print, unit=None):
         of_class, attempts = scores_of(book), book.attempts()
     pages = {score.student: folder / f"feedback/{collect.file_name(score.student)}.html" for score in of_class}
     if absent := [student for student, page in pages.items() if not page.is_file()]:
-        raise ExportError(f"{pages[absent[0]]} is not there: run `python -m grader report {folder}` first")
+        raise ExportError(f"{pages[absent[0]]} does not exist: run `python -m grader report {folder}` first")
     sheet = worksheet.with_people(_sheet(folder, unit), attempts, folder) if to == "moodle" else None
     if to == "moodle" and not unit and sheet and of_class:
         if sentence := worksheet.of_one_unit(folder, of_class) or sheet.too_low(of_class[0].highest):
@@ -63,7 +63,7 @@ def export(folder, to, submissions=None, say=print, unit=None):
         ) from None
     if unfinished := sum(not score.complete and not score.submission.refused for score in of_class):
         are = "1 grade is" if unfinished == 1 else f"{unfinished} grades are"
-        say(f"{are} not final yet, and the pages say so. `grade` goes on, then export again.")
+        say(f"{are} not final yet, and the pages say so. When `grade` has finished, export again.")
     if left_out := [student for student in pages if not entries.get(student)]:
         say(
             "Left out, to be given back by hand:"

@@ -159,7 +159,7 @@ class Gradebook:
             self._upgrade()
         elif version != SCHEMA_VERSION:
             raise GradebookError(
-                f"{path} has schema {version}, and this grader knows {SCHEMA_VERSION}: use the grader that wrote it"
+                f"{path} has schema {version}, and this grader supports {SCHEMA_VERSION}: use the grader that wrote it"
             )
         self._database.execute(f"PRAGMA query_only = {int(not writing)}")
 

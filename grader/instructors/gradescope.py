@@ -69,8 +69,7 @@ def pack(path, trusted=False, root=COURSE, say=print):
     except OSError as error:
         raise GradescopeError(f"the autograder {path} can't be written ({error.strerror}): name another file") from None
     say(
-        f"{path}: upload it as the assignment's autograder. It has the solutions and hidden cases in it: give it to"
-        " nobody."
+        f"{path}: upload it as the assignment's autograder. It contains the solutions and hidden cases: keep it private."
     )
 
 

@@ -191,8 +191,8 @@ def _refuse_unchecked(given, path, source):
     for check in checks:
         if check.gap not in names and not check.whole:
             raise GapError(
-                f"{source} has no gap {check.gap}, but grader/units has a check of it: put its markers back, or take"
-                " the check away"
+                f"{source} has no gap {check.gap}, but grader/units has a check of it: put its markers back, or"
+                " remove the check"
             )
 
 

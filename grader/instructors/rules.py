@@ -449,8 +449,8 @@ def _zone(values):
 
 
 def _time(values, key, zone, end=False):
-    """Return the time at a key, in UTC. A date without a time is its beginning, or its end. Of an hour that clocks show
-    twice, the later one is returned."""
+    """Return the time at a key, in UTC. A date without a time is its beginning, or its end. If clocks show the hour
+    twice, the later time is returned."""
     value = values.get(key)
     if key not in values:
         return None

@@ -184,11 +184,11 @@ def read(path):
         rows = list(csv.reader(io.StringIO(text), delimiter=separator))
     except OSError as error:
         raise WorksheetError(
-            f"{path} can't be read ({error.strerror}): name the grading worksheet that Moodle gives out"
+            f"{path} can't be read ({error.strerror}): name the grading worksheet from Moodle"
         ) from None
     except (ValueError, csv.Error) as error:
         raise WorksheetError(
-            f"{path} is no CSV in UTF-8 ({error}): download the grading worksheet from Moodle again"
+            f"{path} is not a CSV in UTF-8 ({error}): download the grading worksheet from Moodle again"
         ) from None
     head = tuple(cell.strip() for cell in rows[0]) if rows else ()
     if missing := [column for column in NEEDED if column not in head]:

@@ -155,7 +155,7 @@ class GapCode:
                 else "write the answer itself: a number, or a word in quotes"
             )
             return (
-                f"a check has no `{name}`, since it measures nothing, submits no jobs and reads no other files:"
+                f"a check has no `{name}`, because it measures nothing, submits no jobs and reads no other files:"
                 f" {instead}"
             )
         if name in IMPORTS or name in sys.stdlib_module_names:

@@ -153,7 +153,7 @@ def only_one(gpus):
 class Script:
     """A student's gap in the function `function` of a script.
 
-    source: as for Student, and the gap's name (gap) and hint (hint), the released text with emptied gaps (given), the
+    source: as for GapCode, and the gap's name (gap) and hint (hint), the released text with emptied gaps (given), the
     line of the student's file for each of its lines (lines), and the student's code in the other gaps (others: {gap:
     [code, line]}). stand_ins: {other gap: (the names that it defines, function)}; the function's parameters are names
     of the script, and it returns a value for each defined name. before: {name: value} set just before the gap.

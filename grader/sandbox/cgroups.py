@@ -29,7 +29,7 @@ def places():
         found = [(parent, 2)]
     for folder, _ in found:
         if not os.access(folder, os.W_OK) or not os.access(folder / "cgroup.procs", os.W_OK):
-            raise PermissionError(errno.EACCES, "no groups may be made", str(folder))
+            raise PermissionError(errno.EACCES, "no groups may be created", str(folder))
     return found
 
 

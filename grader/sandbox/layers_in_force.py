@@ -16,11 +16,11 @@ NAMES, FILES = "IPC and UTS namespaces", "mount namespace"
 LANDLOCK, SECCOMP, LIMITS, CGROUPS = "Landlock", "seccomp", "resource limits", "control groups"
 GUARDS = {
     USERS: "lets ordinary users make the others; for root, another user",
-    PROCESSES: "processes: none is seen, signalled or left behind",
-    NETWORK: "network: loopback of its own, nothing else",
+    PROCESSES: "processes: none is visible, signalled or left running",
+    NETWORK: "network: only its own loopback interface",
     NAMES: "hostname and shared memory of other programs",
-    FILES: "files: only what is needed is there",
-    LANDLOCK: "files: only what is needed can be opened; ranks apart",
+    FILES: "files: only those that are needed exist",
+    LANDLOCK: "files: only those that are needed can be opened; ranks are separate",
     SECCOMP: "the kernel: rare system calls fail",
     LIMITS: "the machine: memory, CPU time, processes, file sizes",
     CGROUPS: "the machine: memory of all ranks together",
@@ -49,7 +49,7 @@ def missing():
     if strong():
         return ""
     refused = {layer.why_not for layer in layers() if not layer.in_force and layer.strength == "strong"}
-    return "A student's code can't be confined here: " + "; ".join(sorted(refused)) + "."
+    return "A student's code cannot be confined here: " + "; ".join(sorted(refused)) + "."
 
 
 def in_force():
@@ -141,7 +141,7 @@ def report():
         )
     for reason in dict.fromkeys(layer.why_not for layer in layers() if layer.why_not):
         yield f"Missing: {reason}."
-    yield missing() or "Files, network and processes of a student's code are kept apart from the rest of this machine."
+    yield missing() or "Files, network and processes of a student's code are isolated from the rest of this machine."
 
 
 def _why_not(name, number, error):
@@ -150,11 +150,11 @@ def _why_not(name, number, error):
         return f"this kernel offers no Landlock: {how}"
     if name == CGROUPS:
         return (
-            "no control groups may be made here: `systemd-run --user --scope -p Delegate=yes python -m grader ...`"
+            "no control groups may be created here: `systemd-run --user --scope -p Delegate=yes python -m grader ...`"
             " often allows it"
         )
     if name == SECCOMP:
-        return f"system calls can't be filtered: {error}"
+        return f"system calls cannot be filtered: {error}"
     if setting := linux.refusing_setting():
         profile = ", or an AppArmor profile for this Python with `userns,`," if "apparmor" in setting[0] else ""
         return f"this machine forbids user namespaces: `sysctl -w {'='.join(setting)}`{profile} allows them"

@@ -28,7 +28,7 @@ def pack(thing):
     def plain(value):
         if isinstance(value, numpy.ndarray):
             if value.dtype.name not in KINDS:
-                raise BadMessage(f"arrays of {value.dtype} can't be sent")
+                raise BadMessage(f"arrays of {value.dtype} cannot be sent")
             arrays.append(numpy.ascontiguousarray(value).tobytes())
             return {ARRAY: [value.dtype.name, list(value.shape)]}
         if isinstance(value, numpy.generic):

@@ -409,7 +409,7 @@ def _outcome(rank, why, limits):
         return outcome | {"status": TIMEOUT, "message": OUT_OF_TIME, "waiting": waiting, "line": line}
     return outcome | {
         "status": KILLED,
-        "message": "this rank was stopped, since another rank had failed",
+        "message": "this rank was stopped, because another rank had failed",
         "waiting": waiting,
         "line": line,
     }

@@ -37,8 +37,8 @@ def watch(worker=None):
     if progress.is_watched():
         return
     if worker is not None:
-        # Not SIG_IGN: when the parent dies, torch.multiprocessing sends SIGINT, instead of the signal that
-        # end_with_parent chooses. The watcher receives it, and ends a rank that does not end soon after.
+        # Not SIG_IGN: torch.multiprocessing makes the kernel send SIGINT when the parent dies, instead of the signal
+        # that end_with_parent chooses. The watcher receives it, and ends a rank that does not end soon after.
         signal.signal(signal.SIGINT, lambda *_: None)
         end_with_parent()
     note = progress.Note()

@@ -325,7 +325,7 @@ def test_missing_tools_are_named_with_their_package(monkeypatch):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("program", "why"), [("exit 0", "without a word"), ("echo no bridges here >&2; exit 1", "no bridges here")]
+    ("program", "why"), [("exit 0", "without a message"), ("echo no bridges here >&2; exit 1", "no bridges here")]
 )
 def test_a_holder_that_fails_is_an_error_with_its_words(tmp_path, monkeypatch, program, why):
     (tmp_path / "unshare").write_text(f"#!/bin/sh\n{program}\n")

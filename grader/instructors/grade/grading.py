@@ -90,11 +90,11 @@ def grade(
             unit = units[0] if named and len(units) == 1 else None
             alone = None if worksheet.keep(sheet, out, unit) else unit
             clocks = course.zone or "this machine; name their zone in course.toml"
-            say(f"Handed in: by Moodle's worksheet, on clocks of {clocks}.")
+            say(f"Submission times: from Moodle's worksheet, on the clock of {clocks}.")
         else:  # from a worksheet of an earlier call, only the names count
             listed = [one._replace(handed_in=None) for one in listed]
         if alone:
-            say(f"The worksheet is of an assignment of its own: the grades for it are in moodle_{alone}.csv.")
+            say(f"The worksheet belongs to the assignment of one unit: its grades are in moodle_{alone}.csv.")
             units = [one for one in UNITS if one == alone or one in worksheet.kept_for_units(out) and one in ready()]
         known = listed + _in_gradebook(people, book, listed)
         collected = collect(submissions, out / "submissions", expected, say, known, course.zone)
@@ -132,7 +132,7 @@ def _say_collected(book, collected, submissions, of_moodle, sheet, listed, cours
     for sentence in rules.in_gradebook(course, book.attempts()).unknown:
         say(sentence)
     for unit in () if named else _left_out(collected, course):
-        say(f"{unit} is handed in, and not graded: {frameworks.why_not()}")
+        say(f"{unit} was handed in, but is not graded: {frameworks.why_not()}")
     repaired = {one.student for one in book.submissions() if one.refused is None}
     for submission in (one for one in counting if one.refused and one.student not in repaired):
         say(f"{submission.student}: not graded, {submission.refused}")
@@ -215,7 +215,7 @@ def _grade_what_counts(book, course, units, where, say, before, paths=(), force=
             # with --force, the same command would start from the beginning
             if isinstance(error, (KeyboardInterrupt, SystemExit)) and not force:
                 left = len(book.what_is_missing(pairs, versions, resources))
-                say(f"{len(pairs) - left} of {len(pairs)} pieces graded; the same command goes on.")
+                say(f"{len(pairs) - left} of {len(pairs)} pieces graded; the same command continues.")
             write_reports(book, book.folder)
         raise
     write_reports(book, book.folder)
@@ -375,9 +375,9 @@ def _grade(book, missing, versions, resources, secret, where, say):
                         raise ipp_cluster.ClusterError(
                             f"the controller of {ipp_cluster.name(profile, cluster_file)} has lost a process, or has"
                             f" not answered for {ipp_cluster.SILENCE:.0f} seconds; start the cluster again with"
-                            f" `ipcluster start`: the same command goes on with the {len(left)} pieces that are left"
+                            f" `ipcluster start`: the same command continues with the {len(left)} remaining pieces"
                         ) from None
-                    say("The cluster's controller has ended; starting another. What was not finished is graded again.")
+                    say("The cluster's controller has ended; starting another. Unfinished pieces are graded again.")
                 except EnginesLost:
                     if elsewhere:
                         why = (
@@ -387,7 +387,7 @@ def _grade(book, missing, versions, resources, secret, where, say):
                     else:
                         why = f"the engines ended, and no new one has started in {ipp_cluster.STARTING} seconds:"
                     raise ipp_cluster.ClusterError(
-                        f"{why} run the same command again; it goes on with the {len(left)} pieces that are left"
+                        f"{why} run the same command again; it continues with the {len(left)} remaining pieces"
                     ) from None
     raise ipp_cluster.ClusterError(
         f"the cluster's controller ended {RESTARTS} times; {len(left)} pieces are left: run the same command again"

@@ -180,8 +180,7 @@ def _all_confined(client, where):
         host, why = result.get() if result.ready() and result.successful() else ("", "")
         if why:
             raise ClusterError(
-                f"the engines of {where} can't be used: on {host}, {why[0].lower()}{why[1:]} `python -m grader doctor`"
-                " says more there"
+                f"the engines of {where} can't be used: on {host}, {why[0].lower()}{why[1:]} run `python -m grader doctor` there"
             )
 
 

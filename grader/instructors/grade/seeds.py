@@ -36,7 +36,7 @@ def secret(folder):
         return bytes.fromhex(path.read_text().strip())
     except (OSError, ValueError) as error:
         raise SecretError(
-            f"{path} can't be used ({error}): put a copy of it back, or delete it, and all inputs will be new ones"
+            f"{path} can't be used ({error}): restore a copy of it, or delete it to draw new inputs for all students"
         ) from None
 
 

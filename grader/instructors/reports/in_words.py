@@ -80,7 +80,7 @@ def grade(score):
         )
     lines += bonus
     if ahead := [unit.name for unit in score.units if unit.waiting]:
-        lines.append(f"Not due yet, and no part of the grade: {', '.join(ahead)}.")
+        lines.append(f"Not due yet, and not part of the grade: {', '.join(ahead)}.")
     if score.dropped:
         lines.append(f"Dropped, as the lowest: {', '.join(unit.name for unit in score.dropped)}.")
     if lines or rules.scale is not None or rules.passing is not None:

@@ -145,10 +145,10 @@ def _by_rules(score):
             )
     for unit in () if score.adjustment else score.units:
         if unit.waiting:
-            yield unit.name, "not due", 0.0, -unit.max_points, "not due yet, and no part of the grade"
+            yield unit.name, "not due", 0.0, -unit.max_points, "not due yet, and not part of the grade"
         elif unit in score.dropped:
             own -= unit.credit
-            yield unit.name, "dropped", -unit.credit, -unit.max_points, "the lowest, and no part of the grade"
+            yield unit.name, "dropped", -unit.credit, -unit.max_points, "the lowest, and not part of the grade"
     if score.bonus:
         yield "", "bonus", score.credit - own, 0, said(score.bonus)
     if score.rules.scale is not None and score.complete:

@@ -41,11 +41,11 @@ async def _serve(folder, port, engines, trusted, say):
     except (OSError, OverflowError) as error:
         if getattr(error, "errno", None) == errno.EADDRINUSE:
             raise ServeError(
-                f"port {port} is in use, perhaps by another `serve`: give another one by --port, or --port 0 for any"
+                f"port {port} is in use, perhaps by another `serve`: choose another with --port, or --port 0 for any"
                 " free one"
             ) from None
         raise ServeError(
-            f"port {port} can't be used ({getattr(error, 'strerror', None) or error}): give another one by --port"
+            f"port {port} can't be used ({getattr(error, 'strerror', None) or error}): choose another with --port"
         ) from None
     port = sockets[0].getsockname()[1]
     token, ended, loop = secrets.token_urlsafe(24), asyncio.Event(), asyncio.get_running_loop()
@@ -55,8 +55,8 @@ async def _serve(folder, port, engines, trusted, say):
     server = tornado.httpserver.HTTPServer(application(desk, token, port), max_body_size=1_000_000)
     server.add_sockets(sockets)
     say(
-        f"The pages are at http://{HOST}:{port}/?token={token}\nThis address is for you alone: who has it can change"
-        " grades. Ctrl-C ends it."
+        f"The pages are at http://{HOST}:{port}/?token={token}\nKeep this address private: anybody who has it can"
+        " change grades. Ctrl-C ends it."
     )
     keeping = asyncio.create_task(desk.keep_reports())
     try:

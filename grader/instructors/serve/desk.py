@@ -104,9 +104,7 @@ class Desk:
         if not self._regrading or not self._regrading.poll():
             return ""
         self._said.seek(0)
-        return (self._said.read().decode(errors="replace").strip().splitlines() or ["the grader ended without a word"])[
-            -1
-        ]
+        return (self._said.read().decode(errors="replace").strip().splitlines() or ["the grader ended silently"])[-1]
 
     async def end(self, keeping):
         """End the grader that was started here, and write the reports that are due. Return the message to print.

@@ -99,7 +99,7 @@ class Page(tornado.web.RequestHandler):
             and origin is not None
             and origin not in {f"http://{host}" for host in self.settings["hosts"]}
         ):
-            raise Refused(403, "This change comes from another page, so it is not made.")
+            raise Refused(403, "This change comes from another page, so it was refused.")
 
     @property
     def desk(self):
@@ -232,7 +232,7 @@ class File(Page):
         place = attempt and unpacked(attempt, self.desk.folder / "submissions")
         file = self.get_query_argument("file", "")
         if not place or file not in files or not (place / file).is_file():
-            raise Refused(404, "This file is not there any more.")
+            raise Refused(404, "This file no longer exists.")
         self.set_header("Content-Type", "text/plain; charset=utf-8")
         self.set_header("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'; sandbox")
         self.finish(clean((place / file).read_bytes().decode(errors="replace")))
@@ -279,7 +279,7 @@ class Adjust(Page):
                 case "comment":
                     adjustments.comment(self.desk.folder, *where, form.text, form.author, said.append, **keep)
                 case _:
-                    raise Refused(400, "This form does not say what to do.")
+                    raise Refused(400, "This form names no action.")
         except Stale:
             self.ask(
                 409,
