@@ -187,7 +187,7 @@ def memory(process):
 
 
 def limit_growth(size):
-    """Make the kernel refuse this process more than `size` further bytes of address space (getrlimit(2):
+    """Make the kernel refuse this process more than `size` further bytes of data, resident or not (getrlimit(2):
     RLIMIT_DATA)."""
     import resource
 
