@@ -190,7 +190,7 @@ def test_a_gradient_that_is_no_number_ends_the_training_with_the_worker():
         ),
         (
             lambda: cntk.training_session(None, None, [8, 16], dict.fromkeys(["features", "labels"])),
-            "mb_size is a whole number .*schedules are not there",
+            "mb_size is a whole number .*has no schedules",
         ),
         (lambda: cntk.block_momentum_distributed_learner(None, block_size=0), "block_size is a number of samples"),
         (lambda: cntk.training_session(None, None, 8, {"features": 1}), "needs the inputs 'features' and 'labels'"),
