@@ -9,7 +9,7 @@ from handson import figures
 from handson.figures import PREDICTED, SERIES, picture
 
 MB = 2**20
-WAYS = {"ring": "ring", "zigzag": "ring", "heads": "heads"}  # way -> the way whose formulas it has
+WAYS = {"ring": "ring", "zigzag": "ring", "heads": "heads"}  # way -> the way whose formulas apply
 
 
 def read(folder):

@@ -27,7 +27,7 @@ REPEATS = 5
 class Partial(NamedTuple):
     """The attention of queries to the keys that they have seen so far."""
 
-    taken: torch.Tensor  # (heads, queries, width of a head): the mean of the values, with the weights of a softmax
+    taken: torch.Tensor  # (heads, tokens, width of a head): the mean of the values, weighted by the softmax
     total: torch.Tensor  # (heads, queries): the logarithm of the sum of exp(score), -inf if no key was seen
 
 
@@ -91,12 +91,12 @@ def check_division(tokens, heads, size):
 
 
 def measure(places_of, ways):
-    """The main program of a script of attentions: check each of `ways`, measure it, and write attention.json.
+    """Run a script of attentions: check each of `ways`, measure it, and write attention.json.
 
-    places_of(tokens, rank, size, zigzag): the places of a rank's tokens; ways: name -> (function(query, key, value,
-    places of all ranks, causal), zigzag). The file holds {"ranks", "tokens", "heads", "width", "rows": [{"way",
-    "causal", "seconds" (median, of the slowest rank), "computing" (seconds of each rank), "bytes" (the most that a
-    rank's new tensors took at once), "sent" (bytes, by a rank)}]}.
+    places_of(tokens, rank, size, zigzag): returns the positions of a rank's tokens. ways: name -> (function(query, key,
+    value, positions of all ranks, causal), zigzag). The file contains {"ranks", "tokens", "heads", "width", "rows":
+    [{"way", "causal", "seconds" (median, of the slowest rank), "computing" (seconds of each rank), "bytes" (the peak of
+    a rank's new tensors), "sent" (bytes, by a rank)}]}.
     """
     args = _arguments()
     torch.set_num_threads(1)
@@ -140,7 +140,7 @@ def _arguments():
 
 
 def _measured(name, attention, places, causal, args, comm):
-    """The numbers of one way."""
+    """Return one way's row of attention.json."""
     chance = torch.Generator().manual_seed(1)
     whole = torch.randn(3, args.heads, args.tokens, args.width, generator=chance)
     right = F.scaled_dot_product_attention(*whole, is_causal=causal)[:, places[comm.rank]]

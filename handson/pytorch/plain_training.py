@@ -1,5 +1,5 @@
 """The plain solution of unit 10_challenge: each rank has the whole network, and all ranks average their gradients in
-each step. Every other solution is compared with its time."""
+each step. The times of all other solutions are compared with its time."""
 
 from contextlib import nullcontext
 
