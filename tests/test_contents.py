@@ -1,6 +1,7 @@
 """The first notebook shows which notebooks there are, whatever units the course has; and what each of them has at its
 head and at its end."""
 
+import ast
 import json
 import re
 from pathlib import Path
@@ -79,6 +80,19 @@ def test_each_section_with_gaps_ends_with_a_check_of_them(name):
         named = [one for call in checks for one in re.findall(r'(?<!=)"([^"]+)"', call)]
         assert set(gaps) <= set(named)
         assert not named or self_check.named(unit, named)
+
+
+@pytest.mark.parametrize("name", ["01_single_gpu", "02_multi_gpu", "03_multi_node", "04_profiling"])
+def test_a_prediction_that_a_student_skips_is_missed_by_no_other_cell(name):
+    """In the cell of a gap, PUT YOUR CODE says what is missing; later, a NameError would say nothing."""
+    used = [
+        node.id
+        for source in cells(name, "code")
+        if "# PUT YOUR CODE" not in source
+        for node in ast.walk(ast.parse(re.sub(r"^([!%])", r"# \1", source, flags=re.MULTILINE)))
+        if isinstance(node, ast.Name) and node.id.startswith("prediction_")
+    ]
+    assert used == []
 
 
 def test_every_time_is_shown_beside_its_title(capsys):
