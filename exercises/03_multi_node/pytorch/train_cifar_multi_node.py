@@ -27,7 +27,7 @@ def train_step(model, optimizer, images, labels):
 
 @torch.no_grad()
 def evaluate(model, loader, device, size):
-    """Return the mean loss and the accuracy on the test set; `loader` has this rank's part of it."""
+    """Return the mean loss and the accuracy on the test set; `loader` has this rank's part."""
     model.eval()
     for buffer in model.buffers():  # all ranks use rank 0's running statistics of BatchNorm
         dist.broadcast(buffer, 0)
