@@ -162,8 +162,8 @@ for step in range(steps):
     dist.all_reduce(torch.ones(1))
 
 # %% [markdown]
-# You caused this hang on purpose. Later in this notebook, you find the cause of a hang in a script. Now stop the ranks.
-# They occupy the cores of their job, and your next job would have to wait for these cores.
+# You caused this hang on purpose. Later in this notebook, you will find the cause of a hang in a script. Now stop the
+# ranks. They occupy the cores of their job, and your next job would have to wait for these cores.
 
 # %%
 ranks.stop()
@@ -203,7 +203,8 @@ MULTI = f"{FOLDER}/{TRACK}/train_cifar_multi_gpu.py"
 #   *running statistics*. These are rank 0's, because `DistributedDataParallel` copies them to all ranks before each
 #   forward pass.
 #
-# Only rank 0 prints, evaluates, and writes the result. It prints the loss and the accuracy of its own training images.
+# Only rank 0 prints, evaluates, and writes the result. The training loss and the training accuracy that it prints are
+# those of its own images.
 #
 # Fill in the gaps of this script and of `run_multi_gpu_training.sh`: one node, two GPUs, two processes.
 
@@ -374,8 +375,8 @@ command = "OMP_NUM_THREADS=1 torchrun --standalone --nproc-per-node 2 hanging.py
 #   next cell shows this.
 # - On real GPUs, NCCL's *flight recorder* keeps the last collectives of each rank, and writes them to files when a
 #   collective times out. Set `TORCH_FR_BUFFER_SIZE=2000` and `TORCH_NCCL_DUMP_ON_TIMEOUT=1`.
-# - `py-spy dump --pid PID` shows the stack of a running process. Run it on the node of this process (`pip install
-#   py-spy`).
+# - `py-spy dump --pid PID` shows the stack of a running process. Run it on the node of this process
+#   (`pip install py-spy`).
 # - `python -m handson doctor`, as a command in a job, tests whether the ranks can reach each other.
 #
 # The training scripts of this course have a time limit: after two minutes without a finished step (`--patience`),

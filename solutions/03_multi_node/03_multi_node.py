@@ -291,8 +291,8 @@ print({workers: round(rate, 1) for workers, rate in throughputs.items()}, "image
 
 # %% [markdown]
 # The lecture reports 51.1, 87.6 and 172.1 images/s on 1, 2 and 4 GPUs. These are speed-ups of 1.71 and 3.37, and
-# efficiencies of 0.857 and 0.842. Make such a table of your own runs. (If you skipped the prediction, the table and the
-# figure are drawn without it.)
+# efficiencies of 0.857 and 0.842. Make such a table of your own runs. (If you skipped the prediction, the figure is
+# drawn without it.)
 
 
 # %%
@@ -479,15 +479,15 @@ check("multi_node", "allreduce_seconds")
 # %% [markdown]
 # These runs take only a few seconds, so their speed-up can be lower than that of your jobs. The images are small here
 # (64 pixels), so a step is short, and the overhead of each step is a larger part of it.
-#
-# # For the fast
-#
-# The sections from here to the last check are optional: they have no points.
 
 # %%
 check("multi_node", "from_scratch.py")
 
 # %% [markdown]
+# # Optional experiments
+#
+# The sections from here to the last check have no points.
+#
 # ## One node
 #
 # The multi-node script also runs on one node with two GPUs, like the multi-GPU script. Which of the two scripts will be

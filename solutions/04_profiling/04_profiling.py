@@ -290,7 +290,8 @@ print("I expect a factor of", prediction_faster)
 
 # %% [markdown]
 # Now fix `pytorch/slow_loading.py`, save it, and see whether this part is gone. (An idea: which work is repeated in
-# each epoch, although its result is always the same?)
+# each epoch, although its result is always the same? If you skipped the prediction, the next figure is drawn without
+# it.)
 
 # %%
 after = profiled_runs.of_script(FOLDER, "slow_loading.py", "after", files)
