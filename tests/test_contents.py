@@ -127,5 +127,7 @@ def test_every_column_of_the_table_of_a_profile_is_explained():
 
 
 def test_optional_experiments_have_no_points():
-    before, found, optional = (ROOT / "notebooks/03_multi_node.ipynb").read_text("utf-8").partition("# Optional experiments")
+    before, found, optional = (
+        (ROOT / "notebooks/03_multi_node.ipynb").read_text("utf-8").partition("# Optional experiments")
+    )
     assert found and "# PUT YOUR CODE" in before and "# PUT YOUR CODE" not in optional

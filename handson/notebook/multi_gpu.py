@@ -202,8 +202,7 @@ def _final(curves):
 
 def equal_epochs_and_updates(curves, predicted):
     """Test errors against epochs, and the same against updates (Curve by name); bands: from the best seed to the
-    worst. predicted: what the student expects after the fewest epochs, in percent; None if the student predicted
-    nothing."""
+    worst. predicted: what the student expects after the fewest epochs, in percent."""
     drawing, left, right = figures.axes(9.5, 3.6, columns=2, sharey=True)
     fewest = min(curve.epochs[-1] for curve in curves.values())
     most = max(curve.updates[-1] for curve in curves.values())
@@ -217,7 +216,7 @@ def equal_epochs_and_updates(curves, predicted):
         axes.axvline(end, color="0.3", linestyle="--", linewidth=1)
         axes.text(end, 97, words, va="top", ha=side, fontsize="small")
     right.set_ylabel("")
-    if predicted is not None:
+    if predicted is not None:  # a student may skip the prediction
         left.plot(fewest, predicted, **FORESEEN)
     lines = left.get_legend_handles_labels()
     drawing.legend(*lines, fontsize="small", frameon=False, loc="outside upper center", ncols=len(curves) + 1)

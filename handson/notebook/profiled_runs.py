@@ -94,8 +94,7 @@ def table(run):
 
 
 def faster(before, after, predicted):
-    """A picture of how many times as fast `after` is as `before`, next to the factor that was predicted for a step, or
-    None."""
+    """A picture of how many times as fast `after` is as `before`, beside what was predicted for a step."""
     steps = [analysis.common_steps(run)[0] for run in (before, after)]
     seconds = [float((of_run[:, 2] - of_run[:, 1]).mean()) for of_run in steps]
     found = {"a step": seconds[0] / seconds[1], "the whole run": after.result.throughput / before.result.throughput}
