@@ -11,17 +11,17 @@ PIECES = rf"( *)((?:[{NOT_LAST}]*(?:`[^`]+`|[!-~]+|[^ ])[{NOT_FIRST}]*))"
 
 
 def counted(number, noun):
-    """ "1 node", "2 nodes". number: a number, or the text that stands for it."""
+    """Return "1 node" or "2 nodes". number: a number, or a text for it."""
     return f"{number} {noun}{'s' * (str(number) != '1')}"
 
 
 def there(number, noun):
-    """ "there is 1 node", "there are 2 nodes"."""
+    """Return "there is 1 node" or "there are 2 nodes"."""
     return f"there {'is' if str(number) == '1' else 'are'} {counted(number, noun)}"
 
 
 def a_kind(value):
-    """The type of a value with its article: "a list", "an ndarray", "None"."""
+    """Return the type of a value with its article: "a list", "an ndarray", "None"."""
     if value is None:
         return "None"
     name = type(value).__name__
