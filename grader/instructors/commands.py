@@ -85,7 +85,7 @@ def update_catalogues(context: typer.Context, language: OfLanguage = "ja"):
 
 @catalogues.command("todo")
 def to_do(domain: Domain, language: OfLanguage = "ja"):
-    """Print as JSON what is not translated, or outdated: {English text: ""}, or its old translation."""
+    """Print as JSON what is not translated, or outdated: {English text: ""}, or OUTDATED: and its old translation."""
     from grader.instructors.translation.work import to_do
 
     typer.echo(to_do(language, domain))

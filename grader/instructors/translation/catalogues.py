@@ -36,6 +36,7 @@ PARTS = {
     "scaling": "handson_profiling",
 } | dict.fromkeys(("chainer", "cntk", "jax", "lightning", "accelerate", "pytorch", "tensorflow"), "handson_frameworks")
 PAGES = {"README.md": "readme", "for_students/README.md": "for_students", "datasets/README.md": "datasets"}
+OLD = "OUTDATED: "  # begins an old translation in what a translator gets
 ALIKE = 0.6  # how much of a text that has changed is as before, so that its translation is kept as fuzzy
 DATES = re.compile(
     rb'^"(?:POT-Creation-Date|PO-Revision-Date|Generated-By|Last-Translator|Language-Team)', re.MULTILINE
@@ -240,22 +241,23 @@ def count(language, domain):
 
 
 def to_do(language, domain):
-    """{English text: ""} of what is missing, and {English text: the old translation} of what is outdated."""
+    """{English text: ""} of what is missing, and {English text: OLD and the old translation} of what is outdated."""
     there = {one.id: one for one in load(language, domain) if one.id}
     return {
-        text: (there[text].string or "") if text in there else ""
+        text: f"{OLD}{there[text].string}" if text in there and there[text].string else ""
         for text in texts(domain)
         if text not in there or not there[text].string or there[text].fuzzy
     }
 
 
 def put(language, domain, given):
-    """Put translations into a catalogue. given: {English text: translation}; an empty one is left out. Returns a
-    sentence for each that was refused."""
+    """Put translations into a catalogue. given: {English text: translation}; one that is empty, or still marked as OLD,
+    is left out. Returns a sentence for each that was refused."""
     catalogue, refused, found = load(language, domain), [], texts(domain)
     if not isinstance(given, dict) or not all(isinstance(one, str) for one in given.values()):
         raise CatalogueError("the translations are not a JSON object of texts: give {English text: translation}")
     for english, other in given.items():
+        other = "" if other.startswith(OLD) else other
         wrong = [f"{domain} has no such text: run `python -m grader catalogues`"] if english not in found else []
         if wrong := wrong or other and problems(english, other, domain):
             refused.append(f"{english!r:.80}: {'; '.join(wrong)}")
