@@ -6,12 +6,16 @@ import io
 import json
 import re
 import tokenize
+import zipfile
 from pathlib import Path
 
+import nbformat
 import pytest
 
 from grader import exercises, gaps
-from grader.instructors.translation import catalogues
+from grader.instructors.bundle import bundle
+from grader.instructors.release import build
+from grader.instructors.translation import book_text, catalogues
 from grader.instructors.translation.markdown_text import translate_markdown
 from grader.instructors.translation.message_templates import templates
 from grader.instructors.translation.pages import ANCHOR
@@ -209,3 +213,45 @@ def test_each_message_finds_its_translation_whatever_its_values_are():
     messages = Messages({text: f"訳{''.join(PLACEHOLDER.findall(text))}" for text in texts})
     shown = [PLACEHOLDER.sub(lambda found: "s" if found[0].endswith("?}") else "7", text) for text in texts]
     assert [text for text in shown if not messages.translate(text).startswith("訳")] == []
+
+
+def test_a_directive_has_its_alternative_text_and_its_caption_translated():
+    text = "```{figure} a.svg\n:name: ring\n:alt: four ranks\n\nA caption of\ntwo lines.\n```\n\n```bash\nleft as it is\n```\n"
+    other = "```{figure} a.svg\n:name: ring\n:alt: FOUR RANKS\n\nA CAPTION OF TWO LINES.\n```\n\n```bash\nleft as it is\n```\n"
+    assert translate_markdown(text, str.upper) == other
+    assert translate_markdown(text, lambda english: english) == text
+
+
+def test_the_book_has_pages_and_notebooks_in_a_language_and_links_to_their_headings(monkeypatch):
+    known = {"Hand in": "提出", "Read [this](a.md#hand-in).": "[これ](a.md#hand-in)を読む。", "a comment": "注釈"}
+    monkeypatch.setattr(catalogues, "everywhere", lambda language: lambda english: known.get(english, english))
+    monkeypatch.setattr(book_text, "_headings", lambda: {"hand-in": "Hand in"})
+    assert book_text.page("xx", "# Hand in\n\nRead\n[this](a.md#hand-in).") == "# 提出\n\n[これ](a.md#提出)を読む。"
+    cells = [nbformat.v4.new_markdown_cell("# Hand in"), nbformat.v4.new_code_cell("%%px\n# a comment\nx = 1")]
+    shown = book_text.document("xx", nbformat.v4.new_notebook(cells=cells))
+    assert [cell.source for cell in shown.cells] == ["# 提出", "%%px\n# 注釈\nx = 1"]
+
+
+def test_comments_in_a_solution_are_no_texts():
+    source = "# above the gap\n### BEGIN SOLUTION gap: a hint\n# the answer in words\nx = 1  # the answer again\n### END SOLUTION\n"
+    assert texts_of(source, lambda text, translate: translated_file(text, ".py", translate)) == [
+        "a hint",
+        "above the gap",
+    ]
+
+
+def test_a_language_without_a_folder_is_refused():
+    with pytest.raises(catalogues.CatalogueError, match="no language 'xx'"):
+        build(ROOT / "solutions", language="xx")
+
+
+@pytest.mark.thorough
+def test_what_students_receive_in_a_language_speaks_it(tmp_path):
+    bundle(build(ROOT / "solutions", language="ja"), tmp_path / "a.zip")
+    with zipfile.ZipFile(tmp_path / "a.zip") as archive:
+        found = {
+            name.partition("/")[2]: archive.read(name).decode() for name in archive.namelist() if name[-4:] != ".npz"
+        }
+    assert found["locale/CHOSEN"] == "ja\n" and "locale/ja/LC_MESSAGES/check_all.po" in found
+    assert "最初のノートブック" in found["notebooks/00_start.ipynb"] and "はじめに" in found["README.md"]
+    assert "matplotlib-fontja" in found["requirements.txt"] and not [name for name in found if "docs_" in name]

@@ -77,7 +77,7 @@ class Count:
 def domains():
     """The names of all domains: notebooks, then messages, then pages."""
     notebooks = dict.fromkeys(domain_of_source(path) for path in _sources())
-    return (*notebooks, *_messages(), *pages().values())
+    return (*notebooks, *_messages(), *pages().values(), *["book_words"] * (COURSE / "book").is_dir())
 
 
 @functools.cache
@@ -110,6 +110,8 @@ def _extracted(domain):
             collected = {}
             translate_markdown((COURSE / page).read_text(), collect)
             yield page, collected
+    for path in sorted((COURSE / "book").glob("*.py")) if domain == "book_words" else ():
+        yield path.relative_to(COURSE).as_posix(), templates(path.read_text())
     for path in _messages().get(domain, ()):
         yield path.as_posix(), templates((COURSE / path).read_text())
     if domain == "check_all":
@@ -161,7 +163,9 @@ def _sentences(value):
 
 def pages():
     """{path of a page: its domain}"""
-    return PAGES | {f"docs/{path.name}": f"docs_{path.stem}" for path in sorted((COURSE / "docs").glob("*.md"))}
+    found = {f"docs/{path.name}": f"docs_{path.stem}" for path in sorted((COURSE / "docs").glob("*.md"))}
+    of_book = sorted((COURSE / "book/pages").rglob("*.md"))
+    return PAGES | found | {path.relative_to(COURSE).as_posix(): f"book_{path.stem}" for path in of_book}
 
 
 def place(language, domain):
@@ -229,6 +233,15 @@ def translations(language, domain):
 def translator(language, domain):
     """A function that returns the translation of a text of a domain, or the text itself."""
     found = translations(language, domain)
+    return lambda english: found.get(english, english)
+
+
+@functools.cache
+def everywhere(language):
+    """A function as `translator`, for a text of any domain."""
+    found = {}
+    for domain in domains():
+        found = translations(language, domain) | found
     return lambda english: found.get(english, english)
 
 

@@ -34,6 +34,12 @@ def translate_markdown(text, translate, anchors=()):
     inside, heading, cells = 0, False, {}
     for token in parser().parse(text):
         heading = token.type == "heading_open" or (heading and token.type != "heading_close")
+        if token.type == "fence" and token.info.startswith("{"):
+            first, end = token.map
+            body = _directive(token.content.rstrip("\n"), translate)
+            indent = " " * (len(lines[first]) - len(lines[first].lstrip()))
+            lines[first + 1 : end - 1] = [None] * (end - first - 2)
+            lines[first] = "\n".join([lines[first], *(f"{indent}{line}".rstrip() for line in body.split("\n"))])
         inside += (token.type == "table_open") - (token.type == "table_close")
         if token.type != "inline" or not has_words(token.content):
             continue
@@ -52,6 +58,13 @@ def translate_markdown(text, translate, anchors=()):
     for number, contents in cells.items():
         lines[number] = _row(lines[number], contents, translate)
     return "\n".join(line for line in lines if line is not None)
+
+
+def _directive(content, translate):
+    """The content of a directive of MyST, such as a figure: its alternative text, and the text below its options."""
+    options = re.match(r"(?::[\w-]+:.*(?:\n|\Z))*", content)[0]
+    translated = re.sub(r"^(:alt: )(.*)$", lambda found: found[1] + translate(found[2]), options, flags=re.MULTILINE)
+    return translated + translate_markdown(content[len(options) :], translate)
 
 
 def _first_line(content):

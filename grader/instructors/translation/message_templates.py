@@ -26,6 +26,7 @@ LABELS = {
     "aligned",
     "speak",
     "marked",
+    "phrase",
 }
 LABELS_AS = {"xlabel", "ylabel", "label", "title"}
 CODE = re.compile(

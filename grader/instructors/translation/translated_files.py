@@ -26,13 +26,14 @@ def translated_file(text, suffix, translate):
     """Return the text of a source of solutions/ in another language. suffix: .py or .sh."""
     if text.startswith("# ---\n"):
         return _notebook(text, translate)
-    return _code(text, suffix, translate)
+    return translated_code(text, suffix, translate)
 
 
 def _notebook(script, translate):
     cells = re.split(r"^(?=# %%(?: \[markdown\])?$)", script, flags=re.MULTILINE)
     return cells[0] + "".join(
-        _texts(cell, translate) if cell.startswith(MARKDOWN) else _code(cell, ".py", translate) for cell in cells[1:]
+        _texts(cell, translate) if cell.startswith(MARKDOWN) else translated_code(cell, ".py", translate)
+        for cell in cells[1:]
     )
 
 
@@ -45,7 +46,8 @@ def _texts(cell, translate):
     return "\n".join([first, *(f"# {line}".rstrip() for line in other.split("\n"))]) + end
 
 
-def _code(text, suffix, translate):
+def translated_code(text, suffix, translate):
+    """Return code with its comments, docstrings and the hints of gaps in another language."""
     text = "\n".join(_hints(text.split("\n"), translate))
     if suffix == ".py":
         text = _docstrings(text, translate)
