@@ -81,6 +81,11 @@ def timeline(folder):
     return Timeline(found["schedule"], operations, "ms")
 
 
+def order(folder):
+    """The schedule of a run of train_pipeline.py: the operations of each stage."""
+    return json.loads(Path(folder, "pipeline.json").read_text())["schedule"]
+
+
 def throughputs(runs, allowed, expected=None):
     """Bars of the throughput of each method. runs: method -> [Result of each seed], first that of one process; allowed:
     method -> how many times the throughput of one process its bubble allows, drawn as a line; expected: how many times

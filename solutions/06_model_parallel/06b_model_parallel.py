@@ -384,18 +384,91 @@ print(f"I expect the ranks of a node to share the {inside}.")
 check("model_parallel", "images_bytes", "inside")
 
 # %% [markdown]
-# ## \* A pipeline by PyTorch
+# ## \* Smaller bubbles
 #
-# Fill the gap of `pytorch/torch_pipeline.py`: the same pipeline with `torch.distributed.pipelining`. `torch-gpipe` and `torch-1f1b` do the
-# same operations as your schedules.
+# Two schedules have a smaller bubble than 1F1B:
+#
+# - **Interleaved 1F1B** (Narayanan et al. 2021): each stage has several *chunks* of the network, which are not neighbours. Of 8 layers, stage 0
+#   of 2 has layers 0, 1, 4 and 5. A chunk takes half the time of a stage, so a micro-batch reaches the last stage sooner.
+# - **Zero bubble** (Qi et al. 2023): a backward has two halves. The stage before waits for the gradient of the *inputs*, but no stage waits for
+#   the gradient of the *weights*. A stage can compute the weights' gradients when it would be idle.
+#
+# In a schedule, `"I0"` is the gradient of the inputs and `"W0"` that of the weights, together they are `"B0"`; `"F0.1"` is the forward of
+# micro-batch 0 in chunk 1.
+#
+# First the second idea by hand. The cell below is 1F1B with all backwards in halves. How small can the bubble become? Write your prediction into
+# `smallest`. Then move the `W`s, until the step is as short as you expect. A stage may now hold the activations of three micro-batches.
+
+# %%
+smallest = 0.20  # your prediction: the smallest idle share of 3 stages and 4 micro-batches
+halves = [
+    ["F0", "F1", "F2", "I0", "W0", "F3", "I1", "W1", "I2", "W2", "I3", "W3"],
+    ["F0", "F1", "I0", "W0", "F2", "I1", "W1", "F3", "I2", "W2", "I3", "W3"],
+    ["F0", "I0", "W0", "F1", "I1", "W1", "F2", "I2", "W2", "F3", "I3", "W3"],
+]
+print(f"{simulate(halves).bubble:.1%} of the time idle; you expect {smallest:.1%}")
+simulate(halves).picture("backward in halves")
+
+# %% [markdown]
+# The shortest step takes 14 forwards: 2 until the first micro-batch reaches the last stage, and 12 in which that stage computes. This is 1/7 of
+# the time idle. `zero_bubble` builds such a schedule (the paper calls it ZB-H1) for any number of stages.
+#
+# Now compare four schedules of 4 stages and 8 micro-batches. Which one has the smallest bubble, and which one holds the most activations?
+
+# %%
+from handson.pipelines import interleaved, zero_bubble
+
+four = {
+    "GPipe": of_all_stages("gpipe", 4, 8),
+    "1F1B": of_all_stages("one_forward_one_backward", 4, 8),
+    "interleaved": interleaved(4, 8),
+    "zero bubble": zero_bubble(4, 8),
+}
+for name, schedule in four.items():
+    timeline = simulate(schedule)
+    print(f"{name:12} {timeline.bubble:5.1%} idle; micro-batches held by each stage: {timeline.held}")
+
+# %%
+simulate(four["interleaved"]).picture("interleaved 1F1B")
+
+# %%
+simulate(four["zero bubble"]).picture("zero bubble")
+
+# %% [markdown]
+# With 2 chunks, the idle time is half that of 1F1B. The price: twice as many messages, and more activations on stage 0. With zero bubble,
+# the idle time is a third, because a stage now waits only for halves. The price: each stage holds as many activations as stage 0, until it has
+# computed the gradients of the weights.
+
+# %% [markdown]
+# ## \* A pipeline with PyTorch
+#
+# Fill the gap of `pytorch/torch_pipeline.py`: the same pipeline with `torch.distributed.pipelining`. The methods `torch-gpipe` and `torch-1f1b`
+# run the same operations as your schedules. With `torch-interleaved` and `torch-zero-bubble`, each rank has two chunks (`make_interleaved`).
 
 # %%
 # !cd {FOLDER} && sed -n '/# PUT YOUR CODE/,/raise/p' pytorch/torch_pipeline.py  # the gap
 
+# %% [markdown]
+# All of them train the same network with the same batches. Will their losses be equal?
+
 # %%
 options = "--epoch 1 --batchsize 128 --width 256 --method"
-two_stages = run("train_pipeline.py", "two_stages", f"{options} torch-gpipe torch-1f1b", ranks=2)
-model_parallel.throughputs({"one process": one_process["naive"]} | two_stages, {})
+of_torch = "torch-gpipe torch-1f1b torch-interleaved torch-zero-bubble"
+by_torch = run("train_pipeline.py", "two_stages", f"{options} {of_torch}", ranks=2)
+for name, [result] in ({"one process": one_process["naive"]} | by_torch).items():
+    print(f"{name:17} loss {result.log[-1]['main/loss']:.4f}")
+model_parallel.throughputs({"one process": one_process["naive"]} | by_torch, {})
+
+# %% [markdown]
+# The losses are equal: a schedule changes the order of the operations, not their results. This is the order of PyTorch's zero bubble, which
+# combines both ideas:
+
+# %%
+simulate(model_parallel.order(f"{FOLDER}/results/two_stages/torch-zero-bubble_0")).picture("PyTorch's zero bubble")
+
+# %% [markdown]
+# The simulator predicts nearly no bubble. The measured throughput is not higher, though: each chunk starts its operations separately, and twice as
+# many messages travel. With layers this small, starting operations costs more than the bubble did.
 
 # %%
 check("model_parallel", "torch_pipeline.py")

@@ -5,7 +5,7 @@ import contextlib
 
 from grader.checks.check import Check, Criterion
 from grader.checks.notebook_functions import function, prediction
-from handson.pipelines import ScheduleError, beyond_problem, simulate
+from handson.pipelines import ScheduleError, beyond_problem, divided_problem, simulate
 
 PROBES = "grader.units.model_parallel.probes.probe_schedules"
 
@@ -24,7 +24,7 @@ def _timelines(seen, case):
 
 
 def can_be_done(seen, case, expected):
-    """A judge: each stage does a forward and a backward of each micro-batch, and no two stages wait for each other."""
+    """A judge: each stage runs a forward and a backward of each micro-batch, and no two stages wait for each other."""
     for (stages, micro_batches), schedule in zip(case["sizes"], seen[0]["schedules"]):
         where = f"with {_size(stages, micro_batches)}"
         if len(schedule) != stages:
@@ -35,11 +35,19 @@ def can_be_done(seen, case, expected):
             simulate(schedule)
         except ScheduleError as error:
             return f"{where}, {error}"
-        if missing := sorted(
-            {f"{kind}{number}" for kind in "FB" for number in range(micro_batches)}.difference(*schedule)
-        ):
-            return f"{where}, {missing[0]} is missing: micro-batches are numbered from 0 to {micro_batches - 1}"
+        # each stage has the same micro-batches: `simulate` refuses others
+        present = {name[1:].split(".")[0] for name in schedule[0]}
+        if missing := [number for number in range(micro_batches) if str(number) not in present]:
+            return f"{where}, B{missing[0]} is missing: micro-batches are numbered from 0 to {micro_batches - 1}"
     return None
+
+
+def can_be_executed(seen, case, expected):
+    """A judge of schedules.py: pipeline.py can execute the schedule."""
+    for (stages, micro_batches), schedule in zip(case["sizes"], seen[0]["schedules"]):
+        if problem := divided_problem(schedule):
+            return f"with {_size(stages, micro_batches)}, {problem}"
+    return can_be_done(seen, case, expected)
 
 
 def no_idle_time_but_the_bubble(seen, case, expected):
@@ -57,6 +65,8 @@ def no_idle_time_but_the_bubble(seen, case, expected):
 def _idle_for_nothing(timeline, micro_batches):
     """Which stage waits to begin an operation while it could do a later one, without holding more than it has to, as
     half a sentence; or ""."""
+    if divided_problem(timeline.schedule):
+        return ""
     of, stages = {(one.stage, one.name): one for one in timeline.operations}, len(timeline.schedule)
     for stage, names in enumerate(timeline.schedule):
         free, held = 0.0, set()
@@ -130,7 +140,7 @@ CHECKS = {
             ({"sizes": SIZES},),
             (
                 Criterion(
-                    "valid_schedule", DONE, 1, can_be_done, "Each stage needs F and B of each micro-batch, once."
+                    "valid_schedule", DONE, 1, can_be_executed, "Each stage needs F and B of each micro-batch, once."
                 ),
                 Criterion(
                     "all_forwards_then_all_backwards",
@@ -160,7 +170,7 @@ CHECKS = {
                     "valid_schedule",
                     DONE,
                     2,
-                    can_be_done,
+                    can_be_executed,
                     "Each stage needs F and B of each micro-batch, once; the last stage has no warm-up.",
                 ),
                 Criterion(
