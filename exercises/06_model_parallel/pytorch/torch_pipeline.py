@@ -2,7 +2,15 @@
 torch-1f1b."""
 
 import torch.distributed as dist
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch.distributed.pipelining import (
+    PipelineStage,
+    Schedule1F1B,
+    ScheduleGPipe,
+    ScheduleInterleaved1F1B,
+    ScheduleInterleavedZeroBubble,
+)
+
+CHUNKS = 2  # of the network on each rank, for the schedules of make_interleaved
 
 
 def make_schedule(name, network, micro_batches, loss_of, device):
@@ -17,3 +25,17 @@ def make_schedule(name, network, micro_batches, loss_of, device):
     # loss_fn as well
     raise NotImplementedError("PUT YOUR CODE: torch_schedule")
     return schedule
+
+
+def make_interleaved(name, networks, micro_batches, loss_of, device):
+    """Return PyTorch's schedule `name`, "interleaved" or "zero-bubble", of this rank's chunks of the network.
+
+    networks: the layers of each chunk. Chunk 1 of rank 0 follows chunk 0 of the last rank.
+    """
+    rank, size = dist.get_rank(), dist.get_world_size()
+    stages = [
+        PipelineStage(network, chunk * size + rank, len(networks) * size, device)
+        for chunk, network in enumerate(networks)
+    ]
+    kinds = {"interleaved": ScheduleInterleaved1F1B, "zero-bubble": ScheduleInterleavedZeroBubble}
+    return kinds[name](stages, n_microbatches=micro_batches, loss_fn=loss_of)

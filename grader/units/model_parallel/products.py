@@ -4,7 +4,7 @@ from grader.checks import criteria
 from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array
 from grader.checks.notebook_functions import choice, function, prediction
-from grader.units.model_parallel import mesh, products_dtensor
+from grader.units.model_parallel import mesh, products_dtensor, products_sequence
 
 PROBES, ORACLES = (
     "grader.units.model_parallel.probes.probe_products:",
@@ -410,6 +410,7 @@ CHECKS = {
             observed=_terms,
         ),
     ),
+    "pytorch/products_sequence.py": products_sequence.CHECKS,
     "pytorch/products_dtensor.py": products_dtensor.CHECKS,
     "pytorch/mesh.py": mesh.CHECKS,
 }
