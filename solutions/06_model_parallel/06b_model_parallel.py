@@ -240,8 +240,8 @@ def products_bytes(blocks, images, tokens, width, ranks):
     images: number of images in a batch; tokens: number of tokens per image.
     """
     ### BEGIN SOLUTION products_bytes:
-    ### Return the bytes. A block has two split parts, its attention and its MLP. Each of them needs
-    ### one all-reduce in forward and one in backward
+    ### Return the bytes. A block has two split parts, its attention and its MLP. Each of them
+    ### needs one all-reduce in forward and one in backward
     all_reduces = 2 * 2 * blocks
     return all_reduces * 2 * (ranks - 1) / ranks * 4 * images * tokens * width
     ### END SOLUTION
@@ -473,8 +473,8 @@ model_parallel.throughputs({"one process": one_process["naive"]} | by_torch, {})
 simulate(model_parallel.order(f"{FOLDER}/results/two_stages/torch-zero-bubble_0")).picture("PyTorch's zero bubble")
 
 # %% [markdown]
-# The simulator predicts nearly no bubble. The measured throughput is not higher, though: each chunk starts its operations separately, and twice as
-# many messages travel. With layers this small, starting operations costs more than the bubble did.
+# The simulator predicts nearly no bubble. The throughput may still not rise on two cores: each chunk starts its operations separately, and twice as
+# many messages travel. With layers this small, both can cost more time than the bubble.
 
 # %%
 check("model_parallel", "torch_pipeline.py")
@@ -492,8 +492,8 @@ def held_bytes(schedule, stage, stages, micro_batches, activations):
     activations: bytes that the stage holds for one micro-batch, from its forward to the end of its backward.
     """
     ### BEGIN SOLUTION held_bytes:
-    ### Return the bytes; use only the arguments. Stages are numbered from 0. A stage cannot hold more
-    ### micro-batches than the batch has
+    ### Return the bytes; use only the arguments. Stages are numbered from 0. A stage cannot hold
+    ### more micro-batches than the batch has
     if schedule == "gpipe":
         return micro_batches * activations
     return min(stages - stage, micro_batches) * activations

@@ -1,5 +1,4 @@
-"""Split a transformer in its products and in its sequences: torchrun --standalone --nproc-per-node 2
-products_sequence.py
+"""Tensor and sequence parallelism for a transformer: torchrun --standalone --nproc-per-node 2 products_sequence.py
 
 In products.py, all ranks hold all tokens between two split parts. Here each rank holds only its own tokens there
 (Korthikanti et al., "Reducing Activation Recomputation", 2022). An all-reduce is a reduce-scatter and an all-gather, so
@@ -31,8 +30,8 @@ class SplitSequence(Split):
 
 
 def split_sequence(model, group=None):
-    """Split the blocks of a Transformer in their products, and the tokens between the split parts, among the ranks of
-    `group` (None: all), in place. All ranks have the same parameters before."""
+    """Split the blocks of a Transformer, and the tokens between their split parts, in place among the ranks of `group`
+    (None: all ranks). Before the call, all ranks have the same parameters."""
     check_tokens(len(model.patches.place), dist.get_world_size(group))
     split(model, group)
     for block in model.blocks:

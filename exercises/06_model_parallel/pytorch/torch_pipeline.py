@@ -1,5 +1,5 @@
-"""The same pipeline as PyTorch has it: train_pipeline.py calls this function for the methods torch-gpipe and
-torch-1f1b."""
+"""The same pipeline with torch.distributed.pipelining: train_pipeline.py calls these functions for the methods whose
+names begin with "torch-"."""
 
 import torch.distributed as dist
 from torch.distributed.pipelining import (
@@ -14,15 +14,15 @@ CHUNKS = 2  # of the network on each rank, for the schedules of make_interleaved
 
 
 def make_schedule(name, network, micro_batches, loss_of, device):
-    """What carries out the schedule `name`, "gpipe" or "1f1b", on this rank's stage: its `step` gets the whole batch
-    and cuts it itself.
+    """Return PyTorch's schedule `name`, "gpipe" or "1f1b", of this rank's stage. Its `step` receives the whole batch,
+    and splits it into micro-batches.
 
-    network: the layers of this stage; micro_batches: how many; loss_of(outputs, labels): the mean loss of a
-    micro-batch.
+    network: the layers of this stage; micro_batches: number of micro-batches; loss_of(outputs, labels): the mean loss
+    of a micro-batch.
     """
-    # PUT YOUR CODE: `schedule`: a ScheduleGPipe or a Schedule1F1B of a PipelineStage, which knows its
-    # network, its number, how many there are, and the device; give the schedule n_microbatches and
-    # loss_fn as well
+    # PUT YOUR CODE: Build a PipelineStage from the network, this stage's index, the number of stages and
+    # the device. Set `schedule` to a ScheduleGPipe or a Schedule1F1B of this stage, with n_microbatches
+    # and loss_fn
     raise NotImplementedError("PUT YOUR CODE: torch_schedule")
     return schedule
 

@@ -1,7 +1,7 @@
-"""The split of products.py, made by PyTorch: torchrun --standalone --nproc-per-node 2 products_dtensor.py
+"""The tensor parallelism of products.py with PyTorch: torchrun --standalone --nproc-per-node 2 products_dtensor.py
 
-A DTensor is a tensor of which each rank has a part (Shard) or all (Replicate). A product of two of them finds out what
-has to be sent.
+Each rank holds a part of a DTensor (Shard) or all of it (Replicate). An operation on DTensors runs the collectives that
+it needs.
 """
 
 import torch.distributed as dist
@@ -20,18 +20,18 @@ from handson.pytorch import products
 
 
 def split(model):
-    """Split the blocks of a Transformer among all ranks, in place."""
+    """Split the blocks of a Transformer in place among all ranks."""
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     for block in model.blocks:
         products.check_heads(block.attention.heads, mesh.size())
         block.attention.heads //= mesh.size()
-        # The input of the attention becomes one DTensor, so that the gradients of query, key and value are added up
-        # before they are sent.
+        # The input of the attention becomes one DTensor, so that the gradients of query, key and value are added before
+        # an all-reduce.
         entrance = PrepareModuleInput(input_layouts=Replicate(), desired_input_layouts=Replicate())
         ### BEGIN SOLUTION plan:
-        ### `plan`: {name of a module of the block: its style}, with ColwiseParallel() and
-        ### RowwiseParallel() for the six layers, named as in "mlp.up", and `entrance` for
-        ### "attention"
+        ### Set `plan` to a dictionary: name of a module of the block -> its style. Use
+        ### ColwiseParallel() or RowwiseParallel() for each of the six layers, with names such as
+        ### "mlp.up", and `entrance` for "attention"
         plan = {
             "attention": entrance,
             "attention.query": ColwiseParallel(),
@@ -47,7 +47,7 @@ def split(model):
 
 
 def split_sequence(model):
-    """Split the blocks of a Transformer among all ranks, and the tokens between the split parts, in place."""
+    """Split the blocks of a Transformer, and the tokens between their split parts, in place among all ranks."""
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     products.check_tokens(len(model.patches.place), mesh.size())
     all_tokens = PrepareModuleInput(input_layouts=Shard(1), desired_input_layouts=Replicate())
@@ -55,7 +55,7 @@ def split_sequence(model):
         products.check_heads(block.attention.heads, mesh.size())
         block.attention.heads //= mesh.size()
         plan = {
-            "norm1": SequenceParallel(),  # of this rank's tokens: dimension 1 is divided
+            "norm1": SequenceParallel(),  # computes this rank's tokens: dimension 1 is divided
             "attention": all_tokens,
             "attention.query": ColwiseParallel(),
             "attention.key": ColwiseParallel(),

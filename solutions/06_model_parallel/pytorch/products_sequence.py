@@ -1,5 +1,4 @@
-"""Split a transformer in its products and in its sequences: torchrun --standalone --nproc-per-node 2
-products_sequence.py
+"""Tensor and sequence parallelism for a transformer: torchrun --standalone --nproc-per-node 2 products_sequence.py
 
 In products.py, all ranks hold all tokens between two split parts. Here each rank holds only its own tokens there
 (Korthikanti et al., "Reducing Activation Recomputation", 2022). An all-reduce is a reduce-scatter and an all-gather, so
@@ -14,13 +13,13 @@ from torch import nn
 from handson.pytorch.products import AllTokens, OwnTokens, all_gather, check_tokens, compare, reduce_scatter
 
 ### BEGIN SOLUTION gather_and_scatter:
-### Write the torch.autograd.Functions `Gather` and `Scatter`; forward has the arguments of Enter and
-### Leave in products.py. Use all_gather(mine, group), which returns the tokens of all ranks, and
-### reduce_scatter(terms, group), which returns the sum over all ranks for this rank's tokens.
+### Write the torch.autograd.Functions `Gather` and `Scatter`; forward has the arguments of Enter
+### and Leave in products.py. Use all_gather(mine, group), which returns the tokens of all ranks,
+### and reduce_scatter(terms, group), which returns the sum over all ranks for this rank's tokens.
 ### Gather starts a split part. In forward, return all tokens. In backward, each rank has a term of
-### the gradient of all tokens: return the gradient of `mine`.
-### Scatter ends a split part. In forward, return the sum of all ranks' `terms` for this rank's
-### tokens. In backward, each rank has the gradient of its own tokens: return that of `terms`
+### the gradient of all tokens: return the gradient of `mine`. Scatter ends a split part. In
+### forward, return the sum of all ranks' `terms` for this rank's tokens. In backward, each rank
+### has the gradient of its own tokens: return that of `terms`
 
 
 class Gather(torch.autograd.Function):
@@ -60,8 +59,8 @@ class SplitSequence(Split):
 
 
 def split_sequence(model, group=None):
-    """Split the blocks of a Transformer in their products, and the tokens between the split parts, among the ranks of
-    `group` (None: all), in place. All ranks have the same parameters before."""
+    """Split the blocks of a Transformer, and the tokens between their split parts, in place among the ranks of `group`
+    (None: all ranks). Before the call, all ranks have the same parameters."""
     check_tokens(len(model.patches.place), dist.get_world_size(group))
     split(model, group)
     for block in model.blocks:

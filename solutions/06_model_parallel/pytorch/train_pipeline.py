@@ -1,4 +1,5 @@
-"""Train a network that is split between its layers, each rank a stage: mpiexec -n 2 python train_pipeline.py --help"""
+"""Train a network that is split between its layers; each rank is a stage: mpiexec -n 2 python train_pipeline.py
+--help"""
 
 import pipeline
 import schedules
@@ -26,7 +27,7 @@ def train(comm, args, method, train_set):
     device = devices.use(args.gpu[comm.intra_rank])
     if stages.left_out(method, device):
         return
-    # all ranks take the same batches: the first needs images, the last labels
+    # all ranks load the same batches: the first rank needs the images, the last rank the labels
     order = torch.Generator().manual_seed(args.seed)
     train_loader = DataLoader(train_set, args.batchsize, shuffle=True, drop_last=True, generator=order)
     micro_batches = 1 if method == "naive" else args.micro_batches
