@@ -168,9 +168,9 @@ def schedule_problem(schedule, micro_batches):
 
 
 def exchange_problem(schedule):
-    """Return the reason why the stages would deadlock, as a sentence; or None. Between two operations a stage sends
-    what the first one has made and receives what the second one needs, and waits until both messages have been taken,
-    as NCCL does with large ones."""
+    """Return why the stages would deadlock, as a sentence; or None. Between two operations, a stage sends the result of
+    the first operation and receives the input of the second one. It waits until both messages have been received, as
+    NCCL does with large messages."""
     exchanges = [_exchanges(schedule, stage) for stage in range(len(schedule))]
     offered, done = Counter(message for one in exchanges for message in one[0]), [0] * len(schedule)
     while remaining := [stage for stage, one in enumerate(exchanges) if done[stage] < len(one)]:
@@ -185,7 +185,7 @@ def exchange_problem(schedule):
                 if offered[name, source, to] < 2
             ]
             return (
-                "the schedule deadlocks, since a stage receives the messages of another stage in the order in which"
+                "the schedule deadlocks, because a stage receives the messages of another stage in the order in which"
                 f" they were sent: {', '.join(waits)}"
             )
         for stage in free:
@@ -207,8 +207,8 @@ def _exchanges(schedule, stage):
 
 @dataclass
 class Timeline:
-    """The times at which each stage works: `operations`, in an order in which they can be executed. unit: of their
-    times, in words."""
+    """The times at which each stage computes. operations: in an order in which they can be executed; unit: the unit of
+    their times, in words."""
 
     schedule: list
     operations: list
@@ -233,7 +233,7 @@ class Timeline:
 
     @property
     def held(self):
-        """For each stage, the largest number of micro-batches whose activations it holds, from their forward to the end
+        """The largest number of micro-batches whose activations each stage holds at once, from their forward to the end
         of their backward. A chunk holds its share of a micro-batch."""
         most = []
         for names in self.schedule:

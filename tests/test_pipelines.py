@@ -232,6 +232,6 @@ def test_stages_that_exchange_other_messages_than_their_neighbours_are_one_sente
     schedule = [["F0", "F1", "B0", "B1"], ["F0", "F1", "B1", "B0"]]
     assert simulate(schedule).held == [2, 2]
     assert schedule_problem(schedule, 2) == (
-        "the schedule deadlocks, since a stage receives the messages of another stage in the order in which they were"
+        "the schedule deadlocks, because a stage receives the messages of another stage in the order in which they were"
         " sent: stage 0 waits for B0 of stage 1, stage 1 waits until stage 0 receives B1"
     )

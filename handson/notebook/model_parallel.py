@@ -82,7 +82,7 @@ def timeline(folder):
 
 
 def order(folder):
-    """The schedule of a run of train_pipeline.py: the operations of each stage."""
+    """Return the schedule of a run of train_pipeline.py: the operations of each stage."""
     return json.loads(Path(folder, "pipeline.json").read_text())["schedule"]
 
 

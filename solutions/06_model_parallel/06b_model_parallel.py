@@ -394,16 +394,17 @@ check("model_parallel", "images_bytes", "inside")
 #
 # Two schedules have a smaller bubble than 1F1B:
 #
-# - **Interleaved 1F1B** (Narayanan et al. 2021): each stage has several *chunks* of the network, which are not neighbours. Of 8 layers, stage 0
-#   of 2 has layers 0, 1, 4 and 5. A chunk takes half the time of a stage, so a micro-batch reaches the last stage sooner.
-# - **Zero bubble** (Qi et al. 2023): a backward has two halves. The stage before waits for the gradient of the *inputs*, but no stage waits for
-#   the gradient of the *weights*. A stage can compute the weights' gradients when it would be idle.
+# - **Interleaved 1F1B** (Narayanan et al. 2021): each stage has several chunks of the network, which are not neighbours. If two stages with two
+#   chunks each share 8 layers, stage 0 has layers 0, 1, 4 and 5. A chunk takes half the time of a stage, so the last stage starts sooner.
+# - **Zero bubble** (Qi et al. 2023): a backward has two halves. The stage before waits for the gradient of the inputs, but no stage waits for
+#   the gradient of the weights. So a stage can postpone the gradients of the weights until it would be idle.
 #
-# In a schedule, `"I0"` is the gradient of the inputs and `"W0"` that of the weights, together they are `"B0"`; `"F0.1"` is the forward of
-# micro-batch 0 in chunk 1.
+# A schedule such as `by_hand` may contain `"I0"` and `"W0"` instead of `"B0"`, the gradients of the inputs and of the weights, and `"F0.1"`, the
+# forward of micro-batch 0 in chunk 1.
 #
-# First the second idea by hand. The cell below is 1F1B with all backwards in halves. How small can the bubble become? Write your prediction into
-# `smallest`. Then move the `W`s, until the step is as short as you expect. A stage may now hold the activations of three micro-batches.
+# First try the second idea by hand. The cell below contains 1F1B with all backwards in halves. How small can the idle share become? Write your
+# prediction into `smallest`. Then move the `W` operations until the step is as short as you expect. Each stage may now hold the activations of
+# three micro-batches.
 
 # %%
 smallest = 0.20  # your prediction: the smallest idle share of 3 stages and 4 micro-batches
@@ -416,8 +417,8 @@ print(f"{simulate(halves).bubble:.1%} of the time idle; you expect {smallest:.1%
 simulate(halves).picture("backward in halves")
 
 # %% [markdown]
-# The shortest step takes 14 forwards: 2 until the first micro-batch reaches the last stage, and 12 in which that stage computes. This is 1/7 of
-# the time idle. `zero_bubble` builds such a schedule (the paper calls it ZB-H1) for any number of stages.
+# The shortest step takes the time of 14 forwards: 2 until the first micro-batch reaches the last stage, and 12 in which this stage computes. The idle
+# share is 2/14. `zero_bubble` builds such a schedule for any number of stages (ZB-H1 in the paper).
 #
 # Now compare four schedules of 4 stages and 8 micro-batches. Which one has the smallest bubble, and which one holds the most activations?
 
@@ -442,8 +443,8 @@ simulate(four["zero bubble"]).picture("zero bubble")
 
 # %% [markdown]
 # With 2 chunks, the idle time is half that of 1F1B. The price: twice as many messages, and more activations on stage 0. With zero bubble,
-# the idle time is a third, because a stage now waits only for halves. The price: each stage holds as many activations as stage 0, until it has
-# computed the gradients of the weights.
+# the idle time is a third of that, because a stage waits only for halves, and fills idle time with the gradients of the weights. The price: each
+# stage holds as many micro-batches as stage 0, because it needs the activations until it has computed these gradients.
 
 # %% [markdown]
 # ## \* A pipeline with PyTorch
@@ -455,7 +456,7 @@ simulate(four["zero bubble"]).picture("zero bubble")
 # !cd {FOLDER} && sed -n '/# PUT YOUR CODE/,/raise/p' pytorch/torch_pipeline.py  # the gap
 
 # %% [markdown]
-# All of them train the same network with the same batches. Will their losses be equal?
+# All methods train the same network with the same batches. Will their losses be equal?
 
 # %%
 options = "--epoch 1 --batchsize 128 --width 256 --method"
