@@ -1,4 +1,4 @@
-"""What notebook 06_model_parallel draws of its runs: memory, pipelines, and a network that is split in its products."""
+"""Figures of the notebooks 06_model_parallel and 06b_model_parallel: memory, pipelines, and tensor parallelism."""
 
 import json
 from pathlib import Path
@@ -17,19 +17,22 @@ STATE = ("parameters", "gradients", "optimizer")
 
 
 def _most(run, part):
-    """The most MB of a part that any rank of a run has held. Parameters: at the fullest moment, since FSDP divides them
-    after they were made."""
+    """Return the maximum MB of a part over all ranks of a run. For parameters, return the MB at the peak of the sum,
+    because FSDP shards them after their creation."""
     return max(account["peak" if part == "parameters" else "most"][part] for account in run.memory) / MB
 
 
 def bytes_and_time(runs, predicted, seconds=None):
-    """The most activations of each method, and the time of its step. runs: method -> [Result], which have counted;
-    predicted, seconds: method -> bytes of activations, and seconds of a step, drawn as lines."""
+    """Draw the maximum activations of each method, and the time of its step.
+
+    runs: method -> [Result of a run that has counted its memory]; predicted: method -> bytes of activations; seconds:
+    method -> seconds of a step. Both predictions are drawn as lines.
+    """
     drawing, left, right = figures.axes(9, 0.8 + 0.36 * len(runs), columns=2, sharey=True)
     sizes = {method: _most(run, "activations") for method, [run, *_] in runs.items()}
     milliseconds = {method: 1000 * of_a_step(run) for method, [run, *_] in runs.items()}
     predicted = {method: size / MB for method, size in predicted.items()}
-    figures.bars(left, sizes, "most activations [MB]; long line: predicted", predicted, **part("activations"))
+    figures.bars(left, sizes, "maximum of activations [MB]; long line: predicted", predicted, **part("activations"))
     expected = {method: 1000 * time for method, time in (seconds or {}).items()}
     figures.bars(right, milliseconds, "time of a step [ms]" + "; long line: predicted" * bool(expected), expected)
     words = "; ".join(f"{method} {sizes[method]:.1f} MB, {milliseconds[method]:.0f} ms" for method in runs)
@@ -37,8 +40,8 @@ def bytes_and_time(runs, predicted, seconds=None):
 
 
 def against_ranks(runs, kinds, predicted):
-    """Parameters, gradients and optimizer state of a rank for each number of ranks, and the optimizer's state alone,
-    with a line at all parameters.
+    """Draw parameters, gradients and optimizer state per rank for each number of ranks, and only the optimizer's state,
+    with a line at the size of all parameters.
 
     runs: ranks -> method -> [Result]; kinds: method -> the kind for `predicted`; predicted(kind, ranks): the student's
     bytes, drawn as lines.
@@ -53,8 +56,8 @@ def against_ranks(runs, kinds, predicted):
     figures.bars_beside(right, alone)
     whole = _most(next(iter(runs[ranks[0]].values()))[0], "parameters")
     right.axhline(whole, color="0.3", linestyle="--", linewidth=1, label="all parameters")
-    left.set(ylabel="most on a rank [MB]")
-    titles = "parameters + gradients + optimizer; lines: predicted", "optimizer's state alone"
+    left.set(ylabel="maximum per rank [MB]")
+    titles = "parameters + gradients + optimizer; lines: predicted", "only the optimizer's state"
     for axes, title in zip((left, right), titles):
         axes.set(xlabel="ranks", xticks=range(len(ranks)), xticklabels=ranks)
         axes.set_title(title, fontsize="medium")
