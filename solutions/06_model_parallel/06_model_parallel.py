@@ -273,10 +273,11 @@ check("model_parallel", "checkpointed_bytes", "prediction_slower", "save_memory.
 # | method | widths that a block keeps | widths that are recomputed, one block at a time |
 # |---|---|---|
 # | `torch-checkpoint` | 1: its input | 15 |
-# | `checkpoint-every-2nd` | 1 and 16 in turn | 15, but not at the peak: by then backward has freed 16 |
+# | `checkpoint-every-2nd` | 1 and 16 in turn | 15, but only after another block has freed its 16 |
 # | `checkpoint-selected` | 11: its input, query, key, value, attention, out, 4 of up, down | 7 |
 #
-# The network is wider here, so that linear layers take most of the time. Which of the two saves more memory, and which one costs more time?
+# The network is wider here, so that linear layers take most of the time. Which of the last two methods needs less memory, and which one is
+# faster?
 
 # %%
 UNIT = 4 * 256 * TOKENS * BATCH  # bytes of one width of all tokens
@@ -303,18 +304,18 @@ model_parallel.bytes_and_time(selective, {method: UNIT * number for method, numb
 # In data-parallel training, every rank holds all parameters, all gradients and Adam's complete state: 16 bytes per parameter. **ZeRO**
 # removes these copies. Each rank owns one *shard* of the parameters:
 #
-# - **Stage 1** shards the optimizer's state. A *reduce-scatter* averages the gradients, and leaves each rank with its shard of them. The rank
-#   updates its shard of the parameters. An *all-gather* then sends all shards to all ranks.
-# - **Stage 2** also shards the gradients: after the reduce-scatter, a rank keeps only its shard of them.
+# - **Stage 1** shards the optimizer's state. A *reduce-scatter* gives each rank the mean gradients of its shard. The rank updates its shard
+#   of the parameters. An *all-gather* then sends all shards to all ranks. Every rank still needs memory for all gradients.
+# - **Stage 2** also shards the gradients: each rank keeps only the gradients of its shard.
 # - **Stage 3** also shards the parameters. PyTorch's *FSDP* is stage 3: it gathers the parameters of a block just before it uses them.
 #
 # A ring all-reduce consists of a reduce-scatter and an all-gather. So stage 1 sends as many bytes as DDP, if both use rings. (On CPUs stage 1
 # sends more, because gloo builds its reduce-scatter from an all-reduce.) FSDP gathers the parameters twice, for forward and for backward, so
 # it sends 1.5 times as many bytes.
 #
-# Fill in ZeRO by hand, for 4 ranks and a network with 4 MB of parameters. The shards are A to D, and shard A belongs to rank 0. Which shards does each rank
-# hold between backward and the update? Write the letters of the shards, such as "ABCD". The picture shows the sum for each rank, and the
-# first entry that is wrong. (This cell is not graded.)
+# Fill in ZeRO by hand, for 4 ranks and a network with 4 MB of parameters. The shards are A to D, and shard A belongs to rank 0. For which
+# shards does each rank need memory, from backward to the update? Write the letters of the shards, such as "ABCD". The picture shows the sum
+# of each rank and the first wrong entry. (This cell is not graded.)
 
 # %%
 by_hand = {  # for each rank, from rank 0 to rank 3
