@@ -470,7 +470,7 @@ sharded_state.collectives(recorded)
 
 # %% [markdown]
 # With `False`, the two all-gathers at the start of backward are missing. In return, all blocks' parameters stay in memory until their
-# backward, as in stage 2. The reduce-scatters are the same. The core computes nothing while it waits for a collective.
+# backward, as in stage 2. The reduce-scatters are the same. On CPUs, a core waits for each collective, so no computation overlaps with it.
 #
 # Now all methods train the same network. How will the losses and the memory of `fsdp-bfloat16` differ from those of `ddp`?
 

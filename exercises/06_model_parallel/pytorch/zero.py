@@ -49,8 +49,8 @@ def divide(model, make_optimizer):
 
 
 def mean_of_shard(gradients):
-    """Return the gradient of this rank's shard: the mean over all ranks of this row of `gradients`, which has the shape
-    (ranks, numbers per shard)."""
+    """Return the gradient of this rank's shard: the mean over all ranks of the shard's row in `gradients`, which has
+    the shape (ranks, numbers per shard)."""
     # PUT YOUR CODE: Set `mean` to a tensor of shape (numbers per shard), with one reduce-scatter:
     # dist.reduce_scatter(result, list of rows) sums row r of all ranks for rank r. You may overwrite
     # `gradients`, because they are not needed afterwards.
