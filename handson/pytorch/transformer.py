@@ -1,6 +1,7 @@
 """The network of notebook 06_model_parallel: a small transformer that reads an image as a sequence of patches.
 
-Its layers form a sequence (the patches, the blocks, the head), so a pipeline can split them into stages.
+Its layers follow each other: the patches, the blocks, the head. So a pipeline can assign a range of layers to each
+stage.
 """
 
 import torch
@@ -9,8 +10,8 @@ from torch.nn import functional as F
 
 
 class Patches(nn.Module):
-    """Convert images (N, 3, size, size) to tokens (N, tokens, width), and add an embedding of each position. There are
-    (size / patch) squared tokens."""
+    """Map images (N, 3, size, size) to a sequence of patches (N, tokens, width), and add the embedding of their
+    positions; tokens = (size / patch) squared."""
 
     def __init__(self, size, patch, width):
         super().__init__()
@@ -18,13 +19,13 @@ class Patches(nn.Module):
         self.place = nn.Parameter(0.02 * torch.randn((size // patch) ** 2, width))
 
     def forward(self, images):
-        # contiguous, like the messages between stages
+        # contiguous, as messages between stages are
         return self.project(images).flatten(2).transpose(1, 2).contiguous() + self.place
 
 
 class Attention(nn.Module):
-    """Multi-head attention of tokens (N, tokens, width): each token reads from all tokens of its image. The heads split
-    the width, and are independent of each other."""
+    """Let each token (N, tokens, width) attend to all tokens. The width is divided among the heads, which are
+    independent."""
 
     def __init__(self, width, heads, dropout=0.0):
         super().__init__()
@@ -37,12 +38,12 @@ class Attention(nn.Module):
         return self.out(taken.transpose(1, 2).flatten(2))
 
     def split(self, tokens):
-        """Convert (N, tokens, width) to (N, heads, tokens, width of a head)."""
+        """Map (N, tokens, width) to (N, heads, tokens, width of a head)."""
         return tokens.unflatten(2, (self.heads, -1)).transpose(1, 2)
 
 
 class MLP(nn.Module):
-    """Process each token (N, tokens, width) separately, with a hidden layer four times as wide."""
+    """Map each token (N, tokens, width) separately, through a hidden layer four times as wide."""
 
     def __init__(self, width, dropout=0.0):
         super().__init__()
@@ -53,8 +54,7 @@ class MLP(nn.Module):
 
 
 class Block(nn.Module):
-    """The repeated part of a transformer: attention, then an MLP. Each adds its result to its input (N, tokens,
-    width)."""
+    """The repeated unit of a transformer: attention, then an MLP. Each adds to its input tokens (N, tokens, width)."""
 
     def __init__(self, width, heads, dropout=0.0):
         super().__init__()
@@ -67,7 +67,7 @@ class Block(nn.Module):
 
 
 class Head(nn.Module):
-    """Convert tokens (N, tokens, width) to class scores (N, classes)."""
+    """Map tokens (N, tokens, width) to class scores (N, classes)."""
 
     def __init__(self, width, classes):
         super().__init__()
@@ -78,8 +78,8 @@ class Head(nn.Module):
 
 
 def layers(classes=10, size=8, patch=2, width=128, heads=4, blocks=4, dropout=0.0):
-    """Yield the layers of a Transformer in order. Each is created when it is requested, so a stage of a pipeline never
-    holds the layers of other stages."""
+    """Yield the layers of a Transformer in order. Each is created when it is asked for, so a pipeline stage keeps its
+    own layers and never holds all of them."""
     yield Patches(size, patch, width)
     for _ in range(blocks):
         yield Block(width, heads, dropout)
@@ -87,8 +87,7 @@ def layers(classes=10, size=8, patch=2, width=128, heads=4, blocks=4, dropout=0.
 
 
 class Transformer(nn.Module):
-    """Convert images (N, 3, size, size) to class scores (N, classes). The layers are those of `layers` with the same
-    options."""
+    """Map images (N, 3, size, size) to class scores (N, classes), with the layers of `layers` for the same options."""
 
     def __init__(self, *arguments, **options):
         super().__init__()

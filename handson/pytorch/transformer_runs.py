@@ -1,4 +1,5 @@
-"""Shared code of the training scripts of 06_model_parallel: the main program, the network, and the progress table."""
+"""Helpers of the training scripts of notebook 06_model_parallel: their main program, the network, and the progress
+table."""
 
 import torch
 import torch.distributed as dist
@@ -10,10 +11,11 @@ from handson.training import banner, data, method_runs, options, transformer_opt
 
 
 def train_each(train, methods, add_options=transformer_options.add, ranks=None):
-    """Run the main program of a script: form the process group, and call train(comm, args, method, train_set) on all
-    ranks for each method in --method, and for each seed.
+    """Run a script: form the process group, and call train(comm, args, method, train_set) on all ranks for each of
+    `methods` that --method names, and each seed.
 
-    add_options: a function of transformer_options; ranks: the required number of ranks. Default: any number.
+    add_options: a function like transformer_options.add. ranks: the number of ranks that the script requires, None for
+    any.
     """
     args = options.parse(gpus=devices.first, add_options=add_options(methods))
     dist.init_process_group(devices.backend(args.gpu))  # reads RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
@@ -29,17 +31,14 @@ def train_each(train, methods, add_options=transformer_options.add, ranks=None):
 
 
 def network(args, classes):
-    """Return the transformer that the options `args` describe, on the CPU. Its initial parameters are equal on all
-    ranks. Raises TrackError."""
+    """Return the transformer that the options `args` describe, on the CPU, with equal initial parameters on all ranks.
+    Raises TrackError."""
     return transformer.Transformer(*_sizes(args, classes))
 
 
 def layers(args, classes, numbers):
-    """Return the layers whose numbers, counted from 0, are in `numbers`, with the same initial parameters as in the
-    whole network.
-
-    Raises TrackError.
-    """
+    """Return the layers of the network whose numbers (from 0) are in `numbers`, with the same parameters as in the
+    whole network. Raises TrackError."""
     return [layer for number, layer in enumerate(transformer.layers(*_sizes(args, classes))) if number in numbers]
 
 
@@ -53,13 +52,13 @@ def _sizes(args, classes):
 
 
 def tokens(args, images):
-    """Return an empty tensor with the shape (images, tokens, width) and the type of the messages between layers."""
+    """Return a tensor with the shape (images, tokens, width) and the type of a layer's output for this many images."""
     return torch.empty(images, (args.size // args.patch) ** 2, args.width)
 
 
 def batches(loader, args, device):
     """Yield the batches of a DataLoader on a device: images (N, 3, size, size) and labels (N,). Raises TrackError if
-    there is no batch."""
+    there are none."""
     if not len(loader):
         sentence = (
             f"--batchsize {args.batchsize} is larger than a rank's number of images, so there is no step: choose"
@@ -71,7 +70,7 @@ def batches(loader, args, device):
 
 
 class Progress(method_runs.Progress):
-    """The progress table of a training run. Every rank creates one, and all ranks call `add` together."""
+    """The progress table of a training run. All ranks create one, and call `add` together."""
 
     def __init__(self, comm, method):
         super().__init__(comm.rank, method, devices.wait_for_all, accuracy=False)
