@@ -146,7 +146,7 @@ def test_the_notebooks_on_model_parallelism_run_to_their_end(course, few):
     chosen = [cell for cell in script.split("# %%") if "--heads 3" not in cell and "check(" not in cell]
     notebook = execute("# %%".join(chosen), course)
     pictures = [result for result in outputs(notebook, "execute_result") if "image/png" in result["data"]]
-    assert len(pictures) == 19 and all(picture.metadata["image/png"]["alt"].endswith(".") for picture in pictures)
+    assert len(pictures) == 22 and all(picture.metadata["image/png"]["alt"].endswith(".") for picture in pictures)
     printed = "".join(output.text for output in outputs(notebook, "stream"))
     assert "virtual GPU 0 is out of memory" in printed and "all-reduces in backward" in printed
     results = course / "exercises/06_model_parallel/results"
