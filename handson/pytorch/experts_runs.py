@@ -1,5 +1,5 @@
-"""What train_experts.py (unit attention_and_experts) needs beside its lesson: its options, and a file with how many
-tokens each expert got."""
+"""The parts of train_experts.py (unit attention_and_experts) that are not its lesson: its options, and a file with the
+number of tokens per expert."""
 
 import json
 
@@ -11,7 +11,7 @@ from handson.training import options, transformer_options
 
 
 def add_options(methods):
-    """As transformer_options.add, for experts."""
+    """Return a function that adds the options of transformer_options.add, and those for experts."""
 
     def add_to(parser):
         transformer_options.add(methods)(parser)
@@ -35,14 +35,14 @@ def add_options(methods):
 
 
 class Load:
-    """How many tokens the router gave each expert, and how many were dropped, in each step, of all layers and ranks
-    together. All ranks make one, and call its methods together."""
+    """The numbers of tokens per expert, and of dropped tokens, in each step, over all layers and ranks. All ranks
+    create a Load, and call its methods together."""
 
     def __init__(self, comm, layers):
         self.comm, self.layers, self.counts, self.dropped = comm, layers, [], []
 
     def add(self):
-        """One more step is over."""
+        """Record a finished step."""
         self.counts.append(torch.stack([layer.counts for layer in self.layers]))
         self.dropped.append(sum(layer.dropped for layer in self.layers))
 

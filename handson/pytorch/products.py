@@ -43,7 +43,7 @@ def check_heads(heads, ranks):
     if heads % ranks:
         fitting = ", ".join(str(number) for number in range(1, heads + 1) if heads % number == 0)
         cure = f"split them among {fitting} ranks, or choose another --heads"
-        raise TrackError(f"the {heads} heads of an attention can't be divided among {ranks} ranks: {cure}", True)
+        raise TrackError(f"the {heads} heads of an attention cannot be divided among {ranks} ranks: {cure}", True)
 
 
 def check_tokens(tokens, ranks):
@@ -51,7 +51,7 @@ def check_tokens(tokens, ranks):
     if tokens % ranks:
         fitting = ", ".join(str(number) for number in range(1, tokens + 1) if tokens % number == 0)
         raise TrackError(
-            f"the {tokens} tokens of an image can't be divided among {ranks} ranks: split them among {fitting} ranks",
+            f"the {tokens} tokens of an image cannot be divided among {ranks} ranks: split them among {fitting} ranks",
             True,
         )
 
@@ -178,9 +178,7 @@ def compare(*splits):
     splits: functions that split a Transformer among all ranks, in place; a second one also splits the sequences.
     """
     shown = argparse.ArgumentDefaultsHelpFormatter
-    parser = options.OneSentenceParser(
-        description="Compare a network that is split with the whole one.", formatter_class=shown
-    )
+    parser = options.OneSentenceParser(description="Compare a split network with the whole one.", formatter_class=shown)
     add = parser.add_argument
     add("-g", "--gpu", type=options.gpu_ids, metavar="IDS", help="ids of GPUs; accepted, but not used")
     add("--width", type=options.positive(int, 4096), default=128, metavar="N", help="width: numbers per token")
@@ -197,7 +195,7 @@ def compare(*splits):
     options.add_out(parser, script, track)
     args = parser.parse_args()
     if args.width % args.heads:
-        parser.error(f"--width {args.width} can't be divided among {args.heads} heads: give a multiple of --heads")
+        parser.error(f"--width {args.width} cannot be divided among {args.heads} heads: give a multiple of --heads")
     options.make_out(parser, args.out)
     torch.set_num_threads(1)
     with gloo_group(args) as comm:

@@ -159,7 +159,7 @@ def test_split_sequences_train_as_the_whole_network_with_the_bytes_of_all_reduce
 
 
 def test_tokens_that_ranks_can_not_share_are_refused():
-    with pytest.raises(TrackError, match="the 16 tokens of an image can't be divided among 3 ranks: split them among"):
+    with pytest.raises(TrackError, match="the 16 tokens of an image cannot be divided among 3 ranks: split them among"):
         products.check_tokens(16, 3)
 
 
@@ -197,7 +197,7 @@ def test_a_mesh_trains_as_one_process_with_all_images(inside):
 def test_heads_that_can_not_be_divided_are_refused():
     with pytest.raises(
         TrackError,
-        match=r"the 6 heads of an attention can't be divided among 4 ranks: split them among 1, 2, 3, 6 ranks",
+        match=r"the 6 heads of an attention cannot be divided among 4 ranks: split them among 1, 2, 3, 6 ranks",
     ):
         products.check_heads(6, 4)
 
