@@ -210,7 +210,7 @@ def update(language, only=None):
             if not other and (close := difflib.get_close_matches(text, gone, 1, ALIKE)):
                 other, flags = old.get(close[0]).string, ("fuzzy",)
             new.add(text, other, locations=[(file, 1) for file in files], flags=flags)
-        if any(one.id and one.string for one in new) or place(language, domain).exists():
+        if place(language, domain).exists():  # a translator's first `put` makes it
             save(new, language, domain)
     for path in place(language, "*").parent.glob("*.po"):
         if path.stem not in domains():
