@@ -66,7 +66,7 @@ def attention(rank, ranks, case):
         query, key, value = made.query(tokens), made.key(tokens), made.value(tokens)
 
         def term(place, heads):
-            """Of one rank, whose part of the width has so many heads."""
+            """Return the partial sum of one rank, whose slice of the width has `heads` heads."""
             parts = [
                 one[..., place * mine : (place + 1) * mine].unflatten(2, (heads, -1)).transpose(1, 2)
                 for one in (query, key, value)

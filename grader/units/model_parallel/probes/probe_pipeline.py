@@ -73,7 +73,7 @@ class Part(nn.Sequential):
         return outputs
 
     def alive(self):
-        """Of how many micro-batches the inputs or other activations are there."""
+        """Return the number of micro-batches whose inputs or other activations are still held."""
         inputs = sum(received() is not None for received in self.received)
         return max(
             inputs,
