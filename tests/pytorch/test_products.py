@@ -18,7 +18,7 @@ from torch.distributed.tensor.debug import CommDebugMode
 
 from handson.errors import TrackError
 from handson.notebook import runs
-from handson.pytorch import products
+from handson.pytorch import products, sequences
 from handson.pytorch.transformer import MLP, Transformer
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "solutions/06_model_parallel/pytorch"
@@ -160,7 +160,7 @@ def test_split_sequences_train_as_the_whole_network_with_the_bytes_of_all_reduce
 
 def test_tokens_that_ranks_can_not_share_are_refused():
     with pytest.raises(TrackError, match="the 16 tokens of an image cannot be divided among 3 ranks: split them among"):
-        products.check_tokens(16, 3)
+        sequences.check_tokens(16, 3)
 
 
 def on_a_mesh(comm, inside):

@@ -1,5 +1,4 @@
-"""A pipeline from scratch: each rank is a stage and holds a part of the layers. train_pipeline.py calls `my_layers` and
-`step`.
+"""A pipeline from scratch: each rank is a stage and holds a part of the layers. Run it with train_pipeline.py.
 
 Messages have no names. A rank receives the messages of another rank in the order in which they were sent, so both ranks
 need the same order of micro-batches.
@@ -26,11 +25,8 @@ def my_layers(layers, stage, stages):
 
 
 class Stage:
-    """This rank's stage during one step.
-
-    images, labels: one tensor per micro-batch. Only the first stage needs the images, and only the last stage needs the
-    labels.
-    """
+    """This rank's stage during one step. images, labels: one tensor per micro-batch; only the first stage needs the
+    images, and only the last stage needs the labels."""
 
     def __init__(self, network, images, labels, loss_of):
         self.network, self.images, self.labels, self.loss_of = network, images, labels, loss_of

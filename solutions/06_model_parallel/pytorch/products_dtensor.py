@@ -16,7 +16,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-from handson.pytorch import products
+from handson.pytorch import products, sequences
 
 
 def split(model):
@@ -49,7 +49,7 @@ def split(model):
 def split_sequence(model):
     """Split the blocks of a Transformer, and the tokens between their split parts, in place among all ranks."""
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-    products.check_tokens(len(model.patches.place), mesh.size())
+    sequences.check_tokens(len(model.patches.place), mesh.size())
     all_tokens = PrepareModuleInput(input_layouts=Shard(1), desired_input_layouts=Replicate())
     for block in model.blocks:
         products.check_heads(block.attention.heads, mesh.size())

@@ -8,7 +8,7 @@ from grader.probes.gap_code import GapCode
 from grader.probes.pytorch_scripts import join
 from grader.sandbox.rank import StudentMistake
 from grader.units.model_parallel.probes.probe_products import group_of
-from handson.pytorch.products import all_gather, reduce_scatter
+from handson.pytorch.sequences import all_gather, reduce_scatter
 
 SHAPE = 2, 12, 3  # images, all tokens, width; 1 to 4 ranks divide the tokens
 
