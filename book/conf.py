@@ -1,0 +1,58 @@
+"""The settings of Sphinx for the book. `make book` collects the sources first (book/sources.py)."""
+
+import json
+import sys
+from pathlib import Path
+
+from latex2mathml.converter import convert
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+from book import links  # noqa: E402
+
+project = "Hands-on distributed deep learning"
+author = "the authors of the course"
+extensions = ["myst_nb", "sphinx_copybutton"]
+exclude_patterns = []
+templates_path = [str(HERE / "templates")]
+
+html_theme = "furo"
+html_title = project
+html_static_path = [str(HERE / "static")]
+html_css_files = ["book.css"]
+html_copy_source = False
+html_show_sphinx = False
+html_math_renderer = "mathml"
+html_theme_options = {"top_of_page_buttons": [], "footer_icons": []}
+pygments_style, pygments_dark_style = "a11y-light", "a11y-dark"
+highlight_language = "none"
+
+nb_execution_mode = "off"
+nb_merge_streams = True
+nb_ipywidgets_js = {}  # would be fetched from another host
+myst_enable_extensions = ["dollarmath", "colon_fence", "attrs_block"]
+myst_heading_anchors = 4
+myst_links_external_new_tab = False
+suppress_warnings = ["mystnb.unknown_mime_type"]
+copybutton_prompt_text = ""
+
+
+def setup(app):
+    app.add_html_math_renderer("mathml", inline_renderers=(_inline, None), block_renderers=(_block, None))
+    app.connect("builder-inited", _read_terms)
+    app.add_transform(links.GlossaryLinks)
+
+
+def _inline(translator, node):
+    translator.body.append(convert(node.astext()))
+    raise links.SkipNode
+
+
+def _block(translator, node):
+    translator.body.append(f'<div class="math">{convert(node.astext(), display="block")}</div>')
+    raise links.SkipNode
+
+
+def _read_terms(app):
+    links.terms = json.loads((Path(app.srcdir) / "terms.json").read_text())
