@@ -5,14 +5,14 @@ import sys
 from pathlib import Path
 
 from latex2mathml.converter import convert
+from sphinx.util import logging
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from book import links  # noqa: E402
+from book import links, offline  # noqa: E402
 
 project = "Hands-on distributed deep learning"
-author = "the authors of the course"
 extensions = ["myst_nb", "sphinx_copybutton"]
 exclude_patterns = []
 templates_path = [str(HERE / "templates")]
@@ -23,6 +23,7 @@ html_static_path = [str(HERE / "static")]
 html_css_files = ["book.css"]
 html_copy_source = False
 html_show_sphinx = False
+html_show_copyright = False
 html_math_renderer = "mathml"
 html_theme_options = {"top_of_page_buttons": [], "footer_icons": []}
 pygments_style, pygments_dark_style = "a11y-light", "a11y-dark"
@@ -40,7 +41,9 @@ copybutton_prompt_text = ""
 
 def setup(app):
     app.add_html_math_renderer("mathml", inline_renderers=(_inline, None), block_renderers=(_block, None))
-    app.connect("builder-inited", _read_terms)
+    app.connect("builder-inited", _begin)
+    app.connect("html-page-context", _moving)
+    app.connect("build-finished", _look)
     app.add_transform(links.GlossaryLinks)
 
 
@@ -54,5 +57,19 @@ def _block(translator, node):
     raise links.SkipNode
 
 
-def _read_terms(app):
+def _begin(app):
     links.terms = json.loads((Path(app.srcdir) / "terms.json").read_text())
+    app.config.html_static_path.append(str(Path(app.srcdir) / "static"))
+
+
+def _moving(app, page, template, context, doctree):
+    """Only a page with a figure that moves loads the script."""
+    if "moving-" in context.get("body", ""):
+        app.add_js_file("moving_data.js")
+        app.add_js_file("moving.js")
+
+
+def _look(app, exception):
+    """With -W, a page that needs another host or has a picture without words ends the build."""
+    for problem in [] if exception else offline.problems(Path(app.outdir)):
+        logging.getLogger("book").warning(problem)

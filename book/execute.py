@@ -9,14 +9,13 @@ changed since; a change of its text does not matter.
 
 import ast
 import base64
+import functools
 import hashlib
 import io
 import os
 import re
-import subprocess
 import sys
 import sysconfig
-import tempfile
 import time
 from datetime import datetime
 from pathlib import Path
@@ -27,17 +26,16 @@ from PIL import Image
 from grader import gaps
 from grader.course import UNITS
 from grader.exercises import ROOT, folder_of_notebook, given_out, solution, solved
-from grader.instructors.bundle import TOP, bundle
 from grader.instructors.release import build, notebook
 
 RUNS = ROOT / "book/runs"
 WORK = ROOT / "build/book"
+TOP = "handson-course"  # the folder that students have
 NOTEBOOKS = [path.stem for path in sorted((ROOT / "notebooks").glob("*.ipynb"))]
 LIMIT = 1800  # seconds for a cell
 LONG = 60  # seconds: a cell that takes longer is named
-MENDED = re.compile(
-    r'"(\w+\.py)", "after"'
-)  # a notebook profiles this script as given, then as the student has fixed it
+# The notebook runs this script as it was given out, then says what is wrong in it; this cell of it needs it fixed.
+FIXED = re.compile(r'"(?P<name>\w+\.py)", "after"|^check\(.*"(?P<checked>hanging\.py)"', re.MULTILINE)
 READS = re.compile(r"!(?:cd \S+ && )?(?:cat|diff|grep|sed)\b")  # such a cell shows scripts: those with gaps, no answers
 SCRIPTS = [part.file for parts in UNITS.values() for part in parts if part.file.startswith("exercises/")]
 KEY = "depends_on"  # in the metadata of a run: a hash of what its outputs depend on
@@ -46,23 +44,29 @@ ENDINGS = (".py", ".sh")  # of files whose change changes a run
 
 def filled(name):
     """A notebook of the course with the gaps filled: an nbformat notebook."""
-    source = solution(f"notebooks/{name}.ipynb").read_text()
-    script = gaps.fill(gaps.exercise(source, ".py"), gaps.answers(source))
-    return nbformat.reads(notebook(script), as_version=4)
+    return nbformat.reads(_filled(_source(name)), as_version=4)
+
+
+@functools.cache
+def _filled(source):
+    return notebook(gaps.fill(gaps.exercise(source, ".py"), gaps.answers(source)))
 
 
 def key(name):
-    """A hash of the code of a notebook and of the scripts of its unit: an output can change only if one of them does.
-    Comments and empty lines of Python do not count."""
+    """A hash of what the outputs of a notebook depend on."""
+    return key_of(filled(name), ROOT / "solutions" / folder_of_notebook(name))
+
+
+def key_of(document, folder):
+    """A hash of the code of a notebook and of the scripts of its unit, which are in `folder`. Text, comments and empty
+    lines do not count."""
     found = hashlib.sha256()
-    for cell in filled(name).cells:
+    for cell in document.cells:
         if cell.cell_type == "code":
             found.update(_meaning(cell.source).encode() + b"\0")
-    folder = ROOT / "solutions" / folder_of_notebook(name)
-    notebooks = {f"{other}.py" for other in NOTEBOOKS}
     for path in sorted(folder.rglob("*")):
         relative = path.relative_to(folder)
-        if path.suffix in ENDINGS and path.name not in notebooks and "results" not in relative.parts:
+        if path.suffix in ENDINGS and path.stem not in NOTEBOOKS and "results" not in relative.parts:
             found.update(f"{relative}\0{_meaning(path.read_text())}\0".encode())
     return found.hexdigest()[:16]
 
@@ -91,29 +95,25 @@ def why_old(name):
 
 
 def course():
-    """Write the course as students have it into build/book, with the scripts filled; return its folder. Results of
-    earlier notebooks stay: later ones read them."""
-    WORK.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=WORK) as folder:
-        archive = Path(folder, "course.zip")
-        bundle(build(ROOT / "solutions", "local"), archive, "local")
-        subprocess.run([sys.executable, "-m", "zipfile", "-e", archive, WORK], check=True)
-    before = {script for name in NOTEBOOKS for script in MENDED.findall(_source(name))}
-    _write(file for file in SCRIPTS if Path(file).name not in before)
-    return WORK / TOP
+    """Write what students get in exercises/ and notebooks/ into build/book; return its folder. Results of earlier
+    notebooks stay: later ones read them."""
+    folder = WORK / TOP
+    for path, (text, mode) in build(ROOT / "solutions", "local").files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+        (folder / path).chmod(mode)
+    return folder
 
 
 def _source(name):
     return solution(f"notebooks/{name}.ipynb").read_text()
 
 
-def _write(files, text_of=solved):
-    for file in files:
-        (WORK / TOP / file).write_text(text_of(file))
-
-
-def _given(file):
-    return given_out(file).text
+def _fill(names):
+    """Write all scripts into the course, filled; those of these names as they were given out."""
+    for file in SCRIPTS:
+        text = given_out(file).text if Path(file).name in names else solved(file)
+        (WORK / TOP / file).write_text(text)
 
 
 def execute(name):
@@ -123,16 +123,19 @@ def execute(name):
 
     folder = course()
     run = filled(name)
+    given = {script for other in NOTEBOOKS for pair in FIXED.findall(_source(other)) for script in pair if script}
+    _fill(given)
 
     def before(cell, cell_index):
-        if found := MENDED.search(cell.source):
-            _write(file for file in SCRIPTS if Path(file).name == found[1])
+        if found := FIXED.search(cell.source):
+            given.discard(found["name"] or found["checked"])
+            _fill(given)
         if READS.match(cell.source):
-            _write(SCRIPTS, _given)
+            _fill({Path(file).name for file in SCRIPTS})
 
     def after(cell, cell_index, **_):
         if READS.match(cell.source):
-            _write(SCRIPTS)
+            _fill(given)
 
     client = nbclient.NotebookClient(
         run,
@@ -144,7 +147,7 @@ def execute(name):
         on_cell_executed=after,
     )
     (folder / f"notebooks/{name}.ipynb").write_text(nbformat.writes(run))  # a check compares the file with the kernel
-    client.execute(env=_environment(folder))
+    client.execute(env=_environment())
     seconds = {number: _seconds(cell) for number, cell in enumerate(run.cells) if cell.cell_type == "code"}
     failures = [output for cell in run.cells for output in cell.get("outputs", ()) if output.output_type == "error"]
     place = (WORK if failures else RUNS) / f"{name}.ipynb"
@@ -154,11 +157,10 @@ def execute(name):
     return seconds
 
 
-def _environment(folder):
-    """The environment in which the kernel finds the course in `folder`, and the commands of this Python."""
+def _environment():
+    """The environment of the kernel: it finds the commands of this Python, and its jobs are its own."""
     programs = sysconfig.get_path("scripts")
-    own = {"PYTHONPATH": str(folder), "HANDSON_PBS_HOME": str(WORK / "pbs")}
-    return os.environ | own | {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "100"}
+    return os.environ | {"HANDSON_PBS_HOME": str(WORK / "pbs"), "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
 
 
 def _seconds(cell):
@@ -172,7 +174,7 @@ def _seconds(cell):
 
 def tidy(run, depends_on):
     """Make of a notebook that was run what is kept: small pictures, and no paths or times of this machine."""
-    run.metadata = {"kernelspec": run.metadata.kernelspec, KEY: depends_on, "cores": len(os.sched_getaffinity(0))}
+    run.metadata = {KEY: depends_on, "cores": len(os.sched_getaffinity(0))}
     for cell in run.cells:
         cell.metadata.pop("execution", None)
         cell.pop("execution_count", None)

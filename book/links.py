@@ -1,11 +1,11 @@
 """Links from a page's text to the glossary: the first time that a page uses one of its words."""
 
-import re
-
 from docutils import nodes
 from docutils.nodes import SkipNode  # noqa: F401  # for conf.py
 from sphinx import addnodes
 from sphinx.transforms import SphinxTransform
+
+from book.words import first_uses
 
 terms = []  # of the glossary, as its page has them
 PAGES = ("index", "syllabus", "concepts/", "notebooks/", "docs/")
@@ -28,8 +28,7 @@ class GlossaryLinks(SphinxTransform):
         page = self.env.current_document.docname
         if not page.startswith(PAGES) or page.startswith(LEFT_OUT) or not terms:
             return
-        words = {term.casefold(): term for term in terms}
-        left = dict(words)
+        left = {term.casefold(): term for term in terms}
         for text in list(self.document.findall(nodes.Text)):
             if not _inside(text, NOT_IN) and (found := _parts(text.astext(), left)):
                 text.parent.replace(text, found)
@@ -43,21 +42,13 @@ def _inside(node, kinds):
 
 
 def _parts(text, left):
-    """The text in parts, the first use of each word of `left` as a link; None without any. Removes them from `left`."""
-    pattern = re.compile(
-        "|".join(rf"(?<![\w-]){re.escape(word)}(?:s|es)?(?![\w-])" for word in sorted(left, key=len, reverse=True)),
-        re.IGNORECASE,
-    )
+    """The text in parts, the first use of each word of the glossary as a link; None without any."""
     found, place = [], 0
-    for match in pattern.finditer(text) if left else ():
-        word = next((one for one in (match[0], match[0][:-1], match[0][:-2]) if one.casefold() in left), None)
-        if word is None:
-            continue
-        term = left.pop(word.casefold())
+    for begin, end, term in first_uses(text, left):
         link = addnodes.pending_xref(
-            "", nodes.inline("", match[0], classes=["std", "std-term"]), refdomain="std", reftype="term", reftarget=term
+            "", nodes.inline("", text[begin:end]), refdomain="std", reftype="term", reftarget=term
         )
         link["classes"].append("glossary-link")
-        found += [nodes.Text(text[place : match.start()]), link]
-        place = match.end()
+        found += [nodes.Text(text[place:begin]), link]
+        place = end
     return [*found, nodes.Text(text[place:])] if found else None

@@ -7,6 +7,7 @@ text that students get, and the outputs of its run (book/execute.py).
 """
 
 import argparse
+import base64
 import json
 import re
 import shutil
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import nbformat
 
-from book import execute, reference
+from book import drawings, execute, moving, reference, words
 from grader.exercises import ROOT, given_out
 from grader.instructors.release import notebook
 
@@ -29,6 +30,7 @@ OF_THE_COURSE = (
     "CHANGELOG.md",
 )
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)")
+OF_A_RUN = re.compile(r"figures/(\w+)\.(\w+)\.png")  # a picture of a notebook's run: by what function it was drawn
 MINUTES = re.compile(r"In about (\d+) minutes")
 REAL_RUN = """```{{note}}
 The outputs below are those of a real run on a machine with {cores} cores. Your times and accuracies will differ.
@@ -41,20 +43,25 @@ def unchanged(text):
     return text
 
 
-def collect(folder, solutions=False, page=unchanged, document=unchanged, say=print):
+def collect(folder, solutions=False, page=unchanged, document=unchanged, phrase=unchanged, say=print):
     """Write all sources into `folder`, which is made from nothing. solutions: show the answers of the gaps, for
-    instructors. page: translates a text in Markdown; document: translates a notebook."""
+    instructors. page: translates a text in Markdown; document: a notebook; phrase: a sentence."""
     shutil.rmtree(folder, ignore_errors=True)
-    texts = _pages() | {
-        "syllabus.md": syllabus(),
-        "reference/commands.md": reference.commands(),
-        "reference/functions.md": reference.functions(),
-    }
+    texts = _pages() | {"reference/commands.md": reference.commands(), "reference/functions.md": reference.functions()}
     known = {*texts, *(f"notebooks/{name}.ipynb" for name in execute.NOTEBOOKS), "docs/course.toml"}
+    for name in ("index.md", "syllabus.md"):
+        for word, text in syllabus().items():
+            texts[name] = texts[name].replace(f"[{word}]", text)
+    drawings.write(folder / "figures")
+    _write(folder / "static/moving_data.js", moving.script(phrase))
     for path, text in texts.items():
+        for name, function in OF_A_RUN.findall(text):
+            (folder / f"figures/{name}.{function}.png").write_bytes(picture(name, function))
         text = inside(page(text), path, known)
-        _write(folder / path, glossary(text) if path == "docs/glossary.md" else text)
-    (folder / "terms.json").write_text(json.dumps(terms((folder / "docs/glossary.md").read_text()), ensure_ascii=False))
+        _write(folder / path, words.glossary(text) if path == "docs/glossary.md" else text)
+    (folder / "terms.json").write_text(
+        json.dumps(words.terms((folder / "docs/glossary.md").read_text()), ensure_ascii=False)
+    )
     for path in (path for pattern in OF_THE_COURSE for path in ROOT.glob(pattern) if path.suffix != ".md"):
         _copy(path, folder / path.relative_to(ROOT))
     for path in PAGES.rglob("*"):
@@ -110,19 +117,28 @@ def with_outputs(name, solutions=False):
     shown = filled if solutions else nbformat.reads(notebook(text), as_version=4)
     for ran, cell in zip(filled.cells, shown.cells, strict=True):
         if cell.cell_type == "code":
-            cell.outputs = [_for_a_page(output) for output in outputs.get(ran.source, ())]
+            cell.outputs = outputs.get(ran.source, [])
             cell.metadata |= _alternative_text(cell.outputs)
             cell.execution_count = None
+    for cell in shown.cells[1:]:
+        if cell.cell_type == "markdown":  # a page has one title
+            cell.source = re.sub(r"^# ", "## ", cell.source, flags=re.MULTILINE)
     if run:
-        words = REAL_RUN.format(name=name, cores=run.metadata.get("cores", 2))
-        shown.cells.insert(1, nbformat.v4.new_markdown_cell(words, id="real-run"))
+        note = REAL_RUN.format(name=name, cores=run.metadata.get("cores", 2))
+        shown.cells.insert(1, nbformat.v4.new_markdown_cell(note, id="real-run"))
     shown.metadata["language_info"] = {"name": "python", "pygments_lexer": "ipython3"}
     return shown
 
 
-def _for_a_page(output):
-    """Of what a cell shows in several forms, the picture or page without its plain text."""
-    return output
+def picture(name, function):
+    """The picture (bytes of a PNG) in the run of a notebook that the last line of its cell draws by this function."""
+    for cell in execute.run_of(name).cells:
+        last = cell.source.rstrip().rpartition("\n")[2]
+        if cell.cell_type == "code" and re.match(rf"(?:\w+\.)?{function}\(", last):
+            for output in cell.outputs:
+                if png := output.get("data", {}).get("image/png"):
+                    return base64.b64decode(png)
+    raise LookupError(f"no cell of {name} ends with a picture by {function}: name another one in book/pages")
 
 
 def _alternative_text(outputs):
@@ -137,8 +153,9 @@ def _alternative_text(outputs):
 
 
 def syllabus():
-    """The page on what each notebook needs and gives, from the notebooks themselves."""
-    rows, units = [], []
+    """What pages say of all notebooks, from the notebooks themselves: a section for each, a table, lines for the table
+    of contents, their number, and all hours."""
+    rows, units, contents, total = [], [], [], 0
     for name in execute.NOTEBOOKS:
         first = execute.filled(name).cells[0].source
         title = re.search(r"^# (.*)$", first, re.MULTILINE)[1]
@@ -151,9 +168,11 @@ def syllabus():
             f"({name.replace('_', '-')})=\n### {title}\n\n[{name}](notebooks/{name}.ipynb), about {minutes} minutes."
             f" You will\n\n{objectives.replace('](../', '](')}"
         )
-    total = sum(int(row.split("|")[3]) for row in rows)
+        contents.append(f"{name.split('_')[0]} {title} <notebooks/{name}>")
+        total += int(minutes)
     table = "| notebook | topic | minutes | builds on |\n|---|---|---|---|\n" + "\n".join(rows)
-    return (PAGES / "syllabus.md").read_text().format(table=table, units="\n".join(units), hours=round(total / 60))
+    found = {"UNITS": "\n".join(units), "TABLE": table, "CONTENTS": "\n".join(contents)}
+    return found | {"HOURS": str(round(total / 60)), "NOTEBOOKS": str(len(contents))}
 
 
 def needs(name):
@@ -164,40 +183,6 @@ def needs(name):
     own = execute.folder_of_notebook(name)
     first = [own] if own != name else []
     return first + sorted(folders - {own})
-
-
-# --- Glossary
-
-ENTRY = re.compile(r"^\| ([^|]+) \| (.+) \|$", re.MULTILINE)
-
-
-def glossary(text):
-    """The page of the glossary with its table as a glossary of Sphinx, whose entries have links to each other."""
-    head, _, _ = text.partition("\n| ")
-    entries = ENTRY.findall(text)[1:]
-    entries = [entry for entry in entries if not set(entry[0]) <= set("-: ")]
-    known = {word.casefold(): word for names, _ in entries for word in names.split(", ")}
-    lines = ["", "```{glossary}"]
-    for names, meaning in entries:
-        lines += [
-            *names.split(", "),
-            f"  {re.sub(r'[*]([^*]+)[*]', lambda found: _term(found[1], known), meaning)}",
-            "",
-        ]
-    return "\n".join([head, *lines[:-1], "```", ""])
-
-
-def _term(words, known):
-    for form in (words, words.removesuffix("s"), words.removesuffix("es")):
-        if entry := known.get(form.casefold()):
-            return f"{{term}}`{words} <{entry}>`" if words != entry else f"{{term}}`{entry}`"
-    return f"*{words}*"
-
-
-def terms(page):
-    """The words of the glossary's page in Sphinx's form."""
-    inside_it = page.partition("```{glossary}\n")[2].partition("\n```")[0]
-    return [line for line in inside_it.splitlines() if line and not line.startswith(" ")]
 
 
 def main():
