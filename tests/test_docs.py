@@ -93,3 +93,15 @@ def test_the_commands_that_pages_name_have_these_options(package):
             if getattr(command, "commands", None) and names and names[0][0].isalpha():
                 unknown.append((name(path), words))
     assert unknown == []
+
+
+def test_the_readme_gives_the_minutes_of_each_notebook_and_the_hours_of_all():
+    right = {
+        source.stem: int(re.search(r"In about (\d+) minutes", source.read_text())[1])
+        for source in ROOT.glob("solutions/*/[01][0-9]*.py")
+    }
+    readme = (ROOT / "README.md").read_text()
+    assert re.findall(r"^\| `(\d\db?_\w+)` \|.*\| (\d+) \|$", readme, re.MULTILINE) == [
+        (name, str(minutes)) for name, minutes in sorted(right.items())
+    ]
+    assert f"about {round(sum(right.values()) / 60)} hours" in readme
