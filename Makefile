@@ -13,7 +13,7 @@ IN_VENV := VIRTUAL_ENV="$(CURDIR)/.venv" PATH="$(CURDIR)/.venv/bin:$$PATH"
 CHECKOV := build/checkov-3.3.30/bin/checkov
 LAB_PAGE := /lab/tree/$(firstword $(wildcard notebooks/00_start.ipynb) $(wildcard notebooks))
 
-.PHONY: help environment frameworks checkov tour test test-all test-torches test-gpu test-frameworks test-containers lab bench lint book book-runs
+.PHONY: help environment frameworks checkov tour test test-all test-torches test-gpu test-frameworks test-containers lab bench lint book book-runs slides
 
 help:
 	@echo "make lab               start JupyterLab at the first notebook"
@@ -27,6 +27,7 @@ help:
 	@echo "make test-gpu          run the tests that need a GPU: every script, one against two ranks, memory, profiles, grading"
 	@echo "make test-containers   build the image for Kubernetes, and test it: needs buildah, podman and about 10 minutes"
 	@echo "make book              build the course as a web site in build/book; SOLUTIONS=1: with the answers, for instructors"
+	@echo "make slides            make a deck of slides for each notebook, with notes for the speaker, in build/book"
 	@echo "make book-runs         run the notebooks whose outputs in the book are out of date: minutes for each"
 	@echo "make lint              check formatting and code with ruff"
 	@echo "make bench             measure training and grading against the limits of this machine"
@@ -93,6 +94,9 @@ book: .venv-book/handson-stamp
 	    >"$$($(BOOK_PYTHON) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/course.pth"
 	@timeout 900 $(BOOK_PYTHON) -m pip install --quiet -r book.txt -c requirements.txt -c build-constraints.txt
 	@touch $@
+
+slides: .venv-book/handson-stamp
+	@$(BOOK_PYTHON) -m book.slides build/book/en/slides
 
 book-runs: environment
 	@$(IN_VENV) python -m book.execute $(ARGS)

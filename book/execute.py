@@ -4,7 +4,7 @@
     python -m book.execute 00_start     # this one, in any case
 
 A run is a notebook in book/runs, with its outputs. It is out of date if the notebook's code or a script of its unit has
-changed since; a change of its text does not matter.
+changed since; a change of their texts does not matter.
 """
 
 import ast
@@ -58,24 +58,28 @@ def key(name):
 
 
 def key_of(document, folder):
-    """A hash of the code of a notebook and of the scripts of its unit, which are in `folder`. Text, comments and empty
-    lines do not count."""
+    """A hash of the code of a notebook and of the scripts of its unit, which are in `folder`."""
     found = hashlib.sha256()
     for cell in document.cells:
         if cell.cell_type == "code":
-            found.update(_meaning(cell.source).encode() + b"\0")
+            found.update(meaning(cell.source).encode() + b"\0")
     for path in sorted(folder.rglob("*")):
         relative = path.relative_to(folder)
         if path.suffix in ENDINGS and path.stem not in NOTEBOOKS and "results" not in relative.parts:
-            found.update(f"{relative}\0{_meaning(path.read_text())}\0".encode())
+            found.update(f"{relative}\0{meaning(path.read_text())}\0".encode())
     return found.hexdigest()[:16]
 
 
-def _meaning(code):
+def meaning(code):
+    """The code of a cell or script without what does not change its outputs: comments, empty lines and docstrings."""
     try:
-        return ast.unparse(ast.parse(code))
+        tree = ast.parse(code)
     except SyntaxError:  # a job script, or a cell with a command for the shell
         return code
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+    return ast.unparse(tree)
 
 
 def run_of(name):

@@ -5,7 +5,7 @@ from docutils.nodes import SkipNode  # noqa: F401  # for conf.py
 from sphinx import addnodes
 from sphinx.transforms import SphinxTransform
 
-from book.words import first_uses
+from book.vocabulary import first_uses
 
 terms = []  # of the glossary, as its page has them
 PAGES = ("index", "syllabus", "concepts/", "notebooks/", "docs/")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import nbformat
 
-from book import drawings, execute, moving, reference, words
+from book import drawings, execute, moving, reference, vocabulary
 from grader.exercises import ROOT, given_out
 from grader.instructors.release import notebook
 
@@ -58,9 +58,9 @@ def collect(folder, solutions=False, page=unchanged, document=unchanged, phrase=
         for name, function in OF_A_RUN.findall(text):
             (folder / f"figures/{name}.{function}.png").write_bytes(picture(name, function))
         text = inside(page(text), path, known)
-        _write(folder / path, words.glossary(text) if path == "docs/glossary.md" else text)
+        _write(folder / path, vocabulary.glossary(text) if path == "docs/glossary.md" else text)
     (folder / "terms.json").write_text(
-        json.dumps(words.terms((folder / "docs/glossary.md").read_text()), ensure_ascii=False)
+        json.dumps(vocabulary.terms((folder / "docs/glossary.md").read_text()), ensure_ascii=False)
     )
     for path in (path for pattern in OF_THE_COURSE for path in ROOT.glob(pattern) if path.suffix != ".md"):
         _copy(path, folder / path.relative_to(ROOT))
@@ -108,24 +108,28 @@ def inside(text, path, known):
 # --- Notebooks
 
 
-def with_outputs(name, solutions=False):
+def with_outputs(name, solutions=False, note=True):
     """A notebook as students get it, or with its solutions, and with the outputs of its run. A cell whose code is not
-    that of the run has no output."""
+    that of the run has no output. note: say below the title that this is a run."""
     filled, run = execute.filled(name), execute.run_of(name)
-    outputs = {cell.source: cell.outputs for cell in run.cells if cell.cell_type == "code"} if run else {}
+    outputs = {}  # code -> the outputs of its cells, in their order
+    for cell in run.cells if run else ():
+        if cell.cell_type == "code":
+            outputs.setdefault(execute.meaning(cell.source), []).append(cell.outputs)
     text = given_out(f"notebooks/{name}.ipynb").text
     shown = filled if solutions else nbformat.reads(notebook(text), as_version=4)
     for ran, cell in zip(filled.cells, shown.cells, strict=True):
         if cell.cell_type == "code":
-            cell.outputs = outputs.get(ran.source, [])
+            kept = outputs.get(execute.meaning(ran.source))
+            cell.outputs = kept.pop(0) if kept else []
             cell.metadata |= _alternative_text(cell.outputs)
             cell.execution_count = None
     for cell in shown.cells[1:]:
         if cell.cell_type == "markdown":  # a page has one title
             cell.source = re.sub(r"^# ", "## ", cell.source, flags=re.MULTILINE)
-    if run:
-        note = REAL_RUN.format(name=name, cores=run.metadata.get("cores", 2))
-        shown.cells.insert(1, nbformat.v4.new_markdown_cell(note, id="real-run"))
+    if run and note:
+        words = REAL_RUN.format(name=name, cores=run.metadata["cores"])
+        shown.cells.insert(1, nbformat.v4.new_markdown_cell(words, id="real-run"))
     shown.metadata["language_info"] = {"name": "python", "pygments_lexer": "ipython3"}
     return shown
 

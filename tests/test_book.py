@@ -8,7 +8,7 @@ import nbformat
 import pytest
 import typer
 
-from book import drawings, execute, moving, offline, reference, sources, words
+from book import drawings, execute, moving, offline, reference, slides, sources, vocabulary
 from grader import gaps
 from grader.exercises import ROOT, given_out, solution
 from grader.gaps import TO_DO
@@ -39,11 +39,13 @@ def text(source):
 
 
 def test_a_run_is_out_of_date_if_code_of_its_notebook_or_unit_changes_and_not_if_text_does(tmp_path):
-    (tmp_path / "train.py").write_text("lr = 0.1  # small\n")
+    (tmp_path / "train.py").write_text('"""Train."""\nlr = 0.1  # small\n')
     before = execute.key_of(notebook_of(text("Read."), code("x = 1")), tmp_path)
     assert execute.key_of(notebook_of(text("Read this."), code("x = 1  # one")), tmp_path) == before
     assert execute.key_of(notebook_of(text("Read."), code("x = 2")), tmp_path) != before
-    (tmp_path / "train.py").write_text("lr = 0.2\n")
+    (tmp_path / "train.py").write_text('"""Train fast."""\nlr = 0.1\n')
+    assert execute.key_of(notebook_of(text("Read."), code("x = 1")), tmp_path) == before
+    (tmp_path / "train.py").write_text('"""Train."""\nlr = 0.2\n')
     assert execute.key_of(notebook_of(text("Read."), code("x = 1")), tmp_path) != before
 
 
@@ -152,9 +154,39 @@ def test_the_reference_has_the_functions_that_exercises_use(collected):
 def test_the_words_of_the_glossary_are_found_once_a_page(collected):
     assert {"all-reduce", "batch size", "MFU"} <= set(json.loads((collected / "terms.json").read_text()))
     left = {"rank": "rank", "all-reduce": "all-reduce", "loss": "loss"}
-    found = words.first_uses("Ranks call an all-reduce; a rank gets the lossy mean.", left)
+    found = vocabulary.first_uses("Ranks call an all-reduce; a rank gets the lossy mean.", left)
     assert [term for _, _, term in found] == ["rank", "all-reduce"]
     assert list(left) == ["loss"]
+
+
+# --- Slides
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_deck_has_questions_and_notes_and_leaves_out_what_has_a_star(name):
+    cells = sources.with_outputs(name, note=False).cells
+    made = slides.slides(cells, "Ask this.")
+    assert 6 <= len(made) <= 30
+    assert made[0].notes[0] == "Ask this." and made[0].kind == "title"
+    assert any('class="question"' in part for slide in made for part in slide.body)
+    assert not [slide.heading for slide in made if "*" in slide.heading]
+    starred = re.findall(r"^# ## \\\* (.*)$", solution(f"notebooks/{name}.ipynb").read_text(), re.MULTILINE)
+    assert not {slide.heading for slide in made} & set(starred)
+
+
+def test_a_question_stands_on_a_slide_of_its_own_before_its_figure():
+    picture = nbformat.v4.new_output("display_data", {"image/png": "eA=="}, metadata={"image/png": {"alt": "A bar"}})
+    drawn = nbformat.v4.new_code_cell("draw()", outputs=[picture])
+    made = slides.slides([text("# A title\n\nText.\n\nHow fast is it? Guess."), drawn, text("It is fast. But why?")])
+    assert [slide.kind for slide in made] == ["title", "figure", ""]
+    assert "How fast is it?" in made[0].body[-1] and "A bar" in made[1].body[0]
+    assert "It is fast. But why?" in made[2].notes
+
+
+def test_teaching_notes_of_a_unit_reach_its_deck():
+    page = "- **02.** What differs?\n  Ask it.\n- **03.** Bytes?\n"
+    assert slides.of_teaching(page, "02_multi_gpu") == "What differs? Ask it."
+    assert slides.of_teaching(page, "08_scaling") == ""
 
 
 # --- Figures that move
