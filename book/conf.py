@@ -23,6 +23,7 @@ html_static_path = [str(HERE / "static")]
 html_css_files = ["book.css"]
 html_copy_source = False
 html_show_sphinx = False
+html_show_search_summary = False  # a browser fetches no summaries from the disk
 html_show_copyright = False
 html_math_renderer = "mathml"
 html_theme_options = {"top_of_page_buttons": [], "footer_icons": []}

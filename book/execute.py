@@ -177,13 +177,16 @@ def _seconds(cell):
 
 
 def tidy(run, depends_on):
-    """Make of a notebook that was run what is kept: small pictures, and no paths or times of this machine."""
+    """Make of a notebook that was run what is kept: small pictures, no bars of progress, and no paths of this
+    machine."""
     run.metadata = {KEY: depends_on, "cores": len(os.sched_getaffinity(0))}
     for cell in run.cells:
         cell.metadata.pop("execution", None)
         cell.pop("execution_count", None)
         if cell.cell_type == "code":
             cell.execution_count = None
+        if "outputs" in cell:
+            cell.outputs = [one for one in cell.outputs if "<progress" not in str(one.get("data", {}).get("text/html"))]
         for output in cell.get("outputs", ()):
             if "execution_count" in output:
                 output.execution_count = None

@@ -20,8 +20,8 @@ WORDS = {
     " adds it to its own.",
     "all_gather": "Step {step} of {steps}, all-gather: each rank sends a finished part to its right neighbour, which"
     " keeps it.",
-    "sent": "Each rank has sent {sent} of {ranks} parts.",
-    "finished": "All ranks have the whole sum. Each has sent {sent} of {ranks} parts: 2 (N - 1) / N of the tensor.",
+    "sent": "Each rank has sent {sent}/{ranks} of the tensor.",
+    "finished": "All ranks have the whole sum. Each rank has sent {sent}/{ranks} of the tensor: 2 (N - 1) / N.",
     "ring_alt": "Which ranks' numbers are in each part of each rank",
     "schedule": "schedule",
     "one_by_one": "one micro-batch after the other",
