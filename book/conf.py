@@ -29,6 +29,7 @@ html_math_renderer = "mathml"
 html_theme_options = {"top_of_page_buttons": [], "footer_icons": []}
 pygments_style, pygments_dark_style = "a11y-light", "a11y-dark"
 highlight_language = "none"
+smartquotes = False  # docstrings have texts of code in quotes
 
 nb_execution_mode = "off"
 nb_merge_streams = True

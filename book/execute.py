@@ -36,7 +36,10 @@ LIMIT = 1800  # seconds for a cell
 LONG = 60  # seconds: a cell that takes longer is named
 # The notebook runs this script as it was given out, then says what is wrong in it; this cell of it needs it fixed.
 FIXED = re.compile(r'"(?P<name>\w+\.py)", "after"|^check\(.*"(?P<checked>hanging\.py)"', re.MULTILINE)
-READS = re.compile(r"!(?:cd \S+ && )?(?:cat|diff|grep|sed)\b")  # such a cell shows scripts: those with gaps, no answers
+READS = re.compile(
+    r"^!(?:cd \S+ && )?(?:cat|diff|grep|sed)\b", re.MULTILINE
+)  # such a cell shows scripts: those with gaps, no answers
+PACKAGES = re.compile(r"[~/][\w./@+-]*/site-packages")  # the folder of all installed packages
 SCRIPTS = [part.file for parts in UNITS.values() for part in parts if part.file.startswith("exercises/")]
 KEY = "depends_on"  # in the metadata of a run: a hash of what its outputs depend on
 ENDINGS = (".py", ".sh")  # of files whose change changes a run
@@ -134,11 +137,11 @@ def execute(name):
         if found := FIXED.search(cell.source):
             given.discard(found["name"] or found["checked"])
             _fill(given)
-        if READS.match(cell.source):
+        if READS.search(cell.source):
             _fill({Path(file).name for file in SCRIPTS})
 
     def after(cell, cell_index, **_):
-        if READS.match(cell.source):
+        if READS.search(cell.source):
             _fill(given)
 
     client = nbclient.NotebookClient(
@@ -204,7 +207,7 @@ def _of_any_machine(text):
     """A text in which the course is in the home folder of its user."""
     for path, name in ((WORK / TOP, f"~/{TOP}"), (WORK, "~"), (ROOT, f"~/{TOP}")):
         text = text.replace(str(path), name)
-    return text
+    return PACKAGES.sub(f"~/{TOP}/.venv/lib/site-packages", text)
 
 
 def _smaller(png):

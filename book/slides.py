@@ -23,8 +23,8 @@ SENTENCE = re.compile(r"(?<=[.?!)])\s+(?=[A-Z(`*])")
 STAR = "\\*"  # in the heading of a section that may be left out
 LINK = re.compile(r"\[([^\]]+)\]\([^)\s]+\)")
 FORMULA = re.compile(r"\$\$(.+?)\$\$", re.DOTALL)
-LONGEST = 330  # characters of the sentence that stands on a slide beside its question
-FULL = 600  # characters of a slide
+LONGEST = 260  # characters of the text that stands on a slide above its question
+FULL = 500  # characters of a slide
 markdown = MarkdownIt("commonmark").enable("table")
 
 
@@ -110,12 +110,23 @@ def _add(made, blocks):
         if asked and (slide.kind == "figure" or _length(slide) + len(block) > FULL):
             made.append(slide := Slide(slide.heading))
         slide.notes.append(block)
-        if not slide.body and 0 not in asked and len(sentences[0]) < LONGEST and not sentences[0].endswith(":"):
-            slide.body.append(_html(sentences[0]))
+        lead = 0
+        if not slide.body:
+            lead = _as_lead(sentences, asked)
+            slide.body += [_html(" ".join(sentences[:lead]))] * bool(lead)
         if asked:
-            first = max(asked[-1] - 1, int(bool(slide.body) and asked[-1] > 0))  # with the sentence before it
-            question = " ".join(sentences[first : asked[-1] + 1])
+            question = " ".join(sentences[max(asked[-1] - 1, min(lead, asked[-1])) : asked[-1] + 1])
             slide.body.append(f'<p class="question">{markdown.renderInline(_plain(question))}</p>')
+
+
+def _as_lead(sentences, asked):
+    """How many of a block's first sentences stand on its slide: those before its last question, up to a length."""
+    count = 0
+    for one in sentences[: asked[-1] if asked else None]:
+        if len(" ".join(sentences[: count + 1])) > LONGEST or one.endswith(":"):
+            break
+        count += 1
+    return count
 
 
 def _length(slide):

@@ -183,7 +183,7 @@ def needs(name):
     """The notebooks whose exercises or results a notebook uses."""
     source = execute.solution(f"notebooks/{name}.ipynb").read_text()
     code = "\n".join(line for line in source.splitlines() if not line.startswith("# ") or line.startswith("# !"))
-    folders = set(re.findall(r"exercises/(\d\d_\w+)", code) + re.findall(r"EXERCISES}/(\d\d_\w+)", code))
+    folders = set(re.findall(r"(?:exercises|EXERCISES}|\.\.)/(\d\d_\w+)", code))
     own = execute.folder_of_notebook(name)
     first = [own] if own != name else []
     return first + sorted(folders - {own})

@@ -50,9 +50,12 @@ def test_a_run_is_out_of_date_if_code_of_its_notebook_or_unit_changes_and_not_if
 
 
 def test_a_kept_run_has_no_paths_of_this_machine():
-    output = nbformat.v4.new_output("stream", text=f"{execute.WORK}/{execute.TOP}/exercises and {ROOT}/datasets")
+    paths = f"{execute.WORK}/{execute.TOP}/exercises and {ROOT}/datasets, /opt/lib/python3.11/site-packages/torch"
+    output = nbformat.v4.new_output("stream", text=paths)
     run = execute.tidy(notebook_of(nbformat.v4.new_code_cell("x", outputs=[output])), "key")
-    assert run.cells[0].outputs[0].text == "~/handson-course/exercises and ~/handson-course/datasets"
+    assert run.cells[0].outputs[0].text == (
+        "~/handson-course/exercises and ~/handson-course/datasets, ~/handson-course/.venv/lib/site-packages/torch"
+    )
 
 
 def test_a_cell_whose_code_has_changed_has_no_output(monkeypatch):
@@ -95,6 +98,21 @@ def test_students_see_gaps_and_instructors_answers(name):
     assert not [line for line in lines(answers) - told if line in shown[False]]
     assert shown[False].count(f"# {TO_DO}: ") >= len(answers)
     assert all(line in shown[True] for line in lines(answers))
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_no_output_shows_an_answer_of_a_script(name):
+    folder = execute.folder_of_notebook(name)
+    answers = set()
+    for file in (file for file in execute.SCRIPTS if f"/{folder}/" in file):
+        answers |= lines(gaps.answers(solution(file).read_text())) - set(map(str.strip, given_out(file).lines))
+    printed = [
+        output.get("text", "")
+        for cell in sources.with_outputs(name).cells
+        for output in cell.get("outputs", ())
+        if "!" in cell.source
+    ]
+    assert [line for line in answers if any(line in text for text in printed)] == []
 
 
 def test_pictures_of_pages_have_words(collected):
