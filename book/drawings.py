@@ -15,18 +15,18 @@ ALPHA, BANDWIDTH = 1e-4, 350e6 / 8  # seconds for a message of no bytes; bytes a
 GRADIENT = (0.8, -0.3, 0.1, -0.6, 0.4, -0.2)
 
 
-def write(folder):
-    """Write all drawings into `folder`."""
+def write(folder, phrase=lambda text: text):
+    """Write all drawings into `folder`; phrase: translates what stands in them."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("data_parallel", "model_parallel", "all_reduce"):
         (folder / f"{name}.png").write_bytes(getattr(drawings, name)().data)
     for draw in (sharding, alpha_beta, one_bit, pipeline, ring):
         with matplotlib.rc_context({"svg.hashsalt": "handson"}):
-            draw().savefig(folder / f"{draw.__name__}.svg", metadata={"Date": None})
+            draw(phrase).savefig(folder / f"{draw.__name__}.svg", metadata={"Date": None})
 
 
-def sharding():
+def sharding(phrase):
     """The bytes for each parameter on each of 8 ranks, with Adam in float32."""
     kinds = {
         "data parallel": (4, 4, 8),
@@ -38,17 +38,18 @@ def sharding():
     for row, parts in enumerate(kinds.values()):
         left = 0
         for name, size in zip(("parameters", "gradients", "optimizer"), parts):
-            axes.barh(row, size, left=left, height=0.6, label=None if row else name, **figures.part(name))
+            axes.barh(row, size, left=left, height=0.6, label=None if row else phrase(name), **figures.part(name))
             left += size
         axes.text(left + 0.2, row, f"{left:g}", va="center")
-    axes.set(yticks=range(len(kinds)), yticklabels=list(kinds), xlabel="bytes for each parameter, on each of 8 ranks")
+    axes.set(yticks=range(len(kinds)), yticklabels=list(map(phrase, kinds)))
+    axes.set(xlabel=phrase("bytes for each parameter, on each of 8 ranks"))
     axes.set(xlim=(0, 17.5))
     axes.invert_yaxis()
     figures.legend_above(axes)
     return drawing
 
 
-def alpha_beta():
+def alpha_beta(phrase):
     """The time of three all-reduces among 8 ranks against the size of the message, by the model."""
     sizes = [2**power for power in range(6, 26)]
     ways = {
@@ -58,13 +59,14 @@ def alpha_beta():
     }
     drawing, axes = figures.axes(7.5, 3.6)
     for (name, seconds), style in zip(ways.items(), figures.SERIES):
-        axes.plot(sizes, [1000 * seconds(size) for size in sizes], label=name, markersize=4, **style)
-    axes.set(xscale="log", yscale="log", xlabel="size of the message [bytes]", ylabel="time of an all-reduce [ms]")
+        axes.plot(sizes, [1000 * seconds(size) for size in sizes], label=phrase(name), markersize=4, **style)
+    axes.set(xscale="log", yscale="log", xlabel=phrase("size of the message [bytes]"))
+    axes.set(ylabel=phrase("time of an all-reduce [ms]"))
     figures.legend_above(axes)
     return drawing
 
 
-def one_bit():
+def one_bit(phrase):
     """A gradient that is sent as its signs: what is sent of it, and what stays."""
     drawing, *columns = figures.axes(9, 2.6, 3)
     size = sum(map(abs, GRADIENT)) / len(GRADIENT)
@@ -78,25 +80,25 @@ def one_bit():
         axes.bar(range(len(values)), values, color=colour, edgecolor="0.25")
         axes.axhline(0, color="0.3", linewidth=1)
         axes.set(ylim=(-1, 1), xticks=[])
-        axes.set_title(title, fontsize="medium", loc="left")
+        axes.set_title(phrase(title), fontsize="medium", loc="left")
     return drawing
 
 
-def pipeline():
+def pipeline(phrase):
     """The picture that stands for the moving figure of pipelines where there is no script."""
     orders = moving.orders()
     schedule = [orders["one_forward_one_backward"](stage, 4, 8) for stage in range(4)]
-    return simulate(schedule).draw("1F1B, 4 stages, 8 micro-batches")[0]
+    return simulate(schedule).draw(phrase("1F1B, 4 stages, 8 micro-batches"))[0]
 
 
-def ring():
+def ring(phrase):
     """The picture that stands for the moving figure of the ring."""
     moments = moving.ring(4)
     drawing, axes = figures.canvas(24, 13)
     columns, colours = 4, {1: "white", 2: figures.PALE_ORANGE, 3: figures.PALE_ORANGE, 4: figures.ORANGE}
     for number, moment in enumerate(moments):
         x, top = 0.6 + 6 * (number % columns), 12.4 - 6.6 * (number // columns)
-        title = f"after step {number}" if number else "before"
+        title = phrase("after step {step}").format(step=number) if number else phrase("before")
         axes.text(x, top, title, va="center", fontsize=10, weight="bold")
         for rank, parts in enumerate(moment["parts"]):
             for part, inside in enumerate(parts):

@@ -52,7 +52,7 @@ def collect(folder, solutions=False, page=unchanged, document=unchanged, phrase=
     for name in ("index.md", "syllabus.md"):
         for word, text in syllabus().items():
             texts[name] = texts[name].replace(f"[{word}]", text)
-    drawings.write(folder / "figures")
+    drawings.write(folder / "figures", phrase)
     _write(folder / "static/moving_data.js", moving.script(phrase))
     for path, text in texts.items():
         for name, function in OF_A_RUN.findall(text):

@@ -135,7 +135,7 @@ def test_links_to_files_that_the_book_lacks_are_words():
 
 def test_a_translation_passes_every_page_notebook_and_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr(execute, "NOTEBOOKS", NOTEBOOKS[:1])
-    monkeypatch.setattr(drawings, "write", lambda folder: folder.mkdir(parents=True))
+    monkeypatch.setattr(drawings, "write", lambda folder, phrase: folder.mkdir(parents=True))
 
     def document(notebook):
         notebook.cells[0].source += "\n\nNOTEBOOK"
