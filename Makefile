@@ -1,4 +1,4 @@
-# Every target first brings .venv up to date with setup_environment.sh, and then uses it. `make` alone lists the targets.
+# Every target first updates .venv with setup_environment.sh, and then uses it. `make` without a target lists all targets.
 #   make test ARGS="-k throughput"      the tests with that word in their name
 #   make tour ARGS="--track chainer"    ARGS are options for pytest, JupyterLab, the tour or the benchmark
 #   make PYTHON=python3.12 test         use another Python (3.11 to 3.13)
@@ -51,12 +51,12 @@ test-all: environment frameworks checkov
 	@$(IN_VENV) python -m pytest -n 2 --frameworks $(OF_FRAMEWORKS) $(ARGS)
 	@$(MAKE) test-torches
 
-# 20 minutes, and several GB of downloads at the first time
+# takes 20 minutes, and downloads several GB at the first time
 test-torches: environment
 	@bash tests/other_torch.sh oldest
 	@bash tests/other_torch.sh newest
 
-# On a machine with a GPU or several, in five minutes. docs/gpus.md
+# For a machine with GPUs, in five minutes: docs/gpus.md
 test-gpu: environment
 	@$(IN_VENV) python -m pytest -m gpu -n 4 -rs tests/gpu $(ARGS)
 
@@ -75,7 +75,7 @@ test-containers: environment checkov
 	@$(IN_VENV) HANDSON_IMAGE=localhost/handson:1 timeout 3600 \
 	    python -m pytest tests/kubernetes/test_image.py tests/kubernetes/test_manifests.py $(ARGS)
 
-# A linter for security, in an environment of its own, since it pins other packages than the course does. The tests use it where it is.
+# A linter for security, in a separate environment, because its pins conflict with the course's. Tests use it if it is installed.
 checkov: $(CHECKOV)
 $(CHECKOV): | environment
 	@.venv/bin/python -m venv $(dir $(CHECKOV)).. && timeout 900 $(dir $(CHECKOV))pip install --quiet checkov==3.3.30

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Install into .venv what requirements.txt, build-constraints.txt and pyproject.toml name. Every `make` target calls this script first;
-# if nothing has to be done, it ends in a few hundredths of a second. It needs bash, the usual Unix commands and Python 3.11 to 3.13.
+# Install the packages of requirements.txt, build-constraints.txt and pyproject.toml into .venv. Every `make` target calls this script
+# first; if they are installed, it ends in a few hundredths of a second. It needs bash, the usual Unix commands and Python 3.11 to 3.13.
 #
 #   PYTHON=python3.12    use this Python, not the first suitable one of python3, python3.13, python3.12, python3.11
 #   SYSTEM_TORCH=1       use the torch that this Python already has (GPU images have one) and install none; 0: install our own again
 #
-# .venv/handson-stamp marks a complete environment: it has this folder's path, then a checksum of the three files. While pip works it
-# says "incomplete". So an environment is made again from nothing if its installation was interrupted, if it was moved, or if its Python
-# is gone. An environment that was made by hand, without a stamp, is only brought up to date.
+# .venv/handson-stamp marks a complete environment: it has this folder's path, then a checksum of the three files. While pip works, it
+# contains "incomplete". So an environment is rebuilt if its installation was interrupted, if it was moved, or if its Python is gone. An
+# environment without a stamp, which a person created, is only updated.
 
 set -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")" || exit 2
@@ -18,7 +18,7 @@ needed_kib=$((2 * 1024 * 1024))     # 1.5 GB installed, at most 0.3 GB of downlo
 
 unset PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX
 export PIP_USER=0 PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_RETRIES="${PIP_RETRIES:-2}"
-# chainer is built from source and needs a setuptools that still has pkg_resources. From pip 25.3 on, this setting has the second name.
+# chainer is built from source and needs a setuptools that still has pkg_resources. pip 25.3 renamed this setting to the second name.
 export PIP_CONSTRAINT=build-constraints.txt PIP_BUILD_CONSTRAINT=build-constraints.txt
 
 fail() {
@@ -34,7 +34,7 @@ uses_system_torch() { grep -qs '^include-system-site-packages = true' .venv/pyve
 
 free_kib() { df --output=avail -k .venv 2>/dev/null | tail -n 1 | tr -d ' '; }
 
-# Print version <tab> yes or no (can it make environments?) <tab> path of a Python; for that of our own .venv, the Python it was made from.
+# Print version <tab> yes or no (can it create environments?) <tab> path of a Python; for that of our own .venv, the Python below it.
 describe_python() {
     "$1" -c '
 import importlib.util, os, sys
@@ -68,7 +68,7 @@ find_python() {
          "pyenv, conda or uv, and name it if it is not on PATH: make PYTHON=/path/to/python3.12 TARGET."
 }
 
-# Print what .venv needs: nothing, refresh (bring up to date), or rebuild (make it again from nothing).
+# Print what .venv needs: nothing, refresh (update it), or rebuild (create it again).
 what_is_needed() {
     local path="" checksum="" asked
     .venv/bin/python -c '' 2>/dev/null || { echo rebuild; return; }
@@ -88,7 +88,7 @@ what_is_needed() {
     else echo nothing; fi
 }
 
-# Delete what is in .venv, but not the folder itself: it may be a link to a bigger disk, and it has the lock.
+# Delete the content of .venv, but not the folder: it may be a link to a larger disk, and it contains the lock.
 clear_venv() {
     find .venv/ -mindepth 1 ! -path "$stamp" ! -path .venv/lock ! -path "$log" -delete || fail "cannot clear $here/.venv: delete it by hand."
 }
@@ -118,7 +118,7 @@ make_venv() {
     fi
 }
 
-# Copy stdin to stdout; on a terminal, also show what pip is doing, in one line that is overwritten.
+# Copy stdin to stdout; on a terminal, also show pip's progress in one line.
 show_progress() {
     local line
     while IFS= read -r line; do
@@ -129,7 +129,7 @@ show_progress() {
     return 0
 }
 
-# Fail with the sentence that fits pip's output.
+# Fail with a sentence on the cause in pip's output.
 explain_failure() {
     local output=$1 telling
     # pip downloads everything before it changes the environment. If it failed before that, the environment is still complete.
@@ -165,7 +165,7 @@ install_packages() {
     echo incomplete 2>/dev/null >"$stamp" || fail "cannot write into $here/.venv: is the folder yours, and is there space?"
     if uses_system_torch; then
         requirements=.venv/requirements.txt
-        # Its version as pip knows it: torch.__version__ may end in +cu130, which no index has.
+        # pip's version of it: torch.__version__ may end in +cu130, which no index has.
         torch=$(.venv/bin/python -c 'from importlib.metadata import version; print(version("torch"))' 2>/dev/null)
         sed "s/^torch==.*/${torch:+torch==$torch}/" requirements.txt >"$requirements"
     fi
@@ -173,10 +173,10 @@ install_packages() {
     output=$(TMPDIR=$here/.venv/tmp .venv/bin/python -m pip install --progress-bar off -r "$requirements" -e . 2>&1 |
              tee "$log" 2>/dev/null | show_progress) || { rm -rf .venv/tmp; explain_failure "$output"; }
     rm -rf .venv/tmp
-    # Python looks for garbage less often: while it imports PyTorch, it did so 700 times, for a fifth of the time.
+    # Make garbage collections rarer: otherwise the import of PyTorch has 700, which take a fifth of its time.
     echo 'import gc; gc.set_threshold(20_000, 10, 10)' >"$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/fewer-collections.pth" ||
         fail "cannot write into $here/.venv: is the folder yours, and is there space?"
-    # JupyterLab does not ask each new user about news of the Jupyter project, which would cover a part of the page.
+    # Turn off JupyterLab's question to new users about news of the Jupyter project, which covers a part of the page.
     { mkdir -p .venv/share/jupyter/lab/settings &&
       echo '{"@jupyterlab/apputils-extension:notification": {"fetchNews": "false"}}' >.venv/share/jupyter/lab/settings/overrides.json
     } || fail "cannot write into $here/.venv: is the folder yours, and is there space?"

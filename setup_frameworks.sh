@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Install into .venv-frameworks what frameworks.txt names: TensorFlow, Lightning, Accelerate and JAX, for the unit 07_frameworks.
-# `make frameworks` calls this script after .venv is up to date. If nothing has to be done, it ends at once.
+# Install the packages of frameworks.txt into .venv-frameworks: TensorFlow, Lightning, Accelerate and JAX, for the unit 07_frameworks.
+# `make frameworks` calls this script after .venv is up to date. If they are installed, it ends immediately.
 #
-# .venv-frameworks has only what .venv lacks: it sees the packages of .venv, and pip keeps them. Scripts and notebooks run with the Python
+# .venv-frameworks contains only packages that .venv lacks: it sees the packages of .venv, and pip keeps them. Scripts and notebooks run with the Python
 # of .venv and find the packages here by themselves (handson/frameworks.py), once handson-stamp says that all of them are installed.
 
 set -o pipefail
@@ -22,7 +22,7 @@ fail() {
 
 trap 'echo >&2; fail "interrupted; run make frameworks again and the installation starts afresh."' INT TERM
 
-# What the environment was made from: its own place and that of .venv, the Python, the pins and how they are installed.
+# The environment's inputs: its path and that of .venv, the Python, the pins and the way of installing them.
 made_from() { pwd -P; .venv/bin/python -c 'import sys; print(sys.version)'; cat frameworks.txt requirements.txt setup_frameworks.sh | cksum; }
 
 [ -x .venv/bin/python ] || fail "there is no .venv yet: run make frameworks, which makes it first."
@@ -36,7 +36,7 @@ if command -v flock >/dev/null && ! flock -n 9; then
     flock -w 1800 9 || fail "another make has been installing into $folder for 30 minutes: end it, then run make frameworks again."
     [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ] && exit 0
 fi
-[ -e "$stamp" ] || rm -rf "$folder/lib"    # an installation was cut off
+[ -e "$stamp" ] || rm -rf "$folder/lib"    # an installation was interrupted
 rm -f "$stamp"
 free=$(df --output=avail -k "$folder" 2>/dev/null | tail -n 1 | tr -d ' ')
 if [ -n "$free" ] && [ "$free" -lt "$needed_kib" ]; then
@@ -49,8 +49,8 @@ echo "Installing TensorFlow, Lightning, Accelerate and JAX into $folder: about 1
     packages=$("$folder/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))') &&
     .venv/bin/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' >"$packages/course.pth"
 } || fail "the environment $folder cannot be made: delete the folder and run make frameworks again."
-# Modules are compiled here, by all cores (pip takes one). Left to the first run that might never be kept: users can be others than whoever
-# installs, and some set PYTHONDONTWRITEBYTECODE. Each import of TensorFlow then takes 16 s of a core instead of 6.
+# Compile modules here, with all cores (pip uses one). Otherwise the first import compiles them, and may not be able to store the result:
+# users may lack write permission, or set PYTHONDONTWRITEBYTECODE. Each import of TensorFlow then takes 16 s of a core instead of 6.
 {
     "$folder/bin/python" -m pip install --progress-bar off --no-compile -r frameworks.txt -c requirements.txt -c build-constraints.txt &&
     "$folder/bin/python" -m compileall -q -j 0 "$packages"

@@ -1,9 +1,9 @@
-"""``python -m grader check UNIT``: the self-check in a terminal. With it, the instructor's commands, which students
-don't receive."""
+"""``python -m grader check UNIT``: the self-check in a terminal; and the instructor's commands, which students do not
+receive."""
 
 import sys
 
-# a file in the working directory, such as a student's random.py, must not take the place of Python's own module
+# a file in the working directory, such as a student's random.py, must not replace Python's own module
 sys.path.append(sys.path.pop(0))
 
 import os
@@ -46,8 +46,8 @@ def check(
 
 
 def _interrupted(number, frame):
-    """Answer Ctrl-C at once: it may take seconds until all processes have ended."""
-    os.write(sys.stderr.fileno(), b"\n" * sys.stderr.isatty() + b"Interrupted.\n")  # print could be interrupted itself
+    """Handle Ctrl-C immediately, because it may take seconds until all processes have ended."""
+    os.write(sys.stderr.fileno(), b"\n" * sys.stderr.isatty() + b"Interrupted.\n")  # print itself could be interrupted
     sys.exit(128 + number)
 
 

@@ -1,6 +1,6 @@
 """The units of the course, found by the names of their folders.
 
-What students work on in the unit `topic` is in solutions/NN_topic; its checks are in grader/units/topic.
+The exercises of the unit `topic` are in solutions/NN_topic; its checks are in grader/units/topic.
 """
 
 import functools
@@ -15,14 +15,14 @@ from grader.verdict import most
 from handson import frameworks
 
 TRACKS = ("pytorch", "chainer")
-NOTEBOOK = "notebook"  # how unit.py names the unit's notebook; "notebook_b" is its second one, NNb_topic
+NOTEBOOK = "notebook"  # the name of the unit's notebook in unit.py; "notebook_b" is the second one, NNb_topic
 NAMED_NOTEBOOK = re.compile(rf"{NOTEBOOK}(?:_([b-z]))?")
 
 
 @dataclass(frozen=True)
 class Part:
-    """One file of a unit: its path below the course's folder, its track ("" if students of both tracks work on it), and
-    the checks of its gaps."""
+    """One file of a unit: its path relative to the course's folder, its track ("" for files of both tracks), and the
+    checks of its gaps."""
 
     file: str
     track: str
@@ -30,12 +30,12 @@ class Part:
 
     @property
     def folder(self):
-        """The track in whose folder the file is, or "": by it, its hidden cases and known answers are named."""
+        """Return the track whose folder contains the file, or "": the name of its hidden cases and known answers."""
         return next((track for track in TRACKS if f"/{track}/" in self.file), "")
 
 
 def _found():
-    """{topic: the unit's Parts}, in the order of the units' numbers."""
+    """Return {topic: the unit's Parts}, in the order of the units' numbers."""
     units = {}
     for folder in exercises.folders():
         topic = folder.split("_", 1)[1]
@@ -46,8 +46,8 @@ def _found():
 
 
 def _part(folder, name, checks):
-    """The Part of one of the files in `checks`. A script is its track's if the other track has one of this name; else
-    it is everybody's."""
+    """Return the Part of one of the files in `checks`. A script belongs to its track if the other track has a script of
+    this name; otherwise it belongs to both."""
     notebook = NAMED_NOTEBOOK.fullmatch(name)
     file = f"notebooks/{folder[:2]}{notebook[1] or ''}{folder[2:]}.ipynb" if notebook else f"exercises/{folder}/{name}"
     track, _, script = name.partition("/")
@@ -59,29 +59,28 @@ UNITS = _found()
 
 
 def uses_frameworks(unit):
-    """Whether a unit has scripts for packages of the second environment."""
+    """Return whether a unit has scripts for packages of the second environment."""
     return any(needs_frameworks(part.file) for part in UNITS[unit])
 
 
 def ready():
-    """The names of the units that can be checked here. Where the second environment is missing, those that need it
-    can't."""
+    """Return the names of the units that can be checked here. Some units need the second environment."""
     there = frameworks.why_not() is None
     return [unit for unit in UNITS if there or not uses_frameworks(unit)]
 
 
 @functools.cache
 def name_of_gap(unit, file, gap):
-    """How verdicts, reports and commands name a gap of a unit's file: `file:gap` where a file of another name has a gap
-    of this name, too."""
+    """Return the name of a gap in verdicts, reports and commands: `file:gap` if another file of the unit has a gap of
+    this name."""
     files = {Path(part.file).name for part in UNITS[unit] for check in part.checks if check.gap == gap}
     return f"{Path(file).name}:{gap}" if len(files) > 1 else gap
 
 
 @functools.cache
 def most_points(unit, files=()):
-    """The most points that a student can get in a unit: those of what both tracks share, and of the track that gives
-    more. files: names of files, to count these only."""
+    """Return the largest points for a student in a unit: those of the shared files, and of the track that gives more.
+    files: names of files to count, by default all."""
     return most(
         (part.track, criterion.points)
         for part in UNITS[unit]

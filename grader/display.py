@@ -1,4 +1,4 @@
-"""How a self-check looks while it runs and when it is done: HTML in a notebook, text in a terminal."""
+"""The display of a self-check while it runs and when it is done: HTML in a notebook, text in a terminal."""
 
 import re
 import shutil
@@ -36,7 +36,7 @@ class Row:
 
     gap: str
     verdicts: tuple
-    said: bool = False  # whether a row above has the same message
+    said: bool = False  # whether an earlier row has the same message
 
     @property
     def first(self):
@@ -65,13 +65,13 @@ class Row:
 
     @property
     def hint(self):
-        """The hint; "" for what passed, was not attempted, or failed through the grader's fault."""
+        """Return the hint; "" for gaps that passed, were not attempted, or failed because of a grader error."""
         return "" if self.first.status in (PASSED, GRADER_FAULT, *UNTOUCHED) else self.first.hint
 
 
 def rows(checked):
-    """For each gap, the list of its Rows. A long sentence that several of them would have, as on a file that is missing,
-    stands in the first."""
+    """Return the list of Rows for each gap. If several rows would have the same long sentence, for example on a missing
+    file, only the first has it."""
     said = set()
     for _, of_gap in groupby(checked.verdicts, lambda verdict: (verdict.track, verdict.gap)):
         found = [Row(alike[0].gap, alike, alike[0].message in said) for _, alike in _by_result(of_gap)]
@@ -80,7 +80,7 @@ def rows(checked):
 
 
 def _look_at(checked, row):
-    """Where the code is that gave a wrong result, "" for other results: an error names its line."""
+    """Return the location of the code with a wrong result, "" for other results, because an error names its line."""
     place = checked.places.get((row.first.track, row.gap)) if row.first.status == FAILED else None
     return f"Look at {place}." if place else ""
 
@@ -90,14 +90,14 @@ def _by_result(verdicts):
 
 
 def summary(checked):
-    """The result in one line."""
+    """Return the result in one line."""
     track = next((f", {verdict.track} track" for verdict in checked.verdicts if verdict.track), "")
     ungraded = " (some could not be graded: run it again)" if any(v.points is None for v in checked.verdicts) else ""
     return f"{checked.unit}{track}: {checked.points:g} of {checked.max_points:g} points{ungraded}"
 
 
 def html(checked):
-    """The table for a notebook. All text that comes from a student's code is escaped."""
+    """Return the table for a notebook. All text of a student's code is escaped."""
     head = "".join(f'<th scope="col">{heading}</th>' for heading in HEADINGS)
     body = "".join(f"<tbody>{_html_rows(checked, of_gap)}</tbody>" for of_gap in rows(checked))
     note = f'<div class="note">{_marked(checked.note)}</div>' if checked.note else ""
@@ -128,12 +128,12 @@ def _html_rows(checked, of_gap):
 
 
 def _marked(text):
-    """A sentence as HTML; text between backticks is shown as code."""
+    """Return a sentence as HTML; text between backticks is code."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
 
 
 def text(checked):
-    """The result as text that fits the terminal's width."""
+    """Return the result as text that fits the terminal's width."""
     width = min(shutil.get_terminal_size().columns, 120) - 1
     lines, name = (
         [summary(checked), *textwrap.wrap(checked.note, width)],
@@ -153,7 +153,7 @@ def text(checked):
 
 
 class Progress:
-    """Shows which gap is being checked, in one place of a notebook's output or on one line of the terminal."""
+    """Show which gap is being checked, in one place of a notebook's output or on one line of the terminal."""
 
     def __init__(self, unit, notebook):
         self.unit, self.place = unit, None
@@ -171,7 +171,7 @@ class Progress:
         )
 
     def end(self, words):
-        """Replace the progress by `words` in a notebook, and remove it from a terminal."""
+        """Replace the progress with `words` in a notebook, and remove it from a terminal."""
         if self.place:
             self.place.update(self._page(escape(words)))
         elif self.line:

@@ -1,4 +1,4 @@
-"""Where the bodies of functions are in a text, which need not be valid Python. No student's code runs here."""
+"""Find the bodies of functions in a text, which need not be valid Python. No student's code runs here."""
 
 import ast
 import contextlib
@@ -21,7 +21,7 @@ class Body:
 
 
 def around(tree, line):
-    """The names of the functions and classes, from the outside in, around a line (from 1) of what was parsed."""
+    """Return the names of the functions and classes around a line (from 1) of a tree, from the outside in."""
     names, inside = [], [tree]
     while inside:
         node = inside.pop()
@@ -34,8 +34,8 @@ def around(tree, line):
 
 
 def body(text, names, parsed):
-    """The Body of the last function of a text that has these names around it, or None. parsed: what makes a tree of the
-    text."""
+    """Return the Body of the last function of a text with these enclosing names, or None. parsed: a function that
+    parses the text."""
     try:
         node = _node(parsed(text), names)
     except (SyntaxError, ValueError):
@@ -44,7 +44,7 @@ def body(text, names, parsed):
 
 
 def parameters(text, names, parsed):
-    """The names of the parameters of the function that `body` finds; [] if it finds none in valid Python."""
+    """Return the names of the parameters of the function that `body` finds; [] if it finds none in valid Python."""
     try:
         node = _node(parsed(text), names)
     except (SyntaxError, ValueError):
@@ -55,7 +55,7 @@ def parameters(text, names, parsed):
 
 
 def _node(tree, names):
-    """The last definition in a tree that has these names around it, or None."""
+    """Return the last definition in a tree with these enclosing names, or None."""
     for name in names:
         tree = next((one for one in reversed(_definitions(tree)) if one.name == name), None)
         if tree is None:
@@ -68,7 +68,7 @@ def _is_definition(node):
 
 
 def _definitions(node):
-    """The functions and classes directly in a node, else those further inside."""
+    """Return the functions and classes directly in a node, otherwise those in its children."""
     own = [one for one in node.body if _is_definition(one)]
     deeper = [one for one in ast.walk(node) if _is_definition(one) and one is not node and one not in own]
     return deeper + own
@@ -79,22 +79,22 @@ def _of_node(node, lines):
     if isinstance(first, ast.Expr) and isinstance(getattr(first.value, "value", None), str):
         return Body(first.end_lineno, node.end_lineno)
     head = _end_of_head(lines, node.lineno - 1, first.lineno - 1)
-    if head is None:  # the body stands on the line of the head
+    if head is None:  # the body is on the line of the head
         column = len(lines[first.lineno - 1].encode()[: first.col_offset].decode())
         return Body(first.lineno - 1, node.end_lineno, column)
     return Body(head, node.end_lineno)
 
 
 def _end_of_head(lines, first, end):
-    """The number of the line after the one that ends the head of a function with a colon, before line `end`; None if
-    there is none."""
+    """Return the number of the line after the colon that ends a function's head, before line `end`; None if there is
+    none."""
     return next(
         (number + 1 for number in range(first, end) if lines[number].split("#")[0].rstrip().endswith(":")), None
     )
 
 
 def _by_indentation(lines, names):
-    """As `body`, of what is no valid Python: a body ends where a line is indented as its head, or less."""
+    """Find a body like `body` in invalid Python: it ends at a line with the indentation of its head, or less."""
     first, end, start = 0, len(lines), None
     for name in names:
         places = [
@@ -117,7 +117,7 @@ def _by_indentation(lines, names):
 
 
 def _ends(line, depth):
-    """Whether a line ends a function whose head is so far indented. The bracket that ends a head of several lines does
+    """Return whether a line ends a function whose head has this indentation. The bracket that ends a long head does
     not, nor does a comment."""
     code = line.lstrip()
     return bool(code) and code[0] not in "#)]}" and len(line) - len(code) <= depth

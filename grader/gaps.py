@@ -22,26 +22,26 @@ from grader import functions
 from handson.errors import OneSentence
 
 BEGIN = re.compile(r"( *)### BEGIN SOLUTION ([a-z][a-z0-9_]*):(?: (\S.*))?")
-MORE = re.compile(r" *### (?!BEGIN\b|END\b|GIVEN\b)(\S.*)")  # of the hint, directly beneath its marker
+MORE = re.compile(r" *### (?!BEGIN\b|END\b|GIVEN\b)(\S.*)")  # of the hint, directly below its marker
 END = re.compile(r" *### END SOLUTION")
 GIVEN = re.compile(r"( *)### GIVEN(?: (.*))?")
 LIKE_A_MARKER = re.compile(r"\s*#+\s*(begin|end|given)\b|.*\b(begin|end)\s*_?solution", re.IGNORECASE)
 TO_DO = "PUT YOUR CODE"
 RAISES = re.compile(rf' *raise NotImplementedError\("{TO_DO}: ')
-# from ast.parse: bad syntax, a null character, nested too deep
+# errors of ast.parse: bad syntax, a null character, nested too deep
 UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
-UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # how its files begin
-CONFLICT = re.compile(r"(<{7}|>{7})( |$)")  # a line in a file that git could not merge
-CELL = "# %%"  # begins a cell in a percent script, which is the text of a notebook
-HOLDS = f"{CELL} with the gaps "  # begins a student's cell that has gaps, whose names follow
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # the first bytes of its files
+CONFLICT = re.compile(r"(<{7}|>{7})( |$)")  # a line in a file with a git merge conflict
+CELL = "# %%"  # starts a cell in a percent script, the text of a notebook
+HOLDS = f"{CELL} with the gaps "  # starts a student's cell that has gaps, whose names follow
 
 
 class GapError(OneSentence, ValueError):
-    """A sentence on what is wrong with the markers of a solution, with file and line."""
+    """A mistake in the markers of a solution, with file and line."""
 
 
 class TextError(OneSentence, ValueError):
-    """A sentence on why a student's file can't be read."""
+    """The reason why a student's file cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class Exercise:
-    """A file as students get it."""
+    """A file in the form that students receive."""
 
     lines: tuple
     gaps: tuple
@@ -72,17 +72,18 @@ class Exercise:
 
 @dataclass(frozen=True)
 class Fragment:
-    """What a student wrote into a gap: `code`, dedented, "" if nothing was written. It begins at `line` of the file,
-    counted from 1."""
+    """A student's code in a gap: `code`, dedented, "" if nothing was written. It begins at `line` of the file, counted
+    from 1."""
 
     code: str
     line: int
 
 
 def exercise(solution, kind, where="text"):
-    """The Exercise made from the source of a solution. kind: the file's suffix, ".py" or ".sh". Raises GapError.
+    """Return the Exercise built from the source of a solution. kind: the file's suffix, ".py" or ".sh". Raises
+    GapError.
 
-    In Python an unfilled gap raises NotImplementedError with its name, so that running the file tells which gap is
+    In Python an unfilled gap raises NotImplementedError with its name, so that running the file shows which gap is
     missing. A gap with GIVEN lines has these instead.
     """
     lines, gaps, begun = [], [], None
@@ -93,7 +94,7 @@ def exercise(solution, kind, where="text"):
                 raise GapError(f"{at}: a gap begins inside the one of line {begun}; end that one first")
             indent, name, hint = begin.groups()
             if not hint:
-                raise GapError(f"{at}: the gap {name} has no hint; write it behind the colon or beneath the marker")
+                raise GapError(f"{at}: the gap {name} has no hint; write it after the colon or below the marker")
             if name in {gap.name for gap in gaps}:
                 raise GapError(f"{at}: there is a gap called {name} already; give this one another name")
             if gaps and not any(line.strip() for line in lines[gaps[-1].end :]):
@@ -125,7 +126,8 @@ def exercise(solution, kind, where="text"):
 
 
 def _with_whole_hints(lines):
-    """The lines of a solution with each gap's whole hint behind its marker; a line that was moved there is empty."""
+    """Return the lines of a solution with each gap's complete hint after its marker; a line that was moved there
+    becomes empty."""
     begin = None
     for number, line in enumerate(lines):
         if BEGIN.fullmatch(line):
@@ -139,8 +141,8 @@ def _with_whole_hints(lines):
 
 @functools.lru_cache(maxsize=2)  # called for every gap of a file
 def emptied(exercise):
-    """The text of an exercise, on the same lines, in which each gap raises NotImplementedError, also where it has GIVEN
-    lines."""
+    """Return the text of an exercise, with unchanged line numbers, in which each gap raises NotImplementedError, also
+    if it has GIVEN lines."""
     lines = list(exercise.lines)
     for gap in exercise.gaps:
         indent = lines[gap.first][: len(lines[gap.first]) - len(lines[gap.first].lstrip())]
@@ -151,14 +153,14 @@ def emptied(exercise):
 
 
 def normal(data, ends="\r\n?"):
-    """The bytes of a student's file as text with "\\n" line ends, spaces in place of tabs, and no byte order mark.
-    ends: what ends lines, too."""
+    """Return the bytes of a student's file as text with "\\n" line ends, spaces instead of tabs, and no byte order
+    mark. ends: a pattern for other line ends."""
     return re.sub(ends, "\n", data.decode("utf-8-sig", errors="replace")).expandtabs(4)
 
 
 def refuse_encoding(data, bytes_are_text=False):
-    """Raise TextError for the bytes of a file that nobody reads as it was meant: it is not in UTF-8. bytes_are_text: as
-    for a shell, to which a letter of another encoding is one more byte."""
+    """Raise TextError for the bytes of a file that is not in UTF-8. bytes_are_text: allow other encodings, in which a
+    letter is just a byte for a shell."""
     if data[:2] in UTF_16:
         raise TextError("it is in UTF-16, the encoding of Notepad and PowerShell: save it as UTF-8")
     try:
@@ -172,26 +174,26 @@ def refuse_encoding(data, bytes_are_text=False):
 
 
 def text_lines(text):
-    """The lines of a text as Python counts them. splitlines() also ends one at a form feed or a U+2028 inside of a
+    """Return the lines of a text as Python counts them. splitlines() also splits at a form feed or a U+2028 inside a
     string."""
     return text.removesuffix("\n").split("\n") if text else []
 
 
 def find(exercise, name, submitted):
-    """The Fragment in gap `name` of `exercise` of a `submitted` text (see `normal`), or None if its place can't be
-    found.
+    """Return the Fragment in gap `name` of `exercise` of a `submitted` text (see `normal`), or None if its place cannot
+    be found.
 
     A gap in a function is in the function of this name, a gap of a notebook in the cell that HOLDS it. There, the given
-    lines that were found again show where it begins and ends, so a student may remove hints and change what is around a
-    gap. If given lines next to the gap were changed, these count as part of the answer. Elsewhere, one of the three
-    given lines above the gap or below it must still be there.
+    lines that were found again show where it begins and ends, so a student may remove hints and change the code around
+    a gap. If given lines next to the gap were changed, they count as part of the answer. In other places, one of the
+    three given lines above the gap or below it must still exist.
     """
     gap = exercise.gap(name)
     ours, theirs = _places(exercise, gap, submitted)
     given, same = _aligned(exercise, submitted, ours, theirs)
     before = max((pair for pair in same if pair[0] < gap.first), default=None)
     after = min((pair for pair in same if pair[0] >= gap.end), default=None)
-    # a job script is judged as a whole, so its only gap is found wherever it is
+    # a job script is judged as a whole, so its only gap is found anywhere
     whole = theirs == _whole(submitted) and not (exercise.kind == ".sh" and len(exercise.gaps) == 1)
     if whole and not _near(before, gap.first, given, -1) and not _near(after, gap.end, given, 1):
         return None
@@ -211,13 +213,13 @@ def find(exercise, name, submitted):
 
 
 def is_notebook(exercise):
-    """Whether an exercise is a notebook, as percent script."""
+    """Return whether an exercise is a notebook, as percent script."""
     return any(line.startswith(CELL) for line in exercise.lines)
 
 
 def changed_line(exercise, name, submitted):
-    """A given line of code, of the function around a gap of a script, that is not in the student's function any more;
-    None if there is none."""
+    """Return a given line of the function around a script's gap that the student has changed or removed; None if there
+    is none."""
     ours, theirs = _places(exercise, exercise.gap(name), submitted)
     if exercise.kind != ".py" or theirs == _whole(submitted):
         return None
@@ -228,18 +230,19 @@ def changed_line(exercise, name, submitted):
 
 
 def function_around(exercise, gap):
-    """The names of the function, and of the classes and functions around it, in which a gap is; () if it is in none."""
+    """Return the names of the function around a gap, and of the classes and functions around it; () if the gap is in
+    none."""
     if exercise.kind != ".py":
         return ()
     try:
         return functions.around(parsed(emptied(exercise)), gap.end)
-    except UNREADABLE:  # the given lines of a course's own file
+    except UNREADABLE:  # the given lines of one of the course's own files
         return ()
 
 
 @functools.lru_cache(maxsize=64)
 def _places(exercise, gap, submitted):
-    """(where a gap is in the lines given out, where in those of `submitted`), each a Body."""
+    """Return (the place of a gap in the given lines, its place in those of `submitted`), each a Body."""
     ours, theirs = _whole(exercise.text), _whole(submitted)
     if (marked := _cell_with(gap.name, submitted)) is not None:
         starts = [number for number, line in enumerate(exercise.lines) if line.startswith(CELL)]
@@ -254,8 +257,8 @@ def _places(exercise, gap, submitted):
 
 
 def _renamed(exercise, gap, submitted):
-    """An assignment to the names that a student gave to the parameters of the function around a gap, or "": a gap runs
-    with the parameters that were given out. It takes the place of a line of the head."""
+    """Return an assignment to the student's names of the parameters of the function around a gap, or "", because a gap
+    runs with the given parameters. It replaces a line of the head."""
     names = function_around(exercise, gap)
     theirs = functions.parameters(_text_of_cell(gap.name, submitted), names, parsed) if names else []
     ours = functions.parameters(emptied(exercise), names, parsed) if theirs else []
@@ -265,7 +268,7 @@ def _renamed(exercise, gap, submitted):
 
 
 def _text_of_cell(name, submitted):
-    """The student's cell that HOLDS a gap; of a script, all of it."""
+    """Return the student's cell that HOLDS a gap; for a script, all of it."""
     cell = _cell_with(name, submitted)
     return submitted if cell is None else "\n".join(text_lines(submitted)[cell.first : cell.end])
 
@@ -275,13 +278,13 @@ def _whole(text):
 
 
 def _between(starts, line, end):
-    """The lines between two of `starts` around a line."""
+    """Return the lines between two of `starts` around a line."""
     first = max((one for one in starts if one <= line), default=-1)
     return functions.Body(first + 1, min((one for one in starts if one > line), default=end))
 
 
 def _cell_with(name, submitted):
-    """Where the cell that HOLDS a gap is in the text of a student's notebook; None if no line says so."""
+    """Return the place of the cell that HOLDS a gap in the text of a student's notebook; None if there is none."""
     lines = text_lines(submitted)
     starts = [number for number, line in enumerate(lines) if line.startswith(CELL)]
     for start in starts:
@@ -291,8 +294,8 @@ def _cell_with(name, submitted):
 
 
 def _without_other_gaps(exercise, gap, lines):
-    """The lines of a fragment, empty where one is what another gap was given out with: two gaps of a cell between which
-    no given line is left have the same fragment."""
+    """Return the lines of a fragment, with the given lines of other gaps emptied: two gaps of a cell have the same
+    fragment if no given line is left between them."""
     others = {
         line.strip()
         for other in exercise.gaps
@@ -304,8 +307,8 @@ def _without_other_gaps(exercise, gap, lines):
 
 
 def _dedented(lines):
-    """The lines of a fragment as code that begins at the first column: by the indentation of its first statement, for
-    comments and the inside of a text may be indented less."""
+    """Return the lines of a fragment as code that begins at the first column, by the indentation of its first
+    statement, because comments and lines inside strings may be indented less."""
     code = (line for line in lines if line.strip() and not line.lstrip().startswith("#"))
     depth = _indentation(next(code, next(filter(str.strip, lines), "")))
     return "\n".join(line[min(depth, _indentation(line)) :] if line.strip() else "" for line in lines)
@@ -317,8 +320,8 @@ def _indentation(line):
 
 @functools.lru_cache(maxsize=2)
 def lines_of(exercise, submitted):
-    """For each line of the exercise, the number of the line in `submitted` that it is, or that the nearest given line
-    above it is; from 1."""
+    """Return for each line of the exercise the number, from 1, of the same line in `submitted`, or of the nearest given
+    line above it."""
     _, pairs = _aligned(exercise, submitted, _whole(exercise.text), _whole(submitted))
     found, last = dict(pairs), 1
     return tuple(last := found.get(number, last - 1) + 1 for number in range(len(exercise.lines)))
@@ -326,8 +329,8 @@ def lines_of(exercise, submitted):
 
 @functools.lru_cache(maxsize=8)  # called for every gap of a file
 def _aligned(exercise, submitted, ours, theirs):
-    """The given lines in a place, as (number, line), and for those that were found again in a place of `submitted`
-    (number in the exercise, number in what was submitted)."""
+    """Return the given lines in a place, as (number, line), and for those found again in a place of `submitted` (number
+    in the exercise, number in what was submitted)."""
     of_gaps = {number for gap in exercise.gaps for number in range(gap.first, gap.end)}
     given = [
         (number, exercise.lines[number].rstrip())
@@ -336,8 +339,8 @@ def _aligned(exercise, submitted, ours, theirs):
     ]
     lines = text_lines(submitted)
     found = [(number, lines[number].rstrip()) for number in range(theirs.first, theirs.end) if lines[number].strip()]
-    # A gap stands among the given lines as None, which is like no line: else an answer's first line that is the given
-    # one below counted as that.
+    # A gap is None among the given lines, which equals no line. Otherwise an answer's first line that equals the given
+    # line below would count as that line.
     here = sorted([*given, *((gap.first, None) for gap in exercise.gaps if ours.first <= gap.first < ours.end)])
     matcher = SequenceMatcher(None, [line for _, line in here], [line for _, line in found], autojunk=False)
     pairs = [(block.a + step, block.b + step) for block in matcher.get_matching_blocks() for step in range(block.size)]
@@ -345,8 +348,8 @@ def _aligned(exercise, submitted, ours, theirs):
 
 
 def _attempted(exercise, given, lines):
-    """Whether the `lines` in a gap are more than the lines `given` in it; if working code was given, whether they are
-    other code."""
+    """Return whether the `lines` in a gap contain more than the `given` ones; if working code was given, whether the
+    code differs."""
     if exercise.kind == ".py" and not any(RAISES.match(line) for line in given):
         return _code(given) != _code(lines)
     given_out = {line.strip() for line in given}
@@ -355,15 +358,16 @@ def _attempted(exercise, given, lines):
 
 
 def _near(pair, edge, given, direction):
-    """Whether `pair`, a given line found in the submission, is one of the three given lines next to the gap's edge."""
+    """Return whether `pair`, a given line found in the submission, is one of the three given lines next to the gap's
+    edge."""
     numbers = sorted((number for number, _ in given if (number < edge) == (direction < 0)), reverse=direction < 0)
     return pair is not None and pair[0] in numbers[:3]
 
 
 @functools.lru_cache(maxsize=16)  # called for every gap of a file
 def parsed(code, file="<unknown>"):
-    """The syntax tree of `code`. Raises SyntaxError, also for what is nested deeper than Python reads, and ValueError
-    for a null character."""
+    """Return the syntax tree of `code`. Raises SyntaxError, also for code that is nested deeper than Python allows, and
+    ValueError for a null character."""
     try:
         return ast.parse(code, file)
     except (RecursionError, MemoryError):
@@ -371,7 +375,7 @@ def parsed(code, file="<unknown>"):
 
 
 def unreadable(code):
-    """None if `code` is valid Python, else (line, what is wrong there)."""
+    """Return None if `code` is valid Python, otherwise (line, what is wrong there)."""
     try:
         parsed(code)
     except SyntaxError as error:
@@ -382,7 +386,8 @@ def unreadable(code):
 
 
 def _does_something(code):
-    """Whether `code` has more than comments, strings and `pass`. Code that can't be parsed counts as an attempt."""
+    """Return whether `code` has more than comments, strings and `pass`. Code that cannot be parsed counts as an
+    attempt."""
     try:
         statements = ast.parse(code).body
     except UNREADABLE:
@@ -395,12 +400,12 @@ def _does_something(code):
 
 
 def same_code(one, other):
-    """Whether two texts are the same code, whatever their comments and layout."""
+    """Return whether two texts are the same code, ignoring comments and layout."""
     return _code(text_lines(one)) == _code(text_lines(other))
 
 
 def _code(lines):
-    """The code in some lines, without comments and layout; their text if they can't be parsed."""
+    """Return the code in some lines, without comments and layout; their text if they cannot be parsed."""
     text = textwrap.dedent("\n".join(lines))
     try:
         return ast.dump(ast.parse(text))
@@ -409,7 +414,7 @@ def _code(lines):
 
 
 def answers(solution):
-    """{gap's name: the solution's code, dedented}."""
+    """Return {gap's name: the solution's code, dedented}."""
     found, name = {}, None
     for line in _with_whole_hints(text_lines(solution)):
         if begin := BEGIN.fullmatch(line):
@@ -423,8 +428,7 @@ def answers(solution):
 
 
 def fill(exercise, answers):
-    """The text of an exercise. answers: {gap's name: the code to fill it with}; gaps that are not named stay
-    unfilled."""
+    """Return the text of an exercise. answers: {gap's name: the code that fills it}; other gaps stay unfilled."""
     lines, position = [], 0
     for gap in exercise.gaps:
         lines += exercise.lines[position : gap.first]

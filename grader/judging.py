@@ -1,5 +1,4 @@
-"""Makes verdicts of what a student handed in: finds each gap's code, runs its probe in a sandbox, and applies the
-criteria."""
+"""Make verdicts on a student's files: find each gap's code, run its probe in a sandbox, and apply the criteria."""
 
 import re
 import secrets
@@ -28,15 +27,15 @@ from grader.verdict import (
 )
 
 TO_FILL = "this gap is still to be filled"
-ONLY_IF = "this counts only if"  # begins the message of a criterion that nothing is wrong with but another one
-LOOK = "a person should look at it"  # ends the note on a file that reaches beyond its gaps
+ONLY_IF = "this counts only if"  # starts the message of a criterion that fails only because another one does
+LOOK = "a person should look at it"  # ends the note on a file that uses names outside its gaps
 # if several ranks failed, the first of these statuses is reported
 BLAME = (FAILED, ERROR, OUT_OF_MEMORY, KILLED, DEADLOCK, TIMEOUT, GRADER_FAULT)
-# what the gloo of torch 2.8 prints of its own accord
+# messages that the gloo of torch 2.8 prints itself
 OF_GLOO = re.compile(r"^\[Gloo\] Rank [0-9]+ is connected to .*\n", re.MULTILINE)
 LONGEST_FILE = 60_000  # characters
 MOST_LINES = 3_000
-OUTSIDE = re.compile(  # names that code needs only to reach beyond its gap; see docs/grading.md
+OUTSIDE = re.compile(  # names that code needs only to reach outside its gap; see docs/grading.md
     r"\b(grader|_getframe|f_back|sys\.modules|settrace|builtins|ctypes|importlib|inspect|gc\.get_\w+|os\.write|sched_setaffinity)\b|/proc|__subclasses__"
 )
 RECEIVES = re.compile(r"\b(recv|receive)\(|\b(expect|irecv)\(.*\)\.wait\(")
@@ -44,17 +43,17 @@ LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "Broken pi
 
 
 def judge(unit, parts, read, server, hidden=None, readable=None, seed=None, shared=None, track=None):
-    """Yields the Verdicts on one unit, gap by gap.
+    """Yield the Verdicts on one unit, gap by gap.
 
     parts: the unit's grader.course.Parts; read(file) returns the text of a student's file, or None, or raises
     TextError; readable: as in grader.sandbox.Server.run; hidden: {(unit, track, gap): cases to add}; seed: of the
     inputs, or None for new inputs each time; shared: another seed for the cases that have an oracle; track: check only
-    this track and what both tracks share.
+    this track and the shared files.
     """
     prepared = [
         _prepared(unit, part, read, hidden, seed, shared) for part in parts if not track or part.track in (track, "")
     ]
-    with suppress(SandboxFault):  # each check reports it when it asks for what is right
+    with suppress(SandboxFault):  # each check reports it when it requests the expected values
         run_probes.foresee([(check, cases[check.gap]) for part, cases, _ in prepared for check in part.checks], server)
     for part, cases, given in prepared:
         budgeted = Budgeted(server)
@@ -66,7 +65,8 @@ def judge(unit, parts, read, server, hidden=None, readable=None, seed=None, shar
             judged = _judge_gap(
                 check, cases[check.gap], part, given[check.gap], budgeted, readable, together.get(check.gap)
             )
-            # What stops the whole run is no criterion's: its message says what to do, and no hint fits.
+            # The error that stops a whole run belongs to no criterion: its message contains the remedy, and no hint
+            # applies.
             stopped = len(judged) > 1 and len({(status, message) for status, message, _ in judged}) == 1
             for criterion, (status, message, outcome) in zip(check.criteria, judged):
                 yield Verdict(
@@ -87,7 +87,7 @@ def judge(unit, parts, read, server, hidden=None, readable=None, seed=None, shar
 
 
 def _prepared(unit, part, read, hidden, seed, shared):
-    """(part, the cases of each gap, what `_source` returned for it), both by gap. The arguments are those of
+    """Return (part, the cases of each gap, the result of `_source` for it), both by gap. The arguments are those of
     `judge`."""
     try:
         text, missing = read(part.file), f"there is no file {part.file}"
@@ -108,11 +108,11 @@ def _prepared(unit, part, read, hidden, seed, shared):
     for check in (check for check in part.checks if given[check.gap][0]):
         try:
             cases[check.gap] = _cases(unit, check, added[check.gap], seeds[check.gap])
-        except Exception as error:  # of the course's own code
+        except Exception as error:  # an error of the course's own code
             given[check.gap] = (
                 None,
                 GRADER_FAULT,
-                f"not graded: the check can't make its inputs ({type(error).__name__}: {error})",
+                f"not graded: the check cannot create its inputs ({type(error).__name__}: {error})",
             )
     return part, cases, given
 
@@ -173,7 +173,7 @@ def _apply(check, cases, given, server, readable, shared=None):
     if bad:
         case, outcome = bad
         status, problem = _what_went_wrong(outcome, source)
-        if status == GRADER_FAULT:  # a student's code can claim this, too
+        if status == GRADER_FAULT:  # a student's code can also report this status
             status, odd = ERROR, problem
         stopped = status, f"{problem}{_with(case, case in hidden)}{message}", outcome
         found = [
@@ -184,13 +184,13 @@ def _apply(check, cases, given, server, readable, shared=None):
 
 
 def _concerns(check, criterion, case):
-    """Whether a criterion is judged in a case. If the check has criteria for edges, only these are judged there."""
+    """Return whether a criterion is judged in a case. If the check has criteria for edges, only these are judged in a
+    case with an edge."""
     return criterion.edge == ("edge" in case) or not any(one.edge for one in check.criteria)
 
 
 def _with_needs(check, found, note):
-    """Return `found`, but fail each criterion that passed although the one that it needs did not. note: the end of the
-    message."""
+    """Return `found`, but fail each passed criterion whose needed criterion failed. note: the end of the message."""
     criteria = {criterion.id: criterion for criterion in check.criteria}
     passed = {id for id, (status, _, _) in zip(criteria, found) if status == PASSED}
     counting = set(passed)
@@ -198,7 +198,8 @@ def _with_needs(check, found, note):
         counting -= left_out
 
     def cause(id):
-        """Return the title of the criterion that failed itself, and so keeps `id` from counting, over several steps."""
+        """Return the title of the criterion that failed itself, and so prevents `id` from counting, possibly over
+        several steps."""
         return cause(criteria[id].needs) if id in passed else criteria[id].title
 
     return [
@@ -208,11 +209,11 @@ def _with_needs(check, found, note):
 
 
 def _works_for_the_solution(check, cases, part, server, readable):
-    """Whether the check passes the solution. If so, an error that the check raised is the student's fault, else the
-    grader's."""
+    """Return whether the check passes the solution. If so, an error that the check raised is the student's mistake,
+    otherwise the grader's."""
     try:
         right = exercises.solved(part.file)
-    except OSError:  # students don't have it
+    except OSError:  # students do not have it
         return False
     found, _ = _apply(check, cases, _source(check, part, right), server, readable)
     return all(status == PASSED for status, _, _ in found)
@@ -279,14 +280,14 @@ def _around(part, name, text):
 
 
 def _changed(exercise, gap, text):
-    """A note on a given line of a script that the student changed in the function around a gap, else "". It changes no
-    points: the gap runs among the lines that were given out."""
+    """Return a note on a given line that the student changed in the function around a script's gap, otherwise "". It
+    changes no points, because the gap runs among the released lines."""
     line = None if gaps.is_notebook(exercise) else gaps.changed_line(exercise, gap, text)
     return f" [the given line `{line}` was changed: this gap was checked with the original line]" if line else ""
 
 
 def _reaching(exercise, text):
-    """A note for the instructor if the student's own lines match OUTSIDE, else "". It changes no points."""
+    """Return a note for the instructor if the student's own lines match OUTSIDE, otherwise "". It changes no points."""
     given = set(map(str.strip, exercise.lines))
     found = next(
         filter(None, (OUTSIDE.search(line) for line in gaps.text_lines(text) if line.strip() not in given)), None
@@ -314,7 +315,7 @@ def _what_went_wrong(outcome, source):
             if place
         ]
         others = [number for number, one in enumerate(outcome.ranks) if not one.waiting]
-        never = f", but {criteria.ranks(others)} never came there" if others else ""
+        never = f", but {criteria.ranks(others)} never got there" if others else ""
         return DEADLOCK, f"{'; '.join(waits)}{never}{where}"
     if len(bad) == len(outcome.ranks) > 1 and all(one.message == WAITS and one.line for _, one in bad):
         return DEADLOCK, _all_wait(bad, source)
@@ -340,7 +341,7 @@ def _all_wait(bad, source):
 
 
 def _place(line, source):
-    """Return the position of a line as students count: in a notebook, from the start of its cell."""
+    """Return the position of a line as students count it: in a notebook, from the start of its cell."""
     if not source["file"].endswith(".ipynb"):
         return f"line {line} of {source['file']}"
     before = gaps.text_lines(source["text"])[:line]

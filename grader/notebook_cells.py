@@ -1,6 +1,6 @@
-"""Turns a student's notebook into text in which gaps can be found: the percent script of the notebook that was given
-out, with the student's cells in place of those that have gaps. A cell that was deleted, moved, copied, merged or broken
-does not affect other cells."""
+"""Convert a student's notebook to text in which gaps can be found: the percent script of the released notebook, with
+the student's cells in place of those that have gaps. A cell that was deleted, moved, copied, merged or broken does not
+affect other cells."""
 
 import ast
 import json
@@ -11,26 +11,26 @@ from grader import gaps
 from grader.gaps import CELL
 
 MAGIC = re.compile(r"[ \t]*(?:!|%%?[a-zA-Z]|\?).*|[\w.]+\?\??[ \t]*$", re.MULTILINE)
-TIMED = re.compile(r"([ \t]*)%time[ \t]+(?=[^-\s!%])")  # what follows is run as if it stood alone
+TIMED = re.compile(r"([ \t]*)%time[ \t]+(?=[^-\s!%])")  # the rest of the line runs like an ordinary statement
 TEXTS = "|".join(
     rf"{quote * 3}(?:\\.|[^\\])*?(?:{quote * 3}|\Z)|{quote}(?:\\.|[^{quote}\\\n])*{quote}?" for quote in "\"'"
 )
-# of Python; a text may be without its end
+# tokens of Python; a string may be unterminated
 PIECE = re.compile(rf"{TEXTS}|#[^\n]*|\\\r?\n|[^\"'#\\()\[\]{{}}\n]+|.", re.DOTALL)
-LOST = "# There is no cell with the gap"  # stands in place of a cell that was not found
-LONGEST, MOST_CELLS = 200_000, 1000  # characters of code, cells; reading time grows faster than these
+LOST = "# There is no cell with the gap"  # replaces a cell that was not found
+LONGEST, MOST_CELLS = 200_000, 1000  # characters of code, number of cells; reading time grows faster than these
 ALIKE = 0.5  # the share of a cell's given lines that a student's cell must have to count as that cell
-WORDS = {"markdown": "Markdown", "raw": "Raw"}  # the kinds of cells that are not run, as JupyterLab names them
+WORDS = {"markdown": "Markdown", "raw": "Raw"}  # the types of cells that are not run, with JupyterLab's names
 
 
 class NotebookError(gaps.TextError):
-    """A sentence on why a notebook can't be read."""
+    """The reason why a notebook cannot be read."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A cell of a student: its kind, its source, and the names of the gaps that the cell was given out with, as far as
-    its metadata say so; `ran`: whether it comes from the kernel."""
+    """A cell of a student: its kind, its source, and the names of the gaps in its released form, if its metadata name
+    them; `ran`: whether it comes from the kernel."""
 
     kind: str
     source: str
@@ -39,12 +39,13 @@ class Source:
 
 
 def text(data, given, executed=()):
-    """The text of notebook `data` (bytes; None if there is none), whose Exercise is `given`. Raises NotebookError.
+    """Return the text of notebook `data` (bytes; None if it is missing), whose Exercise is `given`. Raises
+    NotebookError.
 
-    executed: the sources of cells that were run, the latest last; they take precedence over what was saved. A gap is in
-    the cell that was given out with it or that defines its function or assigns its name, be it split, merged with
-    others or changed; of several such cells, in the last one that fills it. Of the student's own cells, what gives
-    names is kept, above the cell with a gap that came next.
+    executed: the sources of cells that were run, the latest last; they take precedence over the saved file. A gap is in
+    the cell that was released with it or that defines its function or assigns its name, even if it was split, merged or
+    changed; if there are several, in the last one that fills it. The student's own cells that define names are kept,
+    above the next cell with a gap.
     """
     released, chosen, own, other_kinds = cells(given), {}, {}, {}
     as_given = {_stripped(cell.lines) for cell in released}
@@ -74,7 +75,7 @@ def text(data, given, executed=()):
             if gap.name not in chosen:
                 lines.append(f"{LOST} {gap.name} {other_kinds.get(gap.name, '')}".rstrip())
         later = {source for one in released[number + 1 :] for source in _sources_of(one, chosen)}
-        for source in dict.fromkeys(_sources_of(cell, chosen)):  # one that serves several cells stands once
+        for source in dict.fromkeys(_sources_of(cell, chosen)):  # a cell with several gaps is included once
             if source not in later:
                 names = " ".join(name for name, (_, of_gap) in chosen.items() if of_gap == source)
                 lines += [f"{gaps.HOLDS}{names}", *map(_in_its_cell, gaps.text_lines(source))]
@@ -83,8 +84,8 @@ def text(data, given, executed=()):
 
 
 def run_otherwise(saved, given, executed):
-    """The names of the gaps that are other code in the `saved` text of a notebook than in the cells that were run last.
-    What was not run is not named."""
+    """Return the names of the gaps whose code in the `saved` text of a notebook differs from the cells that were run
+    last. Gaps that were not run are left out."""
     ran, found = text(None, given, executed), []
     for gap in given.gaps:
         last, here = gaps.find(given, gap.name, ran), gaps.find(given, gap.name, saved)
@@ -99,12 +100,13 @@ def run_otherwise(saved, given, executed):
 
 
 def _in_its_cell(line):
-    """A line of a student's cell that does not begin another cell of a percent script."""
+    """Return a line of a student's cell, changed so that it does not start another cell of a percent script."""
     return f"# {line.removeprefix('#')}" if line.startswith(CELL) else line
 
 
 def lost(text, file, gap, given):
-    """A sentence on why a gap has no cell in the `text` of a notebook, or None if it has one. given: the Exercise."""
+    """Return a sentence on why a gap has no cell in the `text` of a notebook, or None if it has one. given: the
+    Exercise."""
     found = re.search(rf"^{LOST} {gap}(?: (markdown|raw))?$", text, re.MULTILINE)
     if not found:
         return None
@@ -119,8 +121,8 @@ def lost(text, file, gap, given):
 
 
 def _served(cell, source):
-    """(gap, rank) for each gap of a released cell that a student's cell may hold. Of several cells, the one with the
-    highest rank counts."""
+    """Return (gap, rank) for each gap of a released cell that a student's cell may contain. If several cells do, the
+    one with the highest rank counts."""
     kept, theirs = kept_lines(cell), _stripped(gaps.text_lines(source.source))
     alike = bool(kept) and sum(line in theirs for line in kept) / len(kept) >= ALIKE
     for gap in cell.gaps:
@@ -132,14 +134,14 @@ def _served(cell, source):
 
 
 def _gives(cell, gap, source):
-    """Whether a source defines the function that a gap is in, or assigns the name of a gap that is in none."""
+    """Return whether a source defines the function around a gap, or assigns the name of a gap outside functions."""
     names = gaps.function_around(cell, gap)
     begin = rf"(?:async +)?(?:def|class) +{names[0]}\b" if names else rf"{gap.name} *(?::[^=\n]*)?=(?!=)"
     return re.search(f"^{begin}", source, re.MULTILINE) is not None
 
 
 def sign(given, gap):
-    """What shows a person which cell a gap is in."""
+    """Return the line that shows a person which cell contains a gap."""
     names = gaps.function_around(given, gap)
     return f"def {names[0]}" if names else f"{gap.name} ="
 
@@ -155,7 +157,7 @@ def _sources_of(cell, chosen):
 
 
 def cells(given):
-    """The cells of a notebook's Exercise, each as an Exercise of its own."""
+    """Return the cells of a notebook's Exercise, each as an Exercise."""
     starts = [number for number, line in enumerate(given.lines) if line.startswith(CELL)]
     parts = zip([0, *starts], [*starts, len(given.lines)])
     return [
@@ -173,7 +175,7 @@ def cells(given):
 
 
 def kept_lines(cell):
-    """The lines of a cell that are outside of its gaps, stripped; students keep these."""
+    """Return the lines of a cell outside its gaps, stripped; students keep these."""
     in_gaps = {number for gap in cell.gaps for number in range(gap.first, gap.end)}
     return [
         line.strip()
@@ -183,12 +185,12 @@ def kept_lines(cell):
 
 
 def sources(data):
-    """The sources of a notebook's code cells, in order. Raises NotebookError."""
+    """Return the sources of a notebook's code cells, in order. Raises NotebookError."""
     return [source.source for source in _saved(data) if source.kind == "code"]
 
 
 def _saved(data):
-    """The cells of a notebook as Sources: those of code in their order, then the others. Raises NotebookError."""
+    """Return the cells of a notebook as Sources: code cells in their order, then the others. Raises NotebookError."""
     try:
         notebook = json.loads(data)
     except (ValueError, RecursionError):
@@ -223,7 +225,7 @@ def _joined(cell):
 
 
 def _names(cell):
-    """The gaps that a cell was given out with, by its metadata, which a student may have changed or lost."""
+    """Return the gaps of a cell's released form, from its metadata, which a student may have changed or lost."""
     try:
         return tuple(cell["metadata"]["nbgrader"]["grade_id"].split("-"))
     except (KeyError, TypeError, AttributeError):
@@ -231,8 +233,8 @@ def _names(cell):
 
 
 def without_outputs(data):
-    """A notebook (bytes) as it is graded: without outputs, attachments and what else is not read. What can't be read so
-    is returned as it is."""
+    """Return a notebook (bytes) in the form that is graded: without outputs, attachments and other content that is not
+    read. An unreadable notebook is returned unchanged."""
     try:
         notebook = json.loads(data)
         cells = [
@@ -249,9 +251,9 @@ def without_outputs(data):
 
 
 def without_magics(source):
-    """A cell's source with IPython's own lines (``!ls``, ``%matplotlib``) turned into comments, as in a percent script,
-    and without ``%time`` before a statement. Only a line that begins a statement can be one: in brackets, in a text and
-    after a backslash, ``!=`` and ``%name`` are Python."""
+    """Return a cell's source with IPython's own lines (``!ls``, ``%matplotlib``) as comments, as in a percent script,
+    and without ``%time`` before a statement. Only the first line of a statement can be one: in brackets, in a string
+    and after a backslash, ``!=`` and ``%name`` are Python."""
     parts, place, brackets, begins = [], 0, 0, True
     while place < len(source):
         if begins and (timed := TIMED.match(source, place)):
@@ -267,18 +269,18 @@ def without_magics(source):
 
 
 def _lines(own, place):
-    """The lines of the student's own cells at a place."""
+    """Return the lines of the student's own cells at a place."""
     return [line for lines in own.get(place, {}).values() for line in (CELL, *lines)]
 
 
 def _stripped(lines):
-    """The lines of a cell's code, for comparison."""
+    """Return the lines of a cell's code, for comparison."""
     return tuple(line.strip() for line in lines if line.strip() and not line.startswith(CELL))
 
 
 def giving_names(source):
-    """The lines of a cell's statements that give names: functions, classes, imports, assignments, loops, and calls such
-    as `list.append`; none if it is not valid Python."""
+    """Return the lines of a cell's statements that define names: functions, classes, imports, assignments, loops, and
+    calls such as `list.append`; none if it is not valid Python."""
     try:
         statements = ast.parse(source).body
         return [
@@ -292,7 +294,7 @@ def giving_names(source):
 
 
 def _only_shows(statement):
-    """Whether a statement is an expression that can change none of the notebook's values, such as `print(x)`."""
+    """Return whether a statement is an expression that cannot change the notebook's values, such as `print(x)`."""
     if not isinstance(statement, ast.Expr):
         return False
     called = statement.value.func if isinstance(statement.value, ast.Call) else None

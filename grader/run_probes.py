@@ -1,5 +1,4 @@
-"""Runs probes, of one gap or of several gaps in the same ranks, and oracles. grader/judging.py judges what they
-return."""
+"""Run probes, of one gap or of several gaps in the same ranks, and oracles. grader/judging.py judges their results."""
 
 import json
 
@@ -10,19 +9,19 @@ from grader.verdict import DEADLOCK, ERROR, FAILED
 CASES = "grader.probes.cases"
 # for a gap in one case, which needs well under a second
 LIMITS = Limits(cpu_seconds=6, wall_seconds=60, waiting_seconds=10, memory_bytes=1 << 30)
-KNOWN = 500  # results of oracles that are kept, the newest
-MANY = 8  # more oracles than these run in two processes
-SOON = (FAILED, ERROR, DEADLOCK)  # how a run ends that takes no longer than another one
+KNOWN = 500  # newest results of oracles that are kept
+MANY = 8  # more oracles than this run in two processes
+SOON = (FAILED, ERROR, DEADLOCK)  # results of a run that takes no longer than a successful one
 LONGEST_TEXT = 2000  # characters of a string that a probe observed, or of a message
 LONGEST_LIST = 10_000  # entries of a list that a probe observed
 _known = {}
 
 
 def alone(check, cases, source, server, readable):
-    """Run a gap. Returns [(case, observations of its ranks, outcome)] up to the first case that fails, and (this case,
+    """Run a gap. Return [(case, observations of its ranks, outcome)] up to the first case that fails, and (this case,
     its outcome), or None.
 
-    The cases that students have come first, so that a crash in another one does not hide what is wrong in these. Raises
+    The cases that students have come first, so that a crash in another one does not hide a mistake in these. Raises
     SandboxFault.
     """
     if check.runner:
@@ -44,7 +43,7 @@ def alone(check, cases, source, server, readable):
 
 
 def _in_ranks_of_its_own(check, group, ranks, source, server, readable):
-    """([(case, observations of its ranks, outcome)], None) of cases, or ([], the outcome) if they failed."""
+    """Return ([(case, observations of its ranks, outcome)], None) of cases, or ([], the outcome) if they failed."""
     works = [[check.probe, [source], case] for case in group]
     outcome = server.run(f"{CASES}:run_all", [works], ranks, LIMITS, readable)
     for rank in outcome.ranks:
@@ -55,17 +54,17 @@ def _in_ranks_of_its_own(check, group, ranks, source, server, readable):
 
 
 def together(checks, cases, sources, server, readable, limits=None, most=None):
-    """Run several gaps, and all cases of each, one after the other in the same ranks: {gap: what `alone` returns for
-    it}.
+    """Run several gaps, and all cases of each, one after another in the same ranks, and return {gap: the result of
+    `alone`}.
 
-    Starting processes takes longer than most gaps. But one gap could spoil the processes for the next, so a wrong or
+    Starting processes takes longer than most gaps. But a gap could damage the processes for the next one, so a wrong or
     missing result here proves nothing: such a gap has to run again `alone`. cases, sources: by gap; a source is None if
     there is nothing to run.
 
-    For trusted code there are other limits than LIMITS, and `most` works run at the same time; gaps that raise an error
-    on all ranks are not missing then.
+    Trusted code has other `limits` than LIMITS, and `most` works run at the same time; gaps that raise an error on all
+    ranks are then included.
     """
-    works = {}  # number of ranks -> gap -> works, as grader.probes.cases takes them
+    works = {}  # number of ranks -> gap -> works for grader.probes.cases
     for check in checks:
         if sources[check.gap] and not check.runner:
             for ranks, group in _by_ranks(cases[check.gap]):
@@ -92,7 +91,7 @@ def together(checks, cases, sources, server, readable, limits=None, most=None):
 
 
 def _parts(gaps, most):
-    """{gap: works} in parts of at most so many works, or one gap; None: of any number."""
+    """Return {gap: works} in parts of at most `most` works, or one gap; None: any number."""
     parts = [{}]
     for gap, of_gap in gaps.items():
         if most and sum(map(len, parts[-1].values())) + len(of_gap) > most and parts[-1]:
@@ -102,8 +101,8 @@ def _parts(gaps, most):
 
 
 def _all_that_can(gaps, *run):
-    """What `_in_the_same_ranks` returns of gaps without those at which the ranks end. run: its other arguments."""
-    found, again = {}, {}  # again: those before one at which the ranks ended
+    """Return the result of `_in_the_same_ranks` without the gaps at which the ranks end. run: its other arguments."""
+    found, again = {}, {}  # again: gaps before one at which the ranks ended
     while gaps:
         seen, ended_at = _in_the_same_ranks(gaps, *run)
         found |= seen
@@ -120,28 +119,28 @@ def _all_that_can(gaps, *run):
 
 
 def _up_to_the_first_error(seen):
-    """What `alone` returns for the cases [(case, observations of its ranks or None, outcome)]."""
+    """Return the result of `alone` for the cases [(case, observations of its ranks or None, outcome)]."""
     bad = next((number for number, (_, observations, _) in enumerate(seen) if observations is None), None)
     return (seen, None) if bad is None else (seen[:bad], (seen[bad][0], seen[bad][2]))
 
 
 def _several_kinds(check, cases):
-    """Whether a gap that runs `alone` needs as many ranks for the cases that students have as for others, in another
-    run."""
+    """Return whether a gap that runs `alone` has the same number of ranks in the cases that students have and in
+    others, which then need another run."""
     public = len(check.cases)
     return bool(dict(_by_ranks(cases[:public])).keys() & dict(_by_ranks(cases[public:])).keys())
 
 
 def _in_the_same_ranks(gaps, ranks, server, readable, limits, telling):
-    """One run of all works of {gap: works}. Returns {gap: [(case, observations of its ranks, outcome)]} without the
-    gaps that raised an error, unless `telling`, which have None in place of observations; and the gap at which the
-    ranks ended before others could run, or None."""
+    """Run all works of {gap: works} once. Return {gap: [(case, observations of its ranks, outcome)]} without the gaps
+    that raised an error (with `telling`, these have None instead of observations), and the gap at which the ranks ended
+    before others could run, or None."""
     works = [work for of_gap in gaps.values() for work in of_gap]
     try:
         outcome = server.run(
             f"{CASES}:run_isolated", [works, vars(limits) if telling else None], ranks, limits, readable
         )
-    except (SandboxFault, OSError):  # if the machine is at fault, running the gaps alone will show it
+    except (SandboxFault, OSError):  # if the machine is the cause, running the gaps alone will show it
         return {}, None
     printed = [rank.output.split(MARK) for rank in outcome.ranks]
     if not _complete(outcome, len(works)):
@@ -164,15 +163,15 @@ def _in_the_same_ranks(gaps, ranks, server, readable, limits, telling):
 
 
 def _outcomes_of_cases(of_case, outcome):
-    """(observations of the ranks, outcome), or (None, the outcome of ranks that fail). of_case: [observation, None] or
-    [None, error] of each rank."""
+    """Return (observations of the ranks, outcome), or (None, the outcome of ranks that fail). of_case: [observation,
+    None] or [None, error] of each rank."""
     if not any(error for _, error in of_case):
         return [observation for observation, _ in of_case], outcome
     return None, Outcome([RankOutcome(**error) for _, error in of_case], outcome.cpu_seconds, outcome.seconds)
 
 
 def _complete(outcome, works):
-    """Whether all ranks finished, with one observation for each of the works."""
+    """Return whether all ranks finished, with one observation for each of the works."""
     return all(
         rank.status is None and isinstance(rank.observations, list) and len(rank.observations) == works
         for rank in outcome.ranks
@@ -180,7 +179,7 @@ def _complete(outcome, works):
 
 
 def _by_ranks(cases):
-    """(ranks, cases) of each run: cases with the same number of ranks share a run."""
+    """Return (ranks, cases) of each run: cases with the same number of ranks share a run."""
     runs = {}
     for case in cases:
         runs.setdefault(case.get("ranks", 1), []).append(case)
@@ -188,8 +187,8 @@ def _by_ranks(cases):
 
 
 def foresee(checks, server):
-    """Have the oracles of several checks compute together what `expected` then knows. checks: (check, its cases).
-    Raises SandboxFault."""
+    """Compute the results of several checks' oracles together, and keep them for `expected`. checks: (check, its
+    cases). Raises SandboxFault."""
     _compute(
         {_key(check, case): [check.oracle, [], case] for check, cases in checks if check.oracle for case in cases},
         server,
@@ -197,8 +196,8 @@ def foresee(checks, server):
 
 
 def expected(check, cases, server):
-    """What the check's oracle returns for each case. It never runs in a process with a student's code. For a case that
-    several students of a class have, it runs only once. Raises SandboxFault."""
+    """Return the result of the check's oracle for each case. It never runs in a process with a student's code. For a
+    case that several students of a class have, it runs only once. Raises SandboxFault."""
     if not check.oracle:
         return [None] * len(cases)
     _compute({_key(check, case): [check.oracle, [], case] for case in cases}, server)
@@ -210,7 +209,7 @@ def _key(check, case):
 
 
 def _compute(works, server):
-    """Add to what is known the results of {key: work of an oracle}, unless they are known already."""
+    """Compute and keep the results of {key: work of an oracle} that are not kept already."""
     missing = {key: work for key, work in works.items() if key not in _known}
     if not missing:
         return
@@ -227,7 +226,7 @@ def _compute(works, server):
 
 
 def _bounded(thing):
-    """Observations with long strings and lists cut: some criteria would take too long for them."""
+    """Return observations with long strings and lists cut, because some criteria would take too long for them."""
     if isinstance(thing, str):
         return bounded_text(thing)
     if isinstance(thing, list):
@@ -236,7 +235,7 @@ def _bounded(thing):
 
 
 def bounded_text(text):
-    """Text of any origin, made valid UTF-8 and cut to a bounded length."""
+    """Return text of any origin as valid UTF-8 of bounded length."""
     text = text.encode(errors="replace").decode()
     return (
         text

@@ -1,8 +1,8 @@
-"""``from grader import check; check("multi_gpu")``: checks a student's work and shows the result in a notebook or a
+"""``from grader import check; check("multi_gpu")``: check a student's work and show the result in a notebook or a
 terminal.
 
-Scripts and notebooks are read from their files, which are handed in. Only where no editor saves a notebook, as nbgrader
-runs it, its gaps are those of the cells that were run. The code runs in other processes.
+Scripts and notebooks are read from their files, which are handed in. If no editor saves a notebook, for example when
+nbgrader runs it, its gaps are taken from the cells that were run. The code runs in other processes.
 """
 
 import atexit
@@ -29,7 +29,7 @@ TRACKS = ("pytorch", "chainer")
 
 
 class CheckError(OneSentence, ValueError):
-    """A sentence: there is no such task or track."""
+    """The task or track does not exist."""
 
 
 class Stopped(OneSentence):
@@ -38,15 +38,15 @@ class Stopped(OneSentence):
 
 @dataclass(frozen=True)
 class Checked:
-    """What a check found. A notebook shows it as a table. As text it is the number of points, which nbgrader reads as
+    """The result of a check. A notebook shows it as a table. Its text is the number of points, which nbgrader reads as
     the cell's value."""
 
     unit: str
     verdicts: tuple
     seconds: float
-    note: str = ""  # what to do before the next check
-    places: dict = field(default_factory=dict)  # (track, gap): where its code is, in words
-    hints: bool = False  # whether text shows hints; in a notebook a click does
+    note: str = ""  # advice before the next check
+    places: dict = field(default_factory=dict)  # (track, gap): the location of its code, in words
+    hints: bool = False  # whether text contains hints; a notebook shows them on a click
 
     @property
     def points(self):
@@ -64,10 +64,11 @@ class Checked:
 
 
 def check(unit, *names, track=None, folder=None, hints=False):
-    """Check a unit, show the result, and return it as a Checked. names: of gaps or of files, to check these only;
-    folder: the course's folder; by default that around the working directory; hints: whether a terminal shows them.
+    """Check a unit, show the result, and return it as a Checked.
 
-    Raises CheckError if there is no such unit, gap, file or track, and Stopped on Ctrl-C.
+    names: of gaps or of files, to check only these; folder: the course's folder; by default that around the working
+    directory; hints: whether a terminal shows them. Raises CheckError if there is no such unit, gap, file or track, and
+    Stopped on Ctrl-C.
     """
     if unit not in UNITS:
         raise CheckError(f"there is no task {unit!r:.40}: choose one of {', '.join(UNITS)}")
@@ -103,7 +104,7 @@ def check(unit, *names, track=None, folder=None, hints=False):
 
 
 def named(unit, names):
-    """The Parts of a unit with the checks of the gaps and files that are named; all if none is. Raises CheckError."""
+    """Return the Parts of a unit with the checks of the named gaps and files; by default all. Raises CheckError."""
     if not names:
         return UNITS[unit]
     there, found = {}, []
@@ -120,7 +121,7 @@ def named(unit, names):
 
 
 def _places(unit, folder, parts, executed):
-    """{(track, gap): in words where its code is, for a person who looks for a mistake}."""
+    """Return {(track, gap): words for the location of its code}."""
     found = {}
     for part in parts:
         with contextlib.suppress(TextError):
@@ -140,8 +141,8 @@ def _place(file, given, gap, text):
 
 
 def read(folder, file, executed=()):
-    """The text of a student's file, or None. executed: the cells that were run, which count in place of a notebook's
-    file where there is none, or where no editor saves it. Raises TextError."""
+    """Return the text of a student's file, or None. executed: the cells that were run, which replace a notebook's file
+    if it is missing, or if no editor saves it. Raises TextError."""
     try:
         data = (folder / file).read_bytes()
     except OSError:
@@ -150,7 +151,7 @@ def read(folder, file, executed=()):
 
 
 def _on_cells_run_otherwise(folder, parts, executed):
-    """A sentence that names the cells whose file is other code than what was run, or ""."""
+    """Return a sentence that names the cells whose saved code differs from the code that was run, or ""."""
     if not (executed and in_editor()):
         return ""
     names = []
@@ -168,7 +169,7 @@ def _on_cells_run_otherwise(folder, parts, executed):
 
 
 def _begun(folder, file):
-    """Whether a file may hold code to run: a script that is missing, or as it was given out, needs no libraries."""
+    """Return whether a file may contain code to run: a script that is missing or untouched needs no libraries."""
     try:
         return not file.endswith(".py") or read(folder, file) not in (None, exercises.given_out(file).text)
     except TextError:
@@ -176,15 +177,14 @@ def _begun(folder, file):
 
 
 def executed_cells():
-    """The sources of the cells that were run in this kernel, in the order in which they ran; none outside of
-    IPython."""
+    """Return the sources of the cells that were run in this kernel, in order; none outside IPython."""
     ipython = shell()
     return tuple(ipython.history_manager.input_hist_raw) if ipython else ()
 
 
 @functools.cache
 def _server(libraries):
-    """A server that is kept for later checks, since loading libraries takes seconds."""
+    """Return a server that is kept for later checks, because loading libraries takes seconds."""
     server = Server(libraries)
     atexit.register(server.stop)
     return server

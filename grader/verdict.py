@@ -1,13 +1,14 @@
-"""A verdict: what a check found in one gap. Self-checks show verdicts; the grader stores, exports and reports them."""
+"""A verdict: the result of a check on one gap. Self-checks show verdicts; the grader stores, exports and reports
+them."""
 
 from dataclasses import dataclass, field
 
 PASSED = "passed"
 FAILED = "failed"  # it ran, and its result is wrong
-NOT_ATTEMPTED = "not attempted"  # the gap is as it was given out
+NOT_ATTEMPTED = "not attempted"  # the gap is unchanged
 NOT_FOUND = "not found"  # the file, the cell or the place of the gap is missing
-ERROR = "error"  # the student's code raised
-DEADLOCK = "deadlock"  # ranks wait in a collective for ranks that never come
+ERROR = "error"  # the student's code raised an error
+DEADLOCK = "deadlock"  # ranks wait in a collective for ranks that never enter it
 TIMEOUT = "timeout"
 OUT_OF_MEMORY = "out of memory"
 KILLED = "killed"  # ended by a signal, or by os._exit
@@ -18,34 +19,32 @@ STATUSES = (PASSED, FAILED, NOT_ATTEMPTED, NOT_FOUND, ERROR, DEADLOCK, TIMEOUT, 
 
 
 def sign(status):
-    """A status as one character, so that it can be read without colours."""
+    """Return a status as one character, so that it can be read without colours."""
     return {PASSED: "✓", NOT_ATTEMPTED: "–", NOT_FOUND: "–", GRADER_FAULT: "?"}.get(status, "✗")
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result of one criterion. `points` lies between 0 and `max_points`, or is None with GRADER_FAULT: not
-    graded."""
+    """The result of one criterion. `points` is between 0 and `max_points`, or None with GRADER_FAULT: not graded."""
 
     unit: str  # the task: "multi_gpu"
     track: str  # "pytorch", "chainer", or "" for a job script or a notebook
-    gap: str  # the gap it judges, as grader.course.name_of_gap names it; these names are unique within unit and track
-    check: str  # what is checked, in a few words
+    gap: str  # the gap, as named by grader.course.name_of_gap; these names are unique within unit and track
+    check: str  # the criterion, in a few words
     status: str
     points: float | None
     max_points: float
-    message: str = ""  # for the student: what was found, and what it was compared with
+    message: str = ""  # for the student: the observation, and the expected value
     hint: str = ""
-    output: str = ""  # what the student's code printed; long output is cut, and the cut is marked
+    output: str = ""  # the output of the student's code; long output is cut, with a mark
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     measured: dict | None = field(default=None, compare=False)  # numbers of a contest, by name
 
 
 def counted(verdicts):
-    """The verdicts that count for the score: of a unit's two tracks only the track with more points, or at equal points
-    the one with more attempted checks. Job scripts and notebooks (track "") always count.
-    """
+    """Return the verdicts that count for the score: of a unit's two tracks only the track with more points, or at equal
+    points the one with more attempted checks. Job scripts and notebooks (track "") always count."""
 
     def worth(unit, track):
         of_track = [verdict for verdict in verdicts if (verdict.unit, verdict.track) == (unit, track)]
@@ -60,8 +59,8 @@ def counted(verdicts):
 
 
 def most(points):
-    """The most points that a student can get: of what both tracks share, and of the track that gives more. points:
-    (track, points) pairs."""
+    """Return the largest points of a student: those of shared files, and of the track that gives more. points: (track,
+    points) pairs."""
     of_tracks = {}
     for track, worth in points:
         of_tracks[track] = of_tracks.get(track, 0) + worth

@@ -1,18 +1,18 @@
-"""What HANDSON_DEVICE makes of this machine's GPUs: `cpu` hides them, so that virtual GPUs are cores; `gpu/2` makes two
-virtual GPUs of each one, by NVIDIA's MPS. Where it is not set, GPUs are used where there are some.
+"""Apply HANDSON_DEVICE to this machine's GPUs: `cpu` hides them, so that virtual GPUs are cores; `gpu/2` divides each
+GPU into two virtual GPUs with NVIDIA's MPS. If it is not set, GPUs are used if there are any.
 
-`import handson` reads it, before any library has asked for a GPU.
+`import handson` calls it, before any library has opened a GPU.
 """
 
 import os
 import re
 
 VARIABLE = "HANDSON_DEVICE"
-parts = 1  # virtual GPUs that are made of each GPU
+parts = 1  # virtual GPUs per GPU
 
 
 def choose():
-    """Do what HANDSON_DEVICE says, for this process and those that it starts."""
+    """Apply HANDSON_DEVICE to this process and its children."""
     global parts
     if _chosen() == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -27,7 +27,7 @@ def _chosen():
 
 
 def problem(has_gpus):
-    """Why HANDSON_DEVICE cannot be obeyed, in a sentence, or None. has_gpus: whether this process sees a GPU."""
+    """Return a sentence on why HANDSON_DEVICE cannot be applied, or None. has_gpus: whether this process sees a GPU."""
     if not re.fullmatch("|cpu|gpu|gpu/[1-9][0-9]?", _chosen()):
         return (
             f"{VARIABLE} is {os.environ[VARIABLE]!r}: give cpu, gpu, or gpu/2 for two virtual GPUs made of each GPU, or"
@@ -44,5 +44,5 @@ def problem(has_gpus):
 
 
 def mps_runs():
-    """Whether a process of this machine would reach NVIDIA's MPS. The folder is the default of its manual."""
+    """Return whether a process of this machine would reach NVIDIA's MPS. The folder is the default in its manual."""
     return os.path.exists(os.path.join(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"), "control"))

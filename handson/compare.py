@@ -17,7 +17,7 @@ from handson.training.options import LEARNING_RATE
 from handson.training.results import OldResult, read
 
 TRAINING = "train_cifar"  # of the lecture's scripts
-# what must be the same in runs that are compared: name -> a Result's value in words; "" for the usual value
+# conditions that must be equal in compared runs: name -> a Result's value in words; "" for the usual value
 CONDITIONS = {
     "data set": lambda run: run.dataset,
     "image size": lambda run: f"{run.size} px",
@@ -32,7 +32,7 @@ CONDITIONS = {
     "counting of memory": lambda run: "memory counted" if run.memory and "virtual" in run.device else "",
     "learning rate": lambda run: "" if run.lr == LEARNING_RATE else f"learning rate {run.lr:g}",
 }
-COMMUNICATION = {  # what keeps rows apart, too, but has no meaning for the single-GPU run that all are compared with
+COMMUNICATION = {  # properties that also separate rows, except the single-GPU run with which all are compared
     "network": lambda run: run.network,
     "communicator": lambda run: (
         "" if run.communicator in USUAL["virtual" in run.device] else f"communicator {run.communicator}"
@@ -42,14 +42,14 @@ COMMUNICATION = {  # what keeps rows apart, too, but has no meaning for the sing
     "equal ranks": lambda run: "the ranks differ" if run.unequal else "",
     "sharing": lambda run: " ".join(re.findall(r"sharing \d+ cores?|shared by (?:several|\d+) workers", run.device)),
 }
-# communicators, whether or not GPUs are virtual
+# communicators on real or virtual GPUs
 USUAL = {True: ("", "gloo", "naive", "gRPC"), False: ("", "nccl", "pure_nccl", "gRPC")}
-# of several methods on one worker, the one that all others are compared with
+# methods, of which a single-worker run is the reference for all others
 PLAIN = ("", "communicator plain", "communicator ddp")
-# series in the legend of a figure, and letters of each: more would leave no room for the figure
+# series in a figure's legend, and letters of each, for which it has room
 IN_LEGEND, LONGEST = 12, 60
 SHOWN = 5  # disturbed runs that are named
-TOLERANCE = 1.1  # a speed-up that is so many times the highest possible one is an error of measurement
+TOLERANCE = 1.1  # a speed-up this many times the highest possible one is a measurement error
 LECTURE = {1: 51.1, 2: 87.6, 4: 172.1}  # workers -> images/s, as the lecture reports from Reedbush
 HEADINGS = ("task", "track", "workers", "runs", "images/s", "speed-up", "efficiency", "val. loss", "val. accuracy")
 LINES = ("-", "-.", (0, (5, 1)), (0, (3, 1, 1, 1)))  # for the first, second, ... conditions of a track
@@ -134,7 +134,7 @@ def impossible(results):
     for row in table(results):
         shared = re.search(r"sharing (\d+)", row.communication[-1])
         most = int(shared[1]) if shared else row.workers
-        another_method = row.workers == 1 and _communicator(row)  # which may be faster than the plain one
+        another_method = row.workers == 1 and _communicator(row)  # a method that may be faster than the plain one
         if row.speedup and row.speedup > TOLERANCE * most and not another_method:
             what = f"{most} core{'s' * (most > 1)}" if shared else f"{most} worker{'s' * (most > 1)}"
             sentences.append(
@@ -169,7 +169,7 @@ def disturbed(results):
         sentences.append(f"Other programs disturbed {more} more run{'s' * (more > 1)}.")
     if runs:
         sentences.append(
-            "The times of such a run say little: repeat it while the machine does nothing else. To leave a run out,"
+            "The times of such a run are unreliable: repeat it while the machine does nothing else. To leave a run out,"
             " delete its folder, or move it out of `results`."
         )
     return sentences
@@ -309,7 +309,7 @@ def _cells(row):
     def number(value, digits):
         return "-" if value is None else f"{value:.{digits}f}"
 
-    each, more = divmod(row.workers, row.nodes)  # mpiexec deals ranks out evenly, and begins with the first node
+    each, more = divmod(row.workers, row.nodes)  # mpiexec distributes ranks evenly, starting with the first node
     where = " + ".join([f"{each + 1}"] * more + [f"{each}"] * (row.nodes - more)) if more else f"{row.nodes} x {each}"
     return (
         row.name,
@@ -355,7 +355,7 @@ def draw(results, predicted=None):
         style = look | dict(linestyle=LINES[nth % len(LINES)], label=_label(look["label"], condition))
         _draw(left, right, series[track, condition], style)
     if any(row.speedup for row in rows):
-        left.plot([], [], **figures.IDEAL)  # the legend's: there is one for each track
+        left.plot([], [], **figures.IDEAL)  # for the legend, which has one entry per track
     else:
         right.text(0.98, 0.03, "no single-GPU run to compare with", ha="right", transform=right.transAxes)
     _mark(left, right, rows)
@@ -420,7 +420,7 @@ def _draw(left, right, rows, style):
     repeats = [(row.workers, rate) for row in rows for rate in row.throughputs]
     left.plot([row.workers for row in rows], [row.throughput for row in rows], **style | {"marker": "", "label": None})
     left.plot(*zip(*repeats), **style | {"linestyle": "", "markerfacecolor": "none", "label": None})
-    left.plot([], [], **style, markerfacecolor="none")  # the legend's
+    left.plot([], [], **style, markerfacecolor="none")  # for the legend
     known = [row for row in rows if row.speedup]
     if not known:
         return

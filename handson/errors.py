@@ -10,9 +10,9 @@ import threading
 import traceback
 from pathlib import Path
 
-# the last is what torch.save says
+# the last one is torch.save's message
 DISK_IS_FULL = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT), "iostream error")
-GPU_IS_FULL = re.compile(  # as torch's allocator says it: asked for; the GPU, all of its memory, and what is free
+GPU_IS_FULL = re.compile(  # torch's message: requested; the GPU, its memory, and its free memory
     r"CUDA out of memory\. Tried to allocate ([0-9.]+ \w+)\.(?: (GPU \d+) has a total capacity of ([0-9.]+ \w+) of"
     r" which ([0-9.]+ \w+) is free(?:\..*?([0-9.]+ \w+) allowed;)?)?",
     re.DOTALL,
@@ -50,7 +50,7 @@ class WorkerError(OneSentence, RuntimeError):
 class Stopped(OneSentence):
     """A user has pressed Ctrl-C during training."""
 
-    status = 128 + signal.SIGINT  # as shells have it
+    status = 128 + signal.SIGINT  # as in shells
 
     def __init__(self):
         super().__init__("stopped by Ctrl-C before the end, so it leaves no result")
@@ -149,11 +149,11 @@ def run(app, package):
     """Run the commands of ``python -m package``: a user's mistake ends with one sentence and its status, and a signal
     leaves no half-written file."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup and background jobs have it
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup and background jobs ignore it
             signal.signal(number, lambda number, frame: sys.exit(128 + number))
     sys.unraisablehook = _end_again
-    for stream in (sys.stdout, sys.stderr):  # a terminal may not know a letter of a name: it shows ?
-        if hasattr(stream, "reconfigure"):  # which a notebook's has not
+    for stream in (sys.stdout, sys.stderr):  # a terminal that cannot show a letter of a name shows ?
+        if hasattr(stream, "reconfigure"):  # a notebook's stream has no such method
             stream.reconfigure(errors="replace")
     try:
         refuse_gone_folder()
@@ -164,8 +164,8 @@ def run(app, package):
 
 
 def _end_again(ignored):
-    """Python ignores exceptions in `__del__` and in callbacks of weak references. A signal that arrives there ends the
-    program a moment later."""
+    """Exit immediately for a signal that arrives in `__del__` or in a callback of a weak reference, where Python
+    ignores exceptions."""
     if isinstance(ignored.exc_value, SystemExit) and threading.current_thread() is threading.main_thread():
         status = ignored.exc_value.code
         signal.signal(signal.SIGALRM, lambda number, frame: sys.exit(status))

@@ -9,13 +9,13 @@ from pathlib import Path
 from handson.errors import OneSentence
 from handson.files import written_aside
 
-# the colours of Okabe and Ito, which people with any colour vision can tell apart
+# the colours of Okabe and Ito, which people with any colour vision can distinguish
 BLACK, VERMILION, BLUE, GREEN = "#000000", "#D55E00", "#0072B2", "#009E73"
 ORANGE, SKY, PINK = "#E69F00", "#56B4E9", "#CC79A7"
 LAYERS = ("#D9E8F5", "#A9CCE8", "#6FA8D6", "#3A7CB8")  # of a network, from its input on
 PALE_BLUE, PALE_ORANGE, YELLOW, GREY, PAPER, LINE = "#9ECAE1", "#FBE3B5", "#F7E7A6", "#B4B4AE", "#F7F7F5", "#444444"
-# of a step, or of a GPU's memory: (colour, hatching); brightness and hatching differ as well as colour, so that they
-# can be told apart in grey
+# parts of a step, or of a GPU's memory: (colour, hatching); brightness and hatching also differ, so that they can be
+# distinguished in grey
 PARTS = {
     "compute": (PALE_BLUE, ""),
     "forward": ("#C9DFF0", ""),
@@ -40,7 +40,7 @@ SERIES = tuple(
     dict(color=colour, marker=marker, linestyle=line, markerfacecolor="white")
     for colour, marker, line in ((BLACK, "o", "-"), (VERMILION, "^", "--"), (BLUE, "s", "-."), (GREEN, "D", ":"))
 )
-BESIDE = (("0.55", ""), (PALE_BLUE, "///"), (YELLOW, "..."), ("white", "xxx"))  # bars of several series at one place
+BESIDE = (("0.55", ""), (PALE_BLUE, "///"), (YELLOW, "..."), ("white", "xxx"))  # bars of several series at one position
 TRACKS = {
     "pytorch": dict(label="PyTorch", color=BLUE, marker="o"),
     "chainer": dict(label="Chainer", color=VERMILION, marker="^"),
@@ -56,7 +56,7 @@ PREDICTED = VERMILION
 FORESEEN = dict(
     color=PREDICTED, linestyle="", marker="*", markersize=14, fillstyle="none", zorder=3, label="your prediction"
 )
-YOURS = dict(color=PREDICTED, linestyle=(0, (1, 1)), linewidth=1.5)  # a line at what the student has predicted
+YOURS = dict(color=PREDICTED, linestyle=(0, (1, 1)), linewidth=1.5)  # a line at the student's prediction
 PICTURES = (".png", ".svg", ".pdf", ".eps", ".ps", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".gif")
 
 
@@ -172,7 +172,7 @@ def bar_chart(values, xlabel, predicted=None, start=0):
 
 
 def numbers_of_log_axis(axes):
-    """Put so many numbers on a logarithmic y axis that points can be read off: of less than a decade, too."""
+    """Add enough labels to a logarithmic y axis to read values, even if it spans less than a decade."""
     from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
     low, high = axes.get_ylim()
@@ -196,7 +196,7 @@ class FigureError(OneSentence, OSError):
 
 
 def place(path, out, name):
-    """Where a command draws: what -o names, or, where it names nothing (None), the file `name` beside the result of the
+    """Return the path of a command's figure: that of -o, or, if it is None, the file `name` next to the result of the
     run `out`, which is its folder or a file in it."""
     out = Path(out)
     return Path(path or (out if out.is_dir() else out.parent) / name)
@@ -217,9 +217,9 @@ def save(drawing, path, description):
             written_aside(paths[0]) as png,
             written_aside(paths[1]) as svg,
         ):
-            drawing.set_dpi(150)  # Figure.savefig draws each file twice, and drawing is what takes long
+            drawing.set_dpi(150)  # Figure.savefig draws each file, which takes most of the time
             FigureCanvasAgg(drawing).print_png(png, metadata={"Description": description})
-            drawing.set_layout_engine("none")  # the places of all parts are known now
+            drawing.set_layout_engine("none")  # the positions of all parts are known now
             drawing.set_dpi(72)
             FigureCanvasSVG(drawing).print_svg(svg, metadata={"Description": description, "Date": None})
     except OSError as error:

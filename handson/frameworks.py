@@ -17,7 +17,7 @@ from handson.files import COURSE
 from handson.training import uncaught
 
 PACKAGES = ("tensorflow", "keras", "lightning", "accelerate", "jax", "optax")
-# the folder of the environment, if it is another one, such as one that a site's users share
+# the folder of another environment, for example one that a site's users share
 VARIABLE = "HANDSON_FRAMEWORKS"
 
 
@@ -38,7 +38,7 @@ def why_not(needed=PACKAGES):
     there = (folder() / "handson-stamp").exists()
     if there and not _packages().is_dir():
         return (
-            f"the second environment in {folder()} was made for a Python other than {sys.version.split()[0]}: run"
+            f"the second environment in {folder()} was created for a Python other than {sys.version.split()[0]}: run"
             " `make frameworks` in the course's folder"
         )
     if not there or not all((_packages() / name).is_dir() or _is_there(name) for name in PACKAGES):
@@ -54,7 +54,7 @@ def add(*needed):
     packages `needed` (all by default) are available already, as in the Python of a GPU image. Raises NoFrameworks."""
     needed = needed or PACKAGES
     if problem := why_not(needed):
-        uncaught.install()  # scripts import what needs this before they read their options
+        uncaught.install()  # scripts import packages that need it before they read their options
         raise NoFrameworks(problem)
     if not all(map(_is_there, needed)):
         sys.path.append(str(_packages()))

@@ -26,8 +26,8 @@ def in_editor():
 
 @contextlib.contextmanager
 def progress_bar(what):
-    """``with progress_bar("measuring") as show``: show(share) draws how much is done, from 0 to 1. The bar is
-    removed at the end; only notebooks have one."""
+    """Context manager ``with progress_bar("measuring") as show``: show(share) draws the finished share, from 0 to 1.
+    The bar is removed at the end; only notebooks have one."""
     begin, handle = time.monotonic(), None
 
     def show(share):

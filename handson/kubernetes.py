@@ -18,7 +18,7 @@ class Training(StrEnum):
 
 
 def _cluster(site):
-    """The site's cluster; asks before it takes kubectl's current context, where the site names none."""
+    """Return the site's cluster. If the site names no context, ask before kubectl's current one is used."""
     from handson.cluster.kubernetes import cluster_jobs
 
     kubectl = cluster_jobs.cluster(site)

@@ -1,8 +1,8 @@
-"""What Linux shows of processes and of itself (proc(5)), and what a process asks of it (prctl(2)). The one place that
-knows these formats.
+"""Linux's data on processes and on itself (proc(5)), and requests of a process (prctl(2)). Only this module parses
+these formats.
 
-Batch commands, sandboxes and trainings import it: it needs the standard library only, and ctypes not before it is used.
-In these functions a `process` is a number, "self", or "PID/task/TID" for one thread of a process.
+Batch commands, sandboxes and training scripts import it, so it needs only the standard library, and imports ctypes
+late. In these functions a `process` is a number, "self", or "PID/task/TID" for one thread of a process.
 """
 
 import functools
@@ -14,22 +14,22 @@ from collections import namedtuple
 DIE_WITH_PARENT, DUMPABLE, SUBREAPER, NO_NEW_PRIVILEGES = 1, 4, 36, 38  # <linux/prctl.h>
 SYS_ADMIN = 21  # <linux/capability.h>
 MACHINE = 0xEFFFFFFC  # <linux/proc_ns.h>: the process namespace of the machine itself
-# by which an administrator keeps ordinary users from making namespaces: name, value that refuses, value that allows
+# settings that keep ordinary users from creating namespaces: name, value that refuses, value that allows
 NAMESPACE_SETTINGS = (
     ("user.max_user_namespaces", "0", "10000"),
     ("kernel.unprivileged_userns_clone", "0", "1"),
     ("kernel.apparmor_restrict_unprivileged_userns", "1", "0"),
 )
 PAGE = os.sysconf("SC_PAGE_SIZE")  # bytes
-TICKS = os.sysconf("SC_CLK_TCK")  # clock ticks a second
+TICKS = os.sysconf("SC_CLK_TCK")  # clock ticks per second
 
 
-# who runs this process, with the names of pwd's entries
+# the user of this process, with the field names of pwd's entries
 User = namedtuple("User", "pw_name pw_dir pw_shell")
 
 
 def user():
-    """The User, by passwd; in a container whose user it does not have, by the environment, or else by the number."""
+    """Return the User from passwd; in a container without an entry for it, from the environment, or from the number."""
     number = os.geteuid()
     try:
         found = pwd.getpwuid(number)
@@ -41,14 +41,15 @@ def user():
 
 @functools.cache
 def libc():
-    """The C library, as ctypes has it; errors are kept for ctypes.get_errno()."""
+    """Return the C library through ctypes, which keeps its errors for ctypes.get_errno()."""
     import ctypes
 
     return ctypes.CDLL(None, use_errno=True)
 
 
 def checked(result, what):
-    """`result`, which a function of `libc` returned. Raises the OSError that it stands for, with what was tried."""
+    """Return `result`, which a function of `libc` has returned. Raises the corresponding OSError. what: the attempted
+    action."""
     if result < 0:
         import ctypes
 
@@ -65,23 +66,24 @@ def prctl(option, value):
 
 
 def end_with_parent():
-    """Have the kernel kill this process when the thread that started it ends, in the middle of a computation if need
-    be. Raises OSError."""
+    """Make the kernel kill this process when the thread that started it ends, even during a computation. Raises
+    OSError."""
     prctl(DIE_WITH_PARENT, signal.SIGKILL)
 
 
 def adopt_orphans():
-    """Make every orphan among our descendants our child, so that no daemon escapes by a double fork. Raises OSError."""
+    """Make every orphan among this process's descendants its child, so that no daemon escapes with a double fork.
+    Raises OSError."""
     prctl(SUBREAPER, 1)
 
 
 def every_pid():
-    """The numbers of all processes."""
+    """Return the numbers of all processes."""
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
 def pids_of_user():
-    """The numbers of the processes of this user."""
+    """Return the numbers of the processes of this user."""
     for pid in every_pid():
         try:
             if os.stat(f"/proc/{pid}").st_uid == os.getuid():
@@ -91,7 +93,7 @@ def pids_of_user():
 
 
 def stat(process):
-    """The fields of proc_pid_stat(5) as bytes, from the state on, which is field 3; None when there is no such
+    """Return the fields of proc_pid_stat(5) as bytes, starting with the state, field 3; None if there is no such
     process."""
     try:
         with open(f"/proc/{process}/stat", "rb") as file:
@@ -101,26 +103,26 @@ def stat(process):
 
 
 def runs(process):
-    """Whether a process is there and has not ended. One that has ended stays as a "zombie" until its parent asks
-    how."""
+    """Return whether a process exists and has not ended. A process that has ended remains as a "zombie" until its
+    parent reads its status."""
     return (stat(process) or [b"Z"])[0] != b"Z"
 
 
 def exit_code(process):
-    """How a process ended that is still a "zombie": its status, or the negative number of the signal that killed it.
-    None once its parent has asked for it."""
+    """Return how a "zombie" ended: its status, or the negative number of the signal that killed it. None once its
+    parent has read the status."""
     fields = stat(process)
     return os.waitstatus_to_exitcode(int(fields[49])) if fields and fields[0] == b"Z" else None
 
 
 def parent(process):
-    """The number of the parent; 0 where there is none."""
+    """Return the number of the parent; 0 if there is none."""
     fields = stat(process)
     return int(fields[1]) if fields else 0
 
 
 def name(process):
-    """The name of the program that a process runs, at most 15 letters of it; "" when there is no such process."""
+    """Return the name of the program that a process runs, at most 15 letters; "" if there is no such process."""
     try:
         with open(f"/proc/{process}/comm") as file:
             return file.read().strip()
@@ -129,13 +131,13 @@ def name(process):
 
 
 def start_time(process):
-    """When a process started, in clock ticks since the machine started; None when there is no such process."""
+    """Return when a process started, in clock ticks since the machine's start; None if there is no such process."""
     fields = stat(process)
     return int(fields[19]) if fields else None
 
 
 def threads(process):
-    """The threads of a process, each as "PID/task/TID"; none once it has ended."""
+    """Return the threads of a process, each as "PID/task/TID"; none once it has ended."""
     try:
         return [f"{process}/task/{thread}" for thread in os.listdir(f"/proc/{process}/task")]
     except OSError:
@@ -143,7 +145,7 @@ def threads(process):
 
 
 def children(process):
-    """The numbers of the processes that a process has started, or inherited."""
+    """Return the numbers of the children of a process, including adopted ones."""
     found = []
     for thread in threads(process):
         try:
@@ -155,14 +157,14 @@ def children(process):
 
 
 def environment(process):
-    """The variables that a process was started with: name -> value, as bytes. Raises OSError where it has ended, or is
-    somebody else's."""
+    """Return the variables with which a process was started: name -> value, as bytes. Raises OSError if it has ended,
+    or belongs to another user."""
     with open(f"/proc/{process}/environ", "rb") as file:
         return dict(line.split(b"=", 1) for line in file.read().split(b"\0") if b"=" in line)
 
 
 def command(process):
-    """(the command line of a process, the folder it runs in); empty where it has ended, or is somebody else's."""
+    """Return (the command line of a process, its working folder); empty if it has ended, or belongs to another user."""
     try:
         with open(f"/proc/{process}/cmdline", "rb") as file:
             return file.read(), os.readlink(f"/proc/{process}/cwd")
@@ -171,20 +173,21 @@ def command(process):
 
 
 def process_namespace():
-    """The number of the namespace that this process's number belongs to: a container, or a job with virtual nodes, has
-    one of its own. Raises OSError where there is no /proc."""
+    """Return the number of this process's namespace of process numbers, which differs in a container and in a job with
+    virtual nodes. Raises OSError without /proc."""
     return int(os.readlink("/proc/self/ns/pid")[5:-1])
 
 
 def memory(process):
-    """(bytes of address space, bytes in memory). Raises OSError where the process has ended, or there is no /proc."""
+    """Return (bytes of address space, bytes of resident memory). Raises OSError if the process has ended, or without
+    /proc."""
     with open(f"/proc/{process}/statm") as file:
         space, resident = file.read().split()[:2]
     return int(space) * PAGE, int(resident) * PAGE
 
 
 def limit_growth(size):
-    """Have the kernel refuse this process more than `size` further bytes, in memory or not (getrlimit(2):
+    """Make the kernel refuse this process more than `size` further bytes of data, resident or not (getrlimit(2):
     RLIMIT_DATA)."""
     import resource
 
@@ -194,19 +197,19 @@ def limit_growth(size):
 
 
 def own_memory(process):
-    """Bytes in memory that are no files' (proc_pid_status(5): RssAnon and RssShmem). After a fork, what was not written
-    since counts for both processes. 0 once the process has ended."""
+    """Return the bytes of resident memory without files (proc_pid_status(5): RssAnon and RssShmem). After a fork,
+    unchanged memory counts for both processes. 0 once the process has ended."""
     return _sum(f"/proc/{process}/status", ("RssAnon:", "RssShmem:")) or 0
 
 
 def share_of_memory(process):
-    """The same, but what n processes share counts as one n-th for each (proc_pid_smaps(5)). Takes milliseconds. None if
-    this process may not know it, and once the process has ended."""
+    """Return the same, but memory that n processes share counts as one n-th for each (proc_pid_smaps(5)). Takes
+    milliseconds. None if this process may not read it, and once the process has ended."""
     return _sum(f"/proc/{process}/smaps_rollup", ("Pss_Anon:", "Pss_Shmem:"))
 
 
 def _sum(path, names):
-    """The sum in bytes of lines ``Name:  1234 kB``; None if the file can't be read."""
+    """Return the sum in bytes of lines ``Name:  1234 kB``; None if the file cannot be read."""
     try:
         with open(path) as file:
             return sum(int(line.split()[1]) << 10 for line in file if line.startswith(names))
@@ -215,18 +218,18 @@ def _sum(path, names):
 
 
 def mapped_files(word, process="self"):
-    """The files that a process has mapped into its memory, such as libraries, and whose path contains `word`; none
-    where it can't be looked into."""
+    """Return the mapped files of a process, such as libraries, whose path contains `word`; none if it cannot be
+    inspected."""
     try:
         with open(f"/proc/{process}/maps") as maps:
             return sorted({line.split(maxsplit=5)[5].strip() for line in maps if word in line})
-    except OSError:  # it has ended, or is somebody else's; or no Linux
+    except OSError:  # it has ended, or belongs to another user; or this is not Linux
         return []
 
 
 def file_in_memory(process, name):
-    """The path at which the file in memory (memfd_create) called `name` of a process of this user can be opened; None
-    if it has none, or has ended."""
+    """Return the path at which the file in memory (memfd_create) called `name` of a process of this user can be opened;
+    None if it has none, or has ended."""
     try:
         for number in os.listdir(f"/proc/{process}/fd"):
             if os.readlink(path := f"/proc/{process}/fd/{number}").startswith(f"/memfd:{name} "):
@@ -237,13 +240,13 @@ def file_in_memory(process, name):
 
 
 def number_inside(process):
-    """The number that a process has in its own, innermost namespace (source: proc_pid_status(5), NSpid)."""
+    """Return the number of a process in its own, innermost namespace (source: proc_pid_status(5), NSpid)."""
     with open(f"/proc/{process}/status") as file:
         return int(next(line for line in file if line.startswith("NSpid:")).split()[-1])
 
 
 def bytes_sent(process="self"):
-    """Bytes that the network interfaces of a process's node have sent so far, without loopback (source:
+    """Return the bytes that the network interfaces of a process's node have sent so far, without loopback (source:
     proc_pid_net(5))."""
     with open(f"/proc/{process}/net/dev") as file:
         lines = [line.split(":") for line in file.readlines()[2:]]
@@ -251,7 +254,7 @@ def bytes_sent(process="self"):
 
 
 def has_capability(number):
-    """Whether this process has a capability, such as SYS_ADMIN, which root of a container often lacks."""
+    """Return whether this process has a capability, such as SYS_ADMIN, which root of a container often lacks."""
     try:
         with open("/proc/self/status") as file:
             return any(int(line.split()[1], 16) & 1 << number for line in file if line.startswith("CapEff:"))
@@ -260,52 +263,50 @@ def has_capability(number):
 
 
 BY_ANYTHING = (1, 2, 3, 6, 7)  # columns of proc_stat(5): user, nice, system, irq and softirq
-BY_PROGRAMS = (1, 2, 3, 8)  # user, nice, system, and steal: by other virtual machines
+BY_PROGRAMS = (1, 2, 3, 8)  # user, nice, system, and steal (by other virtual machines)
 
 
 def busy_ticks(columns=BY_ANYTHING):
-    """core -> clock ticks that it has been used since the machine started, by what these columns of proc_stat(5)
-    count."""
+    """Return core -> busy clock ticks since the machine's start, from these columns of proc_stat(5)."""
     with open("/proc/stat") as file:
         rows = [line.split() for line in file if line.startswith("cpu")][1:]
     return {int(row[0][3:]): sum(int(row[column]) for column in columns) for row in rows}
 
 
 def used_ticks(process):
-    """Clock ticks of cores that a process has used, with those of its children that have ended; 0 where there is no
-    such process."""
+    """Return the clock ticks that a process and its ended children have used; 0 if there is no such process."""
     return sum(map(int, (stat(process) or [])[11:15]))
 
 
-BUSY = 8  # processes that want each core, from which on a machine is called busy
+BUSY = 8  # processes per core from which a machine counts as busy
 
 
 def running():
-    """How many processes and threads of this machine are computing or wait for a core, without the one that asks.
-    Raises OSError where there is no /proc."""
+    """Return how many processes and threads of this machine are computing or waiting for a core, without the calling
+    one. Raises OSError without /proc."""
     with open("/proc/loadavg") as file:
         return int(file.read().split()[3].partition("/")[0]) - 1
 
 
 def boot_id():
-    """A name that the machine has from one start to the next; containers share it. Raises OSError where there is no
+    """Return an identity of the machine from one start to the next, which containers share. Raises OSError without
     /proc."""
     return _setting("kernel.random.boot_id")
 
 
 def refusing_setting():
-    """(name, value that allows) of the setting that keeps ordinary users from making namespaces; None where none
+    """Return (name, value that allows) of the setting that keeps ordinary users from creating namespaces; None if none
     does."""
     for name, refuses, allows in NAMESPACE_SETTINGS:
         try:
             if _setting(name) == refuses:
                 return name, allows
         except OSError:
-            continue  # this kernel doesn't have it
+            continue  # this kernel does not have it
     return None
 
 
 def _setting(name):
-    """The value of a sysctl(8)."""
+    """Return the value of a sysctl(8)."""
     with open(f"/proc/sys/{name.replace('.', '/')}") as file:
         return file.read().strip()

@@ -1,7 +1,7 @@
-"""The texts of unit 10_challenge: sentences in an invented language, which follows from a seed.
+"""The texts of unit 10_challenge: sentences in an invented language that depends on a seed.
 
-Each seed has words of its own, so parameters that were trained on one text do not help with another. A few words are
-frequent, as in real languages. Nobody has written these texts, so they are free for any use.
+Each seed has its own words, so parameters that were trained on one text do not help with another. A few words are
+frequent, as in real languages. The texts are random, so they are free for any use.
 """
 
 import random
@@ -13,7 +13,7 @@ NOUNS, VERBS, ADJECTIVES = 60, 30, 20
 
 
 def made_text(seed, size):
-    """`size` bytes of ASCII text in language number `seed`."""
+    """Return `size` bytes of ASCII text in language number `seed`."""
     chance = random.Random(seed)
     syllables = sorted({chance.choice(CONSONANTS) + chance.choice(VOWELS) for _ in range(SYLLABLES)})
     nouns, verbs, adjectives = (_words(chance, syllables, count) for count in (NOUNS, VERBS, ADJECTIVES))
@@ -25,7 +25,7 @@ def made_text(seed, size):
 
 
 def _words(chance, syllables, count):
-    """(words, cumulative weights): the n-th word is drawn 1/n times as often as the first one."""
+    """Return (words, cumulative weights): the n-th word is drawn 1/n times as often as the first one."""
     words = set()
     while len(words) < count:
         words.add("".join(chance.choices(syllables, k=chance.choice((2, 2, 3)))))

@@ -15,9 +15,9 @@ from handson.training import gpu_memory
 from handson.training.gpu_memory import PARTS
 
 DRAWN = 8  # ranks in a figure
-NAMES_ABOVE = 1.15  # of what is drawn: where the names of phases stand, above the line of the limit
-ROOM_FOR_NAME = 0.13  # of a step: how long a phase must be for its name to be drawn
-SHOW_LIMIT = 1.5  # times the peak: a limit that is higher has no line, as all else would be flat
+NAMES_ABOVE = 1.15  # of the drawn height: position of the names of phases, above the line of the limit
+ROOM_FOR_NAME = 0.13  # shortest phase with a name, as a share of the step
+SHOW_LIMIT = 1.5  # multiples of the peak: a higher limit has no line, because the figure would become flat
 MB = 2**20
 
 
@@ -159,7 +159,7 @@ def _draw_step(axes, account):
     begins = [(times[at], phase) for at, phase in enumerate(phases) if not at or phase != phases[at - 1]]
     for (time, phase), (following, _) in zip(begins, [*begins[1:], (math.inf, "")]):
         axes.axvline(time, color="0.4", linestyle=":", linewidth=0.8)
-        if following - time > ROOM_FOR_NAME * times[-1]:  # a pipeline goes forward and backward many times in a step
+        if following - time > ROOM_FOR_NAME * times[-1]:  # a pipeline runs forward and backward many times per step
             axes.annotate(
                 phase,
                 (time, 1),
@@ -175,7 +175,7 @@ def _draw_step(axes, account):
 
 def _draw_bars(axes, account):
     kinds = {"peak": account["peak"], "most of\neach part": account["most"]}
-    if None not in account["predicted"].values():  # without one part, the bar would look like a wrong prediction
+    if None not in account["predicted"].values():  # if one part is missing, the bar would look like a wrong prediction
         kinds["predicted"] = account["predicted"]
     for place, sizes in enumerate(kinds.values()):
         bottom = 0

@@ -1,16 +1,16 @@
-"""Sizes of a GPU's memory: read, and written for people."""
+"""Convert sizes of a GPU's memory from and to text."""
 
 import math
 import re
 
-UNLIMITED = "unlimited"  # of a GPU whose tensors are counted, and never refused
+UNLIMITED = "unlimited"  # a GPU whose tensors are counted, but never refused
 UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 SIZES = f"a number with KB, MB, GB or TB such as 300MB, or {UNLIMITED}"
 
 
 def bytes_of(text):
-    """The bytes in ``300MB`` or ``1.5gb`` (a MB has 2**20 bytes, as in nvidia-smi and PBS); math.inf for ``unlimited``.
-    Raises ValueError."""
+    """Return the bytes of ``300MB`` or ``1.5gb`` (a MB has 2**20 bytes, as in nvidia-smi and PBS); math.inf for
+    ``unlimited``. Raises ValueError."""
     text = str(text).strip().lower()
     if text == UNLIMITED:
         return math.inf
@@ -22,7 +22,7 @@ def bytes_of(text):
 
 
 def words(size):
-    """Bytes for people: ``300.0 MB``."""
+    """Return bytes in words, such as ``300.0 MB``."""
     if size == math.inf:
         return UNLIMITED
     unit = next((unit for unit in ("GB", "MB", "KB") if size >= 2 ** UNITS[unit[0].lower()]), "B")

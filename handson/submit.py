@@ -113,7 +113,7 @@ def _read(path):
         return None, "is empty, so it is left out"
     try:
         if path.suffix == ".sh" and not data.startswith((b"\xff\xfe", b"\xfe\xff")):
-            return data, None  # to a shell, a letter of another encoding is one more byte
+            return data, None  # in a shell script, a letter of another encoding is just a byte
         if path.suffix != ".ipynb":
             data.decode()
         elif not isinstance(json.loads(data).get("cells"), list):
@@ -154,7 +154,7 @@ def _refuse_other(path):
             ours = False
         if not ours:
             raise SubmitError(
-                f"{path} already exists, and was not made by this command: move it away, or choose another --name"
+                f"{path} already exists, and was not created by this command: move it away, or choose another --name"
             )
 
 
@@ -183,7 +183,7 @@ def _dropped(data, folder, name, path):
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-            # of the folder's group, or found only by who knows its name
+            # readable for the folder's group, or only under a name that is hard to guess
             os.fchmod(file.fileno(), 0o640 if mode & stat.S_ISGID else 0o644)
         with contextlib.suppress(FileExistsError):  # the same work in the same second
             _named(aside, target)

@@ -1,4 +1,4 @@
-"""Tables of the TOML files that people write, and what is wrong in one. It needs nothing but Python itself."""
+"""Read tables of hand-written TOML files, and report what is wrong in them. It needs only the standard library."""
 
 import difflib
 import re
@@ -6,7 +6,7 @@ from typing import get_args, get_type_hints
 
 
 def known(table, keys):
-    """Raises ValueError if the table has another key than these: what is mistyped would have no effect."""
+    """Raise ValueError if the table has other keys than these, because a mistyped key would have no effect."""
     for key in table:
         if key not in keys:
             alike = difflib.get_close_matches(key, keys, 1)
@@ -17,7 +17,7 @@ def known(table, keys):
 
 
 def table(values, name, keys=None):
-    """The table at a key, {} without one. Raises ValueError if there is something else, or if it has a key besides
+    """Return the table at a key, {} if it is missing. Raises ValueError if it is not a table, or if it has keys besides
     `keys` (None: any)."""
     found = values.get(name, {})
     if not isinstance(found, dict):
@@ -28,8 +28,8 @@ def table(values, name, keys=None):
 
 
 def text(values, key, default, pattern, wanted):
-    """The text at a key, `default` without one. Raises ValueError, which says what is `wanted`, if it is another thing
-    than the pattern."""
+    """Return the text at a key, `default` if it is missing. Raises ValueError with the description `wanted` if it does
+    not match the pattern."""
     value = values.get(key, default)
     if key in values and not (isinstance(value, str) and re.fullmatch(pattern, value)):
         raise ValueError(f"{key} = {value!r}, but it must be {wanted}")
@@ -37,8 +37,8 @@ def text(values, key, default, pattern, wanted):
 
 
 def wanted(error, kind):
-    """(a key, what it must be): what a msgspec.ValidationError says of a dataclass `kind`, whose types have a
-    description."""
+    """Return (a key, what it must be) for a msgspec.ValidationError on a dataclass `kind`, whose types have
+    descriptions."""
     key = re.search(r"\$\.(\w+)", str(error))[1]
     found = get_type_hints(kind, include_extras=True)[key]
     while not hasattr(found, "__metadata__"):  # in `X | None`, X

@@ -162,7 +162,7 @@ def pytest_runtest_teardown(item):
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Name the scopes that took the longest, so that whoever adds to them sees it."""
+    """Name the scopes that took the longest, so that people who add to them see it."""
     seconds = Counter()
     for report in (
         report for reports in terminalreporter.stats.values() for report in reports if hasattr(report, "duration")

@@ -32,7 +32,7 @@ def job(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("workers", "gpus", "ranks", "words"),
     [
-        (6, [0, 1, 0], 6, "6 ranks run in a job of 4 processes, and share what it has, so their times say little"),
+        (6, [0, 1, 0], 6, "6 ranks run in a job of 4 processes, and share its cores, so their times are unreliable"),
         (4, [0, 1], 4, ""),
         (2, [0, 5], None, "-g names GPU 5, but on node1 this job has GPUs 0 to 1: workers share cores"),
         (2, [0, 1], None, ""),

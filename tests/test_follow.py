@@ -128,7 +128,7 @@ def test_ctrl_c_leaves_the_job_running_and_it_can_be_followed_again(folder, how)
     live, sentence = said
     assert (
         sentence
-        == f"Job {number} goes on without being followed: follow('{number}') shows it again, and `qdel {number}`"
+        == f"Job {number} continues without being followed: follow('{number}') shows it again, and `qdel {number}`"
         " ends it."
     )
     assert jobs.job(number)["state"] == "R"
@@ -159,7 +159,7 @@ def test_a_job_that_can_never_run_is_not_waited_for(folder):
 def test_a_job_that_there_is_none_of(folder):
     with pytest.raises(
         JobFailed,
-        match="^the embedded PBS knows no job 77, or has forgotten it: `qstat -x` shows the jobs that it knows$",
+        match="^the embedded PBS does not know job 77, or has forgotten it: `qstat -x` shows the jobs that it knows$",
     ):
         follow(77)
 
@@ -170,7 +170,7 @@ def test_a_refused_script_with_gaps_is_to_be_filled_first(folder, marked):
     (folder / "job.sh").write_text(f"#!/bin/bash\n{mark}#PBS -l (nodes and so on: select=...)\n")
     with pytest.raises(JobFailed, match=f"^qsub refused job.sh in {folder}: .*directive") as error:
         submit(folder, "job.sh")
-    assert str(error.value).endswith(f"; first fill in what {folder}/job.sh marks with PUT YOUR CODE") == marked
+    assert str(error.value).endswith(f"; first fill the gaps of {folder}/job.sh (PUT YOUR CODE)") == marked
 
 
 @pytest.mark.thorough

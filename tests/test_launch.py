@@ -1,5 +1,5 @@
-"""Whoever starts the ranks, each finds torchrun's variables, and those that a shell still has of an earlier run reach
-none of them."""
+"""Each rank has torchrun's variables under every launcher, and variables of an earlier run in the shell reach no
+rank."""
 
 import json
 import os

@@ -215,7 +215,7 @@ def test_a_chainer_rank_does_not_wait_for_ever_for_one_that_ends_before_mpi_star
 
 
 def test_mpiexec_in_a_job_on_one_host_has_a_port_that_no_other_server_is_given(tmp_path):
-    """A client that looks for a server which has ended would otherwise find mpiexec there, and let it wait for ever."""
+    """A client that looks for a server which has ended would otherwise find mpiexec there, and let it wait forever."""
     (tmp_path / "nodes.json").write_text('{"this": {}}')
     script = 'eval "$(handson-launcher)"; mpiexec -n 1 sh -c \'tr "\\0" " " </proc/$PPID/cmdline\''
     environment = {"PATH": f"{PROGRAMS}:/usr/bin:/bin", "HANDSON_NODES": str(tmp_path / "nodes.json")}

@@ -7,7 +7,7 @@ import numpy
 import pytest
 from IPython.display import Image
 
-from handson import figures
+from handson import figures, rings
 from handson.notebook import attention_and_experts, communication, drawings, model_parallel, multi_gpu, runs, single_gpu
 from handson.notebook.measure import Steps
 from handson.notebook.multi_gpu import Curve, Plan
@@ -102,6 +102,7 @@ PICTURES = {
         "2 ranks before an all-reduce and after each of its 2 steps, with the ranks whose numbers are in them; at the"
         " end, 4 of 4",
     ),
+    "ring by hand": (rings.picture, ([[0, 1, 2], [], [], []],), "Step 2 is still to be written"),
     "four steps": (drawings.four_steps, (), "all-reduce"),
     "nodes": (drawings.nodes, (2, 2), "intra_ranks begin at 0"),
     "parts": (single_gpu.parts_of_step, (SINGLE.seconds(),), "forward 2.0 ms, backward 2.0 ms, optimize 1.0 ms"),

@@ -112,7 +112,7 @@ def test_nothing_to_hand_in_is_said(tmp_path):
 
 def test_a_zip_of_another_origin_is_never_replaced(course):
     (course / "jane.zip").write_bytes(b"mine")
-    with pytest.raises(SubmitError, match="jane.zip already exists, and was not made by this command"):
+    with pytest.raises(SubmitError, match="jane.zip already exists, and was not created by this command"):
         submitted(course)
     assert (course / "jane.zip").read_bytes() == b"mine"
 

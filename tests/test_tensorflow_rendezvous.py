@@ -1,5 +1,5 @@
-"""The processes of a TensorFlow cluster meet before TensorFlow starts: whoever is missing, or there twice, is named,
-and nobody waits for ever."""
+"""The processes of a TensorFlow cluster synchronise before TensorFlow starts: a process that is missing, or there
+twice, is named, and no process waits forever."""
 
 import contextlib
 import json
@@ -42,7 +42,7 @@ if "part" in sys.argv:
 
 
 def free_ports(number):
-    """Below those that the kernel gives to whoever asks for any port: no other test takes one meanwhile."""
+    """Free ports below those that the kernel assigns, so that no other test gets one in the meantime."""
     found = set()
     while len(found) < number:
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""How tests wait: for a condition or a program's end, and never for ever."""
+"""Let tests wait for a condition or a program's end, with a time limit."""
 
 import subprocess
 import time

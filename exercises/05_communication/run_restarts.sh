@@ -9,7 +9,7 @@
 cd "${PBS_O_WORKDIR:-.}"
 export PATH="${PBS_O_PATH:-$PATH}"
 
-# `handson torchrun` runs torchrun on each node of this job, with one rank there, and all ranks meet on this node, the first.
-# If a rank dies, all ranks are started again, up to three times. A node that was killed joins them when it is back: with KILL_NODE=yes,
-# the last node dies after the first checkpoint.
+# `handson torchrun` runs torchrun with one rank on each node of this job. The ranks' rendezvous is on the first node, this one.
+# If a rank dies, torchrun restarts all ranks, up to three times. With KILL_NODE=yes, the last node dies after the first checkpoint, and
+# joins the other ranks again when it is back.
 python -m handson torchrun --nproc-per-node 1 --max-restarts 3 pytorch/train_restarts.py $OPTIONS

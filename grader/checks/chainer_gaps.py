@@ -1,4 +1,4 @@
-"""Checks of the Chainer track's scripts that several units share: what a gap must do, in public cases."""
+"""Checks of the Chainer track's scripts that several units share: the requirements on a gap, in public cases."""
 
 import numpy
 
@@ -55,7 +55,7 @@ def every_image_in_batches(seen, case, expected):
 
 
 def places(part, batches):
-    """The place in its part of each sample of an iterator's batches."""
+    """Return the index of each sample of an iterator's batches in its part."""
     of_samples = {sample: place for place, sample in enumerate(part)}
     return [of_samples.get(sample) for batch in batches for sample in batch]
 
@@ -107,8 +107,8 @@ def converted_for_device(seen, case, expected):
 
 
 def update_of_each_batch(seen, case, expected):
-    """As training.one_big_batch. Besides, each update is one forward pass, by `model`, which reports the loss and the
-    accuracy."""
+    """Judge like training.one_big_batch. Also, each update must be one forward pass, by `model`, which reports the loss
+    and the accuracy."""
     if any(numpy.isnan(of_rank["parameters"]).any() for of_rank in seen):
         return (
             "the parameters become NaN, as gradients are NaN until they are cleared: call `model.cleargrads()` before"
@@ -133,7 +133,7 @@ IN_BATCHES = "`SerialIterator(data set, batch size)` repeats the data in batches
 
 
 def in_order(needed):
-    """The criteria on the order of the images, which need another one, by its id."""
+    """Return the criteria on the order of the images. needed: the id of the criterion that they need."""
     new = training.new_order_every_epoch("draw a new order for each epoch")
     return (
         Criterion(
@@ -156,7 +156,7 @@ def in_order(needed):
 
 
 def passes(form):
-    """The form of what the probe of iterators observes. form(one): of `one` for each part."""
+    """Return the form of the observations of the probe of iterators. form(one): of `one` for each part."""
     of_pass, orders = {"batches": [[int]], "ended": bool}, ([int],) * 3
     fields = (
         dict.fromkeys(("parts", "parts again", "other parts"), [int])
@@ -221,15 +221,15 @@ CONVERTED = Criterion(
 
 
 def images_of_all(seen, case, expected):
-    """As training.images_of_all. An iterator fills an epoch's last batch with images of the next epoch: who counts the
-    steps of the whole run is right as well."""
+    """Judge like training.images_of_all. An iterator fills an epoch's last batch with images of the next epoch, so the
+    number of steps of the whole run times their images is also right."""
     workers, epochs, batch = len(case["lengths"]), case["epochs"] - case["first_epoch"], case["batchsize"]
     steps = -(-max(case["lengths"]) * epochs // batch)
     return training.images_of_all(seen, case | {"steps": steps}, expected, also=steps * batch * workers)
 
 
 def throughput(*cases):
-    """The check of `images` and `throughput`."""
+    """Return the check of `images` and `throughput`."""
     return Check(
         "throughput",
         f"{PROBES}:throughput",
@@ -257,7 +257,8 @@ def throughput(*cases):
 
 
 def run(task, **case):
-    """The check of a whole script. Each step takes all images, because the result must not depend on their order."""
+    """Return the check of a whole script. Each step takes all images, because the result must not depend on their
+    order."""
     end = "same_parameters_as_our_run"
     return Check(
         "run",

@@ -6,13 +6,13 @@ import numpy
 TOLERANCE = 1e-8  # relative; most probes compute in double precision
 SINGLE = 1e-5  # relative tolerance for values in single precision
 FEW = 20  # samples
-# names in an oracle's dictionary that are not sentences on misconceptions
+# names in an oracle's dictionary that are not descriptions of misconceptions
 NOT_SENTENCES = "right", "second", "start", "losses", "classes"
 
 
 def close(one, other, tolerance=TOLERANCE):
-    """Whether two arrays are equal up to rounding. `tolerance` is relative to the largest number of `other`, if that is
-    above 1."""
+    """Return whether two arrays are equal up to rounding. `tolerance` is relative to the largest number of `other`, if
+    that is above 1."""
     one, other = numpy.asarray(one, dtype="float64"), numpy.asarray(other, dtype="float64")
     if one.shape != other.shape or not (numpy.isfinite(one).all() and numpy.isfinite(other).all()):
         return False
@@ -20,8 +20,8 @@ def close(one, other, tolerance=TOLERANCE):
 
 
 def explained(found, right, misconceptions, tolerance=TOLERANCE):
-    """None if `found` is `right`. Else the sentence of the first misconception that leads to `found`, or "" if none
-    does.
+    """Return None if `found` is `right`; otherwise the sentence of the first misconception that leads to `found`, or ""
+    if none does.
 
     misconceptions: sentence -> the values that this misconception leads to.
     """
@@ -31,8 +31,8 @@ def explained(found, right, misconceptions, tolerance=TOLERANCE):
 
 
 def explained_by(found, expected, tolerance=TOLERANCE):
-    """Like `explained`, but with an oracle's dictionary. It holds "right", the misconceptions as `explained` takes
-    them, and other entries, which are ignored (NOT_SENTENCES)."""
+    """Return the result of `explained` for an oracle's dictionary. It contains "right", the misconceptions, and other
+    entries, which are ignored (NOT_SENTENCES)."""
     return explained(
         found,
         expected["right"],
@@ -42,7 +42,8 @@ def explained_by(found, expected, tolerance=TOLERANCE):
 
 
 def images_counted(images, right, misconceptions, who=""):
-    """Return None if a run reports `right`, the number of images that it trained on, else a sentence on its number."""
+    """Return None if a run reports `right`, the number of images that it trained on; otherwise a sentence on its
+    number."""
     problem = explained(images, right, misconceptions)
     return (
         problem
@@ -54,12 +55,12 @@ def images_counted(images, right, misconceptions, who=""):
 
 
 def on_each_rank(judge):
-    """Turn a judge of a single rank into a judge that applies it to each rank alone."""
+    """Convert a judge of a single rank to a judge that applies it to each rank."""
     return lambda seen, case, expected: next(filter(None, (judge([of_rank], case, expected) for of_rank in seen)), None)
 
 
 def with_reason(sentence, problem):
-    """`sentence`, followed by the explanation `problem` if that is not empty."""
+    """Return `sentence`, followed by the explanation `problem` if that is not empty."""
     return f"{sentence}: {problem}" if problem else sentence
 
 
@@ -78,7 +79,7 @@ def equal_on_all_ranks(values, what, tolerance=TOLERANCE):
 
 
 def partition(parts, samples):
-    """Return None if each of `samples` samples is in exactly one of the ranks' parts, else a sentence."""
+    """Return None if each of `samples` samples is in exactly one of the ranks' parts, otherwise a sentence."""
     numbers = numpy.concatenate([numpy.asarray(part, dtype="int64") for part in parts])
     if strange := [number for number in numbers if not 0 <= number < samples]:
         return f"there is no image {strange[0]}: images are numbered from 0 to {samples - 1}"
@@ -108,7 +109,7 @@ def partition(parts, samples):
             f"{lost}, and {len(repeated)} are used more than once (image {repeated[0]} by {holders}): do all ranks"
             " split the same order, shuffled with the same seed?"
         )
-    if missing and len(missing) < len(parts):  # as many as a division may leave
+    if missing and len(missing) < len(parts):  # no more than an uneven division can leave out
         return f"{lost}: do not drop the remainder if the number of ranks does not divide the number of images"
     if missing:
         return f"{lost}: give each image to one rank"
@@ -116,8 +117,8 @@ def partition(parts, samples):
 
 
 def at_random(parts):
-    """Return None if the parts are random sample numbers. Otherwise they are consecutive, or at one distance, and a
-    sentence says so."""
+    """Return None if the parts are random sample numbers; otherwise a sentence: they are consecutive, or at a constant
+    distance."""
     steps = {int(step) for part in parts for step in numpy.diff(part)}
     if sum(map(len, parts)) >= 8 and len(steps) == 1:
         how = "split in order" if steps == {1} else f"each rank takes every {ordinal(steps.pop())} image"
@@ -128,7 +129,7 @@ def at_random(parts):
 def dealt_at_random(parts, other=()):
     """Like `at_random`, but ignore the order of the samples within a part.
 
-    Returns None for few samples, since chance may put them in order, and for parts that are all the same. other: the
+    Returns None for few samples, because they may be in order by chance, and for parts that are all equal. other: the
     parts in a run with another seed.
     """
     if len(parts) < 2 or sum(map(len, parts)) < FEW or all(sorted(part) == sorted(parts[0]) for part in parts):
@@ -149,8 +150,8 @@ def dealt_at_random(parts, other=()):
 
 
 def nearly_in_turn(parts):
-    """Whether nearly all samples are on the same rank as the next sample, or as the sample that follows after as many
-    samples as there are ranks.
+    """Return whether nearly all samples are on the same rank as the next sample, or as the sample at a distance of the
+    number of ranks.
 
     Then the data set was split in order, or distributed in turn, even if the split starts elsewhere or a few samples
     were exchanged. Random samples can look like this once, but hardly ever twice.
@@ -165,8 +166,8 @@ def nearly_in_turn(parts):
 
 
 def in_sequence(order):
-    """Whether nearly all of ten or more numbers follow each other at one distance. Random numbers hardly ever do so in
-    several epochs."""
+    """Return whether nearly all of ten or more numbers follow each other at a constant distance. Random numbers hardly
+    ever do so in several epochs."""
     steps = numpy.diff(order)
     return len(order) >= 10 and numpy.unique(steps, return_counts=True)[1].max() >= 0.75 * len(steps)
 
@@ -195,10 +196,11 @@ def times(found, right):
 
 
 def shares(found, parts):
-    """Return how often each rank's numbers are in `found`, if `found` is their sum with weights that are multiples of
-    1 / N; else None.
+    """Return how often each rank's numbers are contained in `found`, if `found` is their sum with weights that are
+    multiples of 1 / N; otherwise None.
 
-    parts: for each of N ranks, as many numbers as `found` has. With fewer than N numbers the weights are undetermined.
+    parts: for each of N ranks, an array of the shape of `found`. With fewer than N numbers the weights are
+    undetermined.
     """
     found = numpy.asarray(found, dtype="float64").ravel()
     columns = numpy.stack([numpy.asarray(part, dtype="float64").ravel() for part in parts], axis=1)
@@ -209,8 +211,8 @@ def shares(found, parts):
 
 
 def sum_of(found, parts):
-    """ "2 * `mean` - block.start": `found` as a sum of multiples of some parts; None if it is no such sum. parts: name
-    -> as many numbers as `found` has."""
+    """Return `found` as a sum of multiples of some parts, such as "2 * `mean` - block.start"; None if it is not such a
+    sum. parts: name -> an array of the shape of `found`."""
     found = numpy.asarray(found, dtype="float64").ravel()
     columns = numpy.stack([numpy.asarray(part, dtype="float64").ravel() for part in parts.values()], axis=1)
     if found.size != len(columns) or found.size <= len(parts) or not numpy.isfinite(found).all():
@@ -243,7 +245,7 @@ def words_of_shares(times, rank):
 
 
 def first_few(numbers, count=4):
-    """A few of `numbers`, for a sentence."""
+    """Return a few of `numbers` as text, for a sentence."""
     shown = ", ".join(str(number) for number in numbers[:count])
     return shown + ", ..." * (len(numbers) > count)
 

@@ -1,6 +1,5 @@
-"""The form of what a probe observes: which fields, how many entries, arrays of which shape. grader/judging.py compares
-observations with it before any criterion sees them, because a criterion that loops over too few entries would find
-nothing wrong.
+"""The form of a probe's observations: which fields, how many entries, arrays of which shape. grader/judging.py checks
+it before any criterion, because a criterion that loops over too few entries would find no mistake.
 
 A form is `int`, `float` (any number), `bool`, `str` or `object` (anything); an `Array`; [form] for a list of any
 length; (form, form) for a list of exactly these entries; {name: form} for a dictionary of exactly these fields,
@@ -14,20 +13,20 @@ import numpy
 
 @dataclass(frozen=True)
 class Array:
-    """Numbers in an array. shape: its lengths, None for any length; without it, any shape."""
+    """An array of numbers. shape: its lengths, None for any length; without it, any shape."""
 
     shape: tuple | None = None
 
 
 @dataclass(frozen=True)
 class Counts:
-    """A dictionary of any fields, each of the same form."""
+    """A dictionary with any keys, whose values have the same form."""
 
     form: object
 
 
 def fits(thing, form):
-    """Whether `thing`, which may be anything, has a form."""
+    """Return whether `thing`, which may be anything, has a form."""
     if isinstance(form, Array):
         return isinstance(thing, numpy.ndarray) and (form.shape is None or _same(thing.shape, form.shape))
     if isinstance(form, dict):

@@ -1,8 +1,8 @@
-"""The checks of notebooks' gaps: functions, choices with one right answer, and predictions, for which any sensible
+"""The checks of notebooks' gaps: functions, choices with one right answer, and predictions, for which any plausible
 number passes.
 
-Units call these in their TOPIC_notebook.py. Right answers are in units/TOPIC/instructors/TOPIC_functions.py, which
-students don't have. What students receive has units/TOPIC/recorded.json in its place: inputs and right values.
+Units call these in their TOPIC_notebook.py. The right answers are in units/TOPIC/instructors/TOPIC_functions.py, which
+students do not have. Students receive units/TOPIC/recorded.json instead: inputs and right values.
 """
 
 import functools
@@ -23,15 +23,15 @@ from grader.probes.notebooks import decoded, short, words
 
 PROBES = "grader.probes.notebooks"
 FOLDER = Path(__file__).resolve().parent.parent / "units"
-CALLS = 6  # of a student's function in one check, where its answer names no other number
-RECORDED = 7  # sets of calls in recorded.json; a student's check draws each of its calls from as many
-TOLERANCE = 3e-6  # relative, of a number that a student's function returns: it may compute in float32
+CALLS = 6  # of a student's function in one check, unless its answer sets another number
+RECORDED = 7  # sets of calls in recorded.json, from which a student's check draws each of its calls
+TOLERANCE = 3e-6  # relative, for a number that a student's function returns, which may compute in float32
 
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a gap's function. given: its arguments by name, encoded as in grader.probes.notebooks; right: the right
-    value; mistakes: the sentence of each typical mistake -> the value that this mistake gives."""
+    """A call of a gap's function. given: its arguments by name, encoded as in grader.probes.notebooks; right: the
+    expected value; mistakes: the sentence of each typical mistake -> the resulting value."""
 
     given: dict
     right: object
@@ -39,9 +39,8 @@ class Call:
 
 
 def function(gap, title, hint, points=2, whole="", uses=()):
-    """The check of a gap that is a function's body. whole: if it must return a whole number or a list of them, and not
-    floats of their values, the reason; uses: modules of the course that the notebook imports and that an answer may
-    use."""
+    """Return the check of a gap that is a function's body. whole: the reason why it must return an integer or a list of
+    integers, not floats; uses: modules of the course that the notebook imports and that an answer may use."""
     form = {"values": [Array()], "whole": bool, "unused": [str]}
     case, criterion = (
         {"gap": gap, "whole": whole, "uses": list(uses)},
@@ -51,10 +50,10 @@ def function(gap, title, hint, points=2, whole="", uses=()):
 
 
 def choice(gap, title, hint, points=1, of="prediction", before=None):
-    """The check of an assignment to the gap's name with one right answer: a number, or with of="word" a text.
+    """Return the check of an assignment to the gap's name with one right answer: a number, or with of="word" a text.
 
     before: values that the notebook measures above the gap and that an answer may use, {name: "module:function" that
-    makes one}.
+    computes one}.
     """
     form, case = {"value": str if of == "word" else float}, {"gap": gap, "name": gap, "before": before or {}}
     return Check(
@@ -72,9 +71,9 @@ def prediction(
     whole=False,
     also=(),
 ):
-    """The check of a prediction: an assignment of a number from `low` to `high`, or one of `also`, to the gap's name;
-    whole: of a whole one. before: as for a `choice`. What is computed from other values that the notebook measures
-    above the gap passes: nobody has them."""
+    """Return the check of a prediction: an assignment of a number from `low` to `high`, or one of `also`, to the gap's
+    name. whole: only integers pass; before: as for a `choice`. A value that is computed from other measured values
+    above the gap passes, because the check does not have them."""
     case, criterion = (
         {"name": gap, "before": before or {}, "measured": low},
         Criterion("prediction", "the prediction is plausible", 1, sensible(low, high, why, whole, also), hint),
@@ -83,8 +82,8 @@ def prediction(
 
 
 def sensible(low, high, why, whole=False, also=()):
-    """A judge of predictions: numbers from `low` to `high` and those of `also` pass, if `whole` only whole ones, all up
-    to rounding; `why` says what is wrong with other numbers."""
+    """Return a judge of predictions: numbers from `low` to `high` and those in `also` pass, up to rounding; with
+    `whole`, only integers. `why` is the explanation for other numbers."""
 
     def judge(seen, case, expected):
         value = seen[0]["value"]
@@ -102,8 +101,8 @@ def sensible(low, high, why, whole=False, also=()):
 
 
 def same(one, other):
-    """Whether `one` is `other` up to rounding, also of float32, which is relative to the largest number of a list, or
-    of a table's column."""
+    """Return whether `one` is `other` up to the rounding of float32, relative to the largest number of a list, or of a
+    table's column."""
     one, other = numpy.asarray(one, dtype="float64"), numpy.asarray(other, dtype="float64")
     if one.shape != other.shape or not (numpy.isfinite(one).all() and numpy.isfinite(other).all()):
         return False
@@ -115,8 +114,8 @@ def same(one, other):
 
 
 def calls(case):
-    """The Calls of a case, drawn with its seed: new ones where the instructors' answers are present, else some of those
-    recorded."""
+    """Return the Calls of a case, drawn with its seed: new calls if the instructors' answers are present, otherwise
+    recorded ones."""
     unit, gap, seed = case["unit"], case["gap"], case["seed"]
     if (FOLDER / unit / "instructors").is_dir():
         return _new(unit, gap, seed)
@@ -126,23 +125,23 @@ def calls(case):
     return [Call(given, right, dict(zip(entry["mistakes"], values))) for given, right, values in drawn]
 
 
-@functools.lru_cache(100)  # drawn to give the inputs, and again to judge
+@functools.lru_cache(100)  # drawn for the inputs, and again for the judgement
 def _new(unit, gap, seed):
     return importlib.import_module(f"grader.units.{unit}.instructors.{unit}_functions").ANSWERS[gap].calls(seed)
 
 
 @functools.cache
 def recorded(unit):
-    """The content of a unit's recorded.json: gap -> what is recorded for it. It is made of the instructors' answers
-    where these are present."""
+    """Return the content of a unit's recorded.json: gap -> its recorded calls or digest. It is generated from the
+    instructors' answers if these are present."""
     if (FOLDER / unit / "instructors").is_dir():
         return json.loads(importlib.import_module("grader.instructors.notebook_answers").recorded(unit))
     return json.loads((FOLDER / unit / "recorded.json").read_text())
 
 
 def digest(gap, value):
-    """The digest of an answer to a choice; recorded.json has it in place of the answer."""
-    value = value.strip().lower() if isinstance(value, str) else float(value) + 0.0  # adding 0.0 makes 0.0 of -0.0
+    """Return the digest of an answer to a choice, which recorded.json contains instead of the answer."""
+    value = value.strip().lower() if isinstance(value, str) else float(value) + 0.0  # adding 0.0 converts -0.0 to 0.0
     return hashlib.sha256(f"{gap} {value!r}".encode()).hexdigest()
 
 
@@ -151,14 +150,14 @@ def _given(case):
 
 
 def _computes(seen, case, expected):
-    """A judge: the function returns the right value in each call."""
+    """Judge that the function returns the right value in each call."""
     made, found = calls(case), seen[0]["values"]
     if len(found) != len(made):
         return f"your function was called {len(made)} times, but {len(found)} values came back"
     for call, value in zip(made, found):
         if same(value, call.right):
             continue
-        for sentence in call.mistakes:  # a mistake must explain all calls: a single call may agree with it by chance
+        for sentence in call.mistakes:  # a mistake must explain all calls, because a single call may agree by chance
             if all(same(one, of_one.mistakes[sentence]) for of_one, one in zip(made, found)):
                 return sentence
         if _rounded(found, [call.right for call in made]):
@@ -177,7 +176,7 @@ def _computes(seen, case, expected):
 
 
 def _in_general(made, found, unused):
-    """What is wrong with the values of all calls together, or "": what is said is so in each of them."""
+    """Return what is wrong with the values of all calls, or "". The statement holds for each value."""
     right = [numpy.asarray(call.right, dtype="float64") for call in made]
     if all(value.shape == one.shape for value, one in zip(found, right)):
         values = numpy.concatenate([numpy.ravel(value) for value in found])
@@ -192,7 +191,8 @@ def _in_general(made, found, unused):
 
 
 def _factor(values, wanted):
-    """By which number all values must be divided to be right, of two different right values or more; else None."""
+    """Return the number by which all values must be divided to be right, if there are at least two different right
+    values; otherwise None."""
     if len(set(wanted[wanted != 0])) < 2 or not numpy.isfinite(values).all() or not values.any():
         return None
     factor = numpy.median(values[wanted != 0] / wanted[wanted != 0])
@@ -204,8 +204,8 @@ def _each_alike(values, others):
 
 
 def _where(made, passed):
-    """In which calls the value is wrong, if these are all that have one word, or truth value, as an argument, and no
-    others."""
+    """Return in which calls the value is wrong, if these are exactly the calls that have one word, or truth value, as
+    an argument."""
     if sum(passed) < 2:
         return ""
     given = [decoded(call.given) for call in made]
@@ -220,7 +220,7 @@ def _where(made, passed):
 
 
 def _rounded(found, right):
-    """Whether the values found are the right ones rounded, also down or up, to a number of digits; not if most are
+    """Return whether the values are the right ones rounded, also down or up, to a number of digits; not if most are
     0."""
     if sum(not same(one, numpy.zeros_like(one)) for one in found) <= len(found) / 2:
         return False
@@ -232,7 +232,7 @@ def _rounded(found, right):
 
 
 def _chosen(seen, case, expected):
-    """A judge: the answer has the digest of the right answer."""
+    """Judge that the answer has the digest of the right answer."""
     value, entry = seen[0]["value"], recorded(case["unit"])[case["gap"]]
     found = digest(case["gap"], value)
     value = value.strip().lower() if isinstance(value, str) else value
@@ -244,6 +244,6 @@ def _form(value):
 
 
 def _told_apart(one, other):
-    """Two values as texts, with more digits than usual where they would look the same."""
+    """Return two values as texts, with more digits than usual if they would look equal."""
     pairs = [(short(one, digits), short(other, digits)) for digits in (4, 6, 8, 12, 17)]
     return next((pair for pair in pairs if pair[0] != pair[1]), pairs[-1])

@@ -1,4 +1,4 @@
-"""Checks of the PyTorch track's scripts that several units share: what a gap must do, in public cases."""
+"""Checks of the PyTorch track's scripts that several units share: the requirements on a gap, in public cases."""
 
 import numpy
 
@@ -10,9 +10,8 @@ PROBES, ORACLES = "grader.probes.pytorch_scripts", "grader.oracles.pytorch_oracl
 
 
 def new_order_every_epoch(seen, case, expected):
-    """A judge: each epoch takes each image of the data set once, with several ranks all ranks together; where these
-    can't share the images out, some come twice. The batches are as large as asked for, and each epoch has an order of
-    its own."""
+    """Judge that each epoch takes each image of the data set once, over all ranks; some images twice if they cannot be
+    divided evenly. The batches must have the requested size, and each epoch another order."""
     images, ranks = case["images"], len(seen)
     for epoch, orders in enumerate(zip(*(of_rank["orders"] for of_rank in seen))):
         taken = [number for order in orders for number in order]
@@ -43,7 +42,7 @@ def _who(rank, seen):
 
 
 def shared_out(seen, case, expected):
-    """A judge: the ranks together have all images; where these can't be shared out, some twice."""
+    """Judge that the ranks together have all images; some twice if they cannot be divided evenly."""
     images, ranks = case["images"], len(seen)
     taken = [number for of_rank in seen for number in of_rank["samples"]]
     if missing := sorted(set(range(images)).difference(taken)):
@@ -133,7 +132,7 @@ def mean_gradients(seen, case, expected):
 
 
 def _beside_the_mean(found, mean, own):
-    """How a rank's gradients differ from the mean over the ranks. own: the rank's own."""
+    """Return how a rank's gradients differ from the mean over the ranks. own: the rank's own."""
     if found.shape == mean.shape:
         averaged = numpy.isclose(found, mean, criteria.SINGLE, criteria.SINGLE)
         if averaged.any() and numpy.allclose(found[~averaged], own[~averaged], criteria.SINGLE, criteria.SINGLE):
@@ -148,7 +147,7 @@ def _beside_the_mean(found, mean, own):
 
 
 def images_of_all(seen, case, expected):
-    """As training.images_of_all; the images that DistributedSampler repeats may count as well."""
+    """Judge like training.images_of_all, but images that DistributedSampler repeats may also count."""
     ranks, images = len(case["lengths"]), sum(case["lengths"])
     return training.images_of_all(seen, case, expected, also=-(-images // ranks) * ranks * case["epochs"])
 
@@ -186,7 +185,7 @@ def step_as_one_batch(seen, case, expected):
 
 
 def _returned(seen, expected, steps=None, tolerance=criteria.SINGLE):
-    """None, or a sentence on `loss` or `outputs` of one of the first `steps`, which the script's table tells of."""
+    """Return None, or a sentence on `loss` or `outputs` of one of the first `steps`, which the script's table uses."""
     for number, (loss, classes) in enumerate(zip(expected["losses"][:steps], expected["classes"])):
         found = numpy.mean([of_rank["losses"][number] for of_rank in seen])
         if not criteria.close(found, loss, tolerance):
@@ -393,8 +392,8 @@ def sampler(*cases):
 
 
 def run(task, *cases):
-    """The check of a whole script. A step takes all images of an epoch, because the result must not depend on their
-    order. With several ranks all images are equal, because it must not depend on which rank gets which image either."""
+    """Return the check of a whole script. A step takes all images of an epoch, because the result must not depend on
+    their order. With several ranks all images are equal, because the result must not depend on their distribution."""
     end = "same_parameters_as_our_run"
     return Check(
         "run",

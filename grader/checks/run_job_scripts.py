@@ -1,5 +1,5 @@
-"""The checks of the job scripts. A probe runs the script as a job (grader/probes/simulated_job.py). What PBS's qsub
-accepts is right, however it is written, if the job then trains; Slurm's sbatch reads some of it differently."""
+"""The checks of the job scripts. A probe runs the script as a job (grader/probes/simulated_job.py). Any script that
+PBS's qsub accepts is right if the job then trains; Slurm's sbatch interprets some options differently."""
 
 import re
 import shlex
@@ -11,7 +11,7 @@ from handson.pbs import qsub, resources
 from handson.pbs.command_options import Options, split, variable_list
 from handson.pbs.pbs_errors import PBSError
 
-REQUESTS = {  # (which options are about it, rightly or not; how it is written at a site)
+REQUESTS = {  # (which options concern it, rightly or not; how it is written at a site)
     "queue": ("-q|q |--partition", "-q {0.queue}"),
     "select": ("-?l.*(select|nodes=|ncpus|ngpus|mpiprocs|ppn|mem=)|--(nodes|ntasks|gpus)", "-l select=..."),
     "place": ("-?l.*place", "-l place=scatter"),
@@ -30,15 +30,15 @@ HINTS = {
     "group": "`-W group_list=` names the group, which `python -m handson site show` prints.",
     "time_limit": "`-l walltime=` takes hours, minutes and seconds: 00:10:00.",
 }
-HARMLESS = {  # options, attributes and resources; with others, a job may wait, run many times, or for somebody else
+HARMLESS = {  # options, attributes and resources; with others, a job may wait, run many times, or run for another user
     *(f"-{letter}" for letter in "qlWNjoemMVvrAkRPpczf"),
     *("group_list", "umask", "block", "project", "accounting_id", "select", "nodes", "place", "walltime"),
     *("count", "ncpus", "ngpus", "mpiprocs", "ompthreads", "mem"),
 }
 ONLY_EMBEDDED = {"network", "gpu_memory"}
-SHELL = "(/usr(/local)?)?/bin/(ba|z|k|da)?sh"  # that can run the commands which are given
-SHORTEST = 60  # seconds that a training needs at least
-LEAST_MEMORY, MOST_MEMORY = 100 << 10, 4 << 30  # kB: what Python and its libraries need, and more than a node has
+SHELL = "(/usr(/local)?)?/bin/(ba|z|k|da)?sh"  # shells that can run the given commands
+SHORTEST = 60  # seconds that training needs at least
+LEAST_MEMORY, MOST_MEMORY = 100 << 10, 4 << 30  # kB: the need of Python and its libraries, and more than any node has
 TIME = "write hours, minutes and seconds, as in 00:10:00"
 ODD = (
     r".*[\0-\x08\x0b-\x1f\x7f-\xa0\u2000-\u200f\u2028-\u202f\u3000\ufeff]",
@@ -47,7 +47,7 @@ ODD = (
         " have: type the line again"
     ),
 )
-UNREAD = (  # a line, and why nobody reads it
+UNREAD = (  # a line, and why it is not read
     ODD,
     (r"\s*#+\s*SBATCH", " is a line for Slurm's sbatch: in a script for qsub, a directive starts with `#PBS`"),
     (r"\s*##", " is a comment for PBS: the second # disables it"),
@@ -66,7 +66,7 @@ UNCLEAR = (  # a directive, and what is wrong with the whole line
     (r"#PBS\s+([a-zA-Z])\s", " requests nothing: an option starts with a hyphen, `-{0}`"),
     (r"#PBS\s+--\s", ": a directive cannot be followed by a command"),
 )
-REFUSED = (  # an option that qsub refuses, and why in plainer words
+REFUSED = (  # an option that qsub refuses, and why, in simple words
     ("-W group=", ": the attribute `group` does not exist: write `-W group_list=`"),
     ("-l .*group_list=(.*)", ": no resource has that name: the group is an attribute, `#PBS -W group_list={0}`"),
     (
@@ -90,7 +90,7 @@ REFUSED = (  # an option that qsub refuses, and why in plainer words
     ),
     ("-l .*walltime=([^,]*)", f": `walltime={{0}}` is not a time: {TIME}"),
 )
-MISREAD = (  # an option, and how Slurm's sbatch reads it differently from PBS; tried with Slurm 22.05
+MISREAD = (  # an option, and how Slurm's sbatch differs from PBS; tried with Slurm 22.05
     (
         r"-l .*\b(select|ncpus|mpiprocs)=(?!\d+(?::|$))([^:]*)",
         " cannot be read by Slurm, which takes everything up to the next colon as the number of `{0}=`, here `{1}`:"
@@ -102,7 +102,7 @@ MISREAD = (  # an option, and how Slurm's sbatch reads it differently from PBS; 
 
 
 def _sentence(table, text):
-    """The sentence of the first row that fits, or None."""
+    """Return the sentence of the first row that matches, or None."""
     found = next(((row, sentence) for pattern, sentence in table if (row := re.match(pattern, text))), None)
     return found and found[1].format(*found[0].groups())
 
@@ -112,7 +112,7 @@ def _says(error):
 
 
 def _options(line, text):
-    """([(letter, value), ...], what is wrong with the whole line or None) of a directive."""
+    """Return ([(letter, value), ...], what is wrong with the whole line or None) of a directive."""
     try:
         given, others, _ = split(shlex.split(text))
     except PBSError as error:
@@ -137,15 +137,15 @@ def _parsed(asked):
 
 
 def _refusal(letter, value, above, batch):
-    """What is wrong with an option, or None: qsub refuses it, or the job may not train with it. above: what -l asks for
-    in the lines above."""
+    """Return what is wrong with an option, or None: qsub refuses it, or the job may not train with it. above: the -l
+    requests of the lines above."""
     words, chunks = f"-{letter} {value}", []
     try:
         option = _added([(letter, value)])
         asked = option.resources
         if letter == "l":
             chunks = _parsed(asked)["chunks"]
-        if letter == "v":  # a name alone may be set where the student works
+        if letter == "v":  # a name without a value may be set in the student's environment
             variable_list(value, dict.fromkeys(re.findall(r"[^\s,=]+", value), ""))
     except PBSError as error:
         return _sentence(REFUSED, words) or _says(error)
@@ -162,11 +162,11 @@ def _refusal(letter, value, above, batch):
 
 
 def _read(lines, batch):
-    """What qsub makes of the lines: the Options that count; {name of REQUESTS: why a line about it does not count}; the
-    same for lines that nobody reads; a sentence on another line that does not count, or None."""
+    """Return qsub's interpretation of the lines: the Options that count; {name of REQUESTS: why a line about it does
+    not count}; the same for lines that are not read; a sentence on another line that does not count, or None."""
     accepted, problems, unread, other = [], {}, {}, None
     for line, text in lines:
-        if batch == "slurm" and re.match(r"#PBS\s", line):  # also below the first command, with a comment behind
+        if batch == "slurm" and re.match(r"#PBS\s", line):  # read below the first command, too, with a comment
             line = re.sub(r"\s#.*", "", line)
             text = line[4:]
         elif batch != "slurm":
@@ -194,13 +194,13 @@ def _read(lines, batch):
 
 
 def _asked(seen, case):
-    """What a job script asks for:
+    """Return the requests of a job script:
 
     "here": the Site
     "values": by the names of REQUESTS
     "problems": by the same names, a sentence on why a line about it does not count
     "job": a sentence on why the job does not train, whatever the criteria judge, or None
-    "chunks": of the select statement; where one node is wanted, those that are packed onto one node are one
+    "chunks": of the select statement; if one node is required, chunks that are packed onto one node are one
     "trains": the starts of the program
     """
     here = site.read(case["site"])
@@ -210,7 +210,7 @@ def _asked(seen, case):
     values["group"] = values.get("group_list") or (options.values.get("A") if here.batch == "slurm" else None)
     try:
         chunks = _parsed(asked)["chunks"]
-        if "nodes" in asked:  # PBS's translation
+        if "nodes" in asked:  # PBS converts it
             values["select"], values["place"] = resources.parse_nodes(asked["nodes"])
     except PBSError as error:
         chunks, job = [], job or f"the lines contradict each other{_says(error)}"
@@ -226,7 +226,7 @@ def _asked(seen, case):
 
 
 def _together(chunks):
-    """The sum of chunks that are placed on one node."""
+    """Return the sum of chunks that are placed on one node."""
     names = {name for chunk in chunks for name in chunk if name in resources.SUMMED}
     summed = {name: sum(chunk["count"] * chunk.get(name, 0) for chunk in chunks) for name in names}
     return chunks[0] | summed | {"count": 1, "mpiprocs": _processes(chunks)}
@@ -237,7 +237,7 @@ def _processes(chunks):
 
 
 def _untrained(trains, last, program):
-    """A sentence if the commands of a job train nothing, else None. last: the last command."""
+    """Return a sentence if the commands of a job train nothing, otherwise None. last: the last command."""
     if any(run["left"] for run in trains):
         return (
             f"the script does not wait for the command that starts {program}, because of `&`, so the job ends with"
@@ -260,7 +260,7 @@ def right_queue(asked, case):
 def right_nodes(asked, case):
     wanted, processes = case["wanted"]
     nodes = sum(chunk["count"] for chunk in asked.chunks)
-    if wanted == 1 and "place" in asked.problems:  # where more are wanted, the criterion `node_per_chunk` says so
+    if wanted == 1 and "place" in asked.problems:  # for several chunks, the criterion `node_per_chunk` reports it
         return asked.problems["place"]
     if nodes == 1 < wanted:
         return f"the job requests one node, but it needs {wanted}: `select` counts nodes"
@@ -273,7 +273,8 @@ def right_nodes(asked, case):
 
 
 def _unfit(chunk, here):
-    """A sentence if a chunk asks for more cores or memory than a node has, or for too little to train, else None."""
+    """Return a sentence if a chunk requests more cores or memory than a node has, or too little for training; otherwise
+    None."""
     cores, memory, most = chunk["ncpus"], chunk.get("mem", LEAST_MEMORY), here.mem or MOST_MEMORY
     if cores == 0:
         return "the job requests no core on each node (ncpus=0), but the training needs one"
@@ -327,7 +328,7 @@ def right_processes(asked, case):
 
 def right_threads(asked, case):
     for chunk in asked.chunks:
-        # PBS gives each chunk one core, if it asks for none, and as many threads as cores
+        # by default, PBS gives each chunk one core, and as many threads as cores
         threads = chunk.get("ompthreads", None if asked.here.batch == "slurm" else chunk["ncpus"])
         how = "ompthreads" if "ompthreads" in chunk else "ompthreads, or else ncpus"
         if threads is None:
@@ -365,7 +366,8 @@ def right_walltime(asked, case):
 
 
 def _criterion(id, title, request, judge):
-    """A criterion on one of REQUESTS. judge(asked, case): a sentence on what is wrong with it, or None."""
+    """Return a criterion on one of REQUESTS. judge(asked, case): returns a sentence on what is wrong with it, or
+    None."""
 
     def judged(seen, case, expected):
         if seen[0]["windows"]:
@@ -396,8 +398,9 @@ def _observed(case):
 
 
 def checks(nodes, processes, program):
-    """The checks of a job script for `nodes` nodes, with `processes` processes on each node and a GPU for each process.
-    More than one stands for as many as the site's exercises use. program: the name of the file that it trains with."""
+    """Return the checks of a job script for `nodes` nodes, with `processes` processes per node and a GPU for each
+    process. More than one means the number that the site's exercises use. program: the file name of the training
+    script."""
     rows = (
         ("queue", "the job uses the right queue", "queue", right_queue),
         ("nodes", "`select` requests the right number of nodes", "select", right_nodes),

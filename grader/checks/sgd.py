@@ -1,12 +1,12 @@
-"""SGD with momentum, as in the lecture's scripts of both tracks: judges an optimizer by its updates with known
-gradients."""
+"""Judge an optimizer by its updates with known gradients: SGD with momentum, as in the lecture's scripts of both
+tracks."""
 
 import numpy
 
 from grader.checks import criteria
 
 MOMENTUM = 0.9
-DEFAULTS = {"PyTorch": 0.001, "Chainer": 0.01}  # the learning rates of the tracks' libraries
+DEFAULTS = {"PyTorch": 0.001, "Chainer": 0.01}  # the default learning rates of the libraries
 
 
 def step(velocity, gradient, lr, momentum=MOMENTUM, nesterov=False):
@@ -25,12 +25,12 @@ def trace(start, gradients, **rule):
 
 
 def updates(library, double_buffering=False):
-    """A judge: the parameters before and after updates with the oracle's gradients are those of SGD with args.lr and
-    momentum 0.9. It judges the cases with double buffering, or those without.
+    """Return a judge that the parameters before and after updates with the oracle's gradients are those of SGD with
+    args.lr and momentum 0.9. It judges the cases with double buffering, or those without.
 
-    With several ranks, their gradients' mean counts, and the first update only makes the parameters equal, as
-    ChainerMN's does. With double buffering the second only starts an all-reduce, and each later one takes the gradients
-    before its own.
+    With several ranks, the mean of their gradients counts, and the first update only makes the parameters equal, as
+    ChainerMN's does. With double buffering, the second update only starts an all-reduce, and each later one uses the
+    previous gradients.
     """
 
     def judge(seen, case, expected):
@@ -81,8 +81,8 @@ def updates(library, double_buffering=False):
 
 
 def _at_divided_rate(change, before, step, workers):
-    """Whether an update follows the rate that was divided by the workers: the step alone is shorter, or the velocity,
-    too (CorrectedMomentumSGD)."""
+    """Return whether an update uses the learning rate divided by the number of workers: only the step is shorter, or
+    also the velocity (CorrectedMomentumSGD)."""
     return any(
         criteria.close(change, right)
         for right in (MOMENTUM * before - step / workers, (MOMENTUM * before - step) / workers)
@@ -184,15 +184,15 @@ def _mistake(found, gradients, lr, library, workers, averaged):
 
 
 def _mistake_of_some(found, right, gradients, *rest):
-    """Return the mistake in the updates of some parameters if the others are updated correctly, else None."""
+    """Return the mistake in the updates of some parameters if the others are updated correctly, otherwise None."""
     wrong = (numpy.abs(found - right) > criteria.TOLERANCE * max(1.0, numpy.abs(right).max())).any(axis=0)
     mistake = _mistake(found[:, wrong], gradients[:, wrong], *rest) if wrong.any() and not wrong.all() else None
     return mistake and f"for {wrong.sum()} of the {len(wrong)} parameters {mistake}"
 
 
 def of_gradient(found, right, start, step, tolerance=1e-6):
-    """How many times as far as it should an update goes along its gradient; None if it goes another way. found, right:
-    the parameters after each update; start: those before; step: the first update in which they differ."""
+    """Return the ratio of an update to the correct one along its gradient; None if it has another direction. found,
+    right: the parameters after each update; start: those before; step: the first update in which they differ."""
     trace = [start, start, *right]
     coasting = trace[step + 1] + MOMENTUM * (trace[step + 1] - trace[step])
     return ratio(found[step] - coasting, right[step] - coasting, tolerance)

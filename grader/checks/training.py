@@ -11,7 +11,7 @@ from grader.checks import criteria, sgd
 from grader.checks.forms import Array
 
 ALIKE = 1e-3  # relative difference up to which two factors are equal
-# what the probes of whole runs observe
+# the observations of the probes of whole runs
 RUN = {"lines": [str], "result": object, "problem": str, "parameters": Array((None,))}
 THROUGHPUT = {"images": float, "throughput": float, "whole": bool}
 EVALUATION = {"found": ((float, float), (float, float)), "counts seconds": bool, "passes": (int, int)}
@@ -68,8 +68,8 @@ def new_order_every_epoch(why):
     """Return a judge that requires a different order of the images in each epoch. `why`: the most common reason why all
     epochs have the same order.
 
-    The observations: "parts", the images of each part, and "orders", for each part the order in each epoch. The
-    oracle's, where there is one: "orders", for each rank the right order in each epoch.
+    The observations: "parts", the images of each part, and "orders", for each part the order in each epoch. An oracle's
+    "orders" are the right order in each epoch, for each rank.
     """
 
     def judge(seen, case, expected):
@@ -103,9 +103,9 @@ def new_order_every_epoch(why):
 
 
 def one_big_batch(seen, case, expected, tolerance=criteria.TOLERANCE, factors=lambda step: {}):
-    """A judge: after each step the parameters (steps, numbers) equal those of one process that takes all workers'
-    images as one batch. It judges as many ranks as the oracle has values for. factors(step): {sentence on a mistake:
-    how many times as far a step goes with it}."""
+    """Judge that after each step the parameters (steps, numbers) equal those of one process that takes all workers'
+    images as one batch. It judges the ranks for which the oracle has values. factors(step): {sentence on a mistake: the
+    resulting length of a step, relative to the right one}."""
     right = expected["right"]
     found = numpy.stack([of_rank["parameters"] for of_rank in seen])[: len(right)]
     problem = criteria.explained_by(found, expected, tolerance)
@@ -150,8 +150,8 @@ def ranks_stay_equal(seen, case, expected, tolerance=criteria.TOLERANCE):
 
 
 def images_of_all(seen, case, expected, also=None):
-    """Judge rank 0's `images`: it must count the images of all workers, or be the number `also`, and it must be a whole
-    number, as in the script."""
+    """Judge rank 0's `images`: it must count the images of all workers, or be the number `also`, and it must be an
+    integer, as in the script."""
     epochs, lengths, workers = case["epochs"] - case["first_epoch"], case["lengths"], len(case["lengths"])
     images, right, of_epoch = seen[0]["images"], sum(lengths) * epochs, -(-max(lengths) // case["batchsize"])
     right = also if images == also else right

@@ -1,5 +1,5 @@
 """Runs at the instructor's. Students receive it: no.
 
-What only instructors use: release, grading of a class, gradebook and reports. Students receive no folder of this
+The code for instructors only: release, grading of a class, gradebook and reports. Students receive no folder of this
 name.
 """

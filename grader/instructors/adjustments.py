@@ -1,5 +1,5 @@
-"""Points and comments by hand: ``python -m grader adjust`` and ``serve``. Points are those of the course; the gradebook
-has them in those of the checks. They can be set while a grader runs."""
+"""Points and comments that a person sets: ``python -m grader adjust`` and ``serve``. Points are on the scale of the
+course; the gradebook stores them on that of the checks. They can be set while a grader runs."""
 
 import re
 
@@ -12,11 +12,11 @@ from grader.instructors.reports.report_files import ReportError, number
 from grader.instructors.reports.score_tables import said
 from handson.words import counted
 
-WHOLE = "all"  # how a command names the whole grade in place of a unit
+WHOLE = "all"  # in commands, the whole grade instead of a unit
 
 
 def reports_again(folder):
-    """Write all reports in `folder` again, after a change that is stored. Raises OneSentence errors."""
+    """Write all reports in `folder` again, after a stored change. Raises OneSentence errors."""
     try:
         with Gradebook(folder, writing=False) as book:
             write_reports(book, folder)
@@ -28,11 +28,11 @@ def reports_again(folder):
 
 
 def adjust(folder, student, unit, gap, points, reason, author, say=print, version=None, write=reports_again):
-    """Set or take back points in the gradebook in `folder`, write all reports again, and say what changed.
+    """Set or remove points in the gradebook in `folder`, write all reports again, and report the change.
 
-    unit: WHOLE for the whole grade, BONUS for bonus points; points: None takes back; version: Gradebook.version of what
-    the person has seen, or None for whatever is there; write: what to call afterwards, with the folder. Raises
-    OneSentence errors: Stale if it was changed since then.
+    unit: WHOLE for the whole grade, BONUS for bonus points; points: None removes an adjustment; version: the
+    Gradebook.version that the person has seen, or None for any; write: a function of the folder that is called
+    afterwards. Raises OneSentence errors: Stale if the grade was changed in the meantime.
     """
     student, unit = _student(folder, student), "" if unit == WHOLE else unit
     after = _change(
@@ -47,21 +47,21 @@ def adjust(folder, student, unit, gap, points, reason, author, say=print, versio
     )
     if after.adjustment and unit not in ("", BONUS):
         say(
-            f"What is set for the whole grade, {number(after.points)} points, counts in place of what is set for"
+            f"What is set for the whole grade, {number(after.points)} points, replaces the points that are set for"
             f" {unit}."
         )
     for of_unit in after.units:
         by_gap = [one.name for one in of_unit.gaps if one.adjustment]
         if of_unit.name == unit and of_unit.adjustment and (gap or by_gap):
             say(
-                f"What is set for {unit} as a whole, {number(of_unit.points)} points, counts in place of what is set"
-                f" for its gaps ({gap or ', '.join(by_gap)})."
+                f"What is set for {unit} as a whole, {number(of_unit.points)} points, replaces the points that"
+                f" are set for its gaps ({gap or ', '.join(by_gap)})."
             )
 
 
 def adjust_all(folder, students, unit, gap, points, reason, author, say=print, write=reports_again):
-    """Set the points of several students, all or nothing, as `adjust` does for one; None: of everybody in the
-    gradebook who has what is named. Raises OneSentence errors."""
+    """Set the points of several students, all or nothing, as `adjust` does for one. students: None for everybody in the
+    gradebook with this unit or gap. Raises OneSentence errors."""
     unit = "" if unit == WHOLE else unit
     with Gradebook(folder, writing=False):
         pass
@@ -88,8 +88,8 @@ def _has(score, unit, gap):
 
 
 def add(folder, name, say=print):
-    """Let a student who has handed in nothing have points: by the name in Moodle's worksheet, or any other new name.
-    Raises OneSentence errors."""
+    """Add a student who has submitted nothing, so that they can have points. The name is that in Moodle's worksheet, or
+    any other new name. Raises OneSentence errors."""
     with Gradebook(folder, writing=False) as book:
         known = {one.student for one in book.attempts()}
     listed = [one for sheet in worksheet.sheets(folder) for one in sheet.listed()]
@@ -106,8 +106,7 @@ def add(folder, name, say=print):
 
 
 def confirm(folder, student, unit, gap, author, say=print, version=None, write=reports_again):
-    """Let an adjustment that was made for an earlier submission hold for the one that counts now. Otherwise as
-    `adjust`."""
+    """Apply an adjustment of an earlier submission to the one that counts now. Otherwise like `adjust`."""
     student, unit = _student(folder, student), "" if unit == WHOLE else unit
 
     def change(book, score):
@@ -123,7 +122,7 @@ def confirm(folder, student, unit, gap, author, say=print, version=None, write=r
 
 
 def adjustments(folder):
-    """A line for each adjustment in the gradebook in `folder`. Raises OneSentence errors."""
+    """Return a line for each adjustment in the gradebook in `folder`. Raises OneSentence errors."""
     with Gradebook(folder, writing=False) as book:
         of_class = scores_of(book)
     lines = []
@@ -141,8 +140,8 @@ def _student(folder, name):
 
 
 def student_of(book, name):
-    """The student or the group whom a command names, with or without the number. Raises GradebookError for a name that
-    more than one has, or that only looks like somebody's."""
+    """Return the student or the group with this name, with or without the number. Raises GradebookError if several have
+    the name, or if it only resembles a name."""
     attempts, folder = book.attempts(), book.folder
     students = rules.of_students(rules.in_gradebook(rules.read(), attempts), attempts)
     as_group = {one.student: group for group, pool in students.values() for one in pool if one.student not in students}
@@ -162,7 +161,7 @@ def _line(score, row):
 
 
 def _without(score, row):
-    """The points without an adjustment that does not count, in words; "" where there is no such gap."""
+    """Return the points without an adjustment that does not count, in words; "" if there is no such gap."""
     things = [((unit.name, gap.name), gap) for unit in score.units for gap in (*unit.gaps, *unit.others)]
     things += [((unit.name, ""), unit) for unit in score.units] + [(("", ""), score)]
     found = next((thing for where, thing in things if where == (row["unit"], row["gap"])), None)
@@ -174,9 +173,9 @@ def _what(unit, gap):
 
 
 def _adjust(book, score, student, unit, gap, points, reason, author):
-    """Store an adjustment, with the points that it has by the checks."""
+    """Store an adjustment, with the points of the checks for comparison."""
     if score is None:
-        book.adjust(student, unit, gap, points, reason, author)  # raises
+        book.adjust(student, unit, gap, points, reason, author)  # raises GradebookError
         return
     of_unit = next((one for one in score.units if one.name == unit), None)
     of_gap = next((one for one in (*of_unit.gaps, *of_unit.others) if one.name == gap), None) if of_unit else None
@@ -204,13 +203,13 @@ def _adjust(book, score, student, unit, gap, points, reason, author):
 
 
 def _counting(score, unit):
-    """The Submission that counts in a unit, or for the whole grade."""
+    """Return the Submission that counts in a unit, or for the whole grade."""
     return next((one.attempt for one in score.units if one.name == unit), score.attempts[-1])
 
 
 def comment(folder, student, unit, gap, text, author, say=print, version=None, write=reports_again):
-    """Say something to a student about a gap, a unit or everything (WHOLE), without other points; "" takes it back.
-    Otherwise as `adjust`."""
+    """Store a comment to a student on a gap, a unit or everything (WHOLE), without changing points; "" removes it.
+    Otherwise like `adjust`."""
     unit = "" if unit == WHOLE else unit
 
     def change(book, score):
@@ -225,15 +224,15 @@ def comment(folder, student, unit, gap, text, author, say=print, version=None, w
 
 
 def _change(folder, student, unit, gap, change, version, write, say):
-    """Change the gradebook in `folder`, write all reports again, and say how the grade of the student, or of each
-    member of the group, changed. Returns the new Score, of a group that of its first member."""
+    """Change the gradebook in `folder`, write all reports again, and report how the grade of the student, or of each
+    member of the group, changed. Return the new Score; for a group, that of its first member."""
     with Gradebook(folder, writing=False):
-        pass  # raises if there is no gradebook: only `grade` makes one
+        pass  # raises if there is no gradebook, because only `grade` creates one
     with Gradebook(folder, alone=False) as book, book.together():
         if version is not None and version != book.version(student, unit, gap):
-            raise Stale(f"{student}, {_what(unit, gap)}: this has changed meanwhile")
+            raise Stale(f"{student}, {_what(unit, gap)}: this has changed in the meantime")
         before = _scores(book, student)
-        change(book, before[0] if before else None)  # raises if there is nobody
+        change(book, before[0] if before else None)  # raises if there is no such student
         after = _scores(book, student)
     write(folder)
     for old, new in zip(before, after, strict=True):
@@ -243,7 +242,7 @@ def _change(folder, student, unit, gap, change, version, write, say):
 
 
 def _scores(book, student):
-    """The Score of a student, or for the name of a group those of its members; none if there is nobody."""
+    """Return the Score of a student, or those of a group's members; [] for an unknown name."""
     of_class = scores_of(book)
     return [score for score in of_class if score.student == student] or [
         score for score in of_class if score.group == student

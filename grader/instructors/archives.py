@@ -1,8 +1,8 @@
-"""Reads what a student handed in, a folder or an archive, which may be hostile.
+"""Read what a student handed in, a folder or an archive, which may be hostile.
 
-It reads only the files that are asked for, into memory and up to a size. It unpacks nothing under a name from the
-archive, so a link, a device or a path that leads elsewhere can do no harm. Submissions with such entries are refused
-nevertheless: an honest one has none.
+Only requested files are read, into memory and up to a size. Nothing is unpacked under a name from the archive, so
+links, devices and paths that lead elsewhere are harmless. Submissions with such entries are still refused, because an
+honest submission has none.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from tempfile import NamedTemporaryFile
 from grader.instructors.recognise import Recogniser
 
 SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz")
-# how their files begin
+# the first bytes of their files
 FORMATS = {b"Rar!": "RAR", b"7z\xbc\xaf": "7z", b"\xfd7zXZ": "xz", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "Zstandard"}
 UNREADABLE = {
     ".rar": "RAR",
@@ -36,19 +36,19 @@ UNREADABLE = {
     ".zipx": "zipx",
 }
 ENTRIES = 10_000
-KEPT = 64_000_000  # bytes: the most that is read of all files together
-UNPACKED = 500_000_000  # bytes: the most that an archive may unpack to
-RATIO = 200  # an archive may unpack to this many times its own size, and
-SMALL = 20_000_000  # bytes: to this size in any case, since repetitive texts compress well
+KEPT = 64_000_000  # bytes: most that is read of all files together
+UNPACKED = 500_000_000  # bytes: largest unpacked size of an archive
+RATIO = 200  # largest ratio of unpacked to packed size, except that
+SMALL = 20_000_000  # bytes: this size is always allowed, because repetitive texts compress well
 HEADER = 64_000  # bytes: the largest header in a tar
 CONTENTS = 4_000_000  # bytes: the longest list of files in a zip
-ROOMS = ("exercises", "notebooks")  # the folders that are handed in
-# the course's own folders beside ROOMS, and those of tools; and .git, .venv, ...
+ROOMS = ("exercises", "notebooks")  # the folders that students hand in
+# the course's other folders, and those of tools; hidden folders such as .git are ignored anyway
 IGNORED = {"__MACOSX", "__pycache__", "venv", "env", "node_modules", "handson", "results", "datasets", "jobs"}
 KIND = re.compile(r"\.(py|ipynb|sh)(\.txt)?$", re.IGNORECASE)
 LOST = re.compile(r" was not looked at: is it | there several times | is there twice|of unknown age| was left out")
-MOST_GUESSES = 20  # files that were not asked for, and of which is said what they probably are
-MOST_ARCHIVES = 50  # that may be a submission together
+MOST_GUESSES = 20  # unrequested files for which the probable name is reported
+MOST_ARCHIVES = 50  # archives that may together be one submission
 BROKEN = (
     tarfile.TarError,
     zipfile.BadZipFile,
@@ -66,14 +66,17 @@ BROKEN = (
 
 
 class Refused(Exception):
-    """Why a submission is refused: a sentence without its subject, which is the name of the file or folder."""
+    """A submission is refused. The sentence has no subject: the caller adds the name of the file or folder."""
 
 
 @dataclass(frozen=True)
 class Content:
-    """What was read. files: {name: bytes} of the files asked for; problems: sentences on files that were not read as
-    they are; time: when the files or the archive were last written, in seconds since 1970; times: the same of each
-    file, also inside of an archive, or 0 if that is not known."""
+    """The content of a submission.
+
+    files: {name: bytes} of the requested files; problems: sentences on files that were not read as they are; time: when
+    the files or the archive were last written, in seconds since 1970; times: the same of each file, also inside an
+    archive, or 0 if it is unknown.
+    """
 
     files: dict
     problems: list
@@ -82,15 +85,15 @@ class Content:
 
 
 def read(source, limits, known=()):
-    """The Content of a submission. source: the path of a folder or an archive, or something with `entries()`, as `Part`
-    and `Loose` have; limits: {name of a file asked for: its largest size in bytes}; known: names of files that the
-    course gives out, too. Raises Refused.
+    """Return the Content of a submission.
 
-    The files may all be inside of other folders, whatever these are called. Hidden files, and files that belong to the
-    course or that runs write, are ignored.
+    source: the path of a folder or an archive, or an object with `entries()`, such as `Part` and `Loose`; limits: {name
+    of a requested file: its largest size in bytes}; known: names of files that the course also distributes. Raises
+    Refused. The files may be inside other folders with any names. Hidden files, and files of the course or of runs, are
+    ignored.
     """
     recognised, names, newest = Recogniser(limits), {}, 0.0
-    # the folder around it ("" for none) -> name -> [_Found]; name -> [_Found] for files outside of their folders
+    # the enclosing folder ("" for none) -> name -> [_Found]; name -> [_Found] for files outside their folders
     found, loose = {}, {}
     with contextlib.closing(_entries(source)) as entries:
         for number, (name, kind, time, written, content) in enumerate(entries):
@@ -121,8 +124,9 @@ def read(source, limits, known=()):
 
 
 def merged(contents):
-    """The Content of several sources that are one submission. contents: (the name of a source, its Content or why it
-    was Refused) pairs. Of a file that is there twice, the newer one counts. Raises Refused if nothing could be read."""
+    """Return the merged Content of several sources that are one submission. contents: pairs (name of a source, its
+    Content, or the reason why it was Refused). If a file occurs twice, the newer one counts. Raises Refused if nothing
+    could be read."""
     read = [(name, content) for name, content in contents if isinstance(content, Content)]
     if not read:
         raise contents[0][1]
@@ -157,7 +161,7 @@ class _Found:
     rank: float
     path: str
     data: bytes
-    written: float  # when, in seconds since 1970; 0 if that is not known
+    written: float  # when, in seconds since 1970; 0 if it is unknown
 
 
 def _data(one):
@@ -174,7 +178,7 @@ def _refuse_much(found):
 
 
 def _chosen(found, loose, limits, names, known):
-    """({name: _Found}, problems) of a Content, from what `read` found. Raises Refused."""
+    """Return ({name: _Found}, problems) of a Content, from the files that `read` found. Raises Refused."""
     packed = [parts for parts in names.values() if parts[-1].lower().endswith((*SUFFIXES, *UNREADABLE))]
     if not found and not loose and packed:
         raise Refused(
@@ -184,7 +188,7 @@ def _chosen(found, loose, limits, names, known):
         raise Refused(
             f"holds none of the files asked for, such as {next(iter(limits))}: hand in exercises/ and notebooks/"
         )
-    # what is inside of another one is its data, as in results/
+    # an archive inside a results folder is data, not a submission
     found = {top: files for top, files in found.items() if not any(_inside(top, other) for other in found)}
     top = min(found, default="")
     if len(found) > 1:
@@ -215,7 +219,7 @@ def _chosen(found, loose, limits, names, known):
     }
     extra = ["/".join(parts) for parts in names.values() if KIND.search(parts[-1])]
     if extra := sorted(name for name in extra if name not in wanted):
-        problems.append(f"Not asked for, and not looked at: {_listed(extra)}.")
+        problems.append(f"Not requested, and not read: {_listed(extra)}.")
     problems += [
         f"{shown(name)} was not looked at: is it {' or '.join(probable)}? Give it that name."
         for name in extra[:MOST_GUESSES]
@@ -225,12 +229,12 @@ def _chosen(found, loose, limits, names, known):
 
 
 def lost(problem):
-    """Whether a problem of a Content is about work that may not have been read, so that a person should look."""
+    """Return whether a problem of a Content may have lost work, so that a person should look."""
     return bool(LOST.search(problem))
 
 
 def _probable(name, limits):
-    """The names asked for that a file probably should have: those whose last part is nearly the same."""
+    """Return the requested names that a file probably should have: those whose last part is nearly equal."""
     name = name.rpartition("/")[2].lower().removesuffix(".txt")
     stem, _, suffix = name.rpartition(".")
     of_stem = {}
@@ -244,7 +248,7 @@ def _probable(name, limits):
 
 
 def shown(name):
-    """A name of any content as a short text that is safe to show."""
+    """Return a name of any content as a short text that is safe to print."""
     text = "".join(letter if letter.isprintable() else "\ufffd" for letter in name)
     return text if len(text) <= 80 else f"{text[:60]}…{text[-19:]}"
 
@@ -254,13 +258,13 @@ def _listed(names):
 
 
 def _inside(top, other):
-    """Whether a folder is inside of another one; "" is around all."""
+    """Return whether a folder is inside another one; "" contains all folders."""
     return top != other and (not other or top.startswith(f"{other}/"))
 
 
 def _skipped(parts):
-    """Whether a path is hidden, or in one of the folders that are IGNORED. What holds exercises/ or notebooks/ is a
-    submission, whatever its name."""
+    """Return whether a path is hidden, or inside a folder that is IGNORED. A folder with exercises/ or notebooks/ is a
+    submission, whatever its name is."""
     return any(
         part.startswith(".")
         or part.endswith(".egg-info")
@@ -271,8 +275,8 @@ def _skipped(parts):
 
 
 def _parts(name):
-    """The folders and the name of an entry, split at slashes and backslashes. Raises Refused if they lead out of the
-    archive."""
+    """Return the folders and the name of an entry, split at slashes and backslashes. Raises Refused if they lead out of
+    the archive."""
     if not name.isascii() and any("\ud800" <= letter <= "\udfff" for letter in name):
         raise Refused(f"holds a file name that is not UTF-8 ({shown(name)}): rename it")
     name = name.replace("\\", "/")
@@ -283,9 +287,8 @@ def _parts(name):
 
 
 def _entries(source):
-    """Yields (name, kind, time, written, content) for each entry. time: of the file, or of the archive that it is in;
-    written: of the file alone, 0 if that is not known; content(limit) reads up to `limit` bytes of it; call it before
-    the next entry."""
+    """Yield (name, kind, time, written, content) for each entry. time: of the file, or of its archive; written: of the
+    file only, 0 if it is unknown; content(limit) reads up to `limit` bytes, before the next entry."""
     with _readable():
         if not isinstance(source, Path):
             yield from source.entries()
@@ -294,7 +297,7 @@ def _entries(source):
         elif source.is_dir():
             yield from _folder(source)
         elif other := source.is_file() and _other_format(source):
-            raise Refused(f"is a {other} archive, which can't be read: pack the folder as .zip")
+            raise Refused(f"is a {other} archive, which cannot be read: pack the folder as .zip")
         elif not source.is_file() or not source.name.lower().endswith(SUFFIXES):
             raise Refused(f"is neither a folder nor an archive ({', '.join(SUFFIXES)}): hand in one of them")
         elif source.name.lower().endswith(".zip"):
@@ -304,8 +307,7 @@ def _entries(source):
 
 
 def _other_format(path):
-    """The name of the format of an archive that can't be read here, whatever the file is called; None for other
-    files."""
+    """Return the format of an archive that cannot be read here, from its content; None for other files."""
     with open(path, "rb") as file:
         begin = file.read(8)
     by_name = None if path.name.lower().endswith(SUFFIXES) else UNREADABLE.get(path.suffix.lower())
@@ -314,7 +316,7 @@ def _other_format(path):
 
 @dataclass(frozen=True)
 class Part:
-    """The folder `folder` in the zip of a whole class, as a submission. infos: those of its files."""
+    """A submission in the folder `folder` of a class's zip. infos: those of its files."""
 
     archive: zipfile.ZipFile
     folder: str
@@ -327,8 +329,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Loose:
-    """Files that are a submission together, though they have no folder of their own. files: (name, when it was written,
-    function that reads up to some bytes)."""
+    """A submission of files without a common folder. files: (name, when it was written, a function that reads up to
+    some bytes)."""
 
     files: tuple
 
@@ -339,7 +341,7 @@ class Loose:
 
 @contextlib.contextmanager
 def taken_out(archive, info):
-    """In a `with`: the path of an archive that stands in the zip of a whole class. Raises Refused."""
+    """Context manager with the path of an archive inside a class's zip. Raises Refused."""
     name = info.filename.lower()
     suffix = next((suffix for suffix in (*SUFFIXES, *UNREADABLE) if name.endswith(suffix)), "")
     with NamedTemporaryFile(suffix=suffix) as aside:
@@ -355,13 +357,13 @@ def taken_out(archive, info):
 
 @contextlib.contextmanager
 def _readable():
-    """In a `with`: turns the errors that broken archives cause into Refused."""
+    """Context manager that converts the errors of damaged archives to Refused."""
     try:
         yield
-    except UnicodeDecodeError:  # from zipfile, for a name that is marked as UTF-8 and is not
+    except UnicodeDecodeError:  # zipfile raises it for a name that is marked as UTF-8 but is not
         raise Refused("holds a file name that is not UTF-8: rename it") from None
     except BROKEN as error:
-        reason = getattr(error, "strerror", None) or "it is damaged, or no archive of the kind that its name says"
+        reason = getattr(error, "strerror", None) or "it is damaged, or not an archive of the format in its name"
         raise Refused(f"can't be read ({reason}): pack it again") from None
 
 
@@ -385,7 +387,7 @@ def _folder(path):
 
 
 def start_of(path, limit):
-    """The first `limit` bytes of a plain file. Raises OSError and Refused."""
+    """Return the first `limit` bytes of a plain file. Raises OSError and Refused."""
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise Refused(f"holds something that is not a plain file ({shown(os.path.basename(path))})")
@@ -393,7 +395,7 @@ def start_of(path, limit):
 
 
 class _ZipFile(io.FileIO):
-    """A file that refuses large reads: zipfile reads a zip's whole list of files into memory."""
+    """A file that refuses large reads, because zipfile reads a zip's whole list of files into memory."""
 
     def read(self, size=-1):
         if size is not None and size > CONTENTS:
@@ -410,8 +412,8 @@ def _zip(path):
 
 
 def _of_infos(archive, infos, begin=0):
-    """As `_entries`, for entries of a zip, without the first `begin` letters of their names. Their times are in the
-    zone of this machine."""
+    """Yield entries of a zip like `_entries`, with the first `begin` letters of their names removed. Their times are in
+    this machine's zone."""
     for entry in infos:
         kind = {stat.S_IFDIR: "folder", stat.S_IFLNK: "a link", stat.S_IFREG: "file", 0: "file"}
         kind = "folder" if entry.is_dir() else kind.get(stat.S_IFMT(entry.external_attr >> 16), "a device or a pipe")
@@ -421,8 +423,8 @@ def _of_infos(archive, infos, begin=0):
 
 
 def seconds(date_time):
-    """A time of a zip in seconds since 1970, on clocks of this machine; 0 for one that is none."""
-    with contextlib.suppress(ValueError, OverflowError):  # zips can hold a 31st of February
+    """Return a time of a zip in seconds since 1970, on this machine's clock; 0 for an invalid time."""
+    with contextlib.suppress(ValueError, OverflowError):  # zips can contain a 31st of February
         return datetime(*date_time).timestamp()
     return 0.0
 
@@ -435,16 +437,16 @@ def _refuse_unusual(entry):
 
 
 def start_in(archive, entry, limit):
-    """The first `limit` bytes of a file in a zip. Raises Refused and what zipfile raises."""
+    """Return the first `limit` bytes of a file in a zip. Raises Refused and the errors of zipfile."""
     _refuse_unusual(entry)
     with archive.open(entry) as file:
         return file.read(limit)
 
 
 class _Forward:
-    """A stream for tarfile that can only be read forwards, with a limit for each header and for all of it.
+    """A stream for tarfile that can only be read forwards, with a limit for each header and for the total.
 
-    Older versions of tarfile loop for ever at a negative size, and need hours for a header with very many digits.
+    Older versions of tarfile loop forever at a negative size, and need hours for a header with very many digits.
     """
 
     def __init__(self, stream, path):
@@ -452,7 +454,7 @@ class _Forward:
 
     def read(self, size):
         if size > HEADER:
-            raise Refused("holds a file name or attribute of a size beyond reason: pack it again")
+            raise Refused("holds a file name or attribute that is far too long: pack it again")
         data = self.content(size)
         if re.search(rb"\d{100}", data):
             raise Refused("has an invalid header: pack it again")

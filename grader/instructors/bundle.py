@@ -1,5 +1,5 @@
-"""Writes what students receive into one archive: the built exercises and notebooks, what runs and checks them, and no
-solutions."""
+"""Write everything that students receive into one archive: the built exercises and notebooks, and the code that runs
+and checks them, without solutions."""
 
 import os
 import zipfile
@@ -14,16 +14,16 @@ from handson.cluster import site as sites
 from handson.errors import OneSentence
 from handson.files import add_to_zip, written_aside
 
-TOP = "handson-course"  # the archive's one folder
-FOR_STUDENTS = "for_students"  # the folder with what students receive besides exercises and notebooks, mostly as links
-LEFT_OUT = {"instructors", "__pycache__", "CHOSEN"}  # students don't receive folders and files with these names
-# what they receive although it begins with a dot: an image must not take their .venv
+TOP = "handson-course"  # the archive's only top folder
+FOR_STUDENTS = "for_students"  # the folder with further content for students, mostly as links
+LEFT_OUT = {"instructors", "__pycache__", "CHOSEN"}  # files and folders that students do not receive
+# hidden files that students receive, so that a container image does not contain their .venv
 HIDDEN = {".containerignore", ".dockerignore"}
 FOR_TESTS = "# Students do without what follows"  # in requirements.txt
 
 
 class BundleError(OneSentence):
-    """A sentence on why there is no bundle."""
+    """The reason why there is no bundle."""
 
 
 def refuse_unwritable(path):
@@ -31,12 +31,12 @@ def refuse_unwritable(path):
     if path.suffix != ".zip":
         raise BundleError(f"the bundle {path} would be a zip archive: give it a name that ends in .zip")
     if not path.parent.is_dir():
-        raise BundleError(f"the bundle {path} has no folder to be in: make {path.parent}, or name another file")
+        raise BundleError(f"the bundle {path} has no folder: create {path.parent}, or name another file")
 
 
 def bundle(built, path, site=None, root=exercises.ROOT):
-    """Write the archive at `path`: what was `built` for `site`, and what the course at `root` has for students. Raises
-    BundleError."""
+    """Write the archive at `path`: the files `built` for `site`, and the course's content for students at `root`.
+    Raises BundleError."""
     name = site or sites.chosen()
     here, files = sites.read(name), {}
     for path_inside, source in _for_students(root / FOR_STUDENTS):
@@ -59,7 +59,7 @@ def bundle(built, path, site=None, root=exercises.ROOT):
 
 
 def _for_students(folder):
-    """Yields (path in the bundle, file) for each file for students in `folder`; links are followed."""
+    """Yield (path in the bundle, file) for each file for students in `folder`; links are followed."""
     for place, folders, names in os.walk(folder, followlinks=True):
         folders[:] = sorted(name for name in folders if _is_for_students(name))
         for name in sorted(filter(_is_for_students, names)):

@@ -42,64 +42,66 @@ CANVAS = re.compile(
     r"(?P<name>((?!_assignsubmission_).)+?)_((?P<late>LATE)_)?(?P<number>\d+)_(?P<order>[1-9]\d*)_(?P<file>.+)",
     re.DOTALL | re.ASCII,
 )
-# each place in such a name at which the student's number could stand, as a name may end in a number, and a file begin
+# each position in such a name at which the student's number could be, because a name may end with a number, and a file
+# name may start with one
 READING = re.compile(r"(?!^)(?=_(?:LATE_)?(?P<number>\d+)_(?P<order>[1-9]\d*)_.)", re.DOTALL | re.ASCII)
 ANONYMOUS = re.compile(
     r"((?P<late>LATE)_)?(?P<name>anon_[^_]+)(?P<number>)_(?P<order>\d+)_(?P<file>.+)", re.DOTALL | re.ASCII
 )
-AGAIN = re.compile(r"-\d+(?=(\.tar)?\.\w+$)", re.ASCII)  # how Canvas marks a file that is handed in again
+AGAIN = re.compile(r"-\d+(?=(\.tar)?\.\w+$)", re.ASCII)  # Canvas's mark of a file that is handed in again
 DROPPED = re.compile(r"(?P<name>.+)\.(?P<time>\d{8}T\d{6}Z)\.[0-9a-f]{12}(\.zip)?", re.ASCII)
 HIDDEN = re.compile(r"\.|__MACOSX$")
-# Moodle's online texts are in folders of their own
+# Moodle's online texts are in separate folders
 ONLINE = re.compile(r"((?!_assignsubmission_).)+_assignsubmission_(?!file)", re.DOTALL)
 PACKED = (*archives.SUFFIXES, *archives.UNREADABLE)
-LOOSE = tuple(LARGEST)  # a student's work, outside of a folder or an archive
-LARGE = 500_000  # bytes of a notebook whose outputs are left out
-RENAME = "give each group in Moodle a name of its own, then download the submissions and the worksheet again"
-NAMELESS = "participant"  # how Moodle calls all students where it grades anonymously
-MOST_COMPARED = 5000  # names among which one that is nearly the same is looked for
-SPAN = 3600  # seconds: what a zip was written in says nothing of when its parts were handed in
+LOOSE = tuple(LARGEST)  # a student's files, without a folder or an archive
+LARGE = 500_000  # bytes; outputs of larger notebooks are removed
+RENAME = "give each group in Moodle a unique name, then download the submissions and the worksheet again"
+NAMELESS = "participant"  # Moodle's name of all students if it grades anonymously
+MOST_COMPARED = 5000  # names with which a similar name is compared
+SPAN = 3600  # seconds within which a platform writes a zip; such times are not submission times
 
 
 class CollectError(OneSentence, OSError):
-    """A sentence on why there are no submissions."""
+    """The reason why there are no submissions."""
 
 
 @dataclass(frozen=True)
 class Submission:
     """One attempt of a student. The highest attempt counts."""
 
-    student: str  # unique, and safe to show: "Jane Doe_12345", "doejane_12345" or "jane"
-    name: str  # for people to read
+    student: str  # unique, and safe to print: "Jane Doe_12345", "doejane_12345" or "jane"
+    name: str  # for people
     number: str  # the learning platform's number for the student; "" with plain names
     attempt: int  # counted from 1; the newest attempt has the highest number
     time: float  # when the archive or the files were last written, in seconds since 1970
     late: bool  # according to the platform
-    # a folder with those expected files that were handed in, large notebooks without outputs; None if refused
+    # a folder with the expected files that were handed in, large notebooks without outputs; None if refused
     path: Path | None
-    digest: str  # sha256 of what is there, in hex; "" if refused
-    # sentences about files that were not read, or not asked for; what is missing is a verdict on its gaps
+    digest: str  # sha256 of the files, in hex; "" if refused
+    # sentences on files that were not read, or not requested; missing files become verdicts on their gaps
     problems: tuple
     refused: str | None  # a sentence on why the submission is refused, or None
     handed_in: str | None = None  # when, according to the platform, such as 2026-11-20T17:00:00+00:00; None if unknown
 
 
-# order: among the attempts; file: its name before the platform's
+# order: among the attempts; file: its name without the platform's prefix
 Who = namedtuple("Who", "student name number late order handed_in file")
-# a student whom the platform or the gradebook knows; others: different students of the gradebook who could be meant
+# a student known to the platform or the gradebook; others: other students of the gradebook who may be meant
 Listed = namedtuple("Listed", "student name number group handed_in others", defaults=("", None, ()))
-# entries: a folder, or archives and loose files; doubt: why nobody can say whose they are, or None
+# entries: a folder, or archives and loose files; doubt: why the student is uncertain, or None
 Attempt = namedtuple("Attempt", "entries who doubt", defaults=(None,))
 
 
 def collect(submissions, workplace, expected, say=lambda line: None, listed=(), zone=None, with_times=True):
-    """Every attempt of every student in `submissions`, sorted by student and attempt, unpacked below `workplace`.
+    """Return every attempt of every student in `submissions`, sorted by student and attempt, unpacked below
+    `workplace`.
 
-    submissions: a folder, or the one zip that a learning platform gives out; expected: the names of the files asked
-    for, such as "notebooks/02_multi_gpu.ipynb"; listed: what is known of students (Listed); zone: the tzinfo of a zip's
-    times, by default this machine's. with_times: whether it matters when something was handed in. The result includes
-    attempts that can't be read, with the reason. `say` reports files that are no student's work, such as notes.txt, and
-    they are left out. Raises CollectError.
+    submissions: a folder, or the zip of a learning platform; expected: the names of the requested files, such as
+    "notebooks/02_multi_gpu.ipynb"; listed: known students (Listed); zone: the tzinfo of a zip's times, by default this
+    machine's; with_times: whether submission times matter. The result includes attempts that cannot be read, with the
+    reason. `say` reports files that are not a student's work, such as notes.txt, and they are left out. Raises
+    CollectError.
     """
     submissions, workplace = Path(submissions), Path(workplace)
     with _opened(submissions) as entries:
@@ -123,17 +125,17 @@ def collect(submissions, workplace, expected, say=lambda line: None, listed=(), 
 
 
 def _kept(place, digest, files):
-    """Write the files of one attempt below a student's `place`, beside those of others. Returns their folder."""
+    """Write the files of one attempt to a new folder in a student's `place`. Return the folder."""
     folder = place / digest[:12]
-    shutil.rmtree(folder, ignore_errors=True)  # an interrupted run may have left a part
+    shutil.rmtree(folder, ignore_errors=True)  # remove what an interrupted run has left
     for name, data in files.items():
         _write(folder / name, data)
     return folder
 
 
 def names(submissions, listed=()):
-    """{student: the names of what a learning platform gave out of each, in the order of attempts}. listed: what is
-    known of students (Listed). Raises CollectError."""
+    """Return {student: the platform's names of their attempts, in order}. listed: known students (Listed). Raises
+    CollectError."""
     with _opened(Path(submissions)) as entries:
         attempts = _by_student(submissions, entries, listed, lambda line: None)
         ordered = {
@@ -143,7 +145,7 @@ def names(submissions, listed=()):
 
 
 def numbered_by_moodle(submissions):
-    """The (name, number) pairs of students and groups in the names that Moodle gave out. Raises CollectError."""
+    """Return the (name, number) pairs of students and groups in Moodle's names. Raises CollectError."""
     with _opened(Path(submissions)) as entries:
         found = [_who(entry) for entry in entries if MOODLE.fullmatch(entry.name) and not _ambiguous(entry)]
         return {(who.name, who.number) for who in found if who.number}
@@ -169,7 +171,7 @@ def _opened(submissions):
 
 
 def _is_named(entry):
-    """Whether an entry is a submission by its name, or by what is in it."""
+    """Return whether an entry is a submission, from its name or its content."""
     by_name = any(kind.fullmatch(entry.name) for kind in (MOODLE, ANONYMOUS, CANVAS, DROPPED))
     return by_name or any(
         inside.name in ("exercises", "notebooks") or inside.name.lower().endswith(LOOSE) for inside in entry.inside()
@@ -177,7 +179,7 @@ def _is_named(entry):
 
 
 def _by_student(submissions, entries, listed, say):
-    """{student: Attempts} of the entries that are some student's work. Raises CollectError if there are none."""
+    """Return {student: Attempts} of the entries that are a student's work. Raises CollectError if there are none."""
     entries = _without_rooms(submissions, entries, say)
     attempts, numbered, together, loose = defaultdict(list), defaultdict(set), defaultdict(list), {}
     found = [(entry, _who(entry)) for entry in entries if not HIDDEN.match(entry.name) and not _online(entry)]
@@ -203,7 +205,7 @@ def _by_student(submissions, entries, listed, say):
             attempts[who.student].append(Attempt(_handed_in(entry), who, doubt))
         elif who.file is None or entry.is_link:
             attempts[who.student].append(Attempt((entry,), who, doubt))
-        elif who.file.lower().endswith(PACKED):  # Moodle and Canvas can give out the files of all students side by side
+        elif who.file.lower().endswith(PACKED):  # Moodle and Canvas can put the files of all students into one folder
             together[who.student].append((entry, who, doubt))
         else:
             loose.setdefault(who.student, []).append((entry, who, doubt))
@@ -240,8 +242,8 @@ def _by_student(submissions, entries, listed, say):
 
 
 def _without_rooms(submissions, entries, say):
-    """The entries without exercises/ and notebooks/, which are no student's name: a folder of nothing but these is one
-    submission. Raises CollectError for that."""
+    """Return the entries without exercises/ and notebooks/, which are not students' names. Raises CollectError if there
+    are no other entries, because the folder is then a single submission."""
     rooms = [entry for entry in entries if entry.is_folder and entry.name in archives.ROOMS]
     others = [entry for entry in entries if entry not in rooms]
     if rooms and not any(_is_work(entry) for entry in others):
@@ -249,12 +251,12 @@ def _without_rooms(submissions, entries, say):
             f"{submissions} is one submission, for it has {rooms[0].name}/: name the folder that it is in"
         )
     for room in rooms:
-        say(f"{room.name}: left out, it has no student's name.")
+        say(f"{room.name}: left out, its name is not a student's.")
     return others
 
 
 def _is_work(entry):
-    """Whether an entry at the top is some student's work, by its name or by the folders in it."""
+    """Return whether an entry at the top is a student's work, from its name or its folders."""
     try:
         return not entry.is_link and (
             any(kind.fullmatch(entry.name) for kind in (MOODLE, ANONYMOUS, CANVAS, DROPPED))
@@ -268,18 +270,18 @@ def _is_work(entry):
 
 
 def _in_attempts(files):
-    """The archives of one student, which a platform gave out side by side, by attempts: one of the same name again is
-    another attempt. files: (entry, Who, doubt) triples."""
+    """Return the archives of one student, which a platform put into one folder, by attempts: another archive of the
+    same name is another attempt. files: (entry, Who, doubt) triples."""
     found, before = defaultdict(list), defaultdict(int)
     for entry, who, doubt in sorted(files, key=lambda one: one[1].order):
         name = AGAIN.sub("", who.file)
         found[before[name]].append((entry, who, doubt))
-        before[name] += 0 if MOODLE.fullmatch(entry.name) else 1  # Moodle gives out the last attempt alone
+        before[name] += 0 if MOODLE.fullmatch(entry.name) else 1  # Moodle includes only the last attempt
     return list(found.values())
 
 
 def _one(files):
-    """The Attempt of files that were handed in side by side, archives first. files: (entry, Who, doubt) triples."""
+    """Return the Attempt of files that were handed in together, archives first. files: (entry, Who, doubt) triples."""
     entries = sorted((entry for entry, _, _ in files), key=lambda one: not one.name.lower().endswith(PACKED))
     order, late = max(who.order for _, who, _ in files), any(who.late for _, who, _ in files)
     return Attempt(
@@ -290,8 +292,8 @@ def _one(files):
 
 
 def _doubt(entry, who, register, numbers):
-    """Why nobody can say whose submission an entry is, after its name, or None. numbers: those in the names of all
-    entries."""
+    """Return why the student of an entry is uncertain, as a sentence after its name, or None. numbers: those in the
+    names of all entries."""
     if _ambiguous(entry):
         return "could be a name from Moodle or from Canvas: rename it after the student"
     if others := _other_numbers(entry):
@@ -300,7 +302,7 @@ def _doubt(entry, who, register, numbers):
     same, of_name = register.numbers.get(who.number, ()), register.names.get(name, ())
     if not who.number:
         if of_name and name in register.groups:
-            return f"could be of {of_name[0].student} or of the group of this name: write the number behind the name"
+            return f"could be of {of_name[0].student} or of the group of this name: write the number after the name"
         return None
     if _is_group(who, register):
         return None
@@ -319,7 +321,7 @@ def _doubt(entry, who, register, numbers):
     return None
 
 
-# {number: Listed students}, {name, as `alike`: Listed students}, names of groups, as `alike`
+# {number: Listed students}, {name, as from `alike`: Listed students}, names of groups, as from `alike`
 Register = namedtuple("Register", "numbers names groups")
 
 
@@ -333,13 +335,13 @@ def _register(listed):
 
 
 def _is_group(who, register):
-    """Whether the name is a group's, and not that of the listed student with this number."""
+    """Return whether the name is a group's, and not that of the listed student with this number."""
     own = any(alike(one.name) == alike(who.name) for one in register.numbers.get(who.number, ()))
     return alike(who.name) in register.groups and not own
 
 
 def _as_known(who, register):
-    """Who, as the student is called in the gradebook: the number may be that of another assignment of Moodle's."""
+    """Return Who with the student's name in the gradebook: the number may belong to another assignment in Moodle."""
     same = () if _is_group(who, register) else register.numbers.get(who.number, ())
     return who._replace(student=same[0].student) if same else who
 
@@ -350,7 +352,7 @@ def _which_group(groups):
 
 
 def _same_number(who, numbered):
-    """Why a number says nothing, if several names have it, or None."""
+    """Return why a number does not identify a student, if several names have it; otherwise None."""
     others = sorted(name for name in numbered[who.number] if name[0] != who.student) if who.number else ()
     if others:
         names = ", ".join(archives.shown(student) for student, _ in others[:3])
@@ -359,10 +361,10 @@ def _same_number(who, numbered):
 
 
 def _with_number(who, known, forms, otherwise, say):
-    """A plain name as that of the student whom it means, if the platform or the gradebook has exactly one of this name.
+    """Return the student for a plain name, if the platform or the gradebook has exactly one of this name.
 
-    otherwise: what else is handed in under this name, in other capitals. It may be somebody else's, so a name that is
-    not exactly the known one is nobody's then.
+    otherwise: other submissions under this name in different capitals. They may belong to another student, so a name
+    that does not match exactly is then refused.
     """
     if who.name.startswith("anon_"):
         return who
@@ -389,10 +391,10 @@ def _with_number(who, known, forms, otherwise, say):
 
 
 def meant(name, known, forms=None):
-    """(the student whom a name means, or None; otherwise the students who could be meant). known: {student: the name
-    without the number}; forms: what `forms_of` makes of it, where many names are looked up.
+    """Return (the student with a name, or None; otherwise the students who may be meant). known: {student: the name
+    without the number}; forms: the result of `forms_of`, to look up many names.
 
-    A name without its number means its student if nobody else has that name.
+    A name without a number means its student if no other student has that name.
     """
     if name in known:
         return name, ()
@@ -405,7 +407,7 @@ def meant(name, known, forms=None):
 
 
 def forms_of(known):
-    """{a way to write a name, as `alike`: the students who may be meant}."""
+    """Return {a form of a name, as from `alike`: the students who may be meant}."""
     forms = defaultdict(set)
     for student, plain in known.items():
         for form in (plain, student, file_name(student)):
@@ -414,22 +416,22 @@ def forms_of(known):
 
 
 def alike(name):
-    """A name in the form in which names are compared: without capitals, and with one space between words."""
+    """Return a name in the form in which names are compared: in small letters, with one space between words."""
     return " ".join(unicodedata.normalize("NFKC", name).casefold().replace("_", " ").split())
 
 
 def in_groups(submissions, listed):
-    """{student: the group in Moodle's worksheet} of those `submissions` (with a student, a name and a number) that are
-    certainly a group's. listed: the students in the worksheet (Listed)."""
+    """Return {student: the group in Moodle's worksheet} of those `submissions` (with a student, a name and a number)
+    that certainly belong to a group. listed: the students in the worksheet (Listed)."""
     return {student: groups[0] for student, groups in _in_groups(submissions, listed).items() if len(groups) == 1}
 
 
 def _in_groups(submissions, listed):
-    """{student: the groups whose submission it may be}; of one group that several submissions could be, all of them
-    get several.
+    """Return {student: the groups whose submission it may be}. If several submissions may belong to one group, each
+    gets all candidates.
 
-    Moodle writes the underscores of a group's name as spaces. A name that is written in another way means the only
-    group that is alike. A group may be called like a student: what has the student's number is the student's.
+    Moodle replaces underscores in a group's name by spaces. A name in another form means the only group that resembles
+    it. If a group has a student's name, a submission with the student's number belongs to the student.
     """
     written, similar = defaultdict(set), defaultdict(set)
     own = {(alike(one.name), one.number) for one in listed}
@@ -447,10 +449,11 @@ def _in_groups(submissions, listed):
 
 
 def _times(attempts, listed, zone, say):
-    """{student: when the last attempt was handed in, in UTC}, as the platform lists it, or else by the times in its
-    zip.
+    """Return {student: when the last attempt was handed in, in UTC}, from the platform's list, or else from the times
+    in its zip.
 
-    Since 4.1, Moodle's zips have the times at which Moodle wrote them: they never go back, and say nothing of students.
+    Since 4.1, the times in Moodle's zips are those at which Moodle wrote the entries, so they increase, and do not
+    depend on students.
     """
     by_number, by_group, times = {}, defaultdict(list), {}
     for one in (one for one in listed if one.handed_in):
@@ -473,15 +476,15 @@ def _times(attempts, listed, zone, say):
     )
     written = [entry.time for entry in entries]
     if written == sorted(written) or max(written) - min(written) < SPAN:
-        advice = (  # files from Canvas have numbers, from which `order` comes; those from Moodle have none
+        advice = (  # the order comes from the numbers in Canvas's names; Moodle's names have none
             "Canvas gives no others, so every attempt counts as in time"
             if all(attempt.who.order for of_student in attempts.values() for attempt in of_student)
             else "name Moodle's grading worksheet with --worksheet, if they count"
         )
-        say(f"The zip has no times of handing in, only those of its download: {advice}.")
+        say(f"The zip has no submission times, only that of its download: {advice}.")
         return {}
     first, last = (datetime.fromtimestamp(time).strftime("%Y-%m-%d %H:%M") for time in (min(written), max(written)))
-    say(f"Handed in: by the times in the zip, {first} to {last}, on clocks of {zone or 'this machine'}.")
+    say(f"Submission times: from the zip, {first} to {last}, on clocks of {zone or 'this machine'}.")
     latest = {
         student: max(entry.moment(zone) for entry in of_student[-1].entries) for student, of_student in attempts.items()
     }
@@ -489,8 +492,8 @@ def _times(attempts, listed, zone, say):
 
 
 def _say_what_is_younger(attempts, say):
-    """Report files that were written long after the time that `handson submit` put into their names, which a student
-    can change."""
+    """Report files that were written long after the time that `handson submit` put into the archive's name, which a
+    student can change."""
     dropped = [
         (attempt.entries[0], attempt.who)
         for of_student in attempts.values()
@@ -521,20 +524,20 @@ def _write(path, data):
 
 
 def released():
-    """The names of all files that students receive to work on."""
+    """Return the names of all files that students receive to work on."""
     paths = [path for room in ("exercises", "notebooks") for path in sorted((ROOT / room).rglob("*"))]
     return [str(path.relative_to(ROOT)) for path in paths if path.suffix in (".py", ".sh", ".ipynb")]
 
 
 def newest(submissions):
-    """The submissions that count: the last attempt of each student."""
+    """Return the submissions that count: the last attempt of each student."""
     return list(
         {submission.student: submission for submission in sorted(submissions, key=lambda one: one.attempt)}.values()
     )
 
 
 def file_name(student):
-    """A name for a student's files: readable if possible, valid on any disk, and unique."""
+    """Return a name for a student's files that is readable if possible, valid on any disk, and unique."""
     name = re.sub(r"[^\w .@+-]", "_", student)
     if name == student and len(name.encode()) <= 200 and not re.match(r"$|[. -]|.*([. ]|-[0-9a-f]{12})$", name):
         return name
@@ -542,19 +545,19 @@ def file_name(student):
 
 
 def _stray(entry):
-    """Whether an entry is a file that, by its name, is no student's work."""
+    """Return whether an entry is a file that, by its name, is not a student's work."""
     if entry.is_link or entry.is_folder or any(kind.fullmatch(entry.name) for kind in (MOODLE, ANONYMOUS, CANVAS)):
         return False
     return not entry.name.lower().endswith((*PACKED, *LOOSE))
 
 
 def _handed_in(entry):
-    """The entries of the attempt in a folder: itself, or the archives and loose files in it if it is a folder of files
-    with archives among them (as in Moodle's downloads)."""
+    """Return the entries of an attempt: a folder itself, or the archives and loose files in it if it contains archives
+    (as in Moodle's downloads)."""
     try:
         inside = [one for one in entry.inside() if not HIDDEN.match(one.name)]
     except OSError:
-        return (entry,)  # reading it will raise the same error, which is then reported
+        return (entry,)  # reading it later raises the same error, which is then reported
     packed = [one for one in inside if one.name.lower().endswith(PACKED)]
     if not packed or any(one.is_folder for one in inside):
         return (entry,)
@@ -562,7 +565,7 @@ def _handed_in(entry):
 
 
 def _who(entry):
-    """Whose submission an entry is, by its name: Who."""
+    """Return Who for an entry, from its name."""
     late, order, handed_in, file, number = False, 0, None, None, ""
     if _ambiguous(entry):
         name = entry.name
@@ -593,17 +596,18 @@ def _time(text):
 
 
 def _online(entry):
-    """Whether an entry is what Moodle gives out beside files, by the first mark in its name: students choose what
-    follows."""
+    """Return whether an entry is an online text of Moodle, from the first mark in its name, because students choose the
+    rest."""
     return bool(ONLINE.match(entry.name)) and not (ANONYMOUS.fullmatch(entry.name) or CANVAS.fullmatch(entry.name))
 
 
 def _other_numbers(entry):
-    """The numbers of students whom a name from Canvas could mean in place of the first one.
+    """Return the numbers in a name from Canvas, besides the first one, that may be the student's.
 
-    Canvas, too, takes the first number between two underscores for the student's, and leaves one in a name only at its
-    end (`sanitize_user_name`). A file's number is much higher than a student's, so another reading counts if it is so
-    there, or if it is not so in the first. Names are in small letters, so the number behind LATE is the student's.
+    Canvas itself takes the first number between two underscores as the student's, and leaves a number in a name only at
+    its end (`sanitize_user_name`). A file's number is much higher than a student's, so another reading is possible if
+    this holds for it, or if it does not hold for the first reading. Names are in small letters, so the number after
+    LATE is the student's.
     """
     named = CANVAS.fullmatch(entry.name)
     if not named or named["late"] or ANONYMOUS.fullmatch(entry.name):
@@ -613,18 +617,18 @@ def _other_numbers(entry):
 
 
 def _is_less(number, other):
-    """Whether one of two numbers in decimal digits is less; they may be too long for int."""
+    """Return whether one decimal number is less than another; they may be too long for int."""
     number, other = number.lstrip("0"), other.lstrip("0")
     return (len(number), number) < (len(other), other)
 
 
 def _ambiguous(entry):
-    """Whether both Moodle and Canvas could have given this name, perhaps with different numbers of the student."""
+    """Return whether both Moodle and Canvas could have created this name, perhaps with different student numbers."""
     return bool(MOODLE.fullmatch(entry.name) and (ANONYMOUS.fullmatch(entry.name) or CANVAS.fullmatch(entry.name)))
 
 
 def _read(student, attempt, limits, given_out):
-    """(Submission, files by name) of one attempt."""
+    """Return (Submission, files by name) of one attempt."""
     (entry, *_), who, doubt = attempt
     try:
         if doubt:
@@ -675,8 +679,8 @@ def _plain(entry):
 
 
 def unpacked(submission, workplace):
-    """The folder below `workplace` in which `collect` has unpacked a Submission's files, or None if they are not there
-    any more."""
+    """Return the folder below `workplace` in which `collect` has unpacked a Submission's files, or None if they are
+    missing."""
     place = Path(workplace) / file_name(submission.student)
     for folder in sorted(place.iterdir()) if submission.digest and place.is_dir() else ():
         try:
@@ -689,13 +693,13 @@ def unpacked(submission, workplace):
 
 
 def folded(submission, workplace):
-    """As `unpacked`, but by the name of the folder, which is quick: for what is only shown."""
+    """Like `unpacked`, but only from the folder's name, which is fast enough to show a page."""
     folder = Path(workplace) / file_name(submission.student) / submission.digest[:12]
     return folder if submission.digest and folder.is_dir() else None
 
 
 def digest_of(files):
-    """The sha256 of {name: data}, in hex; "" of no files."""
+    """Return the sha256 of {name: data}, in hex; "" for no files."""
     digest = hashlib.sha256()
     for file, data in sorted(files.items()):
         digest.update(f"{file}\0{len(data)}\0".encode() + data)
@@ -703,6 +707,6 @@ def digest_of(files):
 
 
 def _clean(name):
-    """A name without invisible characters. Different names stay different."""
+    """Return a name without invisible characters. Different names stay different."""
     name = unicodedata.normalize("NFC", name)
     return "".join(letter if letter.isprintable() and letter != "\\" else f"\\{ord(letter):x};" for letter in name)

@@ -101,7 +101,7 @@ def verify(
 ):
     """Test all checks at the chosen site: solutions get full marks, untouched exercises get nothing, and every known
     mistake is found."""
-    sys.path.insert(0, str(COURSE))  # the room answers/ is no installed package
+    sys.path.insert(0, str(COURSE))  # the folder answers/ is not an installed package
     from answers.verify import verify
 
     raise typer.Exit(0 if verify(unit, typer.echo, seeds, real) else 1)
@@ -115,7 +115,7 @@ def tour(
     trusted: Annotated[bool, typer.Option("--trusted", help="Run the answers without a sandbox.")] = False,
 ):
     """Grade a class of known answers: solutions, untouched exercises, and answers with one mistake."""
-    sys.path.insert(0, str(COURSE))  # the room answers/ is no installed package
+    sys.path.insert(0, str(COURSE))  # the folder answers/ is not an installed package
     from answers.tour import tour
 
     raise typer.Exit(0 if tour(folder, trusted, typer.echo) else 1)

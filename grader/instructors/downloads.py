@@ -1,7 +1,7 @@
-"""What a class handed in: a folder, or the one zip that a learning platform gives out. Called by
-``grader.instructors.collect``.
+"""Access to a class's submissions: a folder, or the zip of a learning platform. ``grader.instructors.collect`` calls
+it.
 
-A zip is read where it is: at most one student's archive at a time is taken out of it.
+A zip is read in place: at most one student's archive at a time is extracted.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ HIDDEN = re.compile(r"(^|/)(\.(?!\.?/)|__MACOSX/)")
 
 
 class OnDisk:
-    """A file or a folder at the top of a folder of submissions, or inside of one there."""
+    """A file or a folder at the top of a folder of submissions, or below."""
 
     def __init__(self, path):
         self.path, self.name, self.time = path, path.name, path.lstat().st_mtime
@@ -24,24 +24,24 @@ class OnDisk:
         self.is_link, self.is_folder = path.is_symlink(), path.is_dir() and not path.is_symlink()
 
     def inside(self):
-        """What is directly in this folder, sorted by name. Raises OSError."""
+        """Return the direct content of this folder, sorted by name. Raises OSError."""
         return [OnDisk(path) for path in sorted(self.path.iterdir())]
 
     @contextlib.contextmanager
     def source(self):
-        """In a `with`: what `archives.read` reads."""
+        """Context manager with the source for `archives.read`."""
         yield self.path
 
     def start(self, limit):
-        """The first `limit` bytes of a file."""
+        """Return the first `limit` bytes of a file."""
         return archives.start_of(self.path, limit)
 
 
 class InZip:
-    """The same, in the zip of a class. path: its name there; infos: the entry of the file, or those of all files in the
-    folder, without hidden ones. If all of them are hidden they count: somebody has handed them in."""
+    """The same in a class's zip. path: its name there; infos: the entry of the file, or those of all files in the
+    folder, without hidden ones. If all files are hidden they count, because a student has handed them in."""
 
-    is_link, written = False, 0.0  # platforms write the time of the download
+    is_link, written = False, 0.0  # the zip has the time of the download
 
     def __init__(self, archive, path, infos):
         self.archive, self.path, self.all_infos = archive, path, infos
@@ -51,10 +51,10 @@ class InZip:
         self.time = self.moment(None).timestamp()
 
     def moment(self, zone):
-        """When the newest file was written, on clocks of `zone`; None: of this machine. Zips don't say whose clocks
-        they mean."""
+        """Return when the newest file was written, on the clock of `zone`; None: of this machine. Zips do not contain
+        the zone."""
         newest = max(info.date_time for info in self.infos)
-        with contextlib.suppress(ValueError):  # zips can hold a 31st of February
+        with contextlib.suppress(ValueError):  # zips can contain a 31st of February
             return datetime(*newest, tzinfo=zone).astimezone()
         return datetime(1980, 1, 1, tzinfo=UTC)
 
@@ -75,8 +75,9 @@ class InZip:
 
 @contextlib.contextmanager
 def opened(submissions, is_submission):
-    """In a `with`: what is at the top of a folder or a zip of submissions, sorted by name. is_submission: a function of
-    a folder in a zip; of one folder that is none, what is in it is taken. Raises OSError and zipfile.BadZipFile."""
+    """Context manager with the top entries of a folder or a zip of submissions, sorted by name. is_submission: a
+    function of a folder in a zip; a single top folder that is not a submission is replaced by its content. Raises
+    OSError and zipfile.BadZipFile."""
     if submissions.is_dir():
         yield OnDisk(submissions).inside()
         return

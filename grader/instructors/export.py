@@ -1,9 +1,9 @@
-"""``python -m grader export``: the feedback pages of a class in the one zip that Moodle or Canvas takes back.
+"""``python -m grader export``: pack a class's feedback pages into a zip that Moodle or Canvas imports.
 
 Moodle (mod/assign/feedback/file/importziplib.php) finds the student by the number in
 `Name_12345_assignfeedback_file_/`. Canvas (`infer_comment_context_from_filename` in app/models/abstract_assignment.rb)
-takes the files back under the names that it gave out, and shows them under the names that students gave them: so the
-feedback has to be in a file of that kind, a zip.
+accepts only the file names that it created, and shows the files under the students' names for them. So the feedback
+must be in a file of the same type, a zip.
 """
 
 import re
@@ -20,13 +20,15 @@ OF_CANVAS = re.compile(r"_\d+_\d+_")  # the numbers of a student and of a file
 
 
 class ExportError(OneSentence, ValueError):
-    """A sentence on why nothing is exported."""
+    """The reason why nothing is exported."""
 
 
 def export(folder, to, submissions=None, say=print, unit=None):
-    """Write `to`_feedback.zip into `folder`, where `grade` wrote. to: "moodle" or "canvas"; submissions: for Canvas,
-    what was graded; unit: for Moodle, the one whose assignment takes it back, if each unit has its own. Returns the
-    zip's path. Raises OneSentence errors."""
+    """Write `to`_feedback.zip into `folder`, the output folder of `grade`, and return its path.
+
+    to: "moodle" or "canvas"; submissions: for Canvas, the zip that was graded; unit: for Moodle, the unit whose
+    assignment imports the zip, if each unit has its own. Raises OneSentence errors.
+    """
     if to == "canvas" and submissions is None:
         raise ExportError(
             "Canvas takes feedback back under the names of its own files: name what was graded, with --submissions"
@@ -35,7 +37,7 @@ def export(folder, to, submissions=None, say=print, unit=None):
         of_class, attempts = scores_of(book), book.attempts()
     pages = {score.student: folder / f"feedback/{collect.file_name(score.student)}.html" for score in of_class}
     if absent := [student for student, page in pages.items() if not page.is_file()]:
-        raise ExportError(f"{pages[absent[0]]} is not there: run `python -m grader report {folder}` first")
+        raise ExportError(f"{pages[absent[0]]} does not exist: run `python -m grader report {folder}` first")
     sheet = worksheet.with_people(_sheet(folder, unit), attempts, folder) if to == "moodle" else None
     if to == "moodle" and not unit and sheet and of_class:
         if sentence := worksheet.of_one_unit(folder, of_class) or sheet.too_low(of_class[0].highest):
@@ -61,7 +63,7 @@ def export(folder, to, submissions=None, say=print, unit=None):
         ) from None
     if unfinished := sum(not score.complete and not score.submission.refused for score in of_class):
         are = "1 grade is" if unfinished == 1 else f"{unfinished} grades are"
-        say(f"{are} not final yet, and the pages say so. `grade` goes on, then export again.")
+        say(f"{are} not final yet, and the pages say so. When `grade` has finished, export again.")
     if left_out := [student for student in pages if not entries.get(student)]:
         say(
             "Left out, to be given back by hand:"
@@ -72,7 +74,8 @@ def export(folder, to, submissions=None, say=print, unit=None):
 
 
 def _sheet(folder, unit):
-    """The worksheet of the assignment that takes feedback back, or None if none was kept. Raises ExportError."""
+    """Return the worksheet of the assignment that imports the feedback, or None if none was kept. Raises
+    ExportError."""
     of_units = worksheet.kept_for_units(folder)
     if unit and unit not in of_units:
         raise ExportError(f"{unit} has no worksheet of its own in {folder}: leave --unit out")
@@ -83,7 +86,7 @@ def _sheet(folder, unit):
 
 
 def _for_moodle(of_class, sheet):
-    """{student: the names of folders}: for a group, one for each of its members."""
+    """Return {student: names of folders}: for a group, one for each of its members."""
     members = (
         sheet.members(of_class)
         if sheet
@@ -96,7 +99,7 @@ def _for_moodle(of_class, sheet):
 
 
 def _plain(name):
-    """A name in which Moodle finds nothing but a name."""
+    """Return a name without characters that Moodle would interpret."""
     return name.replace("_", " ").replace("/", " ").replace("\\", " ").lstrip(".~ ") or "Participant"
 
 

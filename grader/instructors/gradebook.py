@@ -58,7 +58,7 @@ NAME = "gradebook.sqlite"
 LOCK = "gradebook.lock"
 FLOCK = "hhqqi"  # struct flock of Linux on 64 bits: type, whence, start, length, process
 SCHEMA_VERSION = 2
-BONUS = "bonus"  # in place of a unit, in an adjustment that gives bonus points
+BONUS = "bonus"  # instead of a unit, in an adjustment that gives bonus points
 COMMENTS = """CREATE TABLE comments (id INTEGER PRIMARY KEY, student TEXT NOT NULL, unit TEXT NOT NULL, gap TEXT NOT NULL, text TEXT NOT NULL,
     author TEXT NOT NULL, time REAL NOT NULL, digest TEXT NOT NULL)"""
 SCHEMA = """
@@ -104,7 +104,7 @@ NEWEST = "FROM results WHERE id IN (SELECT max(id) FROM results GROUP BY student
 
 
 class GradebookError(OneSentence, OSError):
-    """A sentence on why the gradebook can't be used, or why a change to it can't be made."""
+    """The reason why the gradebook cannot be used, or cannot be changed."""
 
 
 class InUse(GradebookError):
@@ -112,13 +112,16 @@ class InUse(GradebookError):
 
 
 class Stale(GradebookError):
-    """What is to be changed is not any more what the person has seen."""
+    """The value to change has changed since the person has seen it."""
 
 
 class Gradebook:
-    """The gradebook in `folder`. Use it in a `with`. With `writing`, it is made if it does not exist, and no other
-    grader can have it until it is closed; not `alone`, it is for a change that a person makes, also while a grader
-    runs. Without `writing`, it must exist, and another process may write to it meanwhile. Raises GradebookError."""
+    """The gradebook in `folder`, for a `with` statement. Raises GradebookError.
+
+    writing: create it if it does not exist, and write to it; otherwise it must exist, and another process may write to
+    it at the same time. alone: keep other graders out until it is closed; without it, a person's change is possible
+    while a grader runs.
+    """
 
     def __init__(self, folder, writing=True, alone=True):
         self.folder, self._lock, self._database = Path(folder), None, None
@@ -156,13 +159,13 @@ class Gradebook:
             self._upgrade()
         elif version != SCHEMA_VERSION:
             raise GradebookError(
-                f"{path} has schema {version}, and this grader knows {SCHEMA_VERSION}: use the grader that wrote it"
+                f"{path} has schema {version}, and this grader supports {SCHEMA_VERSION}: use the grader that wrote it"
             )
         self._database.execute(f"PRAGMA query_only = {int(not writing)}")
 
     def _upgrade(self):
         self._database.execute("BEGIN IMMEDIATE")
-        if self._database.execute("PRAGMA user_version").fetchone()[0] == 1:  # no other process was faster
+        if self._database.execute("PRAGMA user_version").fetchone()[0] == 1:  # unless another process has upgraded it
             for statement in UPGRADE:
                 self._database.execute(statement)
             self._database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
@@ -181,9 +184,9 @@ class Gradebook:
         self.close()
 
     def record(self, submissions):
-        """Store the submissions that `collect` found. One that is stored already is stored again only if it counts now
-        and did not before. A refused one that a person has repaired since then, so that its files count with its time
-        of handing in, stays repaired."""
+        """Store the submissions that `collect` found. A stored submission is stored again only if it has become the one
+        that counts. A refused submission that a person has since repaired, so that its files count with its submission
+        time, stays repaired."""
         found, known, latest = defaultdict(list), defaultdict(set), {}
         for one in sorted(submissions, key=lambda one: one.attempt):
             found[one.student].append(one)
@@ -210,8 +213,8 @@ class Gradebook:
         self._database.execute(f"INSERT INTO submissions ({', '.join(columns)}) VALUES ({places})", row)
 
     def what_is_missing(self, pairs, versions, resources=""):
-        """Those of the (submission, unit) pairs that have no result from these `versions` of the checks ({unit:
-        version}) on these `resources`, or that the grader failed to grade."""
+        """Return the (submission, unit) pairs that have no result from these `versions` of the checks ({unit: version})
+        on these `resources`, or that the grader failed to grade."""
         graded = {
             (row["student"], row["digest"], row["unit"]): row
             for row in self._all(f"SELECT student, digest, unit, version, resources, ungraded {NEWEST}")
@@ -242,10 +245,12 @@ class Gradebook:
             )
 
     def adjust(self, student, unit, gap, points, reason, author, made_for=None):
-        """Set a student's points for a gap, for the whole unit if `gap` is "", for the whole grade if `unit` is "",
-        too; for BONUS, their bonus points; points=None takes an adjustment back. It belongs to the files of `made_for`,
-        a Submission, perhaps one of the student's group; by default to those that count now. It holds however often
-        they are graded. Raises GradebookError."""
+        """Set a student's points for a gap; for the whole unit if `gap` is ""; for the whole grade if `unit` is also
+        ""; for BONUS, the bonus points. points=None removes an adjustment.
+
+        It belongs to the files of `made_for`, a Submission, which may be one of the student's group; by default to
+        those that count now. It stays when they are graded again. Raises GradebookError.
+        """
         student, unit, gap, reason, author = map(_text, (student, unit, gap, reason.strip(), author.strip()))
         latest = self._one("SELECT * FROM current_submissions WHERE student = ?", student)
         if latest is None and made_for is None:
@@ -254,7 +259,7 @@ class Gradebook:
             )
         owner, digest = (made_for.student, made_for.digest) if made_for else (student, latest["digest"])
         rows = self._all(f"SELECT * {NEWEST} ORDER BY student = ? AND digest = ?", owner, digest)
-        units = {row["unit"]: row for row in rows}  # last, and so here, those of these files
+        units = {row["unit"]: row for row in rows}  # results of these files are last, so they replace others
         if unit != BONUS and (unit or gap) and unit not in units:
             raise GradebookError(f"nobody has a result in {unit!r}: {_one_of(units)}")
         with self._readable():
@@ -288,17 +293,17 @@ class Gradebook:
             )
 
     def submissions(self):
-        """The Submission of each student that was handed in last (its `path` is None), sorted by student."""
+        """Return the last Submission of each student (with `path` None), sorted by student."""
         with self._readable():
             return [_submission(row) for row in self._all("SELECT * FROM current_submissions ORDER BY student")]
 
     def attempts(self):
-        """All Submissions (their `path` is None), sorted by student; of each student, the one that was handed in last
-        is the last. Attempts are numbered from 1, as they were found. The same files with the same time are one
-        attempt, also where one of the times is unknown."""
+        """Return all Submissions (with `path` None), sorted by student, the last one of each student last. Attempts are
+        numbered from 1, in the order in which they were found. The same files with the same time are one attempt, also
+        if one of the times is unknown."""
         with self._readable():
             found = [_submission(row) for row in self._all("SELECT * FROM submissions ORDER BY id")]
-        known = defaultdict(list)  # student -> attempts; the last one last
+        known = defaultdict(list)  # student -> attempts, the newest last
         for one in found:
             of_student = known[one.student]
             same = [attempt for attempt in of_student if (attempt.digest, attempt.refused) == (one.digest, one.refused)]
@@ -316,39 +321,38 @@ class Gradebook:
         return [attempt for student in sorted(known) for attempt in known[student]]
 
     def results(self):
-        """The results of the submissions that were handed in last: {(student, unit): Verdicts}, as the checks gave
-        them."""
+        """Return the checks' results of the last submissions: {(student, unit): Verdicts}."""
         rows = self._all("SELECT * FROM current_results")
         with self._readable():
             return {(row["student"], row["unit"]): _verdicts(row) for row in rows}
 
     def all_results(self):
-        """The results of all attempts: {(student, digest, unit): Verdicts}, as the checks gave them."""
+        """Return the checks' results of all attempts: {(student, digest, unit): Verdicts}."""
         rows = self._all(f"SELECT * {NEWEST}")
         with self._readable():
             return {(row["student"], row["digest"], row["unit"]): _verdicts(row) for row in rows}
 
     def untouched(self):
-        """(student, digest, unit) of the results that found no work: all gaps are as they were given out, or missing."""
-        # json.dumps writes a status so, and puts a backslash before the quotes in a text
+        """Return (student, digest, unit) of the results without any work: all gaps are untouched or missing."""
+        # the form in which json.dumps writes a status; inside a text, a backslash precedes the quotes
         others = [f'"status": "{status}"' for status in STATUSES if status not in UNTOUCHED]
         none = " AND ".join("instr(verdicts, ?) = 0" for _ in others)
         rows = self._all(f"SELECT student, digest, unit {NEWEST} AND verdicts != '[]' AND {none}", *others)
         return {(row["student"], row["digest"], row["unit"]) for row in rows}
 
     def versions(self):
-        """{(student, digest, unit): the version of the checks that its result is by}."""
+        """Return {(student, digest, unit): the version of the checks of its result}."""
         rows = self._all(f"SELECT student, digest, unit, version {NEWEST}")
         return {(row["student"], row["digest"], row["unit"]): row["version"] for row in rows}
 
     def first_version(self, unit):
-        """The version of the checks that the first result of a unit is by; "" without one."""
+        """Return the version of the checks of the first result of a unit; "" without one."""
         row = self._one("SELECT version FROM results WHERE unit = ? ORDER BY id LIMIT 1", unit)
         return row["version"] if row else ""
 
     def adjustments(self):
-        """What is set by hand and not taken back: {(student, unit, gap): a dict with points, reason, author, time and
-        digest}. It counts only where the files with this digest do."""
+        """Return the adjustments that were not removed: {(student, unit, gap): a dict with points, reason, author, time
+        and digest}. An adjustment counts only if the files with this digest count."""
         rows = self._all(
             "SELECT *, (SELECT digest FROM submissions WHERE student = adjustments.student AND recorded <="
             " adjustments.time ORDER BY id DESC LIMIT 1) AS counted FROM current_adjustments AS adjustments WHERE"
@@ -358,9 +362,9 @@ class Gradebook:
         return {(row["student"], row["unit"], row["gap"]): row for row in rows}
 
     def comment(self, student, unit, gap, text, author, digest):
-        """Say something to a student about a gap, about the whole unit if `gap` is "", or about everything if `unit` is
-        "", too, in place of what was said before; an empty text takes that back. digest: of the files that it is about.
-        Raises GradebookError."""
+        """Store a comment to a student on a gap, on the whole unit if `gap` is "", or on everything if `unit` is also
+        "". It replaces an earlier comment; an empty text removes it. digest: of the files that it is about. Raises
+        GradebookError."""
         student, unit, gap, text, author = map(_text, (student, unit, gap, text.strip(), author.strip()))
         if not author:
             raise GradebookError("a comment needs an author")
@@ -371,7 +375,8 @@ class Gradebook:
             )
 
     def comments(self):
-        """The comments that were not taken back: {(student, unit, gap): a dict with text, author, time and digest}."""
+        """Return the comments that were not removed: {(student, unit, gap): a dict with text, author, time and
+        digest}."""
         rows = self._all(
             "SELECT * FROM comments WHERE id IN (SELECT max(id) FROM comments GROUP BY student, unit, gap) AND text !="
             " '' ORDER BY id"
@@ -379,8 +384,8 @@ class Gradebook:
         return {(row["student"], row["unit"], row["gap"]): dict(row) for row in rows}
 
     def version(self, student=None, unit=None, gap=""):
-        """A text that is another one after each change: to anything; to anything of a student; or to what was handed
-        in, found, set by hand and said of one gap, unit ("" for gap) or whole grade ("" for both) of a student."""
+        """Return a text that differs after each change: of anything; of anything of a student; or of the files,
+        results, adjustments and comments of one gap, unit ("" for gap) or whole grade ("" for both) of a student."""
         parts = []
         for table in ("submissions", "results", "adjustments", "comments"):
             wanted = {"student": student}
@@ -397,7 +402,8 @@ class Gradebook:
         return "-".join(parts)
 
     def history(self, student):
-        """All rows on a student, oldest first: dicts with the columns of their table, and its name as `table`."""
+        """Return all rows on a student, oldest first: dicts with the columns of their table, and its name as
+        `table`."""
         rows = [
             (row[when], row["id"], {"table": table, **dict(row)})
             for table, when in (
@@ -411,7 +417,7 @@ class Gradebook:
         return [row for _, _, row in sorted(rows, key=lambda entry: entry[:2])]
 
     def together(self):
-        """In a `with`: what is stored inside is written to the disk at its end, all or nothing. That takes as long as
+        """Context manager whose changes are written to the disk at its end, all or nothing. This takes as long as
         writing one result."""
         return self._transaction()
 
@@ -443,7 +449,7 @@ class Gradebook:
 
     @contextlib.contextmanager
     def _readable(self):
-        """In a `with`: turns the errors that a damaged database causes, in SQLite or in what was read, into
+        """Context manager that converts the errors of a damaged database, in SQLite or in its content, to
         GradebookError."""
         try:
             yield
@@ -452,8 +458,8 @@ class Gradebook:
 
 
 class Lock:
-    """Looks at the lock of the gradebook in `folder`, without taking it. (Closing its file would release the lock that
-    this process has.)"""
+    """Read the state of the lock of the gradebook in `folder`, without acquiring it. (Closing its file would release
+    the lock of this process.)"""
 
     def __init__(self, folder):
         try:
@@ -462,15 +468,15 @@ class Lock:
             raise GradebookError(f"{folder} can't be used ({error.strerror}): name another folder") from None
 
     def owner(self):
-        """The process that holds the lock, as a text, or None; None also if it is this one."""
+        """Return the other process that holds the lock, as a text, or None."""
         asked = struct.pack(FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
         kind, *_, process = struct.unpack(FLOCK, fcntl.fcntl(self._file, fcntl.F_GETLK, asked))
         return None if kind == fcntl.F_UNLCK else f"process {process}"
 
 
 def locked(folder, name=LOCK, wait=0.0):
-    """The open lock file of a folder. The lock is held until the file is closed or the process ends. wait: seconds in
-    which another process may release it. Raises GradebookError, InUse among them."""
+    """Return the open lock file of a folder. The lock is held until the file is closed or the process ends. wait:
+    seconds in which another process may release it. Raises GradebookError, including InUse."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = open(folder / name, "a+b", buffering=0)
@@ -489,7 +495,7 @@ def locked(folder, name=LOCK, wait=0.0):
         owner = file.read(200).decode(errors="replace").strip() or "another process"
         file.close()
         raise InUse(f"{folder} is in use by a grader, {owner}: let it finish, or end it, or name another folder")
-    with contextlib.suppress(OSError):  # on a full disk the lock holds, too, without its owner's name
+    with contextlib.suppress(OSError):  # on a full disk the lock still works, without its owner's name
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
     return file
@@ -500,8 +506,8 @@ def _identity(row):
 
 
 def _repaired(latest, last, known):
-    """Whether `last`, the _identity of a refused submission that is known, was handed in when the readable `latest` row
-    was."""
+    """Return whether `last`, the _identity of a known refused submission, was handed in at the same time as the
+    readable `latest` row."""
     *_, refused, handed_in = last
     again = any(one[2:] == last[2:] for one in known[latest["student"]])
     return bool(refused and again and not latest["refused"] and latest["handed_in"] == handed_in)
@@ -526,5 +532,5 @@ def _one_of(names):
 
 
 def _text(text):
-    """A command line's argument as valid UTF-8."""
+    """Return a command line's argument as valid UTF-8."""
     return text.encode("utf-8", "replace").decode()

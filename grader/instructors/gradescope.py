@@ -1,7 +1,7 @@
-"""The grader for Gradescope: ``python -m grader gradescope autograder.zip`` writes what is uploaded there, and `run`
+"""The grader for Gradescope: ``python -m grader gradescope autograder.zip`` writes the autograder to upload, and `run`
 grades one submission in Gradescope's container.
 
-After Gradescope's documentation ("Autograder Specifications", "Submission Metadata"): the zip has setup.sh and
+From Gradescope's documentation ("Autograder Specifications", "Submission Metadata"): the zip has setup.sh and
 run_autograder at its root, and is unpacked into /autograder/source. run_autograder starts in /autograder, which has
 submission/ and submission_metadata.json, and writes results/results.json.
 """
@@ -25,7 +25,7 @@ from handson.files import COURSE, add_to_zip, written_aside
 ROOMS = ("datasets", "exercises", "grader", "handson", "jobs", "notebooks", "solutions")
 FILES = ("LICENSE", "build-constraints.txt", "course.toml", "pyproject.toml", "setup_environment.sh")
 LEFT_OUT = {"results", "__pycache__", ".ipynb_checkpoints", ".released"}
-# of the course's own files; no data sets but digits
+# of the course's own files; the only data set is digits
 KINDS = {".py", ".sh", ".toml", ".json", ".ipynb", ".html", ".css", ".js", ".md", ".npz", ""}
 LARGEST = 5_000_000  # bytes of one file
 SETUP = """#!/usr/bin/env bash
@@ -47,12 +47,12 @@ NOT_CONFINED = (
 
 
 class GradescopeError(OneSentence, OSError):
-    """A sentence on why there is no autograder."""
+    """The reason why there is no autograder."""
 
 
 def pack(path, trusted=False, root=COURSE, say=print):
-    """Write the autograder, with the course at `root`, as a zip. trusted: it runs code without a sandbox where there
-    can be none. Raises GradescopeError."""
+    """Write the autograder, with the course at `root`, as a zip. trusted: run code without a sandbox if none is
+    possible. Raises GradescopeError."""
     if path.suffix != ".zip":
         raise GradescopeError(f"the autograder {path} would be a zip archive: give it a name that ends in .zip")
     scripts = {"setup.sh": SETUP, "run_autograder": RUN.format(options=" --trusted" if trusted else "")}
@@ -69,8 +69,7 @@ def pack(path, trusted=False, root=COURSE, say=print):
     except OSError as error:
         raise GradescopeError(f"the autograder {path} can't be written ({error.strerror}): name another file") from None
     say(
-        f"{path}: upload it as the assignment's autograder. It has the solutions and hidden cases in it: give it to"
-        " nobody."
+        f"{path}: upload it as the assignment's autograder. It contains the solutions and hidden cases: keep it private."
     )
 
 
@@ -89,8 +88,8 @@ def _of_course(root):
 
 
 def run(root, trusted=False, say=print):
-    """Grade the submission in root/submission, and write root/results/results.json. Without a score in it, Gradescope
-    reports that the autograder has failed: so it does where nothing could be graded, and no score is 0 for that."""
+    """Grade the submission in root/submission, and write root/results/results.json. If nothing could be graded, the
+    file has no score, so Gradescope reports a failure of the autograder instead of 0 points."""
     trusted = trusted and not sandbox.strong()
     try:
         results = _graded(root, trusted, say) if trusted or sandbox.strong() else {"tests": [], "output": NOT_CONFINED}
@@ -117,13 +116,13 @@ def _graded(root, trusted, say):
         # course.toml may put the student into a group, whose members all have results
         own = folder / f"out/results/{student}.json"
         results = json.loads((own if own.exists() else next(own.parent.glob("*.json"))).read_text())
-    if not results["tests"]:  # refused: the student reads why, and can hand in again at once
+    if not results["tests"]:  # refused: the student reads the reason, and can submit again
         results["score"] = 0.0
     return results
 
 
 def _metadata(path):
-    """{"name": the first student's name, "handed_in": a datetime in UTC}, as far as Gradescope's
+    """Return {"name": the first student's name, "handed_in": a datetime in UTC}, if Gradescope's
     submission_metadata.json has them."""
     try:
         data = json.loads(path.read_text())

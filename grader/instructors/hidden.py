@@ -2,7 +2,7 @@
 never receive them.
 
 grader/units/topic/instructors/hidden_TRACK.toml has a list of cases for each gap ("run" for the whole script), as
-grader.checks.check.Check describes them; hidden_TRACK_*.toml have those of more gaps.
+grader.checks.check.Check describes them; hidden_TRACK_*.toml have further gaps.
 """
 
 import functools
@@ -15,7 +15,7 @@ UNITS = COURSE / "grader/units"
 
 @functools.cache
 def cases():
-    """{(unit, track, gap): cases}; the track of files that both tracks share is ""."""
+    """Return {(unit, track, gap): cases}. The track of files that both tracks share is ""."""
     found = {}
     for path in sorted(UNITS.glob("*/instructors/hidden_*.toml")):
         unit, track = path.parts[-3], path.stem.removeprefix("hidden_").partition("_")[0]

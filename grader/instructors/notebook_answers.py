@@ -1,4 +1,5 @@
-"""Right answers and typical mistakes for notebooks' gaps. From them it makes recorded.json, which students' checks use.
+"""Correct answers and typical mistakes for notebooks' gaps. They are the source of recorded.json, which students'
+checks use.
 
 A unit's answers are in its instructors/TOPIC_functions.py, as ANSWERS, {gap: Function or Choice}. The same answers
 always give the same file.
@@ -15,13 +16,13 @@ import numpy
 from grader.checks.notebook_functions import CALLS, RECORDED, Call, digest
 from grader.probes.notebooks import encoded
 
-DIGITS = 5  # significant digits of inputs: enough to tell mistakes apart
-DUE_DIGITS = 11  # significant digits of right values: the comparison with them needs more than the inputs have
+DIGITS = 5  # significant digits of inputs: enough to distinguish mistakes
+DUE_DIGITS = 11  # significant digits of expected values, which the comparison needs more precisely than inputs
 
 
 class Chance(random.Random):
-    """Random numbers for several calls. `turn` goes through the choices in order, so that every check has a call for
-    each of them."""
+    """Random numbers for several calls. `turn` returns the choices in order, so that every check has a call for each of
+    them."""
 
     call = 0
 
@@ -31,8 +32,8 @@ class Chance(random.Random):
 
 @dataclass(frozen=True)
 class Function:
-    """The answer to a gap that is a function's body. inputs(chance): the arguments of one call, by name; right: a right
-    function; mistakes: {sentence: a function with this mistake}; number: of calls in a check."""
+    """The answer to a gap that is a function's body. inputs(chance): the arguments of one call, by name; right: the
+    correct function; mistakes: {sentence: a function with this mistake}; number: of calls in a check."""
 
     inputs: Callable
     right: Callable
@@ -40,7 +41,7 @@ class Function:
     number: int = CALLS
 
     def calls(self, seed):
-        """`number` Calls with inputs drawn with `seed`."""
+        """Return `number` Calls with inputs drawn from `seed`."""
         chance, made = Chance(seed), []
         for chance.call in range(self.number):
             given = {name: _rounded(value) for name, value in self.inputs(chance).items()}
@@ -49,8 +50,8 @@ class Function:
         return made
 
     def recorded(self, gap):
-        """The gap's entry in recorded.json: the mistakes' sentences, and calls as [given, right, the value of each
-        mistake]."""
+        """Return the gap's entry in recorded.json: the mistakes' sentences, and calls as [given, right, the value of
+        each mistake]."""
         calls = [
             [call.given, call.right, list(call.mistakes.values())]
             for seed in range(RECORDED)
@@ -61,32 +62,32 @@ class Function:
 
 @dataclass(frozen=True)
 class Choice:
-    """The answer to a gap with one right answer. mistakes: {wrong answer: sentence}; otherwise: the sentence for all
-    other answers, with a place for the answer."""
+    """The answer to a gap with a single correct answer. mistakes: {wrong answer: sentence}; otherwise: the sentence for
+    all other answers, with a placeholder for the answer."""
 
     right: object
     mistakes: dict
     otherwise: str
 
     def recorded(self, gap):
-        """The gap's entry in recorded.json, with digests in place of the answers."""
+        """Return the gap's entry in recorded.json, with digests instead of the answers."""
         mistakes = {digest(gap, value): sentence for value, sentence in self.mistakes.items()}
         return {"right": digest(gap, self.right), "mistakes": mistakes, "otherwise": self.otherwise}
 
 
 def answers(unit):
-    """A unit's ANSWERS."""
+    """Return a unit's ANSWERS."""
     return importlib.import_module(f"grader.units.{unit}.instructors.{unit}_functions").ANSWERS
 
 
 def recorded(unit):
-    """The text of a unit's recorded.json, which students receive."""
+    """Return the text of a unit's recorded.json, which students receive."""
     entries = {gap: answer.recorded(gap) for gap, answer in answers(unit).items()}
     return json.dumps(entries, separators=(",", ":"), ensure_ascii=False) + "\n"
 
 
 def _rounded(value, digits=DIGITS):
-    """`value` with all floats rounded to `digits` significant digits, so that the recorded files stay short."""
+    """Return `value` with all floats rounded to `digits` significant digits, so that the recorded files stay short."""
     if isinstance(value, dict):
         return {key: _rounded(one, digits) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
@@ -97,5 +98,5 @@ def _rounded(value, digits=DIGITS):
 
 
 def _due(value):
-    """The value that a function returned, as a rounded number or lists of them."""
+    """Return a function's result as a rounded number or lists of them."""
     return _rounded(numpy.asarray(value, dtype="float64").tolist(), DUE_DIGITS)

@@ -1,8 +1,7 @@
-"""Makes exercises and notebooks of the solutions: PUT YOUR CODE and the hint take the place of what stands between the
-markers.
+"""Build exercises and notebooks from the solutions: PUT YOUR CODE and the hint replace the code between the markers.
 
 grader/gaps.py describes the markers. A notebook's source is the jupytext percent script NN_topic/NN_topic.py. A unit's
-second notebook is NNb_topic.py beside it. The same solutions always give the same exercises and notebooks.
+second notebook is NNb_topic.py next to it. The same solutions always give the same exercises and notebooks.
 """
 
 import contextlib
@@ -24,7 +23,7 @@ from handson.pbs import directives
 from handson.pbs.pbs_errors import PBSError
 from handson.words import counted
 
-# in exercises/ and notebooks/: the sha256 and the name of each file there, as the last release wrote it
+# the file in exercises/ and notebooks/ with the sha256 and the name of each file that the last release wrote
 RELEASED = ".released"
 LEFT_OUT = {"__pycache__", "results", ".ipynb_checkpoints", RELEASED}
 GAP_IN_CELL = re.compile(
@@ -34,7 +33,7 @@ REQUESTS_GO_HERE = (
     "# Here go the #PBS lines of your training script for queue, resources, group and time. The notebooks add them by"
     " themselves."
 )
-# of a whole unit, or of a notebook and its scripts, which closes a notebook; those of single gaps give no points
+# of a whole unit, or of a notebook and its scripts, at the end of a notebook; checks of single gaps give no points
 CHECK_IN_CELL = re.compile(
     r'^check\(\s*"(\w+)"((?:,\s*"\w+\.ipynb"(?:,\s*"[\w.]+")*)?)(?:, track="\w+")?,?\s*\)', re.MULTILINE
 )
@@ -42,8 +41,8 @@ CHECK_IN_CELL = re.compile(
 
 @dataclass
 class Built:
-    """What students get in exercises/ and notebooks/, for the site of this name. files: {path: (text, mode)};
-    exercises: {path: its Exercise} of files with gaps."""
+    """The content of exercises/ and notebooks/, for the site of this name. files: {path: (text, mode)}; exercises:
+    {path: its Exercise} of files with gaps."""
 
     site: str
     files: dict = field(default_factory=dict)
@@ -51,13 +50,13 @@ class Built:
 
 
 def release(solutions, course, check=False, say=print, site=None):
-    """Build course/exercises and course/notebooks from `solutions`, or with `check` only compare them. Returns what was
+    """Build course/exercises and course/notebooks from `solutions`, or with `check` only compare them. Return what was
     Built.
 
-    site: the name of the site whose queue and modules job scripts get, and with which they are then compared; by
-    default that of course.toml, else the chosen one. Raises GapError, SiteError and RulesError before anything is
-    changed. Files that somebody has changed or added since the last release, and that this release replaces or does not
-    have, are moved into exercises.before-TIME or notebooks.before-TIME; results and the output of jobs stay.
+    site: the site whose queue and modules job scripts get, and for which they are then checked; by default that of
+    course.toml, otherwise the chosen one. Raises GapError, SiteError and RulesError before anything is changed. Files
+    that were changed or added since the last release, and that this release replaces or lacks, are moved into
+    exercises.before-TIME or notebooks.before-TIME; results and the output of jobs stay.
     """
     rules = read(course / FILE.name)
     site = site or rules.site
@@ -65,7 +64,7 @@ def release(solutions, course, check=False, say=print, site=None):
     unrecorded = not check and any(
         (course / room).is_dir() and not (course / room / RELEASED).exists() for room in ("exercises", "notebooks")
     )
-    cloned = build(solutions, "local").files if unrecorded else {}  # what the repository has
+    cloned = build(solutions, "local").files if unrecorded else {}  # the files of the repository
     for room in ("exercises", "notebooks"):
         files = {path: made for path, made in built.files.items() if path.parts[0] == room}
         if check:
@@ -84,8 +83,8 @@ def release(solutions, course, check=False, say=print, site=None):
 
 
 def build(solutions, site=None, rules=NONE):
-    """The Built exercises and notebooks of `solutions`, with what notebooks say of the course's rules. Raises GapError
-    and SiteError."""
+    """Return the Built exercises and notebooks of `solutions`. rules: the course's rules, which the heads of notebooks
+    state. Raises GapError and SiteError."""
     here, named = sites.for_exercises(site or sites.chosen()), {}
     built = Built(here.name)
     for source in _sources(solutions):
@@ -115,7 +114,8 @@ def build(solutions, site=None, rules=NONE):
 
 
 def _with_head(script, source, rules):
-    """The percent script of a notebook with the unit's points and deadline below its title, if the course has rules."""
+    """Return the percent script of a notebook with the unit's points and deadline below its title, if the course has
+    rules."""
     unit = source.stem.split("_", 1)[1]
     if rules == NONE or unit not in UNITS:
         return script
@@ -124,11 +124,11 @@ def _with_head(script, source, rules):
 
 
 def without_requests(text, source):
-    """A job script for profiles without its requests, since they would show students the answer for their training
+    """Return a job script for profiles without its requests, because they would show the answer for the training
     scripts. Raises GapError."""
     lines = text.splitlines(keepends=True)
     try:
-        # what a site does without
+        # requests that a site does not need
         kept = [line for line in lines if not directives.requests(line.encode()) and not line.startswith("##PBS ")]
     except PBSError as error:
         raise GapError(f"{source} has a {str(error).strip()}: close its quotation marks") from None
@@ -140,9 +140,9 @@ def without_requests(text, source):
 
 
 def notebook(script):
-    """A percent script as the text of a notebook, always the same for the same script. Cells with gaps and cells that
-    check a unit get nbgrader's metadata; the latter with the unit's points."""
-    import jupytext  # these two take a second, and most of this module's users don't need them
+    """Return the notebook of a percent script as text, always the same for the same script. Cells with gaps and cells
+    that check a unit get nbgrader's metadata; the latter with the unit's points."""
+    import jupytext  # these two take a second to import, and most callers of this module do not need them
     import nbformat
 
     document = jupytext.reads(script, fmt="py:percent")
@@ -154,13 +154,12 @@ def notebook(script):
 
 
 def closing_checks(source):
-    """(unit, the names of files that it names) of each check in the source of a notebook, or of a cell, that gives
-    points."""
+    """Return (unit, the file names in it) of each check that gives points, in the source of a notebook or of a cell."""
     return [(unit, tuple(re.findall(r'"([^"]+)"', files))) for unit, files in CHECK_IN_CELL.findall(source)]
 
 
 def _nbgrader(cell):
-    """A cell's metadata in nbgrader's format (version 3); empty for cells that have no gap and check nothing."""
+    """Return a cell's metadata in nbgrader's format (version 3); {} for cells without a gap or a check."""
     if cell.cell_type != "code":
         return {}
     common = {"schema_version": 3, "task": False}
@@ -179,7 +178,7 @@ def _nbgrader(cell):
 
 
 def _refuse_unchecked(given, path, source):
-    """Raise GapError for a gap without a check, and for a check without its gap, whose markers were removed or
+    """Raise GapError for a gap without a check, and for a check without a gap, whose markers were removed or
     renamed."""
     checks = [check for parts in UNITS.values() for part in parts if part.file == str(path) for check in part.checks]
     names = {gap.name for gap in given.gaps}
@@ -192,8 +191,8 @@ def _refuse_unchecked(given, path, source):
     for check in checks:
         if check.gap not in names and not check.whole:
             raise GapError(
-                f"{source} has no gap {check.gap}, but grader/units has a check of it: put its markers back, or take"
-                " the check away"
+                f"{source} has no gap {check.gap}, but grader/units has a check of it: put its markers back, or"
+                " remove the check"
             )
 
 
@@ -212,8 +211,8 @@ def _refuse_twins(given, path, source, named):
 
 
 def _refuse_cells_that_are_lost(given, source):
-    """Raise GapError for a cell that consists of its gap alone: the lines that students keep are needed to find a cell
-    again."""
+    """Raise GapError for a cell that consists only of its gap, because a cell is found again by the lines that students
+    keep."""
     for cell in notebook_cells.cells(given):
         if cell.gaps and not notebook_cells.kept_lines(cell):
             gap = cell.gaps[0]
@@ -259,7 +258,7 @@ def _replace(course, room, files, cloned, say):
             place.parent.mkdir(parents=True, exist_ok=True)
             there[name].rename(place)
         for name in there.keys() - same:
-            with contextlib.suppress(OSError):  # up to the first folder that is not empty
+            with contextlib.suppress(OSError):  # stops at the first folder that is not empty
                 for folder in there[name].parents:
                     folder.rmdir()
         (course / room).mkdir(parents=True, exist_ok=True)
@@ -285,7 +284,7 @@ def _replace(course, room, files, cloned, say):
 
 
 def _released(folder):
-    """{path from the course: sha256} of the files as the last release wrote them; empty if that is unknown."""
+    """Return {path from the course: sha256} of the files that the last release wrote; {} if it is unknown."""
     try:
         lines = [line.split("  ", 1) for line in (folder / RELEASED).read_text().splitlines()]
         return {Path(folder.name, name): digest for digest, name in lines}
@@ -298,7 +297,7 @@ def _digest(data):
 
 
 def _sources(folder):
-    """The files below `folder`, also links to files, sorted, without those that runs and jobs write."""
+    """Return the files below `folder`, including links to files, sorted, without those that runs and jobs write."""
     return [
         path
         for path in sorted(folder.rglob("*"))

@@ -1,8 +1,9 @@
-"""The rules of a course: units and points that count, deadlines, late days, groups and the scale, as the instructor's
-course.toml gives them.
+"""The rules of a course: units and points that count, deadlines, late days, groups and the scale, from the instructor's
+course.toml.
 
-docs/course.toml is an example with all keys. The gradebook keeps what the checks gave; scores.py applies the rules each
-time scores are made, so a change of the file changes grades without a new grading. Without the file there are no rules.
+docs/course.toml is an example with all keys. The gradebook keeps the checks' results; scores.py applies the rules each
+time scores are computed, so a change of the file changes grades without grading again. Without the file there are no
+rules.
 """
 
 import difflib
@@ -30,7 +31,7 @@ KEYS = "title site language zone scale pass counts attempts drop_lowest bonus la
 LAST, BEST, LAST_IN_TIME = "last", "best", "last in time"
 MOST_LATE_DAYS = 30
 DAY = timedelta(days=1)
-# what values may be, and how a sentence says it
+# types of values, with descriptions for messages
 Number = Annotated[float, Meta(ge=0, le=1e9, description="a number, 0 or more")]
 AboveZero = Annotated[float, Meta(gt=0, le=1e9, description="a number, above 0")]
 Percent = Annotated[float, Meta(ge=0, le=100, description="a number, from 0 to 100")]
@@ -46,21 +47,21 @@ Counts = Annotated[Literal[LAST, BEST, LAST_IN_TIME], Meta(description=f"{LAST!r
 
 
 class RulesError(OneSentence, ValueError):
-    """A sentence on what is wrong in a course.toml."""
+    """The reason why a course.toml is invalid."""
 
 
 @dataclass(frozen=True)
 class Lateness:
-    """What it costs to be late."""
+    """The cost of being late."""
 
-    grace: Minutes = 0  # after a deadline, in which nothing is late
-    per_day: Percent = 0  # that a submission loses for each day begun after the deadline
-    most: Percent = 100  # that it loses at most
+    grace: Minutes = 0  # after a deadline, without cost
+    per_day: Percent = 0  # lost for each day that has begun after the deadline
+    most: Percent = 100  # largest loss
 
 
 @dataclass(frozen=True)
 class LatenessOfAll(Lateness):
-    """What holds for all units, and the free days of each student."""
+    """The rules on lateness for all units, and the free days of each student."""
 
     days: LateDays = 0
 
@@ -69,22 +70,22 @@ class LatenessOfAll(Lateness):
 class UnitRules(Lateness):
     """The rules of one unit. Times are in UTC."""
 
-    points: Number = None  # of the whole unit; None: the sum of its gaps'
-    gaps: Points = field(default_factory=dict)  # of gaps that don't have those of their checks; 0: without points
-    groups: dict = field(default_factory=dict)  # name: students; in place of those of the course
-    site: Site = None  # that its job scripts are checked for; None: that of its first results, or the chosen one
+    points: Number = None  # of the whole unit; None: the sum over its gaps
+    gaps: Points = field(default_factory=dict)  # of gaps that differ from their checks; 0: without points
+    groups: dict = field(default_factory=dict)  # name: students; instead of those of the course
+    site: Site = None  # for which job scripts are checked; None: that of the first results, or the chosen one
     start: datetime | None = None
     due: datetime | None = None
 
     def days_late(self, handed_in, due):
-        """How many days after `due` have begun; 0 if it is in time, or if either time is unknown (None)."""
+        """Return how many days after `due` have begun; 0 if it is in time, or if either time is unknown (None)."""
         if handed_in is None or due is None or handed_in <= due + timedelta(minutes=self.grace):
             return 0
         return math.ceil((handed_in - due) / DAY)
 
     def factors(self, worth):
-        """What a point of the checks is worth in the course: {(track, gap): a number}. worth: {(track, gap): the points
-        of its checks}."""
+        """Return how much a point of the checks is worth in the course: {(track, gap): a number}. worth: {(track, gap):
+        the points of its checks}."""
         found = {
             (track, gap): self.gaps[gap] / points if gap in self.gaps and points else 1.0
             for (track, gap), points in worth.items()
@@ -95,13 +96,13 @@ class UnitRules(Lateness):
         return {key: factor * self.points / total if total else 0.0 for key, factor in found.items()}
 
     def deduction(self, days):
-        """The share of the points, 0 to 1, that is lost by this many days."""
+        """Return the share of the points, from 0 to 1, that this many days cost."""
         return min(self.most, self.per_day * days) / 100
 
 
 @dataclass(frozen=True)
 class StudentRules:
-    """What holds for one student alone."""
+    """The exceptions for one student."""
 
     late_days: LateDays = None
     extensions: dict = field(default_factory=dict)  # unit: datetime
@@ -109,29 +110,29 @@ class StudentRules:
 
 @dataclass(frozen=True)
 class Rules:
-    """What a course.toml says, with defaults for the rest."""
+    """The content of a course.toml, with defaults for missing keys."""
 
     title: Line = "Hands-on distributed deep learning"
     site: Site = None
     language: Language = "en"
     zone: zoneinfo.ZoneInfo | None = None
-    scale: AboveZero = None  # the grade for all points; None: grades are points
-    passing: Number = None  # the lowest grade that passes
+    scale: AboveZero = None  # the grade for full points; None: grades are points
+    passing: Number = None  # the lowest passing grade
     counts: Counts = LAST
-    attempts: Attempts = None  # how many count
-    drop_lowest: Dropped = 0  # how many units with the lowest share of their points are no part of the grade
-    bonus: Number = 0  # the most bonus points that a person may give a student
-    late_days: int = 0  # free days of each student
+    attempts: Attempts = None  # the number that counts
+    drop_lowest: Dropped = 0  # number of units with the lowest share of points that do not count
+    bonus: Number = 0  # largest number of bonus points for a student
+    late_days: int = 0  # free days per student
     units: dict = field(default_factory=dict)
     students: dict = field(default_factory=dict)
     groups: dict = field(default_factory=dict)  # name: students
-    unknown: tuple = ()  # sentences on names that the gradebook does not have: see `in_gradebook`
+    unknown: tuple = ()  # sentences on names that are not in the gradebook: see `in_gradebook`
 
     def of(self, unit):
         return self.units.get(unit, UnitRules())
 
     def due(self, unit, student=None):
-        """The deadline of a unit, for this student; None without one."""
+        """Return the deadline of a unit for this student; None without one."""
         return self._of(student).extensions.get(unit, self.of(unit).due)
 
     def extended(self, unit, student):
@@ -149,8 +150,8 @@ NONE = Rules()
 
 
 def read(path=None):
-    """The Rules in the course.toml at `path`, by default that of this course; those without any rule if there is no
-    file. Raises RulesError."""
+    """Return the Rules in the course.toml at `path`, by default that of this course; empty Rules if there is no file.
+    Raises RulesError."""
     path = path or FILE
     try:
         text = path.read_bytes().decode("utf-8-sig")
@@ -171,7 +172,7 @@ def read(path=None):
 
 
 def _in_line(error, text):
-    """What is wrong with a TOML file, with the line itself; for a date, how it is written."""
+    """Return what is wrong with a TOML file, with the line itself, and the format of a date."""
     found = re.search(r"(.*) \(at line (\d+)", error)
     if not found:
         return f"{error}; docs/course.toml is an example with all keys"
@@ -182,8 +183,8 @@ def _in_line(error, text):
 
 
 def at_its_site():
-    """The Rules of this course. Raises RulesError if job scripts are checked for another site than the course's,
-    too."""
+    """Return the Rules of this course. Raises RulesError if job scripts are checked for a site other than the
+    course's."""
     rules = read()
     if rules.site not in (None, sites.chosen()):
         raise RulesError(
@@ -194,9 +195,9 @@ def at_its_site():
 
 
 def of_students(rules, attempts, unit=None):
-    """{student: (the group's name or "", their Submissions)} of all who handed in or are in a group that did. A group's
-    attempts are those of its members, and of a submission with the group's name; they are numbered in the order of
-    their times. unit: the one whose groups are meant, if it has groups of its own."""
+    """Return {student: (the group's name or "", their Submissions)} of all who handed in or are in a group that did. A
+    group's attempts are those of its members, and of a submission with the group's name, numbered in the order of their
+    times. unit: a unit that may have its own groups."""
     own = defaultdict(list)
     for attempt in attempts:
         own[attempt.student].append(attempt)
@@ -216,9 +217,9 @@ def of_students(rules, attempts, unit=None):
 
 
 def candidates(rules, unit, student, attempts, untouched=()):
-    """The attempts, in their order, that may count in a unit: (Submission, days late) pairs. The points decide among
-    them. untouched: (student, digest, unit) of those in which the files of the unit are as they were given out: these
-    are no attempts at it, unless there is nothing else."""
+    """Return the attempts that may count in a unit, in their order: (Submission, days late) pairs. The points decide
+    among them. untouched: (student, digest, unit) of attempts with the unit's files as released; these count only if
+    there are no others."""
     allowed = sorted(attempt.attempt for attempt in attempts)[: rules.attempts]
     taken = [attempt for attempt in attempts if attempt.attempt in allowed]
     taken = [one for one in taken if (one.student, one.digest, unit) not in untouched] or taken
@@ -227,7 +228,7 @@ def candidates(rules, unit, student, attempts, untouched=()):
         (attempt, here.days_late(attempt.handed_in and datetime.fromisoformat(attempt.handed_in), due))
         for attempt in taken
     ]
-    # the last one that is this late at most
+    # the last attempt that is at most this late
     last = {days: [one for one in dated if one[1] <= days][-1:] for days in range(free + 1)}
     if rules.counts == BEST:
         return dated
@@ -239,7 +240,7 @@ def candidates(rules, unit, student, attempts, untouched=()):
 
 
 def to_grade(rules, attempts, units, untouched=()):
-    """What has to be graded: (student, digest, unit) of each attempt that may count in a unit that has points.
+    """Return what has to be graded: (student, digest, unit) of each attempt that may count in a unit with points.
     untouched: as for `candidates`. Raises RulesError."""
     rules = in_gradebook(rules, attempts)
     return {
@@ -252,14 +253,14 @@ def to_grade(rules, attempts, units, untouched=()):
 
 
 def in_gradebook(rules, attempts):
-    """The rules with the names of students as a gradebook has them.
+    """Return the rules with the students' names in a gradebook.
 
-    attempts: the Submissions in the gradebook. A name without its number is the student's if no other student has it;
-    so is one with a number, if the gradebook has none. An unknown name is no error: its student may still hand in.
-    Raises RulesError if two names in course.toml are the same student's.
+    attempts: the Submissions in the gradebook. A name without its number means its student if no other student has it;
+    a name with a number also matches one without, if the gradebook has no numbers. An unknown name is not an error,
+    because its student may still submit. Raises RulesError if two names in course.toml mean the same student.
     """
     students = {attempt.student: attempt.name for attempt in attempts}
-    called = defaultdict(dict)  # a name, or one with a number that Moodle gave in any assignment -> students
+    called = defaultdict(dict)  # a name, or one with a number that Moodle assigned in any assignment -> students
     for attempt in attempts:
         for name in (students[attempt.student], f"{attempt.name}_{attempt.number}"):
             called[name.casefold()][attempt.student] = True
@@ -282,7 +283,7 @@ def in_gradebook(rules, attempts):
                 asked, {*students, *students.values()} - rules.students.keys() - members.keys(), 1
             )
             if asked in members and not near:
-                continue  # who is in a group need not hand in
+                continue  # a member of a group need not submit
             sentences.append(
                 f"{FILE.name} names {asked!r}, who has handed in"
                 f" nothing{f'; did you mean {near[0]!r}?' if near else '.'}"
@@ -303,30 +304,30 @@ def in_gradebook(rules, attempts):
 
 
 def points_of(rules, unit):
-    """The points of a unit in the course."""
+    """Return the points of a unit in the course."""
     worth = _worth(unit)
     found = rules.of(unit).factors(worth)
     return most((track, worth[track, gap] * found[track, gap]) for track, gap in worth)
 
 
 def total_of(rules):
-    """The points of all units together."""
+    """Return the points of all units together."""
     return sum(points_of(rules, unit) for unit in UNITS)
 
 
 def counting_units(rules):
-    """The units that have points in the course."""
+    """Return the units that have points in the course."""
     return [unit for unit in UNITS if rules.of(unit).points != 0]
 
 
 def by_checks(rules):
-    """The points that the checks give in all units that count."""
+    """Return the points of the checks in all units that count."""
     return sum(map(most_points, counting_units(rules)))
 
 
 def shown(moment, zone=None, end=True):
-    """A time in UTC for people to read, with its zone, such as "Friday, 20 November 2026, 18:00 (Europe/Berlin)";
-    midnight as the end of a day, 24:00, or as its beginning."""
+    """Return a UTC time for people, with its zone, such as "Friday, 20 November 2026, 18:00 (Europe/Berlin)"; midnight
+    at the end of a day is 24:00."""
     there = moment.astimezone(zone or UTC)
     end_of_day = end and there.time() == time()
     day = there.date() - timedelta(days=1) if end_of_day else there.date()
@@ -338,7 +339,7 @@ def _when(attempt):
 
 
 def _worth(unit):
-    """{(track, gap): the points of its checks}."""
+    """Return {(track, gap): the points of its checks}."""
     worth = {}
     for part in UNITS[unit]:
         for check in part.checks:
@@ -372,7 +373,7 @@ def _rules(values):
 
 
 def _made(kind, values):
-    """The table `values` as a dataclass, `kind`. Raises ValueError, which says what a key must be."""
+    """Return the table `values` as a dataclass, `kind`. Raises ValueError with the allowed values of a key."""
     known(values, [one.name for one in fields(kind)])
     try:
         return msgspec.convert(values, kind)
@@ -383,7 +384,7 @@ def _made(kind, values):
 
 
 def _within(place, make, *values):
-    """make(*values); a ValueError names the table in which it is."""
+    """Return make(*values). The message of a ValueError gets the name of the table."""
     try:
         return make(*values)
     except ValueError as error:
@@ -448,8 +449,8 @@ def _zone(values):
 
 
 def _time(values, key, zone, end=False):
-    """The time at a key, in UTC. A date alone is its beginning, or its end; of an hour that clocks show twice, the
-    later one is meant."""
+    """Return the time at a key, in UTC. A date without a time is its beginning, or its end. If clocks show the hour
+    twice, the later time is returned."""
     value = values.get(key)
     if key not in values:
         return None

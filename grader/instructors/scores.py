@@ -1,5 +1,5 @@
-"""Scores: the points from checks and adjustments, added up for each student, and the grades that the course's rules
-make of them. All reports are made from them."""
+"""Scores: the points from checks and adjustments, added up for each student, and the resulting grades by the course's
+rules. They are the basis of all reports."""
 
 import re
 from collections import defaultdict
@@ -28,12 +28,12 @@ from grader.verdict import PASSED, UNTOUCHED, Verdict, counted, most
 
 @dataclass(frozen=True)
 class Gap:
-    """One gap of a unit, with the verdicts on it."""
+    """One gap of a unit, with its verdicts."""
 
     name: str
     verdicts: tuple
     adjustment: dict | None = None  # points, reason, author, time
-    factor: float = 1.0  # what a point of the checks is worth in the course
+    factor: float = 1.0  # the value of a point of the checks in the course
 
     @cached_property
     def track(self):
@@ -45,7 +45,7 @@ class Gap:
 
     @cached_property
     def complete(self):
-        """Whether its points are final: it has none, they were set by hand, or no verdict is ungraded."""
+        """Return whether its points are final: there are none, a person set them, or no verdict is ungraded."""
         return (
             not self.max_points
             or self.adjustment is not None
@@ -54,7 +54,7 @@ class Gap:
 
     @cached_property
     def checked(self):
-        """The points that the checks gave; an ungraded verdict adds nothing."""
+        """Return the points from the checks; an ungraded verdict adds nothing."""
         return sum(verdict.points or 0 for verdict in self.verdicts)
 
     @cached_property
@@ -67,31 +67,31 @@ class Gap:
 
     @cached_property
     def plain(self):
-        """Whether all its checks passed, and nobody has changed its points: there is nothing to say about it."""
+        """Return whether all its checks passed, and nobody has changed its points, so there is nothing to report."""
         return self.adjustment is None and all(verdict.status == PASSED for verdict in self.verdicts)
 
 
 @dataclass(frozen=True)
 class Unit:
-    """One task of a student: of the attempt that counts in it."""
+    """One unit of a student, with the attempt that counts in it."""
 
     name: str
-    gaps: tuple  # the gaps that count: of two tracks, those of one
+    gaps: tuple  # the gaps that count: of one track, if there are two
     others: tuple = ()  # the gaps of the track that does not count
     adjustment: dict | None = None
-    expected: float = 0.0  # the most points of this unit in the class, if this student has no result
-    factor: float = 1.0  # what a point of the checks is worth in the course
-    attempt: Submission | None = None  # the one that counts; None if the student has handed in nothing for it
+    expected: float = 0.0  # the unit's largest points in the class, if this student has no result
+    factor: float = 1.0  # the value of a point of the checks in the course
+    attempt: Submission | None = None  # the one that counts; None without a submission for it
     due: datetime | None = None
     extended: bool = False  # whether `due` is this student's own
     days_late: int = 0
-    free_days: int = 0  # how many of them cost nothing
-    deduction: float = 0.0  # the share of the points, 0 to 1, that the remaining days cost
-    pending: bool = False  # whether another attempt that may count is not graded yet
-    ahead: bool = False  # whether its deadline is still to come
-    outdated: bool = False  # whether a result that may count is by an older version of the checks
+    free_days: int = 0  # number of late days without cost
+    deduction: float = 0.0  # the share of the points, 0 to 1, that the remaining late days cost
+    pending: bool = False  # whether another attempt that may count is ungraded
+    ahead: bool = False  # whether its deadline is in the future
+    outdated: bool = False  # whether a result that may count is by older checks
     group: str = ""  # whose attempt it is
-    replaced: tuple = ()  # the names of members of the group whose work does not count, as another one's does
+    replaced: tuple = ()  # the members of the group whose work does not count, because another member's does
 
     @cached_property
     def graded(self):
@@ -99,19 +99,19 @@ class Unit:
 
     @cached_property
     def untouched(self):
-        """Whether the student has not begun it, and nobody has set anything by hand."""
+        """Return whether the student has not begun it, and nobody has set its points."""
         gaps = (*self.gaps, *self.others)
         begun = any(gap.attempted for gap in gaps) or any(one.adjustment for one in (self, *gaps))
         return (self.graded or self.attempt is None) and not begun
 
     @property
     def refused(self):
-        """Why what was handed in for it could not be read, if that counts and nobody has set anything by hand."""
+        """Return why the submission for it could not be read, if that counts and nobody has set its points."""
         return None if self.graded or self.adjustment or self.attempt is None else self.attempt.refused
 
     @property
     def waiting(self):
-        """Whether the unit is no part of the grade yet: it is not due, and the student has not begun it."""
+        """Return whether the unit is not part of the grade yet: it is not due, and the student has not begun it."""
         return self.ahead and self.untouched
 
     @cached_property
@@ -132,7 +132,7 @@ class Unit:
 
     @cached_property
     def credit(self):
-        """The points that are left after the deduction for lateness."""
+        """Return the points after the deduction for lateness."""
         return self.points * (1 - self.deduction)
 
     @cached_property
@@ -145,8 +145,8 @@ class Unit:
 
     @cached_property
     def begun(self):
-        """The gaps of each track in which the student attempted any gap, whether it counts or not; "", for shared
-        files, is a track here."""
+        """Return the gaps of each track in which the student attempted any gap, whether or not it counts; the track of
+        shared files is ""."""
         gaps = (*self.gaps, *self.others)
         tracks = {gap.track for gap in gaps if gap.attempted}
         return [gap for gap in gaps if gap.track in tracks]
@@ -158,30 +158,30 @@ class Unit:
 
 @dataclass(frozen=True)
 class Score:
-    """One student's score. `points` is the sum so far, `grade` what the course's rules make of it; they are final only
-    if `complete`. A refused submission has only points that were set by hand."""
+    """One student's score. `points` is the sum so far, `grade` the result of the course's rules; they are final only if
+    `complete`. A refused submission has only points that a person set."""
 
-    submission: Submission  # the last one; if it is refused and an earlier one counts, that one
+    submission: Submission  # the last one, or an earlier one that counts if the last is refused
     units: tuple = field(repr=False)
     adjustment: dict | None = None  # of the whole grade
-    # adjustments made for submissions that do not count; they wait for a decision
+    # adjustments for submissions that do not count; they need a decision
     earlier: tuple = field(default=(), repr=False)
     rules: Rules = field(default=NONE, repr=False)
     bonus: dict | None = None  # bonus points, as an adjustment
-    factor: float = 1.0  # what a point of the checks is worth in the course
+    factor: float = 1.0  # the value of a point of the checks in the course
     group: str = ""
     attempts: tuple = field(default=(), repr=False)  # all Submissions of the student, or of the group
     expected: float = 0.0  # the points of the course, if nobody has a result in any unit
-    so_far: bool = False  # whether a deadline of the student is still to come
+    so_far: bool = False  # whether a deadline of the student is in the future
 
     @cached_property
     def counting(self):
-        """The units that are part of the grade now."""
+        """Return the units that are part of the grade now."""
         return tuple(unit for unit in self.units if not unit.waiting and unit not in self.dropped)
 
     @cached_property
     def dropped(self):
-        """The units that are no part of the grade, since the lowest are dropped; never the last one."""
+        """Return the units that are not part of the grade because the lowest are dropped; never the last one."""
         worth = [unit for unit in self.units if not unit.waiting and unit.max_points]
         lowest = sorted(worth, key=lambda unit: unit.credit / unit.max_points)
         return tuple(lowest[: min(self.rules.drop_lowest, len(worth) - 1)]) if worth else ()
@@ -192,12 +192,13 @@ class Score:
 
     @property
     def handed_in(self):
-        """When, in UTC; None if that is not known."""
+        """Return the submission time in UTC; None if it is unknown."""
         return self.submission.handed_in and datetime.fromisoformat(self.submission.handed_in)
 
     @property
     def refused(self):
-        """Why the submission, or the one that counts in a unit, could not be read; None if a person has set points."""
+        """Return why the submission, or the one that counts in a unit, could not be read; None if a person has set
+        points."""
         if self.submission.refused:
             return None if self.by_hand else self.submission.refused
         reasons = [unit.refused for unit in self.counting if unit.refused and unit.max_points]
@@ -205,12 +206,12 @@ class Score:
 
     @property
     def by_hand(self):
-        """Whether the whole grade or a whole unit was set by hand: what a refused submission has points for."""
+        """Return whether a person set the whole grade or a whole unit, which gives points to a refused submission."""
         return bool(self.adjustment) or any(unit.adjustment for unit in self.units)
 
     @property
     def adjusted(self):
-        """Whether anything was set by hand."""
+        """Return whether a person set anything."""
         return self.by_hand or bool(self.bonus) or any(gap.adjustment for unit in self.units for gap in unit.gaps)
 
     @cached_property
@@ -233,13 +234,13 @@ class Score:
 
     @cached_property
     def credit(self):
-        """The points after deductions for lateness and with bonus points, never more than `max_points`."""
+        """Return the points after deductions for lateness and with bonus points, at most `max_points`."""
         own = sum(unit.credit for unit in self.counting) if self.adjustment is None else self.adjustment["points"]
         return min(own + (self.bonus["points"] if self.bonus else 0), self.max_points)
 
     @property
     def grade(self):
-        """The credit on the course's scale."""
+        """Return the credit on the course's scale."""
         if self.rules.scale is None:
             return self.credit
         return round(self.rules.scale * self.credit / self.max_points, 2) if self.max_points else 0.0
@@ -250,30 +251,30 @@ class Score:
 
     @property
     def highest(self):
-        """The highest grade that the whole term can give."""
+        """Return the highest grade that the whole term can give."""
         dropped = sum(unit.max_points for unit in self.dropped)
         return self.rules.scale or sum(unit.max_points for unit in self.units) - dropped or self.expected
 
     @property
     def passed(self):
-        """Whether the grade passes; None if the course has no such grade, or the grade is not final."""
+        """Return whether the grade passes; None if the course has no passing grade, or the grade is not final."""
         final = self.rules.passing is not None and self.complete and not self.so_far
         return round(self.grade, 2) >= self.rules.passing if final else None
 
     @property
     def days_late(self):
-        """How late the attempts are that count, in days: the most of all units."""
+        """Return the largest number of late days over all units, of the attempts that count."""
         return max((unit.days_late for unit in self.units), default=0)
 
     @property
     def late(self):
-        """Whether anything that counts is late: after a deadline of the course, or without these, according to the
-        platform."""
+        """Return whether any attempt that counts is late: after a deadline of the course, or, without deadlines,
+        according to the platform."""
         return self.days_late > 0 or self.submission.late and not any(unit.due for unit in self.units)
 
     @property
     def free_days(self):
-        """How many free days are spent: of each deadline as many as in the unit that needs the most."""
+        """Return the number of spent free days: for each deadline, the number in the unit that needs the most."""
         spent = defaultdict(int)
         for unit in self.units:
             spent[unit.due] = max(spent[unit.due], unit.free_days)
@@ -281,10 +282,10 @@ class Score:
 
     @property
     def flagged(self):
-        """Why a person should look at this score: sentences."""
+        """Return sentences on why a person should look at this score."""
         verdicts = [verdict for unit in self.units for verdict in unit.verdicts]
         reasons = (
-            ["A file mentions what is outside of the gaps."]
+            ["A file uses names that are needed only outside the gaps."]
             if any(LOOK in verdict.message for verdict in verdicts)
             else []
         )
@@ -311,15 +312,17 @@ class Score:
 
 
 def clock():
-    """The time by which deadlines are past or still to come."""
+    """Return the current time, which decides which deadlines are past."""
     return datetime.now(UTC)
 
 
 def scores(book, order=(), rules=NONE, outdated=frozenset(), elsewhere=(), has_work=lambda submission, unit: False):
-    """The Score of each student in a gradebook, sorted by student. Units are in the order of `order`; other units
-    follow, sorted by name. outdated: (student, digest, unit) of the results by an older version of the checks;
-    elsewhere: the same of what was handed in for other units; has_work: whether the files of a Submission for a unit
-    are others than those given out. Raises RulesError if the rules contradict the gradebook."""
+    """Return the Score of each student in a gradebook, sorted by student.
+
+    order: the order of units; other units follow, sorted by name. outdated: (student, digest, unit) of the results by
+    older checks; elsewhere: the same of submissions for other units; has_work: whether the files of a Submission for a
+    unit differ from the released ones. Raises RulesError if the rules contradict the gradebook.
+    """
     attempts = book.attempts()
     rules, untouched = in_gradebook(rules, attempts), book.untouched().union(elsewhere)
     of_class = _Class(rules, attempts, book.all_results(), book.adjustments(), untouched, outdated, has_work, clock())
@@ -329,7 +332,7 @@ def scores(book, order=(), rules=NONE, outdated=frozenset(), elsewhere=(), has_w
 
 @dataclass(frozen=True)
 class _Class:
-    """What the Scores of a class are made of: the gradebook's contents, and what `scores` gets."""
+    """The source of a class's Scores: the gradebook's content, and the arguments of `scores`."""
 
     rules: Rules
     attempts: list
@@ -342,7 +345,7 @@ class _Class:
 
     @cached_property
     def pools(self):
-        """{unit: what `of_students` returns for it} of the units that have results; "": for the whole grade."""
+        """Return {unit: the result of `of_students`} of the units that have results; "": for the whole grade."""
         units = sorted({unit for _, _, unit in self.results})
         return {unit: of_students(self.rules, self.attempts, unit) for unit in ("", *units)}
 
@@ -352,7 +355,7 @@ class _Class:
         return sorted({student for pools in self.pools.values() for student in pools} - as_groups)
 
     def pool(self, student, unit=""):
-        """(the group's name or "", the Submissions) of a student in a unit, or in the whole term."""
+        """Return (the group's name or "", the Submissions) of a student in a unit, or in the whole term."""
         if student in self.pools[unit]:
             return self.pools[unit][student]
         elsewhere = next(pools[student][1] for pools in self.pools.values() if student in pools)
@@ -360,7 +363,7 @@ class _Class:
 
     @cached_property
     def options(self):
-        """{(student, unit): the Units of the attempts that may count}."""
+        """Return {(student, unit): the Units of the attempts that may count}."""
         return {
             (student, unit): self._options(student, unit) for student in self.students for unit in self.pools if unit
         }
@@ -376,7 +379,7 @@ class _Class:
 
     @cached_property
     def _points(self):
-        """{unit: its most points, by the checks and in the course}."""
+        """Return {unit: its largest points, in the checks and in the course}."""
         return {
             unit: max(_points(self.rules, unit, found) for (_, _, of), found in self.results.items() if of == unit)
             for unit in self.worth
@@ -384,7 +387,7 @@ class _Class:
 
     @cached_property
     def factors(self):
-        """{unit: what a point of the checks is worth in the course}; "": of the whole grade."""
+        """Return {unit: the value of a point of the checks in the course}; "": for the whole grade."""
         total = tuple(map(sum, zip(*self._points.values(), strict=True))) if self._points else _of_course(self.rules)
         return {unit: _ratio(*pair) for unit, pair in self._points.items()} | {"": _ratio(*total)}
 
@@ -393,7 +396,7 @@ class _Class:
         return _by_hand(self.adjustments, (student, group), unit, "", attempt, self.factors[unit])
 
     def score(self, student, units):
-        """The Score of a student, with these units."""
+        """Return the Score of a student with these units."""
         rules, (group, pool) = self.rules, self.pool(student)
         found = _counting(rules, [self._weighed(student, unit) for unit in units], rules.free_days(student))
         found = tuple(
@@ -418,7 +421,7 @@ class _Class:
         )
 
     def _weighed(self, student, unit):
-        """The options of a student in a unit, with what holds for the class."""
+        """Return the options of a student in a unit, with the values of the class."""
         options = self.options[student, unit]
         keys = {(one.attempt.student, one.attempt.digest, unit) for one in options if one.attempt}
         return [
@@ -435,12 +438,12 @@ class _Class:
 
 
 def _of_course(rules):
-    """The most points of the course, by the checks and by its rules."""
+    """Return the largest points of the course, in the checks and in its rules."""
     return by_checks(rules), total_of(rules)
 
 
 def _replaced(unit, pool, untouched, has_work):
-    """The names of the members of a group who have handed in other work on a unit than what counts."""
+    """Return the names of the members of a group who have submitted other work on a unit than the one that counts."""
     counts = unit.attempt
     others = [one for one in pool if one.student != counts.student and one.digest not in ("", counts.digest)]
     others = [one for one in others if (one.student, one.digest, unit.name) not in untouched]
@@ -448,8 +451,8 @@ def _replaced(unit, pool, untouched, has_work):
 
 
 def _shown(student, pool, units):
-    """The Submission that a student's pages are about: the last one, or if it is refused and earlier ones count, the
-    last of these."""
+    """Return the Submission that a student's pages show: the last one, or the last one that counts if the last is
+    refused."""
     counting = [unit.attempt for unit in units if unit.graded]
     shown = max(counting, key=pool.index) if pool[-1].refused and counting else pool[-1]
     if shown.student == student:
@@ -471,7 +474,7 @@ def _ratio(by_checks, in_course):
 
 
 def _worth(options):
-    """{unit: the most points of it in the class} of the units in which anybody has a result that may count."""
+    """Return {unit: its largest points in the class} of the units in which anybody has a result that may count."""
     worth = {}
     for (_, unit), units in options.items():
         for one in units:
@@ -481,7 +484,7 @@ def _worth(options):
 
 
 def _points(rules, unit, verdicts):
-    """The most points that verdicts on a unit can give: by the checks, and in the course."""
+    """Return the largest points that verdicts on a unit can give: in the checks, and in the course."""
     worth = _of_gaps(verdicts)
     factor = rules.of(unit).factors(worth)
     return most((track, worth[track, gap]) for track, gap in worth), most(
@@ -490,7 +493,7 @@ def _points(rules, unit, verdicts):
 
 
 def _of_gaps(verdicts):
-    """{(track, gap): the points of its checks}."""
+    """Return {(track, gap): the points of its checks}."""
     worth = defaultdict(float)
     for verdict in verdicts:
         worth[verdict.track, verdict.gap] += verdict.max_points
@@ -498,7 +501,7 @@ def _of_gaps(verdicts):
 
 
 def _unit(rules, unit, whose, attempt, days, results, adjustments):
-    """The Unit of one attempt. whose: the student and the name of the group."""
+    """Return the Unit of one attempt. whose: the student and the name of the group."""
     verdicts = results.get((attempt.student, attempt.digest, unit), ()) if attempt else ()
     by_track = {}
     for verdict in verdicts:
@@ -529,7 +532,7 @@ def _unit(rules, unit, whose, attempt, days, results, adjustments):
 
 
 def _weighed(verdict, factor):
-    """A verdict with the points that it has in the course."""
+    """Return a verdict with its points in the course."""
     if factor == 1:
         return verdict
     return replace(
@@ -540,8 +543,8 @@ def _weighed(verdict, factor):
 
 
 def _by_hand(adjustments, whose, unit, gap, attempt, factor):
-    """What was set by hand for this attempt, for the student or else for the group, in the points of the course; None
-    if nothing was."""
+    """Return the adjustment for this attempt, of the student or else of the group, in points of the course; None if
+    there is none."""
     for owner in filter(None, whose):
         row = adjustments.get((owner, unit, gap))
         if row and attempt and row["digest"] == attempt.digest:
@@ -550,7 +553,7 @@ def _by_hand(adjustments, whose, unit, gap, attempt, factor):
 
 
 def _earlier(adjustments, whose, units, last, factors):
-    """What was set by hand for submissions that do not count."""
+    """Return the adjustments for submissions that do not count."""
     units = {unit.name: unit for unit in units}
     for (owner, name, gap), row in adjustments.items():
         if owner in whose and name != BONUS:
@@ -561,25 +564,25 @@ def _earlier(adjustments, whose, units, last, factors):
 
 
 def _bonus(row, most):
-    """A student's bonus points, as far as the course has any."""
+    """Return a student's bonus points, within the course's limit."""
     return row | {"points": min(row["points"], most)} if row and most else None
 
 
 def _in_course(row, factor):
-    """An adjustment with the points that it has in the course."""
+    """Return an adjustment with its points in the course."""
     return row | {"points": row["points"] * factor, "by_checks": row["points"]}
 
 
 def _counting(rules, options, days):
-    """Of each unit's options the one that counts, with its deduction. `days` free days are spent so that the sum of
-    points is the largest. What is spent on a deadline is free in all units that have it: who hands in all of them a day
-    late is one day late."""
+    """Return the option that counts in each unit, with its deduction. `days` free days are spent to maximise the sum of
+    points. Days that are spent on a deadline are free in all units with this deadline, because a student who submits
+    all of them a day late is one day late."""
     if not days or not any(one.days_late for units in options for one in units):
         return tuple(_best(rules, units, 0) for units in options)
-    together = defaultdict(list)  # a deadline, or of a unit without one its place -> the places of units
+    together = defaultdict(list)  # a deadline, or for a unit without one its index -> the indices of units
     for place, units in enumerate(options):
         together[units[0].due or place].append(place)
-    plans = {0: (0.0, {})}  # days spent: (points, the choices so far by place)
+    plans = {0: (0.0, {})}  # days spent: (points, the choices so far by index)
     for places in together.values():
         choices = [[_best(rules, options[place], free) for place in places] for free in range(days + 1)]
         longer = {}
@@ -594,7 +597,7 @@ def _counting(rules, options, days):
 
 
 def _best(rules, options, free):
-    """The option of a unit that counts, if the first `free` days late cost nothing."""
+    """Return the option of a unit that counts, if the first `free` late days cost nothing."""
     in_time = [one for one in options if one.days_late <= free]
     if rules.counts == BEST:
         picked = options

@@ -1,13 +1,13 @@
-"""Finds groups of submissions that share filled-in code which the exercise, the solution and most of the class do not
-have.
+"""Find groups of submissions that share filled-in code which is not in the exercise, in the solution, or in most of the
+class.
 
-Code is compared as runs of tokens, without comments and layout. One token stands for all names that the exercise does
-not use, and one for all strings, as in winnowing (Schleimer, Wilkerson and Aiken 2003), but all runs are compared,
-because the texts are short. What the same students share, or nearly the same, is one group; a student can be in
-several. What much of the class wrote is common knowledge; copies of one text count once there, or thirty copies would
-hide each other. A similarity is a reason to look at the submissions, not a proof: answers of one line are often equal.
-Who shares nearly all that they filled in comes first, as a group of their own: in a class whose single answers are
-often alike, such a pair would otherwise be hidden in several larger groups.
+Code is compared as runs of tokens, without comments and layout. One token replaces all names that the exercise does not
+use, and one all strings, as in winnowing (Schleimer, Wilkerson and Aiken 2003), but all runs are compared, because the
+texts are short. Code that the same students share, or nearly the same, forms one group; a student can be in several.
+Code of a large part of the class is common knowledge; copies of one text count once there, because thirty copies would
+otherwise hide each other. A similarity is a reason to look at the submissions, not a proof: answers of one line are
+often equal. Students who share nearly all of their code come first, in a separate group, because such a pair could
+otherwise be hidden in several larger groups.
 """
 
 import builtins
@@ -29,16 +29,16 @@ from grader.judging import MOST_LINES as MOST_LINES_OF_FILE
 from handson.words import counted
 
 RUN = 10  # tokens in a run
-FEWEST = 21  # runs that the students of a group share at least: as many as 30 tokens in a row have
-LONGEST = 20_000  # tokens of one file that are compared, at most
-COMMON = 5  # a run that more different texts have is common knowledge, and is ignored; in large classes
-COMMON_SHARE = 0.2  # a run that more than this share of the different texts has
-ALIKE = 0.5  # two parts of code belong to one group if this share of the texts that have one of them has both
-NEARLY_ALL = 0.8  # two texts are copies if they share this much of what they and not much of the class have
-MOST_GROUPS = 50  # of copies, and of others
-LONG = 40  # tokens of a gap that are alike in no two answers by chance
-AROUND = 2  # lines that are shown before and after shared ones
-MOST_LINES = 80  # that are shown of one student
+FEWEST = 21  # runs that the students of a group share at least, the number in 30 consecutive tokens
+LONGEST = 20_000  # tokens of a file that are compared
+COMMON = 5  # a run in more than this number of different texts is common knowledge, and is ignored; in large classes
+COMMON_SHARE = 0.2  # the same as a share of the different texts
+ALIKE = 0.5  # two parts of code are in one group if this share of the texts with either of them has both
+NEARLY_ALL = 0.8  # two texts are copies if they share this part of the code that is rare in the class
+MOST_GROUPS = 50  # number of groups of copies, and of other groups
+LONG = 40  # tokens of a gap beyond which equal answers are not a coincidence
+AROUND = 2  # lines shown before and after shared ones
+MOST_LINES = 80  # lines shown of one student
 TOKEN = re.compile(
     r"\s+|#[^\n]*"
     r"|(?P<text>[rbfuRBFU]{0,2}(?:\"\"\".*?(?:\"\"\"|\Z)|'''.*?(?:'''|\Z)|\"(?:\\.|[^\"\\\n])*\"?|'(?:\\.|[^'\\\n])*'?))"
@@ -53,8 +53,8 @@ class Side:
 
     student: str
     filled_in: int  # tokens that are neither in the exercise nor in the solution
-    shared: int  # those of them that others of the group have, too
-    # (file, number, text, whether it is shared): the shared lines and what is around them; of two students only
+    shared: int  # how many of them other students of the group also have
+    # (file, number, text, whether it is shared): the shared lines with context; only for two students
     lines: tuple = ()
 
     @property
@@ -64,40 +64,40 @@ class Side:
 
 @dataclass(frozen=True)
 class Group:
-    """Students with shared code, the one with the most of it first."""
+    """Students with shared code, the one with the most shared code first."""
 
     sides: tuple
-    files: tuple  # those with shared code, the one with the most of it first
-    gaps: tuple = ()  # (file, gap) where the shared code is
-    copies: bool = False  # they share nearly all that they filled in
+    files: tuple  # files with shared code, the one with the most shared code first
+    gaps: tuple = ()  # (file, gap) of the shared code
+    copies: bool = False  # whether they share nearly all of their code
 
     @property
     def tokens(self):
-        """How many are shared: "286", or "30 to 798" where some share more than others."""
+        """Return the number of shared tokens: "286", or "30 to 798" if it differs between students."""
         least, most = self.sides[-1].shared, self.sides[0].shared
         return f"{least} to {most}" if least < most else f"{most}"
 
 
 @dataclass(frozen=True)
 class _Known:
-    """What the course itself has in a file."""
+    """The course's own code in a file."""
 
-    names: frozenset  # these are compared as they are
+    names: frozenset  # compared as they are
     lines: frozenset  # of exercise and solution
     runs: frozenset  # of the solution
 
 
 @dataclass(frozen=True)
 class _Filled:
-    """What a student filled in."""
+    """A student's own code."""
 
     runs: frozenset  # its runs of tokens, as numbers
-    lines: dict  # file -> [(number, text)], without the lines that the course has
+    lines: dict  # file -> [(number, text)], without the course's lines
 
 
 def of_submissions(submissions, say=lambda line: None):
-    """The Groups among the newest submission of each student. Files that were not given out are left out; `say` reports
-    what can't be read."""
+    """Return the Groups among the newest submission of each student. Files that were not released are left out; `say`
+    reports unreadable files."""
     given, solved, current = {}, {}, {submission.student: submission for submission in newest(submissions)}
     for submission in current.values():
         if submission.refused:
@@ -121,8 +121,8 @@ def of_submissions(submissions, say=lambda line: None):
 
 
 def as_solved(submissions):
-    """Sentences on students whose gaps are the course's own solutions, word for word, which are public; those with the
-    most first. Only gaps count that are long enough to tell: nobody writes so many tokens alike by chance."""
+    """Return sentences on students whose gaps are word for word the course's solutions, which are public, those with
+    the most first. Only gaps count that are too long for a coincidence."""
     long, found = _long_gaps(), []
     for submission in newest(submissions):
         same = []
@@ -143,7 +143,8 @@ def as_solved(submissions):
 
 @cache
 def _long_gaps():
-    """{file: [(gap, the tokens of its solution, the solution's lines)]} of the gaps with at least LONG tokens."""
+    """Return {file: [(gap, the tokens of its solution, the solution's lines)]} of the gaps with at least LONG
+    tokens."""
     found = defaultdict(list)
     for part in (part for parts in UNITS.values() for part in parts):
         solved = answers(exercises.solution(part.file).read_text())
@@ -156,12 +157,12 @@ def _long_gaps():
 
 
 def _words(code):
-    """The tokens of some code, with its names."""
+    """Return the tokens of some code, including its names."""
     return [match[0] for match in TOKEN.finditer(code) if match.lastgroup]
 
 
 def _text_of(submission, file):
-    """The text of a file that was handed in; "" without one that can be read, and if it is far too long."""
+    """Return the text of a submitted file; "" if it is missing, unreadable or far too long."""
     try:
         text = exercises.handed_in(file, (submission.path / file).read_bytes()) if submission.path else ""
     except (OSError, TextError):
@@ -170,17 +171,17 @@ def _text_of(submission, file):
 
 
 def groups(students, given, solved):
-    """The Groups among students: copies first, then those that share the most code. students: (student, {file: text})
-    pairs, which are read one at a time; given, solved: {file: its text as given out, and as solved}."""
+    """Return the Groups among students: copies first, then those that share the most code. students: (student, {file:
+    text}) pairs, which are read one at a time; given, solved: {file: its text as released, and as solved}."""
     known = cache(lambda file: _known(file, given[file], solved[file]))
     filled = {student: _filled(files, known) for student, files in students}
-    copies = defaultdict(list)  # the runs of a text -> the students who have just these
+    copies = defaultdict(list)  # the runs of a text -> the students with exactly these
     for student, of_student in filled.items():
         copies[of_student.runs].append(student)
     copies.pop(frozenset(), None)
     texts = list(copies)
     limit = max(COMMON, COMMON_SHARE * len(texts))
-    rare = defaultdict(set)  # the numbers of the texts that have it -> runs
+    rare = defaultdict(set)  # the numbers of the texts with a run -> runs
     for run, owners in _owners(texts):
         if len(owners) <= limit:
             rare[owners].add(run)
@@ -191,8 +192,8 @@ def groups(students, given, solved):
     parts = {owners: runs for owners, runs in rare.items() if several(owners)}
 
     def found(keys, among):
-        """(runs that each has at least, students, the runs) of those texts of `among` that have enough of the runs in
-        some parts."""
+        """Return (the smallest number of runs, students, the runs) of the texts of `among` that have enough of the runs
+        in some parts."""
         runs = set().union(*(parts[owners] for owners in keys))
         shared = {number: count for number in sorted(among) if (count := len(texts[number] & runs)) >= FEWEST}
         return (
@@ -229,7 +230,7 @@ def _group(members, filled, runs, known):
 
 
 def _owners(texts):
-    """Yields (run, the numbers of the texts that have it), for all runs."""
+    """Yield (run, the numbers of the texts with it) for all runs."""
     if not texts:
         return
     runs = np.concatenate([np.fromiter(text, np.int64, len(text)) for text in texts])
@@ -242,9 +243,9 @@ def _owners(texts):
 
 
 def _copies(rare, count):
-    """Sets of the numbers of texts that are nearly the same. rare: {numbers of texts: the runs that they have}; count:
-    of all texts."""
-    shared = np.zeros((count, count), np.int32)  # runs of each two
+    """Return sets of the numbers of texts that are nearly equal. rare: {numbers of texts: their common runs}; count: of
+    all texts."""
+    shared = np.zeros((count, count), np.int32)  # number of common runs of each pair
     for owners, runs in rare.items():
         shared[np.ix_(owners, owners)] += len(runs)
     own = shared.diagonal()
@@ -257,7 +258,7 @@ def _copies(rare, count):
 
 
 def _joined(parts):
-    """Lists of the keys of `parts` ({texts: runs}) that have nearly the same texts as the first, largest part of the
+    """Return lists of the keys of `parts` ({texts: runs}) with nearly the same texts as the first, largest part of the
     list."""
     joined, of_text = [], defaultdict(list)
     for texts in sorted(parts, key=lambda texts: (-len(parts[texts]), texts)):
@@ -295,12 +296,12 @@ def _filled(files, known):
 
 
 def _lines(text, told):
-    """(number, text) of the lines that are not in `told`."""
+    """Return (number, text) of the lines that are not in `told`."""
     return [(number, line) for number, line in enumerate(text_lines(text), start=1) if line.strip() not in told]
 
 
 def _tokens(lines, names):
-    """(token, number of its line) of some lines."""
+    """Return (token, number of its line) of some lines."""
     found = (
         (_token(match, names), number) for number, line in lines for match in TOKEN.finditer(line) if match.lastgroup
     )
@@ -308,14 +309,14 @@ def _tokens(lines, names):
 
 
 def _runs(file, tokens):
-    """(a number that stands for file and tokens of a run, the number of its first token)."""
+    """Return (a number that identifies a run's file and tokens, the number of its first token)."""
     words = [token for token, _ in tokens]
     return ((hash((file, *words[start : start + RUN])), start) for start in range(len(words) - RUN + 1))
 
 
 def _token(match, names):
-    """A token as it is compared: one token stands for all strings, and one for all names of the student's own that do
-    not follow a dot."""
+    """Return a token for comparison: one token replaces all strings, and one all of the student's own names that do not
+    follow a dot."""
     if match["text"]:
         return '"'
     own = match["name"] and match["name"] not in names and match.string[match.start() - 1 : match.start()] != "."
@@ -335,19 +336,19 @@ def _side(student, filled, shared, known):
 
 
 def _covered(starts):
-    """The numbers of the tokens in some runs."""
+    """Return the numbers of the tokens in some runs."""
     return {start + step for _, start in starts for step in range(RUN)}
 
 
 def _shown(file, lines, marked):
-    """The marked lines and those around them, as a Side has them."""
+    """Return the marked lines and their context, in the form of a Side."""
     places = [place for place, (number, _) in enumerate(lines) if number in marked]
     near = {place + step for place in places for step in range(-AROUND, AROUND + 1)}
     return [(file, number, text, number in marked) for place, (number, text) in enumerate(lines) if place in near]
 
 
 def _gaps(group, files):
-    """The gaps in which the shared code of a group's first student is, whose `files` are {file: text}."""
+    """Return the gaps that contain the shared code of a group's first student, whose `files` are {file: text}."""
     found = []
     for file in group.files:
         marked = {number for of_file, number, _, alike in group.sides[0].lines if alike and of_file == file}

@@ -1,10 +1,9 @@
-"""Moodle's offline grading worksheet: who handed in and when, who is in which group, and the file that Moodle reads
-grades from.
+"""Moodle's offline grading worksheet: submission times, groups, and the file from which Moodle imports grades.
 
 `grade --worksheet FILE` keeps a copy in the folder of the grades, and `moodle.csv` is that copy, filled in. With one
-`--unit`, a copy belongs to that unit, and `moodle_UNIT.csv` has the points of that unit alone: for a term with an
-assignment for each unit. In each assignment, Moodle gives a student another number. Columns and formats are those of
-mod/assign/gradingtable.php and mod/assign/feedback/offline in Moodle's source, in English: Moodle itself looks for the
+`--unit`, the copy belongs to that unit, and `moodle_UNIT.csv` has only the points of that unit: for a term with an
+assignment for each unit. Moodle numbers students separately in each assignment. Columns and formats are those of
+mod/assign/gradingtable.php and mod/assign/feedback/offline in Moodle's source, in English: Moodle itself expects the
 headings in the language of the page.
 """
 
@@ -22,47 +21,51 @@ from handson.errors import OneSentence
 from handson.files import written_aside
 
 NAME = "moodle_worksheet.csv"
-NEEDED = ("Identifier", "Grade", "Last modified (grade)")  # without these, Moodle takes no worksheet back
-STATUS, SUBMITTED_STATUS = "Status", "Submitted for grading"  # what follows says how late, or that it is graded
+NEEDED = ("Identifier", "Grade", "Last modified (grade)")  # columns that Moodle's import requires
+STATUS, SUBMITTED_STATUS = "Status", "Submitted for grading"  # further text states how late it is, or that it is graded
 MAXIMUM = "Maximum grade"
 SUBMITTED, FULL_NAME, GROUP, COMMENTS = "Last modified (submission)", "Full name", "Group", "Feedback comments"
 EMAIL = "Email address"
 NAMES = (FULL_NAME, EMAIL, GROUP)
-OF_UNIT = "moodle_worksheet_{}.csv"  # the copy that belongs to a unit
-# English; American; 24 hours; ISO
+OF_UNIT = "moodle_worksheet_{}.csv"  # the copy of a unit's worksheet
+# formats: English; American; 24 hours; ISO
 FORMATS = ("%A, %d %B %Y, %I:%M %p", "%A, %B %d, %Y, %I:%M %p", "%A, %d %B %Y, %H:%M", "%Y-%m-%d %H:%M:%S")
 NOTHING = ("", "-")
 LARGEST = 50_000_000  # bytes
 
 
-# a student of the gradebook, with all names, numbers and e-mail addresses in worksheets and downloads so far
+# a student of the gradebook, with all names, numbers and e-mail addresses so far
 Person = namedtuple("Person", "student names numbers emails")
 
 
 class WorksheetError(OneSentence, ValueError):
-    """A sentence on why a file is no worksheet."""
+    """The reason why a file is not a worksheet."""
 
 
 @dataclass(frozen=True)
 class Worksheet:
-    """head: the names of the columns; rows: a {column: text} for each student, as Moodle wrote them; whose: {number:
-    the student in the gradebook} of those who may have handed in nothing under this number, as `of_people` finds."""
+    """The content of a worksheet. head: the names of the columns; rows: a {column: text} for each student, as Moodle
+    wrote them; whose: {number: the student in the gradebook} of those who may have submitted nothing under this number,
+    from `of_people`."""
 
     head: tuple
     rows: tuple
     whose: dict = field(default_factory=dict)
 
     def of_people(self, people, mails):
-        """The same, with `whose`, for `people` and `mails` as in `listed`."""
+        """Return the same with `whose`, for `people` and `mails` as in `listed`."""
         known = {person.student for person in people}
-        rows = replace(self, rows=tuple(row | {SUBMITTED: ""} for row in self.rows))  # no times are needed
+        rows = replace(self, rows=tuple(row | {SUBMITTED: ""} for row in self.rows))  # times are not needed
         whose = {one.number: one.student for one in rows.listed(None, people, mails) if one.student in known}
         return replace(self, whose=whose)
 
     def listed(self, zone=None, people=(), mails=()):
-        """The `Listed` students. zone: the tzinfo of the clock that Moodle showed to whoever downloaded the worksheet;
-        by default that of this machine. people: each Person of the gradebook: a row is a person's by its number, else
-        by e-mail address, else by full name; mails: the addresses in all worksheets so far. Raises WorksheetError."""
+        """Return the `Listed` students.
+
+        zone: the tzinfo of the clock that Moodle showed at the download; by default that of this machine. people: each
+        Person of the gradebook: a row belongs to a person by its number, else by e-mail address, else by full name;
+        mails: the addresses in all worksheets so far. Raises WorksheetError.
+        """
         rows = [row for row in self.rows if _number(row)]
         certain = {_number(row): found for row in rows if (found := _certain(row, people))}
         taken = {person.student for found in certain.values() for person in found}
@@ -85,17 +88,17 @@ class Worksheet:
         return {number for row in self.rows if (number := _number(row))}
 
     def emails(self):
-        """{number: e-mail address} of those who have one."""
+        """Return {number: e-mail address} of students with an address."""
         return {_number(row): mail for row in self.rows if (mail := _mail(row))}
 
     def grades(self, scores):
-        """(row, its Score or None) for each row; a group's score is that of all of its members."""
+        """Return (row, its Score or None) for each row; all members of a group have its score."""
         of_moodle = self._in_groups(score.submission for score in scores)
         by_group = {of_moodle[score.student]: score for score in scores if score.student in of_moodle}
-        # the number of a group can be a student's, too
+        # a group and a student can have the same number
         own = [score for score in scores if score.student not in of_moodle]
         by_number = {number: score for score in own for number in _numbers(score) if number}
-        by_student = {score.student: score for score in own}  # whose work a partner has handed in, say
+        by_student = {score.student: score for score in own}  # such as students whose work a partner has submitted
         return [
             (
                 row,
@@ -107,28 +110,28 @@ class Worksheet:
         ]
 
     def _in_groups(self, submissions):
-        """As `in_groups`, for the groups of the worksheet."""
+        """Return the result of `in_groups` for the groups of the worksheet."""
         return in_groups(
             submissions, [Listed(_student(row), _name(row), _number(row), _group(row)) for row in self.rows]
         )
 
     def missing(self, collected, groups, listed=()):
-        """The students who have submitted according to Moodle, and of whom no Submission is `collected`. groups: {name:
-        students} of the course; listed: those who have another number in the gradebook, and their number here."""
+        """Return the students who have submitted according to Moodle, but have no Submission in `collected`. groups:
+        {name: students} of the course; listed: those with another number in the gradebook, and their number here."""
         known = {one.number: one.student for one in listed}
         rows = [row for row in self._without(collected, groups) if _submitted(row)]
         return sorted(known.get(_number(row)) or _student(row) for row in rows)
 
     def nothing(self, collected, groups):
-        """The students who have submitted nothing according to Moodle either."""
+        """Return the students who have submitted nothing, also according to Moodle."""
         return sorted(_student(row) for row in self._without(collected, groups) if not _submitted(row))
 
     def _without(self, collected, groups):
-        """The rows of students of whom no Submission is `collected`."""
+        """Return the rows of students without a Submission in `collected`."""
         names = {alike(name) for one in collected for name in (one.name, one.student)}
         of_moodle = self._in_groups(collected)
         there = set(of_moodle.values())
-        # the name and the number of a group can be a student's, too
+        # a group and a student can have the same name and number
         numbers = {one.number for one in collected if one.student not in of_moodle}
         names -= {alike(name) for one in collected if one.student in of_moodle for name in (one.name, one.student)}
         together = {
@@ -140,19 +143,20 @@ class Worksheet:
 
         def is_there(row):
             handed_in = _number(row) in numbers or alike(_student(row)) in names or _group(row) in there
-            # course.toml need not give the number
+            # course.toml may omit the number
             return handed_in or together & {alike(_student(row)), alike(_name(row))}
 
         return [row for row in self.rows if _number(row) and not is_there(row)]
 
     @property
     def lowest_maximum(self):
-        """The lowest of Moodle's maximum grades, or None if the worksheet says none."""
+        """Return the lowest of Moodle's maximum grades, or None if the worksheet has none."""
         with suppress(ValueError):
             return min((float(row[MAXIMUM].replace(",", ".")) for row in self.rows if row.get(MAXIMUM)), default=None)
 
     def too_low(self, highest):
-        """A sentence if Moodle's maximum grade is lower than the `highest` that the course can give, else None."""
+        """Return a sentence if Moodle's maximum grade is lower than the `highest` grade of the course, otherwise
+        None."""
         lowest = self.lowest_maximum
         if lowest is not None and lowest < highest:
             return (
@@ -161,7 +165,7 @@ class Worksheet:
             )
 
     def members(self, scores):
-        """{student of a Score: the name and number of each student in the worksheet whose Score it is}."""
+        """Return {student of a Score: the name and number of each student in the worksheet with this Score}."""
         found = {score.student: [] for score in scores}
         for row, score in self.grades(scores):
             if score and _number(row):
@@ -170,21 +174,21 @@ class Worksheet:
 
 
 def read(path):
-    """The Worksheet in a file. Raises WorksheetError."""
+    """Return the Worksheet in a file. Raises WorksheetError."""
     try:
         if path.stat().st_size > LARGEST:
             raise WorksheetError(f"{path} is too large for a grading worksheet: download it from Moodle again")
         text = path.read_text(encoding="utf-8-sig")
-        # some spreadsheets save a worksheet with others than commas
+        # some spreadsheets save a worksheet with other separators than commas
         separator = max(",;\t", key=text.partition("\n")[0].count)
         rows = list(csv.reader(io.StringIO(text), delimiter=separator))
     except OSError as error:
         raise WorksheetError(
-            f"{path} can't be read ({error.strerror}): name the grading worksheet that Moodle gives out"
+            f"{path} can't be read ({error.strerror}): name the grading worksheet from Moodle"
         ) from None
     except (ValueError, csv.Error) as error:
         raise WorksheetError(
-            f"{path} is no CSV in UTF-8 ({error}): download the grading worksheet from Moodle again"
+            f"{path} is not a CSV in UTF-8 ({error}): download the grading worksheet from Moodle again"
         ) from None
     head = tuple(cell.strip() for cell in rows[0]) if rows else ()
     if missing := [column for column in NEEDED if column not in head]:
@@ -205,8 +209,8 @@ def read(path):
 
 def keep(path, folder, unit=None):
     """Keep a copy of the worksheet at `path`, which `read` has read, in `folder`, and one for the `unit` if only one is
-    graded. Returns whether it is that of the whole term. Raises WorksheetError, also for a worksheet of another
-    assignment than those before, without a unit."""
+    graded. Return whether it is that of the whole term. Raises WorksheetError, also for a worksheet of another
+    assignment than the earlier ones, without a unit."""
     new, term, of_units = read(path), kept(folder), kept_for_units(folder)
     others = [sheet for sheet in (term, *of_units.values()) if sheet and sheet.numbers and new.numbers]
     another = any(not sheet.numbers & new.numbers for sheet in others)
@@ -237,18 +241,18 @@ def _copy(path, copy):
 
 
 def kept(folder):
-    """The Worksheet of the whole term of which a copy was kept in `folder`, or None. Raises WorksheetError."""
+    """Return the kept Worksheet of the whole term in `folder`, or None. Raises WorksheetError."""
     return read(folder / NAME) if (folder / NAME).exists() else None
 
 
 def kept_for_units(folder):
-    """{unit: its Worksheet of which a copy was kept in `folder`}. Raises WorksheetError."""
+    """Return {unit: its kept Worksheet in `folder`}. Raises WorksheetError."""
     return {unit: read(path) for unit in UNITS if (path := folder / OF_UNIT.format(unit)).exists()}
 
 
 def of_other_units(attempts, folder):
-    """(student, digest, unit) of the Submissions that were handed in for other units, where each unit has an assignment
-    of its own: by the numbers in the worksheets that were kept in `folder`. Raises WorksheetError."""
+    """Return (student, digest, unit) of the Submissions for other units, if each unit has its own assignment: from the
+    numbers in the worksheets that were kept in `folder`. Raises WorksheetError."""
     term, of_units = kept(folder), {unit: sheet.numbers for unit, sheet in kept_for_units(folder).items()}
     if term or not of_units:
         return frozenset()
@@ -262,19 +266,19 @@ def of_other_units(attempts, folder):
 
 
 def with_people(sheet, attempts, folder):
-    """A kept worksheet that knows whose its rows are, or None for None. attempts: all Submissions. Raises
+    """Return a kept worksheet with the students of its rows, or None for None. attempts: all Submissions. Raises
     WorksheetError."""
     return sheet and sheet.of_people(people(attempts, folder), set(mails(folder).values()))
 
 
 def sheets(folder):
-    """All worksheets that were kept in `folder`. Raises WorksheetError."""
+    """Return all worksheets that were kept in `folder`. Raises WorksheetError."""
     return [sheet for sheet in (kept(folder), *kept_for_units(folder).values()) if sheet]
 
 
 def of_one_unit(folder, scores):
-    """A sentence if the worksheet of the whole term in `folder` is that of the only unit so far, by its maximum grade:
-    `moodle.csv` is then for no assignment. Else None. scores: those of the class. Raises WorksheetError."""
+    """Return a sentence if, by its maximum grade, the worksheet of the whole term in `folder` is that of the only unit
+    so far: `moodle.csv` then fits no assignment. Otherwise None. scores: those of the class. Raises WorksheetError."""
     term, of_units = kept(folder), kept_for_units(folder)
     if not term or not scores or len(of_units) != 1:
         return None
@@ -288,12 +292,12 @@ def of_one_unit(folder, scores):
 
 
 def mails(folder):
-    """{number: e-mail address} in all worksheets that were kept in `folder`. Raises WorksheetError."""
+    """Return {number: e-mail address} in all worksheets that were kept in `folder`. Raises WorksheetError."""
     return {number: mail for sheet in sheets(folder) for number, mail in sheet.emails().items()}
 
 
 def people(attempts, folder):
-    """Each Person of a gradebook. attempts: all Submissions; folder: where worksheets were kept. Raises
+    """Return each Person of a gradebook. attempts: all Submissions; folder: where worksheets were kept. Raises
     WorksheetError."""
     emails, found = mails(folder), {}
     for one in attempts:
@@ -306,7 +310,7 @@ def people(attempts, folder):
 
 
 def _certain(row, people):
-    """The people whose row this is, by number or else by e-mail address."""
+    """Return the people to whom this row belongs, by number or else by e-mail address."""
     mail = _mail(row)
     return [person for person in people if _number(row) in person.numbers] or [
         person for person in people if mail and mail in person.emails
@@ -314,8 +318,8 @@ def _certain(row, people):
 
 
 def _alike(row, people, names):
-    """The people whose row this may be, by their full name. names: those of all rows that are nobody's for certain. A
-    name that is there twice, or with another e-mail address, means nobody for certain."""
+    """Return the people to whom this row may belong, by their full name. names: those of all rows without a certain
+    person. A name that occurs twice, or has another e-mail address, identifies nobody."""
     name, mail = alike(_name(row)), _mail(row)
     same = [person for person in people if person.numbers and name in person.names]
     other_address = any(mail and person.emails for person in same)
@@ -327,12 +331,12 @@ def _mail(row):
 
 
 def _numbers(score):
-    """All numbers that Moodle gave to the student of a Score."""
+    """Return all numbers that Moodle gave to the student of a Score."""
     return {score.submission.number, *(one.number for one in score.attempts if one.student == score.student)}
 
 
 def _number(row):
-    """The number in "Participant 12345", whatever Moodle's language."""
+    """Return the number in "Participant 12345", in any of Moodle's languages."""
     found = re.search(r"[0-9]+$", row.get("Identifier", "").strip())
     return found[0] if found else ""
 

@@ -1,4 +1,5 @@
 """Runs in a sandbox, without student code. Students receive it: yes.
 
-What probes should observe, computed in one process without a student's code; what several units share.
+The expected observations of probes, which one process computes without a student's code; the oracles that several units
+share.
 """

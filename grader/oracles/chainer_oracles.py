@@ -1,5 +1,5 @@
-"""The values that the Chainer track's probes should observe, and those that misconceptions lead to. They are computed
-in one process by plain formulas, without a student's code, and called as grader/oracles/pytorch_oracles.py says."""
+"""The expected observations of the Chainer track's probes, and those of misconceptions. One process computes them with
+simple formulas, without a student's code. grader/oracles/pytorch_oracles.py describes how they are called."""
 
 from handson.chainer.data import Enlarge
 
@@ -23,7 +23,7 @@ from grader.probes.chainer_scripts import (
 
 
 def optimizer(rank, ranks, case):
-    """{"start": the parameters, "gradients": those that the probe sets (ranks, updates, parameters)}."""
+    """Return {"start": the parameters, "gradients": those that the probe sets (ranks, updates, parameters)}."""
     start = flat(network(seed_of(case)))
     return {
         "start": start,
@@ -32,8 +32,8 @@ def optimizer(rank, ranks, case):
 
 
 def updater(rank, ranks, case):
-    """{"start": the parameters at first; "right": those (ranks, updates, parameters) after each update of one process
-    that takes the workers' batches as one batch; sentence on a misconception: the parameters that it leads to}."""
+    """Return {"start": the initial parameters; "right": those (ranks, updates, parameters) after each update of one
+    process that takes the workers' batches as one batch; sentence on a misconception: the resulting parameters}."""
     workers, several_nodes = case.get("workers", case.get("ranks", 1)), "ranks_per_node" in case
     rules = {"right": {}}
     rules["the images come to the network as they are stored: batches do not go through `convert`"] = {
@@ -80,8 +80,8 @@ def _of_ranks(case, workers, several_nodes, alone=False, only_main=False, **how)
 
 
 def _train(case, of_all, workers, begin=False, factor=1.0, converted=True, test_set=False, times=1, clear=True):
-    """The parameters after each update with the batches of some of all the workers. begin: ChainerMN's first update
-    only makes the parameters equal; times: how often each batch updates."""
+    """Return the parameters after each update with the batches of some or all workers. begin: ChainerMN's first update
+    only makes the parameters equal; times: number of updates per batch."""
     model, convert, lengths = (
         network(seed_of(case)),
         Double() if converted else concat_examples,
@@ -110,7 +110,7 @@ def _move(model, steps):
 
 
 def run(rank, ranks, case):
-    """Parameters at the end of a run in one process with all images in each step."""
+    """Return the parameters at the end of a run in one process with all images in each step."""
     # ChainerMN's first update only makes the parameters equal
     seed, spent = case["seed"] % 1000, int("ranks_per_node" in case)
     images = Enlarge(NetworkOfRun.SIZE)(list(pictures(case["images"], seed)), None)

@@ -1,8 +1,8 @@
-"""The values that probes should observe, and the values that misconceptions lead to: computed in one process, without a
-student's code.
+"""The expected observations of probes, and those of misconceptions. One process computes them, without a student's
+code.
 
-Each oracle is called as ``oracle(rank, ranks, case)`` in a process of its own (ranks is 1), forked from a server that
-has loaded torch.
+Each oracle is called as ``oracle(rank, ranks, case)`` in a separate process (ranks is 1), forked from a server that has
+loaded torch.
 """
 
 import numpy
@@ -16,10 +16,9 @@ from handson.training.data import enlarge
 
 
 def step(rank, ranks, case):
-    """{"start": the parameters at first; "right": those (1, steps, numbers) after each step, whose gradients are the
-    mean of the ranks' mean gradients; sentence on a misconception: the parameters that it leads to; "losses",
-    "classes": in each step the mean of the ranks' losses, and the class that the network gives each image of each
-    rank}."""
+    """Return {"start": the initial parameters; "right": those (1, steps, numbers) after each step, whose gradients are
+    the mean of the ranks' mean gradients; sentence on a misconception: the resulting parameters; "losses", "classes":
+    in each step the mean of the ranks' losses, and the network's class for each image of each rank}."""
     rules = {
         "right": {},
         "the gradients are not cleared: those of the last step are still in them (`optimizer.zero_grad()`)": {
@@ -59,8 +58,8 @@ def step(rank, ranks, case):
 
 
 def _train(case, clear=True, update=1, scale=1.0, weights="mean", softmax=False, ranks=None):
-    """(the parameters after each step, the mean losses, the classes for each rank's images), by one of the rules of
-    `step`."""
+    """Return (the parameters after each step, the mean losses, the classes for each rank's images), by one of the rules
+    of `step`."""
     model, trace, losses, classes = network(seed_of(case)), [], [], []
     optimizer = torch.optim.SGD(model.parameters(), lr=case["lr"], momentum=0.9)
     size = len(case["lengths"])
@@ -83,8 +82,8 @@ def _train(case, clear=True, update=1, scale=1.0, weights="mean", softmax=False,
 
 
 def replica(rank, ranks, case):
-    """The parameters at the start, and the gradients of the network for two batches: the mean, the sum and the list of
-    the gradients of each rank's mean loss."""
+    """Return the initial parameters, and the gradients of the network for two batches: the mean, the sum and the list
+    of the gradients of each rank's mean loss."""
     model, own = network(seed_of(case), NormalizingNetwork), []
     everything = examples(sum(case["lengths"]), case["seed"])
     for number in range(len(case["lengths"])):
@@ -103,7 +102,7 @@ def replica(rank, ranks, case):
 
 
 def order(rank, ranks, case):
-    """{"orders": for each rank the order of its images when the sampler was given the epoch 0, 1, 2, ...}."""
+    """Return {"orders": for each rank the order of its images after the sampler's set_epoch with 0, 1, 2, ...}."""
     orders = []
     for rank in range(case["ranks"]):
         sampler = DistributedSampler(range(case["images"]), case["ranks"], rank, seed=seed_of(case))
@@ -115,7 +114,8 @@ def order(rank, ranks, case):
 
 
 def run(rank, ranks, case):
-    """Parameters at the end of a run in one process, in which each step takes all images of the case's data set."""
+    """Return the parameters at the end of a run in one process, in which each step takes all images of the case's data
+    set."""
     seed = seed_of(case)
     data = pictures(case["images"], "ranks" in case, seed)
     torch.manual_seed(seed)

@@ -1,4 +1,4 @@
-"""Runs several works in the same ranks, since starting processes takes longer than most works do.
+"""Run several works in the same ranks, because starting processes takes longer than most works.
 
 A work is [function ("module:name"), arguments, case].
 """
@@ -13,33 +13,33 @@ from pathlib import Path
 from grader.sandbox import Limits
 from grader.sandbox.rank import MissingInCase, reported_error
 
-MARK = "\x1e"  # separates in a rank's output what the `independent` works print
-PATIENCE = 0.5  # seconds that a rank whose work raised an error waits for the others to do the same
+MARK = "\x1e"  # separates the outputs of `independent` works in a rank's output
+PATIENCE = 0.5  # seconds that a rank whose work raised an error waits for errors on the other ranks
 
 
 class Case(dict):
-    """A case, as probes and oracles get it."""
+    """A case, the argument of probes and oracles."""
 
     def __missing__(self, key):
         raise MissingInCase(f"a case of the check has no {key!r}")
 
 
 def run_all(rank, ranks, works):
-    """A list of what ``function(rank, ranks, *arguments, case)`` returns for each of `works`."""
+    """Return the list of the results of ``function(rank, ranks, *arguments, case)`` for each of `works`."""
     return [_do(rank, ranks, *work) for work in works]
 
 
 def run_share(rank, ranks, works):
-    """As `each`, but a rank takes only every `ranks`-th of `works`, which are for one rank."""
+    """Run every `ranks`-th work on this rank; each work is for one rank."""
     return [_do(0, 1, *work) for work in works[rank::ranks]]
 
 
 def run_isolated(rank, ranks, works, limits=None):
-    """As `each`, for works that don't depend on each other: a work that raises an error on all ranks gives None, and
-    the rest still run.
+    """Run independent works: the result of a work that raises an error on all ranks is None, and the remaining works
+    still run.
 
-    limits: those of the ranks, if each work is to give [what it returns, None], or [None, how the rank would have told
-    of its error].
+    limits: those of the ranks; with them, each result is [observations, None], or [None, the rank's report of its
+    error].
     """
     found, folder = [], Path.cwd()
     for number, work in enumerate(works):
@@ -56,16 +56,16 @@ def run_isolated(rank, ranks, works, limits=None):
 
 
 def _on_all(signs, rank):
-    """Whether all ranks come here, each of which leaves its sign, a file. If not, others may still be in this work, and
-    wait for this rank for ever. What is left of the work's messages must not reach the next one: it gets a new process
-    group."""
+    """Return whether all ranks reach this point, at which each creates a file. If not, other ranks may still be in this
+    work, and wait for this rank forever. The work's remaining messages must not reach the next one, so this creates a
+    new process group."""
     signs[rank].touch()
     deadline = time.monotonic() + PATIENCE
     while not all(sign.exists() for sign in signs):
         if time.monotonic() > deadline:
             return False
         time.sleep(0.002)
-    dist = sys.modules.get("torch.distributed")  # a probe that doesn't need it has not imported it
+    dist = sys.modules.get("torch.distributed")  # not imported if the probe does not need it
     if len(signs) > 1 and dist and dist.is_initialized():
         dist.destroy_process_group()
     return True

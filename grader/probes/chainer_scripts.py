@@ -1,5 +1,5 @@
-"""Probes for the Chainer track: each runs one gap in its place in the script, with data of its own, and observes what
-it does."""
+"""Probes for the Chainer track: each runs one gap in its place in the script, with its own data, and observes the
+effects."""
 
 import contextlib
 import copy
@@ -34,21 +34,21 @@ from handson.training import banner, data
 from handson.training.data import ImageDataset
 from handson.words import a_kind
 
-SIZE = 2  # args.size, and the pixels of an image's side, so that images have the shape of enlarged ones
+SIZE = 2  # args.size, and the side of an image in pixels, so that images have the shape of enlarged ones
 
 
 class OwnDevice(chainer.backend.CpuDevice):
-    """What `devices.use` gives in a probe: as a GPU, converters know it by a number."""
+    """The result of `devices.use` in a probe. Converters recognise it by a number, like a GPU."""
 
     class Number(int):
-        """-1, with which NumPy's arrays stay as they are, but no other object that is."""
+        """The number -1, with which NumPy's arrays stay unchanged, but no other -1."""
 
 
 DEVICE, NUMBER = OwnDevice(), OwnDevice.Number(-1)
 
 
 def call_converter(converter, batch, device, of_chainer=convert._call_converter):
-    """As Chainer calls converters, but those of a function get NUMBER for DEVICE."""
+    """Call a converter as Chainer does, but pass NUMBER instead of DEVICE to functions."""
     return (
         converter(batch, NUMBER)
         if device is DEVICE and not isinstance(converter, convert.Converter)
@@ -57,13 +57,13 @@ def call_converter(converter, batch, device, of_chainer=convert._call_converter)
 
 
 def dataset(images, seed=0):
-    """A data set in which all numbers of image i are its mark, so that each sample can be recognised."""
+    """Return a data set in which all numbers of image i are its mark, so that each sample can be recognised."""
     marked = marks(images, seed).reshape(-1, 1, 1, 1)
     return _dataset(numpy.broadcast_to(marked, (images, 3, SIZE, SIZE)).astype("float32"), numpy.arange(images) % 10)
 
 
 def pictures(images, seed):
-    """A data set of random images in double precision."""
+    """Return a data set of random images in double precision."""
     random = numpy.random.RandomState(seed)
     return _dataset(random.normal(size=(images, 3, SIZE, SIZE)), random.randint(10, size=images))
 
@@ -73,7 +73,7 @@ def _dataset(images, labels):
 
 
 def samples(batch, case):
-    """The numbers of the samples in a batch or a part of the case's `dataset`. Raises Wrong."""
+    """Return the numbers of the samples in a batch or a part of the case's `dataset`. Raises Wrong."""
     pairs = list(batch)
     found = samples_of([mark(image) for image, _ in pairs], case["images"], case["seed"], case.get("tests", 0))
     if others := sum(int(label) != number % 10 for number, (_, label) in zip(found, pairs)):
@@ -84,19 +84,20 @@ def samples(batch, case):
 
 
 def part(whole_set, lengths, worker):
-    """The part of a worker (a rank or a device), if a data set is cut off in order. lengths: of all workers' parts."""
+    """Return the part of a worker (a rank or a device), if a data set is split in order. lengths: of all workers'
+    parts."""
     return SubDataset(whole_set, sum(lengths[:worker]), sum(lengths[: worker + 1]))
 
 
 def serial(part, case):
-    """An iterator over a part, in order."""
+    """Return an iterator over a part, in order."""
     return SerialIterator(part, case.get("batchsize", 32), shuffle=False)
 
 
 class Network(chainer.Sequential):
-    """A small network in double precision, in place of ConvNet: (N, inputs) or (N, channels, H, W) to (N, 10).
-    numpy.random draws its parameters, of which two are called as those of batch normalisation. It notes whether each
-    forward pass is in training mode (`passes`)."""
+    """A small network in double precision that replaces ConvNet: (N, inputs) or (N, channels, H, W) to (N, 10).
+    numpy.random draws its parameters; two of them have the names of batch normalisation's. `passes` records whether
+    each forward pass is in training mode."""
 
     def __init__(self, classes=10, inputs=3 * SIZE**2):
         random = numpy.random.RandomState(numpy.random.randint(1 << 31))
@@ -115,7 +116,7 @@ class Network(chainer.Sequential):
 
 
 class Scale(chainer.Link):
-    """What batch normalisation does with its parameters: (N, units) to (N, units)."""
+    """The scaling of batch normalisation: (N, units) to (N, units)."""
 
     def __init__(self, gamma, beta):
         super().__init__()
@@ -127,20 +128,19 @@ class Scale(chainer.Link):
 
 
 def network(seed):
-    """The model that a script makes with args.seed = `seed`."""
+    """Return the model that a script creates with args.seed = `seed`."""
     numpy.random.seed(seed)
     return L.Classifier(Network())
 
 
 def flat(model, what="array"):
-    """All parameters of a model as one array; with what="grad", all gradients."""
+    """Return all parameters of a model as one array; with what="grad", all gradients."""
     return numpy.concatenate([getattr(parameter, what).ravel() for _, parameter in sorted(model.namedparams())])
 
 
 class Double:
-    """In place of Enlarge: it multiplies images by the size, which is 2, so that its use shows in the results; and it
-    notes for which device each call was made, the script's `device`, the CPU or none, or that the size is another
-    one."""
+    """A replacement of Enlarge that multiplies images by the size, which is 2, so that the results show its use. It
+    records the device of each call (the script's `device`, the CPU or none), and a wrong size."""
 
     asked = []
 
@@ -155,13 +155,13 @@ class Double:
 
 
 def enlarge(images, size):
-    """In place of data.enlarge, which a student's own converter calls: as Double."""
+    """Replace data.enlarge, which a student's own converter calls, like Double."""
     Double.asked.append("device" if size == SIZE else "size")
     return images * size
 
 
 class AtOnce(MeanGradients):
-    """In place of MeanGradients: what would be on its way while the next batch is computed arrives at once."""
+    """A replacement of MeanGradients, in which gradients arrive immediately instead of during the next batch."""
 
     start = MeanGradients.all_reduce
 
@@ -170,7 +170,7 @@ class AtOnce(MeanGradients):
 
 
 class Gpu(chainer.backend.CpuDevice):
-    """Stands for a GPU, with its number: what the replaced `devices.use` returns."""
+    """A replacement of a GPU, with its number: the result of the replaced `devices.use`."""
 
     def __init__(self, gpu):
         super().__init__()
@@ -178,8 +178,8 @@ class Gpu(chainer.backend.CpuDevice):
 
 
 class Reading(StandardUpdater):
-    """Takes batches and does not train with them: of the main iterator, since those of other devices move in processes
-    of their own."""
+    """An updater that takes batches without training: of the main iterator, because those of other devices run in
+    processes of their own."""
 
     def update_core(self):
         self.get_iterator("main").next()
@@ -189,7 +189,7 @@ class Reading(StandardUpdater):
 
 
 def seed_of(case):
-    """args.seed."""
+    """Return args.seed."""
     return case["seed"] % 1000
 
 
@@ -198,12 +198,12 @@ def sgd(case):
 
 
 def workers_of(ranks, case):
-    """The number of workers: ranks, or devices of one process."""
+    """Return the number of workers: ranks, or devices of one process."""
     return case.get("workers", ranks)
 
 
 def arguments(ranks, case):
-    """`args` as options.parse and announce leave them."""
+    """Return `args` in the state after options.parse and announce."""
     unit, workers = case["unit"], workers_of(ranks, case)
     more = communicators.add_options if "ranks_per_node" in case else None
     args = options_of(f"00_{unit}/chainer/train_cifar_{unit}.py", workers, more)
@@ -222,12 +222,12 @@ def arguments(ranks, case):
 
 
 class GapInScript:
-    """The place of a gap in the script of the case's unit, on one rank. It is a script for several nodes if the case
-    has "ranks_per_node", and one for several devices of one process if it has "workers".
+    """A gap in the script of the case's unit, on one rank. It is a script for several nodes if the case has
+    "ranks_per_node", and one for several devices of one process if it has "workers".
 
     `train_set`: that of the whole run; lengths: the images of each worker; test_lengths: the test images of each rank;
-    first_epoch: above 0 for a run that is resumed there; before, stand_ins: as for Script, those that differ from the
-    ones below.
+    first_epoch: above 0 for a run that is resumed there; before, stand_ins: as for Script, additions to the ones
+    below.
     """
 
     def __init__(
@@ -270,8 +270,8 @@ class GapInScript:
         )
 
     def run(self, see, begin=lambda names: None, **options):
-        """As Script.run. options: of `args`."""
-        # what code of an earlier run reads later, as an iterator of its own the seed, stays
+        """Run like Script.run. options: of `args`."""
+        # values that code of an earlier run may read later, such as the seed
         self.args = copy.copy(self.args)
         vars(self.args).update(options)
         self.script.run(see, *self.comm, self.args, *self.sets, begin=begin)
@@ -318,8 +318,8 @@ def _enough():
 
 
 def device(rank, ranks, source, case):
-    """The GPU that this rank uses: the one that it asks for, if `device` is that; else words. case["gpu"]: the GPUs of
-    one node."""
+    """Return the GPU that this rank uses, if `device` is the one that it requests; otherwise words. case["gpu"]: the
+    GPUs of one node."""
     used, found = [], []
 
     def use(gpu):
@@ -342,9 +342,9 @@ def device(rank, ranks, source, case):
 
 
 def iterators(rank, ranks, source, case):
-    """The batches of each training iterator in three epochs of four runs: one run, another one with the same seed, one
-    with another seed, and one that is resumed in the second epoch; and whether the gap has taken a batch already
-    ("begun"). case["workers"]: in the script for several GPUs, their number."""
+    """Return the batches of each training iterator in three epochs of four runs (one run, another with the same seed,
+    one with another seed, and one resumed in the second epoch), and whether the gap has taken a batch already
+    ("begun"). case["workers"]: the number of GPUs, in the script for several."""
     several = "workers" in case
     workers = workers_of(ranks, case)
     lengths = [case["images"] // workers] * workers if several else [case["images"]] * ranks
@@ -379,7 +379,7 @@ def iterators(rank, ranks, source, case):
         taken.append([getattr(one, "epoch_detail", 0) > 0 for one in iterators])
         for one in (one for one, begun in zip(iterators, taken[-1]) if begun):
             with contextlib.suppress(AttributeError, NotImplementedError):
-                one.reset()  # what the gap took is no matter of the order
+                one.reset()  # batches that the gap took do not affect the order
         return list(parts), list(iterators)
 
     def passes(made):
@@ -403,18 +403,18 @@ def iterators(rank, ranks, source, case):
     }
     (parts, begun), (_, resumed) = make(seed, 4), make(seed, 5)
     for part, one, its_continuation in zip(parts, begun, resumed):
-        for _ in range(len(part) // case["batchsize"] + 1):  # to somewhere in the second epoch
+        for _ in range(len(part) // case["batchsize"] + 1):  # to a position in the second epoch
             _batch(one)
         snapshot = DictionarySerializer()
         one.serialize(snapshot)
-        written = snapshot.target if rank == 0 else None  # only rank 0 writes one
+        written = snapshot.target if rank == 0 else None  # only rank 0 writes a snapshot
         of_rank_0 = place.comm[0].bcast_obj(written) if place.comm else written
         its_continuation.serialize(NpzDeserializer(of_rank_0))
     return observations | {"resumed": passes(resumed)}
 
 
 def _pass(iterator, case):
-    """The batches of an iterator until three epochs are over."""
+    """Return the batches of an iterator until the end of three epochs."""
     batches, ended = [], False
     while iterator.epoch < 3 and not ended and len(batches) <= 3 * case["images"]:
         batch = _batch(iterator)
@@ -425,19 +425,20 @@ def _pass(iterator, case):
 
 
 def _batch(iterator):
-    """The next batch, or None if there is none. SerialIterator divides by zero where its data set is empty."""
+    """Return the next batch, or None. SerialIterator divides by zero if its data set is empty."""
     return next(iterator, None) if len(getattr(iterator, "dataset", [0])) else None
 
 
 def _epochs(one, part):
-    """The order of the samples in each of three epochs. A batch may lie in two epochs, or end with its epoch."""
+    """Return the order of the samples in each of three epochs. A batch may extend over two epochs, or end with its
+    epoch."""
     used = [sample for batch in one["batches"] for sample in batch]
     return [used[epoch * len(part) :][: len(part)] for epoch in range(3)]
 
 
 def gradients(case, rank, numbers):
-    """The gradients that `optimizer` gives to a model of so many numbers on a rank: (updates, numbers). Each update's
-    are smaller than those before, so that what changes their length shows."""
+    """Return the gradients for `optimizer` on a rank: (updates, numbers). They get smaller with each update, so that a
+    change of their length is visible."""
     return (
         numpy.random.RandomState(case["seed"] + rank).normal(size=(case["updates"], numbers))
         * numpy.arange(case["updates"], 0, -1)[:, None]
@@ -445,9 +446,9 @@ def gradients(case, rank, numbers):
 
 
 def optimizer(rank, ranks, source, case):
-    """The parameters before and after updates with given gradients, which differ from rank to rank. With several
-    devices of one process, the last gradients update once more, at a rate that is divided by their number, as the
-    updater divides it."""
+    """Return the parameters before and after updates with given gradients, which differ between ranks. With several
+    devices of one process, the last gradients update once more, at a rate divided by the number of devices, like the
+    updater's."""
     trace, workers = [], workers_of(ranks, case)
 
     def see(names):
@@ -468,7 +469,7 @@ def optimizer(rank, ranks, source, case):
                 )
             optimizer.update()
             trace.append(flat(model))
-            if number == int("ranks_per_node" in case):  # after the first update that counts
+            if number == int("ranks_per_node" in case):  # after the first real update
                 optimizer.new_epoch(auto=optimizer.use_auto_new_epoch)
         raise StopScript
 
@@ -479,10 +480,9 @@ def optimizer(rank, ranks, source, case):
 
 
 def updater(rank, ranks, source, case):
-    """The parameters after each update by the gap's updater, the devices for which it called the converter ("asked"),
-    and the GPUs that it works on ("gpu"), if it is the course's updater for several; whether all images go through the
-    network in training mode, how often images go through it in each update ("passes"), and the names of what is
-    reported ("reported")."""
+    """Return the parameters after each update by the gap's updater; the devices for which it called the converter
+    ("asked"); its GPUs ("gpu"), if it is the course's updater for several; whether all images pass through the network
+    in training mode, how often in each update ("passes"); and the names of the reports ("reported")."""
     trace, gpus, passes, counts, reported, workers = [], [], [], [], {}, workers_of(ranks, case)
     Double.asked.clear()
 
@@ -492,7 +492,7 @@ def updater(rank, ranks, source, case):
         if isinstance(names.updater, updaters.MultiprocessParallelUpdater):
             gpus.extend(names.updater._devices.values())
         reporter, passed = chainer.Reporter(), names.model.predictor.passes
-        reporter.add_observer("main", names.model)  # as Trainer does it
+        reporter.add_observer("main", names.model)  # as Trainer does
         reporter.add_observers("main", names.model.namedlinks(skipself=True))
         for _ in range(case["updates"]):
             before = len(passed)
@@ -512,7 +512,7 @@ def updater(rank, ranks, source, case):
 
 
 def throughput(rank, ranks, source, case):
-    """`images` and `throughput` as rank 0 reports them. case["images"]: if the parts leave some images out."""
+    """Return `images` and `throughput` as rank 0 reports them. case["images"]: if the parts omit some images."""
     found = {}
 
     def see(names):
@@ -528,7 +528,7 @@ def throughput(rank, ranks, source, case):
 
 
 class NetworkOfRun(Network):
-    """Takes the place of ConvNet in a whole run. With ConvNet, batch normalisation and rounding give a batch other
+    """A replacement of ConvNet in a whole run, because ConvNet's batch normalisation and rounding give a batch other
     results than its parts."""
 
     SIZE = 4  # pixels, after enlarging
@@ -541,7 +541,7 @@ class NetworkOfRun(Network):
 
 @mock.patch.object(handson_model, "ConvNet", NetworkOfRun)
 def run(rank, ranks, source, case):
-    """What a whole run of `train` prints and writes, and its parameters at the end."""
+    """Return the output of a whole run of `train`, its result, and its parameters at the end."""
     NetworkOfRun.made.clear()
     seed, args = seed_of(case), arguments(ranks, case)
     vars(args).update(

@@ -1,6 +1,6 @@
-"""Notes what a rank gives to torch.distributed, and whether the rank waits for it: collectives and messages are
-operators of torch, which a TorchDispatchMode sees. What goes another way, as through files or the ranks' store, is
-not noted."""
+"""Record which collectives and messages a rank starts with torch.distributed, and whether the rank waits for them: they
+are operators of torch, which a TorchDispatchMode sees. Data on other ways, such as files or the ranks' store, are not
+recorded."""
 
 import contextlib
 from unittest import mock
@@ -12,26 +12,28 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from grader.sandbox.rank import StudentMistake
 
 SEND_NOTHING = "recv_", "recv_any_source_", "wait_tensor", "_wrap_tensor_autograd"
-INPUT_SECOND = "gather", "scatter", "alltoall"  # operators of c10d with these in their names take the result first
+# c10d operators with these words in their names have the result as their first argument
+INPUT_SECOND = "gather", "scatter", "alltoall"
 
 
 class Collectives(TorchDispatchMode):
-    """Notes what a rank sends: messages [to, a copy of the tensor], collectives [name, bytes], and `works`: what is
-    returned for both, a Work, or the tensor of a functional collective."""
+    """Record what a rank sends: messages [to, a copy of the tensor], collectives [name, bytes], and `works`: the
+    results of both, a Work, or the tensor of a functional collective."""
 
     def __init__(self):
         super().__init__()
         self.messages, self.collectives, self.works = [], [], []
-        self.waited = []  # the works that the rank has waited for
-        self._in_flight = []  # (work, name, tensors, copies of them) of all that the rank has not waited for
+        self.waited = []  # the works for which the rank has waited
+        self._in_flight = []  # (work, name, tensors, copies of them) for which the rank has not waited
 
     @contextlib.contextmanager
     def noted(self, all_ended=False, all_sent=False):
-        """Note what is given to torch.distributed inside this block.
+        """Context manager that records the calls of torch.distributed inside its block.
 
-        Raises StudentMistake if a tensor is changed while it is being sent, with `all_ended` if nobody waits for a
-        collective, and with `all_sent` if nobody waits for a message: gloo breaks off a message whose work is dropped,
-        even where an answer to it would arrive."""
+        Raises StudentMistake if a tensor is changed while it is being sent; with `all_ended`, if a collective is never
+        waited for; and with `all_sent`, if a message is never waited for: gloo cancels a message whose work is dropped,
+        even if an answer to it would arrive.
+        """
         with contextlib.ExitStack() as patches:
             for name in ("wait", "is_completed", "get_future"):
                 patches.enter_context(mock.patch.object(dist.Work, name, self._ending(name, getattr(dist.Work, name))))
@@ -50,11 +52,11 @@ class Collectives(TorchDispatchMode):
             )
 
     def is_in_flight(self, work):
-        """Whether nobody has waited for a work yet."""
+        """Return whether a work has not been waited for."""
         return any(one is work for one, *_ in self._in_flight)
 
     def hand_over(self):
-        """[name, bytes] of what was sent since the last call."""
+        """Return [name, bytes] of the collectives since the last call."""
         sent = [*map(list, self.collectives), *(["send", tensor.nbytes] for _, tensor in self.messages)]
         self.messages, self.collectives, self.works = [], [], []
         return sent
@@ -74,16 +76,16 @@ class Collectives(TorchDispatchMode):
         copies = [tensor.detach().clone() for tensor in sent] if name == "send" else []
         if name == "send":
             self.messages.append([args[2], *copies])
-        else:  # c10d calls it allreduce_, and functional collectives call it all_reduce
+        else:  # c10d's name is allreduce_, that of functional collectives all_reduce
             name = name.strip("_").replace("all_reduce", "allreduce").replace("all_gather", "allgather")
             self.collectives.append([name, sum(tensor.nbytes for tensor in sent)])
-        if has_work:  # the same object that the rank gets
+        if has_work:  # the object that the rank gets
             found = dist.Work.unbox(found[-1] if isinstance(found, tuple) else found)
             self._in_flight.append((found, name, sent, copies))
         self.works.append(found)
 
     def _ending(self, name, original):
-        """A method of Work by which a rank waits for it."""
+        """Return a replacement of a method of Work with which a rank waits."""
 
         def call(work, *arguments, **options):
             for one, _, tensors, copies in self._in_flight:
@@ -103,7 +105,7 @@ class Collectives(TorchDispatchMode):
 
 
 def _tensors(thing):
-    """The tensors in an argument of an operator."""
+    """Return the tensors in an argument of an operator."""
     if isinstance(thing, torch.Tensor):
         return [thing]
     return [tensor for one in thing for tensor in _tensors(one)] if isinstance(thing, (list, tuple)) else []

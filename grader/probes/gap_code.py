@@ -1,5 +1,5 @@
-"""Runs one gap of a student's code, compiled with the line numbers of its file, with the names that the exercise
-defines before it."""
+"""Run one gap of a student's code, compiled with the line numbers of its file, with the names that the exercise defines
+before it."""
 
 import ast
 import builtins
@@ -18,13 +18,13 @@ from grader.sandbox.rank import StudentMistake
 from grader.sandbox.rank_stacks import STUDENT
 
 RETURNED = "the value returned"
-SHORT = 40  # characters of a value that a sentence shows; of a longer one, such as a batch of images, it names the type
+SHORT = 40  # characters of a value in a sentence; a longer one, such as a batch of images, is replaced by its type
 IMPORTS = {"np": "import numpy as np"} | {name: f"import {name}" for name in ("numpy", "torch", "chainer")}
-SHELL = re.compile(r"=\s*!(?!=)")  # IPython's way to keep what a command prints
+SHELL = re.compile(r"=\s*!(?!=)")  # IPython's syntax for the output of a command
 
 
 class Measured(StudentMistake):
-    """Raised for a value that a cell above the gap of a notebook measures: a check does not have it."""
+    """Raised for a value that a cell above a notebook's gap measures, which a check does not have."""
 
 
 class Names(dict):
@@ -38,7 +38,8 @@ class Names(dict):
         return self[name]
 
     def as_number(self, name):
-        """The value of a name as a float. Raises StudentMistake for what is no number, such as text with digits."""
+        """Return the value of a name as a float. Raises StudentMistake for a value that is not a number, including a
+        string of digits."""
         value = self[name]
         if isinstance(value, (Real, Decimal)) or getattr(value, "ndim", None) == 0:
             with contextlib.suppress(TypeError, ValueError):
@@ -49,7 +50,7 @@ class Names(dict):
         )
 
     def is_whole(self, name):
-        """Whether the value of a name is a whole number by its kind: 3 is, of NumPy or torch as well, and 3.0 is
+        """Return whether the type of a name's value is an integer type: 3 is, also of NumPy or torch, and 3.0 is
         not."""
         try:
             return operator.index(self[name]) is not None
@@ -69,12 +70,12 @@ class GapCode:
     """One gap of a student's file. source: a dictionary of the gap's code (code, line), the file's whole text (text)
     and its name (file).
 
-    The gap can use the file's imports and functions; what the file would do when run as a script is left out. The gap
-    of a notebook can also use the values of the cells before it, but not those that a cell measures. arguments: the
-    names that the gap gets when it is run; before: of measured values that cells before the gap give, {name: a function
-    that makes one}; without: the name of a package that can't be imported, since it has the answer, but for its modules
-    named in `but`; instead: {name: the value that it has wherever the file assigns another one}, which the default of a
-    parameter may be, too.
+    The gap can use the file's imports and functions; the file's main program is left out. The gap of a notebook can
+    also use the values of the cells before it, except measured ones.
+
+    arguments: the names that the gap gets when it runs. before: measured values of cells before the gap, {name: a
+    function that computes one}. without: a package that cannot be imported because it contains the answer, except its
+    modules in `but`. instead: {name: a value that replaces the file's assignment}, also for a parameter's default.
     """
 
     def __init__(self, source, arguments=(), before=None, without=None, but=(), instead=None):
@@ -107,14 +108,14 @@ class GapCode:
 
     @functools.cached_property
     def last(self):
-        """[the `return` that is all that follows the gap of a script in its function], else []."""
+        """Return [the `return` statement that is the only code after a script's gap in its function], otherwise []."""
         functions = [] if self.file.endswith(".ipynb") else _functions_in(self.text)
         function = next((one for one in functions if one.lineno <= self.end <= one.end_lineno), None)
         rest = [statement for statement in function.body if statement.lineno > self.end] if function else []
         return rest if len(rest) == 1 and isinstance(rest[0], ast.Return) else []
 
     def run(self, /, **given):
-        """Run the gap with the names `given`, one of which may be `self`. Returns the Names after it."""
+        """Run the gap with the names `given`, one of which may be `self`. Return the Names after it."""
         names = {**vars(self.module), **given}
         with filled(), self._without_measured_values(given):
             if self.returns:
@@ -123,7 +124,7 @@ class GapCode:
         return Names(names)
 
     def _statements(self, text, arguments, known):
-        """The statements of the file that the gap may need. Of a script, those that define names: imports, functions,
+        """Return the statements of the file that the gap may need. In a script, these define names: imports, functions,
         classes, assignments."""
         if self.file.endswith(".ipynb"):
             return needed_by(self.tree, text, self.file, arguments, known)
@@ -131,8 +132,8 @@ class GapCode:
 
     @contextlib.contextmanager
     def _without_measured_values(self, given):
-        """Raises StudentMistake for a name that is not there, Measured for a value that a cell above measures. given:
-        the arguments that the gap has instead."""
+        """Raise StudentMistake for a missing name, and Measured for a value that a cell above measures. given: the
+        arguments of the gap."""
         try:
             yield
         except UnboundLocalError:
@@ -146,7 +147,7 @@ class GapCode:
             ) from error
 
     def _on_missing(self, name, given):
-        """A sentence on a name that is not there."""
+        """Return a sentence on a missing name."""
         if given_by_a_cell(self.text, self.file, name):
             instead = (
                 f"use the function's arguments ({', '.join(given)})"
@@ -154,7 +155,7 @@ class GapCode:
                 else "write the answer itself: a number, or a word in quotes"
             )
             return (
-                f"a check has no `{name}`, since it measures nothing, submits no jobs and reads no other files:"
+                f"a check has no `{name}`, because it measures nothing, submits no jobs and reads no other files:"
                 f" {instead}"
             )
         if name in IMPORTS or name in sys.stdlib_module_names:
@@ -165,8 +166,8 @@ class GapCode:
         )
 
     def _returned(self, value):
-        """The Names after code that returns `value` by itself: those that the line after the gap would return have it,
-        too."""
+        """Return the Names after code that returns `value` itself: the names in the `return` line after the gap get
+        it."""
         names = self.last[0].value if self.last else None
         pairs = [(names, value)]
         if isinstance(names, ast.Tuple) and isinstance(value, tuple) and len(value) == len(names.elts):
@@ -187,8 +188,8 @@ class GapCode:
 
 
 def _import(without, but, arguments, name, globals=None, locals=None, fromlist=(), level=0):
-    """`__import__` of a student's code that computes its answer from `arguments`, `without` one package `but` for some
-    of its modules."""
+    """Replace `__import__` for a student's code that computes its answer from `arguments`, `without` one package `but`
+    for some of its modules."""
     wanted = {f"{name}.{one}" for one in fromlist or ()} or {name}
     if name.split(".")[0] == without and name not in but and (other := wanted.difference(but)):
         raise StudentMistake(
@@ -199,7 +200,7 @@ def _import(without, but, arguments, name, globals=None, locals=None, fromlist=(
 
 
 def _without_shell(code, file):
-    """The tree of a gap's code. Raises SyntaxError, or StudentMistake where it runs a shell command."""
+    """Return the tree of a gap's code. Raises SyntaxError, or StudentMistake if it runs a shell command."""
     try:
         return parsed(code, file)
     except SyntaxError as error:
@@ -210,7 +211,7 @@ def _without_shell(code, file):
 
 @contextlib.contextmanager
 def filled():
-    """Raises StudentMistake for the line that an unfilled gap raises."""
+    """Context manager that raises StudentMistake for the line of an unfilled gap."""
     try:
         yield
     except NotImplementedError as error:
@@ -226,7 +227,7 @@ def _compiled(statement, file):
 
 @functools.lru_cache(1)
 def _definitions_in_script(text, file):
-    """The imports, functions, classes and assignments of a script."""
+    """Return the imports, functions, classes and assignments of a script."""
     return [
         statement
         for statement in parsed(text, file).body
@@ -236,7 +237,7 @@ def _definitions_in_script(text, file):
 
 @functools.lru_cache(1)
 def _functions_in(text):
-    """The functions of a script, or none where another gap is no Python."""
+    """Return the functions of a script, or none if another gap is not valid Python."""
     try:
         return [node for node in ast.walk(parsed(text)) if isinstance(node, ast.FunctionDef)]
     except SyntaxError:
@@ -244,7 +245,7 @@ def _functions_in(text):
 
 
 def _returns(tree):
-    """Whether the code has a `return` outside of the functions that it defines."""
+    """Return whether the code has a `return` outside the functions that it defines."""
     stack = list(tree.body)
     while stack:
         node = stack.pop()

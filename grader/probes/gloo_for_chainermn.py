@@ -1,4 +1,4 @@
-"""ChainerMN among the ranks of a check: its communicator for CPUs, over gloo, since MPI can't be started in forked
+"""ChainerMN among the ranks of a check: its communicator for CPUs, through gloo, because MPI cannot start in forked
 processes."""
 
 import functools
@@ -9,7 +9,7 @@ import numpy
 import torch
 import torch.distributed as dist
 
-mpi4py.rc.initialize = False  # importing ChainerMN would start MPI in the process that ranks are forked from
+mpi4py.rc.initialize = False  # importing ChainerMN would start MPI in the process from which ranks are forked
 
 import handson.chainer  # noqa: F401, E402  before chainermn: lets it run on today's NumPy
 import chainermn  # noqa: E402
@@ -23,8 +23,8 @@ from handson.chainer import communicators  # noqa: E402
 def join(rank, ranks, ranks_per_node=None, in_turn=False):
     """Form a group of the ranks that started together, and return this rank's communicator.
 
-    Every rank gets another random seed, as in real runs. ranks_per_node: fewer than `ranks` if the ranks stand for
-    several nodes; in_turn: ranks that follow each other are on different nodes.
+    Every rank gets another random seed, as in real runs. ranks_per_node: fewer than `ranks` if the ranks represent
+    several nodes; in_turn: consecutive ranks are on different nodes.
     """
     pytorch_scripts.join(rank, ranks, ranks_per_node, in_turn)
     numpy.random.seed(1000 + rank)
@@ -37,15 +37,15 @@ def join(rank, ranks, ranks_per_node=None, in_turn=False):
 
 
 class NotThere(StudentMistake, AttributeError):
-    """A sentence for the student. `hasattr` understands it, too."""
+    """A missing method: a sentence for the student, which `hasattr` also recognises."""
 
 
 class Group:
     """The methods of mpi4py's communicators that ChainerMN uses, with the same names and arguments."""
 
     def __init__(self, rank, ranks, group=None):
-        """ranks: the members' numbers in the process group that all ranks are in; group: their own process group, if
-        they are not all."""
+        """Create a communicator. ranks: the members' numbers in the process group of all ranks; group: their own
+        process group, if they are not all ranks."""
         self.rank, self.size, self._ranks, self._group = rank, len(ranks), ranks, group
 
     def Get_rank(self):
@@ -82,7 +82,7 @@ class Group:
     def scatter(self, sendobj, root=0):
         return self.bcast(sendobj, root)[self.rank]
 
-    def allreduce(self, sendobj, op=operator.add):  # an operation of MPI can be called, too
+    def allreduce(self, sendobj, op=operator.add):  # an operation of MPI is also callable
         return functools.reduce(op, self.allgather(sendobj))
 
     def send(self, obj, dest, tag=0):
@@ -105,7 +105,7 @@ class Group:
         )
 
     def Allreduce(self, sent, received, op=MPI.SUM):
-        if isinstance(sent, numpy.ndarray):  # else MPI.IN_PLACE
+        if isinstance(sent, numpy.ndarray):  # otherwise MPI.IN_PLACE
             received[...] = sent
         dist.all_reduce(torch.from_numpy(received), group=self._group)
 

@@ -1,4 +1,4 @@
-"""Imports everything that probes need, once, so that a forked rank starts without delay."""
+"""Import all libraries that probes need once, so that a forked rank starts without delay."""
 
 import contextlib
 import importlib
@@ -16,7 +16,7 @@ import grader.probes.notebooks  # noqa: F401
 import grader.probes.pytorch_scripts  # noqa: F401
 from grader.probes import import_of_units
 
-# What the training scripts import.
+# imports of the training scripts
 import handson.chainer.model  # noqa: F401
 import handson.chainer.stages  # noqa: F401
 import handson.chainer.updaters  # noqa: F401
@@ -37,7 +37,7 @@ from handson.training import options
 
 import_of_units("*")
 
-# What torch imports when it needs it; a version that lacks one of these needs it nowhere.
+# late imports of torch; a version that lacks one of these modules does not need it
 for late in (
     "torch._dynamo",  # the first DistributedDataParallel: 0.8 s in every rank
     "torch.profiler._cupti_monitor",  # the first backward pass
@@ -46,20 +46,20 @@ for late in (
     with contextlib.suppress(ImportError):
         importlib.import_module(late)
 
-options.training_parser("00_unit/pytorch/train_cifar_unit.py", [0]).parse_args([])  # the first one takes 2 ms
+options.training_parser("00_unit/pytorch/train_cifar_unit.py", [0]).parse_args([])  # the first parser takes 2 ms
 torch.set_num_threads(1)
-# the first one, and the first step
+# the first optimizer, and its first step
 network = torch.nn.Sequential(torch.nn.Conv2d(1, 1, 1), torch.nn.BatchNorm2d(1), torch.nn.Linear(1, 1))
-# of an optimizer, take 0.1 s together: classes are compared, code is compiled
+# take 0.1 s together, because classes are compared and code is compiled
 optimizer = torch.optim.SGD(network.parameters(), 0.1, 0.9)
 for parameter in network.parameters():
     parameter.grad = torch.zeros_like(parameter)
 optimizer.step()
-# a rank sees no GPU, but torch.manual_seed keeps the whole stack for each kind, as text
+# a rank sees no GPU, but torch.manual_seed stores the whole stack for each type of GPU, as text
 for name in ("cuda", "xpu", "mtia"):
     if hasattr(torch, name):
         getattr(torch, name).manual_seed_all = lambda seed: None
 torch.manual_seed(0)  # its first call reads source files
-# each rank clears this cache when it forms a process group: slow if the cache is full
+# each rank clears this cache when it forms a process group, which is slow if it is full
 with contextlib.suppress(AttributeError):
     torch._dynamo.trace_rules.clear_lru_cache()

@@ -1,5 +1,4 @@
-"""Marks by which samples are recognised. They are drawn at random, so code can't report a sample's mark without reading
-the sample."""
+"""Marks that identify samples. They are random, so code cannot report a sample's mark without reading the sample."""
 
 import numpy
 
@@ -7,20 +6,20 @@ from grader.sandbox.rank import StudentMistake
 
 
 def marks(samples, seed, most=1 << 24):
-    """A different number below `most` for each sample, as (samples,) integers; float32 holds integers below 2^24
-    exactly."""
+    """Return a different number below `most` for each sample, as (samples,) integers; float32 represents integers below
+    2^24 exactly."""
     return numpy.random.default_rng(seed).choice(most, samples, replace=False)
 
 
 def mark(image):
-    """The mark of an image, which all of its numbers are; -1, which is no image's, if they are not."""
+    """Return the mark of an image, which is the value of all its numbers; -1, which is not a mark, if they differ."""
     numbers = numpy.asarray(image).ravel()
     return numbers[0] if numbers.size and (numbers == numbers[0]).all() else -1
 
 
 def samples_of(found, samples, seed, tests=0):
-    """The numbers of the samples that have the marks `found`. Raises StudentMistake if one of these is no sample's
-    mark. tests: the number of test images, if these have the marks of the next seed."""
+    """Return the numbers of the samples that have the marks `found`. Raises StudentMistake if one of these is not a
+    sample's mark. tests: the number of test images, if these have the marks of the next seed."""
     number = {int(mark): sample for sample, mark in enumerate(marks(samples, seed))}
     found = [float(mark) for mark in found]
     if strange := [mark for mark in found if mark not in number]:

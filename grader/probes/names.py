@@ -1,7 +1,7 @@
-"""Which statements of a notebook's cells a gap needs: those that give the names that it uses. Nothing is run to find
-that out.
+"""Find the statements of a notebook's cells that a gap needs, because they define names that it uses. Nothing is run
+for this.
 
-A statement that measures or submits a job takes minutes, and is left out: so is every one that uses the course's
+A statement that measures or submits a job takes minutes, and is left out. So is every statement that uses the course's
 package `handson`, unless it begins with a value that the check has.
 """
 
@@ -15,35 +15,35 @@ DEFINITIONS = ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef
 
 
 def needed_by(tree, text, file, arguments=(), known=()):
-    """The statements that a gap needs, in their order. Functions, classes and imports may be anywhere in the notebook,
-    others stand above the gap.
+    """Return the statements that a gap needs, in order. Functions, classes and imports may be anywhere in the notebook,
+    other statements must be above the gap.
 
-    tree: the gap's code, with the line numbers of the notebook's `text`; arguments: names that the gap gets when it is
-    run; known: names above the gap whose values the check has.
+    tree: the gap's code, with the line numbers of the notebook's `text`; arguments: names that the gap gets when it
+    runs; known: names above the gap whose values the check has.
     """
     statements = _above(text, file, min((statement.lineno for statement in tree.body), default=0))
     return statements_giving(free_names(tree) - set(arguments), _not_measured(statements, set(known)))
 
 
 def given_by_a_cell(text, file, name, line=float("inf")):
-    """Whether a statement in any cell of a notebook gives a name, or one above a line."""
+    """Return whether a statement in any cell of a notebook defines a name; with `line`, only statements above it."""
     return any(name in names_given(statement) for statement in _above(text, file, line))
 
 
 def used_names(tree):
-    """The names that a tree uses."""
+    """Return the names that a tree uses."""
     return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
 
 
 def free_names(tree):
-    """The names that a tree uses and does not bind itself."""
+    """Return the names that a tree uses and does not bind itself."""
     bound = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
     return used_names(tree) - bound - {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
 
 
 def _above(text, file, line):
-    """The statements of a notebook above a line, and its imports, functions and classes. A cell that is not valid
-    Python does not affect other cells."""
+    """Return the statements of a notebook above a line, and its imports, functions and classes. A cell that is not
+    valid Python does not affect other cells."""
     found, above = [], 0
     for cell in re.split(f"^(?={CELL})", text, flags=re.MULTILINE):
         with contextlib.suppress(SyntaxError):
@@ -53,7 +53,7 @@ def _above(text, file, line):
 
 
 def _not_measured(statements, known):
-    """`statements` without those that use the course's package, but with those that begin with a value that is
+    """Return `statements` without those that use the course's package, but with those that begin with a value that is
     `known`."""
     definitions = [statement for statement in statements if isinstance(statement, DEFINITIONS)]
     found = []
@@ -69,14 +69,14 @@ def _not_measured(statements, known):
 
 
 def _of_course(statement):
-    """Whether a definition is an import from the course's package."""
+    """Return whether a definition is an import from the course's package."""
     if isinstance(statement, ast.ImportFrom):
         return (statement.module or "").split(".")[0] == "handson"
     return isinstance(statement, ast.Import) and any(alias.name.split(".")[0] == "handson" for alias in statement.names)
 
 
 def statements_giving(wanted, statements):
-    """Those of a notebook's statements that give names that are wanted, or that these need."""
+    """Return the statements of a notebook that define wanted names, or names that these need."""
     imported = {
         name
         for statement in statements
@@ -93,7 +93,7 @@ def statements_giving(wanted, statements):
 
 
 def names_given(statement):
-    """The names that a statement gives: an import, a function, a class, an assignment, a loop."""
+    """Return the names that a statement defines: an import, a function, a class, an assignment, a loop."""
     if isinstance(statement, (ast.Import, ast.ImportFrom)):
         return {(alias.asname or alias.name).split(".")[0] for alias in statement.names}
     if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
@@ -102,7 +102,7 @@ def names_given(statement):
 
 
 def _changes(statement):
-    """The names of what a statement may change in place: x in `x.append(1)` and in `x["a"] = 1`."""
+    """Return the names of objects that a statement may change in place: x in `x.append(1)` and in `x["a"] = 1`."""
     if isinstance(statement, DEFINITIONS):
         return set()
     places = [node.func for node in ast.walk(statement) if isinstance(node, ast.Call)]

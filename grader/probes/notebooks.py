@@ -13,12 +13,12 @@ from grader.probes.gap_code import GapCode, Measured
 from grader.probes.names import statements_giving, used_names
 from grader.sandbox.rank import StudentMistake
 
-LARGEST = 10_000  # the most numbers that an answer may have
+LARGEST = 10_000  # numbers in an answer
 
 
 def value(rank, ranks, source, case):
-    """What a gap's code returns for each of case["calls"]: {"values": [array, ...], "whole": whether each is a whole
-    number by its kind, "unused": the arguments that the code does not name}. A call is a dictionary of encoded
+    """Return the results of a gap's code for each of case["calls"]: {"values": [array, ...], "whole": whether each is
+    an integer by its type, "unused": the arguments that the code does not name}. A call is a dictionary of encoded
     arguments by name."""
     student = GapCode(source, arguments=decoded(case["calls"][0]), without="handson", but=case["uses"])
     if not student.returns:
@@ -34,7 +34,7 @@ def value(rank, ranks, source, case):
 
 
 def prediction(rank, ranks, source, case):
-    """The number that a gap's code assigns to the name case["name"]."""
+    """Return the number that a gap's code assigns to the name case["name"]."""
     found = _assigned(source, case)
     if found is None or found is ...:
         raise StudentMistake(f"`{case['name']}` is {found!r}: assign a number")
@@ -50,7 +50,7 @@ def prediction(rank, ranks, source, case):
 
 
 def word(rank, ranks, source, case):
-    """The text that a gap's code assigns to the name case["name"]."""
+    """Return the text that a gap's code assigns to the name case["name"]."""
     found = _assigned(source, case)
     if not isinstance(found, str):
         raise StudentMistake(f"`{case['name']}` must be a word in quotes")
@@ -58,9 +58,11 @@ def word(rank, ranks, source, case):
 
 
 def _assigned(source, case):
-    """What a gap's code assigns to the name case["name"]. case["before"]: {name: "module:function"} of the values that
-    it may use; case["measured"]: what stands for a value that it computes from others that the notebook measures above
-    it, if it may do so."""
+    """Return the value that a gap's code assigns to the name case["name"].
+
+    case["before"]: {name: "module:function"} of the values that it may use; case["measured"]: the result for a value
+    that is computed from other measured values above the gap, if that is allowed.
+    """
     before = {name: functools.partial(_made_by, place) for name, place in case.get("before", {}).items()}
     student, name = GapCode(source, before=before), case["name"]
     statements = student.tree.body
@@ -78,8 +80,8 @@ def _assigned(source, case):
 
 
 def _value(student, case):
-    """What the name has after the code, or after those of its lines that give the name, if another one needs a measured
-    value."""
+    """Return the value of the name after the code, or, if another name needs a measured value, after the lines that
+    define the name."""
     name = case["name"]
     try:
         return getattr(student.run(), name)
@@ -101,8 +103,8 @@ def _made_by(place):
 
 
 def _returned(student, given):
-    """What the gap returns for encoded arguments. Raises StudentMistake if that is None, or if it changes one of
-    them."""
+    """Return the gap's result for encoded arguments. Raises StudentMistake if it is None, or if the gap changes an
+    argument."""
     arguments = decoded(given)
     try:
         found = student.run(**arguments).returned
@@ -121,7 +123,7 @@ def _returned(student, given):
 
 
 def _whole(found):
-    """Whether a value counts: 3 does, and 3.0 does not; a list does if all that is in it does."""
+    """Return whether a value is an integer by its type: 3 is, and 3.0 is not; for a list, whether all elements are."""
     try:
         return operator.index(found) is not None
     except TypeError:
@@ -129,8 +131,8 @@ def _whole(found):
 
 
 def encoded(value):
-    """An argument as JSON can hold it: lists, numbers and texts stay; dictionaries, arrays and tuples become {kind:
-    content}."""
+    """Return an argument in the form of JSON: lists, numbers and texts stay; dictionaries, arrays and tuples become
+    {kind: content}."""
     if isinstance(value, dict):
         return {"dict": [[key, encoded(one)] for key, one in value.items()]}
     if isinstance(value, numpy.ndarray):
@@ -141,7 +143,7 @@ def encoded(value):
 
 
 def decoded(value):
-    """The argument that `encoded` was given."""
+    """Return the argument that `encoded` has converted."""
     if isinstance(value, list):
         return [decoded(one) for one in value]
     if not isinstance(value, dict):
@@ -153,12 +155,13 @@ def decoded(value):
 
 
 def words(given):
-    """A call's arguments in words."""
+    """Return a call's arguments in words."""
     return ", ".join(f"{name} = {short(value)}" for name, value in given.items())
 
 
 def short(value, digits=4):
-    """A value as a short text: whole numbers as they are, others with so many digits, the first of many numbers."""
+    """Return a value as a short text: integers in full, other numbers with `digits` digits, and the first of many
+    numbers."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key!r}: {short(one, digits)}" for key, one in value.items()) + "}"
     if isinstance(value, (list, tuple, numpy.ndarray)) and numpy.ndim(value):
@@ -170,8 +173,8 @@ def short(value, digits=4):
 
 
 def _content(value):
-    """What is in an argument, in an order of its own: a list that was only sorted has the same content. What is of a
-    kind that no argument has equals nothing: a student's class can call all things equal."""
+    """Return the content of an argument in a fixed order: a list that was only sorted has the same content. An object
+    whose type no argument has equals nothing, because a student's class can define equality."""
     kind = type(value)
     if value is None or any(kind is one for one in numpy.ScalarType):
         return value.item() if isinstance(value, numpy.generic) else value
@@ -183,7 +186,7 @@ def _content(value):
 
 
 def _numbers(found):
-    """A student's answer as an array of numbers. Raises Wrong."""
+    """Return a student's answer as an array of numbers. Raises Wrong."""
     try:
         if isinstance(found, (str, bytes, bool)):
             return _not_a_number(found)
@@ -207,7 +210,7 @@ def _numbers(found):
 
 
 def _single(found):
-    """What is in an answer's lists, tuples and arrays, one by one."""
+    """Yield the elements of an answer's lists, tuples and arrays."""
     if isinstance(found, numpy.ndarray):
         return found.ravel().tolist()
     return [one for inside in found for one in _single(inside)] if isinstance(found, (list, tuple)) else [found]

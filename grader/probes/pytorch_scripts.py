@@ -1,5 +1,5 @@
-"""Probes for the PyTorch track: each runs one gap in its place in the script, with data of its own, and observes what
-it does."""
+"""Probes for the PyTorch track: each runs one gap in its place in the script, with its own data, and observes the
+effects."""
 
 import contextlib
 import inspect
@@ -34,19 +34,19 @@ from handson.training.epoch_table import EpochTable
 from handson.words import a_kind
 
 SIZE = 2  # args.size
-_groups = itertools.count()  # of this rank
-NOT_COMPILED = (  # which takes longer than a check may, and changes no result
+_groups = itertools.count()  # process groups of this rank
+NOT_COMPILED = (  # compiling takes longer than a check may, and changes no result
     (torch, "compile", lambda model=None, **options: model or (lambda model: model)),
     (nn.Module, "compile", lambda module, *arguments, **options: None),
 )
-# all ranks make the same model, so nothing has to be sent at the beginning; older torch always does it
+# all ranks create the same model, so nothing has to be sent at the start; older versions of torch always do
 EQUAL_ALREADY = {"init_sync": False} if "init_sync" in inspect.signature(DistributedDataParallel).parameters else {}
 SILENT = EpochTable, "say", lambda table, line: None
 
 
 def join(rank, ranks, ranks_per_node=None, in_turn=False):
     """Form a process group and return this rank's communicator. Every rank gets another random seed, as in real runs,
-    and the variables that torchrun sets. in_turn: ranks that follow each other are on different nodes."""
+    and the variables that torchrun sets. in_turn: consecutive ranks are on different nodes."""
     if not dist.is_initialized():  # one group serves all cases that run in these ranks, until a gap fails
         torch.set_num_threads(1)
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
@@ -54,8 +54,8 @@ def join(rank, ranks, ranks_per_node=None, in_turn=False):
             "gloo", init_method=f"file://{os.getcwd()}/meeting{next(_groups)}", rank=rank, world_size=ranks
         )
     for group in [group for group in dist.distributed_c10d._world.pg_map if group is not dist.group.WORLD]:
-        dist.destroy_process_group(group)  # of an earlier case: each has threads, of which the sandbox allows few
-    # torch.manual_seed also notes for GPUs who has called it: milliseconds
+        dist.destroy_process_group(group)  # of an earlier case: each group has threads, whose number the sandbox limits
+    # torch.manual_seed also stores the caller for GPUs, which takes milliseconds
     torch.default_generator.manual_seed(1000 + rank)
     nodes = -(-ranks // (ranks_per_node or ranks))
     node, on_it = divmod(rank, ranks_per_node or ranks) if not in_turn else (rank % nodes, rank // nodes)
@@ -66,8 +66,8 @@ def join(rank, ranks, ranks_per_node=None, in_turn=False):
 
 @contextlib.contextmanager
 def precision(dtype=torch.float64):
-    """Tensors that code makes here, as by torch.zeros(3), have this precision: that of the network, since code may rely
-    on their having the same type, as in a real run."""
+    """Context manager that sets the default precision of new tensors, such as torch.zeros(3), to that of the network,
+    because code may rely on equal types, as in a real run."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
@@ -77,7 +77,8 @@ def precision(dtype=torch.float64):
 
 
 def dataset(images, seed=0):
-    """A data set of (1, 2, 2) images. All numbers of image i are its mark, so that each sample can be recognised."""
+    """Return a data set of (1, 2, 2) images. All numbers of image i are its mark, so that each sample can be
+    recognised."""
     marked = torch.from_numpy(marks(images, seed)).float().reshape(-1, 1, 1, 1)
     return ImageDataset(
         marked.repeat(1, 1, 2, 2), torch.arange(images) % 10, "numbers", Path("numbers.npz"), tuple("0123456789")
@@ -85,7 +86,7 @@ def dataset(images, seed=0):
 
 
 def examples(images, seed):
-    """A data set of random (1, 2, 2) images in double precision."""
+    """Return a data set of random (1, 2, 2) images in double precision."""
     generator = torch.Generator().manual_seed(seed)
     numbers = torch.randn(images, 1, 2, 2, dtype=torch.float64, generator=generator)
     return ImageDataset(
@@ -94,13 +95,13 @@ def examples(images, seed):
 
 
 def part(whole, lengths, rank):
-    """The part of a rank, if an ImageDataset is cut off in order. lengths: of all ranks' parts."""
+    """Return the part of a rank, if an ImageDataset is split in order. lengths: of all ranks' parts."""
     begin, end = sum(lengths[:rank]), sum(lengths[: rank + 1])
     return ImageDataset(whole.images[begin:end], whole.labels[begin:end], whole.name, whole.path, whole.classes)
 
 
 class Network(nn.Sequential):
-    """A small network, in place of ConvNet: (N, 1, 2, 2) to (N, 10). It notes how it is used."""
+    """A small network that replaces ConvNet: (N, 1, 2, 2) to (N, 10). It records its use."""
 
     dtype = torch.float64
 
@@ -119,7 +120,7 @@ class Network(nn.Sequential):
 
 
 class NormalizingNetwork(Network):
-    """With batch normalisation, whose running statistics come from other images."""
+    """A Network with batch normalisation, whose running statistics come from other images."""
 
     def layers(self, classes):
         return (
@@ -136,14 +137,14 @@ class NormalizingNetwork(Network):
 
 
 def network(seed, kind=Network):
-    """The network that a script makes with args.seed = `seed`."""
+    """Return the network that a script creates with args.seed = `seed`."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         return kind()
 
 
 def batch(seed, step, lengths, rank):
-    """Images and labels of rank `rank` in step `step`. lengths: the number of images of each rank."""
+    """Return images and labels of rank `rank` in step `step`. lengths: the number of images of each rank."""
     generator = torch.Generator().manual_seed(seed + 7919 * step)
     images = torch.randn(sum(lengths), 1, 2, 2, dtype=torch.float64, generator=generator)
     labels = torch.randint(10, (sum(lengths),), generator=generator)
@@ -151,23 +152,22 @@ def batch(seed, step, lengths, rank):
 
 
 def enlarge(images, size=SIZE):
-    """In place of data.enlarge: what goes through `prepare` is multiplied by the size, which is 2, so that it shows in
-    the results."""
+    """Replace data.enlarge: multiply images by the size, which is 2, so that the results show its use."""
     return images * size
 
 
 def seed_of(case):
-    """args.seed."""
+    """Return args.seed."""
     return case["seed"] % 1000
 
 
 def flat(tensors):
-    """All numbers of some tensors, as one NumPy array."""
+    """Return all numbers of some tensors, as one NumPy array."""
     return torch.cat([tensor.detach().flatten().double() for tensor in tensors]).numpy()
 
 
 def arguments(ranks, case):
-    """`args` as options.parse and announce leave them."""
+    """Return `args` in the state after options.parse and announce."""
     unit = case["unit"]
     args = options_of(f"00_{unit}/pytorch/train_cifar_{unit}.py", ranks)
     vars(args).update(
@@ -185,12 +185,12 @@ def arguments(ranks, case):
 
 
 class GapInScript:
-    """The place of a gap of `train` in the script of the case's unit, on one rank. It is a script for several ranks if
-    the case has "ranks". Steps and evaluations do nothing there.
+    """A gap of `train` in the script of the case's unit, on one rank. It is a script for several ranks if the case has
+    "ranks". Steps and evaluations do nothing there.
 
-    kind: the class that takes ConvNet's place; dtype: the precision of network and images, single as in a real run, in
-    which code may name it; before, stand_ins: as for Script, those that differ from the ones below; train_step: takes
-    the place of the script's.
+    kind: the class that replaces ConvNet; dtype: the precision of network and images, single as in a real run, which
+    code may name; before, stand_ins: as for Script, additions to the ones below; train_step: the replacement of the
+    script's function.
     """
 
     def __init__(
@@ -227,7 +227,7 @@ class GapInScript:
         )
 
     def run(self, see, **options):
-        """As Script.run. options: of `args`."""
+        """Run like Script.run. options: of `args`."""
         vars(self.args).update(options)
         with precision(self.dtype):
             self.script.run(see, *self.arguments)
@@ -238,7 +238,7 @@ class GapInScript:
             "loader": ("train_loader", lambda train_set, args: DataLoader(train_set, args.batchsize, shuffle=True)),
             "sampler": ("sampler", lambda train_set, args: DistributedSampler(train_set, seed=args.seed)),
             "optimizer": ("optimizer", lambda model, args: torch.optim.SGD(model.parameters(), args.lr, 0.9)),
-            # the ranks have made equal models
+            # the ranks have created equal models
             "replica": ("replica", lambda model: DistributedDataParallel(model, **EQUAL_ALREADY)),
             "shuffle": ("", lambda: None),
             "throughput": ("", _enough),
@@ -250,15 +250,15 @@ def _enough():
 
 
 def device(rank, ranks, source, case):
-    """The GPU that this rank uses: the one that it asks for, if `device` is that; else words. case["gpu"]: the GPUs of
-    one node."""
+    """Return the GPU that this rank uses, if `device` is the one that it requests; otherwise words. case["gpu"]: the
+    GPUs of one node."""
     used, found = [], []
 
     def use(gpu):
         if not isinstance(gpu, Integral):
             raise StudentMistake(f"`devices.use` is called with {gpu!r}, but it takes the id of a GPU")
         used.append(int(gpu))
-        return torch.device("cpu", int(gpu))  # right code may ask a "cuda" device for its name, which takes a GPU
+        return torch.device("cpu", int(gpu))  # right code may ask a "cuda" device for its name, which requires a GPU
 
     def see(names):
         made = names.device
@@ -283,8 +283,8 @@ def device(rank, ranks, source, case):
 
 
 def sampler(rank, ranks, source, case):
-    """The images of one rank in the first epoch, in their order; those in a second run with the same seed ("again") and
-    in one with another seed ("other")."""
+    """Return the images of one rank in the first epoch, in order; those in a second run with the same seed ("again")
+    and in one with another seed ("other")."""
     images = case["images"]
     place, found = GapInScript(rank, ranks, source, case, dataset(images, case["seed"])), []
 
@@ -302,7 +302,7 @@ def sampler(rank, ranks, source, case):
             )
         raise StopScript
 
-    torch.manual_seed(case["seed"] + rank)  # an order that does not follow from args.seed changes
+    torch.manual_seed(case["seed"] + rank)  # changes an order that does not depend on args.seed
     place.run(see)
     torch.manual_seed(case["seed"] + rank + 1)
     place.run(see)
@@ -311,7 +311,7 @@ def sampler(rank, ranks, source, case):
 
 
 def replica(rank, ranks, source, case):
-    """The parameters at the start, and the gradients after a backward pass of the wrapped model for each of two
+    """Return the initial parameters, and the gradients after a backward pass of the wrapped model for each of two
     batches."""
     everything, found = examples(sum(case["lengths"]), case["seed"]), {}
     place = GapInScript(rank, ranks, source, case, everything, kind=NormalizingNetwork, dtype=torch.float64)
@@ -328,7 +328,7 @@ def replica(rank, ranks, source, case):
             if any(gradient is None for gradient in of_batch):
                 found["gradients"] = "none"
                 raise StopScript
-            gradients.append(flat(of_batch))  # a copy: the next pass may use the same memory
+            gradients.append(flat(of_batch))  # a copy, because the next pass may use the same memory
         found["gradients"] = numpy.stack(gradients)
         raise StopScript
 
@@ -337,10 +337,10 @@ def replica(rank, ranks, source, case):
 
 
 def order(rank, ranks, source, case):
-    """The images of this rank in the order in which they reach `train_step`, in each of four epochs ("orders"), and the
-    sizes of the batches ("sizes")."""
+    """Return the images of this rank in the order in which they reach `train_step`, in each of four epochs ("orders"),
+    and the sizes of the batches ("sizes")."""
     epochs, images = 4, case["images"]
-    batches = [[] for _ in range(epochs)]  # of each epoch: (mark, label) of each image
+    batches = [[] for _ in range(epochs)]  # per epoch: (mark, label) of each image
 
     def step(model, optimizer, images, labels):
         epoch = sys._getframe(1).f_locals["epoch"]
@@ -365,8 +365,8 @@ def order(rank, ranks, source, case):
 
 
 def step(rank, ranks, source, case):
-    """The parameters after each call of `train_step`, the forward passes in it, the loss that it returns, and the class
-    that the outputs give each image ("classes")."""
+    """Return the parameters after each call of `train_step`, its forward passes, the loss that it returns, and the
+    class of each image according to the outputs ("classes")."""
     found = {"parameters": [], "losses": [], "passes": [], "classes": []}
     if "ranks" in case:
         join(rank, ranks, case.get("ranks_per_node"))
@@ -395,7 +395,7 @@ def step(rank, ranks, source, case):
 
 
 def function_of(source, name):
-    """A function of a student's script, in which a gap is. Raises StudentMistake if it is gone."""
+    """Return the function of a student's script that contains a gap. Raises StudentMistake if it is missing."""
     function = getattr(GapCode(source).module, name, None)
     if function is None:
         raise StudentMistake(f"the function `{name}` is missing: keep it")
@@ -403,7 +403,7 @@ def function_of(source, name):
 
 
 def throughput(rank, ranks, source, case):
-    """`images` and `throughput` as rank 0 reports them."""
+    """Return `images` and `throughput` as rank 0 reports them."""
     found = {}
 
     def see(names):
@@ -416,8 +416,8 @@ def throughput(rank, ranks, source, case):
 
 
 def pictures(images, alike, seed):
-    """A data set of (1, 8, 8) images. alike: all images are equal, so that the result does not depend on which rank
-    gets which image."""
+    """Return a data set of (1, 8, 8) images. alike: all images are equal, so that the result does not depend on their
+    distribution."""
     generator = torch.Generator().manual_seed(seed)
     shown = torch.rand(images, 1, 8, 8, generator=generator)
     labels = torch.randint(10, (images,), generator=generator)
@@ -427,8 +427,8 @@ def pictures(images, alike, seed):
 
 
 def run(rank, ranks, source, case):
-    """What a whole run of `train` prints and writes, and its parameters at the end. The case says what script it is, as
-    for `GapInScript`."""
+    """Return the output of a whole run of `train`, its result, and its parameters at the end. The case describes the
+    script, as for `GapInScript`."""
     models, start = [], model.ConvNet.__init__
 
     def note(made, *args, **options):

@@ -1,8 +1,7 @@
-"""Runs one gap of a student's script in its place: in `train`, with everything that is there before it, and is
-observed.
+"""Run one gap of a student's script in its place in `train`, with all the code before it, and observe it.
 
-The script around the gap is the one that was given out. In the place of each other gap, a stand-in of the probe gives
-the names that this gap should give, so that one gap's mistakes don't reach another.
+The script around the gap is the released one. Stand-ins of the probe replace the other gaps and define the names that
+these should define, so that one gap's mistakes do not affect another.
 """
 
 import ast
@@ -27,9 +26,9 @@ from grader.sandbox.rank_stacks import STUDENT
 from handson.training import banner, options
 
 FUNCTION = "train"
-REPORTED = "images", "throughput"  # what a script's last line gives to results.finish
-OURS = "_of_the_check_"  # begins the names that a check puts into the script
-CAUSES = {  # words of an error that does not name its cause: the cause
+REPORTED = "images", "throughput"  # the arguments of results.finish in a script's last line
+OURS = "_of_the_check_"  # prefix of the names that a check adds to the script
+CAUSES = {  # words of an error that does not name its cause -> the cause
     "sampler option is mutually exclusive with shuffle": (
         "a DataLoader with a sampler takes its order from the sampler: leave out `shuffle`"
     ),
@@ -111,25 +110,25 @@ CAUSES = {  # words of an error that does not name its cause: the cause
 
 
 class StopScript(BaseException):
-    """Ends the script: the probe has seen what it needs."""
+    """Ends the script once the probe has all observations."""
 
 
 def options_of(program, workers, add_options=None, **values):
-    """`args` of a training script that is called without options, as handson.training.options.training_parser takes
-    them, but with `values`."""
-    args = copy.deepcopy(_options_of(program, workers, add_options))  # a student's code may change them
+    """Return `args` of a training script without options, as handson.training.options.training_parser parses them, but
+    with `values`."""
+    args = copy.deepcopy(_options_of(program, workers, add_options))  # a copy, because a student's code may change them
     vars(args).update(values)
     return args
 
 
-@functools.lru_cache(16)  # making a parser takes longer than many a gap
+@functools.lru_cache(16)  # creating a parser takes longer than many gaps
 def _options_of(program, workers, add_options):
     return options.training_parser(program, list(range(workers)), add_options).parse_args([])
 
 
 def reported_numbers(names, rank):
-    """The numbers of REPORTED on rank 0, and whether `images` is a whole number by its kind ("whole"). Another rank's
-    are read there, too, but reported nowhere: they may be anything, and here are 0. Raises Wrong."""
+    """Return the numbers of REPORTED on rank 0, and whether the type of `images` is an integer type ("whole"). On other
+    ranks the numbers are read but not reported, so they may be anything, and are 0 here. Raises Wrong."""
     if rank == 0:
         return {name: names.as_number(name) for name in REPORTED} | {"whole": names.is_whole("images")}
     if missing := [name for name in REPORTED if name not in names]:
@@ -141,7 +140,7 @@ def reported_numbers(names, rank):
 
 
 def only_one(gpus):
-    """Raises StudentMistake if `devices.use` was called for several GPUs."""
+    """Raise StudentMistake if `devices.use` was called for several GPUs."""
     if len(set(gpus)) > 1:
         asked = ", ".join(map(str, gpus))
         raise StudentMistake(
@@ -154,12 +153,12 @@ def only_one(gpus):
 class Script:
     """A student's gap in the function `function` of a script.
 
-    source: as for Student, and the gap's name (gap) and hint (hint), the text that was given out, its gaps emptied
-    (given), the line of the student's file for each of its lines (lines), and the student's code in the other gaps
-    (others: {gap: [code, line]}). stand_ins: {other gap: (the names that it gives, function)}; the function's
-    parameters are names of the script, and it returns a value for each of the names it gives. before: {name: value} set
-    just before the gap. replaced: (module, name, value) of what is another thing while the script runs; instead: {name
-    of a function of the script: what takes its place}.
+    source: as for GapCode, and the gap's name (gap) and hint (hint), the released text with emptied gaps (given), the
+    line of the student's file for each of its lines (lines), and the student's code in the other gaps (others: {gap:
+    [code, line]}). stand_ins: {other gap: (the names that it defines, function)}; the function's parameters are names
+    of the script, and it returns a value for each defined name. before: {name: value} set just before the gap.
+    replaced: (module, name, value) of attributes that change while the script runs. instead: {name of a function of the
+    script: its replacement}.
     """
 
     source: dict
@@ -170,8 +169,8 @@ class Script:
     instead: dict = field(default_factory=dict)
 
     def run(self, see, *arguments, begin=lambda names: None):
-        """Call the function, and return what it returns. begin(Names) is called before each passage through the gap,
-        and see(Names) after it. Raise StopScript to end the script."""
+        """Call the function, and return its result. begin(Names) is called before each execution of the gap, and
+        see(Names) after it. Raise StopScript to end the script."""
         passages, returned = [], None
 
         def before(names):
@@ -190,7 +189,7 @@ class Script:
             for module, name, value in self.replaced:
                 stack.enter_context(mock.patch.object(module, name, value))
             names, train, used, made_here, may_return, needed = self._made
-            # the student's file may have put another in its place
+            # the student's file may have replaced it
             stack.enter_context(contextlib.redirect_stdout(sys.__stdout__))
             names = names | {f"{OURS}locals": locals, f"{OURS}begin": before, f"{OURS}end": after}
             exec(train, names)
@@ -208,8 +207,8 @@ class Script:
         return returned
 
     def _none(self, error):
-        """(The names that are None, of those in the expression of the gap in which an error arose; whether `gather` is
-        called there)."""
+        """Return (the names that are None in the gap's expression in which an error arose; whether it calls
+        `gather`)."""
         for (frame, _), place in zip(traceback.walk_tb(error.__traceback__), traceback.extract_tb(error.__traceback__)):
             if (place.filename, place.name) == (STUDENT + self.source["file"], self.function):
                 begin, end = (place.lineno, place.colno), (place.end_lineno, place.end_colno)
@@ -229,8 +228,8 @@ class Script:
 
     @functools.cached_property
     def _made(self):
-        """(the names of the student's module and ours, the compiled function, the names that the gap uses, those that
-        it makes, whether it may return by itself, those that it must not change)."""
+        """Return (the names of the student's module and ours, the compiled function, the names that the gap uses, those
+        that it defines, whether it may return itself, those that it must not change)."""
         student = GapCode(self.source)
         stand_ins = tuple(
             (gap, names, tuple(inspect.signature(function).parameters))
@@ -254,9 +253,9 @@ class Script:
 
 @functools.lru_cache(32)  # a gap has several cases
 def _compiled(source, function, stand_ins, before, of_module):
-    """(the compiled function, the names that the gap uses, those that it makes, whether nothing but a `return` follows
-    it, those that it must not change). source: as JSON; stand_ins: (gap, the names that it gives, the parameters);
-    before: names; of_module: the names of the student's module."""
+    """Return (the compiled function, the names that the gap uses, those that it defines, whether only a `return`
+    follows it, those that it must not change). source: as JSON; stand_ins: (gap, the names that it defines, the
+    parameters); before: names; of_module: the names of the student's module."""
     source = json.loads(source)
     file, gap = STUDENT + source["file"], _tree(source)
     given, names = _given_out(source["given"], tuple(source["lines"]), function)
@@ -275,14 +274,14 @@ def _compiled(source, function, stand_ins, before, of_module):
 
 
 def _tree(source):
-    """The code of a gap, with the line numbers of the student's file."""
+    """Return the code of a gap, with the line numbers of the student's file."""
     return parsed("\n" * (source["line"] - 1) + source["code"])
 
 
-@functools.lru_cache(4)  # of all gaps of a file that share a rank
+@functools.lru_cache(4)  # shared by all gaps of a file in one rank
 def _given_out(text, lines, function):
-    """(a function as it was given out, pickled, with the line numbers of the student's file; the names that it
-    gives)."""
+    """Return (the released function, pickled, with the line numbers of the student's file; the names that it
+    defines)."""
     train, nodes = _function(text, function)
     moved = pickle.loads(pickle.dumps(train))
     _move(ast.walk(moved), lines)
@@ -291,13 +290,13 @@ def _given_out(text, lines, function):
 
 @functools.lru_cache(4)
 def _function(text, name):
-    """(a function of a script, all of its nodes)."""
+    """Return (a function of a script, all of its nodes)."""
     function = next(node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef) and node.name == name)
     return function, list(ast.walk(function))
 
 
 def _needed_after(text, gap):
-    """The names that lines of `train` use after a gap."""
+    """Return the names that lines of `train` use after a gap."""
     _, nodes = _function(text, FUNCTION)
     line = next(node.lineno for node in nodes if gap_of(node) == gap)
     return {
@@ -308,15 +307,16 @@ def _needed_after(text, gap):
 
 
 def _alike(one, other):
-    """Whether a value can stand for another: numbers that are equal, or things of the same type, such as a loader with
+    """Return whether a value can replace another: equal numbers, or objects of the same type, such as a loader with
     another order."""
     return type(one) is type(other) and (not isinstance(one, (int, float)) or one == other)
 
 
 @contextlib.contextmanager
 def causes(nothing=(), made_here=(), none=lambda error: ((), False)):
-    """Raises StudentMistake with the cause of an error whose own words don't name it. nothing: arguments that the gap
-    uses, and that are None; made_here: the names that the gap assigns or imports; none: as Script._none."""
+    """Context manager that raises StudentMistake with the cause of an error that does not name it. nothing: arguments
+    that the gap uses, and that are None; made_here: the names that the gap assigns or imports; none: as
+    Script._none."""
     try:
         yield
     except UnboundLocalError as error:
@@ -327,7 +327,7 @@ def causes(nothing=(), made_here=(), none=lambda error: ((), False)):
             ) from error
         raise
     except (RuntimeError, TypeError, AttributeError, ValueError, AssertionError) as error:
-        # of an assertion without words, the assertion
+        # the assertion itself, if it has no message
         said = str(error) or traceback.extract_tb(error.__traceback__)[-1].line or ""
         cause = next((cause for words, cause in CAUSES.items() if words in said), None)
         names, gathers = none(error) if "'NoneType'" in said else ((), False)
@@ -348,7 +348,7 @@ def causes(nothing=(), made_here=(), none=lambda error: ((), False)):
 
 
 class _Filled(ast.NodeTransformer):
-    """Puts the student's code into its gap and stand-ins into the other gaps. What the script itself prints is left
+    """Insert the student's code into its gap, and stand-ins into the other gaps. The script's own output is left
     out."""
 
     def __init__(self, gap, code, stand_ins, others, before):
@@ -380,7 +380,7 @@ class _Filled(ast.NodeTransformer):
 
 
 def gap_of(node):
-    """The name of the gap that an unfilled gap's `raise` statement names, or None."""
+    """Return the name of the gap in an unfilled gap's `raise` statement, or None."""
     match node:
         case ast.Raise(exc=ast.Call(func=ast.Name("NotImplementedError"), args=[ast.Constant(str(text))])) if (
             text.startswith(TO_DO)
@@ -389,7 +389,7 @@ def gap_of(node):
 
 
 def _at(node, *statements):
-    """Statements at the place of `node`."""
+    """Return statements at the position of `node`."""
     tree = ast.parse("\n".join(statements))
     for part in ast.walk(tree):
         if hasattr(part, "lineno"):
@@ -398,7 +398,7 @@ def _at(node, *statements):
 
 
 def _move(nodes, lines):
-    """Give nodes of what was given out the line numbers of the student's file."""
+    """Set the line numbers of released nodes to those of the student's file."""
     for node in nodes:
         if hasattr(node, "lineno"):
             node.lineno, node.end_lineno, node.col_offset, node.end_col_offset = (
@@ -410,8 +410,8 @@ def _move(nodes, lines):
 
 
 def _needed(names, others):
-    """{other gap: statements} of the student's other gaps that give any of `names`, which the gap uses, and nothing
-    else gives."""
+    """Return {other gap: statements} of the student's other gaps that define any of `names`, which the gap uses and no
+    other code defines."""
     found = {}
     for gap, (text, line) in others.items() if names else ():
         with contextlib.suppress(SyntaxError, ValueError):
@@ -422,7 +422,7 @@ def _needed(names, others):
 
 
 def _given(nodes):
-    """The names that some nodes give: variables, parameters, functions, classes, imports."""
+    """Return the names that some nodes define: variables, parameters, functions, classes, imports."""
     found = set()
     for node in nodes:
         match node:

@@ -1,5 +1,5 @@
-"""Runs a job script under bash, as a job of the embedded PBS, where mpiexec, python and the like only note what they
-would do (grader/probes/stand_in.py)."""
+"""Run a job script under bash, as a job of the embedded PBS, in which mpiexec, python and similar commands only record
+what they would do (grader/probes/stand_in.py)."""
 
 import json
 import os
@@ -17,12 +17,12 @@ from grader.probes import stand_in
 from handson.pbs import command_options, directives, qsub, resources
 from handson.pbs.pbs_errors import PBSError
 
-LOOKS_LIKE_ONE = re.compile(r"\s*#+\s*(PBS|SBATCH)(\s*-\S|\s+[a-z]\s)", re.IGNORECASE)  # but maybe nobody reads it
+LOOKS_LIKE_ONE = re.compile(r"\s*#+\s*(PBS|SBATCH)(\s*-\S|\s+[a-z]\s)", re.IGNORECASE)  # to a directive
 BLANKS = (" ", "\t")
-MOST, MOST_SLOTS = 500, 5000  # directives, or programs that begin; lines of the node file
-PATIENCE = 2000  # milliseconds for what a script leaves in the background
-GONE = re.compile(r": (/\S+): No such file or directory")  # says bash of a command of another machine
-# another machine may have commands, and the student's own folder, which is that of the trial here
+MOST, MOST_SLOTS = 500, 5000  # directives, or started programs; lines of the node file
+PATIENCE = 2000  # milliseconds for processes that a script leaves in the background
+GONE = re.compile(r": (/\S+): No such file or directory")  # bash's message on a command of another machine
+# folders that another machine may have, and the student's own folder, which is the simulated one here
 FUNCTIONS = """\
 module() { :; }; ml() { :; }; ulimit() { :; }
 command_not_found_handle() { echo "$1: command not found" >&2; }
@@ -51,15 +51,15 @@ TRACK=pytorch
 
 
 def run(rank, ranks, source, case):
-    """What a job script asks for and does:
+    """Return the requests and actions of a job script:
 
-    "lines": those that are or look like directives, each with what stands behind #PBS, or None if PBS does not read it
-    "runs": the programs that Python would run, as they are noted; left: whether the script ends before the program
+    "lines": those that are or look like directives, each with the text after #PBS, or None if PBS does not read it
+    "runs": the programs that Python would run, as recorded; left: whether the script ends before the program
     "last": the last command
     "windows": whether its lines end as in Windows, which qsub refuses
     """
     text, folder = source["text"].replace("\r\n", "\n"), Path(tempfile.mkdtemp(dir=os.getcwd()))
-    of_slurm = case["batch"] == "slurm"  # there no directive goes on, or stands behind blanks
+    of_slurm = case["batch"] == "slurm"  # Slurm's directives neither continue in the next line, nor follow blanks
     text = text if of_slurm else directives.joined(text.encode()).decode()
     read = directives.numbered(text.encode())
     lines = [
@@ -86,7 +86,7 @@ def run(rank, ranks, source, case):
 
 
 def _furnish(folder, file, text, program):
-    """Make the folders of a student and of the stand-ins. Returns where the script is."""
+    """Create the folders of a student and of the stand-ins. Return the path of the script."""
     for name in ("bin", "home", "tmp", "work/results", "work/pytorch", "work/chainer"):
         (folder / name).mkdir(parents=True)
     for name in stand_in.NAMES:
@@ -101,7 +101,7 @@ def _furnish(folder, file, text, program):
 
 
 def _environment(folder, read, case):
-    """The variables of the job, and its node file, with what its directives ask for, as far as qsub accepts it."""
+    """Return the variables of the job, and create its node file, from its directives, as far as qsub accepts them."""
     nodes, processes = case["wanted"]
     options, chunks, variables = command_options.Options(), [{"count": nodes, "mpiprocs": processes}], {}
     for text in read:
@@ -120,7 +120,7 @@ def _environment(folder, read, case):
 
 
 def _tried(folder, script, environment, case):
-    """(the programs that Python would run, what bash said) of a script."""
+    """Return (the programs that Python would run, bash's messages) of a script."""
     notes, errors = folder / "notes", folder / "errors"
     notes.write_text("")
     ended, open_by_all = os.pipe()

@@ -1,9 +1,9 @@
-"""Stands in for mpiexec, python and other commands while grader/probes/simulated_job.py runs a job script: it notes
-what would train, runs what a launcher would start, but once, and does nothing else.
+"""A replacement of mpiexec, python and other commands while grader/probes/simulated_job.py runs a job script: it
+records what would train, runs the command of a launcher once, and does nothing else.
 
     python -IS stand_in.py NOTES NAME ARGUMENTS...
 
-It needs the standard library only, so that it starts at once.
+It needs only the standard library, so that it starts fast.
 """
 
 import json
@@ -17,26 +17,26 @@ LAUNCHERS = ("mpiexec", "mpirun", "mpiexec.hydra", "mpiexec.openmpi", "mpirun.op
 TORCHRUN = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
 ON_A_NODE = ("ssh", "handson-agent")
 PYTHONS = ("python", "python3", *(f"python3.{minor}" for minor in range(8, 16)))
-WRAPPERS = ("numactl", "conda", "nsys", "apptainer", "singularity")  # that start one command
+WRAPPERS = ("numactl", "conda", "nsys", "apptainer", "singularity")  # commands that start one command
 IDLE = ("handson", "handson-launcher", "nvidia-smi", "pip", "pip3", "qsub", "qstat", "qdel", "pbsnodes", "sbatch")
 NAMES = (*LAUNCHERS, *TORCHRUN, *ON_A_NODE, "pbsdsh", *PYTHONS, *WRAPPERS, *IDLE, "sleep")
-RANKS, BY, TOGETHER = "JOB_RANKS", "JOB_STARTED_BY", "JOB_TOGETHER"  # variables of what a launcher starts
+RANKS, BY, TOGETHER = "JOB_RANKS", "JOB_STARTED_BY", "JOB_TOGETHER"  # variables of the command that a launcher starts
 OF_RANKS = re.compile(r"\s--?(?:n|np|ntasks|nproc[-_]per[-_]node)[ =]?(\d+|gpu|auto)(?=\s)")
 OF_VARIABLES = re.compile(r"\s-(?:g?env|x) (\w+)(?:=| (?!-))(\S+)")
 BEFORE_A_NAME = re.compile(
     r"--?(launcher|bootstrap|rsh|map-by|bind-to|rank-by|wdir|g?env)"
-)  # which may be a command's, too
-TRAINS = 0.05  # seconds: what a script does not wait for has not ended by then
-FASTER, LONGEST = 100, 0.5  # how many times as fast `sleep` is here, and its most seconds
-MANY = 10_000  # bytes of notes: from then on, training takes no time
+)  # options that a command may also have
+TRAINS = 0.05  # seconds: programs that a script does not wait for have not ended by then
+FASTER, LONGEST = 100, 0.5  # speed-up of `sleep`, and its longest duration in seconds
+MANY = 10_000  # bytes of notes, after which training takes no time
 
 
 def main(notes, name, *words):
-    """Do what the command `name` does here. Returns its exit status."""
+    """Do what the command `name` does here, and return its exit status."""
     words, own = list(words), os.getpid()
     if name in PYTHONS:
         return _python(notes, words)
-    if name in LAUNCHERS:  # maybe in parts: mpiexec -n 1 A : -n 3 B
+    if name in LAUNCHERS:  # possibly in parts: mpiexec -n 1 A : -n 3 B
         parts = [part.split("\0") for part in "\0".join(words).split("\0:\0")]
         return max(_launch(name, part, len(_slots()), own) for part in parts)
     if name in TORCHRUN:
@@ -54,7 +54,7 @@ def main(notes, name, *words):
 
 
 def _python(notes, words):
-    """Note what Python would run, and that it has ended."""
+    """Record what Python would run, and that it has ended."""
     if words[:1] == ["-m"] and words[1] in TORCHRUN:
         return main(notes, *words[1:])
     if words[:1] == ["-m"] and "--" in words:  # python -m handson profile ... -- python ...
@@ -80,8 +80,8 @@ def _python(notes, words):
 
 
 def _launch(name, words, ranks, together):
-    """Run, but once, what a launcher starts in `ranks` processes, or in as many as an option says. together: the same
-    for processes that train together."""
+    """Run once what a launcher starts in `ranks` processes, or in the number of an option. together: the same for
+    processes that train together."""
     place = _command(words)
     options, command = " ".join(["", *words[:place], ""]), words[place:]
     if numbers := OF_RANKS.findall(options):
@@ -95,7 +95,7 @@ def _launch(name, words, ranks, together):
 
 
 def _command(words):
-    """The place of the command among the words behind a launcher."""
+    """Return the index of the command among the words after a launcher."""
     for place, word in enumerate(words):
         known = word.endswith(".py") or os.path.basename(word) in NAMES or shutil.which(word)
         if known and not (place and BEFORE_A_NAME.fullmatch(words[place - 1])):
@@ -104,7 +104,7 @@ def _command(words):
 
 
 def _run(command, **variables):
-    """Run a command, or its stand-in if it is in a folder that this machine lacks. Returns its exit status."""
+    """Run a command, or its stand-in if it is in a folder that this machine lacks. Return its exit status."""
     if not command:
         return 2
     path = shutil.which(command[0]) or shutil.which(os.path.basename(command[0])) or command[0]

@@ -1,4 +1,4 @@
-"""Runs a script's whole `train`, and observes what it prints and writes."""
+"""Run a script's whole `train`, and observe its output and its files."""
 
 import contextlib
 import io
@@ -21,8 +21,8 @@ class Printed(io.StringIO):
 
 
 def run(source, args, before, after):
-    """Call the script's ``train(*before, args, *after)``: {"lines": on the throughput, "result": a dictionary or None,
-    "problem": with it}.
+    """Call the script's ``train(*before, args, *after)``, and return {"lines": on the throughput, "result": a
+    dictionary or None, "problem": with it}.
 
     Every rank gets its own folder for results, which shows the ranks that write one.
     """

@@ -1,7 +1,7 @@
-"""Runs around student code; the module rank runs beside it. Students receive it: yes.
+"""Runs around student code; the module rank runs in its process. Students receive it: yes.
 
-It runs the ranks of a check in processes of their own, confined by the Linux kernel, and reports how each rank ended,
-whatever it did.
+Run the ranks of a check in separate processes, confined by the Linux kernel, and report how each rank ended, whatever
+it did.
 
     caller -> server (libraries loaded, one thread; forks) -> watcher (reads, watches, kills) -> init (may be confined)
     -> ranks
@@ -9,9 +9,9 @@ whatever it did.
 The caller, the server, the watcher and init are trusted: a student's code runs only in the ranks. All these processes
 exchange JSON and plain arrays of bounded size through sockets.
 
-`prepare` and `enter` make a small machine around a forked process: namespaces, Landlock, system call filters, limits.
-`limit_rank` then takes from each rank what a student's code does not need. `layers` lists which of these layers are in
-force here; `strong` tells whether files, network and processes are isolated.
+`prepare` and `enter` create a small machine around a forked process: namespaces, Landlock, system call filters, limits.
+`limit_rank` then removes from each rank all permissions that a student's code does not need. `layers` lists which of
+these layers are active here; `strong` returns whether files, network and processes are isolated.
 """
 
 from grader.sandbox.confine import SandboxError, bound_together, enter, limit_rank, prepare

@@ -1,4 +1,4 @@
-"""The caller's end: start a server, let it run ranks, and receive how each rank ended."""
+"""The caller's side: start a server, let it run ranks, and receive how each rank ended."""
 
 import socket
 import subprocess
@@ -13,17 +13,16 @@ from grader.temporary import remove_orphans, temporary_folder
 from grader.verdict import KILLED
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-# Else each thread reserves 64 MiB of address space, which is limited, for memory that it may never use: few libraries'
-# threads would start.
+# Otherwise each thread reserves 64 MiB of the limited address space, and few threads of the libraries would start.
 FEW_ARENAS = "glibc.malloc.arena_max=2"
 HUGE_PAGES = {"PYTHONMALLOC": "malloc", "GLIBC_TUNABLES": f"glibc.malloc.hugetlb=1:{FEW_ARENAS}"}
 WORKPLACE = "handson-check-"
-STARTING = 30  # the most seconds that loading libraries takes on an idle machine
+STARTING = 30  # seconds that loading libraries may take on an idle machine
 STOPPING = 5  # seconds for a server to end by itself
 
 
 class SandboxFault(Exception):
-    """The watcher itself failed. This says nothing about the student's code."""
+    """The watcher itself failed. This is not evidence about the student's code."""
 
 
 @dataclass
@@ -34,14 +33,14 @@ class RankOutcome:
     observations: object = None
     message: str = ""  # what went wrong, in a sentence
     line: int | None = None  # of the student's file
-    waiting: str = ""  # the collective in which it waits for other ranks
+    waiting: str = ""  # the collective in which it waits
     output: str = ""
 
 
 @dataclass
 class Outcome:
-    """How all ranks ended. `cpu_seconds`: the sum over all ranks; `seconds`: wall-clock time; `waited_seconds`: those
-    without computing. `measured`: what a check has measured of this run, for a Verdict."""
+    """How all ranks ended. `cpu_seconds`: the sum over all ranks; `seconds`: wall-clock time; `waited_seconds`:
+    wall-clock time without computation. `measured`: a check's measurements of this run, for a Verdict."""
 
     ranks: list
     cpu_seconds: float = 0.0
@@ -55,10 +54,10 @@ class Outcome:
 
 
 def begin(module, end, libraries, before=(), **options):
-    """Start a process that serves at the socket `end`; returns the Popen, made with `options`. before: a command that
-    runs another one, such as one that enters namespaces."""
+    """Start a process that serves at the socket `end`, and return the Popen, created with `options`. before: a command
+    prefix, for example one that enters namespaces."""
     command = [*before, sys.executable, "-P", "-m", module, str(end.fileno()), *libraries]
-    # A process keeps copies of its first environment in memory, where a student's code could read them: pass no
+    # A process keeps its first environment in memory, where a student's code could read it, so it must not contain
     # secrets.
     environment = {
         **harmless_environment(tempfile.gettempdir()),
@@ -75,8 +74,8 @@ def begin(module, end, libraries, before=(), **options):
 class Server:
     """A server process. The first `run` starts it; later runs use the same process, which only forks.
 
-    `libraries`: modules that it imports first; `before`: of its process, see `begin`; `cores`: the cores on which ranks
-    run, () for all.
+    `libraries`: modules that it imports first; `before`: see `begin`; `cores`: the cores on which ranks run, () for
+    all.
     """
 
     libraries: tuple = ()
@@ -97,11 +96,11 @@ class Server:
         self.connection = ours
 
     def run(self, function, arguments=(), ranks=1, limits=None, readable=None, group=None):
-        """Run ``function(rank, ranks, *arguments)``, named "module:name", in `ranks` processes; returns an Outcome.
+        """Run ``function(rank, ranks, *arguments)``, named "module:name", in `ranks` processes, and return an Outcome.
 
-        They start in an empty folder that is removed afterwards. readable: the paths that the sandbox around them
-        shows, or None to run them without a sandbox. group: (the number of the first one, how many ranks there are)
-        where these ranks are those of one node; then they have this node's network. Raises SandboxFault.
+        They start in an empty folder that is removed afterwards. readable: the paths that are visible in their sandbox,
+        or None to run them without a sandbox. group: (the number of the first rank, the total number of ranks) if these
+        ranks are those of one node; they then have this node's network. Raises SandboxFault.
         """
         with temporary_folder(WORKPLACE) as workplace:
             work = {
@@ -144,11 +143,11 @@ class Server:
         )
 
     def stop(self):
-        """End the server and everything that it runs."""
+        """End the server and all processes that it runs."""
         if self.connection:
             self.connection.close()
         if self.process:
-            # works only while it loads libraries; later it ends because the connection is closed
+            # needed only while it loads libraries; later it ends because the connection closes
             self.process.terminate()
             try:
                 self.process.wait(STOPPING)

@@ -1,4 +1,4 @@
-"""The functions that make a sandbox: the server calls `bound_together` before it forks watchers, a watcher calls
+"""The functions that create a sandbox: the server calls `bound_together` before it forks watchers, a watcher calls
 `prepare` before it forks init, init calls `enter`, and each rank calls `limit_rank` before it runs a student's code."""
 
 import os
@@ -13,25 +13,25 @@ TRUSTED = 8  # processes around the ranks
 
 
 class SandboxError(RuntimeError):
-    """A layer that should be in force could not be made. The machine is at fault, not the student."""
+    """A required layer could not be created. This is a problem of the machine, not of the student."""
 
 
 class _State:
-    """What a process knows about the sandbox that it prepared, or that it is in."""
+    """The state of the sandbox that this process has prepared, or that contains it."""
 
     user = None  # the user in the sandbox; None: not prepared
-    # a pipe's ends for reading and writing; the latter is open while the process that prepared it lives
+    # the two ends of a pipe; the writing end is open while the process that prepared it lives
     parent_lives = life = None
-    others = None  # threads outside of the sandbox that the kernel counts with those inside; None: not known
+    others = None  # threads outside the sandbox that the kernel counts with those inside; None: unknown
     address_space = 0  # bytes of address space when the sandbox was entered
 
 
 def bound_together(allowed):
-    """Limit what this process and all processes that it starts use together, where control groups are available;
-    `allowed`: Limits.
+    """Limit the sum over this process and all processes that it starts, if control groups are available; `allowed`:
+    Limits.
 
     Call it once, in the process that forks watchers: changing the group takes the kernel 10 ms, but a forked process
-    inherits it at no cost.
+    inherits it without cost.
     """
     if CGROUPS in in_force():
         with _failures("bounded"):
@@ -39,10 +39,10 @@ def bound_together(allowed):
 
 
 def prepare():
-    """Make the process that is forked next the first process of a sandbox: it only has to call `enter`, which then
-    needs no fork.
+    """Make the next forked process the first process of a sandbox: it only has to call `enter`, which then needs no
+    fork.
 
-    The calling process must have one thread, can't start others afterwards, and can prepare only one sandbox.
+    The calling process must have one thread, cannot start others afterwards, and can prepare only one sandbox.
     """
     on = in_force()
     with _failures("prepared"):
@@ -109,7 +109,7 @@ def _confine(confinement, on):
 
 
 def _die_with_parent():
-    """Let this process end with its parent. Call it last, since a change of user undoes it. If the parent has ended
+    """End this process with its parent. Call it last, because a change of user cancels it. If the parent has ended
     already, its pipe is closed, and this process ends now."""
     linux.end_with_parent()
     os.set_blocking(_State.parent_lives, False)
@@ -121,8 +121,8 @@ def _die_with_parent():
 
 
 def limit_rank(allowed, peers=()):
-    """Take from this process, for good, what a student's code does not need. allowed: Limits; peers: the numbers of
-    other ranks, which it may not end. Raises SandboxError."""
+    """Remove from this process, permanently, all permissions that a student's code does not need. allowed: Limits;
+    peers: the numbers of other ranks, which it may not end. Raises SandboxError."""
     try:
         space = limits.address_space()
     except FileNotFoundError:  # in a sandbox without /proc

@@ -1,8 +1,8 @@
-"""Loads libraries once for all servers on a machine: a process that has loaded them forks a server for each client that
+"""Load libraries once for all servers on a machine: a process that has loaded them forks a server for each client that
 connects.
 
 Usage: python -m grader.sandbox.forkserver DESCRIPTOR MODULE... (a listening socket; the modules to import). It ends
-when the process that started it ends.
+when its parent ends.
 """
 
 import os
@@ -39,8 +39,8 @@ class Forked(Server):
 
 @contextmanager
 def started(folder, libraries):
-    """In a `with`: a process loads `libraries` and forks servers for every process that can open `folder`. Does not
-    wait for the loading."""
+    """Context manager with a process that loads `libraries` and forks servers for every process that can open `folder`.
+    It does not wait for the loading."""
     with socket.socket(socket.AF_UNIX) as listening:
         _at(folder, libraries, listening.bind)
         listening.listen()
@@ -55,8 +55,8 @@ def started(folder, libraries):
 
 
 def _at(folder, libraries, call):
-    """Call a function with the socket's path. A socket's path must be short, so this one goes through /proc, however
-    long `folder` is."""
+    """Call a function with the socket's path. The path must be short, so it goes through /proc, because `folder` may be
+    long."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         call(f"/proc/self/fd/{descriptor}/{libraries[-1]}")
@@ -65,13 +65,13 @@ def _at(folder, libraries, call):
 
 
 def fork_servers(listening, libraries):
-    """Load the libraries, then fork a server for every connection; never returns."""
+    """Load the libraries, then fork a server for every connection. Never returns."""
     unloadable = None
     try:
         load(libraries)
     except Unloadable as why:
         unloadable = why
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # servers that have ended disappear, without a wait
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel removes servers that have ended
     while True:
         connection, _ = listening.accept()
         if os.fork() == 0:

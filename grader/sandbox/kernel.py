@@ -1,5 +1,5 @@
-"""System calls for the sandbox that Python 3.11 has no functions for, made through ctypes. Each raises OSError, which
-names the call."""
+"""System calls for the sandbox for which Python 3.11 has no functions, through ctypes. Each raises OSError, which names
+the call."""
 
 import ctypes
 import os
@@ -52,7 +52,7 @@ def mount(source, target, kind="none", flags=0, options=""):
 
 
 def bind(source, target):
-    """Show `source`, with everything mounted below it, also at `target`."""
+    """Show `source`, including everything mounted below it, also at `target`."""
     mount(source, target, flags=BIND | RECURSIVE)
 
 

@@ -1,8 +1,5 @@
-"""Landlock (landlock(7)): a process gives up access to all files that it does not name, for itself and all processes
-that it starts.
-
-It needs no privilege.
-"""
+"""Landlock (landlock(7)): a process gives up access to all files that it does not name, for itself and all its later
+children. It needs no privilege."""
 
 import errno
 import os
@@ -12,7 +9,7 @@ import struct
 from grader.sandbox import kernel
 
 CREATE, ADD, RESTRICT = 444, 445, 446
-# rights of <linux/landlock.h>; ALL_RIGHTS: ABI version -> the rights that it knows
+# rights of <linux/landlock.h>; ALL_RIGHTS: ABI version -> the rights that it supports
 EXECUTE, WRITE_FILE, READ_FILE, READ_FOLDER = 1, 2, 4, 8
 ALL_RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1, 5: (1 << 16) - 1}
 OF_FILES = EXECUTE | WRITE_FILE | READ_FILE | 1 << 14 | 1 << 15  # truncate, device ioctl
@@ -21,7 +18,7 @@ ABSTRACT_SOCKETS, SIGNALS = 1, 2  # scopes (ABI 6): forbid connections and signa
 
 
 def abi():
-    """The version of Landlock in this kernel. Raises OSError if the kernel has no Landlock, or it is switched off."""
+    """Return the version of Landlock in this kernel. Raises OSError if the kernel has none, or it is switched off."""
     return kernel.call(CREATE, "landlock", None, 0, 1)
 
 
@@ -43,8 +40,7 @@ def restrict(readable, writable, devices=()):
 
 
 def separate():
-    """Keep this process, and the processes that it starts, from tracing others and (ABI 6) from sending signals to
-    them."""
+    """Keep this process and its later children from tracing others and (ABI 6) from sending them signals."""
     ruleset = _ruleset(MAKE_DEVICES)
     try:
         _enforce(ruleset)
@@ -59,7 +55,7 @@ def _ruleset(rights):
 
 
 def _allow(ruleset, path, rights):
-    """Allow `rights` at and below `path`. Does nothing if the path does not exist or can't be reached."""
+    """Allow `rights` at and below `path`. Does nothing if the path does not exist or cannot be reached."""
     try:
         descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError as error:

@@ -1,5 +1,5 @@
-"""Finds out which layers of the sandbox work on this machine by trying them in a child process. Forked processes
-inherit the result."""
+"""Find which layers of the sandbox work on this machine by trying them in a child process. Forked processes inherit the
+result."""
 
 import errno
 import functools
@@ -16,11 +16,11 @@ NAMES, FILES = "IPC and UTS namespaces", "mount namespace"
 LANDLOCK, SECCOMP, LIMITS, CGROUPS = "Landlock", "seccomp", "resource limits", "control groups"
 GUARDS = {
     USERS: "lets ordinary users make the others; for root, another user",
-    PROCESSES: "processes: none is seen, signalled or left behind",
-    NETWORK: "network: loopback of its own, nothing else",
+    PROCESSES: "processes: none is visible, signalled or left running",
+    NETWORK: "network: only its own loopback interface",
     NAMES: "hostname and shared memory of other programs",
-    FILES: "files: only what is needed is there",
-    LANDLOCK: "files: only what is needed can be opened; ranks apart",
+    FILES: "files: only those that are needed exist",
+    LANDLOCK: "files: only those that are needed can be opened; ranks are separate",
     SECCOMP: "the kernel: rare system calls fail",
     LIMITS: "the machine: memory, CPU time, processes, file sizes",
     CGROUPS: "the machine: memory of all ranks together",
@@ -29,8 +29,8 @@ GUARDS = {
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer of the sandbox. strength: a "strong" layer confines by itself, a "second" one adds to it, a "limit"
-    bounds resources."""
+    """One layer of the sandbox. strength: a "strong" layer is sufficient, a "second" one adds to it, a "limit" bounds
+    resources."""
 
     name: str
     in_force: bool
@@ -40,26 +40,26 @@ class Layer:
 
 
 def strong():
-    """Whether files, network and processes are all isolated from the rest of the machine."""
+    """Return whether files, network and processes are all isolated from the rest of the machine."""
     return {USERS, PROCESSES, NETWORK, FILES} <= in_force()
 
 
 def missing():
-    """A sentence on what keeps the sandbox from being strong; "" if it is strong."""
+    """Return a sentence on why the sandbox is not strong; "" if it is."""
     if strong():
         return ""
     refused = {layer.why_not for layer in layers() if not layer.in_force and layer.strength == "strong"}
-    return "A student's code can't be confined here: " + "; ".join(sorted(refused)) + "."
+    return "A student's code cannot be confined here: " + "; ".join(sorted(refused)) + "."
 
 
 def in_force():
-    """The names of the layers that are in force."""
+    """Return the names of the active layers."""
     return {layer.name for layer in layers() if layer.in_force}
 
 
 @functools.cache
 def layers():
-    """All layers, as a list of Layer. Takes some milliseconds the first time."""
+    """Return all layers, as a list of Layer. Takes some milliseconds the first time."""
     refused = _refused_namespaces() | _refused(LANDLOCK, landlock.abi) | _refused(SECCOMP, seccomp.supported)
     refused |= _refused(CGROUPS, cgroups.places)
     strength = {
@@ -87,7 +87,7 @@ def works(function):
 
 
 def _refused(name, function, *arguments):
-    """{} if the function works, {name: [errno, error]} if it raises OSError."""
+    """Return {} if the function works, {name: [errno, error]} if it raises OSError."""
     try:
         function(*arguments)
         return {}
@@ -114,7 +114,7 @@ def _refused_namespaces():
 
 
 def _try_namespaces(writing, workplace):
-    """Make namespaces as `enter` does; write {name: [errno, error]} for those that the kernel refuses."""
+    """Create namespaces as `enter` does, and write {name: [errno, error]} for those that the kernel refuses."""
     try:
         user = namespaces.users()
     except OSError as error:
@@ -132,7 +132,7 @@ def _try_namespaces(writing, workplace):
 
 
 def report():
-    """The lines of a table, and a closing sentence."""
+    """Return the lines of a table, and a closing sentence."""
     width = max(len(layer.name) for layer in layers())
     for layer in layers():
         yield (
@@ -141,7 +141,7 @@ def report():
         )
     for reason in dict.fromkeys(layer.why_not for layer in layers() if layer.why_not):
         yield f"Missing: {reason}."
-    yield missing() or "Files, network and processes of a student's code are kept apart from the rest of this machine."
+    yield missing() or "Files, network and processes of a student's code are isolated from the rest of this machine."
 
 
 def _why_not(name, number, error):
@@ -150,11 +150,11 @@ def _why_not(name, number, error):
         return f"this kernel offers no Landlock: {how}"
     if name == CGROUPS:
         return (
-            "no control groups may be made here: `systemd-run --user --scope -p Delegate=yes python -m grader ...`"
+            "no control groups may be created here: `systemd-run --user --scope -p Delegate=yes python -m grader ...`"
             " often allows it"
         )
     if name == SECCOMP:
-        return f"system calls can't be filtered: {error}"
+        return f"system calls cannot be filtered: {error}"
     if setting := linux.refusing_setting():
         profile = ", or an AppArmor profile for this Python with `userns,`," if "apparmor" in setting[0] else ""
         return f"this machine forbids user namespaces: `sysctl -w {'='.join(setting)}`{profile} allows them"

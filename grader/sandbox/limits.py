@@ -1,5 +1,4 @@
-"""What a process may use. The process sets these limits on itself just before it runs a student's code, and cleans its
-environment."""
+"""The limits of a process. It sets them on itself just before it runs a student's code, and cleans its environment."""
 
 import ctypes
 import os
@@ -12,7 +11,7 @@ from handson.files import COURSE
 
 MIB = 1 << 20
 KEPT = ("LANG", "LC_ALL", "TZ", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "GLOO_SOCKET_IFNAME", "HANDSON_FRAMEWORKS")
-BUSY = 20  # times as long as on an idle machine that something may take where many processes want each core
+BUSY = 20  # how many times as long as on an idle machine work may take if many processes compete for each core
 SECRET = tuple(map(str, (COURSE / "solutions", COURSE / "tests", *sorted((COURSE / "grader").rglob("instructors")))))
 
 
@@ -22,14 +21,14 @@ class Limits:
     then SIGKILL; at the other limits system calls fail."""
 
     cpu_seconds: float = 60
-    # of a whole run, without those in which other programs had its cores; the watcher enforces it
+    # of a whole run, without the time in which other programs had its cores; the watcher enforces it
     wall_seconds: float = 120
     waiting_seconds: float = 60  # of a whole run in which no process computes; the watcher enforces it
-    # address space that a process may add to what it has at the start; a control group's memory
+    # address space that a process may add to its initial one; also the memory of a control group
     memory_bytes: int = 4096 * MIB
-    # times memory_bytes that all processes of a run may have in memory; the watcher enforces it
+    # multiple of memory_bytes that all processes of a run may have in memory; the watcher enforces it
     memory_together: int = 2
-    # of a whole run in which no process computes, after which the ranks count as waiting for each other
+    # of a whole run in which no process computes, after which the ranks count as deadlocked
     still_seconds: float = 2.0
     processes: int = 128  # processes and threads of all ranks together
     open_files: int = 256
@@ -39,33 +38,33 @@ class Limits:
 
 @dataclass(frozen=True)
 class Confinement:
-    """What a sandbox shows. `readable`: paths of files and folders; `workplace`: the folder in which its processes
+    """The view of a sandbox. `readable`: paths of files and folders; `workplace`: the folder in which its processes
     start and may write.
 
-    With a mount namespace, the workplace is a copy in memory: what is written into it is lost when the sandbox ends.
+    With a mount namespace, the workplace is a copy in memory: changes are lost when the sandbox ends.
     """
 
     readable: list
     workplace: str
     limits: Limits = field(default_factory=Limits)
-    hidden: tuple = SECRET  # folders that are never shown, even inside of readable ones
-    own_network: bool = True  # else it has the network of the process that makes it, such as that of a virtual node
+    hidden: tuple = SECRET  # folders that are never visible, even inside readable ones
+    own_network: bool = True  # otherwise that of the parent process, for example of a virtual node
 
 
 def address_space():
-    """Bytes of address space that this process has."""
+    """Return the bytes of address space of this process."""
     return linux.memory("self")[0]
 
 
 def threads_of_user():
-    """The threads of this user on the whole machine. Without a user namespace the kernel counts them all; for root it
-    counts none: 0."""
+    """Return the number of this user's threads on the whole machine. Without a user namespace the kernel counts them
+    all; for root it counts none: 0."""
     return sum(len(linux.threads(process)) for process in linux.pids_of_user()) if os.getuid() else 0
 
 
 def set_limits(limits, space, processes):
-    """Set `limits` on this process. space: bytes of address space that it has now; processes: the most that the kernel
-    may count for its user."""
+    """Set `limits` on this process. space: bytes of its present address space; processes: the limit on the kernel's
+    count for its user."""
     cpu = max(1, round(limits.cpu_seconds))
     _limit(resource.RLIMIT_AS, space + limits.memory_bytes)
     _limit(resource.RLIMIT_CPU, cpu, cpu + 1)
@@ -80,7 +79,7 @@ def set_limits(limits, space, processes):
 
 
 def _limit(kind, soft, hard=None):
-    """Lower a limit. A limit that is lower already stays as it is."""
+    """Lower a limit. A lower limit stays unchanged."""
     _, ceiling = resource.getrlimit(kind)
     hard = soft if hard is None else hard
     if ceiling != resource.RLIM_INFINITY:
@@ -89,19 +88,19 @@ def _limit(kind, soft, hard=None):
 
 
 def _first_environment():
-    """(begin, end) of the memory in which the kernel put this process's first environment: proc_pid_stat(5), env_start
-    and env_end."""
+    """Return (begin, end) of the memory in which the kernel put this process's first environment: proc_pid_stat(5),
+    env_start and env_end."""
     fields = linux.stat("self")
     return int(fields[47]), int(fields[48])
 
 
-# read now, since some sandboxes have no /proc; it is the same in forked processes
+# read now, because some sandboxes have no /proc; it is the same in forked processes
 FIRST_ENVIRONMENT = _first_environment()
 
 
 def harmless_environment(workplace):
-    """The environment variables of a process that runs a student's code. It sees no GPU: verdicts are the same on all
-    machines, and ranks are forked, which CUDA does not allow."""
+    """Return the environment variables of a process that runs a student's code. It sees no GPU: verdicts are the same
+    on all machines, and ranks are forked, which CUDA does not support."""
     return {
         "LANG": "C.UTF-8",
         "HANDSON_DEVICE": "cpu",
@@ -116,8 +115,8 @@ def harmless_environment(workplace):
 
 
 def clean_environment(workplace):
-    """Leave only harmless variables, and clear the memory that /proc/self/environ shows: it would keep variables that
-    were removed."""
+    """Remove all but harmless variables, and clear the memory that /proc/self/environ shows, which keeps removed
+    variables."""
     harmless = harmless_environment(workplace)
     os.environ.clear()
     start, end = FIRST_ENVIRONMENT

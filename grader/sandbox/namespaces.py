@@ -1,6 +1,6 @@
-"""Gives a process a machine of its own in new namespaces: file tree, network, processes and hostname (namespaces(7)).
+"""Give a process its own machine in new namespaces: file tree, network, processes and hostname (namespaces(7)).
 
-Root makes them directly, and then becomes an otherwise unused user. An ordinary user first makes a user namespace,
+Root creates them directly, and then becomes an otherwise unused user. An ordinary user first creates a user namespace,
 which allows the rest.
 """
 
@@ -18,8 +18,8 @@ from pathlib import Path
 from grader.sandbox import kernel
 from handson import linux
 
-UNUSED_USERS = range(61184, 65520)  # systemd's range for services while they run: no person has one of these numbers
-INSIDE = 1000  # an ordinary user's number inside of the user namespace
+UNUSED_USERS = range(61184, 65520)  # systemd's range for running services, so no person has one of these numbers
+INSIDE = 1000  # an ordinary user's number inside the user namespace
 SIOCSIFFLAGS, UP_AND_RUNNING = 0x8914, 0x41
 
 DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom"))
@@ -32,8 +32,8 @@ ORPHANS_DIE = 60  # seconds, on a busy machine
 
 
 def interpreter_paths():
-    """The folders outside of SYSTEM that this Python and its installed packages need. A folder that a link leads to is
-    there under both names, since the kernel tells the paths of libraries in use without links."""
+    """Return the folders outside SYSTEM that this Python and its installed packages need. A folder behind a link has
+    both names, because the kernel reports the paths of loaded libraries without links."""
     paths = [
         sys.prefix,
         sys.base_prefix,
@@ -47,7 +47,7 @@ def interpreter_paths():
 
 
 def users():
-    """Get the right to make namespaces. Returns the number of the user who shall run in them. Raises OSError."""
+    """Acquire the right to create namespaces, and return the number of the user for their processes. Raises OSError."""
     if os.geteuid() == 0 and _has_other_users():
         if not linux.has_capability(linux.SYS_ADMIN):
             raise PermissionError(errno.EPERM, "root may not make them here, an ordinary user perhaps may")
@@ -61,8 +61,7 @@ def users():
 
 
 def _has_other_users():
-    """Whether root here can become another user: not where root is the only one, as in the user namespace of virtual
-    nodes."""
+    """Return whether root here can become another user, which is impossible in the user namespace of virtual nodes."""
     ranges = (map(int, line.split()) for line in Path("/proc/self/uid_map").read_text().splitlines())
     return any(first <= UNUSED_USERS[0] < first + count for first, _, count in ranges)
 
@@ -86,8 +85,8 @@ def wait_for(first):
 
 
 def _kill_orphans():
-    """Kill all children of this process, and the orphans that it adopts, until there are none. Only without a PID
-    namespace are there any."""
+    """Kill all children of this process, and the orphans that it adopts, until there are none. There are such orphans
+    only without a PID namespace."""
     end = time.monotonic() + ORPHANS_DIE
     while time.monotonic() < end:
         try:
@@ -101,26 +100,26 @@ def _kill_orphans():
 
 
 def new_network():
-    """Make a network that has only a loopback interface."""
+    """Create a network that has only a loopback interface."""
     kernel.unshare(kernel.NEW_NETWORK, "network namespace")
     with socket.socket() as any_socket:
         fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", UP_AND_RUNNING))
 
 
 def new_names():
-    """Make a hostname and System V IPC of the sandbox's own."""
+    """Create a separate hostname and System V IPC."""
     kernel.unshare(kernel.NEW_HOSTNAME | kernel.NEW_IPC, "IPC and UTS namespaces")
     kernel.set_hostname("sandbox")
 
 
 def new_files(readable, workplace, size, user, hidden=()):
-    """Make a file tree of SYSTEM, of `readable` without the folders in `hidden`, and of a copy of `workplace` in
+    """Create a file tree of SYSTEM, of `readable` without the folders in `hidden`, and of a copy of `workplace` in
     memory.
 
-    What `user` writes takes at most `size` bytes. Call it in the first process of a PID namespace, so that /proc shows
+    The files of `user` take at most `size` bytes. Call it in the first process of a PID namespace, so that /proc shows
     only the sandbox's processes. If the kernel allows no new /proc, there is none.
     """
-    os.umask(0o022)  # with a stricter umask, as in PBS jobs, `user` could not enter the folders made here
+    os.umask(0o022)  # with a stricter umask, as in PBS jobs, `user` could not enter the new folders
     shown = {path: os.path.realpath(path) for path in (*SYSTEM, *readable)}
     kernel.unshare(kernel.NEW_MOUNTS, "mount namespace")
     kernel.mount("none", "/", flags=kernel.RECURSIVE | kernel.PRIVATE)
@@ -154,7 +153,7 @@ def _in_memory(folder, options):
 
 
 def _own(folder, user):
-    """Make `folder` writable, in memory, with a copy of its files; /tmp and /dev/shm begin empty."""
+    """Make `folder` writable, in memory, with a copy of its files; /tmp and /dev/shm start empty."""
     part = f"/.own/{folder.replace('/', '_')}"
     if folder in ("/tmp", "/dev/shm"):
         os.mkdir(part)

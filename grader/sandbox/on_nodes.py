@@ -1,5 +1,5 @@
-"""Runs the ranks of one group on virtual nodes. Each node has a sandbox of its own, so ranks on different nodes share
-neither files nor memory: what they exchange goes through the nodes' network, which is as slow as it was asked for."""
+"""Run the ranks of one group on virtual nodes. Each node has its own sandbox, so ranks on different nodes share neither
+files nor memory, and all messages pass through the nodes' limited network."""
 
 import contextlib
 import subprocess
@@ -16,7 +16,7 @@ ENDING = 60  # seconds for the nodes to end, on a busy machine
 
 
 class Nodes:
-    """Virtual nodes, in a `with`. `address`: of the first one. Raises SandboxFault."""
+    """Context manager with virtual nodes. `address`: of the first one. Raises SandboxFault."""
 
     def __init__(self, count, rate, libraries=()):
         """rate: of each node's network, such as "100mbit"; libraries: modules that are loaded before ranks start."""
@@ -40,7 +40,7 @@ class Nodes:
                 self.servers.append(Server(self.libraries, before=tuple(enter)))
                 stack.callback(self.servers[-1].stop)
                 self.servers[-1].start()
-            # else the ranks of one node would wait until the other one has loaded its libraries
+            # otherwise the ranks of one node would wait until the other one has loaded its libraries
             self.run(f"{__name__}:nothing", [], 1, Limits(), None)
             self._stack = stack.pop_all()
         return self
@@ -49,7 +49,7 @@ class Nodes:
         self._stack.close()
 
     def run(self, function, arguments, ranks, limits, readable):
-        """As Server.run, for so many ranks on each node: the Outcome of all of them."""
+        """Run like Server.run, with this many ranks on each node, and return the Outcome of all of them."""
         everybody = ranks * len(self.servers)
 
         def on(place):
@@ -60,7 +60,7 @@ class Nodes:
             try:
                 of_nodes = list(threads.map(on, range(len(self.servers))))
             except BaseException:
-                for server in self.servers:  # else this process would wait for them
+                for server in self.servers:  # otherwise this process would wait for them
                     server.stop()
                 raise
         return Outcome(
@@ -71,12 +71,12 @@ class Nodes:
         )
 
     def bytes_sent(self):
-        """The bytes that all nodes together have sent so far."""
+        """Return the bytes that all nodes together have sent so far."""
         return sum(map(linux.bytes_sent, self.processes))
 
 
 def nothing(rank, ranks):
-    """What a rank does that shows that its node is ready."""
+    """Do nothing: the rank's start shows that its node is ready."""
 
 
 def _end(holder):

@@ -1,4 +1,4 @@
-"""Messages between the processes of a watcher: JSON, followed by the raw bytes of NumPy arrays. Reading a message never
+"""Messages between the processes of a sandbox: JSON, followed by the raw bytes of NumPy arrays. Reading a message never
 executes code."""
 
 import json
@@ -12,7 +12,7 @@ LIMIT = 64 << 20  # bytes
 KINDS = {"float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool"}
 ARRAY = "__array__"
 MOST = 5  # dimensions of an array
-# levels of nested lists and dictionaries: deeper ones could be read here but overflow another process's smaller stack
+# levels of nested lists and dictionaries: deeper ones could overflow the smaller stack of another process
 DEEPEST = 50
 
 
@@ -21,13 +21,14 @@ class BadMessage(ValueError):
 
 
 def pack(thing):
-    """`thing` as bytes. It is what JSON can hold, with arrays anywhere in it. Raises BadMessage, TypeError."""
+    """Return `thing` as bytes: anything that JSON supports, with arrays anywhere in it. Raises BadMessage,
+    TypeError."""
     arrays = []
 
     def plain(value):
         if isinstance(value, numpy.ndarray):
             if value.dtype.name not in KINDS:
-                raise BadMessage(f"arrays of {value.dtype} can't be sent")
+                raise BadMessage(f"arrays of {value.dtype} cannot be sent")
             arrays.append(numpy.ascontiguousarray(value).tobytes())
             return {ARRAY: [value.dtype.name, list(value.shape)]}
         if isinstance(value, numpy.generic):
@@ -39,7 +40,7 @@ def pack(thing):
 
 
 def unpack(data):
-    """The thing that `pack` has made into `data`. Raises BadMessage for any other bytes."""
+    """Return the thing that `pack` has converted to `data`. Raises BadMessage for any other bytes."""
     try:
         text_length, arrays_length = LENGTHS.unpack_from(data)
         if len(data) != LENGTHS.size + text_length + arrays_length:
@@ -53,7 +54,7 @@ def unpack(data):
             kind, shape = value[ARRAY]
             if kind not in KINDS or not all(isinstance(length, int) and length >= 0 for length in shape):
                 raise BadMessage("an array of an unknown kind")
-            # one that has no numbers, too, takes time and memory to work with
+            # an empty array also takes time and memory
             if len(shape) > MOST or math.prod(length or 1 for length in shape) > LIMIT:
                 raise BadMessage("an array of too many dimensions, or too long ones")
             count = math.prod(shape)
@@ -81,8 +82,8 @@ def _check_depth(thing, left):
 
 
 def whole(buffer, limit=LIMIT):
-    """Whether `buffer` already holds a whole message. Raises BadMessage if the message would have more than `limit`
-    bytes."""
+    """Return whether `buffer` contains a complete message. Raises BadMessage if the message would have more than
+    `limit` bytes."""
     if len(buffer) < LENGTHS.size:
         return False
     length = LENGTHS.size + sum(LENGTHS.unpack_from(buffer))
@@ -92,14 +93,14 @@ def whole(buffer, limit=LIMIT):
 
 
 def receive(connection):
-    """The next message of a stream socket, or None at its end."""
+    """Return the next message of a stream socket, or None at its end."""
     data = read(connection)
     return None if data is None else unpack(bytes(data))
 
 
 def read(connection):
-    """The bytes of the next message, or None at the end. The bytearray is the only copy, so the caller can erase it.
-    Raises BadMessage."""
+    """Return the bytes of the next message, or None at the end. The bytearray is the only copy, so the caller can erase
+    it. Raises BadMessage."""
     lengths = _exactly(connection, LENGTHS.size)
     if lengths is None:
         return None
@@ -108,7 +109,7 @@ def read(connection):
 
 
 def _exactly(connection, count, begin=b""):
-    """`begin` and the next `count` bytes; None if the stream ends before that."""
+    """Return `begin` and the next `count` bytes; None if the stream ends before that."""
     data = bytearray(len(begin) + count)
     data[: len(begin)] = begin
     left = memoryview(data)[len(begin) :]

@@ -1,4 +1,4 @@
-"""One rank: a process that runs a student's code. It calls a probe and sends what the probe observed to the watcher."""
+"""One rank: a process that runs a student's code. It calls a probe and sends the observations to the watcher."""
 
 import faulthandler
 import importlib
@@ -16,20 +16,21 @@ from grader.verdict import ERROR, FAILED, GRADER_FAULT, OUT_OF_MEMORY
 from handson import linux
 from handson.errors import OneSentence
 
-NO_THREAD = re.compile(  # as Python, C++, OpenMP, TensorFlow and the C library say it
+NO_THREAD = re.compile(  # the messages of Python, C++, OpenMP, TensorFlow and the C library
     r"can't start new thread|thread.{0,60} creation .{0,40}failed|thread constructor failed|thread-local data:"
     r" ABORT|system_error'?\s+what\(\): +Resource temporarily",
     re.IGNORECASE | re.DOTALL,
 )
-LONGEST_LINE = 300  # characters of an error's words
+LONGEST_LINE = 300  # characters of an error's message
 
 
 class StudentMistake(Exception):
-    """Raised by a probe that can't go on because of the student's code. Its text is a sentence for the student."""
+    """Raised by a probe that cannot continue because of the student's code. Its text is a sentence for the student."""
 
 
 class RankEnded(Exception):
-    """Raised by a probe for a process with student code that it has started itself. told: what reported_error gives."""
+    """Raised by a probe whose own child process with student code failed. told: the child's result of
+    reported_error."""
 
     def __init__(self, told):
         super().__init__(told["message"])
@@ -37,19 +38,19 @@ class RankEnded(Exception):
 
 
 class MissingInCase(Exception):
-    """Raised where a probe asks for what its case does not have: the course's mistake, and not the student's."""
+    """Raised if a probe requests a key that its case does not have: an error of the course, not of the student."""
 
 
 def be_rank(number, work, limits, channel, output, stack):
-    """Run the probe of `work`, send its observations or its error, and wait until the watcher kills this process; never
+    """Run the probe of `work`, send its observations or its error, and wait until the watcher kills this process. Never
     returns."""
     try:
         _prepare(limits, work["ranks"], channel, output, stack)
-    except BaseException as error:  # the grader's error, not the student's
+    except BaseException as error:  # an error of the grader, not of the student
         channel.sendall(b"?" + describe(error).encode())
         os._exit(1)
     try:
-        channel.sendall(b"!")  # so that the watcher learns this process's number
+        channel.sendall(b"!")  # shows the watcher this process's number
         module, function = work["function"].split(":")
         probe = getattr(importlib.import_module(module), function)
         first, ranks = work.get("group") or (0, work["ranks"])
@@ -63,27 +64,27 @@ def be_rank(number, work, limits, channel, output, stack):
         pass  # the student's code may have closed or replaced the stream
     channel.sendall(answer)
     while True:
-        signal.pause()  # if this rank ended now, the ranks that still run would see a lost peer
+        signal.pause()  # if this rank ended now, ranks that still run would see a lost peer
 
 
 def _prepare(limits, ranks, channel, output, stack):
-    """Take from this process everything that a student's code must not have."""
+    """Remove from this process everything that a student's code must not have."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     for descriptor, replaced in ((nothing, 0), (output, 1), (output, 2)):
         os.dup2(descriptor, replaced)
     sys.stdout.reconfigure(line_buffering=True)
-    # the watcher asks where the rank is; its CPU time is used up, which then ends it
+    # the watcher asks where the rank is; the CPU limit then ends it
     for asked in (signal.SIGUSR1, signal.SIGXCPU):
         faulthandler.register(asked, file=stack, all_threads=True, chain=asked == signal.SIGXCPU)
     linux.end_with_parent()
     close_other_files((channel.fileno(), stack))
     clean_environment(os.getcwd())
-    # process 1 of a namespace of its own has started them first of all
+    # process 1 of a new namespace, because it was started first
     limit_rank(limits, range(2, 2 + ranks) if os.getppid() == 1 else ())
 
 
 def reported_error(error, limits):
-    """What the rank tells the watcher about an exception."""
+    """Return what the rank reports to the watcher about an exception."""
     if isinstance(error, RankEnded):
         return error.told
     if isinstance(error, StudentMistake):
@@ -100,7 +101,7 @@ def reported_error(error, limits):
 
 
 def no_thread(text, limits):
-    """A sentence, if what Python or a library has said is that it could not start a thread; else ""."""
+    """Return a sentence if the message of Python or a library means that it could not start a thread; otherwise ""."""
     if not NO_THREAD.search(text):
         return ""
     return (
@@ -111,22 +112,22 @@ def no_thread(text, limits):
 
 
 def _words(error):
-    """As `describe`, but a sentence of the course's own without the name of its class, and without the place of what is
-    no Python."""
+    """Return the same as `describe`, but without the exception class for the course's own messages, and without the
+    source location for text that is not Python."""
     if isinstance(error, SyntaxError) and str(error.filename).startswith(STUDENT):
         return f"{type(error).__name__}: {error.msg}" + (f", in `{error.text.strip()[:200]}`" if error.text else "")
     return describe(error).partition(": ")[2] if isinstance(error, OneSentence) else describe(error)
 
 
 def describe(error):
-    """An exception as in the last lines of Python's traceback, at most 1,000 characters. Long lines, such as one of
-    brackets, are cut, so that the last one, which names the error, is there."""
+    """Return an exception in the form of the last lines of Python's traceback, at most 1,000 characters. Long lines are
+    cut, so that the last line, which names the error, is included."""
     lines = "".join(traceback.format_exception_only(error)).strip().split("\n")
     return "\n".join(line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} ..." for line in lines)[:1000]
 
 
 def _line(error):
-    """The innermost line of the student's file in the traceback, or None."""
+    """Return the innermost line of the student's file in the traceback, or None."""
     if isinstance(error, SyntaxError) and str(error.filename).startswith(STUDENT):
         return error.lineno
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(STUDENT)]

@@ -1,7 +1,8 @@
-"""A filter of system calls (seccomp(2)): calls that a student's code does not need, but could use for an attack, fail.
+"""A filter of system calls (seccomp(2)): calls that a student's code does not need, but that could be used for an
+attack, fail.
 
-The filter is classic BPF. The numbers are those of <asm/unistd.h> on x86-64 and aarch64; on other architectures there
-is no filter.
+The filter is classic BPF. The numbers are those of <asm/unistd.h> on x86-64 and aarch64; there is no filter for other
+architectures.
 """
 
 import ctypes
@@ -26,7 +27,7 @@ DENIED = {
     "pidfd_getfd": (438, 438),
     "move_pages": (279, 239),
     "migrate_pages": (256, 238),
-    "setrlimit": (160, 164),  # of itself: the kernel kills at a limit, which would look as if the machine had killed it
+    "setrlimit": (160, 164),  # of itself: the kernel kills at a limit, which would look like a kill by the machine
     # mounts and namespaces
     "mount": (165, 40),
     "umount2": (166, 39),
@@ -69,7 +70,7 @@ DENIED = {
     "timer_create": (222, 107),
     "mq_open": (240, 180),
     "mq_notify": (244, 184),
-    # the machine
+    # functions of the machine
     "kexec_load": (246, 104),
     "kexec_file_load": (320, 294),
     "init_module": (175, 105),
@@ -93,8 +94,7 @@ DENIED = {
     "vhangup": (153, 58),
 }
 SOCKET, CLONE, CLONE3, IOCTL, PRLIMIT, FCNTL = (41, 198), (56, 220), (435, 435), (16, 29), (302, 261), (72, 25)
-# kill; then the calls that send a signal to a thread, or in a rare way: numbers, and the signal's place among the
-# arguments
+# kill, and other calls that send a signal: numbers, and the position of the signal among the arguments
 SIGNAL = (62, 129)
 RARE_SIGNALS = {
     "tkill": ((200, 130), 1),
@@ -105,8 +105,8 @@ RARE_SIGNALS = {
 }
 UNIX, INTERNET, INTERNET6, NETLINK = 1, 2, 10, 16  # socket families; gloo asks netlink for the network interfaces
 NEW_NAMESPACES = 0x7E020000  # CLONE_NEW*: all of them
-SET_SIGNAL = 10  # F_SETSIG: the signal that says that a file can be read
-TYPING = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: these can type into the grader's terminal
+SET_SIGNAL = 10  # F_SETSIG: the signal that a readable file sends
+TYPING = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: input to the grader's terminal
 
 # <linux/bpf_common.h>, <linux/seccomp.h>
 LOAD, AND, EQUAL, AT_LEAST, ANY_OF, RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
@@ -116,16 +116,16 @@ SET_SECCOMP, FILTER = 22, 2  # prctl
 
 
 def supported():
-    """Raise OSError if the kernel has no filters, or this module has none for the architecture."""
+    """Raise OSError if the kernel has no filters, or if this module has none for the architecture."""
     if kernel.ARCHITECTURE not in ARCHITECTURES:
         raise OSError(errno.ENOSYS, "no filter is written for this architecture")
-    kernel.libc.prctl(SET_SECCOMP, FILTER, None, 0, 0)  # always fails; the error tells whether the kernel has filters
+    kernel.libc.prctl(SET_SECCOMP, FILTER, None, 0, 0)  # always fails; the error shows whether the kernel has filters
     if ctypes.get_errno() not in (errno.EFAULT, errno.EACCES):
         raise OSError(errno.ENOSYS, "the kernel was built without them")
 
 
 def install(others=()):
-    """Install the filter for this process and all processes that it starts, for good. others: processes that it may not
+    """Install the filter permanently for this process and all its later children. others: processes that it may not
     end."""
     program = filter_for(kernel.ARCHITECTURE, sorted({os.getpid(), os.getppid(), *others}))
     buffer = ctypes.create_string_buffer(program)
@@ -135,16 +135,17 @@ def install(others=()):
 
 
 def filter_for(architecture, protected=()):
-    """The filter's BPF program, as bytes. protected: the numbers of processes to which nobody may send SIGKILL."""
+    """Return the filter's BPF program, as bytes. protected: the numbers of processes to which no process may send
+    SIGKILL."""
     own = list(ARCHITECTURES).index(architecture)
     code = [_load(ARCHITECTURE), _jump(EQUAL, ARCHITECTURES[architecture], 1, 0), _return(KILL), _load(NUMBER)]
     if architecture == "x86-64":
         code += [_jump(AT_LEAST, FOREIGN, 0, 1), _fail(errno.EPERM)]
     for number in (numbers[own] for numbers in DENIED.values() if numbers[own] is not None):
         code += [_jump(EQUAL, number, 0, 1), _fail(errno.EPERM)]
-    # its flags can't be read here; libraries then use clone
+    # its flags are behind a pointer, which filters cannot read; libraries then use clone
     code += [_jump(EQUAL, CLONE3[own], 0, 1), _fail(errno.ENOSYS)]
-    # to the parent, when the new process ends
+    # the signal to the parent, when the new process ends
     last_signal = [_instruction(AND, 0xFF), *_jumps((0, signal.SIGCHLD), [_return(ALLOW)]), _fail(errno.EPERM)]
     code += _when(CLONE[own], [_load(ARGUMENT), _jump(ANY_OF, NEW_NAMESPACES, 0, 1), _fail(errno.EPERM), *last_signal])
     # the process, and both halves of a pointer to new limits; 0: itself, none
@@ -152,9 +153,8 @@ def filter_for(architecture, protected=()):
     code += _when(
         PRLIMIT[own], [step for part in parts for step in (_load(part), _jump(EQUAL, 0, 1, 0), _fail(errno.EPERM))]
     )
-    # SIGKILL: a rank may end what it has started, but neither itself nor its parent, nor other ranks by their own
-    # numbers. So if one of these is killed, the system has done it, or code that aims at the number of a thread, which
-    # no filter can tell.
+    # SIGKILL: a rank may end its own children, but not itself, its parent or other ranks, by their numbers. So if one
+    # of these is killed, the system has done it, or code that used the number of a thread, which no filter can detect.
     to_group = [_jump(EQUAL, 0, 0, 1), _fail(errno.EPERM), _jump(AT_LEAST, 1 << 31, 0, 1), _fail(errno.EPERM)]
     targets = [
         _load(ARGUMENT),
@@ -181,12 +181,12 @@ def filter_for(architecture, protected=()):
 
 
 def _when(number, then):
-    """If the call has this number: `then`, and after that allow the call."""
+    """Return instructions: if the call has this number, run `then`, and after that allow the call."""
     return [_jump(EQUAL, number, 0, len(then) + 1), *then, _return(ALLOW)]
 
 
 def _jumps(values, then):
-    """If the loaded number is one of `values`: `then`."""
+    """Return instructions: if the loaded number is one of `values`, run `then`."""
     return [
         _jump(EQUAL, value, len(values) - 1 - place, 0 if place < len(values) - 1 else len(then))
         for place, value in enumerate(values)
@@ -202,7 +202,8 @@ def _load(offset):
 
 
 def _jump(test, value, if_true, if_false):
-    """Compare the loaded number with `value`, and skip `if_true` or `if_false` instructions."""
+    """Return an instruction that compares the loaded number with `value`, and skips `if_true` or `if_false`
+    instructions."""
     return _instruction(test, value, if_true, if_false)
 
 

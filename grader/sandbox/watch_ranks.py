@@ -1,5 +1,5 @@
-"""The watcher: starts init and the ranks and reads what they send. It kills all of them when they are done, at a limit,
-or in a deadlock."""
+"""The watcher: it starts init and the ranks, reads their messages, and kills all of them when they are done, at a
+limit, or in a deadlock."""
 
 import contextlib
 import json
@@ -21,29 +21,29 @@ from handson import linux
 from handson.errors import OneSentence
 
 ABORTED = ": torch does that where a rank receives a longer message than it expects"
-# with which libraries and the C library end a process that gets no more thread
+# signals with which libraries and the C library end a process that cannot start a thread
 NO_THREAD_STATUSES = (-signal.SIGABRT, 127)
-WAKING = 0.05  # of a core's time: what threads use that only wake up now and then to look for messages, as gloo's do
-# seconds that ranks get to finish when another one has failed, or to report where they hang; of CPU time on a busy
+WAKING = 0.05  # share of a core that threads use if they only wake up regularly to check for messages, as gloo's do
+# seconds that ranks get to finish after another one has failed, or to report where they hang; CPU seconds on a busy
 # machine
 GRACE = 0.5
 TICK = 0.1
-LONGEST_LOOK = 1.0  # seconds between two looks that count: this process may have been stopped meanwhile
+LONGEST_LOOK = 1.0  # seconds between two checks that count at most: this process may have been stopped
 ENDING = 60  # seconds for killed processes to end
 OUT_OF_TIME = "your code was still running at the time limit: does a loop never end?"
-WAITS = "your code waits for something that never happens"  # what is no collective
+WAITS = "your code waits for something that never happens"  # for a wait outside collectives
 FLOOD = 50 << 20  # bytes that ranks may print
 LONGEST_ANSWER = 4 << 20  # bytes that a rank may send
 STATUSES = [FAILED, ERROR, OUT_OF_MEMORY, DEADLOCK, GRADER_FAULT]  # the statuses that a rank may report itself
 
 
 class _Rank:
-    """What the watcher knows about a rank, and the watcher's ends of the rank's pipes."""
+    """The watcher's data on a rank, and its ends of the rank's pipes."""
 
     def __init__(self, number):
         self.number = number
         self.channel, self.theirs = socket.socketpair()
-        # the kernel gives the sender's PID as the watcher's namespace counts
+        # the kernel passes the sender's PID in the watcher's namespace
         self.channel.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self.output, self.output_end = os.pipe()
         self.stack, self.stack_end = os.pipe()
@@ -65,7 +65,7 @@ class _Rank:
 
 
 class Kept:
-    """The beginning and the end of what a rank prints."""
+    """The beginning and the end of a rank's output."""
 
     HALF = 4000  # bytes
 
@@ -85,8 +85,7 @@ class Kept:
 
 
 def run(work):
-    """Run the ranks of `work`. Returns how they ended: the dictionary that grader.sandbox.client makes an Outcome
-    of."""
+    """Run the ranks of `work`, and return how they ended: the dictionary for an Outcome of grader.sandbox.client."""
     if work["cores"]:
         with contextlib.suppress(OSError):  # these cores may no longer be allowed
             os.sched_setaffinity(0, work["cores"])
@@ -110,7 +109,7 @@ def run(work):
         _end_ranks(init)
         end_children()
     for rank in ranks:
-        # what came last may still be in the pipes
+        # the last messages may still be in the pipes
         while _read("output", rank, rank.output) or _read("stack", rank, rank.stack):
             pass
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -126,11 +125,11 @@ def run(work):
 
 
 def _why_killed(cpu, memory, limits):
-    """Why a rank got SIGKILL, which the watcher had not sent, and which a student's code can send only by the number of
-    a thread: a status. Raises OneSentence if the code of these ranks took too little to have caused it."""
+    """Return a status for a rank that got SIGKILL, not from the watcher. A student's code can send it only to the
+    number of a thread. Raises OneSentence if the code of these ranks used too little to have caused it."""
     if cpu > 0.9 * limits.cpu_seconds:
         return TIMEOUT
-    if memory > limits.memory_bytes:  # a single process can't have that much
+    if memory > limits.memory_bytes:  # a single process cannot have that much
         return OUT_OF_MEMORY
     raise OneSentence(
         "the system killed a process of these ranks, which used little memory themselves: is the machine short of"
@@ -139,7 +138,7 @@ def _why_killed(cpu, memory, limits):
 
 
 def _be_init(work, limits, ranks, control):
-    """Be the parent of the ranks, in a sandbox if `work` asks for one; never returns."""
+    """Run the parent of the ranks, in a sandbox if `work` requests one. Never returns."""
     try:
         os.chdir(work["workplace"])
         if work["readable"] is not None:
@@ -158,7 +157,7 @@ def _be_init(work, limits, ranks, control):
             rank.close_theirs()
         with contextlib.suppress(ChildProcessError):  # all have ended
             while True:
-                pid, status = os.wait()  # this also reaps processes that student code has started
+                pid, status = os.wait()  # also collects processes that student code has started
                 if pid in pids:
                     control.sendall(json.dumps([pids.pop(pid), os.waitstatus_to_exitcode(status)]).encode() + b"\n")
     except BaseException as error:
@@ -168,17 +167,16 @@ def _be_init(work, limits, ranks, control):
 
 
 def _watch(ranks, control, limits):
-    """Wait until all ranks are done, or none can go on. Returns why they were stopped (a status, or None), the CPU
-    seconds seen, the seconds in which no process computed, and the most bytes of memory seen.
+    """Wait until all ranks are done, or none can continue. Return why they were stopped (a status, or None), the CPU
+    seconds, the seconds in which no process computed, and the peak bytes of memory.
 
-    On a busy machine, ranks are ready to compute and get no core. The seconds in which they were `starved` count for no
-    limit. There, threads that only wake up now and then are found ready, too: whether ranks go on is told by the CPU
-    time that they use.
+    On a busy machine, ranks are ready to compute but get no core. These `starved` seconds count for no limit. Threads
+    that only wake up regularly also appear ready there, so whether ranks progress is decided by their CPU time.
     """
     start, told = time.monotonic(), bytearray()
     deadline, why, cpu, look = None, None, 0.0, start + 0.5
     looks, looked, waited, starved, memory, printed = 0, start, 0.0, 0.0, 0, 0
-    # when a process was last seen to compute, and what `waited` and `cpu` were then
+    # when a process last computed, and `waited` and `cpu` at that time
     moved, moved_waited, moved_cpu = start, 0.0, 0.0
     selector = selectors.DefaultSelector()
     selector.register(control, selectors.EVENT_READ, ("control", None))
@@ -238,7 +236,7 @@ def _watch(ranks, control, limits):
                     deadline, latest, spent = now + GRACE, now + BUSY * GRACE, newer
                 for rank in ranks:
                     if rank.pid and not rank.done:
-                        _kill(rank.pid, signal.SIGUSR1)  # faulthandler writes where it is
+                        _kill(rank.pid, signal.SIGUSR1)  # faulthandler writes its stack
         if deadline and now >= deadline:
             newer, _, ready = _activity() if now < latest else (0.0, False, False)
             if not ready or newer > spent + GRACE:
@@ -247,7 +245,7 @@ def _watch(ranks, control, limits):
 
 
 def _read(what, rank, file):
-    """Read what a rank or init has sent, and keep it. Returns these bytes, or b"" at the end of the stream."""
+    """Read a message of a rank or of init, and keep it. Return its bytes, or b"" at the end of the stream."""
     try:
         if what == "control":
             return file.recv(1 << 16)
@@ -262,7 +260,7 @@ def _read(what, rank, file):
         if rank.pid is None and data:
             credentials = next(value for _, kind, value in ancillary if kind == socket.SCM_CREDENTIALS)
             rank.pid = int.from_bytes(credentials[:4], sys.byteorder)
-            # the rank sends the first byte, which has the credentials, before it runs the student's code
+            # before it runs the student's code, the rank sends the first byte, which carries the credentials
             if data[:1] != b"!":
                 raise RuntimeError(f"a rank could not be prepared: {data[1:].decode(errors='replace')}")
             rank.received += data[1:]
@@ -272,7 +270,7 @@ def _read(what, rank, file):
             answer = protocol.unpack(bytes(rank.received))
             if not isinstance(answer, dict) or not {"observations", "status"} & answer.keys():
                 raise protocol.BadMessage("it is of another kind")
-            # raises if it is longer as this process would write it
+            # raises if it is too long in this process's form
             protocol.whole(protocol.pack(answer), LONGEST_ANSWER)
             rank.answer = answer
         return data
@@ -282,7 +280,7 @@ def _read(what, rank, file):
 
 
 def _readable(rank):
-    """Whether a rank that has ended has sent something that was not read yet."""
+    """Return whether a rank that has ended has sent something that was not read yet."""
     with selectors.DefaultSelector() as selector:
         selector.register(rank.channel, selectors.EVENT_READ)
         if not selector.select(0):
@@ -291,8 +289,8 @@ def _readable(rank):
 
 
 def _activity():
-    """CPU seconds of all processes below this one; whether one of them is at work, on a core or a disk; whether one
-    computes, or would if it had a core."""
+    """Return the CPU seconds of all processes below this one; whether one of them is active, on a core or a disk;
+    whether one computes, or would if it had a core."""
     ticks, states = 0, set()
     for process in _below(os.getpid()):
         ticks += sum(map(int, (linux.stat(process) or [])[11:15]))  # utime, stime, cutime, cstime
@@ -301,11 +299,10 @@ def _activity():
 
 
 def _memory(little, exactly):
-    """Bytes of memory of all processes below this one.
+    """Return the bytes of memory of all processes below this one.
 
-    They begin as copies of this process, and share with it what they have not written since. So they count with what
-    they have in addition to it, unless that is more than `little`, or they should be counted `exactly`, which takes
-    milliseconds for each of them.
+    They start as copies of this process, and share unchanged memory with it. So only their additional memory counts,
+    unless that is more than `little`, or `exactly` is set: an exact count takes milliseconds per process.
     """
     at_first = linux.own_memory("self")
     own = {process: linux.own_memory(process) for process in _below(os.getpid())}
@@ -317,7 +314,7 @@ def _memory(little, exactly):
 
 
 def _below(process):
-    """The numbers of a process's children, their children, and so on."""
+    """Return the numbers of a process's descendants."""
     for child in linux.children(process):
         yield child
         yield from _below(child)
@@ -329,8 +326,8 @@ def _kill(process, number):
 
 
 def _end_ranks(init):
-    """Kill all processes below init; init then ends by itself. Init counts their CPU time; if init were killed first,
-    it would be lost."""
+    """Kill all processes below init; init then ends by itself. Init counts their CPU time, which would be lost if init
+    were killed first."""
     ended, deadline = os.pidfd_open(init), time.monotonic() + GRACE
     try:
         while time.monotonic() < deadline:
@@ -343,7 +340,7 @@ def _end_ranks(init):
 
 
 def end_children():
-    """Kill all children of this process, and the orphans that it adopts meanwhile."""
+    """Kill all children of this process, and the orphans that it adopts in the meantime."""
     deadline = time.monotonic() + ENDING
     while time.monotonic() < deadline:
         for child in linux.children("self"):
@@ -357,7 +354,7 @@ def end_children():
 
 
 def _outcome(rank, why, limits):
-    """How `rank` ended: the fields of client.RankOutcome."""
+    """Return how `rank` ended: the fields of client.RankOutcome."""
     outcome = {"status": None, "output": rank.printed.text()}
     answer = rank.answer
     if answer and "observations" in answer:
@@ -412,7 +409,7 @@ def _outcome(rank, why, limits):
         return outcome | {"status": TIMEOUT, "message": OUT_OF_TIME, "waiting": waiting, "line": line}
     return outcome | {
         "status": KILLED,
-        "message": "this rank was stopped, since another rank had failed",
+        "message": "this rank was stopped, because another rank had failed",
         "waiting": waiting,
         "line": line,
     }

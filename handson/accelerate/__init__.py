@@ -10,11 +10,10 @@ frameworks.add("accelerate")
 
 
 def use_gpu(gpu):
-    """Make this rank train on GPU `gpu`; a virtual GPU is a core. Call this function before an Accelerator is created.
-    It would otherwise use the GPU with the rank's number on its node, and without GPUs one process with several
-    threads."""
+    """Make this rank train on GPU `gpu`; a virtual GPU is a core. Call this function before an Accelerator is created,
+    which would otherwise use the GPU with the rank's local number, or without GPUs one process with several threads."""
     device = devices.use(gpu)
     os.environ["ACCELERATE_TORCH_DEVICE"] = str(device)
-    os.environ["ACCELERATE_BYPASS_DEVICE_MAP"] = "true"  # else it hands DDP the GPU with the rank's number on its node
+    os.environ["ACCELERATE_BYPASS_DEVICE_MAP"] = "true"  # DDP would get the GPU with the local rank
     if device.type == "cpu":
         os.environ |= {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}

@@ -1,4 +1,4 @@
-"""The Chainer track: the additions that Chainer 7 needs to run today, and features that it lacks on a machine without
+"""The Chainer track: the changes that Chainer 7 needs to run today, and features that it lacks on a machine without
 GPUs.
 
 A script, an MPI rank, a notebook or an engine only needs ``import handson.chainer`` above ``import chainer``.
@@ -15,6 +15,6 @@ from handson.training.launch import under_mpiexec
 
 if under_mpiexec():
     rank_watcher.watch()
-    mpi.start()  # ChainerMN would wait for the other ranks without a limit
+    mpi.start()  # ChainerMN would wait for the other ranks without a time limit
 compat.import_chainer()
 recorders.begin("chainer")

@@ -1,5 +1,5 @@
-"""What the Chainer track's train_hooks.py needs beside its lesson. Both tracks share handson.training.method_runs,
-whose names are here, too."""
+"""Shared code of the Chainer track's train_hooks.py. Both tracks share handson.training.method_runs, whose names this
+module exports, too."""
 
 from handson.chainer.evaluators import Evaluator
 
@@ -13,8 +13,8 @@ from handson.training.method_runs import add_options, one_run, runs  # noqa: F40
 
 
 class FiniteLoss(chainer.LinkHook):
-    """Ends all ranks with a sentence that names the rank whose loss is infinite or NaN: after an all-reduce, all ranks
-    would have its gradients."""
+    """End all ranks if a loss is infinite or NaN, with a sentence that names its rank. An all-reduce would spread its
+    gradients to all ranks."""
 
     name = "FiniteLoss"
 
@@ -34,13 +34,13 @@ def wait(optimizer):
 
 
 class Progress(method_runs.Progress):
-    """The table of a training with Chainer."""
+    """The progress table of a run with Chainer."""
 
     def __init__(self, comm, method):
         super().__init__(comm.rank, method, comm.mpi_comm.Barrier)
 
     def add(self, loss, model, test_set, convert, device):
-        """One more epoch is over. Rank 0 evaluates, while the clock stands still."""
+        """Add an epoch. Rank 0 evaluates the model while the clock is stopped."""
         progress.progress()
         iterator = SerialIterator(test_set, 256, repeat=False, shuffle=False)
         evaluator = Evaluator(iterator, model, converter=convert, device=device)

@@ -1,8 +1,8 @@
 """ChainerMN's create_communicator for the lecture's names on any machine. If a communicator cannot run, another one
-runs, and a line says why.
+replaces it, and a line explains why.
 
-Chainer's own communicators need GPUs, except ``naive``. This module adds what ``naive`` lacks on CPUs: gradients that
-are sent as float16, a check that all ranks have the same model, and the intra_rank of virtual nodes.
+Chainer's own communicators need GPUs, except ``naive``. This module adds the features that ``naive`` lacks on CPUs:
+gradients that are sent as float16, a check that all ranks have the same model, and the intra_rank of virtual nodes.
 """
 
 from handson.chainer import devices
@@ -19,22 +19,22 @@ from handson.profiling import recording
 from handson.training import all_ranks, virtual_gpus
 
 NAMES = ("hierarchical", "flat", "two_dimensional", "single_node", "pure_nccl", "non_cuda_aware", "naive")
-GONE = ("hierarchical", "two_dimensional", "single_node")  # dropped by Chainer 7
+GONE = ("hierarchical", "two_dimensional", "single_node")  # removed in Chainer 7
 
 
 def create_communicator(communicator_name="hierarchical", mpi_comm=None, allreduce_grad_dtype=None):
-    """The communicator for a name of the lecture; rank 0 prints one line where another one takes its place.
+    """Return the communicator for a name of the lecture. If another one replaces it, rank 0 prints a line.
 
-    mpi_comm: an mpi4py communicator, all ranks if None. allreduce_grad_dtype: None, "float16" or "float32", the type in
-    which gradients travel. The result's ``name`` is the name of what runs. From here on all ranks end together
-    (``all_ranks``). Raises TrackError for a name or type that does not exist.
+    mpi_comm: an mpi4py communicator; None: all ranks. allreduce_grad_dtype: None, "float16" or "float32", the data type
+    in which gradients are sent. The result's ``name`` is that of the actual communicator. From now on, all ranks end
+    together (``all_ranks``). Raises TrackError for an unknown name or type.
     """
     mpi_comm = MPI.COMM_WORLD if mpi_comm is None else mpi_comm
     all_ranks.install()
     has_gpus, shared = _gpus(mpi_comm)
     runs, why = choose(communicator_name, allreduce_grad_dtype, has_gpus, shared)
     if runs == "naive":
-        devices.take_virtual_gpus()  # MPI would need to know CUDA
+        devices.take_virtual_gpus()  # on GPUs, MPI would have to support CUDA
     if why and mpi_comm.rank == 0:
         print(why, flush=True)
     if runs == "naive":
@@ -47,7 +47,7 @@ def create_communicator(communicator_name="hierarchical", mpi_comm=None, allredu
 
 
 def add_options(parser):
-    """The options of a training script's parser that say how gradients travel."""
+    """Add the options on how gradients are sent to a training script's parser."""
     add = parser.add_argument
     add(
         "--communicator",
@@ -64,7 +64,7 @@ def add_options(parser):
 
 
 def _gpus(mpi_comm):
-    """(whether each rank can have a GPU of its own, whether ranks would have to share GPUs)"""
+    """Return (whether each rank can have its own GPU, whether ranks would have to share GPUs)."""
     ranks = mpi_comm.allgather(
         (virtual_gpus.machine(), devices.count() if devices.has_gpus() and nccl._available else 0)
     )
@@ -76,7 +76,8 @@ def _gpus(mpi_comm):
 
 
 def choose(name, allreduce_grad_dtype=None, has_gpus=False, shared=False):
-    """(the name of the communicator that can run here, a line that says why it is not the given one, or None).
+    """Return (the name of the communicator that can run here, a line that explains why it is not the given one, or
+    None).
 
     has_gpus: whether each rank has a GPU; shared: whether there are GPUs, but fewer than ranks. Raises TrackError.
     """
@@ -93,14 +94,17 @@ def choose(name, allreduce_grad_dtype=None, has_gpus=False, shared=False):
         )
     half = allreduce_grad_dtype is not None and numpy.dtype(allreduce_grad_dtype) == numpy.float16
     missing = (
-        "Chainer 7 no longer has it"
+        "Chainer 7 does not have it"
         if name in GONE
         else "NCCL needs a GPU for each rank, and here ranks would share one"
         if shared
         else f"{'needs' if name == 'pure_nccl' else 'needs GPUs,'} CuPy and NCCL"
     )
     if name == "naive" and allreduce_grad_dtype:
-        return name, f"Communicator naive: gradients travel as {numpy.dtype(allreduce_grad_dtype)}, all in one message."
+        return (
+            name,
+            f"Communicator naive: gradients are sent as {numpy.dtype(allreduce_grad_dtype)}, all in one message.",
+        )
     if name == "naive" or has_gpus and name not in GONE:
         return name, None
     if has_gpus:
@@ -112,7 +116,7 @@ def choose(name, allreduce_grad_dtype=None, has_gpus=False, shared=False):
 
 
 def _recorded(communicator):
-    """The communicator. If this process is recorded, its collectives are, too."""
+    """Return the communicator, whose collectives are recorded if this process is."""
     if recording.recorder:
         from handson.profiling.recorders import chainer_hooks
 
@@ -121,8 +125,8 @@ def _recorded(communicator):
 
 
 class CpuCommunicator(NaiveCommunicator):
-    """Chainer's naive communicator, with an option for the type in which gradients are sent. Parameters keep their own
-    type."""
+    """Chainer's naive communicator, with an option for the data type in which gradients are sent. Parameters keep their
+    own type."""
 
     def __init__(self, mpi_comm, allreduce_grad_dtype=None):
         super().__init__(mpi_comm)
@@ -133,12 +137,12 @@ class CpuCommunicator(NaiveCommunicator):
         return type(self)(self.mpi_comm.Split(color, key), self.allreduce_grad_dtype)
 
     def bcast_data(self, model):
-        """Gives all ranks rank 0's parameters. Raises TrackError, on all ranks, where their models differ."""
+        """Copy rank 0's parameters to all ranks. Raises TrackError on all ranks if their models differ."""
         self._check_same_model(model)
         super().bcast_data(model)
 
     def multi_node_mean_grad(self, model, zero_fill=False):
-        """Replaces every gradient by its mean over all ranks."""
+        """Replace every gradient with its mean over all ranks."""
         if self.allreduce_grad_dtype is None:
             super().multi_node_mean_grad(model, zero_fill)  # one all-reduce per parameter, in its own type
         else:
@@ -157,7 +161,7 @@ class CpuCommunicator(NaiveCommunicator):
                 raise TrackError(sentence, on_all_ranks=True)
 
     def _init_ranks(self):
-        """Like Chainer's, but with the names of virtual nodes where the job has them."""
+        """Return the same as Chainer's method, but with the names of virtual nodes if the job has them."""
         nodes = self.mpi_comm.allgather(current_node())
         here = nodes[self.rank]
         self._intra_rank, self._intra_size = nodes[: self.rank].count(here), nodes.count(here)
@@ -166,7 +170,7 @@ class CpuCommunicator(NaiveCommunicator):
 
 
 def _difference(first, other, rank):
-    """The first parameter in which two lists of (name, (shape, type)) differ, in words."""
+    """Return words for the first parameter that differs between two lists of (name, (shape, type))."""
     first, other = dict(first), dict(other)
     for name in sorted({*first, *other}):
         if first.get(name, "missing") != other.get(name, "missing"):

@@ -1,7 +1,7 @@
-"""Makes ``import chainer`` work, silently, on NumPy 2 and Python 3.11 to 3.13. Called once, by ``import
-handson.chainer``.
+"""Make ``import chainer`` work, without warnings, on NumPy 2 and Python 3.11 to 3.13. ``import handson.chainer`` calls
+it once.
 
-Chainer 7.8.1 (2022) uses three things that are gone: numpy.distutils (in its environment check), ``numpy.sctypes`` and
+Chainer 7.8.1 (2022) uses three removed names: numpy.distutils (in its environment check), ``numpy.sctypes`` and
 ``numpy.float``. NumPy itself does not change: ``hasattr(numpy, "float")`` stays False for all other code.
 """
 
@@ -13,13 +13,13 @@ import numpy
 
 
 def import_chainer():
-    """Imports Chainer, with replacements for what it misses. Does nothing if Chainer is imported already.
+    """Import Chainer, with replacements for the removed names, unless it is imported already.
 
     Raises ImportError with one sentence if Chainer is not installed.
     """
     if "chainer" in sys.modules:
         return
-    # An "import chainer" that failed before this one leaves half of Chainer's modules behind.
+    # an earlier "import chainer" that failed leaves half of Chainer's modules behind
     for name in [name for name in sys.modules if name.startswith("chainer.")]:
         del sys.modules[name]
     sys.modules["chainer._environment_check"] = _silent_environment_check()
@@ -41,19 +41,19 @@ def import_chainer():
         if lacks_sctypes:
             del numpy.sctypes
     _give_old_numpy_names()
-    # CuPy 14 has no cuDNN: Chainer would advise to install it again. devices.describe says it.
+    # CuPy 14 has no cuDNN, which Chainer would advise to install again; devices.describe reports it
     sys.modules["chainer"].backends.cuda.check_cuda_available._already_warned = True
 
 
 def _silent_environment_check():
-    """Replaces the module that needs numpy.distutils and pkg_resources only to warn about versions."""
+    """Replace the module that needs numpy.distutils and pkg_resources only to warn about versions."""
     module = types.ModuleType("chainer._environment_check", "Replaced by handson.chainer.compat.")
     module.check = lambda: None
     return module
 
 
 def _scalar_types():
-    """The part of NumPy 1's ``numpy.sctypes`` that Chainer reads."""
+    """Return the part of NumPy 1's ``numpy.sctypes`` that Chainer reads."""
     return {
         "int": [numpy.int8, numpy.int16, numpy.int32, numpy.int64],
         "float": [numpy.float16, numpy.float32, numpy.float64, numpy.longdouble],
@@ -61,11 +61,11 @@ def _scalar_types():
 
 
 def _give_old_numpy_names():
-    """Gives NumPy's old names to the two functions that use them at run time, and to no other code."""
+    """Add NumPy's old names to the globals of the two functions that use them at run time, and nowhere else."""
     as_strided = importlib.import_module("chainer.functions.array.as_strided")
     resize_images = importlib.import_module("chainer.functions.array.resize_images")
     old = types.ModuleType("numpy with NumPy 1's names")
-    # Not by replacing "numpy" in the whole module: resize_images also asks "xp is numpy".
+    # Replacing "numpy" in the whole module would break resize_images, which tests "xp is numpy".
     old.__getattr__ = lambda name: getattr(numpy, name)
     old.float, old.sctypes = float, _scalar_types()
     grad = as_strided.AsStridedGrad
@@ -74,7 +74,7 @@ def _give_old_numpy_names():
 
 
 def _with_globals(function, **names):
-    """The same function with other globals: ``names`` replace those of its module."""
+    """Return the same function with other globals: ``names`` replace those of its module."""
     return types.FunctionType(
         function.__code__,
         {**function.__globals__, **names},

@@ -1,8 +1,9 @@
 """Chainer's MultiprocessParallelUpdater for a machine without GPUs. Scripts import it from
 ``handson.chainer.updaters``.
 
-One worker process for each device but the main one. In every step each device takes a batch of its own iterator and
-leaves its gradients in shared memory; the main device adds them up, updates, and hands the new parameters to all.
+Every device except the main one has a worker process. In every step, each device takes a batch from its own iterator
+and writes its gradients to shared memory; the main device adds them up, updates, and sends the new parameters to
+all.
 """
 
 import math
@@ -29,33 +30,33 @@ from handson.words import counted, there
 
 
 class MultiprocessParallelUpdater(StandardUpdater):
-    """Data-parallel updates on several cores: Chainer's constructor and semantics, with virtual GPUs for devices.
+    """Data-parallel updates on several cores: Chainer's constructor and semantics, with virtual GPUs as devices.
 
-    iterators: one for each device, of equally many samples and equal batch sizes; devices: name -> id with a
-    ``"main"``, or a list whose first is main. The optimizer's learning rate is divided by the number of devices, since
-    gradients are summed. Reports come from the main device alone, as in Chainer. Beyond Chainer, a snapshot holds the
-    position of every iterator. Raises TrackError for arguments that cannot work, and WorkerError in an update when a
-    worker has failed.
+    iterators: one for each device, with equal numbers of samples and equal batch sizes. devices: name -> id with a
+    ``"main"``, or a list whose first element is the main device. The optimizer's learning rate is divided by the number
+    of devices, because gradients are summed. As in Chainer, reports come only from the main device. Unlike Chainer's, a
+    snapshot contains the position of every iterator. Raises TrackError for invalid arguments, and WorkerError in an
+    update after a worker has failed.
     """
 
-    step_limit = None  # seconds a worker may take for one step before it counts as hanging; None: the run's --patience
+    step_limit = None  # seconds that a worker may take for one step before it counts as hanging; None: --patience
 
     def __init__(self, iterators, optimizer, converter=convert.concat_examples, devices=None, auto_new_epoch=True):
         self._devices = _read_devices(devices)
         _check_iterators(iterators, self._devices)
         _divide_step(optimizer, len(self._devices))
         super().__init__(iterators[0], optimizer, converter=converter, auto_new_epoch=auto_new_epoch)
-        self._others = dict(zip(list(self._devices)[1:], iterators[1:]))  # name -> iterator, of all devices but main
-        self._workers = None  # WorkerHandles in the order of _others, once they have started
+        self._others = dict(zip(list(self._devices)[1:], iterators[1:]))  # name -> iterator, of all devices except main
+        self._workers = None  # WorkerHandles in the order of _others, after the start
         self._finalized = False
 
     @staticmethod
     def available():
-        """True: this class needs only CPUs."""
+        """Return True: this class needs only CPUs."""
         return True
 
     def setup_workers(self):
-        """Starts the workers; the first update does it by itself."""
+        """Start the workers. The first update calls this."""
         if self._workers is not None:
             return
         if self._finalized:
@@ -72,7 +73,7 @@ class MultiprocessParallelUpdater(StandardUpdater):
         recording.identify(0, len(self._devices))
         self._workers = []
         self._to_undo = self._workers, cores, blas_threads
-        # At exit, this runs before multiprocessing waits for the workers, which would wait for this process.
+        # At exit, this must run before multiprocessing waits for the workers, which wait for this process.
         self._at_exit = util.Finalize(self, _undo, (0, *self._to_undo), exitpriority=10)
         try:
             with deaf_to_ctrl_c():
@@ -95,10 +96,10 @@ class MultiprocessParallelUpdater(StandardUpdater):
                 f"the model, converter or iterator cannot be sent to the worker of device {name!r} ({error}): define"
                 " its classes and functions at the top level of a module"
             ) from None
-        virtual_gpus.pin(self._devices["main"])  # only now: the workers inherit the cores of this process
+        virtual_gpus.pin(self._devices["main"])  # pinned last, because workers inherit the cores of this process
 
     def update_core(self):
-        """One step: gradients on all devices, their sum, an update on main, the new parameters to all."""
+        """Run one step: gradients on all devices, their sum, an update on main, and the new parameters to all."""
         self.setup_workers()
         iterator, optimizer = self.get_iterator("main"), self.get_optimizer("main")
         self._ask("update")
@@ -114,15 +115,15 @@ class MultiprocessParallelUpdater(StandardUpdater):
             optimizer.new_epoch(auto=True)
 
     def serialize(self, serializer):
-        """Saves or loads what StandardUpdater does, and the position of each worker's iterator."""
+        """Save or load what StandardUpdater does, and the position of each worker's iterator."""
         super().serialize(serializer)
-        if self._workers is None:  # workers that start later get these iterators
+        if self._workers is None:  # workers that start later receive these iterators
             try:
                 for name, iterator in self._others.items():
                     iterator.serialize(serializer["iterator:" + name])
             except KeyError as error:
                 raise TrackError(
-                    f"the snapshot has no {error.args[0]}, since it is from a run with devices other than"
+                    f"the snapshot has no {error.args[0]}, because it is from a run with devices other than"
                     f" {', '.join(self._devices)}"
                 ) from None
         elif isinstance(serializer, chainer.Deserializer):
@@ -134,15 +135,15 @@ class MultiprocessParallelUpdater(StandardUpdater):
                     serializer["iterator:" + name](key, value)
 
     def finalize(self):
-        """Ends the workers and gives the main process its cores back."""
+        """End the workers, and restore the cores of the main process."""
         self._finalized = True
         self._stop(limit=5)
         super().finalize()
 
     def _initialize_parameters(self, model):
-        """Initialises parameters whose shapes depend on the first input, with a sample of the main iterator."""
+        """Initialise parameters whose shapes depend on the first input, with a sample of the main iterator."""
         if any(parameter.array is None for parameter in model.params()):
-            # In test mode, so that nothing but shapes and initial values changes.
+            # in test mode, so that only shapes and initial values change
             with chainer.using_config("train", False), chainer.no_backprop_mode(), worker.unheard_reports(model):
                 worker.compute_loss(model, self.converter, [self.get_iterator("main").dataset[0]])
 
@@ -172,7 +173,7 @@ class MultiprocessParallelUpdater(StandardUpdater):
 
 
 def _undo(limit, workers, cores, blas_threads):
-    """Ends the workers, by force after ``limit`` seconds, and gives the main process its cores and threads back."""
+    """End the workers, by force after ``limit`` seconds, and restore the cores and threads of the main process."""
     end_workers(workers, limit)
     os.sched_setaffinity(0, cores)
     if blas_threads:
@@ -180,7 +181,7 @@ def _undo(limit, workers, cores, blas_threads):
 
 
 def _read_devices(devices):
-    """name -> id, main first. Raises TrackError."""
+    """Return name -> id, main first. Raises TrackError."""
     if isinstance(devices, (list, tuple)) and devices:
         devices = name_devices(devices)
     if not isinstance(devices, dict):
@@ -213,8 +214,8 @@ def _check_iterators(iterators, devices):
 
 
 def _divide_step(optimizer, devices):
-    """Scales the optimizer so that a step with the devices' summed gradients is as long as one with their mean; warns,
-    as Chainer does."""
+    """Scale the optimizer so that a step with the devices' summed gradients equals one with their mean, and warn as
+    Chainer does."""
     if isinstance(optimizer, (optimizers.Adam, optimizers.AdaGrad, optimizers.RMSprop)):
         name, value = "eps", optimizer.eps * devices
     elif isinstance(optimizer, (optimizers.RMSpropGraves, optimizers.AdaDelta)):

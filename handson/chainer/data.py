@@ -1,4 +1,4 @@
-"""Batches for Chainer's iterators and updaters: enlarged images, and an order of samples that a snapshot can
+"""Batches for Chainer's iterators and updaters: enlarged images, and an order of samples that a resumed run can
 continue."""
 
 import numpy
@@ -9,7 +9,7 @@ from handson.training.data import enlarge
 
 
 class Shuffle(OrderSampler):
-    """An order for each epoch that depends only on `seed` and the order of the epoch before, so that a resumed run
+    """Return an order for each epoch that depends only on `seed` and the previous epoch's order, so that a resumed run
     shuffles in the same way."""
 
     def __init__(self, seed):
@@ -21,7 +21,7 @@ class Shuffle(OrderSampler):
 
 
 class Enlarge:
-    """A converter: a list of (image, label) to arrays on the device, images (N, 3, size, size) and labels (N) int32."""
+    """Convert a list of (image, label) to arrays on the device: images (N, 3, size, size), labels (N) int32."""
 
     def __init__(self, size):
         self.size = size

@@ -1,4 +1,4 @@
-"""The device a worker trains on: a GPU through CuPy, or a virtual one (a core) where there is none."""
+"""The device of a worker: a GPU through CuPy, or a virtual GPU (a core) if there is none."""
 
 import os
 
@@ -12,23 +12,24 @@ from handson.profiling import usage
 from handson.training import options, virtual_gpus
 from handson.words import counted, there
 
-THERE = usage.count_gpus()  # GPUs, whether or not Chainer can use them
-# Chainer's ranks cannot use parts of GPUs: NCCL refuses two ranks on one GPU, and there is no gloo
+THERE = usage.count_gpus()  # number of GPUs, whether or not Chainer can use them
+# Chainer's ranks cannot use parts of GPUs: NCCL refuses two ranks on one GPU, and Chainer does not support gloo
 _gpus = THERE if chainer.backends.cuda.available and chosen_device.parts == 1 else 0
 
 
 def has_gpus():
-    """Whether this process trains on GPUs."""
+    """Return whether this process trains on GPUs."""
     return _gpus > 0
 
 
 def count():
-    """How many GPUs the ids of ``-g`` can name: the real ones, or the virtual ones of a machine without."""
+    """Return the number of GPUs that the ids of ``-g`` can name: real GPUs, or virtual ones on a machine without
+    GPUs."""
     return _gpus or virtual_gpus.COUNT
 
 
 def take_virtual_gpus():
-    """Train on cores, although there may be GPUs, which this process and its workers see no more."""
+    """Train on cores even if there are GPUs, and hide them from this process and its workers."""
     global _gpus
     _gpus = 0
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -47,7 +48,7 @@ def use(gpu):
 
 
 def place(gpu):
-    """What a worker on GPU `gpu` of this machine uses: the GPU's id, or the core of a virtual GPU. Raises
+    """Return the resource of a worker on GPU `gpu` of this machine: the GPU's id, or the core of a virtual GPU. Raises
     TrackError."""
     if gpu >= count():
         kind = "GPU" if has_gpus() else "virtual GPU"
@@ -56,36 +57,36 @@ def place(gpu):
 
 
 def describe(gpus, places=None):
-    """Words for the output: the devices of workers on `gpus`, at `places` ((machine, place) of each; all on this one by
-    default)."""
+    """Return words for the output: the devices of workers on `gpus`, at `places` ((machine, place) of each; by default
+    all on this one)."""
     if problem := chosen_device.problem(THERE > 0):
         raise TrackError(problem)
     places = places or [("here", place(gpu)) for gpu in gpus]
     if not has_gpus():
-        parts = " (the Chainer track does not take parts of GPUs)" if chosen_device.parts > 1 else ""
+        parts = " (the Chainer track does not support parts of GPUs)" if chosen_device.parts > 1 else ""
         return virtual_gpus.describe(places) + parts
-    without = "" if chainer.backends.cuda.cudnn_enabled else ", without cuDNN: this CuPy has none"
+    without = "" if chainer.backends.cuda.cudnn_enabled else ", without cuDNN, which this CuPy does not have"
     return virtual_gpus.describe_real(places) + without
 
 
 def main(gpus):
-    """Chainer's device for the main process of a MultiprocessParallelUpdater. (The updater pins that process
+    """Return Chainer's device for the main process of a MultiprocessParallelUpdater. (The updater pins that process
     itself.)"""
     return chainer.get_device(f"@cupy:{gpus[0]}" if has_gpus() else "@numpy")
 
 
 def settle(comm, args):
-    """Called by all ranks: check that they have the same options, and settle in args.gpu which GPU each rank of a node
-    uses.
+    """Check that all ranks have the same options, and set args.gpu to the GPU of each rank of a node. All ranks must
+    call it.
 
-    `comm` notes whether double buffering was asked for, for `add_reports` to check.
-    Returns words for the devices of all ranks. Raises TrackError, on all ranks.
+    `comm` records whether double buffering was requested, for `add_reports` to check. Return words for the devices of
+    all ranks. Raises TrackError on all ranks.
     """
-    # Nodes may keep their files in different places, so only whether ranks resume is compared.
+    # nodes may keep their files in different places, so only whether ranks resume is compared
     asked = comm.mpi_comm.allgather(vars(args) | {"out": None, "resume": vars(args).get("resume") and "a snapshot"})
     if difference := options.difference(asked):
         raise TrackError(difference, on_all_ranks=True)
-    # the communicator refuses ordinary setting of attributes
+    # the communicator forbids setting attributes
     vars(comm)["double_buffering"] = vars(args).get("double_buffering")
     args.gpu = args.gpu or [gpu % count() for gpu in range(comm.intra_size)]
     problems = comm.mpi_comm.allgather(_problem(args.gpu, comm))

@@ -1,9 +1,8 @@
-"""An Evaluator whose result is the mean over samples, for one process or, by create_multi_node_evaluator, for any
+"""An Evaluator whose result is the mean over samples, for one process or, through create_multi_node_evaluator, for any
 number.
 
-Chainer's own takes the mean of the batches' means, in which each sample of a small last batch weighs more than the
-others. ChainerMN then takes the mean of the ranks' means, so that the result changes with the batch size and the number
-of ranks.
+Chainer's own returns the mean of the batches' means, in which each sample of a small last batch weighs more than
+others. ChainerMN then takes the mean of the ranks' means. Both depend on the batch size and the number of ranks.
 """
 
 import collections
@@ -20,24 +19,24 @@ from handson.training import progress
 
 
 class Evaluator(extensions.Evaluator):
-    """Chainer's Evaluator, exact: every sample of all ranks weighs the same, whatever the batches and ranks.
+    """Chainer's Evaluator, made exact: all samples have the same weight, for any batch size and number of ranks.
 
-    The model must report means over the batch it is given, as Classifier does. Ranks may have different numbers of
-    samples, even none: scatter the test set by ``scatter_dataset(test, comm, force_equal_length=False)``, which
-    duplicates none.
+    The model must report means over its batch, as Classifier does. Ranks may have different numbers of samples, even
+    none: distribute the test set with ``scatter_dataset(test, comm, force_equal_length=False)``, which duplicates no
+    sample.
     """
 
     def evaluate(self):
-        """name -> mean over all samples. Raises as Chainer's does."""
+        """Return name -> mean over all samples. Raises the errors of Chainer's method."""
         with recording.span("user_annotation", EVALUATION):
             totals = self._local_totals()
-        communicator = getattr(self, "_mn_communicator", None)  # set by create_multi_node_evaluator
+        communicator = getattr(self, "_mn_communicator", None)  # create_multi_node_evaluator sets it
         if communicator is not None:
             totals = _sum(communicator.mpi_comm.allgather(totals))
         return {name: math.fsum(sums) / samples for name, (sums, samples) in sorted(totals.items())}
 
     def _local_totals(self):
-        """name -> [a list of the batches' sums, number of samples]."""
+        """Return name -> [a list of the batches' sums, number of samples]."""
         if self.eval_hook:
             self.eval_hook(self)
         iterator = self._iterators["main"]
@@ -66,7 +65,7 @@ class Evaluator(extensions.Evaluator):
 
 
 def _sum(totals_of_ranks):
-    """One dict of name -> (sums, samples) from several."""
+    """Merge several dicts into one dict of name -> (sums, samples)."""
     names = {name for totals in totals_of_ranks for name in totals}
     parts = {name: [totals[name] for totals in totals_of_ranks if name in totals] for name in names}
     return {

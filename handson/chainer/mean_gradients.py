@@ -1,5 +1,5 @@
-"""The mean of all ranks' gradients by one all-reduce of MPI over one buffer, at once or while the next batch is
-computed."""
+"""The mean of all ranks' gradients, with one MPI all-reduce over one buffer, either blocking or during the computation
+of the next batch."""
 
 import functools
 import threading
@@ -11,19 +11,19 @@ from mpi4py import MPI
 
 from handson.profiling import recording
 
-POLL = 0.001  # seconds between two looks at an all-reduce in flight
+POLL = 0.001  # seconds between two polls of an all-reduce in flight
 # Measured with MPICH 5.0, two ranks of one core each, 250 ms of computation a step, 12 MB of gradients at 300 Mbit/s,
-# which take 340 to 540 ms. Communication that computation did not hide: 740 ms without looks; 293 ms with a look every
+# which take 340 to 540 ms. Communication that computation did not hide: 740 ms without polls; 293 ms with a poll every
 # 0.1 ms, 134 ms every 0.5 ms, 59 ms every 2 ms, 287 ms every 10 ms; 296 ms with MPICH's own thread
 # (MPIR_CVAR_ASYNC_PROGRESS=1), which takes half of the core.
 
 
 class MeanGradients:
-    """The gradients of a model on their way to their mean: ``all_reduce()``, or ``start()`` and later ``wait()``.
+    """Average the gradients of a model: call ``all_reduce()``, or ``start()`` and later ``wait()``.
 
-    dtype: the type in which they travel and are summed; None: their own. The mean is taken in the parameters' own type.
-    With float16 a sum beyond 65,504 becomes infinite, as with Chainer's pure_nccl. zero_fill: count a missing gradient
-    as zeros.
+    dtype: the type in which the gradients are sent and summed; None: their own type. The division uses the parameters'
+    own type. With float16, a sum above 65,504 becomes infinite, as with Chainer's pure_nccl. zero_fill: whether a
+    missing gradient counts as zeros.
     """
 
     def __init__(self, mpi_comm, model, zero_fill, dtype=None):
@@ -38,21 +38,21 @@ class MeanGradients:
             self._buffer = numpy.concatenate(flat, dtype=dtype or numpy.result_type(*flat), casting="same_kind")
 
     def all_reduce(self):
-        """Replaces the gradients by their mean over all ranks."""
+        """Replace the gradients with their mean over all ranks."""
         self._comm.Allreduce(MPI.IN_PLACE, *_message(self._buffer))
         self._unpack()
 
     def start(self):
-        """Starts the all-reduce and returns; the gradients must not change until ``wait`` has returned."""
+        """Start the all-reduce and return. The gradients must not change until ``wait`` has returned."""
         self._begin, self._arrived = time.time_ns(), None
         self._request = self._comm.Iallreduce(MPI.IN_PLACE, *_message(self._buffer))
-        # MPI moves data only inside calls of MPI. A thread that calls it now and then keeps the all-reduce going.
+        # MPI moves data only inside MPI calls. A thread that polls keeps the all-reduce running.
         self._thread = threading.Thread(target=self._poll, name="all-reduce in flight", daemon=True)
         if MPI.Query_thread() >= MPI.THREAD_MULTIPLE:
             self._thread.start()
 
     def wait(self):
-        """Returns when the gradients are the mean over all ranks."""
+        """Wait until the gradients are the mean over all ranks."""
         if self._thread.ident:
             self._thread.join()
         self._request.Wait()
@@ -73,7 +73,8 @@ class MeanGradients:
 
 
 def _message(buffer):
-    """(what to send, the operation) for mpi4py. For float16, an MPI library that cannot add it gets our own sum."""
+    """Return (the buffer, the operation) for mpi4py. If the MPI library cannot add float16, the operation is our
+    own."""
     if buffer.dtype != numpy.float16 or _mpi_adds_float16():
         return buffer, MPI.SUM
     return [buffer.view(numpy.uint16), MPI.UINT16_T], _float16_sum()

@@ -8,19 +8,19 @@ import chainer.links as L
 import numpy
 from chainer.links.model.vision.resnet import ResNet50Layers
 
-LARGE = 64 * 64  # pixels of an image; for larger images a convolution takes the samples of a batch one by one
+LARGE = 64 * 64  # pixels of an image; for larger images, a convolution processes the samples of a batch one by one
 
 
 def get_model(name, classes):
-    """The network that `--model` calls "convnet" or "resnet50"."""
+    """Return the network that `--model` calls "convnet" or "resnet50"."""
     return {"convnet": ConvNet, "resnet50": ResNet50}[name](classes)
 
 
 class Convolution2D(L.Convolution2D):
-    """Chainer's, which takes large images one by one on a CPU: the same sums, in half the time.
+    """Chainer's convolution, which processes large images one by one on a CPU: the same sums, in half the time.
 
-    Chainer copies every patch under the kernel into a matrix, 39 MB for 32 images of 256 x 256 pixels, and makes
-    another copy to transpose it. The matrix of a single image needs no second copy, and fits into the cache.
+    Chainer copies every patch under the kernel into a matrix, 39 MB for 32 images of 256 x 256 pixels, and copies it
+    again to transpose it. The matrix of a single image needs no second copy, and fits into the cache.
     """
 
     def forward(self, images):
@@ -31,7 +31,7 @@ class Convolution2D(L.Convolution2D):
 
 
 def conv_block(inputs, outputs, kernel, stride):
-    """Convolution, batch normalisation, ReLU: (N, inputs, H, W) -> (N, outputs, H/stride, W/stride)."""
+    """Return convolution, batch normalisation and ReLU: (N, inputs, H, W) -> (N, outputs, H/stride, W/stride)."""
     return chainer.Sequential(
         Convolution2D(inputs, outputs, kernel, stride, pad=kernel // 2, nobias=True),
         L.BatchNormalization(outputs, eps=1e-5),
@@ -40,7 +40,7 @@ def conv_block(inputs, outputs, kernel, stride):
 
 
 class ConvNet(chainer.Sequential):
-    """Images (N, 3, H, W), H and W of any size, to class scores (N, classes)."""
+    """Map images (N, 3, H, W), H and W of any size, to class scores (N, classes)."""
 
     def __init__(self, classes=10):
         super().__init__(
@@ -54,7 +54,8 @@ class ConvNet(chainer.Sequential):
 
 
 class ResNet50(ResNet50Layers):
-    """Chainer's own, with random weights: images (N, 3, H, W), H and W 32 or more, to class scores (N, classes)."""
+    """Chainer's own network, with random weights: map images (N, 3, H, W), H and W 32 or more, to class scores (N,
+    classes)."""
 
     def __init__(self, classes=10):
         super().__init__(pretrained_model=None)
@@ -67,8 +68,8 @@ class ResNet50(ResNet50Layers):
 
 
 class WideNet(chainer.Sequential):
-    """Images (N, 3, H, W), H = W a multiple of 16, to class scores (N, classes): most of its 136,000 parameters are in
-    one dense layer."""
+    """Map images (N, 3, H, W), H = W a multiple of 16, to class scores (N, classes). One dense layer has most of the
+    136,000 parameters."""
 
     def __init__(self, classes=10):
         super().__init__(
@@ -83,13 +84,13 @@ class WideNet(chainer.Sequential):
 
 
 def max_pooling_to_8(images):
-    """The largest values of a grid of 8 x 8 regions: (N, C, H, W) -> (N, C, 8, 8); H = W is a multiple of 8."""
+    """Return the maxima of a grid of 8 x 8 regions: (N, C, H, W) -> (N, C, 8, 8); H = W is a multiple of 8."""
     return F.max_pooling_2d(images, images.shape[2] // 8)
 
 
 def adaptive_average_pooling(images, size=4):
-    """Means over a grid of size x size regions, whatever the images' size: (N, C, H, W) -> (N, C, size, size), as torch
-    does."""
+    """Return means over a grid of size x size regions, for images of any size: (N, C, H, W) -> (N, C, size, size), like
+    torch."""
     for axis in (2, 3):
         means = images.xp.asarray(_means(images.shape[axis], size))
         images = F.moveaxis(F.tensordot(images, means, axes=([axis], [1])), -1, axis)
@@ -97,7 +98,7 @@ def adaptive_average_pooling(images, size=4):
 
 
 def _means(length, parts):
-    """The matrix (parts, length) that takes the mean over each of `parts` regions; they overlap if `length` is no
+    """Return the matrix (parts, length) that averages each of `parts` regions; they overlap if `length` is not a
     multiple of `parts`."""
     matrix = numpy.zeros((parts, length), "float32")
     for part in range(parts):

@@ -1,4 +1,4 @@
-"""ChainerMN's create_multi_node_optimizer with double buffering on CPUs too: it computes while gradients travel."""
+"""ChainerMN's create_multi_node_optimizer, with double buffering also on CPUs."""
 
 import atexit
 import copy
@@ -14,12 +14,12 @@ from chainermn.optimizers import create_multi_node_optimizer as create_chainermn
 
 
 def create_multi_node_optimizer(actual_optimizer, communicator, double_buffering=False, zero_fill=True):
-    """A Chainer optimizer that updates with the mean of all ranks' gradients; ChainerMN's arguments.
+    """Return a Chainer optimizer that updates with the mean of all ranks' gradients. The arguments are ChainerMN's.
 
-    With double_buffering an update applies the mean of the batch before, whose all-reduce ran while this batch was
-    computed. The first update only makes parameters equal, and the second only starts an all-reduce, as in ChainerMN on
-    GPUs. Loading a snapshot makes parameters equal as well, so that a resumed run loses no update (but for double
-    buffering on GPUs).
+    With double_buffering, an update uses the mean of the previous batch, whose all-reduce ran during the computation of
+    this batch. The first update only makes the parameters equal, and the second only starts an all-reduce, as in
+    ChainerMN on GPUs. Loading a snapshot also makes the parameters equal, so a resumed run loses no update (except with
+    double buffering on GPUs).
     """
     if not double_buffering:
         return MultiNodeOptimizer(actual_optimizer, communicator, zero_fill)
@@ -29,18 +29,18 @@ def create_multi_node_optimizer(actual_optimizer, communicator, double_buffering
 
 
 class MultiNodeOptimizer(_MultiNodeOptimizer):
-    """ChainerMN's, but the first update after loading a snapshot is a real one: all ranks have equal parameters
-    already."""
+    """ChainerMN's optimizer, except that the first update after loading a snapshot uses its gradients, because all
+    ranks already have equal parameters."""
 
     def serialize(self, serializer):
         self.actual_optimizer.serialize(serializer)
         if isinstance(serializer, chainer.Deserializer):
-            self.is_changed(self.target)  # makes ChainerMN note the present parameters
+            self.is_changed(self.target)  # makes ChainerMN note the current parameters
 
 
 class DoubleBufferingOptimizer(_DoubleBufferingOptimizer):
-    """ChainerMN's, with a non-blocking all-reduce of MPI in place of a CUDA stream. Snapshots hold the gradients in
-    flight."""
+    """ChainerMN's optimizer, with a non-blocking MPI all-reduce instead of a CUDA stream. Snapshots contain the
+    gradients in flight."""
 
     def __init__(self, actual_optimizer, communicator, zero_fill):
         # ChainerMN's optimizers pass all other attributes on to the actual optimizer.
@@ -79,7 +79,7 @@ class DoubleBufferingOptimizer(_DoubleBufferingOptimizer):
                 parameter.grad = serializer(f"in_flight{name}", gradient)
 
     def wait(self):
-        """Returns when no all-reduce is in flight."""
+        """Wait until no all-reduce is in flight."""
         if self.in_flight is not None:
             self.in_flight.wait()
             vars(self)["in_flight"] = None

@@ -1,5 +1,4 @@
-"""The extensions that all trainers have in common: the lecture's table, snapshots, progress; and how to resume a
-run."""
+"""The extensions that all trainers share: the lecture's table, snapshots, progress; and how to resume a run."""
 
 import time
 
@@ -30,11 +29,11 @@ class TimedEvaluator(Evaluator):
 
 
 def add_reports(trainer, evaluator, comm=None):
-    """Let a trainer evaluate after each epoch; rank 0 keeps a log, prints the lecture's table, and writes snapshots.
+    """Make a trainer evaluate after each epoch; rank 0 keeps a log, prints the lecture's table, and writes snapshots.
 
-    comm: of a multi-node run, whose ranks all evaluate. A snapshot is `snapshot_epoch_<n>` in the output folder,
-    written aside and renamed. A terminal shows the progress, too. Raises TrackError, on all ranks, if the option
-    --double-buffering would have no effect.
+    comm: of a multi-node run, in which all ranks evaluate. A snapshot is `snapshot_epoch_<n>` in the output folder,
+    written under another name and renamed. A terminal also shows the progress. Raises TrackError on all ranks if the
+    option --double-buffering would have no effect.
     """
     _note_progress(trainer.updater, comm)
     if comm is not None:
@@ -50,7 +49,7 @@ def add_reports(trainer, evaluator, comm=None):
 
 
 def _note_progress(updater, comm):
-    """Have each update note that the run makes progress, and compare the ranks of `comm`, if there is one."""
+    """Make each update record the run's progress, and compare the ranks of `comm`, if there is one."""
     update, optimizer = updater.update, updater.get_optimizer("main")
     # with double buffering, another thread uses the communicator
     comparable = comm is not None and not isinstance(optimizer, _DoubleBufferingOptimizer)
@@ -66,14 +65,14 @@ def _note_progress(updater, comm):
 
 
 def _checksum(model):
-    """Two numbers that equal parameters have in common."""
+    """Return two numbers that are equal for equal parameters."""
     arrays = [parameter.array.astype("float64") for parameter in model.params()]
     return [float(sum((array**power).sum() for array in arrays)) for power in (1, 2)]
 
 
 def _check_double_buffering(updater, comm):
-    """Raises TrackError, on all ranks, unless the optimizer has double buffering if, and only if, the run was asked for
-    it."""
+    """Raise TrackError on all ranks if the optimizer has double buffering and the run does not request it, or the
+    reverse."""
     has, asked = (
         isinstance(updater.get_optimizer("main"), _DoubleBufferingOptimizer),
         getattr(comm, "double_buffering", None),
@@ -91,9 +90,9 @@ def _check_double_buffering(updater, comm):
 
 
 def resume(trainer, path):
-    """Continue the run of which `path` is a snapshot, and return the epoch to go on with; 0 when `path` is None.
+    """Continue the run from the snapshot `path`, and return the next epoch; 0 if `path` is None.
 
-    Called by all ranks of a multi-node run. Raises TrackError, on all of them, if one cannot continue with the present
+    All ranks of a multi-node run must call it. Raises TrackError on all of them if one cannot continue with the present
     options.
     """
     if path is None:
@@ -107,15 +106,15 @@ def resume(trainer, path):
 
 
 def _load(trainer, path):
-    """Load a snapshot. Returns what is wrong with it, as a sentence, or None."""
+    """Load a snapshot. Return what is wrong with it, as a sentence, or None."""
     epochs, _ = trainer.stop_trigger.get_training_length()
     try:
-        # load_npz would execute whatever is pickled in the file.
+        # load_npz would execute pickled content of the file
         with open(path, "rb") as file, numpy.load(file, allow_pickle=False) as arrays:
             chainer.serializers.NpzDeserializer(arrays).load(trainer)
     except TrackError as error:
         return f"--resume: {error}"
-    except Exception:  # a foreign or damaged file can fail in any way
+    except Exception:  # a file of another kind, or a damaged one, can fail in any way
         hint = "give a snapshot_epoch_N of this task and track, with its options"
         return f"--resume: {path} is damaged or not a snapshot of this training: {hint}"
     if trainer.updater.epoch >= epochs:

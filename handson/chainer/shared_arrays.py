@@ -1,4 +1,4 @@
-"""Lists of NumPy arrays in memory that the processes of one machine share: how parameters and gradients travel."""
+"""Lists of NumPy arrays in memory that the processes of one machine share, for parameters and gradients."""
 
 import numpy
 
@@ -6,16 +6,17 @@ ALIGNMENT = 64  # bytes; a cache line
 
 
 def allocate(context, like):
-    """Shared memory of the multiprocessing ``context`` for arrays of the shapes and dtypes of the list ``like``.
+    """Return shared memory of the multiprocessing ``context`` for arrays with the shapes and dtypes of the list
+    ``like``.
 
-    It has no file, so it is freed when the last process that uses it ends, however it ends.
+    It has no file, so it is freed after any end of the last process that uses it.
     """
     return context.RawArray("B", max(1, sum(_room(array) for array in like)))
 
 
 def views(memory, like):
-    """The arrays in ``memory``: a list of the shapes and dtypes of ``like``. What is written to them, all processes
-    see."""
+    """Return the arrays in ``memory``: a list with the shapes and dtypes of ``like``. All processes see what is written
+    to them."""
     arrays, offset = [], 0
     for array in like:
         arrays.append(numpy.frombuffer(memory, array.dtype, array.size, offset).reshape(array.shape))

@@ -1,5 +1,4 @@
-"""What the Chainer track's train_pipeline.py needs beside its lesson: options, what is refused before anybody waits,
-layers and batches."""
+"""Helpers of the Chainer track's train_pipeline.py: options, checks before a rank can wait, layers and batches."""
 
 from handson.chainer import data, transformer
 
@@ -11,18 +10,18 @@ from handson import pipelines
 from handson.errors import TrackError
 from handson.training import method_runs, progress, transformer_options
 
-# ChainerMN's links and functions of model parallelism have been "experimental" since 2018
+# ChainerMN has called its links and functions of model parallelism "experimental" since 2018
 chainer.disable_experimental_feature_warning = True
 
 
 def check(comm, args, micro_batches):
-    """Raises TrackError, on all ranks, where the layers or the batch cannot be divided."""
+    """Raise TrackError on all ranks if the layers or the batch cannot be divided."""
     if problem := pipelines.division_problem(comm.size, args.blocks + 2, args.batchsize, micro_batches):
         raise TrackError(problem, on_all_ranks=True)
 
 
 def part(comm, args, classes):
-    """The layers of this rank's stage as a Sequential, with the parameters that they have in the whole network. Raises
+    """Return the layers of this rank's stage as a Sequential, with the parameters of the whole network. Raises
     TrackError."""
     if problem := transformer_options.problem(args):
         raise TrackError(problem, on_all_ranks=True)
@@ -34,8 +33,8 @@ def part(comm, args, classes):
 
 
 def batches(train_set, args, device):
-    """The whole batches of an epoch after the other: images (N, 3, size, size) and labels (N,). All ranks get the same
-    ones."""
+    """Yield the complete batches of one epoch after another: images (N, 3, size, size) and labels (N,), equal on all
+    ranks."""
     convert, order = data.Enlarge(args.size), data.Shuffle(args.seed)
     for batch in SerialIterator(train_set, args.batchsize, order_sampler=order):
         progress.progress()
@@ -43,7 +42,7 @@ def batches(train_set, args, device):
 
 
 class Progress(method_runs.Progress):
-    """The table of a training whose loss the last rank has."""
+    """The progress table of a training run whose loss only the last rank has."""
 
     def __init__(self, comm, method):
         self.comm = comm

@@ -1,4 +1,4 @@
-"""How many threads NumPy's matrix products use: one for each worker that is pinned to a core."""
+"""The number of threads of NumPy's matrix products: one for each worker that is pinned to a core."""
 
 import ctypes
 
@@ -6,9 +6,9 @@ from handson import linux
 
 
 def set_blas_threads(count):
-    """Sets the number of threads of the OpenBLAS that NumPy has loaded; returns what it was before.
+    """Set the number of threads of the OpenBLAS that NumPy has loaded, and return the previous number.
 
-    Returns None, and changes nothing, where NumPy uses another library: OMP_NUM_THREADS then sets the number of
+    Returns None, and changes nothing, if NumPy uses another library: OMP_NUM_THREADS then sets the number of
     threads.
     """
     for path in linux.mapped_files("openblas"):

@@ -1,7 +1,7 @@
-"""What train_mnist.py imports: the four parts of a ChainerMN iteration, timed (forward, backward, all-reduce,
-optimize); its options.
+"""Helpers of train_mnist.py: the times of the four parts of a ChainerMN iteration (forward, backward, all-reduce,
+optimize), and its options.
 
-It trains with `TimedUpdater` in place of Chainer's StandardUpdater, and has `report` print and draw the times.
+The script trains with `TimedUpdater` instead of Chainer's StandardUpdater, and `report` prints and draws the times.
 """
 
 import time
@@ -21,16 +21,15 @@ PARTS = ("forward", "backward", "all-reduce", "optimize")
 
 
 class TimedUpdater(StandardUpdater):
-    """StandardUpdater for a multi-node optimizer (not a double-buffering one, whose parts overlap), with a clock.
+    """StandardUpdater with a clock, for a multi-node optimizer without double buffering, whose parts would overlap.
 
-    `steps`: the seconds of PARTS in each update. The first update is not among them: it makes parameters equal, and is
-    no step.
+    `steps`: the seconds of PARTS in each update, except the first one, which only makes parameters equal.
     """
 
     def __init__(self, iterator, optimizer, **options):
         super().__init__(iterator, optimizer, loss_func=self._forward, **options)
         self.steps, self._times = [], []
-        # ChainerMN's optimizers pass attributes that are set in the ordinary way on to the actual optimizer.
+        # ChainerMN's optimizers pass ordinary attributes to the actual optimizer
         vars(optimizer)["communicator"] = _TimedCommunicator(optimizer.communicator, self._note_time)
 
     def update_core(self):
@@ -49,7 +48,7 @@ class TimedUpdater(StandardUpdater):
 
     def _note_time(self):
         if devices.has_gpus():
-            cuda.Stream.null.synchronize()  # the GPU may still be at work
+            cuda.Stream.null.synchronize()  # waits for the GPU
         self._times.append(time.perf_counter())
 
 
@@ -69,7 +68,7 @@ class _TimedCommunicator:
 
 
 def parse(description):
-    """The options of train_mnist.py."""
+    """Return the options of train_mnist.py."""
     parser = options.OneSentenceParser(description=description)
     add, number = parser.add_argument, options.positive(int)
     add("-b", "--batchsize", type=number, default=32, metavar="N", help="batch size per worker. Default: 32")
@@ -89,7 +88,7 @@ def parse(description):
 
 
 def announce(comm, args, devices):
-    """Rank 0 prints what is about to run, on which `devices` (words)."""
+    """Print the first lines of a run on rank 0. devices: in words."""
     if comm.rank == 0:
         print(f"Num process (COMM_WORLD): {comm.size}\nUsing {devices}\nUsing {comm.name} communicator")
         print(f"Num unit: {args.unit}\nNum Minibatch-size: {args.batchsize}\nNum epoch: {args.epoch}", flush=True)
@@ -98,8 +97,8 @@ def announce(comm, args, devices):
 
 
 def report(updater, comm, out):
-    """Called by all ranks: rank 0 prints the mean times of the four parts and draws them, as steps.png and steps.svg in
-    `out`."""
+    """Print the mean times of the four parts on rank 0, and draw them as steps.png and steps.svg in `out`. All ranks
+    must call it."""
     everybodys = comm.mpi_comm.gather(updater.steps)
     if comm.rank != 0:
         return
@@ -112,19 +111,20 @@ def report(updater, comm, out):
 
 
 def sentence(milliseconds):
-    """The mean times of the four parts over all ranks and steps, of `milliseconds` (ranks, steps, parts)."""
+    """Return a sentence on the mean times of the four parts over all ranks and steps. milliseconds: (ranks, steps,
+    parts)."""
     ranks, steps, _ = milliseconds.shape
     parts = ", ".join(f"{part} {mean:.2f} ms" for part, mean in zip(PARTS, milliseconds.mean((0, 1))))
     return f"Mean time of a step ({ranks} rank{'s' * (ranks > 1)}, {steps} step{'s' * (steps > 1)}): {parts}"
 
 
 def draw(milliseconds, out):
-    """Write steps.png and steps.svg to the folder `out`: the mean times of each rank, and those of each step."""
+    """Draw the mean times of each rank, and those of each step, as steps.png and steps.svg in the folder `out`."""
     import matplotlib
 
     drawing, left, right = figures.axes(10, 4, columns=2, grid=False)
     of_ranks, of_steps, begins = milliseconds.mean(1), *_at_most_100(milliseconds.mean(0))
-    iterations = begins + 1.5  # of iterations counted from 1, the first was no step
+    iterations = begins + 1.5  # iterations count from 1, and the first one was not a step
     for index, part in enumerate(PARTS):
         label = f"{part}, and waiting for other ranks" if part == "all-reduce" else part
         style = figures.part(part) | {"label": label}
@@ -147,8 +147,7 @@ def draw(milliseconds, out):
 
 
 def _at_most_100(steps):
-    """The means of neighbouring rows of `steps`, at most 100, so that a figure can show them; and where they begin and
-    end."""
+    """Return the means of neighbouring rows of `steps`, at most 100 for a figure, and where they begin and end."""
     together = -(-len(steps) // 100)
     begins = numpy.arange(0, len(steps), together)
     ends = numpy.append(begins[1:], len(steps))

@@ -1,5 +1,5 @@
-"""The network of notebook 06_model_parallel in Chainer: the layers of handson.pytorch.transformer, one by one, so that
-a stage makes its own alone."""
+"""The network of notebook 06_model_parallel in Chainer: the layers of handson.pytorch.transformer, created one by one,
+so that a stage creates only its own."""
 
 import chainer
 import chainer.functions as F
@@ -18,7 +18,8 @@ class Norm(L.LayerNormalization):
 
 
 class Patches(chainer.Chain):
-    """Images (N, 3, size, size) to a sequence of patches (N, tokens, width), each with its place added."""
+    """Map images (N, 3, size, size) to a sequence of patches (N, tokens, width), and add the embedding of their
+    positions."""
 
     def __init__(self, size, patch, width):
         super().__init__()
@@ -33,7 +34,7 @@ class Patches(chainer.Chain):
 
 
 class Attention(chainer.Chain):
-    """Each token (N, tokens, width) takes something of every other one; the width is divided among the heads."""
+    """Let each token (N, tokens, width) attend to all tokens. The width is divided among the heads."""
 
     def __init__(self, width, heads):
         super().__init__()
@@ -48,13 +49,13 @@ class Attention(chainer.Chain):
         return self.out(F.reshape(taken, tokens.shape), n_batch_axes=2)
 
     def _split(self, tokens):
-        """(N, tokens, width) to (N, heads, tokens, width of a head)."""
+        """Map (N, tokens, width) to (N, heads, tokens, width of a head)."""
         samples, length, width = tokens.shape
         return F.transpose(F.reshape(tokens, (samples, length, self.heads, width // self.heads)), (0, 2, 1, 3))
 
 
 class Block(chainer.Chain):
-    """What a transformer repeats: attention, then an MLP; each adds to the tokens (N, tokens, width) that it gets."""
+    """The repeated unit of a transformer: attention, then an MLP. Each adds to its input tokens (N, tokens, width)."""
 
     def __init__(self, width, heads):
         super().__init__()
@@ -69,7 +70,7 @@ class Block(chainer.Chain):
 
 
 class Head(chainer.Chain):
-    """Tokens (N, tokens, width) to class scores (N, classes)."""
+    """Map tokens (N, tokens, width) to class scores (N, classes)."""
 
     def __init__(self, width, classes):
         super().__init__()
@@ -81,12 +82,12 @@ class Head(chainer.Chain):
 
 
 def gelu(numbers):
-    """GELU by its approximation with tanh (Hendrycks and Gimpel 2016); Chainer has none."""
+    """Return GELU in its approximation with tanh (Hendrycks and Gimpel 2016), which Chainer does not have."""
     return 0.5 * numbers * (1 + F.tanh((2 / numpy.pi) ** 0.5 * (numbers + 0.044715 * numbers**3)))
 
 
 def layers(classes=10, size=8, patch=2, width=128, heads=4, blocks=4):
-    """The layers of the network, each made when it is asked for."""
+    """Yield the layers of the network. Each is created when it is asked for."""
     yield Patches(size, patch, width)
     for _ in range(blocks):
         yield Block(width, heads)

@@ -1,4 +1,4 @@
-"""MultiprocessParallelUpdater as the lecture's scripts import it: Chainer's own where it can run, else ours for
+"""MultiprocessParallelUpdater under the name in the lecture's scripts: Chainer's own if it can run, otherwise ours for
 CPUs."""
 
 from handson.chainer import cpu_updater, devices

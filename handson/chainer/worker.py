@@ -1,5 +1,5 @@
-"""What a worker process of our MultiprocessParallelUpdater does, and the gradient computation that the main process
-shares."""
+"""The worker process of our MultiprocessParallelUpdater, and the gradient computation that it shares with the main
+process."""
 
 import contextlib
 import random
@@ -21,12 +21,12 @@ SUM = "sum of gradients"  # its name in a recording; in a worker it includes wai
 
 
 def parameters(model):
-    """The model's parameters in the order of their names, the same in every process."""
+    """Return the model's parameters in the order of their names, which is the same in every process."""
     return [parameter for _, parameter in sorted(model.namedparams()) if parameter.array is not None]
 
 
 def compute_loss(model, converter, batch):
-    """The model's loss for a list of samples."""
+    """Return the model's loss for a list of samples."""
     arrays = convert._call_converter(converter, batch, None)
     if isinstance(arrays, tuple):
         return model(*arrays)
@@ -36,8 +36,7 @@ def compute_loss(model, converter, batch):
 
 
 def compute_gradients(model, converter, iterator):
-    """Leaves the gradients of the iterator's next batch in the model: zeros for a parameter that the loss does not
-    use."""
+    """Compute the gradients of the iterator's next batch, with zeros for a parameter that the loss does not use."""
     loss = compute_loss(model, converter, iterator.next())
     model.cleargrads()
     loss.backward()
@@ -48,7 +47,7 @@ def compute_gradients(model, converter, iterator):
 
 @contextlib.contextmanager
 def unheard_reports(model):
-    """Lets the model report its loss as in training, although nobody reads it."""
+    """Context manager in which the model reports its loss as in training, to nobody."""
     reporter = chainer.Reporter()
     reporter.add_observer("main", model)
     reporter.add_observers("main", model.namedlinks(skipself=True))
@@ -57,12 +56,11 @@ def unheard_reports(model):
 
 
 def work(index, gpu, pipe, ends_of_main, note, model, converter, iterator, parameter_memory, gradient_memory):
-    """The life of the worker of device number ``index``: obeys "update" and "iterator" until main sends "stop" or has
-    ended.
+    """Run the worker of device number ``index``: answer "update" and "iterator" until main sends "stop" or has ended.
 
     Every answer is (result, failure); failure is None or (what happened, its traceback).
     """
-    # inherited by fork; while one of them is open here, workers would not notice that main has ended
+    # inherited by fork; workers would not notice the end of main while one of them is open
     for end in ends_of_main:
         end.close()
     end_with_parent()
@@ -82,7 +80,7 @@ def work(index, gpu, pipe, ends_of_main, note, model, converter, iterator, param
             pipe.send((_obey(order, model, converter, iterator, *shared), None))
         iterator.finalize()
         recording.finish()
-    except BaseException as error:  # SystemExit too
+    except BaseException as error:  # includes SystemExit
         what = f"failed with {type(error).__name__}: {error}"
         with contextlib.suppress(OSError):
             pipe.send((None, (what, traceback.format_exc())))
@@ -112,8 +110,8 @@ def _next_order(pipe):
 
 
 def _draw_other_random_numbers(index):
-    """Seeds dropout and the like from main's random state and the device's number: reproducible, but different on each
-    device."""
+    """Seed the random numbers of dropout and other functions with main's random state and the device's number:
+    reproducible, but different on each device."""
     _, state, position, *_ = numpy.random.get_state()
     seed = [*state[:8], position, index]
     numpy.random.seed(seed)

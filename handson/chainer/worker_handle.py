@@ -1,5 +1,5 @@
-"""The main process's view of one worker of our MultiprocessParallelUpdater: start it, send it requests, read its
-answers, notice its death."""
+"""The main process's side of a worker of our MultiprocessParallelUpdater: start it, send requests, read answers, detect
+its death."""
 
 import contextlib
 import time
@@ -12,10 +12,10 @@ from handson.training import progress
 
 
 class WorkerHandle:
-    """A worker process that has started. ``gradients``: arrays in which it leaves those of its last batch."""
+    """A worker process that has started. ``gradients``: arrays to which it writes those of its last batch."""
 
     def __init__(self, context, name, index, gpu, earlier, parameter_memory, arrays, task):
-        """``task``: the model, converter and iterator it works on; ``earlier``: the handles of workers started
+        """Start a worker. ``task``: its model, converter and iterator; ``earlier``: the handles of workers started
         before."""
         self.name, self.gpu = name, gpu
         gradient_memory = shared_arrays.allocate(context, arrays)
@@ -39,20 +39,20 @@ class WorkerHandle:
             ),
         )
         with warnings.catch_warnings():
-            # Python warns because of OpenBLAS's threads, but OpenBLAS can be forked.
+            # Python warns because of OpenBLAS's threads, but OpenBLAS supports fork
             warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
             self._process.start()
         its_end.close()
 
     def ask(self, order):
-        """Sends "update", "iterator" or "stop". Raises WorkerError when the worker is dead."""
+        """Send "update", "iterator" or "stop". Raises WorkerError if the worker is dead."""
         try:
             self._pipe.send(order)
         except OSError:
             raise self._died() from None
 
     def answer(self, limit):
-        """What the worker answers within ``limit`` seconds. Raises WorkerError when it fails, dies or takes longer."""
+        """Return the worker's answer. Raises WorkerError if it fails, dies or takes longer than ``limit`` seconds."""
         until = time.monotonic() + limit
         try:
             while not self._pipe.poll(min(1, max(0, until - time.monotonic()))):
@@ -73,7 +73,7 @@ class WorkerHandle:
         return answer
 
     def end(self, until):
-        """Asks the worker to end, and kills it if it has not ended at the moment ``until`` (time.monotonic())."""
+        """Ask the worker to end, and kill it at the time ``until`` (time.monotonic())."""
         with contextlib.suppress(OSError):
             self._pipe.send("stop")
         self._process.join(max(0, until - time.monotonic()))
@@ -84,7 +84,7 @@ class WorkerHandle:
         self._note.close()
 
     def _died(self):
-        with contextlib.suppress(EOFError, OSError):  # a worker that fails says why before it ends
+        with contextlib.suppress(EOFError, OSError):  # a worker that fails sends the reason before it ends
             if self._pipe.poll():
                 _, (what, _) = self._pipe.recv()
                 return self._error(what)
@@ -99,7 +99,7 @@ class WorkerHandle:
 
 
 def end_workers(workers, limit):
-    """Ends all of a list of WorkerHandles, by force after ``limit`` seconds, and empties it."""
+    """End all WorkerHandles of a list, by force after ``limit`` seconds, and empty the list."""
     until = time.monotonic() + limit
     while workers:
         workers.pop().end(until)

@@ -1,8 +1,7 @@
-"""Runs a Python module, and kills it and all that it has started when another process ends, so that no controller or
-engine is left over. The folder with the cluster's keys goes, too.
+"""Run a Python module, and kill it and all its descendants when another process ends, so that no controller or engine
+is left over. The folder with the cluster's keys is removed, too.
 
-Usage: python -m handson.cluster.die_with_parent PID FOLDER MODULE [ARGUMENT...], as the leader of a process
-group.
+Usage: python -m handson.cluster.die_with_parent PID FOLDER MODULE [ARGUMENT...], as the leader of a process group.
 """
 
 import contextlib
@@ -30,7 +29,7 @@ def tie(pid, folder):
 def _wait(other, folder):
     select.select([other], [], [])
     gone = f"{folder}-gone"
-    with contextlib.suppress(OSError):  # at once, for engines that are just starting: without it they end
+    with contextlib.suppress(OSError):  # removed first, because engines that are just starting end without it
         os.rename(folder, gone)
     shutil.rmtree(gone, ignore_errors=True)
     if os.getpgrp() == os.getpid():

@@ -24,10 +24,10 @@ from handson.cluster import launcher, nodes, site, virtual_nodes
 from handson.pbs import command
 
 LIMIT = 60  # seconds for a command of a step on this machine, even a busy one
-FAR_LIMIT = 120  # seconds where other nodes take part
+FAR_LIMIT = 120  # seconds for a command on other nodes
 LOADING = 300  # seconds to import torch
 TORCHES = (2, 8), (2, 15)  # the oldest and the newest that `make test-torches` has used
-DELAY = 5  # seconds after which a file that one node wrote is seen on another
+DELAY = 5  # seconds after which another node sees a file that one node wrote
 
 MPIS = (  # name, what its version text contains, family: an mpiexec works with the libraries of its own family
     ("Intel MPI", r"Intel\(R\) MPI", "hydra"),
@@ -36,7 +36,7 @@ MPIS = (  # name, what its version text contains, family: an mpiexec works with 
     ("MPICH", r"MPICH|HYDRA", "hydra"),
     ("Slurm's wrapper", r"mpiexec\.slurm", "slurm"),
 )
-# in one piece
+# in one write
 RANK = "import os; from mpi4py import MPI; os.write(1, b'rank %d %d\\n' % (MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size))"
 HOST = """
 import array, fcntl, json, socket, struct
@@ -173,7 +173,7 @@ def job_hosts():
     return []
 
 
-# Rungs on this machine ----------------------------------------------------------
+# Steps on this machine ----------------------------------------------------------
 
 
 def python():
@@ -270,10 +270,10 @@ def mpi():
     others = [f"{program} ({described[program][0]})" for program in programs[1:]]
     if wanted == "site" and own:
         raise Broken(
-            f"the site file {file} asks for the site's own MPI, but the environment's mpiexec, {first}, comes before it"
+            f"the site file {file} requires the site's own MPI, but the environment's mpiexec, {first}, comes before it"
             " on PATH",
-            "take the environment's away (pip uninstall mpich) and load the site's MPI module, so that mpi4py finds it"
-            + (f"; behind it on PATH: {', '.join(others)}" if others else ""),
+            "remove the environment's (pip uninstall mpich) and load the site's MPI module, so that mpi4py finds it"
+            + (f"; later on PATH: {', '.join(others)}" if others else ""),
         )
     if None not in (kind, library_kind) and kind != library_kind:
         raise Broken(
@@ -282,7 +282,7 @@ def mpi():
             f' {Path(sys.executable).parent}); in job scripts, eval "$(handson-launcher)" makes mpi4py use the library'
             " of an Open MPI",
         )
-    shadowed = f"; not used, as they come later on PATH: {', '.join(others)}" if others else ""
+    shadowed = f"; not used, because they are later on PATH: {', '.join(others)}" if others else ""
     return f"{first} is {name}'s, and mpi4py uses {library_name}{shadowed}"
 
 
@@ -302,7 +302,7 @@ def batch():
     system, program = command.batch_system()
     if system == "embedded":
         return f"qsub is {programs[0]}, the embedded PBS"
-    version = ["sbatch" if system == "slurm" else program, "--version"]  # Slurm's qsub doesn't tell its own
+    version = ["sbatch" if system == "slurm" else program, "--version"]  # Slurm's qsub does not report its own version
     status, out, errors = ask(*version)
     if status is None:
         raise Broken(
@@ -317,7 +317,7 @@ def variables():
     """Check that a real PBS accepts a job of this site, and passes variables of the shell to it."""
     system, _ = command.batch_system()
     if system != "pbs" or "PBS_JOBID" in os.environ:
-        return "looked at where a real PBS takes jobs, outside of them"
+        return "checked only where a real PBS accepts jobs, outside jobs"
     try:
         here, value = site.load(), "a b, c=d"
     except site.SiteError as error:
@@ -337,7 +337,7 @@ def variables():
     job = out.split()[-1]
     found = ask("qstat", "-f", job)[1].replace("\n\t", "")
     ask("qdel", job)
-    # PBS shows the commas of a value behind backslashes
+    # PBS escapes the commas of a value with backslashes
     if f"HANDSON_BY_NAME={value}" not in found.replace("\\", ""):
         raise Broken(
             "`qsub -v NAME` does not send a variable of the shell with a job as it is",
@@ -350,7 +350,7 @@ def variables():
 
 
 def start_here():
-    # in a job, mpiexec would go to its nodes
+    # in a job, mpiexec would use the job's nodes
     no_job = {name: value for name, value in os.environ.items() if not name.startswith(("PBS_", "SLURM"))}
     status, out, errors = ask("mpiexec", "-n", "2", sys.executable, "-c", RANK, env=no_job)
     sizes = re.findall(r"rank (\d+) (\d+)", out)
@@ -361,8 +361,8 @@ def start_here():
         )
     if sizes and {size for _, size in sizes} == {"1"}:
         raise Broken(
-            f"mpiexec started {len(sizes)} ranks, and each reports rank 0 of 1: it belongs to another MPI than mpi4py",
-            "put the mpiexec of mpi4py's MPI first on PATH; the step `mpi` names both",
+            f"mpiexec started {len(sizes)} ranks, and each reports rank 0 of 1: it does not belong to mpi4py's MPI",
+            "put the mpiexec of mpi4py's MPI first on PATH: the step `mpi` names both",
         )
     if sorted(sizes) != [("0", "2"), ("1", "2")]:
         words = last_words(out, errors)
@@ -379,7 +379,7 @@ def start_here():
     return started
 
 
-# Rungs between the nodes of a job -----------------------------------------------
+# Steps between the nodes of a job -----------------------------------------------
 
 
 def _agent():
@@ -405,7 +405,7 @@ def _on(host, *words):
         answer = Path(folder, "answer.status")
         end = time.monotonic() + DELAY
         while status == 0 and not answer.exists() and time.monotonic() < end:
-            os.listdir(folder)  # has NFS look again
+            os.listdir(folder)  # makes NFS read the folder again
             time.sleep(0.1)
         if answer.exists():
             return (
@@ -439,7 +439,7 @@ def setting(hosts):
     if len(hosts) > 1 and not os.environ.get("HYDRA_LAUNCHER_EXEC", "").endswith("handson-agent"):
         raise Broken(
             "mpiexec does not know how to reach the other nodes",
-            'say eval "$(handson-launcher)" in the job script, before mpiexec',
+            'write eval "$(handson-launcher)" into the job script, before mpiexec',
         )
     return (
         f"{len(hosts)} node{'s' * (len(hosts) > 1)} ({', '.join(hosts)}), reached by:"
@@ -469,10 +469,10 @@ def environment(hosts):
             words = (errors.strip().splitlines() or ["it said nothing"])[-1]
             raise Broken(
                 f"{host} cannot use this environment, {sys.prefix}, or this folder ({words})",
-                "put both on a file system that all nodes share, or make the environment on every node in the same"
-                " place",
+                "put both on a file system that all nodes share, or create the environment at the same path"
+                " on every node",
             )
-    return f"{sys.prefix} and this folder are there on each of them"
+    return f"{sys.prefix} and this folder exist on each of them"
 
 
 def address(hosts):
@@ -482,7 +482,7 @@ def address(hosts):
     for host, (status, out, errors) in _on_all(hosts, sys.executable, "-c", HOST).items():
         if status != 0:
             raise Broken(
-                f"{host} does not tell its addresses ({last_words(out, errors)})",
+                f"{host} does not report its addresses ({last_words(out, errors)})",
                 f"try it by hand in a job: handson-agent {host} hostname",
             )
         found[host] = json.loads(out)
@@ -500,7 +500,7 @@ def address(hosts):
             what = f"resolves to {answer['address']}, a loopback address" if answer["address"] else "has no address"
             first = next((name for name in answer["interfaces"] if name != "lo"), "eth0")
             raise Broken(
-                f"on {host} its own name {answer['name']} {what}, which is of no use to ranks on other hosts (its"
+                f"on {host} its own name {answer['name']} {what}, which ranks on other hosts cannot use (its"
                 f" interfaces: {interfaces})",
                 "correct /etc/hosts there (Debian puts the name on a line 127.0.1.1), or export"
                 f" GLOO_SOCKET_IFNAME={first} HYDRA_IFACE={first} in the job script",
@@ -510,7 +510,7 @@ def address(hosts):
         except OSError:
             raise Broken(
                 f"{host} has no address on {os.uname().nodename}",
-                f"let /etc/hosts or DNS name it; its interfaces: {interfaces}",
+                f"add it to /etc/hosts or DNS; its interfaces: {interfaces}",
             ) from None
         if seen not in answer["interfaces"].values():
             raise Broken(
@@ -524,7 +524,7 @@ def ports(hosts):
     """Check that the other hosts reach a port that this host opens, as rank 0 would."""
     others = [host for host in hosts if host != nodes.current_node()]
     if len(hosts) == 1:
-        return "one node: nothing to reach"
+        return "only one node, so there is no connection to check"
     here = os.uname().nodename
     with socket.create_server(("", 0), backlog=64) as server:
         port = server.getsockname()[1]
@@ -567,7 +567,7 @@ def meet(hosts):
     ranks, status, out, errors = _over_all(hosts, MEET)
     if status is None or re.findall(r"met (\d+)", out) != [str(ranks)] * ranks:
         raise Broken(
-            f"{ranks} ranks do not meet over gloo ({'no answer' if status is None else last_words(out, errors)})",
+            f"{ranks} ranks do not connect over gloo ({'no answer' if status is None else last_words(out, errors)})",
             "name the network's interface in the job script, export GLOO_SOCKET_IFNAME=...; the step `addresses` lists"
             " them",
         )

@@ -1,4 +1,4 @@
-"""ipyparallel's engines in a job of this site's batch system, in a profile made for the site: for a class to be graded
+"""Start ipyparallel's engines in a job of this site's batch system, with a profile for the site: to grade a class
 (``python -m grader cluster start``), and for the ranks of a notebook."""
 
 import json
@@ -24,14 +24,14 @@ from handson.words import counted
 PBS, SLURM = ("pbs", "PBSEngineSetLauncher"), ("slurm", "SlurmEngineSetLauncher")
 LAUNCHERS = {"embedded": PBS, "pbs": PBS, "slurm": SLURM}  # by the site's batch system
 WALLTIME = "02:00:00"
-LONGEST = 98  # bytes of a socket's path without its port: Linux takes 107
-CONTROLLER = 60  # seconds in which it starts, on a busy machine
+LONGEST = 98  # bytes of a socket's path without its port: Linux allows 107
+CONTROLLER = 60  # seconds in which it must start, on a busy machine
 SOCKET = "socket"  # the beginning of the names of the controller's sockets
-LOOK = 0.2  # seconds between looks at the engines
+LOOK = 0.2  # seconds between checks of the engines
 
 
 class ClusterError(OneSentence, RuntimeError):
-    """A sentence on why there is no cluster."""
+    """The reason why there is no cluster."""
 
     status = 1
 
@@ -40,12 +40,11 @@ def start(
     site=None, engines=8, nodes=None, profile="handson", walltime=None, wait=600, say=print, config=None, folder=None
 ):
     """Write the profile for a site (default: the chosen one), start a controller here and a job with `engines` engines,
-    and wait for them.
+    and wait for them. Return (Cluster, Client).
 
-    nodes: how many the job takes; by default as few as have the cores. walltime: of the job, HH:MM:SS; wait: seconds
-    that the job may wait and start; config: of ipyparallel, beside the profile's; folder: of
-    the profile, in place of that of its name. Returns (Cluster, Client). Raises
-    ClusterError, with all ended that was started.
+    nodes: the job's number of nodes; by default as few as have enough cores. walltime: of the job, HH:MM:SS. wait:
+    seconds that the job may wait and start. config: ipyparallel settings in addition to the profile's. folder: of the
+    profile, instead of the one with its name. Raises ClusterError, after ending everything that was started.
     """
     os.environ.update(follow.environment())  # with qsub on PATH, here and in the job
     here = sites.read(site) if site else sites.load()
@@ -69,7 +68,7 @@ def start(
     if here.batch == "embedded":
         if len(bytes(folder / SOCKET)) < LONGEST:
             _connect_by_files(cluster, folder)
-        else:  # which virtual nodes can't reach
+        else:  # which virtual nodes cannot reach
             cluster.controller_ip = "127.0.0.1"
     try:
         cluster.start_controller_sync()
@@ -78,7 +77,7 @@ def start(
         say(f"The engines' job is {job}. Waiting for {counted(engines, 'engine')}, {wait} s at most ...")
         client = _wait(cluster, job, engines, wait, say)
     except BaseException:
-        with suppress(subprocess.CalledProcessError):  # qdel: the job has ended
+        with suppress(subprocess.CalledProcessError):  # qdel fails if the job has ended
             cluster.stop_cluster_sync()
         raise
     say(f"{counted(engines, 'engine')} ready.")
@@ -86,14 +85,15 @@ def start(
 
 
 def _connect_by_files(cluster, folder):
-    """Let the controller and the engines meet at files in `folder`: virtual nodes see these, and have networks of their
-    own."""
+    """Connect the controller and the engines through sockets in `folder`, because virtual nodes see this folder but
+    have their own networks."""
     cluster.controller_ip = str(folder / SOCKET)
     cluster.config.ControllerLauncher.controller_args += ["--IPController.transport=ipc"]
 
 
 def _name_sockets(folder):
-    """ipyparallel's controller calls its file for port 5 NAME-5, and its engines and clients look for NAME:5."""
+    """Rename sockets: ipyparallel's controller calls its file for port 5 NAME-5, but its engines and clients open
+    NAME:5."""
     end = time.monotonic() + CONTROLLER
     for side in ("client", "engine"):
         while (connections := _written(folder / f"security/ipcontroller-{side}.json")) is None:
@@ -110,7 +110,7 @@ def _name_sockets(folder):
 
 
 def _written(file):
-    """The content of a JSON file; None while it is not there, or still being written."""
+    """Return the content of a JSON file; None if it does not exist yet, or is incomplete."""
     with suppress(FileNotFoundError, json.JSONDecodeError):
         return json.loads(file.read_text())
 
@@ -148,7 +148,7 @@ def _write_profile(folder, site, engines, nodes, walltime):
 
 
 def _start_engines(cluster, engines):
-    """The number of the job that the engines are in."""
+    """Submit the engines, and return the number of their job."""
     try:
         name = cluster.start_engines_sync(engines)
     except (subprocess.CalledProcessError, OSError) as error:
@@ -161,8 +161,8 @@ def _start_engines(cluster, engines):
 
 
 def _wait(cluster, job, engines, wait, say):
-    """The Client, when all engines are there. Raises ClusterError if their job ends, can never run, or takes longer
-    than `wait` seconds."""
+    """Return the Client when all engines are connected. Raises ClusterError if their job ends, can never run, or takes
+    longer than `wait` seconds."""
     client = cluster.connect_client_sync()
     end, waits, there = time.monotonic() + wait, "", 0
     try:
@@ -173,16 +173,17 @@ def _wait(cluster, job, engines, wait, say):
                 say(f"It waits in {waits}")
             if len(client.ids) > there:
                 there = len(client.ids)
-                say(f"{there} of {engines} engines are there.")
+                say(f"{there} of {engines} engines are connected.")
             if now.over:
                 raise ClusterError(
-                    f"job {job} has ended before its engines came ({now.problem or 'without an error'}); its output is"
-                    f" in {now.output}"
+                    f"job {job} has ended before its engines connected ({now.problem or 'without an error'}); its"
+                    f" output is in {now.output}"
                 )
             if "Can Never Run" in now.waits or time.monotonic() > end:
                 raise ClusterError(
-                    f"{there} of {engines} engines have come{f', and job {job} waits in {waits}' if waits else ''}: ask"
-                    " for fewer, or give a longer --wait"
+                    f"{there} of {engines} engines are"
+                    f" connected{f', and job {job} waits in {waits}' if waits else ''}: ask for fewer, or give a"
+                    " longer --wait"
                 )
             time.sleep(LOOK)
     except BaseException:

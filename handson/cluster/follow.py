@@ -20,17 +20,17 @@ from handson.ipython import in_notebook
 from handson.pbs import command, jobs, scheduler
 from handson.pbs.pbs_errors import PBSError
 
-LIMIT = 3600  # seconds to wait for a job, unless the caller says otherwise
+LIMIT = 3600  # seconds to wait for a job by default
 PATIENCE = 60  # seconds for a batch system to answer
 DELIVERY = 60  # seconds, after a job's end, until its output must be there
-START = 3  # seconds of a job without output, after which that is explained
+START = 3  # seconds of a job without output, after which possible reasons are printed
 CARE = 2  # seconds after which to check again that the embedded PBS still has a scheduler
-SILENCE = 60  # seconds without an answer, in the midst of a job, after which that is said
-OF_COURSE = ("HANDSON_DATA", "HANDSON_FRAMEWORKS")  # variables that say where data and systems are
-# of a batch system whose server cannot be reached
+SILENCE = 60  # seconds without an answer about a running job, after which that is printed
+OF_COURSE = ("HANDSON_DATA", "HANDSON_FRAMEWORKS")  # variables with the locations of data and frameworks
+# error texts of a batch system whose server cannot be reached
 AWAY = re.compile("connect|contact|time|communicat|has not answered", re.IGNORECASE)
 CORES = re.compile(r"Insufficient amount of resource: physical cores \(R: (\d+) A: (\d+) T: (\d+)\)")
-# of a real batch system that has forgotten a job
+# error texts of a real batch system that has forgotten a job
 GONE = re.compile("unknown job|has finished|invalid job id|job history", re.IGNORECASE)
 # lines of training scripts
 EPOCHS, EPOCH = re.compile(r"(?:# epoch|Num epoch): (\d+)\s*"), re.compile(r"(\d+) +\d+\.\d+ ")
@@ -50,7 +50,7 @@ class Job:
     over: bool = False
     problem: str = ""  # how it ended, if not well
     output: str | None = None  # the file that has its output, or will have it
-    # why the batch system does not say how the job is, if it does not; the rest is then what it said last
+    # why the batch system does not report on the job; the other fields then contain its last report
     silence: str = ""
 
 
@@ -71,7 +71,7 @@ def submit(folder, *arguments, **variables):
     if done.returncode:
         script = Path(folder, *arguments[-1:])
         open_ = script.is_file() and "PUT YOUR CODE" in script.read_text(errors="replace")
-        advice = f"; first fill in what {script} marks with PUT YOUR CODE" if open_ else ""
+        advice = f"; first fill the gaps of {script} (PUT YOUR CODE)" if open_ else ""
         said = "; ".join(
             re.sub(r"^usage: .*?(^hint: |\Z)", r"\1", done.stderr, flags=re.MULTILINE | re.DOTALL).splitlines()
         )
@@ -85,7 +85,7 @@ def sending(variables):
     names = [*variables, *(name for name in OF_COURSE if name in os.environ and name not in variables)]
     if not names:
         return []
-    # OpenPBS 23.06.06 sends nothing with -V; Slurm's qsub takes a value apart at its spaces with -v
+    # OpenPBS 23.06.06 ignores -V here; Slurm's qsub splits a value of -v at its spaces
     return ["-V"] if command.batch_system()[0] == "slurm" else ["-v", ",".join(names)]
 
 
@@ -99,9 +99,9 @@ def follow(job_id, output=None, say=print, limit=LIMIT):
     """
     try:
         _follow(str(job_id), output, say, limit)
-    except (KeyboardInterrupt, SystemExit) as stop:  # handson's commands turn Ctrl-C into the latter
+    except (KeyboardInterrupt, SystemExit) as stop:  # handson's commands convert Ctrl-C to SystemExit
         say(
-            f"Job {job_id} goes on without being followed: follow({str(job_id)!r}) shows it again, and"
+            f"Job {job_id} continues without being followed: follow({str(job_id)!r}) shows it again, and"
             f" `{_ending(job_id)}` ends it."
         )
         if isinstance(stop, SystemExit):
@@ -112,7 +112,7 @@ def wait_until_it_runs(job_id, limit=LIMIT):
     """Return as soon as a job has started, has ended already, or is unknown; `limit` is in seconds. Raises JobFailed if
     the job waits longer."""
     end = time.monotonic() + limit
-    with contextlib.suppress(TimeoutError):  # busy servers don't always answer
+    with contextlib.suppress(TimeoutError):  # busy servers do not always answer
         while re.search(r"job_state = [QHW]", _tell("qstat", "-xf", str(job_id)) or _tell("qstat", "-f", str(job_id))):
             if time.monotonic() > end:
                 raise JobFailed(f"job {job_id} has not started after {limit} seconds; `qstat -s` shows the reason")
@@ -143,8 +143,8 @@ def _follow(job_id, output, say, limit):
             elif (heard is None or now > heard + SILENCE) and job.silence != said:
                 said = job.silence
                 say(
-                    f"job {job_id}: the batch system does not report its state ({said}); the question is repeated"
-                    " until it does"
+                    f"job {job_id}: the batch system does not report its state ({said}); it is asked again until"
+                    " it does"
                 )
             if "Can Never Run" in job.waits:
                 raise JobFailed(
@@ -219,14 +219,16 @@ def _look(system, job_id, before, output):
     """Return the current Job; `before` is the previous one. Raises JobFailed if there is no such job."""
     try:
         now = {"embedded": _embedded, "pbs": _pbs, "slurm": _slurm, "kubernetes": _kubernetes}[system](job_id)
-    except TimeoutError as silence:  # busy servers don't always answer
+    except TimeoutError as silence:  # busy servers do not always answer
         if before is None and not AWAY.search(str(silence)):
             raise JobFailed(f"job {job_id} cannot be followed: {silence}") from None
         return replace(before or Job(), silence=str(silence))
     if now is None and before is None and not (output and os.path.exists(output)):
         name = {"embedded": "the embedded PBS", "pbs": "PBS", "slurm": "Slurm", "kubernetes": "Kubernetes"}[system]
         shown = "kubectl get jobs --all-namespaces" if system == "kubernetes" else "qstat -x"
-        raise JobFailed(f"{name} knows no job {job_id}, or has forgotten it: `{shown}` shows the jobs that it knows")
+        raise JobFailed(
+            f"{name} does not know job {job_id}, or has forgotten it: `{shown}` shows the jobs that it knows"
+        )
     # batch systems forget jobs soon after their end, Kubernetes after a day
     gone = "was deleted" if system == "kubernetes" else ""
     return now or Job(over=True, problem=gone, output=before and before.output)
@@ -239,7 +241,7 @@ def _embedded(job_id):
         return None
     why = _plainly(job["comment"]) or {
         "H": ("it is held, or it waits for another job"),
-        "W": "its start time has not come",
+        "W": "its start time is later",
     }.get(job["state"])
     waits = f"queue {job['queue']}: {why}" if why and job["state"] in "QHW" else ""
     over = job["state"] == "F"
@@ -247,7 +249,7 @@ def _embedded(job_id):
 
 
 def _pbs(job_id):
-    # the first is refused where no history is kept
+    # the first command is refused if the site keeps no history
     text = _tell("qstat", "-xf", job_id) or _tell("qstat", "-f", job_id)
     if not text:
         return None
@@ -288,7 +290,7 @@ def _slurm(job_id):
 
 
 def _kubernetes(job_id):
-    # takes a tenth of a second, which all followers would wait for
+    # it takes a tenth of a second, which would delay all followers
     from handson.cluster.kubernetes import cluster_jobs as of_kubernetes
 
     found = of_kubernetes.look(job_id)
@@ -296,7 +298,7 @@ def _kubernetes(job_id):
 
 
 def _plainly(comment):
-    """Return PBS's comment on a waiting job; comments that only the embedded PBS has are put into plain words."""
+    """Return PBS's comment on a waiting job. Comments that only the embedded PBS has are put into plain words."""
     cores = "it needs {} of the {} cores of this machine, and other jobs leave {} of them free"
     return CORES.sub(
         lambda found: cores.format(found[1], found[3], found[2]), (comment or "").removeprefix("Not Running: ")
@@ -346,7 +348,7 @@ def _read(path, begin, whole):
             file.seek(begin)
             new = file.read()
     except OSError:
-        return [], begin  # the output is just being moved to its place
+        return [], begin  # the output is being moved to its place
     new = new if whole else new[: new.rfind(b"\n") + 1]
     return new.decode(errors="replace").splitlines(), begin + len(new)
 

@@ -119,7 +119,7 @@ def use(name, gaps=True, say=print):
         raise SiteError(f"{path} is not a text file: fix the job script") from None
     except OSError as error:
         raise SiteError(f"{error.filename} cannot be changed ({error.strerror})") from None
-    for line in changed:  # only now: whoever reads them may go away, as `head` does
+    for line in changed:  # printed last, because the reader may close the pipe, as `head` does
         say(line)
     say(
         f"The site is now {name}. Write into the gaps of job scripts what it needs:"

@@ -1,4 +1,4 @@
-"""How mpiexec reaches the other nodes of a job, on every kind of system.
+"""Set up mpiexec to reach the other nodes of a job, on every kind of system.
 
 A job script contains ``eval "$(handson-launcher)"``: mpiexec (MPICH's or Open MPI's) then calls ``handson-agent HOST
 COMMAND`` instead of ssh. The agent uses the available mechanism: a node of the embedded PBS, PBS's pbsdsh, Slurm's
@@ -23,15 +23,15 @@ from pathlib import Path
 from handson import linux
 from handson.cluster import nodes, slow_network
 
-AGENTS = (  # variables that name the program by which an mpiexec reaches other nodes
+AGENTS = (  # variables that name the program with which an mpiexec reaches other nodes
     "HYDRA_LAUNCHER_EXEC",
     "OMPI_MCA_plm_rsh_agent",  # Open MPI up to 4
     "PRTE_MCA_plm_ssh_agent",  # Open MPI from 5 on
 )
-LIMIT = 60  # seconds for mpiexec to say whose it is, on a busy machine
-# how pbsdsh, which itself ends with 0, prints that a task has not ended well
+LIMIT = 60  # seconds for mpiexec to print its version, on a busy machine
+# pbsdsh, which itself ends with status 0, prints this if a task has failed
 STATUS = re.compile(rb"(?:\S*/)?pbsdsh: task \w+ exit status (\d+)\s*")
-# ssh's options whose value is a word of its own: user, port, ...
+# ssh options with a separate value: user, port, ...
 WITH_VALUE = ("-l", "-p", "-o", "-i", "-F", "-J", "-E", "-S")
 
 
@@ -51,7 +51,7 @@ def main():
         print(f"trap {shlex.quote(f'rm -f {shlex.quote(file)}')} EXIT")
     for name, value in variables.items():
         print(f"export {name}={shlex.quote(value)}")
-    # mpiexec gives its own environment to all ranks, but the value of this variable differs between nodes
+    # mpiexec passes its own environment to all ranks, but the value of this variable differs between nodes
     print("unset HANDSON_NODE")
 
 
@@ -62,7 +62,7 @@ def on_this_host():
     return to a port after its server, such as a notebook's kernel, has ended, and the port may by then be mpiexec's. So
     mpiexec gets a port that the kernel does not assign automatically.
     """
-    first = 10_000 + 20 * (os.getpid() % 1000)  # another one for whoever starts at the same moment
+    first = 10_000 + 20 * (os.getpid() % 1000)  # different for runs that start at the same time
     return {"HYDRA_IFACE": "lo", "MPIEXEC_PORT_RANGE": f"{first}:32000"}  # lo: host names need not resolve
 
 
@@ -77,7 +77,7 @@ def slurm_node_file(environment):
     )
     if shown.returncode:
         sys.exit(f"handson-launcher: Slurm does not name the hosts of this job: {shown.stderr.strip()}")
-    tasks = []  # of each host; Slurm writes "2(x3),1" for two tasks on three hosts each, then one on another
+    tasks = []  # per host; Slurm writes "2(x3),1" for two tasks on each of three hosts, and one on another
     for count, hosts in re.findall(r"(\d+)(?:\(x(\d+)\))?", environment["SLURM_TASKS_PER_NODE"]):
         tasks += [int(count)] * int(hosts or 1)
     with tempfile.NamedTemporaryFile("w", prefix=f"nodes-{environment['SLURM_JOB_ID']}-", delete=False) as file:
@@ -86,8 +86,9 @@ def slurm_node_file(environment):
 
 
 def refusing(directory):
-    """Variables for a job on several virtual nodes. Without the line ``eval "$(handson-launcher)"``, mpiexec then calls
-    a program in `directory` (a Path) that names this line, and not ssh, which cannot reach these nodes."""
+    """Return variables for a job on several virtual nodes. Without the line ``eval "$(handson-launcher)"``, mpiexec
+    then calls a program in `directory` (a Path) that prints this line, instead of ssh, which cannot reach these
+    nodes."""
     program = directory / "ssh"
     sentence = (
         'mpiexec cannot reach the other nodes of this job: write the line eval "$(handson-launcher)" into the job'
@@ -125,14 +126,14 @@ def for_openmpi(environment):
         "OMPI_MCA_mca_base_env_list": ";".join([*names, "MPI4PY_MPIABI"]),
         "OMPI_MCA_hwloc_base_binding_policy": "none",
         "PRTE_MCA_hwloc_default_binding_policy": "none",
-        "OMPI_ALLOW_RUN_AS_ROOT": "1",  # inside a virtual node, an ordinary user seems to be root
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",  # inside a virtual node, an ordinary user appears as root
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     }
 
 
 def agent():
-    """``handson-agent [ssh's options] HOST COMMAND...``: become the command on HOST. COMMAND is for a shell, as with
-    ssh."""
+    """Replace this process with a command on HOST: ``handson-agent [ssh's options] HOST COMMAND...``. COMMAND is for a
+    shell, as with ssh."""
     words = sys.argv[1:]
     while words and words[0].startswith("-"):
         option = words.pop(0)
@@ -145,7 +146,7 @@ def agent():
         nodes.become(host, "sh", "-c", command)
     reach = way_to(host, os.environ)
     if not shutil.which(reach[0]):
-        end(f"cannot reach {host}, since {reach[0]} is not on PATH here")
+        end(f"cannot reach {host}, because {reach[0]} is not on PATH here")
     if reach[0] == "pbsdsh":
         sys.exit(status_of_pbsdsh([*reach, command]))
     os.execvp(reach[0], [*reach, command])
@@ -187,10 +188,10 @@ def end(sentence):
 
 
 def way_to(host, environment):
-    """The command that runs its last argument, a shell command, on `host`, given the environment of the job."""
+    """Return the command that runs its last argument, a shell command, on `host`. environment: that of the job."""
     if host in ("localhost", os.uname().nodename):
         return ["sh", "-c"]
-    if environment.get("SLURM_JOB_ID"):  # asked first, as Slurm can set the variables of PBS too
+    if environment.get("SLURM_JOB_ID"):  # checked first, because Slurm may also set the variables of PBS
         return [
             "srun",
             "--overlap",
@@ -207,6 +208,6 @@ def way_to(host, environment):
         lines = Path(environment["PBS_NODEFILE"]).read_text().split()
         if host not in lines:
             end(f"this job has no host {host}; its hosts are: {' '.join(dict.fromkeys(lines))}")
-        # by the place of a line in the node file: no release of OpenPBS has -h HOST
+        # the position in the node file, because no release of OpenPBS has -h HOST
         return ["pbsdsh", "-n", str(lines.index(host)), "--", "/bin/sh", "-c"]
     return ["ssh", "-x", "-o", "BatchMode=yes", host]

@@ -29,9 +29,9 @@ from handson.errors import OneSentence
 from handson.files import written_aside
 
 SIZES = [4**k for k in range(3, 13)]  # bytes: 64 B to 16 MB
-LONGEST = 4  # seconds: no message is sent that would take longer
+LONGEST = 4  # seconds: longer messages are not measured
 SHARE = 0.3  # seconds to repeat each size for: at least 3 times and at most 30
-LIMIT = 1200  # seconds for everything, on a busy machine; it usually takes less than 60
+LIMIT = 1200  # seconds for the whole measurement on a busy machine; it usually takes less than 60
 ONE_RANK = (
     "the network between ranks needs at least two ranks, but there is only one: submit jobs/pbs/run_network.sh, or"
     " start it with mpiexec -n 2"
@@ -39,7 +39,7 @@ ONE_RANK = (
 
 
 class NetworkError(OneSentence):
-    """Why nothing can be measured here."""
+    """The reason why nothing can be measured here."""
 
 
 @dataclass
@@ -52,25 +52,26 @@ class Series:
 
     @property
     def medians(self):
-        """bytes -> seconds"""
+        """Return bytes -> median seconds."""
         return {size: statistics.median(times) for size, times in self.times.items()}
 
     @property
     def fit(self):
-        """(alpha in seconds, bytes/s) of t = alpha + n / rate."""
+        """Return (alpha in seconds, bytes/s) of t = alpha + n / rate."""
         return fit(self.medians)
 
 
 def all_reduce_volume(ranks):
-    """Bytes that each rank has to send for every byte that `ranks` ranks all-reduce: 2 (p - 1) / p."""
+    """Return the bytes that each rank has to send for every byte that `ranks` ranks all-reduce: 2 (p - 1) / p."""
     return 2 * (ranks - 1) / ranks
 
 
 def fit(medians):
-    """alpha (seconds) and beta (bytes/s) of t = alpha + n / beta, by least absolute errors in seconds.
+    """Return alpha (seconds) and beta (bytes/s) of t = alpha + n / beta, with the least absolute errors in seconds.
 
-    medians: bytes -> seconds. Large messages, which take long, determine beta. Small ones may follow another rule, as
-    do those that fit into a network's buffers. alpha is the time of the smallest message, less its bytes / beta.
+    medians: bytes -> seconds. The long times of large messages determine beta. Small messages may behave differently,
+    for example if they fit into a network buffer. So alpha is the time of the smallest message, minus its bytes /
+    beta.
     """
     sizes, seconds = numpy.array(list(medians)), numpy.array(list(medians.values()))
     alpha, per_byte = seconds[0], seconds[-1] / sizes[-1]
@@ -83,10 +84,10 @@ def fit(medians):
 
 
 def network(figure, largest=SIZES[-1], say=print):
-    """Measure messages of up to `largest` bytes together with the other ranks; rank 0 says the results and draws them
-    as `figure`.
+    """Measure messages of up to `largest` bytes together with the other ranks. Rank 0 prints the results, and draws
+    them as `figure`.
 
-    The process ends here, together with the others. Raises NetworkError.
+    The process ends here, together with the other ranks. Raises NetworkError.
     """
     world = _world()
     threading.Thread(target=_end_after, args=(LIMIT,), daemon=True).start()
@@ -117,19 +118,19 @@ def network(figure, largest=SIZES[-1], say=print):
 
 
 def end_together(world, status=0):
-    """End this process, as all ranks do at the same time, with rank 0's `status`: gloo's own teardown sometimes aborts
-    a rank."""
+    """End this process at the same time as all ranks, with rank 0's `status`, because gloo's own teardown sometimes
+    aborts a rank."""
     from mpi4py import MPI
 
     status = world.bcast(status)
     MPI.Finalize()
     sys.stdout.flush()
     sys.stderr.flush()
-    linux.libc().exit(status)  # in which MPICH signs off from mpiexec
+    linux.libc().exit(status)  # in which MPICH disconnects from mpiexec
 
 
 def _world():
-    """MPI's communicator of all ranks. Raises NetworkError where there are no other ranks."""
+    """Return MPI's communicator of all ranks. Raises NetworkError if there are no other ranks."""
     started = next(
         (int(os.environ[name]) for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS") if name in os.environ),
         1,
@@ -158,10 +159,11 @@ def _end_after(seconds):
 
 @dataclass
 class Operation:
-    """What is timed: ``prepare(size)`` returns the function that does it once; a message takes `share` of its time.
+    """An operation to time: ``prepare(size)`` returns the function that runs it once; a message takes `share` of its
+    time.
 
-    Between two operations the ranks wait for each other by `barrier`, and agree on the time of the slowest rank by
-    `largest`. Both are of the operation's own library: waiting MPI ranks keep their cores busy, which gloo's threads
+    Between two operations the ranks synchronise with `barrier`, and take the time of the slowest rank from `largest`.
+    Both belong to the operation's own library, because waiting MPI ranks keep their cores busy, which gloo's threads
     need.
     """
 
@@ -172,7 +174,7 @@ class Operation:
 
 
 def ping_pong(world, partner):
-    """A message from rank 0 to `partner` and back, by MPI."""
+    """Return the Operation of a message from rank 0 to `partner` and back, with MPI."""
 
     def prepare(size):
         buffer = numpy.ones(size, numpy.uint8)
@@ -191,7 +193,7 @@ def ping_pong(world, partner):
 
 
 def mpi_all_reduce(world):
-    """The sum of float32 numbers over all ranks, by MPI."""
+    """Return the Operation of an all-reduce of float32 numbers over all ranks, with MPI."""
 
     def prepare(size):
         mine, total = numpy.ones(size // 4, numpy.float32), numpy.empty(size // 4, numpy.float32)
@@ -201,7 +203,7 @@ def mpi_all_reduce(world):
 
 
 def gloo_all_reduce(world):
-    """The same by gloo, as DistributedDataParallel does it on CPUs."""
+    """Return the same with gloo, which DistributedDataParallel uses on CPUs."""
     import torch
     import torch.distributed as dist
 
@@ -230,8 +232,8 @@ def gloo_all_reduce(world):
 
 
 def measure(operation, sizes):
-    """bytes -> [seconds of each repeat on the slowest rank]. All ranks see the same numbers, so all make the same
-    repeats."""
+    """Return bytes -> [seconds of each repeat on the slowest rank]. All ranks get the same numbers, so all run the same
+    number of repeats."""
     times = {}
     for size in sizes:
         run = operation.prepare(size)
@@ -242,7 +244,7 @@ def measure(operation, sizes):
             run()
             return operation.largest(time.perf_counter() - begin) * operation.share
 
-        first = once()  # with what is set up once, such as connections; not counted
+        first = once()  # includes one-time costs such as connections, so it does not count
         times[size] = [once() for _ in range(min(30, max(3, round(SHARE / first))))]
         if 4 * statistics.median(times[size]) > LONGEST:
             break
@@ -250,7 +252,7 @@ def measure(operation, sizes):
 
 
 def write(series, nodes, rate, figure):
-    """Write the measured times beside the figure, as .json; returns the path. Raises NetworkError."""
+    """Write the measured times next to the figure, as .json, and return the path. Raises NetworkError."""
     path = figure.with_suffix(".json")
     content = {
         "ranks": len(nodes),
@@ -267,7 +269,8 @@ def write(series, nodes, rate, figure):
 
 
 def text(series, nodes, rate):
-    """The results as lines: what was measured where, a table of times, and the fitted models beside the ring's."""
+    """Return the results as lines: the measured connection, a table of times, and the fitted models next to the
+    ring's."""
     messages, *reduces = series
     latency, bandwidth = messages.fit
     where = f"{len(nodes)} ranks on {', '.join(f'{node} ({nodes.count(node)})' for node in dict.fromkeys(nodes))}"
@@ -306,19 +309,19 @@ def text(series, nodes, rate):
 
 
 def readable(size):
-    """1024 -> "1 KB"; in powers of 1024."""
+    """Return, for example, "1 KB" for 1024, in powers of 1024."""
     return f"{size // 2**20} MB" if size >= 2**20 else f"{size // 2**10} KB" if size >= 2**10 else f"{size} B"
 
 
 def mbit(rate):
-    """bytes/s in words: "94 Mbit/s"."""
+    """Return bytes/s in words, such as "94 Mbit/s"."""
     megabits = rate * 8 / 1e6
     return f"{megabits / 1000:.3g} Gbit/s" if megabits >= 1000 else f"{megabits:.3g} Mbit/s"
 
 
 def draw(series, nodes, rate, path):
-    """Draw times and the bandwidths they amount to against message size, as `path` with .png and with .svg; returns
-    both."""
+    """Draw the times and the resulting bandwidths against the message size, as `path` with the suffixes .png and .svg,
+    and return both paths."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     from handson import figures
@@ -362,7 +365,7 @@ def draw(series, nodes, rate, path):
 
 
 def describe(series, where, rate):
-    """What the figure shows, for people who cannot see it."""
+    """Return a description of the figure for people who cannot see it."""
     sentences = [f"Time and bandwidth against message size, {where}, network {rate}."]
     for one in series:
         alpha, beta = one.fit

@@ -1,9 +1,9 @@
 """Run a command on a node of the current job: ``python -m handson.cluster.nodes NODE COMMAND...``.
 
-The embedded PBS starts the job script with it, ``pbsdsh`` and the launcher agent start everything else with it. A job's
-nodes are listed in the JSON file that ``HANDSON_NODES`` names: ``{"node1": {"cores": [0, 1], "pid": 3}, ...}``. A node
-is a group of processes pinned to the node's cores and told apart by ``HANDSON_NODE``; where it has a "pid", it also has
-a host name and a network of its own (`handson.cluster.virtual_nodes`): those of the process with this number.
+The embedded PBS starts the job script with it; ``pbsdsh`` and the launcher agent start all other commands with it. The
+JSON file that ``HANDSON_NODES`` names lists a job's nodes: ``{"node1": {"cores": [0, 1], "pid": 3}, ...}``. A node is a
+group of processes that are pinned to the node's cores and have its name in ``HANDSON_NODE``. With a "pid", the node
+also has its own host name and network (`handson.cluster.virtual_nodes`): those of the process with this number.
 """
 
 import json
@@ -64,7 +64,7 @@ def become(node, *command):
         )
     os.environ["HANDSON_NODE"] = node
     folder = None
-    if "private" in properties:  # of a strict site: as on a real node
+    if "private" in properties:  # of a strict site, which behaves like a real node
         folder = os.getcwd()
         del os.environ["HANDSON_NODE"], os.environ["HANDSON_NODES"]
     if "pid" in properties:
@@ -75,7 +75,7 @@ def become(node, *command):
         os.execvp(command[0], command)
     except OSError as error:
         print(f"{command[0]}: {error.strerror}", file=sys.stderr)
-        sys.exit(127 if isinstance(error, FileNotFoundError) else 126)  # as shells end
+        sys.exit(127 if isinstance(error, FileNotFoundError) else 126)  # the statuses of a shell
 
 
 def main():

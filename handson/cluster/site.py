@@ -18,7 +18,7 @@ from handson.tables import known, table, text
 from handson.words import counted
 
 SITES = COURSE / "jobs/sites"
-CHOSEN = "CHOSEN"  # the file there that holds the name of the site that `python -m handson site use` has chosen
+CHOSEN = "CHOSEN"  # the file in jobs/sites with the name of the site that `python -m handson site use` has chosen
 WORD = r"[A-Za-z0-9_][A-Za-z0-9_.@/+-]*"  # words that are safe in a shell script without quotes
 KEYS = (
     "batch",
@@ -58,12 +58,12 @@ class SiteError(OneSentence, ValueError):
 
 
 class Kubernetes(namedtuple("Kubernetes", OF_KUBERNETES)):
-    """What a site's file says of its Kubernetes cluster.
+    """The Kubernetes settings of a site's file.
 
-    context: of kubectl. image: of the course, as the nodes pull it. cpus, memory: of each process. gpu_resource: what
-    the nodes call a GPU. size: of the shared volume; storage_class, nfs ("server:/path"), host_path: where it comes
-    from. One of the three is set, the others are None. grades: where the grader's volume comes from, as nfs or
-    host_path; None: from a storage class.
+    context: of kubectl. image: of the course, under the name that the nodes pull. cpus, memory: of each process.
+    gpu_resource: the resource name of a GPU. size: of the shared volume. storage_class, nfs ("server:/path"),
+    host_path: the volume's source; exactly one of them is set, the others are None. grades: the source of the grader's
+    volume, as nfs or host_path; None: a storage class.
     """
 
     __slots__ = ()
@@ -76,27 +76,28 @@ class Site(
         " network gpu_memory exercise_nodes exercise_gpus kubernetes",
     )
 ):
-    """What a site's file says, with defaults for the rest; it does not depend on the machine that reads the file.
+    """The content of a site's file, with defaults for missing keys. It does not depend on the machine that reads the
+    file.
 
-    queues, groups: tuples of names; without groups, users need none. walltime, interface: None where the file says
-    nothing. kill_delay: seconds between TERM and KILL. strict: whether the embedded PBS has what a release of OpenPBS
-    has, and no more. drop: the folder where students hand in, or None. nodes: how many; their names are node_name and a
-    number; gpus, ncpus: of each node. mem: kB of each node, or None. network: the rate of each node's network, such as
-    "100mbit", or "none". gpu_memory: of each virtual GPU, such as "300MB", or None. exercise_nodes, exercise_gpus: how
-    many nodes, and how many GPUs of each node, the exercises on several of them use; without GPUs, exercise_gpus is the
-    number of processes on each node. kubernetes: a Kubernetes, or None.
+    queues, groups: tuples of names; if there are no groups, users need none. walltime, interface: None if the file does
+    not set them. kill_delay: seconds between TERM and KILL. strict: whether the embedded PBS has only the features of
+    an OpenPBS release. drop: the folder where students hand in, or None. nodes: their number; their names are node_name
+    and a number. gpus, ncpus: of each node. mem: kB of each node, or None. network: the rate of each node's network,
+    such as "100mbit", or "none". gpu_memory: of each virtual GPU, such as "300MB", or None. exercise_nodes,
+    exercise_gpus: the number of nodes, and of GPUs per node, in the multi-node exercises; without GPUs, exercise_gpus
+    is the number of processes per node. kubernetes: a Kubernetes, or None.
     """
 
     __slots__ = ()
 
     @property
     def queue(self):
-        """The default queue of jobs."""
+        """Return the default queue of jobs."""
         return self.queues[0]
 
     @property
     def group(self):
-        """The group in job scripts; None if they need none."""
+        """Return the group in job scripts; None if they need none."""
         return self.groups[0] if self.groups else None
 
 
@@ -164,13 +165,13 @@ def load(path=None):
 
     path = path or path_of()
     try:
-        # then local.toml's values: the defaults
+        # then the defaults, which local.toml contains
         installed_without_jobs = path == str(SITES / "local.toml") and not os.path.exists(path)
         return _site(Path(path).stem, {} if installed_without_jobs else tomllib.loads(Path(path).read_text()))
     except OSError as error:
         cure = "correct HANDSON_SITE, or choose another one (python -m handson site use local)"
         raise SiteError(f"site file {path} cannot be read ({error.strerror}): {cure}") from None
-    except (ValueError, PBSError) as error:  # errors of TOML and UTF-8 are ValueErrors, too
+    except (ValueError, PBSError) as error:  # errors of TOML and UTF-8 are ValueErrors
         raise SiteError(f"site file {path} is invalid ({error}): compare it with jobs/sites/local.toml") from None
 
 

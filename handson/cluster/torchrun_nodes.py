@@ -1,4 +1,4 @@
-"""torchrun on all nodes of a job: ``python -m handson torchrun`` calls it on the first node, where the job script
+"""Start torchrun on all nodes of a job. ``python -m handson torchrun`` calls it on the first node, where the job script
 runs."""
 
 import os
@@ -12,25 +12,25 @@ from handson.cluster.doctor import job_hosts
 from handson.cluster.nodes import job_nodes, job_port
 from handson.errors import TrackError
 
-KILLED = (137, -9)  # statuses of what was killed, through a shell and without
-GRACE = 20  # seconds that the other nodes have to end by themselves when one has failed
+KILLED = (137, -9)  # statuses of a killed program, through a shell and without
+GRACE = 20  # seconds that the other nodes have to end by themselves after one has failed
 SETTINGS = {
     "OMP_NUM_THREADS": "1",
-    "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",  # ranks that start again must not meet at the address of the dead ones
+    "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",  # restarted ranks must not use the address of dead ranks
 }
 
 
 def on_all_nodes(words):
-    """Run torchrun with these words on each node of the job. All ranks meet on this node. A node that was killed starts
-    its torchrun once more, when it is back. Returns whether all ended well. Raises TrackError outside a job.
+    """Run torchrun with these arguments on each node of the job, and return whether all ended well. The rendezvous is
+    on this node. A node that was killed starts its torchrun once more when it is back. Raises TrackError outside a job.
 
     With the variable KILL_NODE, the processes on the last node end after the first checkpoint, as in a power cut (see
-    checkpoints.remove_old). A node that says nothing for 6 seconds, three times the keep-alive interval, while the
-    ranks meet, is gone for the others.
+    checkpoints.remove_old). During the rendezvous, a node that sends nothing for 6 seconds, three keep-alive intervals,
+    counts as lost.
     """
     nodes = job_hosts()
     if not nodes:
-        raise TrackError("PBS_NODEFILE names no file with the nodes of a job: run this in a job script, by qsub")
+        raise TrackError("PBS_NODEFILE names no file with the nodes of a job: run this in a job script, with qsub")
     slow_network.warn(os.environ, job_nodes())
     job = os.environ.get("PBS_JOBID", "torchrun")
     command = ["python", "-m", "handson.pytorch.torchrun_of_node"]
@@ -69,7 +69,7 @@ def _start(node, command, place, dies=False):
 
 
 def _free(port):
-    """The first port from `port` on that nothing uses here: at another job's, torchrun would join that job."""
+    """Return the first unused port from `port` on. At a port of another job, torchrun would join that job."""
     while True:
         with socket.socket() as tried:
             if tried.connect_ex(("127.0.0.1", port)):

@@ -1,10 +1,10 @@
 """Virtual nodes: a host name and a network for each node of an embedded PBS job, on one machine and without root.
 
-`start` is called by the job's runner. It starts a *holder*: the first process of new user, process, mount and network
-namespaces, which makes a bridge and for each node a process with a network and a host name of its own. The holder lives
-as long as the runner keeps its pipe open. When the holder ends, the kernel ends all processes and removes all networks
-and mounts of the job. Linux's own tools do the work: unshare, nsenter, ip and tc. `handson.cluster.nodes` takes a
-process into a node.
+The job's runner calls `start`, which starts a *holder*: the first process of new user, process, mount and network
+namespaces. It creates a bridge, and for each node a process with its own network and host name. The holder lives as
+long as the runner keeps its pipe open. When it ends, the kernel ends all processes and removes all networks and mounts
+of the job. Linux's own tools do the work: unshare, nsenter, ip and tc. `handson.cluster.nodes` moves a process into a
+node.
 """
 
 import json
@@ -28,13 +28,13 @@ TOOLS = {
     "tc": "iproute2",
     "hostname": "hostname",
 }
-LIMIT = 120  # seconds for the nodes to come up, on a busy machine; usually less than one
+LIMIT = 120  # seconds for the nodes to start, on a busy machine; usually less than one
 UNITS = {"mbit": 10**6, "gbit": 10**9}
 
 
 def bits_per_second(rate):
-    """The number in ``100mbit`` or ``10gbit``; None for ``none``. Raises ValueError, whose text is a sentence for the
-    user."""
+    """Return the number in ``100mbit`` or ``10gbit``; None for ``none``. Raises ValueError, whose text is a sentence
+    for the user."""
     match = re.fullmatch(r"([1-9][0-9]{0,3})(mbit|gbit)", str(rate))
     if not match and rate != "none":
         raise ValueError(f"the rate of a network is none, or a number with mbit or gbit such as 100mbit, not {rate!r}")
@@ -42,20 +42,20 @@ def bits_per_second(rate):
 
 
 def why_not():
-    """Why this machine cannot have virtual nodes: a sentence that also says what would allow them. None if it can.
-    Takes milliseconds."""
+    """Return why this machine cannot have virtual nodes: a sentence that also explains how to allow them. None if it
+    can. Takes milliseconds."""
     if missing := [tool for tool in TOOLS if not shutil.which(tool, path=_path())]:
         packages = " and ".join(sorted({TOOLS[tool] for tool in missing}))
         return f"virtual nodes need {' and '.join(missing)}, which this machine lacks: install {packages}"
     if not os.path.exists("/etc/hosts"):
         return (
-            "virtual nodes need a file /etc/hosts to put their names into, which this machine lacks: an empty one"
-            " will do"
+            "virtual nodes need a file /etc/hosts to put their names into, which this machine lacks: create an"
+            " empty one"
         )
     try:
         tried = subprocess.run([*_unshare(), "true"], capture_output=True, text=True, timeout=LIMIT, env=_environment())
     except (OSError, subprocess.TimeoutExpired) as error:
-        return f"virtual nodes need the command unshare, which does not work here ({error}): look at it by hand"
+        return f"virtual nodes need the command unshare, which does not work here ({error}): try it by hand"
     if tried.returncode == 0:
         return None
     if setting := linux.refusing_setting():
@@ -72,13 +72,14 @@ def why_not():
 
 
 def start(nodes, rate, directory, private=(), temporary=None):
-    """Bring up `nodes` (name -> properties), each with its network limited to `rate` ("100mbit", "10gbit" or "none").
+    """Start `nodes` (name -> properties), each with its network limited to `rate` ("100mbit", "10gbit" or "none"), and
+    return the holder.
 
-    private: folders of which each node has one of its own, empty at first; its "private" is then true. temporary: a
-    folder to make on each node, if it is in one of these. Adds to every node its "pid" (inside the holder's
-    namespaces), "address" and "rate". Returns the holder: a Popen whose standard input keeps the nodes alive, with the
-    attributes `inside`, the pid of the namespaces' first process, and `own`, the pids of all processes that make the
-    nodes (the job's own processes are not among them). Raises OSError with one sentence.
+    private: folders that are separate on each node, and empty at first; the node's "private" is then true. temporary: a
+    folder to create on each node, if it is inside one of these. The function adds to every node its "pid" (inside the
+    holder's namespaces), "address" and "rate". The holder is a Popen whose standard input keeps the nodes alive, with
+    the attributes `inside`, the pid of the namespaces' first process, and `own`, the pids of all processes that
+    implement the nodes (without the job's own processes). Raises OSError with one sentence.
     """
     specification = directory / "virtual_nodes.json"
     hosts = str(directory / "hosts")
@@ -97,9 +98,9 @@ def start(nodes, rate, directory, private=(), temporary=None):
     line = holder.stdout.readline() if ready else b""
     if not line:
         holder.kill()
-        silence = "their holder ended without a word" if ready else f"not ready after {LIMIT} s"
+        silence = "their holder ended without a message" if ready else f"not ready after {LIMIT} s"
         problem = _last_line(holder.communicate(timeout=LIMIT)[1].decode(errors="replace"), silence)
-        raise OSError(0, f"the virtual nodes did not come up: {problem}")
+        raise OSError(0, f"the virtual nodes did not start: {problem}")
     pids = json.loads(line)
     for name, address in addresses(nodes).items():
         nodes[name].update(pid=pids[name], address=address, rate=rate, **({"private": True} if private else {}))
@@ -109,7 +110,8 @@ def start(nodes, rate, directory, private=(), temporary=None):
 
 
 def fallen(holder):
-    """Why the nodes ended too early, as a sentence; None if they did not. Call it when the job's shell was killed."""
+    """Return why the nodes ended too early, as a sentence; None if they did not. Call it after the job's shell was
+    killed."""
     if not _has_data(holder.stderr, 0.5):
         return None
     said = re.search("its virtual node .* was killed", os.read(holder.stderr.fileno(), 4096).decode(errors="replace"))
@@ -117,38 +119,38 @@ def fallen(holder):
 
 
 def _has_data(file, seconds):
-    """Whether `file` can be read, or has ended, within some seconds. Not by select.select: a program that has 1,024
-    files open can't call it."""
+    """Return whether `file` can be read, or has ended, within `seconds`. select.select would fail in a program with
+    1,024 open files."""
     waiting = select.poll()
     waiting.register(file, select.POLLIN)
     return bool(waiting.poll(1000 * seconds))
 
 
 def addresses(names):
-    """The address of each node: 10.78.0.1, 10.78.0.2, ..."""
+    """Return the address of each node: 10.78.0.1, 10.78.0.2, ..."""
     return {name: f"10.78.{number // 250}.{number % 250 + 1}" for number, name in enumerate(names)}
 
 
 def inside(holder_pid, folder, *command):
-    """The command that runs `command`, in `folder`, in the namespaces whose first process is `holder_pid`."""
-    command = ["sh", "-c", 'cd -- "$0"; exec "$@"', folder, *command]  # entering a mount namespace leads to its root
+    """Return the command that runs `command`, in `folder`, in the namespaces whose first process is `holder_pid`."""
+    command = ["sh", "-c", 'cd -- "$0"; exec "$@"', folder, *command]  # entering a mount namespace changes to its root
     user = [] if linux.has_capability(linux.SYS_ADMIN) else ["--user", "--preserve-credentials"]
     spaces = ["--mount", "--pid", "--net", "--uts", "--ipc"]
     return [shutil.which("nsenter", path=_path()), f"--target={holder_pid}", *user, *spaces, "--", *command]
 
 
 def on(pid, *command, folder=None):
-    """The command that, inside those namespaces, runs `command` on the node whose first process is `pid`; `folder`: and
-    in this folder, as that node sees it."""
+    """Return the command that, inside those namespaces, runs `command` on the node whose first process is `pid`.
+    folder: the working folder on that node."""
     spaces = ["--net", "--uts"]
-    if folder:  # entering a mount namespace leads to its root
+    if folder:  # entering a mount namespace changes to its root
         spaces, command = [*spaces, "--mount"], ["sh", "-c", 'cd -- "$0"; exec "$@"', folder, *command]
     return [shutil.which("nsenter", path=_path()), f"--target={pid}", *spaces, "--", *command]
 
 
 def networks(holder, nodes):
-    """How a process outside of the namespaces reaches the networks of `nodes`, which `start` has brought up with this
-    holder: node -> (its first process, as this process counts; the command that runs another one in its network)."""
+    """Return how a process outside the namespaces reaches the networks of `nodes`, which `start` has created with this
+    holder: node -> (its first process, as numbered here; the command prefix that runs a program in its network)."""
     user = [] if linux.has_capability(linux.SYS_ADMIN) else ["--user", "--preserve-credentials"]
     enter = [shutil.which("nsenter", path=_path()), *user, "--net"]
     first = {linux.number_inside(process): process for process in linux.children(holder.inside)}
@@ -158,15 +160,15 @@ def networks(holder, nodes):
 
 
 def _unshare():
-    """The command that runs another as the first process of new namespaces, and kills it when it is killed itself."""
-    # An ordinary user becomes root of a user namespace. Root needs none, and would lose access to other users' files in
-    # it.
+    """Return the command prefix that runs a program as the first process of new namespaces, and kills it when it is
+    killed itself."""
+    # An ordinary user becomes root of a user namespace. Root needs none, and would lose access to other users' files.
     user = [] if linux.has_capability(linux.SYS_ADMIN) else ["--map-root-user"]
     return ["unshare", *user, "--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc"]
 
 
 def _path():
-    """PATH with the folders of system tools, which ordinary users and batch jobs often lack."""
+    """Return PATH with the folders of system tools, which ordinary users and batch jobs often lack."""
     return f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin:/usr/bin:/bin"
 
 
@@ -180,7 +182,7 @@ def _last_line(text, default):
 
 
 def _run(*command, lines=()):
-    """Run a tool with `lines` on its standard input. If it fails, this process ends with the tool's own message."""
+    """Run a tool with `lines` on its standard input. If it fails, end this process with the tool's own message."""
     try:
         done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, timeout=LIMIT)
     except subprocess.TimeoutExpired as error:
@@ -193,13 +195,13 @@ def _run(*command, lines=()):
 
 
 def hold(names, rate, hosts, private, temporary):
-    """The holder: make the nodes, print their pids as one line of JSON, and stay until standard input ends or a node
-    dies."""
+    """Run the holder: create the nodes, print their pids as one line of JSON, and wait until standard input ends or a
+    node dies."""
     node_addresses = addresses(names)
     Path(hosts).write_text(hosts_file(node_addresses, Path("/etc/hosts").read_text()))
     _run("mount", "--bind", hosts, "/etc/hosts")
     if os.path.isdir("/dev/shm"):
-        # so that shared memory which a killed process leaves behind is freed with the job
+        # so that the shared memory of killed processes is freed with the job
         _run("mount", "-t", "tmpfs", "tmpfs", "/dev/shm")
     own = "".join(f" && mount -t tmpfs -o mode=1777 tmpfs {folder}" for folder in private)
     own += f" && mkdir -p -m 700 {shlex.quote(temporary)}" if private and temporary else ""
@@ -231,12 +233,12 @@ def hold(names, rate, hosts, private, temporary):
             lines=["link set lo up", f"addr add {node_addresses[name]}/16 dev eth0", "link set eth0 up"],
         )
         if rate != "none":
-            # The kernel hands over segments of up to 64 KB. It would have to split those that the bucket cannot hold,
-            # which costs a whole core.
+            # The kernel passes segments of up to 64 KB. It would have to split those that exceed the bucket, which
+            # costs a whole core.
             _run(*node, "ip", "link", "set", "eth0", "gso_max_size", str(min(65536, bucket(rate) // 2)))
-            # what the node sends
+            # limits what the node sends
             _run(*node, "tc", *f"qdisc add dev eth0 root tbf rate {rate} burst {bucket(rate)} latency 50ms".split())
-    if rate != "none":  # what each node receives, which is more than one sends only where several send to it
+    if rate != "none":  # limits what each node receives, which exceeds one node's rate only if several send to it
         queues = [
             f"qdisc add dev port{number} root tbf rate {rate} burst {4 * bucket(rate)} latency 50ms"
             for number in range(len(names))
@@ -247,30 +249,29 @@ def hold(names, rate, hosts, private, temporary):
 
 
 def hosts_file(node_addresses, own):
-    """The content of /etc/hosts on the nodes: first the nodes' names, then the lines of `own`, the machine's file, that
-    name no node."""
+    """Return the content of /etc/hosts on the nodes: the nodes' names, and then all lines of the machine's file, `own`,
+    that do not name a node."""
     kept = [line for line in own.splitlines() if not set(line.partition("#")[0].split()) & set(node_addresses)]
     pairs = [(address, name) for name, address in node_addresses.items()]
-    # for programs that look up the name of an IPv6 socket's peer, as torch does
+    # for programs that resolve the name of an IPv6 socket's peer, such as torch
     mapped = [(f"::ffff:{address}", name) for address, name in pairs]
     return "\n".join(["127.0.0.1 localhost", *(f"{address} {name}" for address, name in pairs + mapped), *kept]) + "\n"
 
 
 def bucket(rate):
-    """Bytes in the token bucket of a node's network: as many pass at once, as if there were no limit.
+    """Return the bytes in the token bucket of a node's network, which pass without limit.
 
-    Half a millisecond at `rate`, and at least two packets: so little that only measurements of small messages show it,
-    and enough to last until the next timer interrupt on a busy machine.
+    Half a millisecond at `rate`, and at least two packets: little enough that only measurements of small messages show
+    it, and enough to last until the next timer interrupt on a busy machine.
     """
     return max(3100, bits_per_second(rate) // 8 // 2000)
 
 
 def _stay(nodes):
-    """Wait until standard input ends, or one of `nodes` (descriptor of its first process -> name) does: the end of a
+    """Wait until standard input ends, or one of `nodes` (descriptor of its first process -> name), because the end of a
     node ends the job.
 
-    The first process of a process namespace inherits its orphans, which would stay as zombies unless they are waited
-    for.
+    The first process of a process namespace inherits orphans, which would remain zombies unless it waits for them.
     """
     while not (ready := select.select([sys.stdin, *nodes], [], [], 1)[0]):
         try:

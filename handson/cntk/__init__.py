@@ -1,4 +1,4 @@
-"""CNTK's interface for distributed training, implemented with PyTorch and MPI; it is not CNTK's code.
+"""CNTK's interface for distributed training, implemented with PyTorch and MPI; it contains no code of CNTK.
 
 CNTK has no package for today's Python. This package has the names of its documentation, with the same meaning; the
 network is a PyTorch module. As in CNTK, minibatch sizes, frequencies and `distributed_after` count the samples of all
@@ -43,7 +43,7 @@ class Missing(OneSentence, AttributeError):
 
 
 def __getattr__(name):
-    if name.startswith("__"):  # Python itself asks for such names
+    if name.startswith("__"):  # Python itself looks up such names
         raise AttributeError(name)
     raise Missing(
         f"handson.cntk has no {name!r}: it has only the names in CNTK's documents on distributed training"

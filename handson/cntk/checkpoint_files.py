@@ -1,7 +1,7 @@
-"""Checkpoints of CNTK's trainings: one file, written aside and renamed, and the one before stays until the next is
-complete.
+"""Checkpoints of the CNTK interface: one file, which is written under another name and then renamed. The previous
+checkpoint stays until the next one is complete.
 
-A checkpoint has two parts: what is the same on all ranks (the model), and what each rank has for itself (its
+A checkpoint has two parts: the state that is equal on all ranks (the model), and the state of each rank (its
 residuals).
 """
 
@@ -17,20 +17,20 @@ from handson.pytorch.checkpoints import CheckpointError
 
 
 def before(path):
-    """Where the checkpoint before the last one is."""
+    """Return the path of the previous checkpoint."""
     return Path(f"{path}.before")
 
 
 def exists(path):
-    """Whether there is a checkpoint to go on from."""
+    """Whether there is a checkpoint to resume from."""
     return Path(path).exists() or before(path).exists()
 
 
 def save(path, shared, own, comm):
-    """Write a checkpoint; all ranks call it. shared: the same on all ranks; own: of this rank. Both: dictionaries of
-    tensors and numbers.
+    """Write a checkpoint; all ranks must call this function. When it returns, the file is complete.
 
-    comm: a communicator with `rank`, `gather` and `barrier`. When this returns, the file is complete.
+    shared: the state that is equal on all ranks; own: the state of this rank; both are dictionaries of tensors and
+    numbers. comm: a communicator with `rank`, `gather` and `barrier`.
     """
     everybodys = comm.gather(own)
     if comm.rank == 0:
@@ -43,11 +43,11 @@ def save(path, shared, own, comm):
 
 
 def load(path, comm):
-    """(shared, own) of this rank, from the last checkpoint, or the one before if that is damaged; None if there is
-    none. All ranks call it.
+    """Return (shared, own) of this rank from the last checkpoint, or from the previous one if the last is damaged; None
+    if there is no checkpoint. All ranks must call this function.
 
-    comm: has `rank`, `size` and `allgather`. Raises CheckpointError if no checkpoint is whole, or it is of another
-    number of ranks.
+    comm: has `rank`, `size` and `allgather`. Raises CheckpointError if all checkpoints are damaged, or if the number of
+    ranks differs.
     """
     found, problems = None, []
     for candidate in (Path(path), before(path)):
@@ -62,21 +62,21 @@ def load(path, comm):
     if found is None:
         if problems:
             raise CheckpointError(
-                f"{problems[0]}; there is no whole checkpoint before it: delete {path}*, and start again"
+                f"{problems[0]}, and no earlier checkpoint can be read: delete {path}*, and start again"
             )
         return None
     for problem in problems if comm.rank == 0 else ():
         print(f"{problem}: the checkpoint before it is used", file=sys.stderr, flush=True)
     if len(found["own"]) != comm.size:
         raise CheckpointError(
-            f"the checkpoint {candidate} is of {len(found['own'])} ranks, and this run has {comm.size}: "
-            "each rank needs its own part of it, so start as many"
+            f"the checkpoint {candidate} was written by {len(found['own'])} ranks, but this run has {comm.size}: start"
+            f" {len(found['own'])} ranks, because each rank needs its own part"
         )
     return found["shared"], found["own"][comm.rank]
 
 
 def _read(path):
-    """The content of a checkpoint, or why it cannot be read, as the beginning of a sentence."""
+    """Return the content of a checkpoint, or why it cannot be read, as the start of a sentence."""
     try:
         content = torch.load(path, map_location=_here, weights_only=True)
     except FileNotFoundError:
@@ -89,6 +89,6 @@ def _read(path):
 
 
 def _here(storage, location):
-    """What was on a GPU comes to the GPU of this process; the state of a generator stays where it is needed, on the
-    host."""
+    """Move tensors that were on a GPU to the GPU of this process. The state of a generator stays on the CPU, where it
+    is needed."""
     return storage if location == "cpu" else storage.cuda()

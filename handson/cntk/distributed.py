@@ -1,4 +1,4 @@
-"""Distributed learners: each wraps a local learner, and says what the workers send each other, and when."""
+"""Distributed learners: each wraps a local learner, and determines which data the workers send, and when."""
 
 import math
 
@@ -11,37 +11,37 @@ from handson.errors import TrackError
 
 
 class Communicator:
-    """What a worker knows of all workers."""
+    """CNTK's Communicator: the number and the ranks of the workers."""
 
     @staticmethod
     def num_workers():
-        """How many workers there are."""
+        """Return the number of workers."""
         return workers.world().size
 
     @staticmethod
     def rank():
-        """The number of this worker."""
+        """Return the rank of this worker."""
         return workers.world().rank
 
     @staticmethod
     def is_main():
-        """Whether this is worker 0, which prints and writes."""
+        """Whether this is worker 0, which prints and writes files."""
         return workers.world().rank == 0
 
     @staticmethod
     def barrier():
-        """Wait until all workers are here."""
+        """Wait until all workers have called this function."""
         workers.world().barrier()
 
     @staticmethod
     def finalize():
-        """The end of all communication: wait for the other workers, then leave MPI."""
+        """End all communication: wait for the other workers, then finalize MPI."""
         workers.finalize()
 
 
 class DistributedLearner(Learner):
-    """Wraps a local learner. Until `distributed_after` samples have been seen, every worker takes the whole minibatches
-    and sends nothing."""
+    """A learner that wraps a local learner. For the first `distributed_after` samples, every worker trains on whole
+    minibatches and sends nothing."""
 
     def __init__(self, learner, distributed_after):
         if isinstance(learner, DistributedLearner):
@@ -49,7 +49,7 @@ class DistributedLearner(Learner):
                 "a distributed learner wraps a local one, such as momentum_sgd(...), not another distributed learner"
             )
         if distributed_after < 0:
-            raise TrackError(f"distributed_after is a number of samples, 0 or more, not {distributed_after}")
+            raise TrackError(f"distributed_after must be a number of samples, 0 or more, not {distributed_after}")
         self.learner, self.parameters, self.optimizer = learner, learner.parameters, learner.optimizer
         self.distributed_after, self.equal = distributed_after, False
 
@@ -58,11 +58,11 @@ class DistributedLearner(Learner):
         return (comm.size, comm.rank) if samples_seen >= self.distributed_after else (1, 0)
 
     def update(self, sums, samples_seen):
-        """As Learner.update. Raises TrackError where a gradient of this worker is infinite or NaN: every worker would
-        have it, and the next checkpoint."""
+        """Like Learner.update. Raises TrackError if a gradient of this worker is infinite or NaN, because it would
+        spread to all workers and to the next checkpoint."""
         if not all(parameter.grad is None or parameter.grad.sum().isfinite() for parameter in self.parameters):
             worker = f"worker {workers.world().rank}: a gradient is infinite or NaN after {samples_seen:,} samples"
-            raise TrackError(f"{worker}, so the training ends: try a lower learning rate (--lr)")
+            raise TrackError(f"{worker}, so the run ends: try a lower learning rate (--lr)")
         if samples_seen < self.distributed_after:
             return self.learner.update(sums, samples_seen)
         if not self.equal:
@@ -70,17 +70,17 @@ class DistributedLearner(Learner):
         return self.update_together(sums)
 
     def _compare(self):
-        """Once, before the first communication: the parameters must be equal on all workers. Raises TrackError."""
+        """Check before the first communication that the parameters are equal on all workers. Raises TrackError."""
         flat = _flat(parameter.data for parameter in self.parameters)
         checksums = workers.world().allgather([float(flat.sum()), float(numpy.abs(flat).sum())])
         if others := [rank for rank, one in enumerate(checksums) if one != checksums[0]]:
             cause = (
-                "each worker must take whole minibatches (num_data_partitions=1) until then"
+                "until then, each worker must train on whole minibatches (num_data_partitions=1)"
                 if self.distributed_after
-                else "make the network from the same seed"
+                else "build the network from the same seed on all workers"
             )
             raise TrackError(
-                f"the parameters of worker {others[0]} differ from those of worker 0 when the workers begin to"
+                f"the parameters of worker {others[0]} differ from those of worker 0 when the workers start to"
                 f" communicate: {cause}",
                 on_all_ranks=True,
             )
@@ -92,14 +92,16 @@ class DistributedLearner(Learner):
 
     def restore(self, shared, own):
         if "optimizer" not in shared:
-            raise TrackError("the checkpoint is of a run with block momentum: delete it, or begin without restoring it")
+            raise TrackError(
+                "the checkpoint was written by a run with block momentum: delete it, or start without restoring it"
+            )
         self.learner.restore(shared, own)
         self.equal = shared["equal"]
 
 
 class DataParallel(DistributedLearner):
-    """Every step uses the gradients of all workers. bits: 32, or 1 with error feedback (Seide et al., Interspeech
-    2014)."""
+    """A learner whose steps use the gradients of all workers. bits: 32, or 1 with error feedback (Seide et al.,
+    Interspeech 2014)."""
 
     def __init__(self, learner, distributed_after, bits):
         super().__init__(learner, distributed_after)
@@ -124,8 +126,8 @@ class DataParallel(DistributedLearner):
         return sums
 
     def _one_bit(self, gradients):
-        """The sum over the workers of what each sends: for each parameter one bit a number, and the means of those
-        above and below 0."""
+        """Return the sum of all workers' messages. A message has one bit per gradient, and for each parameter the mean
+        of the gradients above 0 and the mean of those below 0."""
         owed = gradients + self.residual
         above = owed >= 0
         values = [_two_values(numbers, signs) for numbers, signs in zip(self._parts(owed), self._parts(above))]
@@ -154,19 +156,19 @@ class DataParallel(DistributedLearner):
         if found is None or len(found) != len(self.residual):
             has = "no residual" if found is None else f"a residual of {len(found):,} numbers"
             raise TrackError(
-                f"worker {workers.world().rank}: the checkpoint has {has}, and the network {len(self.residual):,}"
-                " parameters: it is of another network, or of a run with another num_quantization_bits"
+                f"worker {workers.world().rank}: the checkpoint has {has}, but the network has {len(self.residual):,}"
+                " parameters: it was written with another network or with another num_quantization_bits"
             )
         self.residual = found.numpy()
 
 
 class BlockMomentum(DistributedLearner):
-    """Workers train alone for a block, then filter the change of their mean model: K. Chen and Q. Huo, "Scalable
-    training of deep learning machines by incremental block training with intra-block parallel optimization and
-    blockwise model-update filtering", ICASSP 2016.
+    """A learner whose workers train by themselves for a block, then filter the change of their mean model: K. Chen and
+    Q. Huo, "Scalable training of deep learning machines by incremental block training with intra-block parallel
+    optimization and blockwise model-update filtering", ICASSP 2016.
 
-        change = block_momentum * change + block_learning_rate * (mean of the workers' models - where they began)
-        model += change; the next block begins at `model`, with Nesterov's momentum at model + block_momentum * change.
+        change = block_momentum * change + block_learning_rate * (mean of the workers' models - model at the start)
+        model += change; the next block starts at `model`, with Nesterov's momentum at model + block_momentum * change.
     """
 
     def __init__(self, learner, block_size, momentum, rate, nesterov, reset, distributed_after):
@@ -193,7 +195,8 @@ class BlockMomentum(DistributedLearner):
         return [int(sums[0]), *sums[1:]]
 
     def finish(self):
-        """The last block may be shorter; after it, all workers have the same model, without a look ahead."""
+        """End the last block, which may be shorter. All workers then have the same model, without Nesterov's
+        look-ahead."""
         if self.model is not None:
             if self.in_block:
                 self._end_block(nesterov=False)
@@ -210,7 +213,7 @@ class BlockMomentum(DistributedLearner):
             self.learner.reset()
 
     def state(self):
-        """Within a block, each worker has a model and a momentum of its own."""
+        """Return the state. Within a block, each worker has its own model and its own momentum."""
         shared, own = super().state()
         block = {
             name: None if getattr(self, name) is None else torch.from_numpy(getattr(self, name).copy())
@@ -225,7 +228,7 @@ class BlockMomentum(DistributedLearner):
     def restore(self, shared, own):
         if "block" not in shared:
             raise TrackError(
-                "the checkpoint is of a run without block momentum: delete it, or begin without restoring it"
+                "the checkpoint was written by a run without block momentum: delete it, or start without restoring it"
             )
         super().restore(shared | {"optimizer": own["optimizer"]}, own)
         for name, value in shared["block"].items():
@@ -238,17 +241,17 @@ class BlockMomentum(DistributedLearner):
 def data_parallel_distributed_learner(
     learner, distributed_after=0, num_quantization_bits=32, use_async_buffered_parameter_update=False
 ):
-    """A distributed learner whose workers exchange gradients in every minibatch.
+    """Return a distributed learner whose workers exchange gradients in every minibatch.
 
-    distributed_after: samples after which they begin to (a warm start); num_quantization_bits: 32, or 1: a sign for
-    each gradient, with error feedback. Raises TrackError.
+    distributed_after: number of samples before the first exchange (a warm start); num_quantization_bits: 32, or 1 for
+    the sign of each gradient, with error feedback. Raises TrackError.
     """
     if use_async_buffered_parameter_update:
         raise TrackError("handson.cntk has no use_async_buffered_parameter_update; hooks.py has double buffering")
     if num_quantization_bits not in (1, 32):
         raise TrackError(
-            f"num_quantization_bits is 1 or 32 here, not {num_quantization_bits}; CNTK itself had all numbers in"
-            " between"
+            f"num_quantization_bits must be 1 or 32 here, not {num_quantization_bits}; only CNTK itself supported the"
+            " numbers in between"
         )
     return DataParallel(learner, distributed_after, num_quantization_bits)
 
@@ -262,13 +265,14 @@ def block_momentum_distributed_learner(
     block_learning_rate=1.0,
     distributed_after=0,
 ):
-    """A distributed learner whose workers exchange models, once in `block_size` samples (of all workers together).
+    """Return a distributed learner whose workers average models, once every `block_size` samples of all workers
+    together.
 
-    block_momentum_as_time_constant: in samples; the block momentum is exp(-block_size / it). None: 1 - 1 / number of
-    workers. (CNTK spells the Nesterov option so.) Raises TrackError.
+    block_momentum_as_time_constant: T in samples, which gives the block momentum exp(-block_size / T); None: 1 - 1 /
+    number of workers. (The spelling of the Nesterov option is CNTK's.) Raises TrackError.
     """
     if block_size < 1:
-        raise TrackError(f"block_size is a number of samples above 0, not {block_size}")
+        raise TrackError(f"block_size must be a number of samples above 0, not {block_size}")
     time_constant = block_momentum_as_time_constant
     momentum = (
         1 - 1 / workers.world().size
@@ -289,7 +293,7 @@ def block_momentum_distributed_learner(
 
 
 def _two_values(numbers, above):
-    """The means of the numbers that are above 0 and of those that are not; 0 for the mean of none."""
+    """Return the mean of the numbers above 0 and the mean of the others; an empty mean is 0."""
     return [float(some.mean()) if len(some) else 0.0 for some in (numbers[above], numbers[~above])]
 
 
@@ -304,12 +308,12 @@ def _type_of(parameters):
 
 
 def _flat(tensors):
-    """All numbers of some tensors, as one NumPy array of its own."""
+    """Return a copy of the numbers of some tensors, as one NumPy array."""
     return torch.cat([tensor.detach().reshape(-1) for tensor in tensors]).cpu().numpy()
 
 
 def _fill(tensors, flat):
-    """Put the numbers that `_flat` gave back into tensors."""
+    """Copy an array like that of `_flat` into tensors."""
     begin = 0
     for tensor in tensors:
         tensor.copy_(torch.from_numpy(flat[begin : begin + tensor.numel()]).view_as(tensor))
@@ -317,7 +321,7 @@ def _fill(tensors, flat):
 
 
 def _sum(array):
-    """The sum of the workers' arrays, on every worker."""
+    """Return the sum of the workers' arrays, on every worker."""
     total = numpy.empty_like(array)
     workers.world().Allreduce(array, total)
     return total

@@ -1,4 +1,4 @@
-"""Minibatches of images that are read from files while the training goes on. Every worker takes a partition of each
+"""Minibatches of images that are read from files during training. Every worker reads its partition of each
 minibatch."""
 
 from dataclasses import dataclass
@@ -14,8 +14,7 @@ FIELDS = "image", "label"
 
 @dataclass(frozen=True)
 class StreamDef:
-    """What a stream takes from the map file: the field "image", or the field "label" with the number of classes as its
-    shape."""
+    """The field of the map file that a stream reads: "image", or "label" with the number of classes as its shape."""
 
     field: str
     shape: int | None = None
@@ -23,7 +22,7 @@ class StreamDef:
 
 
 class StreamDefs:
-    """Streams by name: StreamDefs(features=StreamDef(field="image"), labels=StreamDef(field="label", shape=10))."""
+    """Named streams: StreamDefs(features=StreamDef(field="image"), labels=StreamDef(field="label", shape=10))."""
 
     def __init__(self, **streams):
         vars(self).update(streams)
@@ -38,8 +37,8 @@ class StreamInformation:
 
 
 class ImageDeserializer:
-    """Reads the images of a map file: a line for each, with its path, a tab and its label. Raises DataError,
-    TrackError."""
+    """A reader for the images of a map file, which has a line per image with its path, a tab and its label. Raises
+    DataError, TrackError."""
 
     def __init__(self, filename, streams):
         self.streams = vars(streams)
@@ -50,8 +49,8 @@ class ImageDeserializer:
                 )
             if stream.transforms:
                 raise TrackError(
-                    f"the stream {name!r} has transforms, which handson.cntk does not have: write images of the right"
-                    " size into the files"
+                    f"the stream {name!r} has transforms, which handson.cntk does not support: write images of the"
+                    " right size into the files"
                 )
             if stream.field == "label" and not isinstance(stream.shape, int):
                 raise TrackError(f"the stream {name!r} needs the number of classes: StreamDef(field='label', shape=10)")
@@ -59,8 +58,8 @@ class ImageDeserializer:
         self.files = ImageFiles(filename, min(classes, default=None))
 
     def read(self, numbers):
-        """name of a stream -> its data: images as (N, channels, height, width) from 0 to 255, labels as one-hot vectors
-        (N, classes)."""
+        """Return {name of a stream: its data}: images (N, channels, height, width) from 0 to 255, labels as one-hot
+        vectors (N, classes)."""
         images, labels = self.files.batch(numbers)
         return {
             name: 255 * images if stream.field == "image" else torch.nn.functional.one_hot(labels, stream.shape).float()
@@ -69,8 +68,8 @@ class ImageDeserializer:
 
 
 class MinibatchSource:
-    """A stream of the samples of a deserializer, over and over (each sweep in a new random order with `randomize`), up
-    to `max_samples` or `max_sweeps`. Its order is the same on all workers."""
+    """A stream that repeats the samples of a deserializer up to `max_samples` or `max_sweeps`. With `randomize`, each
+    sweep has a new random order. The order is the same on all workers."""
 
     def __init__(
         self,
@@ -100,18 +99,18 @@ class MinibatchSource:
         return self.limit == INFINITELY_REPEAT
 
     def stream_info(self, name):
-        """The stream of a name."""
+        """Return the stream with this name."""
         return vars(self.streams)[name]
 
     def next_minibatch(self, minibatch_size_in_samples, input_map=None, num_data_partitions=1, partition_index=0):
-        """{stream: this worker's part of the next `minibatch_size_in_samples` samples}; an empty dictionary when the
-        source is exhausted.
+        """Return {stream: this worker's part of the next `minibatch_size_in_samples` samples}, or an empty dictionary
+        when the source is exhausted.
 
-        A minibatch ends with its sweep; a worker's part can be empty. input_map: {input: stream} gives the inputs as
-        keys. Raises TrackError for a partition that there is not.
+        A minibatch ends with its sweep, and a worker's part can be empty. input_map: {input: stream}; its inputs are
+        then the keys of the result. Raises TrackError for a partition that does not exist.
         """
         if minibatch_size_in_samples < 1:
-            raise TrackError(f"a minibatch has 1 sample at least, not {minibatch_size_in_samples}")
+            raise TrackError(f"a minibatch needs at least 1 sample, not {minibatch_size_in_samples}")
         num_data_partitions, partition_index = num_data_partitions or 1, partition_index or 0
         check(num_data_partitions, partition_index)
         count = min(minibatch_size_in_samples, self.limit - self.given)
@@ -125,10 +124,10 @@ class MinibatchSource:
         return {given: found[stream.name] for given, stream in input_map.items()}
 
     def get_checkpoint_state(self):
-        """Where the source stands: numbers that are the same on all workers."""
+        """Return the position of the source: numbers that are equal on all workers."""
         return self.order.state_dict() | {"given": self.given}
 
     def restore_from_checkpoint(self, checkpoint):
-        """Go on with the sample after the last one that had been given. Raises TrackError."""
+        """Resume with the sample after the last one that was returned. Raises TrackError."""
         self.order.load_state_dict(checkpoint)
         self.given = checkpoint["given"]

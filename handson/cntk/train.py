@@ -18,7 +18,7 @@ INPUTS = {"features", "labels"}
 
 
 class Trainer:
-    """Trains a network with a learner.
+    """The training of a network with a learner.
 
     model: a PyTorch module; criterion: (loss, metric), functions of (outputs, labels) that return a number for each
     sample; parameter_learners: the learner, local or distributed. Minibatches are {"features": tensor, "labels":
@@ -41,8 +41,10 @@ class Trainer:
         self._since = [0, 0.0, 0.0]  # samples, and the sums of loss and metric, since the last summary
 
     def train_minibatch(self, arguments):
-        """One step with this worker's part of a minibatch; with a distributed learner, together with all workers. The
-        three `previous_minibatch_...` are of all workers. Returns False when no worker had samples."""
+        """Run a step with this worker's part of a minibatch; with a distributed learner, together with all workers.
+
+        The three attributes `previous_minibatch_...` are those of all workers. Return False if no worker had samples.
+        """
         self.model.zero_grad()
         samples, loss, errors = self._evaluated(arguments)
         loss.backward()
@@ -59,32 +61,32 @@ class Trainer:
         return sums[0] > 0
 
     def summarize_training_progress(self):
-        """Give the progress writers what was trained since the last summary."""
+        """Pass the progress since the last summary to the progress writers."""
         for writer in self.progress_writers if self._since[0] else ():
             writer.write(*self._since)
         self._since = [0, 0.0, 0.0]
 
     @torch.no_grad()
     def test_minibatch(self, arguments):
-        """The mean metric of a minibatch, of this worker's part alone."""
+        """Return the mean metric of this worker's part of a minibatch."""
         samples, _, errors = self._evaluated(arguments)
         progress.progress()
         return errors.item() / samples
 
     def _evaluated(self, arguments):
-        """(number of samples, sum of their losses, sum of their metrics)"""
+        """Return (number of samples, sum of their losses, sum of their metrics)."""
         if set(arguments) != INPUTS:
             raise TrackError(
-                f"a minibatch for the trainer has the inputs 'features' and 'labels', not {_named(arguments)}: give"
-                " next_minibatch an input_map"
+                f"a minibatch for the trainer needs the inputs 'features' and 'labels', not {_named(arguments)}: pass"
+                " an input_map to next_minibatch"
             )
         features, labels = (arguments[name].to(workers.device()) for name in ("features", "labels"))
         outputs = self.model(features)
         return len(labels), self.loss_function(outputs, labels).sum(), self.evaluation_function(outputs, labels).sum()
 
     def save_checkpoint(self, filename, external_state=None):
-        """Write the network, the learner with what each worker has for itself (residuals), and `external_state`. All
-        workers call it."""
+        """Write the network, the learner with each worker's own state (residuals), and `external_state`. All workers
+        must call this method."""
         shared, own = self.learner.state()
         shared |= {
             "model": self.model.state_dict(),
@@ -94,7 +96,7 @@ class Trainer:
         checkpoint_files.save(filename, shared, own, workers.world())
 
     def restore_from_checkpoint(self, filename):
-        """Go on from a checkpoint; returns its `external_state`. Raises CheckpointError."""
+        """Restore a checkpoint, and return its `external_state`. Raises CheckpointError."""
         found = checkpoint_files.load(filename, workers.world())
         if found is None:
             raise CheckpointError(f"there is no checkpoint {filename}")
@@ -111,14 +113,14 @@ class Trainer:
 
 
 class ProgressPrinter:
-    """Prints a line whenever a session summarises its progress, on worker 0. `log` keeps the numbers, and `samples`
-    counts them."""
+    """A progress writer that prints a line on worker 0 whenever a session summarises its progress. `log` holds the
+    numbers of the lines, and `samples` counts samples."""
 
     def __init__(self, tag="Training", num_epochs=None):
         self.tag, self.num_epochs, self.log, self.samples, self.begin = tag, num_epochs, [], 0, time.perf_counter()
 
     def write(self, samples, loss, metric):
-        """Sums of the loss and of the metric over `samples`."""
+        """Write a line. loss, metric: their sums over `samples`."""
         seconds = time.perf_counter() - self.begin
         self.samples += samples
         self.log.append(
@@ -137,8 +139,8 @@ class ProgressPrinter:
 
 @dataclass
 class CheckpointConfig:
-    """Where, and after how many samples of all workers, checkpoints are written. frequency: None for one at the end;
-    restore: go on from the checkpoint that is there."""
+    """The file of the checkpoints, and the number of samples of all workers between two checkpoints. frequency: None
+    for a single checkpoint at the end; restore: whether to resume from an existing checkpoint."""
 
     filename: str | Path
     frequency: int | None = None
@@ -147,17 +149,17 @@ class CheckpointConfig:
 
 @dataclass
 class TestConfig:
-    """What the network is tested with after the training. The source must end: give it max_samples or max_sweeps."""
+    """The test after training. The source must end: set its max_samples or max_sweeps."""
 
     minibatch_source: MinibatchSource
     minibatch_size: int = 32
 
-    __test__ = False  # pytest must not take it for a test
+    __test__ = False  # pytest must not collect this class
 
 
 @dataclass
 class TrainingSession:
-    """A whole training; see `training_session`."""
+    """A whole training run; see `training_session`."""
 
     trainer: Trainer
     mb_source: MinibatchSource
@@ -170,8 +172,8 @@ class TrainingSession:
     test_error: float | None = None
 
     def train(self):
-        """Train until the source, or max_samples, is exhausted. All workers call it. Afterwards `test_error` is the
-        mean metric of the test."""
+        """Train until the source is exhausted, or until max_samples. All workers must call this method. `test_error` is
+        then the mean metric of the test."""
         trainer, config = self.trainer, self.checkpoint_config
         if config and config.restore and checkpoint_files.exists(config.filename):
             self.mb_source.restore_from_checkpoint(trainer.restore_from_checkpoint(config.filename))
@@ -201,7 +203,7 @@ class TrainingSession:
         self.trainer.save_checkpoint(self.checkpoint_config.filename, self.mb_source.get_checkpoint_state())
 
     def _test(self, config):
-        """Every worker tests its partition; the sums of all count."""
+        """Test this worker's partition, and sum the metrics of all workers."""
         comm, tested, errors = workers.world(), 0, 0.0
         options = {"num_data_partitions": comm.size, "partition_index": comm.rank}
         while minibatch := config.minibatch_source.next_minibatch(
@@ -213,7 +215,7 @@ class TrainingSession:
         tested, errors = comm.allreduce(tested), comm.allreduce(errors)
         if not tested:
             raise TrackError(
-                "the test's source has no samples left: give TestConfig a source that is not used for training"
+                "the test source has no samples left: pass TestConfig a source that is not used for training"
             )
         self.test_error = errors / tested
         if comm.rank == 0:
@@ -235,11 +237,11 @@ def training_session(
     cv_config=None,
     test_config=None,
 ):
-    """A session that trains when its `train()` is called.
+    """Return a session, whose `train()` trains.
 
-    mb_size: samples of a minibatch, of all workers together; model_inputs_to_streams: {"features": a stream of the
-    source, "labels": ...}; max_samples: where to stop, if the source is endless; progress_frequency: samples
-    between two lines of progress. Raises TrackError.
+    mb_size: number of samples per minibatch, of all workers together; model_inputs_to_streams: {"features": a stream of
+    the source, "labels": ...}; max_samples: number of samples after which to stop, needed if the source is endless;
+    progress_frequency: number of samples between two lines of progress. Raises TrackError.
     """
     if set(model_inputs_to_streams) != INPUTS:
         raise TrackError(
@@ -249,15 +251,13 @@ def training_session(
         raise TrackError("handson.cntk has no cross validation (cv_config): use test_config")
     if not isinstance(mb_size, int) or mb_size < 1:
         raise TrackError(
-            "mb_size is a whole number of samples above 0 (schedules are not there in handson.cntk), not"
-            f" {mb_size!r:.60}"
+            f"mb_size must be a whole number of samples above 0, not {mb_size!r:.60} (handson.cntk does not support"
+            " schedules)"
         )
     if mb_source.is_infinite and max_samples is None:
-        raise TrackError(
-            "this training would never end: set max_samples in the MinibatchSource or in the training_session"
-        )
+        raise TrackError("training would never end: set max_samples in the MinibatchSource or in the training_session")
     if test_config and test_config.minibatch_source.is_infinite:
-        raise TrackError("this test would never end: set max_samples or max_sweeps in its MinibatchSource")
+        raise TrackError("the test would never end: set max_samples or max_sweeps in its MinibatchSource")
     trainer.model.train()
     return TrainingSession(
         trainer,

@@ -1,5 +1,4 @@
-"""The workers that mpiexec has started, the device of this one, and how they end together. A script begins with
-`meet`."""
+"""The workers that mpiexec has started, and the device of this worker. A script first calls `meet`."""
 
 from dataclasses import dataclass
 
@@ -16,7 +15,7 @@ _device = torch.device("cpu")
 
 @dataclass
 class Workers:
-    """What handson.training.banner.announce prints of them."""
+    """The values that handson.training.banner.announce prints."""
 
     rank: int
     size: int
@@ -27,25 +26,27 @@ class Workers:
 
 
 def world():
-    """All workers, as mpi4py's communicator; this process alone if no mpiexec has started it. From here on they end
-    together. Raises TrackError after `finalize`."""
+    """Return mpi4py's communicator of all workers, or of this process if mpiexec has not started it. From the first
+    call on, all workers end together. Raises TrackError after `finalize`."""
     from mpi4py import MPI
 
     from handson.training import all_ranks
 
     if MPI.Is_finalized():
-        raise TrackError("Communicator.finalize() has been called: the workers cannot communicate any more")
+        raise TrackError(
+            "the workers can't communicate after Communicator.finalize(): call it at the end of the script"
+        )
     all_ranks.install()
     return MPI.COMM_WORLD
 
 
 def device():
-    """The device on which this worker computes."""
+    """Return the device on which this worker computes."""
     return _device
 
 
 def add_options(parser):
-    """Options of train_cntk.py beside those of all training scripts."""
+    """Add the options that only train_cntk.py has."""
     add = parser.add_argument
     add(
         "--bits",
@@ -74,8 +75,8 @@ def add_options(parser):
 
 
 def meet(args):
-    """Give each worker of a node a GPU of its own, of the ids args.gpu or the first ones. Returns the Workers. Raises
-    TrackError."""
+    """Assign each worker of a node its own GPU: one of the ids args.gpu, or one of the first GPUs. Return the Workers.
+    Raises TrackError."""
     global _device
     comm, node = world(), current_node()
     nodes = comm.allgather(node)
@@ -84,8 +85,8 @@ def meet(args):
     devices.check(gpus)
     if len(gpus) < nodes.count(node):
         raise TrackError(
-            f"-g names {counted(len(gpus), 'GPU')}, but {there(nodes.count(node), 'worker')} on {node}: name one for"
-            " each"
+            f"-g names {counted(len(gpus), 'GPU')}, but {there(nodes.count(node), 'worker')} on {node}: name a GPU for"
+            " each worker"
         )
     places = [tuple(place) for place in comm.allgather((virtual_gpus.machine(), devices.place(gpus[intra_rank])))]
     words = devices.describe(gpus, places)
@@ -94,7 +95,7 @@ def meet(args):
 
 
 def finalize():
-    """Wait for the other workers, which may take long, and leave MPI. Nobody can send anything afterwards."""
+    """Wait for the other workers, which may take long, and finalize MPI. Messages cannot be sent after this call."""
     from mpi4py import MPI
 
     from handson.training import all_ranks

@@ -1,5 +1,5 @@
-"""``python -m handson tour``: every unit's training, submitted with ``qsub -j oe``, then their throughput in a table
-and a figure."""
+"""``python -m handson tour``: submit the training jobs of all units with ``qsub -j oe``, and show their throughput in a
+table and a figure."""
 
 import shlex
 import shutil
@@ -13,15 +13,15 @@ SOLUTIONS = COURSE / "solutions"
 
 
 def trainings(track):
-    """The job scripts of all units that train with `track`, in the order of the units."""
+    """Return the job scripts of all units that train with `track`, in the order of the units."""
     return sorted(
         path for path in SOLUTIONS.glob("[0-9][0-9]_*/run_*_training.sh") if any(path.parent.glob(f"{track}/*.py"))
     )
 
 
 def tour(folder, tracks, options, say):
-    """Run every training with each of `tracks` in copies of the solutions under `folder`; `options` go to the training
-    scripts."""
+    """Run every training job with each of `tracks` in copies of the solutions under `folder`; `options` are passed to
+    the training scripts."""
     begin, outs = time.monotonic(), []
     of_tracks = {track: trainings(track) for track in tracks}
     scripts = sorted({script for of_track in of_tracks.values() for script in of_track})

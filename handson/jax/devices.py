@@ -1,5 +1,5 @@
-"""The devices that JAX computes on: threads on a core each, the virtual GPUs of one process. Call `use` before JAX
-computes anything."""
+"""The devices of JAX: one thread per core, which are the virtual GPUs of one process. Call `use` before JAX computes
+anything."""
 
 import jax
 
@@ -8,15 +8,15 @@ from handson.training import virtual_gpus
 
 
 def use(gpus):
-    """Let this process train on the virtual GPUs with these ids, each a device of JAX's: it has their cores, and a
-    device for each. Raises TrackError."""
+    """Make this process train on the virtual GPUs with these ids: it gets their cores, and a JAX device for each.
+    Raises TrackError."""
     check(gpus)
     virtual_gpus.share(gpus)
     jax.config.update("jax_num_cpu_devices", len(gpus))
 
 
 def check(gpus):
-    """Refuse ids of virtual GPUs that are not there. Raises TrackError."""
+    """Refuse ids of virtual GPUs that do not exist. Raises TrackError."""
     if missing := [gpu for gpu in gpus if gpu >= virtual_gpus.COUNT]:
         raise TrackError(f"-g: there is no GPU {missing[0]}; JAX sees those from 0 to {virtual_gpus.COUNT - 1}")
     if len(set(gpus)) < len(gpus):
@@ -24,8 +24,8 @@ def check(gpus):
 
 
 def check_batches(images, batchsize, replicas):
-    """Refuse a batch size with which the last step of an epoch can't be divided: all devices of `shard_map` compute on
-    as many images. images: in an epoch; batchsize: of a device. Raises TrackError."""
+    """Refuse a batch size with which the last step of an epoch cannot be divided, because all devices of `shard_map`
+    compute equal numbers of images. images: per epoch; batchsize: per device. Raises TrackError."""
     if rest := images % (batchsize * replicas) % replicas:
         raise TrackError(
             f"-b: batches of {batchsize} for each of {replicas} devices leave {images % (batchsize * replicas)} of"

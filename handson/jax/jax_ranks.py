@@ -1,5 +1,5 @@
-"""The ranks of a JAX run, started by mpiexec: they meet by MPI, which also tells them where JAX's own meeting is; the
-gradients go by JAX's gloo."""
+"""The ranks of a JAX run, started by mpiexec: they agree on the address of JAX's coordinator with MPI, and JAX's gloo
+sends the gradients."""
 
 import os
 import socket
@@ -18,22 +18,22 @@ from handson.training import mpi, options, progress, rank_watcher, virtual_gpus
 
 @dataclass
 class Communicator:
-    """What a rank knows of all of them; the names are ChainerMN's."""
+    """A rank's information on all ranks, with ChainerMN's names."""
 
     rank: int
     size: int
     intra_rank: int
     inter_size: int  # the number of nodes
-    name: str  # what carries the gradients
+    name: str  # the library that sends the gradients
     devices: str  # of all ranks, in words
 
 
 def meet(args):
-    """Meet the other ranks, take a virtual GPU of the node for this one, and start JAX's distributed runtime. From here
-    on, all ranks end together.
+    """Synchronise with the other ranks, assign a virtual GPU of the node to this one, and start JAX's distributed
+    runtime. From now on, all ranks end together. Return a Communicator.
 
-    args.gpu lists the ids for the ranks of a node; None becomes 0, 1, ... MASTER_PORT can set the port. Returns a
-    Communicator. Raises TrackError.
+    args.gpu lists the ids for the ranks of a node; None becomes 0, 1, ... MASTER_PORT can set the port. Raises
+    TrackError.
     """
     rank_watcher.watch()
     world = mpi.start().COMM_WORLD
@@ -58,14 +58,14 @@ def meet(args):
     devices.use([args.gpu[intra_rank]])
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(_address(world), world.size, world.rank, initialization_timeout=mpi.MEETING)
-    with frameworks.silently(1):  # gloo says on standard output, in the first collective of all, that it is connected
+    with frameworks.silently(1):  # gloo prints on standard output, in the first collective, that it is connected
         multihost_utils.sync_global_devices("meeting")
     progress.begin(args.patience)
     return Communicator(world.rank, world.size, intra_rank, len(set(nodes)), "gloo", virtual_gpus.describe(places))
 
 
 def _address(world):
-    """Where rank 0's coordinator listens, the same on all ranks. Raises TrackError, on all ranks."""
+    """Return the address of rank 0's coordinator, which is equal on all ranks. Raises TrackError on all ranks."""
     host, port, problem = meeting_address(world), int(os.environ.get("MASTER_PORT") or 0), None
     if world.rank == 0:
         try:
@@ -73,8 +73,8 @@ def _address(world):
                 port = free.getsockname()[1]
         except OSError as error:
             problem = (
-                f"MASTER_PORT {port} of {host} can't be used ({error.strerror}): choose another, or unset it to be"
-                " given a free one"
+                f"MASTER_PORT {port} of {host} cannot be used ({error.strerror}): choose another, or unset it to get"
+                " a free one"
             )
     host, port, problem = world.bcast((host, port, problem))
     if problem:

@@ -1,6 +1,5 @@
-"""The network that all tasks train, for JAX: the same layers as handson.pytorch.model, as a test verifies. A network is
-a function here; its parameters are arguments, and so are the statistics of batch normalisation, of which it returns new
-ones."""
+"""The network that all tasks train, for JAX: the same layers as handson.pytorch.model, as a test verifies. The network
+is a function of its parameters and of the statistics of batch normalisation, and returns new statistics."""
 
 import jax
 import jax.numpy as jnp
@@ -8,21 +7,22 @@ import numpy
 
 from handson.training.data import averaging, stretching
 
-BLOCKS = ((16, 5, 4), (32, 3, 2), (64, 3, 2), (64, 3, 2))  # of each: channels that come out, side of the kernel, stride
+BLOCKS = ((16, 5, 4), (32, 3, 2), (64, 3, 2), (64, 3, 2))  # per block: output channels, size of the kernel, stride
 GRID = 4
 
 
 def enlarge(images, size):
-    """Images (N, 1 or 3, height, width) as (N, size, size, 3), as handson.training.data.enlarge does it."""
+    """Return images (N, 1 or 3, height, width) as (N, size, size, 3), like handson.training.data.enlarge."""
     down, across = (jnp.asarray(stretching(length, size), "float32") for length in images.shape[2:])
     large = jnp.einsum("ih,nchw,jw->nijc", down, images, across)
     return jnp.tile(large, (1, 1, 1, 3 // images.shape[1]))
 
 
 def initial(seed, classes=10):
-    """(parameters, statistics), NumPy arrays drawn as torch draws them: uniformly, up to 1 / sqrt(inputs of an output).
+    """Return (parameters, statistics), NumPy arrays with torch's distribution: uniform, up to 1 / sqrt(inputs of an
+    output).
 
-    By NumPy, since JAX would compile a program for each shape: some seconds.
+    They are drawn with NumPy, because JAX would compile a program for each shape, which takes seconds.
     """
     chance, blocks, statistics, inputs = numpy.random.RandomState(seed), [], [], 3
 
@@ -44,7 +44,7 @@ def initial(seed, classes=10):
 
 
 def convnet(parameters, statistics, images, training):
-    """Images (N, H, W, 3) to (class scores (N, classes), new statistics)."""
+    """Map images (N, H, W, 3) to (class scores (N, classes), new statistics)."""
     found = []
     for (_, side, stride), block, before in zip(BLOCKS, parameters["blocks"], statistics):
         padding, order = [(side // 2, side // 2)] * 2, ("NHWC", "HWIO", "NHWC")
@@ -60,7 +60,7 @@ def convnet(parameters, statistics, images, training):
 
 
 def normalise(images, block, before, training, momentum=0.1, epsilon=1e-5):
-    """Batch normalisation with torch's constants: (images, new statistics)."""
+    """Return (images, new statistics) after batch normalisation with torch's constants."""
     mean, variance, after = before["mean"], before["variance"], before
     if training:
         mean, variance = images.mean((0, 1, 2)), images.var((0, 1, 2))
@@ -71,5 +71,5 @@ def normalise(images, block, before, training, momentum=0.1, epsilon=1e-5):
 
 
 def losses(outputs, labels):
-    """The cross-entropy of each image, (N,)."""
+    """Return the cross-entropy of each image, (N,)."""
     return -jnp.take_along_axis(jax.nn.log_softmax(outputs), labels[:, None], axis=1)[:, 0]

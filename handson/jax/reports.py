@@ -10,13 +10,13 @@ from handson.training import progress
 
 
 def evaluator(share, test_set, size, total):
-    """A function evaluate(parameters, statistics) that returns (loss, accuracy), as means over the images of a test
-    set.
+    """Return a function evaluate(parameters, statistics) that returns (loss, accuracy), as means over the images of a
+    test set.
 
-    share(*arrays): gives each device its part, as the training does it. total: images in a step, on all devices.
+    share(*arrays): sends each device its part, as in training. total: images per step, on all devices.
     """
     number = len(test_set)
-    filled = number + -number % total  # with images that count nothing: all parts have the same length
+    filled = number + -number % total  # padded with images of weight 0, so that all parts have the same length
     of_all = [numpy.resize(one, (filled, *one.shape[1:])) for one in (test_set.images, test_set.labels)] + [
         numpy.arange(filled) < number
     ]

@@ -9,12 +9,12 @@ from handson import frameworks
 frameworks.add("lightning")
 for name in ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero"):
     logging.getLogger(name).setLevel(logging.ERROR)
-# such as the advice to take more data-loading processes
+# such as the advice to use more data-loading processes
 warnings.filterwarnings("ignore", category=UserWarning, module="lightning")
 
 import lightning  # noqa: E402, F401
 
 for name in ("lightning.pytorch", "lightning.fabric", "lightning.fabric.utilities.distributed"):
-    logging.getLogger(name).setLevel(logging.ERROR)  # again: its import sets them
+    logging.getLogger(name).setLevel(logging.ERROR)  # again, because its import sets them
 warnings.filterwarnings("ignore", category=DeprecationWarning, module="lightning")
 warnings.filterwarnings("ignore", ".*LeafSpec.*")

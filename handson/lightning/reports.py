@@ -1,4 +1,4 @@
-"""The lecture's table and result for Lightning's Trainer, and what it must know of the ranks."""
+"""The lecture's table and result for Lightning's Trainer, and its settings for the ranks."""
 
 import os
 import socket
@@ -18,11 +18,11 @@ QUIET = {"enable_progress_bar": False, "enable_model_summary": False, "enable_ch
 
 
 def ranks(args):
-    """Options of Lightning's Trainer: its ranks train on the GPUs args.gpu, or virtual ones, and it writes no files and
-    lines by itself.
+    """Return options of Lightning's Trainer: its ranks train on the GPUs args.gpu, or virtual ones, and it writes no
+    files and lines by itself.
 
-    args.gpu: None becomes a GPU for each rank of a node. Where nothing else starts the ranks, the trainer starts this
-    script again for each of them, two by default: these get the same folder for results.
+    args.gpu: None becomes a GPU for each rank of a node. If no launcher starts the ranks, the trainer starts this
+    script again for each of them, two by default, with the same folder for results.
     """
     nodes, per_node = _launched() or (1, len(args.gpu) if args.gpu else min(2, devices.count()))
     args.gpu = args.gpu or devices.first(per_node)
@@ -37,8 +37,8 @@ def ranks(args):
 
 
 def _launched():
-    """(nodes, ranks on each of them) of the launcher that has started the ranks, which Lightning does not ask; None
-    where there is none."""
+    """Return (nodes, ranks per node) of the launcher that has started the ranks, which Lightning does not detect; None
+    without a launcher."""
     environments = L.fabric.plugins.environments
     if environments.TorchElasticEnvironment.detect():
         per_node = int(os.environ["LOCAL_WORLD_SIZE"])
@@ -52,18 +52,18 @@ def _launched():
 
 
 class Report(L.Callback):
-    """Chooses each rank's device before the training and prints the lecture's opening lines, a line of the table after
-    each epoch, and the result at the end.
+    """Choose each rank's device before training, and print the lecture's first lines, a line of the table after each
+    epoch, and the result at the end.
 
     train_set: of all ranks. The module's training_step returns a dict with "loss" and "outputs"; its validation logs
-    the table's other columns. (Lightning's `log` would add milliseconds to each training step, most of them to move a
-    number to its device.)
+    the table's other columns. (Lightning's `log` would add milliseconds to each training step, mostly to move a number
+    to its device.)
     """
 
     def __init__(self, args, train_set):
         self.args, self.train_set = args, train_set
 
-    def setup(self, trainer, module, stage):  # Lightning calls it when the ranks have met
+    def setup(self, trainer, module, stage):  # called once the ranks are connected
         os.environ["LOCAL_RANK"] = str(trainer.local_rank)
         announce("Lightning", self.args, self.train_set)
         devices.use(self.args.gpu[trainer.local_rank % len(self.args.gpu)])
@@ -76,7 +76,7 @@ class Report(L.Callback):
         self.table.begin()
 
     def on_train_epoch_start(self, trainer, module):
-        self.sums = torch.zeros(3, device=module.device)  # of the losses, of the images that are right, of all
+        self.sums = torch.zeros(3, device=module.device)  # of the losses, of the correct images, of all images
 
     def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
         labels = batch[1]
@@ -90,7 +90,7 @@ class Report(L.Callback):
     def on_validation_end(self, trainer, module):
         self.table.seconds += time.perf_counter() - self.evaluating
 
-    def on_train_epoch_end(self, trainer, module):  # Lightning calls it after the epoch's validation
+    def on_train_epoch_end(self, trainer, module):  # called after the epoch's validation
         loss, correct, images = trainer.strategy.reduce(self.sums, reduce_op="sum").tolist()
         self.table.add(loss / images, correct / images)
 

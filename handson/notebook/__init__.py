@@ -1,4 +1,4 @@
-"""The modules that notebooks import: their own measurements, a student's runs, figures, and ranks that run cells."""
+"""The modules that notebooks import: measurements, a student's runs, figures, and ranks that run cells."""
 
 
 def ranks(number=4, track="pytorch", nodes=None):

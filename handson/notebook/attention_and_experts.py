@@ -1,4 +1,4 @@
-"""What notebook 09_attention_and_experts draws: the work of ranks under a causal mask, ways of attention, experts."""
+"""Figures of notebook 09_attention_and_experts: the work of ranks under a causal mask, ways of attention, experts."""
 
 import json
 from pathlib import Path
@@ -9,21 +9,22 @@ from handson import figures
 from handson.figures import PREDICTED, SERIES, picture
 
 MB = 2**20
-WAYS = {"ring": "ring", "zigzag": "ring", "heads": "heads"}  # way -> the way whose formulas it has
+WAYS = {"ring": "ring", "zigzag": "ring", "heads": "heads"}  # way -> the way whose formulas apply
 
 
 def read(folder):
-    """What attention.py has measured, from its results folder."""
+    """Return the content of attention.json in a results folder."""
     return json.loads(Path(folder, "attention.json").read_text())
 
 
 def load(folder, method):
-    """How many tokens each expert got in a training of train_experts.py."""
+    """Return the number of tokens per expert in a training run of train_experts.py."""
     return json.loads(Path(folder, f"{method}_0", "experts.json").read_text())
 
 
 def work_of_ranks(chunks, keys_seen, length=2):
-    """Bars of the keys that each rank's queries see. chunks: rank -> numbers of its chunks, of so many tokens each."""
+    """Draw how many keys each rank's queries see. chunks: rank -> the numbers of its chunks; length: tokens per
+    chunk."""
     work = {
         f"rank {rank}: chunks {', '.join(map(str, mine))}": keys_seen(
             [place for chunk in mine for place in range(chunk * length, (chunk + 1) * length)]
@@ -34,7 +35,7 @@ def work_of_ranks(chunks, keys_seen, length=2):
 
 
 def ways(measured, score_bytes, sent_bytes):
-    """Seconds, memory and bytes sent of each way, and what the student's formulas predict of the last two."""
+    """Draw the seconds, memory and bytes sent of each way, and the student's predictions of the last two."""
     drawing, left, middle, right = figures.axes(11, 3.2, columns=3)
     sizes, ranks = [measured[name] for name in ("tokens", "heads", "width")], measured["ranks"]
     tokens, heads, width = sizes
@@ -60,7 +61,7 @@ def ways(measured, score_bytes, sent_bytes):
 
 
 def computing(measured):
-    """The time for which each rank computes in a causal attention, for the ring with stretches and with zigzag."""
+    """Draw the time that each rank computes in a causal attention, for the ring with stretches and with zigzag."""
     found = {
         row["way"]: [1000 * seconds for seconds in row["computing"]]
         for row in measured["rows"]
@@ -79,7 +80,7 @@ def computing(measured):
 
 
 def experts(folder):
-    """The share of the tokens that the fullest expert of each step gets, and the share that is dropped, of all
+    """Draw the share of the tokens that the fullest expert gets in each step, and the share that is dropped, over all
     layers."""
     drawing, left, right = figures.axes(9, 3.2, columns=2)
     words = []

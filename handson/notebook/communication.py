@@ -1,4 +1,5 @@
-"""What notebook 05_communication draws of its runs: all-reduces, methods of communication compared, and failures."""
+"""The figures of the notebooks 05_communication and 05b_communication: all-reduces, methods of communication,
+failures."""
 
 import json
 import re
@@ -12,33 +13,36 @@ from handson.compare import note
 from handson.figures import BLUE, ORANGE, PREDICTED, SERIES, YOURS, picture
 from handson.notebook.runs import all_of, rate
 
-# grey, marker and line of each algorithm
+# grey, marker and line style of each algorithm
 STYLES = {
     "naive": dict(color="0.1", marker="s", linestyle="-"),
     "ring": dict(color="0.45", marker="o", linestyle="-"),
     "doubling": dict(color="0.65", marker="^", linestyle="--"),
     "gloo": dict(color="0.3", marker="D", linestyle=":"),
 }
-NO_LOSS = 0.02  # of accuracy: the prediction of the largest H allows for it
+NO_LOSS = 0.02  # loss of accuracy that the prediction of the largest H allows
 ALL_KB = 1800  # all gradients of DeepNet, in KB
 SMALL = dict(fontsize="small", edgecolor="none")  # legends
 
 
 def all_reduces(folder):
-    """What a run of all_reduce.py has measured: {"ranks": N, "rows": [{"algorithm", "bytes", "seconds", "messages",
-    "sent"}]}."""
+    """Return the measurements of a run of all_reduce.py: {"ranks": N, "rows": [{"algorithm", "bytes", "seconds",
+    "messages", "sent"}]}."""
     return json.loads(Path(folder, "all_reduce.json").read_text())
 
 
 def of(measured, algorithm):
-    """(bytes, seconds) of an algorithm's rows, as two arrays."""
+    """Return (bytes, seconds) of an algorithm's rows, as two arrays."""
     rows = [row for row in measured["rows"] if row["algorithm"] == algorithm]
     return numpy.array([row["bytes"] for row in rows]), numpy.array([row["seconds"] for row in rows])
 
 
 def seconds_against_bytes(measured, predicted=None, crossing=None):
-    """The seconds of each algorithm against the size of the message; predicted: algorithm -> a function of the bytes,
-    drawn as a thin line; crossing: the student's bytes from which on the ring is faster than doubling."""
+    """Draw the seconds of each algorithm against the size of the message.
+
+    predicted: algorithm -> a function of the bytes, drawn as a thin line; crossing: the student's prediction of the
+    size from which on the ring is faster than doubling.
+    """
     drawing, axes = figures.axes(7.5, 3.8)
     for algorithm, style in STYLES.items():
         sizes, seconds = of(measured, algorithm)
@@ -60,8 +64,8 @@ def seconds_against_bytes(measured, predicted=None, crossing=None):
 
 
 def bytes_sent(measured, formulas):
-    """What the rank that sends most has sent of the largest message, as a multiple of its size, beside what
-    formulas[algorithm](ranks) say."""
+    """Draw the bytes that the busiest rank has sent for the largest message, as a multiple of its size, next to the
+    results of formulas[algorithm](ranks)."""
     largest = max(row["bytes"] for row in measured["rows"])
     rows = [row for row in measured["rows"] if row["bytes"] == largest and max(row["sent"])]
     counted = {row["algorithm"]: max(row["sent"]) / largest for row in rows}
@@ -73,13 +77,13 @@ def bytes_sent(measured, formulas):
 
 
 def seconds_to(run, accuracy):
-    """The seconds of training after which a run first had this validation accuracy; None if it never had."""
+    """Return the seconds of training after which a run first reached this validation accuracy; None if it never did."""
     return next((row["elapsed_time"] for row in run.log if row["validation/main/accuracy"] >= accuracy), None)
 
 
 def some_gradients():
-    """The gradients of WideNet after one epoch of training on one rank, for a batch of 64 digits: a float32 tensor with
-    one dimension."""
+    """Return the gradients of WideNet for a batch of 64 digits, after one epoch of training on one rank: a float32
+    tensor with one dimension."""
     import torch
     import torch.nn.functional as F
 
@@ -98,8 +102,8 @@ def some_gradients():
 
 
 def throughputs(runs):
-    """Throughput of each method, a bar for the median and a mark for each seed; beside it, what a node sent in the
-    whole run. runs: method -> [Result of each seed]."""
+    """Draw the throughput of each method, a bar for the median and a mark per seed, and next to it the bytes that a
+    node sent in the whole run. runs: method -> [Result of each seed]."""
     drawing, left, right = figures.axes(9, 0.8 + 0.36 * len(runs), columns=2, sharey=True)
     rates = {method: list(map(rate, of_method)) for method, of_method in runs.items()}
     figures.bars(left, rates, "images/s after the first epoch; marks: seeds")
@@ -149,8 +153,9 @@ def to_accuracy(runs, accuracy, without_limit=None, sooner=None):
 
 
 def order(runs, accuracy, predicted):
-    """Print the order in which methods had an accuracy, the fastest first, beside the `predicted` one (a text with
-    their names), and how many of their pairs are in the right order. Methods that never had it come last."""
+    """Print the predicted and the measured order in which methods reached an accuracy, the fastest first, and how many
+    pairs of them are in the right order. Methods that never reached it come last. predicted: a text with their
+    names."""
     names = [name for name in re.findall(r"\w+(?:-\w+)*", predicted) if name in runs]
     seconds = {name: numpy.median(_seconds_to(runs[name], accuracy) or [numpy.inf]) for name in names}
     pairs = [(one, other) for place, one in enumerate(names) for other in names[place + 1 :]]
@@ -166,8 +171,8 @@ def _seconds_to(runs, accuracy):
 
 
 def accuracies(runs, methods, updates=None):
-    """Validation accuracy after each epoch of some methods, the mean over the seeds and their range. updates: method ->
-    updates of the parameters in an epoch, against which the accuracy is then drawn."""
+    """Draw the validation accuracy after each epoch of some methods: the mean over the seeds, and their range. updates:
+    method -> updates per epoch; the accuracy is then drawn against the number of updates."""
     drawing, axes = figures.axes(7, 3.4)
     words = _draw_epochs(axes, runs, methods, "validation/main/accuracy", updates)
     axes.set(ylabel="validation accuracy")
@@ -176,8 +181,8 @@ def accuracies(runs, methods, updates=None):
 
 
 def losses(runs, methods):
-    """As `accuracies`, beside the loss of the last batch of each epoch in logarithmic scale, which shows what a method
-    still has to learn."""
+    """Like `accuracies`, and next to it the loss of the last batch of each epoch on a logarithmic scale, where small
+    losses can be told apart."""
     drawing, left, right = figures.axes(10, 3.4, columns=2)
     losses = _draw_epochs(left, runs, methods, "main/loss")
     left.set(ylabel="training loss", yscale="log")
@@ -188,7 +193,7 @@ def losses(runs, methods):
 
 
 def _draw_epochs(axes, runs, methods, what, updates=None):
-    """Draw the log's `what` after each epoch; returns the values at the end, in words. updates: as for `accuracies`."""
+    """Draw the log's `what` after each epoch, and return the final values in words. updates: as in `accuracies`."""
     for style, method in zip(SERIES, methods):
         values = numpy.array([[row[what] for row in run.log] for run in runs[method]], float)
         each = updates[method] if updates else 1
@@ -199,8 +204,8 @@ def _draw_epochs(axes, runs, methods, what, updates=None):
 
 
 def buckets(runs, reference="torch-ddp", expected=None):
-    """Throughput against the size of buckets. runs: method -> [Result of each seed]; `reference` is drawn as a dashed
-    line; expected: the KB that the student expects to be the fastest."""
+    """Draw the throughput against the bucket size. runs: method -> [Result of each seed]; reference: the method that is
+    drawn as a dashed line; expected: the size in KB that the student expects to be the fastest."""
     drawing, axes = figures.axes(6.5, 3.2)
     rates = {method: [run.throughput for run in of_method] for method, of_method in runs.items()}
     sizes = [method for method in runs if method != reference]
@@ -221,11 +226,11 @@ def buckets(runs, reference="torch-ddp", expected=None):
 
 
 def periods(runs, formula=None, expected=None):
-    """Accuracy at the end, and bytes sent, against the steps between two averages. runs: "local-sgd-4", ... -> [Result
-    of each seed].
+    """Draw the final accuracy, and the bytes sent, against the steps between two averages. runs: "local-sgd-4", ... ->
+    [Result of each seed].
 
-    formula: a function of these steps, which gives the bytes that a node should send; expected: the largest number of
-    steps that the student expects to cost next to no accuracy.
+    formula: a function of these steps, which returns the bytes that a node should send; expected: the largest number of
+    steps that the student expects to cost hardly any accuracy.
     """
     drawing, left, right = figures.axes(9, 3.2, columns=2)
     words, kinds = [], {}
@@ -280,8 +285,8 @@ def _scale_of_periods(left, right, periods):
 
 
 def staleness(runs, expected=None):
-    """Histograms of the staleness of gradients, side by side. runs: method -> [Result of each seed] of
-    train_parameter_server.py; expected: what the student expects to be the most frequent."""
+    """Draw histograms of the staleness of gradients, side by side. runs: method -> [Result of each seed] of
+    train_parameter_server.py; expected: the staleness that the student expects most often."""
     drawing, axes = figures.axes(7, 3)
     counted, words = {method: _counted(of_method) for method, of_method in runs.items()}, []
     for method, times in counted.items():
@@ -292,14 +297,14 @@ def staleness(runs, expected=None):
     figures.bars_beside(axes, shares)
     if expected is not None:
         axes.axvline(expected, **YOURS, label=f"you expect {expected} most often")
-    axes.set(xlabel="staleness [steps of the server]", ylabel="gradients [%]")
+    axes.set(xlabel="staleness [updates of the server]", ylabel="gradients [%]")
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.legend(**SMALL)
     return picture(drawing, f"Staleness of gradients. {'; '.join(words)}.")
 
 
 def _counted(runs):
-    """How often each staleness occurred in some runs: a Counter."""
+    """Return how often each staleness occurred in some runs, as a Counter."""
     found = Counter()
     for row in (row for run in runs for row in run.log):
         found.update({int(name.split()[1]): int(times) for name, times in row.items() if name.startswith("staleness ")})
@@ -307,8 +312,8 @@ def _counted(runs):
 
 
 def sessions(runs, predicted=None):
-    """Left the throughput of each run of train_cntk.py, right its loss after each epoch. runs: name -> Result;
-    predicted: name -> images/s, drawn as a long line."""
+    """Draw the throughput of each run of train_cntk.py on the left, and its loss after each epoch on the right. runs:
+    name -> Result; predicted: name -> images/s, drawn as a long line."""
     drawing, left, right = figures.axes(9, 2.6, columns=2)
     xlabel = "throughput [images/s]" + "; long line: predicted" * bool(predicted)
     figures.bars(left, {name: run.throughput for name, run in runs.items()}, xlabel, predicted)
@@ -326,8 +331,8 @@ def sessions(runs, predicted=None):
 
 
 def lost_shares(lost_share, checkpoint, betweens):
-    """The share of the time that is lost against the seconds between two checkpoints, a line for each number of seconds
-    between failures; marked where Young's formula has its best interval, whatever `lost_share` says."""
+    """Draw the share of time that is lost against the seconds between two checkpoints, with a line for each number of
+    seconds between failures. The best interval of Young's formula is marked independently of `lost_share`."""
     intervals = numpy.geomspace(2 * checkpoint, 3e5, 120)
     drawing, axes = figures.axes(7, 3.4)
     words = []
@@ -341,9 +346,9 @@ def lost_shares(lost_share, checkpoint, betweens):
             f"{failures}: best every {intervals[best]:.0f} s, {shares[best]:.1f} % lost; by Young's formula every"
             f" {young:.0f} s"
         )
-    axes.set(xscale="log", xlabel="seconds between two checkpoints", ylabel="share of the time that is lost [%]")
+    axes.set(xscale="log", xlabel="seconds between two checkpoints", ylabel="share of time that is lost [%]")
     axes.plot([], [], color=PREDICTED, linewidth=1, label="Young's best interval")
     axes.set_ylim(0, 40)
     axes.legend(**SMALL, loc="upper center", bbox_to_anchor=(0.4, 1.0))
     words = "; ".join(words)
-    return picture(drawing, f"Share of the time that is lost against the seconds between checkpoints; {words}.")
+    return picture(drawing, f"Share of time that is lost against the seconds between checkpoints; {words}.")

@@ -1,4 +1,4 @@
-"""The course's notebooks, found in their folder: the first one lists them."""
+"""The list of the course's notebooks, which the first notebook prints."""
 
 import json
 import re
@@ -11,13 +11,13 @@ MINUTES = re.compile(r"In about (\d+) minutes")
 
 
 def titles(folder="."):
-    """[(name, title) of each notebook in `folder` whose name begins with its number], in order; the title is the first
-    heading."""
+    """Return [(name, title)] of the notebooks in `folder` whose names start with a number, in order. The title is the
+    first heading."""
     return [(path.stem, _title(_text(path))) for path in _notebooks(folder)]
 
 
 def show(folder="."):
-    """Print the notebooks in `folder`, and how many minutes each of them says to take."""
+    """Print the notebooks in `folder`, and how many minutes each of them states."""
     rows = []
     for path in _notebooks(folder):
         text = _text(path)
@@ -32,7 +32,7 @@ def _notebooks(folder):
 
 
 def _text(path):
-    """The texts of a notebook, without its code."""
+    """Return the Markdown cells of a notebook."""
     cells = json.loads(path.read_text("utf-8"))["cells"]
     return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
 

@@ -1,7 +1,7 @@
-"""Steps of training in different ways on one GPU or core: types of numbers, layouts, batches, CUDA graphs; and ways to
-copy a batch to a GPU.
+"""Time training steps in different ways on one GPU or core: data types, memory formats, batch sizes, CUDA graphs; and
+ways to copy a batch to a GPU.
 
-Notebooks 01_single_gpu and 04_profiling call it. As with `measure`, a process of its own measures.
+Notebooks 01_single_gpu and 04_profiling call it. As in `measure`, a separate process measures.
 """
 
 import itertools
@@ -28,8 +28,8 @@ ON_A_CORE = {
 
 @dataclass
 class Way:
-    """What steps of one way took. busy: the share of the time in which kernels run; memory: bytes at most; both None on
-    a core."""
+    """The measurements of one way to run a step. busy: the share of time in which kernels run; memory: the peak in
+    bytes; both are None on a core."""
 
     images: float  # a second
     busy: float | None = None
@@ -43,7 +43,8 @@ class Way:
 
 
 def on_a_gpu(large):
-    """name -> options of `_way`, for a network whose launches take longer than its kernels, and a `large` one."""
+    """Return name -> options of `_way`, for a network whose launches take longer than its kernels, and a `large`
+    one."""
     half = {"model": large, "bfloat16": True}
     return {
         "convnet": {},
@@ -58,7 +59,7 @@ def on_a_gpu(large):
 
 
 def ways(size=256):
-    """name -> Way: what this machine's GPU, or one core, does with each of some ways to make a step."""
+    """Return name -> Way: measurements of several ways to run a step on this machine's GPU, or on one core."""
     return measure.on_gpus(_ways, size)[0]
 
 
@@ -76,7 +77,7 @@ def _ways(device, rank, workers, size):
 
 
 def _way(device, size, model="convnet", batchsize=32, bfloat16=False, channels_last=False, tf32=True, graph=False):
-    """A Way. The images are on the device already."""
+    """Return the Way of steps with these options. The images are already on the device."""
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = tf32
     train_set, _ = data.load("digits")
     torch.manual_seed(0)
@@ -103,8 +104,8 @@ def _way(device, size, model="convnet", batchsize=32, bfloat16=False, channels_l
 
 
 def _as_graph(step, optimizer):
-    """A function that does all kernels of a step by one launch. PyTorch wants some ordinary steps before, in a stream
-    of their own."""
+    """Return a function that starts all kernels of a step with one launch. PyTorch requires some ordinary steps before,
+    in a separate stream."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -119,7 +120,7 @@ def _as_graph(step, optimizer):
 
 
 def _seconds(step, device, warm_up, steps):
-    """The mean seconds of a step."""
+    """Return the mean seconds per step."""
     for _ in range(warm_up):
         step()
     begin = measure.now()
@@ -129,7 +130,7 @@ def _seconds(step, device, warm_up, steps):
 
 
 def _kernel_seconds(step, device):
-    """The seconds for which kernels run in a step, as PyTorch's profiler has it."""
+    """Return the seconds in which kernels run in a step, according to PyTorch's profiler."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         for _ in range(PROFILED):
             step()
@@ -139,7 +140,8 @@ def _kernel_seconds(step, device):
 
 
 def copies(size=256, batchsize=128):
-    """name -> seconds of a step that also copies a batch to the GPU, in different ways; {} without a GPU."""
+    """Return name -> seconds of a step that also copies a batch to the GPU, for several ways to copy; {} without a
+    GPU."""
     return measure.on_gpus(_copies, size, batchsize)[0]
 
 
@@ -171,7 +173,7 @@ def _copies(device, rank, workers, size, batchsize):
 
 
 def show(found):
-    """A bar for each Way of `found` (name -> Way), with what it took."""
+    """Draw a bar for each Way of `found` (name -> Way), with its measurements."""
     drawing, axes = figures.axes(7.5, 0.42 * len(found) + 0.9)
     names = list(found)
     for place, way in zip(itertools.count(), found.values()):

@@ -2,7 +2,7 @@
 
 import numpy
 
-from handson.figures import LAYERS, LINE, PALE_ORANGE, PAPER, PARTS, canvas, picture
+from handson.figures import LAYERS, LINE, PALE_ORANGE, PAPER, PARTS, VERMILION, canvas, picture
 from handson.words import counted
 
 GRADIENT = PARTS["all-reduce"][0]
@@ -174,25 +174,48 @@ def chunks(states):
     of 101 has the numbers of ranks 0 and 2 in it.
     """
     ranks, moments = len(states), len(states[0])
-    columns = min(4, moments)
-    rows, side = -(-moments // columns), 1.15 * ranks + 1.2
-    drawing, axes = canvas(1.6 + columns * side, rows * (side + 0.6))
-    for moment in range(moments):
-        x = 1.6 + moment % columns * side
-        top = (rows - moment // columns) * (side + 0.6) - 0.6
-        title = f"after step {moment}" if moment else "before"
-        axes.text(x + 0.5 * (side - 1.2), top + 0.2, title, ha="center", va="center", fontsize=9.5, weight="bold")
-        for rank in range(ranks):
-            y = top - 1.3 - 1.15 * rank
-            if moment % columns == 0:
-                axes.text(x - 0.2, y + 0.5, f"rank {rank}", ha="right", va="center", fontsize=9.5)
-            for chunk, total in enumerate(map(int, states[rank][moment])):
-                inside = [str(one) for one in range(ranks) if total // 10**one % 10]
-                colour = GRADIENT if len(inside) == ranks else PALE_ORANGE if len(inside) > 1 else "white"
-                _box(axes, x + 1.15 * chunk, y, 1.05, 1.05, "".join(inside), colour, 8.5)
+    found = [
+        [
+            [[one for one in range(ranks) if int(total) // 10**one % 10] for total in of_rank[moment]]
+            for of_rank in states
+        ]
+        for moment in range(moments)
+    ]
+    drawing, _ = contributions(found, columns=min(4, moments))
     whole = sum(int(total) == int("1" * ranks) for of_rank in states for total in of_rank[-1])
     words = (
         f"The chunks of {counted(ranks, 'rank')} before an all-reduce and after each of its {moments - 1} steps, with"
         f" the ranks whose numbers are in them; at the end, {whole} of {ranks * ranks} chunks have those of all ranks."
     )
     return picture(drawing, words)
+
+
+def contributions(moments, columns, arrived=(), wrong=None, below=0.0):
+    """Draw whose numbers each rank's chunks hold, a panel for each moment. Returns the figure and its axes.
+
+    moments: for each moment, rank and chunk, the ranks whose numbers are added up there; arrived: (moment, rank, chunk)
+    that get a thick frame; wrong: the moment with a title in red; below: free height at the bottom.
+    """
+    ranks = len(moments[0])
+    rows, side = -(-len(moments) // columns), 1.15 * ranks + 1.2
+    drawing, axes = canvas(1.6 + columns * side, rows * (side + 0.6) + below)
+    for moment, of_ranks in enumerate(moments):
+        x = 1.6 + moment % columns * side
+        top = (rows - moment // columns) * (side + 0.6) - 0.6 + below
+        title = f"after step {moment}" if moment else "before"
+        style = dict(ha="center", va="center", fontsize=9.5, weight="bold")
+        colour = VERMILION if moment == wrong else "black"
+        axes.text(x + 0.5 * (side - 1.2), top + 0.2, title, color=colour, **style)
+        for rank, of_chunks in enumerate(of_ranks):
+            y = top - 1.3 - 1.15 * rank
+            if moment % columns == 0:
+                axes.text(x - 0.2, y + 0.5, f"rank {rank}", ha="right", va="center", fontsize=9.5)
+            for chunk, inside in enumerate(of_chunks):
+                complete = inside == list(range(ranks))
+                colour = GRADIENT if complete else PALE_ORANGE if len(inside) > 1 else "white"
+                frame = dict(linewidth=2.5, zorder=2) if (moment, rank, chunk) in arrived else {}
+                _box(axes, x + 1.15 * chunk, y, 1.05, 1.05, "".join(map(str, inside)), colour, 8.5, **frame)
+        for chunk in range(ranks):
+            style = dict(ha="center", va="top", fontsize=6.5, color="0.35")
+            axes.text(x + 1.15 * chunk + 0.525, y - 0.12, f"chunk {chunk}", **style)
+    return drawing, axes

@@ -1,7 +1,8 @@
 """Ranks that run the cells of a notebook: ``ranks = handson.notebook.ranks(4)``, then cells with ``%%px``.
 
 The ranks are ipyparallel's engines, and ``%px``, ``%%px --targets 0,2`` and ``ranks.pull("x")`` are ipyparallel's own.
-This module starts them, shows what they print, and ends what hangs. What each rank does itself is in rank_of_notebook.
+This module starts the engines, shows their output, and ends cells that hang. The code that runs in each rank is in
+rank_of_notebook.
 """
 
 import atexit
@@ -29,11 +30,11 @@ from handson.notebook import rank_of_notebook
 from handson.training import dump_stacks, launch
 from handson.words import counted
 
-LOOK = 0.1  # seconds between looks at a cell's ranks
-HANGING = 5  # seconds after which ranks that wait are asked where they stand
-ANSWER = 1.0  # seconds in which they write it
-FREED = 10  # seconds in which a rank that was let go ends its cell
-MEETING = 300  # seconds in which ranks import their libraries and meet, on a busy machine
+LOOK = 0.1  # seconds between checks of a cell's ranks
+HANGING = 5  # seconds after which waiting ranks are asked for their stacks
+ANSWER = 1.0  # seconds in which they write them
+FREED = 10  # seconds in which a rank ends its cell after it was freed
+MEETING = 300  # seconds in which ranks import their libraries and form their group, on a busy machine
 PROFILE = "handson-ranks-"
 NUMBERS = """from handson.training.launch import launcher_rank
 
@@ -41,27 +42,27 @@ c = get_config()
 c.IPEngine.id = launcher_rank()  # an engine's number is its rank
 c.IPEngine.max_heartbeat_misses = 20  # seconds without a controller, after which its job ends
 """
-SHORT = 60  # bytes of a folder in which sockets may have their folder: see engine_jobs.LONGEST
-WALLTIME = "01:00:00"  # of the ranks' job, where the site has no rule
+SHORT = 60  # longest path of a folder that may contain sockets, in bytes: see engine_jobs.LONGEST
+WALLTIME = "01:00:00"  # of the ranks' job, if the site has no rule
 _mine = None  # the ranks of this notebook
 
 
 class RanksError(OneSentence, RuntimeError):
-    """A sentence on what went wrong on the ranks. A notebook shows it without a traceback of this module."""
+    """An error on the ranks, in a sentence. A notebook shows it without a traceback of this module."""
 
     def _render_traceback_(self):
         return [str(self)]
 
 
 def ranks(number=4, track="pytorch", nodes=None):
-    """Start `number` ranks on which ``%%px`` cells run, in place of those of an earlier call, and return them as a
-    `Ranks`.
+    """Start `number` ranks on which ``%%px`` cells run, and return them as a `Ranks`. They replace the ranks of an
+    earlier call.
 
-    Cells find there `rank`, `local_rank`, `world_size` and `device`; in the track "pytorch" `torch`, `dist` and a
-    process group; in the track "chainer" `chainer`, `chainermn` and a communicator `comm`. The ranks are a job of
-    the site's batch system, on `nodes` nodes; by default on two if `number` is even, else on one. Where the notebook
-    itself runs in a job, they are one more job, which waits until cores beside it are free. Raises ClusterError and
-    TrackError.
+    Cells can use `rank`, `local_rank`, `world_size` and `device`; in the track "pytorch" also `torch`, `dist` and a
+    process group; in the track "chainer" also `chainer`, `chainermn` and a communicator `comm`. The ranks are a job of
+    the site's batch system on `nodes` nodes, by default two nodes if `number` is even and otherwise one. If the
+    notebook itself runs in a job, they are a second job, which waits until enough cores are free. Raises ClusterError
+    and TrackError.
     """
     global _mine
     if _mine is not None:
@@ -72,7 +73,7 @@ def ranks(number=4, track="pytorch", nodes=None):
 
 
 class Ranks:
-    """The ranks of a notebook. `view` is ipyparallel's DirectView of them all."""
+    """The ranks of a notebook. `view` is ipyparallel's DirectView of all of them."""
 
     def __init__(self, number, track, nodes):
         self.number, self.track, self.nodes = number, track, nodes
@@ -80,19 +81,19 @@ class Ranks:
         atexit.register(self.stop)
 
     def restart(self):
-        """Start the ranks; if there are some, end them and start new ones, which know no variable."""
+        """Start the ranks. Existing ranks end, and their variables are lost."""
         begin = time.monotonic()
         found = self._begin()
         _say_where_they_are(sorted(found), time.monotonic() - begin)
 
     def _begin(self):
-        """Start new ranks in place of those that there are. Returns the (rank, node) of each."""
+        """Start new ranks instead of the existing ones. Return the (rank, node) of each."""
         self.stop()
         site = sites.load()
-        if site.batch == "embedded" and not site.strict:  # whose nodes see this one's /tmp
+        if site.batch == "embedded" and not site.strict:  # its nodes share this machine's /tmp
             short = len(tempfile.gettempdir()) < SHORT
             self.folder = Path(tempfile.mkdtemp(prefix=PROFILE, dir=None if short else "/tmp"))
-        else:  # a folder that all nodes see
+        else:  # a folder on the file system that all nodes share
             self.folder = Path(get_ipython_dir(), f"profile_{PROFILE}{uuid.uuid4().hex[:8]}")
             self.folder.mkdir(parents=True, mode=0o700)
         try:
@@ -109,25 +110,27 @@ class Ranks:
             return met.get(MEETING)
         except TimeoutError:
             self.stop()
-            raise RanksError(f"The ranks have not met in {MEETING} s. `ranks.restart()` tries again.") from None
+            raise RanksError(
+                f"The ranks have not connected within {MEETING} s. `ranks.restart()` tries again."
+            ) from None
 
     def stop(self):
         """End the ranks."""
         if self.cluster is None:
             return
-        with suppress(Exception):  # what still runs ends with this process: see die_with_parent
+        with suppress(Exception):  # remaining processes end with this one: see die_with_parent
             self.client.close()
             self.cluster.stop_cluster_sync()
         shutil.rmtree(self.folder, ignore_errors=True)
         self.cluster = self.client = self.view = None
 
     def pull(self, name):
-        """The values of a variable on all ranks, a list."""
+        """Return a list of a variable's values on all ranks."""
         return self.view.pull(name, block=True)
 
     def let_go(self, working):
-        """Free ranks from the collective in which they wait, and form a new process group. Returns whether they kept
-        their variables; else all ranks are new. working(): the ranks that still run a cell."""
+        """Free ranks from the collective in which they wait, and form a new process group. Return whether they kept
+        their variables; if not, all ranks are new. working(): the ranks that still run a cell."""
         if self.track == "pytorch":
             Path(self.folder, rank_of_notebook.LET_GO).touch()
             end = time.monotonic() + FREED
@@ -142,7 +145,7 @@ class Ranks:
 
 
 def _started(folder, number, nodes):
-    """(Cluster, Client) of `number` engines on `nodes` nodes, whose controller ends with this process."""
+    """Return (Cluster, Client) of `number` engines on `nodes` nodes, whose controller ends with this process."""
     config = Config()
     tied = [sys.executable, "-m", "handson.cluster.die_with_parent", str(os.getpid()), str(folder)]
     config.ControllerLauncher.controller_cmd = [*tied, "ipyparallel.controller"]
@@ -154,7 +157,7 @@ def _started(folder, number, nodes):
 
 
 def _say_why_they_wait(line):
-    """Print of what engine_jobs says only why the job does not begin."""
+    """Print a line of engine_jobs only if it explains why the job has not started."""
     if line.startswith("It waits"):
         print(f"The job with the ranks has not started yet. {line}")
 
@@ -168,7 +171,7 @@ def _say_where_they_are(found, seconds):
 
 
 def named(ranks):
-    """ "rank 2", "ranks 0 to 3", "ranks 0, 1 and 3"."""
+    """Return "rank 2", "ranks 0 to 3" or "ranks 0, 1 and 3"."""
     ranks = sorted(ranks)
     if len(ranks) > 2 and ranks == list(range(ranks[0], ranks[-1] + 1)):
         return f"ranks {ranks[0]} to {ranks[-1]}"
@@ -177,8 +180,8 @@ def named(ranks):
 
 
 class RankMagics(ParallelMagics):
-    """ipyparallel's magics, with another output: each rank's under its name, equal ones once; and an end for cells that
-    hang."""
+    """ipyparallel's magics with other output: each rank's output follows its name, and equal outputs are shown once.
+    Cells that hang end."""
 
     def __init__(self, shell, ranks):
         self.ranks = ranks
@@ -205,25 +208,25 @@ class RankMagics(ParallelMagics):
             raise RanksError(failed)
 
     def _targets(self):
-        """The ranks on which cells of the view run."""
+        """Return the ranks on which cells of the view run."""
         targets = self.view.targets
         return self.ranks.client.ids if targets == "all" else [targets] if isinstance(targets, int) else list(targets)
 
 
 class Waiting:
-    """Waits for a cell that runs on ranks, and looks at those that don't end it."""
+    """Wait for a cell that runs on ranks, and detect ranks that deadlock."""
 
     def __init__(self, ranks, result, targets):
         self.ranks, self.result, self.targets = ranks, result, targets
         self.of = dict(zip(targets, result.split()))  # rank -> its own result
-        self.failed = ""  # the errors before the ranks were stopped, which gives errors to those that wait
+        self.failed = ""  # the errors before the ranks were stopped, because stopping raises errors on waiting ranks
 
     def working(self):
-        """The ranks that still run the cell."""
+        """Return the ranks that still run the cell."""
         return [rank for rank, one in self.of.items() if not one.ready()]
 
     def until_done(self):
-        """Wait until no rank runs the cell. Returns why they were stopped, in words; None if they were not. Raises
+        """Wait until no rank runs the cell. Return why the ranks were stopped, in words; None if they were not. Raises
         RanksError if ranks have died."""
         look = time.monotonic() + HANGING
         try:
@@ -247,12 +250,13 @@ class Waiting:
         who = (
             f"{named(dead).capitalize()} died"
             if len(dead) < self.ranks.number
-            else "A rank died, and all ended with it"
+            else "A rank died, so all ranks have ended"
         )
         raise RanksError(f"{who}: `ranks.restart()` starts new ones.")
 
     def _hang(self):
-        """Who waits where, if that can have no end: in a collective that others do not enter, or in different ones."""
+        """Return which ranks wait where, if this is a deadlock: they wait in a collective that others do not enter, or
+        in different collectives. Otherwise return None."""
         places = self._places(self.working())
         working = [rank for rank in self.working() if rank in places]
         idle = [rank for rank in range(self.ranks.number) if rank not in working]
@@ -262,7 +266,7 @@ class Waiting:
         for rank in working:
             at.setdefault(_place(*places[rank]), []).append(rank)
         if not idle and len(at) == 1:
-            return None  # a large message may take its time
+            return None  # a large message may take long
         words = [f"{named(ranks)} wait{'s' * (len(ranks) == 1)} in {place}" for place, ranks in at.items()]
         if idle:
             words.append(f"{named(idle)} {'is' if len(idle) == 1 else 'are'} idle")
@@ -270,7 +274,7 @@ class Waiting:
         return "; ".join(words).capitalize() + "."
 
     def _places(self, ranks):
-        """rank -> (the collective in which it waits, "" for none; (file, line) of its own code, or None)."""
+        """Return rank -> (the collective in which it waits, "" for none; (file, line) of its own code, or None)."""
         files = {rank: rank_of_notebook.stack_file(self.ranks.folder, rank) for rank in ranks}
         for file in files.values():
             os.truncate(file, 0)
@@ -278,15 +282,15 @@ class Waiting:
         end = time.monotonic() + ANSWER
         while time.monotonic() < end and not all(file.stat().st_size for file in files.values()):
             time.sleep(LOOK)
-        time.sleep(LOOK)  # the last one may still write
+        time.sleep(LOOK)  # a rank may still be writing
         return {
             rank: dump_stacks.where(file.read_text().lstrip("\0"), dump_stacks.is_own_code)
             for rank, file in files.items()
         }
 
     def errors(self):
-        """The errors of the ranks that have ended the cell, each kind once with the traceback of its first rank; ""
-        where there is none."""
+        """Return the errors of the ranks that have ended the cell, or "". Equal errors are shown once, with the
+        traceback of the first rank."""
         found = {}
         for rank, one in self.of.items():
             error = one.get(return_exceptions=True) if one.ready() else None
@@ -300,7 +304,7 @@ class Waiting:
         return " " + ("The ranks have a new process group, and their variables." if kept else "All ranks are new.")
 
     def _interrupt(self):
-        """Ctrl-C, or the stop button: end the cell on all ranks."""
+        """Handle Ctrl-C and the stop button: end the cell on all ranks."""
         places = self._places(self.working())
         self.ranks.client.send_signal(signal.SIGINT, targets=list(places), block=True)
         where = "; ".join(f"rank {rank} was in {_place(*place)}" for rank, place in places.items())
@@ -312,7 +316,7 @@ class Waiting:
 
 
 def _place(collective, own):
-    """ "all_reduce, line 2"."""
+    """Return, for example, "all_reduce, line 2"."""
     line = ""
     if own:
         name = os.path.basename(own[0])
@@ -321,8 +325,8 @@ def _place(collective, own):
 
 
 def show(result, targets):
-    """Print what the ranks `targets` printed and returned, each under its name, equal texts once; figures side by
-    side."""
+    """Print what each of the ranks `targets` has printed and returned, after its name. Equal texts are printed once;
+    figures are side by side."""
     texts, figures = {}, []
     parts = result.stdout, result.stderr, result.execute_result, result.outputs
     if len(targets) == 1 and not isinstance(result.stdout, list):
@@ -349,7 +353,7 @@ def show(result, targets):
 
 
 def _alike(texts):
-    """[(text, ranks)], in the order of the first rank of each. texts: rank -> text."""
+    """Return [(text, ranks)], in the order of the first rank of each text. texts: rank -> text."""
     found = {}
     for rank, text in sorted(texts.items()):
         found.setdefault(text.rstrip("\n"), []).append(rank)

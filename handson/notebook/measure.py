@@ -1,7 +1,7 @@
-"""How long the parts of training steps take, measured on one GPU or on several at once; the notebooks call it.
+"""Time the parts of training steps, on one GPU or on several at once. The notebooks call this module.
 
-Other processes than the notebook's do the measuring, each on a GPU as in the training scripts. Each notes when every
-part of a step ends, by the clock that all processes of a machine share.
+Separate processes measure, each on a GPU as in the training scripts. Each records when every part of a step ends, with
+the clock that all processes of a machine share.
 """
 
 import contextlib
@@ -29,79 +29,81 @@ from handson.training.launch import loopback
 from handson.training.options import usual_model
 
 PARTS = ("load", "enlarge", "forward", "backward", "all-reduce", "optimize")
-# workers are forked from a process that has imported PyTorch: each would take seconds for that
+# workers are forked from a process that has imported PyTorch, because the import takes seconds
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload([__name__, "torch._dynamo"])  # the latter is imported by the first optimizer
-WARM_UP = 3  # steps that are not counted: the first ones are slower
-ROUNDS = 3  # of batch sizes
-# seconds that a worker may take to start, and from one progress to the next: many times what it takes on an idle
-# machine
+CONTEXT.set_forkserver_preload([__name__, "torch._dynamo"])  # the optimizer imports the latter
+WARM_UP = 3  # steps that are not counted, because the first steps are slower
+ROUNDS = 3  # over all batch sizes
+# seconds that a worker may take to start, and between two reports of progress: many times the time on an idle machine
 LIMIT = 300
 
 
 class MeasurementFailed(OneSentence, RuntimeError):
-    """Why there is no measurement."""
+    """A measurement that failed, and the reason."""
 
 
 @dataclass
 class Steps:
-    """Training steps. moments: seconds, (workers, steps, 7): when each began, and when each of PARTS ended."""
+    """The times of training steps. moments: seconds, (workers, steps, 7): when each step began, and when each of PARTS
+    ended."""
 
     moments: numpy.ndarray
-    batchsize: int  # of each worker
+    batchsize: int  # per worker
 
     def seconds(self, rank=0):
-        """PARTS -> the seconds it took in each step."""
+        """Return PARTS -> the seconds of this part in each step."""
         return dict(zip(PARTS, numpy.diff(self.moments[rank]).T))
 
     def of_steps(self, rank=0):
-        """The seconds of each step."""
+        """Return the seconds of each step."""
         return (self.moments[rank, :, -1] - self.moments[rank, :, 0]).tolist()
 
     def mean(self, rank=0):
-        """The mean seconds of a step."""
+        """Return the mean seconds of a step."""
         return float(numpy.mean(self.of_steps(rank)))
 
     def began(self, part):
-        """When each rank began a part: seconds since the first step began, (steps, workers)."""
+        """Return when each rank began a part: seconds since the first step began, (steps, workers)."""
         return (self.moments[:, :, PARTS.index(part)] - self.moments[:, 0, 0].min()).T
 
     def ended(self, part):
-        """The time at which each rank ended a part; see above."""
+        """Return when each rank ended a part: seconds since the first step began, (steps, workers)."""
         return (self.moments[:, :, PARTS.index(part) + 1] - self.moments[:, 0, 0].min()).T
 
 
 def steps(workers=1, batchsize=32, size=256, count=20, model=None):
-    """Time `count` steps of `workers` workers with digits of `size` pixels: Steps. Raises MeasurementFailed.
+    """Time `count` steps of `workers` workers with digits of `size` pixels, and return them as Steps. Raises
+    MeasurementFailed.
 
-    model: as --model has it; None: that which scripts train on this machine.
+    model: a value of --model; None: the model that scripts train on this machine by default.
     """
     return Steps(numpy.stack(on_gpus(_train, batchsize, size, model, count, workers=workers)), batchsize)
 
 
 def batch_sizes(sizes=(1, 2, 4, 8, 16, 32, 64, 128), size=256, images=192, model=None):
-    """Batch size -> the seconds of each step, of one worker that takes about `images` images with each. Raises
-    MeasurementFailed."""
+    """Return batch size -> the seconds of each step, for one worker that trains on about `images` images per batch
+    size. Raises MeasurementFailed."""
     return on_gpus(_with_batch_sizes, sizes, size, model, images)[0]
 
 
 def epoch(batchsize=32, size=256, model=None):
-    """Seconds that each part of one epoch takes on one worker: PARTS but the all-reduce, and "evaluate". Raises
+    """Return the seconds of each part of one epoch on one worker: PARTS without the all-reduce, and "evaluate". Raises
     MeasurementFailed."""
     return on_gpus(_epoch, batchsize, size, model)[0]
 
 
 def peak():
-    """FLOP/s that one worker reaches with one large product: see handson.pytorch.flops. Raises MeasurementFailed."""
+    """Return the FLOP/s that one worker reaches in a large matrix multiplication: see handson.pytorch.flops. Raises
+    MeasurementFailed."""
     return on_gpus(_peak)[0]
 
 
 def on_gpus(function, *arguments, workers=1):
-    """[function(device, rank, workers, *arguments) of each rank]: each in a process on a GPU of its own; with several,
-    they can all-reduce.
+    """Return [function(device, rank, workers, *arguments) of each rank]. Each rank is a process on its own GPU; several
+    ranks can all-reduce.
 
-    The function calls `done` as it goes on. Raises MeasurementFailed when a worker ends without an answer, or does not
-    go on for LIMIT.
+    The function calls `done` to report progress. Raises MeasurementFailed if a worker ends without a result, or reports
+    no progress for LIMIT seconds.
     """
     gpus = devices.first(workers)
     backend = devices.backend([devices.place(gpu) for gpu in gpus])
@@ -122,7 +124,7 @@ def on_gpus(function, *arguments, workers=1):
 
 
 def _answers(pipes):
-    """What each rank sends as its answer, after any number of messages on its progress."""
+    """Return the answer of each rank, which follows any number of progress messages."""
     answers, shares, heard = {}, [0.0] * len(pipes), [time.monotonic()] * len(pipes)
     with progress_bar("measuring") as show:
         while len(answers) < len(pipes):
@@ -146,11 +148,11 @@ def _answers(pipes):
     return [answers[rank] for rank in range(len(pipes))]
 
 
-_pipe = None  # of a worker, to the notebook's process
+_pipe = None  # from a worker to the notebook's process
 
 
 def done(share):
-    """Called in a worker: this share of its work, 0 to 1, is done."""
+    """Report from a worker that this share of its work, from 0 to 1, is done."""
     if _pipe:
         _pipe.send((share,))
 
@@ -163,19 +165,19 @@ def _on_gpu(rank, workers, gpu, backend, meeting, pipe, function, arguments):
         loopback()
         dist.init_process_group(backend, init_method=f"file://{meeting}", rank=rank, world_size=workers)
     pipe.send((1, function(device, rank, workers, *arguments)))
-    # which ends this process when all have answered: other ranks may still need its connections
+    # the parent ends this process once all ranks have answered: they may still need its connections
     multiprocessing.parent_process().join()
 
 
 def epoch_after_epoch(sampler, batches):
-    """The `batches` again and again, in the order of `sampler` (EpochBatches) for each epoch."""
+    """Yield the `batches` of endless epochs, in the order of `sampler` (EpochBatches) for each epoch."""
     for epoch in itertools.count():
         sampler.set_epoch(epoch)
         yield from batches
 
 
 class _Training:
-    """A rank's training, as in the scripts, step by step."""
+    """A rank's training as in the scripts, step by step."""
 
     def __init__(self, device, rank, workers, batchsize, size, model):
         self.device, self.workers, self.size = device, workers, size
@@ -190,7 +192,7 @@ class _Training:
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.02, momentum=0.9)
 
     def step(self, batches):
-        """Make a step, and return its moments."""
+        """Run a step, and return its moments."""
         moments = [now()]
         images, labels = next(batches)
         moments.append(now())
@@ -208,7 +210,7 @@ class _Training:
         return [*moments, now()]
 
     def average_gradients(self):
-        """The all-reduce, in one message: all ranks' gradients are added up, and divided by the number of ranks."""
+        """Average the gradients of all ranks with one all-reduce."""
         gradients = [parameter.grad for parameter in self.model.parameters()]
         together = torch.cat([gradient.flatten() for gradient in gradients])
         dist.all_reduce(together)
@@ -225,13 +227,13 @@ class _Training:
 
 
 def now():
-    """The clock, once the GPU of this worker, if it has one, has done what it was given."""
+    """Return the time at which the GPU of this worker, if it has one, has finished its queued work."""
     devices.wait_for_gpu()
     return time.perf_counter()
 
 
 def _train(device, rank, workers, batchsize, size, model, count):
-    """Moments of `count` steps."""
+    """Return the moments of `count` steps."""
     training = _Training(device, rank, workers, batchsize, size, model)
     batches, moments = epoch_after_epoch(training.batches, training.loader), []
     for number in range(WARM_UP + count):
@@ -241,13 +243,13 @@ def _train(device, rank, workers, batchsize, size, model, count):
 
 
 def _with_batch_sizes(device, rank, workers, sizes, size, model, images):
-    """Batch size -> seconds of each step. All sizes have their turn in each round, so that what else runs on this
-    machine slows all of them down."""
+    """Return batch size -> seconds of each step. Each round runs all sizes, so that other programs on this machine slow
+    all of them down."""
     found, trainings = {batchsize: [] for batchsize in sizes}, {}
     for batchsize in sizes:
         training = _Training(device, rank, workers, batchsize, size, model)
         trainings[batchsize] = training, epoch_after_epoch(training.batches, training.loader)
-    counts = {batchsize: max(1, images // batchsize // ROUNDS) for batchsize in sizes}  # of a round
+    counts = {batchsize: max(1, images // batchsize // ROUNDS) for batchsize in sizes}  # per round
     made, steps = itertools.count(1), len(sizes) * WARM_UP + ROUNDS * sum(counts.values())
     for number in range(ROUNDS):
         for batchsize, (training, batches) in trainings.items():

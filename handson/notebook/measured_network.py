@@ -1,5 +1,5 @@
-"""What notebooks show of a network that can't be slowed down: how fast it is, and what it costs a small and a large
-model. Jobs measure both."""
+"""Measurements of a network that cannot be slowed down: its rate, and what it costs a small and a large model. Jobs
+measure both."""
 
 import json
 import statistics
@@ -14,8 +14,8 @@ ON_ONE, ON_TWO = "select=1:ngpus=2:mpiprocs=2:ompthreads=1", "select=2:ngpus=2:m
 
 
 def megabits(folder):
-    """What a rank can send to a rank on another node, in Mbit/s, by a job that leaves its numbers in `folder`. Raises
-    JobFailed."""
+    """Return the rate at which a rank can send to a rank on another node, in Mbit/s. A job measures it, and writes its
+    results to `folder`. Raises JobFailed."""
     job = submit(folder, "-j", "oe", str(COURSE / "jobs/pbs/run_network.sh"))
     follow(job)
     content = json.loads(Path(folder, f"results/network_{job.split('.')[0]}.json").read_text())
@@ -25,8 +25,8 @@ def megabits(folder):
 
 
 def of_models(folder, track, models):
-    """Train each model for an epoch on one node, with two workers, and on two nodes, with four: model -> the seconds of
-    a step on one node, the images/s on two. Raises JobFailed."""
+    """Train each model for an epoch on one node with two workers, and on two nodes with four. Return model -> (seconds
+    per step on one node, images/s on two). Raises JobFailed."""
     found = {}
     for model in models:
         runs = []

@@ -1,4 +1,5 @@
-"""What notebook 06_model_parallel draws of its runs: memory, pipelines, and a network that is split in its products."""
+"""Figures of the runs of notebook 06_model_parallel: memory, pipelines, and a network with split matrix
+multiplications."""
 
 import json
 from pathlib import Path
@@ -17,14 +18,14 @@ STATE = ("parameters", "gradients", "optimizer")
 
 
 def _most(run, part):
-    """The most MB of a part that any rank of a run has held. Parameters: at the fullest moment, since FSDP divides them
-    after they were made."""
+    """Return the peak MB of a part over all ranks of a run. For parameters, this is their size at the peak of the sum,
+    because FSDP divides them only after their creation."""
     return max(account["peak" if part == "parameters" else "most"][part] for account in run.memory) / MB
 
 
 def bytes_and_time(runs, predicted, seconds=None):
-    """The most activations of each method, and the time of its step. runs: method -> [Result], which have counted;
-    predicted, seconds: method -> bytes of activations, and seconds of a step, drawn as lines."""
+    """Draw the peak of the activations of each method, and the time of its step. runs: method -> [Result], whose
+    tensors were counted; predicted, seconds: method -> bytes of activations, and seconds per step, drawn as lines."""
     drawing, left, right = figures.axes(9, 0.8 + 0.36 * len(runs), columns=2, sharey=True)
     sizes = {method: _most(run, "activations") for method, [run, *_] in runs.items()}
     milliseconds = {method: 1000 * of_a_step(run) for method, [run, *_] in runs.items()}
@@ -37,8 +38,8 @@ def bytes_and_time(runs, predicted, seconds=None):
 
 
 def against_ranks(runs, kinds, predicted):
-    """Parameters, gradients and optimizer state of a rank for each number of ranks, and the optimizer's state alone,
-    with a line at all parameters.
+    """Draw the parameters, gradients and optimizer state per rank against the number of ranks, and the optimizer state
+    separately, with a line at the size of all parameters.
 
     runs: ranks -> method -> [Result]; kinds: method -> the kind for `predicted`; predicted(kind, ranks): the student's
     bytes, drawn as lines.
@@ -70,8 +71,8 @@ def against_ranks(runs, kinds, predicted):
 
 
 def timeline(folder):
-    """The Timeline of the step that a run of train_pipeline.py has measured, in milliseconds; `bubble` is its idle
-    share."""
+    """Return the Timeline, in milliseconds, of the step that a run of train_pipeline.py has measured. `bubble` is its
+    idle share."""
     found = json.loads(Path(folder, "pipeline.json").read_text())
     first = min(begin for _, _, begin, _ in found["operations"])
     operations = [
@@ -82,9 +83,9 @@ def timeline(folder):
 
 
 def throughputs(runs, allowed, expected=None):
-    """Bars of the throughput of each method. runs: method -> [Result of each seed], first that of one process; allowed:
-    method -> how many times the throughput of one process its bubble allows, drawn as a line; expected: how many times
-    the student expects."""
+    """Draw the throughput of each method. runs: method -> [Result of each seed], the run with one process first;
+    allowed: method -> the speed-up that its bubble allows, drawn as a line; expected: the speed-up that the student
+    expects."""
     rates = {method: [run.throughput for run in of_method] for method, of_method in runs.items()}
     one = numpy.median(next(iter(rates.values())))
     drawing, axes = figures.axes(7, 0.8 + 0.4 * len(rates))
@@ -99,14 +100,14 @@ def throughputs(runs, allowed, expected=None):
 
 
 def held(folder):
-    """The most bytes of activations that each rank of a run with --gpu-memory has held, as a list. Raises ValueError or
+    """Return the peak bytes of activations on each rank of a run with --gpu-memory, as a list. Raises ValueError or
     OSError."""
     return [account["most"]["activations"] for account in gpu_memory.read(Path(folder))]
 
 
 def activations(folders, held_bytes, stages, micro_batches):
-    """Bars of the activations that each stage has held, with GPipe and with 1F1B, and what `held_bytes` predicts for
-    1F1B from those with GPipe.
+    """Draw the peak of the activations of each stage with GPipe and with 1F1B, and the peak of 1F1B that `held_bytes`
+    predicts from GPipe's.
 
     folders: {"gpipe": the folder of its run, "1f1b": ...}; held_bytes: the student's function.
     """
@@ -130,7 +131,7 @@ def activations(folders, held_bytes, stages, micro_batches):
 
 
 def split_products(ranks, width=1.7):
-    """The matrices of a block as they stand in a product x @ W.T, (inputs, outputs), and the part of each that one of
+    """Draw the matrices of a block as factors of x @ W.T, (inputs, outputs), and the part of each matrix that one of
     `ranks` ranks holds."""
     from matplotlib.patches import Rectangle
 
@@ -159,10 +160,10 @@ def split_products(ranks, width=1.7):
 
 
 def steps(measured, predicted, fastest):
-    """Seconds of a step against the rate of the network.
+    """Draw the seconds per step against the rate of the network.
 
-    measured: arrangement -> {rate in Mbit/s: seconds}; predicted(arrangement, rate) gives seconds, drawn as a line;
-    fastest: the rate at which the prediction has taken its seconds of computing from what was measured.
+    measured: arrangement -> {rate in Mbit/s: seconds}; predicted(arrangement, rate) returns seconds, drawn as a line;
+    fastest: the rate whose measurement gave the prediction its computing time.
     """
     drawing, axes = figures.axes(7, 3.4)
     rates = sorted({rate for of_one in measured.values() for rate in of_one})

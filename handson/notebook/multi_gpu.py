@@ -1,8 +1,8 @@
-"""What notebook 02_multi_gpu draws of its measurements, and its trainings with big batches and with learning rates that
-follow a plan, in runs that are short enough to be repeated.
+"""Figures of notebook 02_multi_gpu, and its training runs with large batches and with scheduled learning rates, which
+are short enough to be repeated.
 
-N workers with batch B do the same as one worker with batch N x B (except in batch normalisation). So one worker shows
-what big batches do to the accuracy. Images are digits of 16 pixels, so that a run takes a second.
+N workers with batch B compute the same as one worker with batch N x B (except in batch normalisation). So one worker
+shows how large batches affect the accuracy. Images are digits of 16 pixels, so that a run takes a second.
 """
 
 import itertools
@@ -25,7 +25,8 @@ POINTS = 14  # evaluations in a run, at most
 
 @dataclass
 class Plan:
-    """batchsize: images in an update, of all workers together; rates: the learning rate of each update."""
+    """The batch size and the learning rates of a run. batchsize: images per update, over all workers; rates: the
+    learning rate of each update."""
 
     batchsize: int
     rates: list
@@ -33,8 +34,8 @@ class Plan:
 
 @dataclass
 class Curve:
-    """The result of a plan: the updates and epochs after which it was evaluated, and the test errors (0 to 1) there,
-    (seeds, evaluations)."""
+    """The result of a plan: the updates and epochs after which it was evaluated, and the test errors (0 to 1), (seeds,
+    evaluations)."""
 
     plan: Plan
     updates: numpy.ndarray
@@ -43,12 +44,12 @@ class Curve:
 
     @property
     def mean(self):
-        """The test error, mean over the seeds."""
+        """Return the test error, averaged over the seeds."""
         return self.errors.mean(axis=0)
 
 
 def train(plans, seeds=4):
-    """Train each Plan of the dictionary `plans` with as many seeds, on two GPUs: {name: Curve}. Raises
+    """Train each Plan of the dictionary `plans` with this many seeds, on two GPUs. Return {name: Curve}. Raises
     measure.MeasurementFailed."""
     plans = {name: Plan(plan.batchsize, [float(rate) for rate in plan.rates]) for name, plan in plans.items()}
     of_ranks = measure.on_gpus(_run, list(plans.values()), seeds, workers=2)
@@ -62,7 +63,7 @@ def train(plans, seeds=4):
 
 
 def evaluated(updates):
-    """After which updates of a run there is an evaluation: more often in the beginning, where errors fall fast."""
+    """Return the updates of a run after which it is evaluated: more often at the start, where errors fall fast."""
     return numpy.unique(numpy.geomspace(max(1, updates / 40), updates, POINTS).round().astype(int))
 
 
@@ -78,7 +79,7 @@ def _run(device, rank, workers, plans, seeds):
 
 
 def _train(train_set, test_set, plan, seed, went_on):
-    """The test errors of one run. went_on() is called after each update."""
+    """Return the test errors of one run. went_on() is called after each update."""
     torch.manual_seed(seed)
     model = ConvNet().to(train_set[0].device)
     optimizer = torch.optim.SGD(model.parameters(), lr=plan.rates[0], momentum=0.9)
@@ -105,7 +106,7 @@ def _error(model, images, labels):
 
 
 def classes_of_shards(splits):
-    """How many images of each class each rank has; splits: name -> list of the labels of each rank's shard."""
+    """Draw how many images of each class each rank has. splits: name -> list of the labels of each rank's shard."""
     drawing, *all_axes = figures.axes(8.5, 2.6, columns=len(splits), sharey=True)
     for axes, (name, shards) in zip(all_axes, splits.items()):
         counts = [numpy.bincount(numpy.asarray(labels), minlength=10) for labels in shards]
@@ -120,8 +121,8 @@ def classes_of_shards(splits):
 
 
 def speed_up(runs):
-    """Speed-up against workers, beside the ideal line and the lecture's; runs: Results of one track, the first with one
-    worker."""
+    """Draw the speed-up against the number of workers, next to the ideal line and the lecture's values. runs: Results
+    of one track, the first with one worker."""
     drawing, axes = figures.axes(5.5, 3.4)
     track, cores = figures.TRACKS[runs[0].track], compare.most_cores(runs)
     workers, ours = [run.workers for run in runs], [run.throughput / runs[0].throughput for run in runs]
@@ -138,8 +139,7 @@ def speed_up(runs):
 
 
 def ranks(steps, count=4):
-    """What each rank does at each moment of a few steps (measure.Steps): compute, wait for the last rank,
-    communicate."""
+    """Draw what each rank does during a few steps (measure.Steps): compute, wait for the last rank, communicate."""
     arrivals, leaves, ends = (1000 * moments for moments in _of_all_reduces(steps))
     begin, last = 1000 * steps.began("load"), arrivals.max(axis=1)
     some = range(len(begin) // 2, len(begin) // 2 + count)
@@ -163,13 +163,13 @@ def ranks(steps, count=4):
 
 
 def _of_all_reduces(steps):
-    """When each rank came to the all-reduce of each step, left it, and ended the step: seconds."""
+    """Return when each rank entered the all-reduce of each step, left it, and ended the step, in seconds."""
     return steps.began("all-reduce"), steps.ended("all-reduce"), steps.ended("optimize")
 
 
 def steps_compared(single, several):
-    """Where a step's time goes with one worker and with several (measure.Steps of both), beside the time that would be
-    ideal."""
+    """Draw the parts of a step's time with one worker and with several (measure.Steps of both), next to the ideal
+    time."""
     arrivals, leaves, _ = _of_all_reduces(several)
     waiting = (arrivals.max(axis=1, keepdims=True) - arrivals).mean(axis=0)
     communication = (leaves - arrivals.max(axis=1, keepdims=True)).mean(axis=0)
@@ -201,8 +201,8 @@ def _final(curves):
 
 
 def equal_epochs_and_updates(curves, predicted):
-    """Test errors against epochs, and the same against updates (Curve by name); bands: from the best seed to the
-    worst. predicted: what the student expects after the fewest epochs, in percent."""
+    """Draw the test errors against epochs, and against updates (Curve by name), with bands from the best to the worst
+    seed. predicted: the error that the student expects after the fewest epochs, in percent."""
     drawing, left, right = figures.axes(9.5, 3.6, columns=2, sharey=True)
     fewest = min(curve.epochs[-1] for curve in curves.values())
     most = max(curve.updates[-1] for curve in curves.values())
@@ -226,7 +226,7 @@ def equal_epochs_and_updates(curves, predicted):
 
 
 def rates_and_errors(curves):
-    """Learning rate against epochs, and the test error that results (Curve by name)."""
+    """Draw the learning rate against epochs, and the resulting test error (Curve by name)."""
     drawing, left, right = figures.axes(9.5, 3.6, columns=2)
     for (name, curve), style in zip(curves.items(), SERIES):
         epochs = numpy.arange(len(curve.plan.rates)) * curve.epochs[-1] / curve.updates[-1]

@@ -1,5 +1,5 @@
-"""What notebook 07_frameworks shows: what each system reached in the student's runs, how much of the script it asked
-for, and what it did without being asked; and replicas in threads, as torch.nn.DataParallel has them, beside replicas in
+"""Figures of notebook 07_frameworks: each system's throughput in the student's runs, the number of script lines that it
+requires, and what it does silently; and replicas in threads, as in torch.nn.DataParallel, compared with replicas in
 processes."""
 
 import ast
@@ -30,7 +30,7 @@ DDP = "02_multi_gpu/pytorch/train_cifar_multi_gpu.py"
 
 
 class System(NamedTuple):
-    """What a run of other_frameworks is called, the files for several workers, and the script for one device."""
+    """The name of a system's runs in other_frameworks, its files for several workers, and its script for one device."""
 
     name: str
     files: tuple
@@ -93,7 +93,7 @@ SYSTEMS = {  # (track, name of the run)
     ),
 }
 WORDS = {"tiny": "21 tiny layers", "convolutions": "convolutions"}
-ROUNDS, LIMIT = 3, 300  # of a measurement, of which the best one counts; seconds for all of them
+ROUNDS, LIMIT = 3, 300  # rounds of a measurement, of which the best counts; seconds for all rounds
 IDEAL = figures.IDEAL | {"linestyle": "-", "linewidth": 2, "label": None}  # a mark at the end of a bar
 HEADINGS = ("system", "workers", "images/s", "speed-up", "first step", "whole run", "lines that differ")
 GAP = "raise NotImplementedError"
@@ -104,9 +104,9 @@ class Row(NamedTuple):
 
     system: System
     workers: int
-    rates: list  # images/s of each run, once all is compiled and warm
+    rates: list  # images/s of each run, after compilation and warm-up
     whole: float  # images/s of the whole run, median
-    first: float | None  # seconds of the first step, median; None where the log does not have it
+    first: float | None  # seconds of the first step, median; None if the log does not contain it
     alone: float | None  # images/s of this system on one worker, as in `rates`
     disturbed: bool
 
@@ -124,7 +124,7 @@ class Row(NamedTuple):
 
 
 def ready(folder, script):
-    """Whether a script of `folder` can run here; if not, prints why."""
+    """Return whether a script of `folder` can run here; if not, print why."""
     if script.endswith(DDP) and has_gaps(Path(folder, script)):
         print(f"Left out: exercises/{DDP} has gaps, which {DDP.partition('/')[0]} fills.")
         return False
@@ -132,15 +132,15 @@ def ready(folder, script):
 
 
 def found(exercises):
-    """The student's Results in all systems, under the conditions of the last one in this unit."""
+    """Return the student's Results in all systems, under the conditions of the newest Result of this unit."""
     every = [run for run in of_student.find(exercises) if (run.track, run.name) in SYSTEMS]
     last = [run for run in every if run.unit == OTHER_SYSTEMS][-1]
     return [run for run in every if compare.conditions(run) == compare.conditions(last)]
 
 
 def rows(results):
-    """The Rows of Results, system by system. A system that has no run of one worker is compared with another one of its
-    track, as mirrored replicas with `fit`."""
+    """Return the Rows of Results, system by system. A system without a single-worker run is compared with another
+    system of its track, for example mirrored replicas with `fit`."""
     groups = {}
     for system in SYSTEMS:
         for run in sorted((run for run in results if (run.track, run.name) == system), key=lambda run: run.workers):
@@ -168,8 +168,8 @@ def rows(results):
 
 
 def table(results, exercises):
-    """The lines of the table of such Results, and of what follows from them. exercises: the folder with the student's
-    scripts."""
+    """Return the lines of the table of these Results, and the conclusions below it. exercises: the folder with the
+    student's scripts."""
     exercises, lines, silent = Path(exercises), [], {}
     for row in rows(results):
         lines.append(
@@ -191,7 +191,7 @@ def table(results, exercises):
 
 
 def impossible(rows):
-    """A sentence for each Row whose speed-up is higher than its workers can give."""
+    """Return a sentence for each Row whose speed-up is higher than its number of workers allows."""
     return [
         f"The speed-up of {row.name}, {row.speedup:.2f}, is more than {counted(row.workers, 'worker')} can give:"
         " something slowed down the run of one worker."
@@ -201,7 +201,7 @@ def impossible(rows):
 
 
 def picture(results):
-    """The picture of images/s once all is compiled and warm, and of the first step beside it."""
+    """Draw the images/s after compilation and warm-up, and the time of the first step."""
     found = rows(results)
     drawing, left, right = figures.axes(10, 0.9 + 0.3 * len(found), columns=2, sharey=True, width_ratios=(3, 1))
     places = range(len(found))
@@ -236,12 +236,13 @@ def picture(results):
 
 
 def steady(run):
-    """images/s in training, once all is compiled and warm: after the first epoch (JAX compiles the short last batch,
-    too). Of a single epoch, after the first step where the log has its time; JAX's last batch is compiled in it."""
+    """Return the images/s of training after compilation and warm-up: after the first epoch, because JAX also compiles
+    the short last batch. In a run of a single epoch, it is the rate after the first step, if the log has its time; then
+    it includes JAX's compilation of the last batch."""
     first, last, later = run.log[0], run.log[-1], 1 - 1 / run.epochs
     if "training_time" in first and later:
         return run.images * later / (last["training_time"] - first["training_time"])
-    if "elapsed_time" in first and later:  # with an evaluation after each epoch
+    if "elapsed_time" in first and later:  # includes an evaluation after each epoch
         return (
             run.images
             * later
@@ -252,8 +253,8 @@ def steady(run):
 
 
 def differing(exercises, files, single):
-    """ "21 of 51": how many lines of the `files` are not in the script for one device. Comments and empty lines don't
-    count. "-": there is no other script, or the one for one device has gaps."""
+    """Return, for example, "21 of 51": how many lines of the `files` are not in the script for one device, without
+    comments and empty lines. "-" if there is no such script, or if it has gaps."""
     if not files or has_gaps(exercises / single):
         return "-"
     lines = [line for file in files for line in statements(exercises / file)]
@@ -262,12 +263,12 @@ def differing(exercises, files, single):
 
 
 def has_gaps(script):
-    """Whether a script is missing, or still has gaps."""
+    """Return whether a script is missing, or still has gaps."""
     return not script.is_file() or GAP in script.read_text(errors="replace")
 
 
 def statements(path):
-    """The lines of a script, written as Python itself writes them, without docstrings."""
+    """Return the lines of a script without docstrings, formatted by Python itself."""
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node, clean=False):
@@ -277,8 +278,8 @@ def statements(path):
 
 @functools.cache
 def measured(rounds=ROUNDS):
-    """{"tiny" or "convolutions": {"rates": {"1 thread", "2 threads", "2 processes": steps/s of all replicas}, "step":
-    (its seconds, [(begin, end) of each operation])}}, measured in a process of its own, once. Raises
+    """Return {"tiny" or "convolutions": {"rates": {"1 thread", "2 threads", "2 processes": steps/s of all replicas},
+    "step": (its seconds, [(begin, end) of each operation])}}. A separate process measures, once. Raises
     MeasurementFailed."""
     command = [sys.executable, "-m", "handson.pytorch.thread_times", str(rounds)]
     with (
@@ -304,13 +305,14 @@ def measured(rounds=ROUNDS):
 
 
 def one_step(kind):
-    """One step of one replica: (its seconds, [(begin, end) of each operation, seconds since the step's begin])."""
+    """Return one step of one replica: (its seconds, [(begin, end) of each operation, in seconds since the step
+    began])."""
     return measured()[kind]["step"]
 
 
 def compare_threads(seconds_in_python, threads_speedup):
-    """The picture of what two replicas gain over one; and a table beside what the student's two functions expect of
-    threads."""
+    """Draw the speed-up of two replicas, and print it next to the speed-ups that the student's two functions predict
+    for threads."""
     rows, gains = [], {"2 threads": [], "2 processes": []}
     for kind, words in WORDS.items():
         rates = measured()[kind]["rates"]

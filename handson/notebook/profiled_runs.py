@@ -1,4 +1,5 @@
-"""Profiles in notebooks: recorded by batch jobs, kept beside the exercises, and drawn one above the other."""
+"""Profiles in notebooks: batch jobs record them, the results folders of the exercises keep them, and figures compare
+them."""
 
 import shutil
 from dataclasses import replace
@@ -17,9 +18,9 @@ from handson.pytorch import flops
 
 
 def start(folder, job_script, **variables):
-    """Submit a job that profiles, with these variables in its environment; returns its id. Raises JobFailed.
+    """Submit a job that profiles, with these variables in its environment, and return its id. Raises JobFailed.
 
-    Where the job script has no requests of its own, qsub gets those of the student's training script.
+    If the job script has no requests of its own, qsub gets those of the student's training script.
     """
     return submit(
         folder, *profile_job_resources.of_training(folder, job_script)[1], "-j", "oe", job_script, **variables
@@ -27,24 +28,24 @@ def start(folder, job_script, **variables):
 
 
 def watch(job, interval=2, count=4):
-    """Print how busy each device is, `count` times, every `interval` seconds, from when a job runs. Raises JobFailed if
-    it does not begin in time."""
+    """Print the utilisation of each device `count` times, every `interval` seconds, once a job runs. Raises JobFailed
+    if it does not start in time."""
     wait_until_it_runs(job)
     watching.watch(None, interval, count, print)
 
 
 def of_job(folder, job):
-    """The Run that a job has recorded, when it has ended; its output is shown meanwhile. Raises JobFailed, ResultError
-    or ProfileError."""
+    """Wait for a job, show its output, and return the Run that it has recorded. Raises JobFailed, ResultError or
+    ProfileError."""
     follow(job)
     return readers.load([runs.left_by(folder, job)])[0]
 
 
 def of_script(folder, script, when, options, keep=False):
-    """Profile a script of `folder` by its job script, into results/SCRIPT_WHEN: a Run. Raises JobFailed or
-    ProfileError.
+    """Profile a script of `folder` with its job script, into results/SCRIPT_WHEN, and return the Run. Raises JobFailed
+    or ProfileError.
 
-    keep: where that folder has a recording, do not record again.
+    keep: if that folder has a recording, do not record again.
     """
     place = Path(folder, "results", f"{script.removesuffix('.py')}_{when}")
     if keep and (place / "result.json").exists():
@@ -56,13 +57,13 @@ def of_script(folder, script, when, options, keep=False):
 
 
 def of_one_worker(exercises, TRACK="pytorch", OPTIONS=""):
-    """The Run of a profile of one worker, made now. Raises JobFailed, ResultError or ProfileError."""
+    """Profile one worker now, and return the Run. Raises JobFailed, ResultError or ProfileError."""
     folder, unit, for_one = runs.script_of_one_worker(exercises, TRACK)
     return of_job(folder, start(folder, f"run_{unit}_profile.sh", TRACK=TRACK, OPTIONS=f"{OPTIONS}{for_one}"))
 
 
 def of_method(folder, script, network, method, options):
-    """Run `script` with one method by the job script run_script.sh, some steps of it recorded: a Run."""
+    """Run `script` with one method through the job script run_script.sh, record some steps, and return the Run."""
     name = f"{script.removesuffix('.py')}_{method}_profile"
     options = f"--method {method} {options}"
     variables = {"SCRIPT": script, "NAME": name, "PROFILE": "--skip 4 --steps 8", "OPTIONS": options}
@@ -71,15 +72,15 @@ def of_method(folder, script, network, method, options):
 
 
 def show(*profiles, steps=3, usage=False):
-    """The timelines of runs one above the other, at one scale; with `usage`, what their devices did during the whole
-    run under them."""
+    """Draw the timelines of runs one above the other, on one scale. usage: also draw the use of their devices during
+    the whole run."""
     drawing = figure.timeline([run if usage else replace(run, usage=None) for run in profiles], steps)
     return picture(drawing, " ".join(f"{run.name}: {analysis.verdict(run).sentence}." for run in profiles))
 
 
 def explained(one, more):
-    """Print, and draw, where the efficiency of the run `more` went, by profiles of it and of `one` with fewer workers.
-    Raises ProfileError."""
+    """Print and draw where the efficiency of the run `more` is lost, from its profile and the profile of `one`, which
+    has fewer workers. Raises ProfileError."""
     explanation = explain.split(one, more)
     lines = explain.text(explanation)
     print(*lines, sep="\n")
@@ -87,14 +88,14 @@ def explained(one, more):
 
 
 def table(run):
-    """Print which share of a step each part has, on each rank."""
+    """Print the share of each part of a step, on each rank."""
     print(run.name, *analysis.table(analysis.shares(run)), sep="\n")
     if run.result and run.result.disturbance:
-        print(f"These shares say little: {run.result.disturbance}.")
+        print(f"These shares are unreliable: {run.result.disturbance}.")
 
 
 def faster(before, after, predicted):
-    """A picture of how many times as fast `after` is as `before`, beside what was predicted for a step."""
+    """Draw how many times as fast `after` is as `before`, next to the predicted step time."""
     steps = [analysis.common_steps(run)[0] for run in (before, after)]
     seconds = [float((of_run[:, 2] - of_run[:, 1]).mean()) for of_run in steps]
     found = {"a step": seconds[0] / seconds[1], "the whole run": after.result.throughput / before.result.throughput}
@@ -102,20 +103,20 @@ def faster(before, after, predicted):
 
 
 def used(run, peak):
-    """The model FLOPs utilisation in the recorded steps, 0 to 1: FLOP/s of one worker over `peak`. Raises
-    ProfileError."""
+    """Return the model FLOPs utilisation of the recorded steps, from 0 to 1: the FLOP/s of one worker divided by
+    `peak`. Raises ProfileError."""
     step = max(of_rank.step for of_rank in analysis.shares(run))
     return run.result.batchsize * flops.of_image(run.result.model or "convnet", run.result.size) / (step * peak)
 
 
 def collectives(run):
-    """Print how often ranks communicate in a step, and how long that takes, on rank 0."""
+    """Print how often ranks communicate in a step, and for how long, on rank 0."""
     for name, seconds, calls in analysis.operators(run.timelines[0], analysis.common_steps(run)[0], (COMMUNICATION,)):
         print(f"{name:30}  {calls:.3g} {'call' if round(calls, 2) == 1 else 'calls'} a step, {1000 * seconds:.2f} ms")
 
 
 def waits(run):
-    """rank -> {another rank: seconds of a step in which it waits for that rank}."""
+    """Return rank -> {another rank: seconds per step for which it waits for that rank}."""
     return {
         shares.rank: {
             other: shares.waits.get(other, 0.0) for other in range(len(run.timelines)) if other != shares.rank
@@ -125,22 +126,22 @@ def waits(run):
 
 
 def meetings(run):
-    """When each rank entered each collective, and when it left: two arrays of seconds, (collectives, ranks)."""
+    """Return when each rank entered each collective, and when it left: two arrays of seconds, (collectives, ranks)."""
     found = rank_clocks.find(run.timelines)
     first = found.begin.min()
     return (found.begin - first) / 1e9, (found.end - first) / 1e9
 
 
 def spans(run, rank=0):
-    """When a rank computes, and when it communicates: two lists of (begin, end) in seconds."""
+    """Return when a rank computes, and when it communicates: two lists of (begin, end) in seconds."""
     timeline = run.timelines[rank]
     first = timeline.begin.min()
     return [list(map(tuple, ((timeline.spans(kind) - first) / 1e9).tolist())) for kind in (COMPUTE, COMMUNICATION)]
 
 
 def ranges(run, names=PARTS):
-    """name -> the mean seconds that ranges of this name take in a step, on each rank. Raises ProfileError where there
-    are none."""
+    """Return name -> the mean seconds per step that ranges of this name take, on each rank. Raises ProfileError if
+    there are no such ranges."""
     found = {name: [spans[name] for spans in map(_ranges, run.timelines)] for name in names}
     if missing := [name for name in names if not all(map(len, found[name]))]:
         raise ProfileError(
@@ -153,7 +154,7 @@ def ranges(run, names=PARTS):
 
 
 def show_ranges(run, steps=2, names=PARTS):
-    """When each rank was in which of the ranges that a script has marked, in a few steps. Raises ProfileError."""
+    """Draw the ranges that a script has marked, on each rank, in a few steps. Raises ProfileError."""
     means, every_rank = ranges(run, names), analysis.common_steps(run)
     middle = max(0, (len(every_rank[0]) - steps) // 2)
     begin = min(of_rank[middle, 1] for of_rank in every_rank)
@@ -172,13 +173,13 @@ def show_ranges(run, steps=2, names=PARTS):
 
 
 def _within(moments, begin, end):
-    """The moments (ns) between `begin` and `end`: [(begin, length), ...] in ms."""
+    """Return the moments (ns) between `begin` and `end`: [(begin, length), ...] in ms."""
     inside = moments[(moments[:, 1] > begin) & (moments[:, 0] < end)].clip(begin, end)
     return [((a - begin) / 1e6, (b - a) / 1e6) for a, b in inside.tolist()]
 
 
 def _ranges(timeline):
-    """name -> begin and end (ns) of each range that is called by one of PARTS, in the recorded steps."""
+    """Return name -> begin and end (ns) of each range with a name of PARTS, in the recorded steps."""
     meant, chosen = numpy.array([part_of_step(name) for name in timeline.names], dtype=object), timeline.kind == RANGE
     moments = numpy.stack([timeline.begin, timeline.end], axis=1)
     return {name: moments[chosen & (meant[timeline.name] == name)] for name in PARTS}

@@ -1,5 +1,5 @@
-"""What each rank of a notebook does, beside running cells: it joins the others in a process group or a communicator,
-writes its stack when it is asked where it stands, and lets go of a collective that hangs. Runs in ipyparallel's
+"""The code of a notebook's rank besides running cells: it joins the other ranks in a process group or a communicator,
+writes its stack when asked for its location, and frees itself from a collective that hangs. Runs in ipyparallel's
 engines, called by handson.notebook.live_ranks."""
 
 import faulthandler
@@ -17,19 +17,19 @@ from IPython import get_ipython
 from handson.cluster.nodes import current_node
 from handson.training import launch
 
-LET_GO = "let_go"  # a file in the folder of the ranks: its time says when collectives that wait are to end
-LOOK = 0.2  # seconds between looks at it
+LET_GO = "let_go"  # a file in the folder of the ranks: when it is touched, waiting collectives end
+LOOK = 0.2  # seconds between looks at this file
 _sockets = []  # of this rank's process group
 
 
 def stack_file(folder, rank):
-    """Where a rank writes its stack when it gets the signal SIGUSR1."""
+    """Return the file to which a rank writes its stack on the signal SIGUSR1."""
     return Path(folder, f"stack_of_rank_{rank}.txt")
 
 
 def begin(folder, track):
-    """Join the other ranks, and give cells the variables that they need. Returns (rank, node). All ranks call it, once.
-    Raises TrackError."""
+    """Join the other ranks, and create the variables that cells need. Return (rank, node). All ranks must call it,
+    once. Raises TrackError."""
     launch.prepare()
     rank, local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
     faulthandler.register(signal.SIGUSR1, open(stack_file(folder, rank), "a"))
@@ -66,8 +66,8 @@ def _begin_chainer(local_rank, names):
 
 
 def meet(port, backend=None):
-    """Form the process group, at a port of rank 0's host. A group that is left from before is destroyed. backend: None
-    for that of the group before."""
+    """Form the process group, at a port of rank 0's host, and destroy an earlier group. backend: None for that of the
+    earlier group."""
     import torch.distributed as dist
 
     if dist.is_initialized():
@@ -81,7 +81,7 @@ def meet(port, backend=None):
 
 
 def _connections():
-    """Yields the descriptors of this process's connections by TCP, but those to the store of the process group."""
+    """Yield the descriptors of this process's TCP connections, except those to the store of the process group."""
     for descriptor in map(int, os.listdir("/proc/self/fd")):
         with suppress(OSError):
             if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
@@ -93,8 +93,8 @@ def _connections():
 
 
 def _listen(file):
-    """End the collective in which this rank's main thread waits, each time when `file` is touched; and this rank, when
-    the folder of the ranks is gone, because the notebook has ended."""
+    """Whenever `file` is touched, end the collective in which this rank's main thread waits. End this rank when the
+    folder of the ranks is gone, because the notebook has then ended."""
     seen = file.stat().st_mtime_ns if file.exists() else 0
     while True:
         time.sleep(LOOK)
@@ -108,7 +108,8 @@ def _listen(file):
 
 
 def _let_go():
-    """gloo's collectives end with an error when their connections close; NCCL's when the group is aborted."""
+    """End the collectives in which this rank waits: gloo's end with an error when their connections close, and NCCL's
+    when the group is aborted."""
     import torch
     import torch.distributed as dist
 

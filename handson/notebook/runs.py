@@ -1,5 +1,5 @@
-"""The runs that a student has made: found in the results folders of the exercises, or made now; what they took, and the
-figure of one. The notebooks compare them."""
+"""A student's runs: found in the results folders of the exercises, or started now. The notebooks compare their times,
+and draw one of them."""
 
 import re
 from pathlib import Path
@@ -17,12 +17,12 @@ ONE_WORKER = (("01_single_gpu", "single_gpu", ""), ("02_multi_gpu", "multi_gpu",
 
 
 def of_job(folder, job):
-    """The Result of a job that was submitted in `folder`. Raises ResultError."""
+    """Return the Result of a job that was submitted in `folder`. Raises ResultError."""
     return read(left_by(folder, job))
 
 
 def left_by(folder, job):
-    """The folder in which a job that was submitted in `folder` has left its results. Raises ResultError."""
+    """Return the results folder of a job that was submitted in `folder`. Raises ResultError."""
     number = str(job).split(".")[0]
     outs = sorted(Path(folder, "results").glob(f"*_{number}"))
     if not outs:
@@ -31,8 +31,8 @@ def left_by(folder, job):
 
 
 def find(exercises, **conditions):
-    """The Results below `exercises`, the oldest first, whose fields have these values, such as unit="multi_gpu"; others
-    are left out."""
+    """Return the Results below `exercises`, the oldest first, whose fields have these values, such as
+    unit="multi_gpu"."""
     outs = sorted(Path(exercises).glob("*/results/*/result.json"), key=lambda path: path.stat().st_mtime)
     found = []
     for path in outs:
@@ -46,11 +46,11 @@ def find(exercises, **conditions):
 
 
 def like(run, exercises):
-    """All Results of the same track and under the same conditions as `run`: those that it may be compared with.
+    """Return all Results that `run` may be compared with: those of the same track and under the same conditions.
 
-    Scripts that train something else, and runs that were profiled, have other conditions. Of its own unit, only runs
-    that communicated in the same way are like `run`; those of other units need not, if they communicated in the usual
-    way. Other systems' runs are like each other.
+    Scripts that train something else, and profiled runs, have other conditions. A run of the same unit must communicate
+    in the same way as `run`; a run of another unit must communicate in the usual way. Runs of other systems are like
+    each other.
     """
     conditions, way = compare.conditions(run), compare.communication(run)
     usual = ("",) * (len(way) - 1)  # whether workers share cores follows from their number
@@ -66,7 +66,7 @@ def like(run, exercises):
 
 
 def single(run, exercises):
-    """The last single-GPU Result that `run` may be compared with. Raises ResultError."""
+    """Return the last single-GPU Result that `run` may be compared with. Raises ResultError."""
     found = [other for other in like(run, exercises) if other.unit == "single_gpu"]
     if not found:
         words = ", ".join(filter(None, compare.conditions(run)))
@@ -77,20 +77,20 @@ def single(run, exercises):
 
 
 def of_one_worker(several, exercises, options=""):
-    """The last Result of one worker under the conditions of the Result `several`; if there is none, a job makes it now.
-    Raises JobFailed."""
+    """Return the last single-worker Result under the conditions of the Result `several`. If there is none, a job runs
+    it now. Raises JobFailed."""
     if found := [other for other in like(several, exercises) if other.workers == 1]:
         return found[-1]
     folder, unit, for_one = script_of_one_worker(exercises, several.track)
     variables = {"TRACK": several.track, "OPTIONS": f"{options}{for_one}"}
     follow(submit(folder, "-j", "oe", f"run_{unit}_training.sh", **variables))
     found = [other for other in like(several, exercises) if other.workers == 1]
-    return found[-1] if found else single(several, exercises)  # which raises the sentence on what is missing
+    return found[-1] if found else single(several, exercises)  # raises the sentence on the missing run
 
 
 def script_of_one_worker(exercises, track):
-    """What can train with one worker: folder, unit and options of the script of 01_single_gpu, or, while that has gaps,
-    of that of 02_multi_gpu on one GPU."""
+    """Return folder, unit and options of a script that can train with one worker: that of 01_single_gpu, or, while it
+    has gaps, that of 02_multi_gpu on one GPU."""
     for name, unit, for_one in ONE_WORKER:
         folder = Path(exercises, name)
         script = folder / track / f"train_cifar_{unit}.py"
@@ -100,8 +100,8 @@ def script_of_one_worker(exercises, track):
 
 
 def folded(say=print):
-    """For `follow(job, say=folded())`: of the table of each training, `say` only its last line, and whose it is. All
-    that is no table is said as it comes."""
+    """Return a function for `follow(job, say=folded())` that shortens the output: from the table of each training run
+    it passes only the last line, with the name of the method, to `say`. All other lines are passed unchanged."""
     method, columns, last = "", [], None
 
     def say_folded(line):
@@ -123,7 +123,7 @@ def folded(say=print):
 
 
 def of_methods(folder):
-    """The Results of a script with several methods, in a folder: method -> [Result of each seed]."""
+    """Return the Results of a script with several methods in a folder: method -> [Result of each seed]."""
     found = {}
     for path in sorted(Path(folder).glob("*/result.json"), key=lambda path: path.stat().st_mtime_ns):
         found.setdefault(path.parent.name.rpartition("_")[0], []).append(read(path))
@@ -131,32 +131,33 @@ def of_methods(folder):
 
 
 def all_of(runs):
-    """All Results of a dictionary as `of_methods` returns it."""
+    """Return all Results of a dictionary that `of_methods` has returned."""
     return [run for of_method in runs.values() for run in of_method]
 
 
 def rate(run):
-    """Images per second after the first epoch, which has a method's warm start and all that happens only once; of a
-    single epoch, in that."""
+    """Return the images per second after the first epoch, which includes the warm-up and all that happens only once; in
+    a run of a single epoch, the rate of that epoch."""
     epochs, seconds = _after_the_first_epoch(run, "elapsed_time")
     return run.images / run.epochs * epochs / seconds
 
 
 def of_a_step(run, name="elapsed_time", batch=None):
-    """The seconds of a step of a run, on average after the first epoch if there is another one; name="bytes": the bytes
-    that a node has sent. batch: the images of all ranks in a step, if not all have images of their own."""
+    """Return the mean seconds per step of a run, without the first epoch if there are several. name="bytes": return the
+    bytes that a node has sent instead. batch: the images of all ranks in a step, if ranks share images."""
     epochs, total = _after_the_first_epoch(run, name)
     return total / epochs / -(-run.images // run.epochs // (batch or run.workers * run.batchsize))
 
 
 def _after_the_first_epoch(run, name):
-    """Epochs, and how much the log's `name` grew in them."""
+    """Return the number of epochs after the first one, and how much the log's `name` grew in them; for a single epoch,
+    of the whole run."""
     first, last = run.log[0] if len(run.log) > 1 else {"epoch": 0, name: 0}, run.log[-1]
     return last["epoch"] - first["epoch"], last[name] - first[name]
 
 
 def show(run):
-    """The picture of a run: loss and accuracy after each epoch."""
+    """Draw a run: loss and accuracy after each epoch."""
     drawing, left, right = figures.axes(8, 2.8, columns=2)
     log, epochs = run.log, range(1, len(run.log) + 1)
     for axes, what in ((left, "loss"), (right, "accuracy")):

@@ -1,4 +1,4 @@
-"""What notebook 08_scaling does beside its lessons: a run of one worker, rehearsals with more, and the figures."""
+"""Helpers of notebook 08_scaling: a single-worker run, rehearsals with more workers, and the figures."""
 
 import time
 from pathlib import Path
@@ -17,8 +17,8 @@ STEPS, WARM_UP = 60, 5
 
 
 def one_worker(exercises, out, size=64):
-    """The folder of the student's last run of one worker whose steps were measured; if there is none, of one that is
-    made now, in `out`."""
+    """Return the folder of the student's last single-worker run with measured steps. If there is none, run one now, in
+    `out`."""
     runs = of_student.find(exercises, unit="single_gpu", profiled=False)
     if found := [run for run in runs if run.steps and run.parameters]:
         return found[-1].folder
@@ -28,7 +28,7 @@ def one_worker(exercises, out, size=64):
 
 
 def _measured(size, batchsize=32):
-    """The Result of some steps of ConvNet on random images."""
+    """Return the Result of some steps of ConvNet on random images."""
     import torch
 
     from handson.pytorch.model import ConvNet
@@ -67,8 +67,8 @@ def _measured(size, batchsize=32):
 
 
 def rehearse(folder, one, workers, network, per_node=1, options="", steps=20):
-    """The measured run of `workers` ranks that sleep for the steps of the run `one`, on as many nodes as they fill.
-    Raises JobFailed."""
+    """Return the measured run of `workers` ranks that sleep instead of computing, for the step times of the run `one`,
+    on as many nodes as they fill. Raises JobFailed."""
     name = f"rehearsal_{workers}_{network}{options.replace(' ', '')}"
     variables = {"RUN": str(Path(one).resolve()), "OPTIONS": f"--steps {steps} -o results/{name} {options}"}
     select = f"{workers // per_node}:ngpus=1:mpiprocs={per_node}:ompthreads=1"
@@ -81,7 +81,7 @@ def rehearse(folder, one, workers, network, per_node=1, options="", steps=20):
 
 
 def curves(series, ylabel, workers=tuple(2**power for power in range(10)), ideal=True):
-    """A picture of functions of the number of workers: name -> function."""
+    """Draw functions of the number of workers. series: name -> function."""
     drawing, axes = figures.axes(6.4, 3.8)
     for (name, function), style in zip(series.items(), figures.SERIES):
         axes.plot(workers, [function(number) for number in workers], **style, label=name)
@@ -100,7 +100,8 @@ def curves(series, ylabel, workers=tuple(2**power for power in range(10)), ideal
 
 
 def eks(step):
-    """Print the tables of EKS beside what a student's function `step` gives, with the parameters that fit all rows."""
+    """Print the tables of EKS next to the values of the student's function `step`, with the parameters that fit all
+    rows."""
     rows = [(*key, workers, rate) for key, of_table in published.EKS.items() for workers, rate in of_table.items()]
     seconds = published.fit_eks(rows)
     print("Seconds that fit best: " + ", ".join(f"{name} {value:.2f}" for name, value in seconds.items()))

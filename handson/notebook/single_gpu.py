@@ -1,4 +1,4 @@
-"""Figures of notebook 01_single_gpu: each function returns a picture of what was measured."""
+"""Figures of notebook 01_single_gpu: each function draws a measurement."""
 
 import statistics
 
@@ -7,7 +7,7 @@ from handson.figures import IDEAL, PARTS, part, picture
 
 
 def images(dataset, count=10):
-    """The first images of a data set, each with its label."""
+    """Draw the first images of a data set, each with its label."""
     drawing, *all_axes = figures.axes(0.8 * count, 1.1, columns=count)
     labels = [dataset.classes[int(label)] for label in dataset.labels[:count]]
     for axes, image, label in zip(all_axes, dataset.images, labels):
@@ -18,8 +18,8 @@ def images(dataset, count=10):
 
 
 def parts_of_step(seconds, parts=("forward", "backward", "optimize"), predicted=None):
-    """A bar for the median time of each part of a step, with a mark for every step; seconds: part -> the seconds in
-    each step. predicted: how many times as long as forward backward is expected to take."""
+    """Draw a bar for the median time of each part of a step, with a mark for every step. seconds: part -> the seconds
+    in each step; predicted: how many times as long as forward the student expects backward to take."""
     drawing, axes = figures.axes(6, 2.1 if predicted is None else 2.4)
     milliseconds = {part: [1000 * one for one in seconds[part]] for part in parts}
     colours, hatches = zip(*(PARTS[part] for part in parts))
@@ -34,7 +34,7 @@ def parts_of_step(seconds, parts=("forward", "backward", "optimize"), predicted=
 
 
 def throughputs(rates):
-    """Throughput against batch size; rates: batch size -> images/s."""
+    """Draw the throughput against the batch size. rates: batch size -> images/s."""
     drawing, axes = figures.axes(6, 3)
     sizes, best = sorted(rates), max(rates.values())
     axes.plot(sizes, [rates[size] for size in sizes], color="black", marker="o", markerfacecolor="white")
@@ -49,7 +49,7 @@ def throughputs(rates):
 
 
 def epoch(seconds):
-    """One bar with the parts of an epoch; seconds: part -> seconds."""
+    """Draw the parts of an epoch as one bar. seconds: part -> seconds."""
     drawing, axes = figures.axes(7.5, 1.9)
     total = sum(seconds.values())
     for name, [(begin, length)] in figures.one_after_the_other(seconds).items():

@@ -1,4 +1,4 @@
-"""A job's attributes by PBS's names, in PBS's order. `qstat -f` prints them."""
+"""A job's attributes with PBS's names, in PBS's order. `qstat -f` prints them."""
 
 import shlex
 import time
@@ -10,7 +10,8 @@ SUBSTATES = {"Q": 10, "H": 20, "W": 30, "R": 42, "E": 51, "B": 42}
 
 
 def job_attributes(job, now=None):
-    """The attributes of a job: name -> text, or a dict of texts (Resource_List, resources_used, Variable_List)."""
+    """Return the attributes of a job: name -> text, or a dict of texts (Resource_List, resources_used,
+    Variable_List)."""
     now = time.time() if now is None else now
     started = job.get("stime")
     used = job.get("used") or used_so_far(job, now)
@@ -72,7 +73,7 @@ def job_attributes(job, now=None):
 
 
 def used_so_far(job, now):
-    """What a running job has used until `now`; nothing for others."""
+    """Return the resources that a running job has used until `now`; {} for other jobs."""
     if job["state"] not in "RE":
         return {}
     of_job = processes.carrying(f"PBS_JOBCOOKIE={job['cookie']}")
@@ -81,9 +82,9 @@ def used_so_far(job, now):
 
 
 def resources_used(job, cpu, seconds, resident, space=0):
-    """The resources that a job has used: seconds of CPU time and of time, bytes in memory and of address space. The
-    latter is 0 for a job that has ended: nobody counts it then, and a real PBS shows 0, too, for a job that ended
-    before it was looked at."""
+    """Return the resources that a job has used, from CPU seconds, elapsed seconds, and bytes of resident memory and of
+    address space. The latter is 0 for a job that has ended, as in a real PBS for jobs that end before they are
+    polled."""
     return {
         "cpupercent": str(round(100 * cpu / max(0.01, seconds))),
         "cput": format_time(cpu),
@@ -95,7 +96,7 @@ def resources_used(job, cpu, seconds, resident, space=0):
 
 
 def held(job):
-    """Hold_Types: u by the user, s by the system (it waits for another job), n for none."""
+    """Return Hold_Types: u for the user's hold, s for the system's (it waits for another job), n for none."""
     waits = job["state"] == "H" and job["depend"]
     return (job["hold"].replace("n", "") + ("s" if waits else "")) or "n"
 

@@ -1,4 +1,4 @@
-"""What the batch commands share: stepping aside for a real PBS, reporting errors, reading job ids."""
+"""The code that batch commands share: they call a real PBS if there is one, report errors, and parse job ids."""
 
 import contextlib
 import os
@@ -11,16 +11,16 @@ from handson.errors import OneSentence, refuse_gone_folder
 from handson.pbs.pbs_errors import PBSError, illegal_job_id
 
 GUARD = "HANDSON_STEPPED_ASIDE"
-RELEASE = "23.06"  # of OpenPBS, whose answers the embedded commands give
+RELEASE = "23.06"  # the OpenPBS release whose answers the embedded commands reproduce
 VERSION = f"pbs_version = embedded PBS of the hands-on course, in the manner of {RELEASE}"
 SLURM_CONFIGURATIONS = ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf", "/run/slurm/conf/slurm.conf")
 
 
 def step_aside(name, below=""):
-    """Where a real command `name` is on PATH, become it, with the same arguments and stdin. Commands of this package,
-    of any copy, don't count. below: a sentence to say under its words."""
+    """Replace this process with a real command `name` on PATH, if there is one, with the same arguments and stdin.
+    Commands of any copy of this package are skipped. below: a sentence to print below the real command's output."""
     if _stepped_aside_already(name):
-        return  # the command that looked real has started this one
+        return  # this process was started by the supposedly real command
     for candidate in real(name):
         # Slurm's `qsub -v` drops PATH; see jobs/slurm/classroom
         os.environ["SLURM_PBS_O_PATH"] = os.environ.get("PATH", os.defpath)
@@ -34,12 +34,12 @@ def step_aside(name, below=""):
                 sys.exit(status)
             os.execv(candidate, [candidate, *sys.argv[1:]])
         except OSError:
-            continue  # it is not a program
+            continue  # not an executable
 
 
 def real(name):
-    """The paths of a real batch system's command `name`, in the order of PATH; none where the embedded PBS is in
-    charge."""
+    """Return the paths of a real batch system's command `name`, in the order of PATH; [] if the embedded PBS is
+    used."""
     for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
         candidate = os.path.join(folder or ".", name)
         if (
@@ -52,8 +52,8 @@ def real(name):
 
 
 def batch_system():
-    """("embedded" | "pbs" | "slurm", the path of its qsub): whose jobs `qsub` submits. Slurm's qsub is a wrapper around
-    sbatch. The embedded PBS of a strict site passes for a real one."""
+    """Return ("embedded" | "pbs" | "slurm", the path of its qsub): the system to which `qsub` submits. Slurm's qsub is
+    a wrapper around sbatch. The embedded PBS of a strict site counts as a real one."""
     qsub = next(real("qsub"), None)
     if qsub is None and _is_strict():
         return "pbs", shutil.which("qsub")
@@ -61,7 +61,7 @@ def batch_system():
 
 
 def _is_strict():
-    """Whether the site in use is strict."""
+    """Return whether the site in use is strict."""
     from handson.cluster import site
 
     try:
@@ -71,13 +71,13 @@ def _is_strict():
 
 
 def _is_ours(path):
-    """Whether `path` is an entry point of this package (of any installation); those are short scripts that import it by
-    name."""
+    """Return whether `path` is an entry point of any installation of this package; those are short scripts that import
+    it by name."""
     return _mentions(path, b"handson.pbs") or os.path.realpath(path) == os.path.realpath(sys.argv[0])
 
 
 def _leads_nowhere(path):
-    """Whether `path` is Slurm's command of this name, on a machine that has Slurm's packages but no Slurm."""
+    """Return whether `path` is Slurm's command of this name, on a machine that has Slurm's packages but no Slurm."""
     if (
         os.path.dirname(path) not in ("/usr/bin", "/bin")
         or "SLURM_CONF" in os.environ
@@ -88,7 +88,7 @@ def _leads_nowhere(path):
 
 
 def is_slurms(path):
-    """Whether `path` is one of Slurm's wrappers, which are scripts that name it."""
+    """Return whether `path` is one of Slurm's wrappers, which are scripts that name it."""
     return _mentions(path, b"Slurm")
 
 
@@ -101,7 +101,8 @@ def _mentions(path, word):
 
 
 def _stepped_aside_already(name):
-    """Whether this process, or one of its ancestors, has already become what looked like the real command."""
+    """Return whether this process, or one of its ancestors, has already replaced itself with a supposedly real
+    command."""
     marked, _, mark = os.environ.get(GUARD, "").partition(":")
     pid = os.getpid()
     while marked == name and pid > 1:
@@ -112,7 +113,7 @@ def _stepped_aside_already(name):
 
 
 def run(name, function, usage=""):
-    """Call ``function(arguments)`` and end with the status that it returns. For an error, print its sentence and end
+    """Call ``function(arguments)``, and end with the status that it returns. For an error, print its sentence and end
     with its status."""
     import sqlite3
 
@@ -132,7 +133,7 @@ def run(name, function, usage=""):
         sys.stdout.flush()
         report(name, error, usage)
         status = error.status
-    except BrokenPipeError:  # the reader has ended, as with `| head`
+    except BrokenPipeError:  # the reader has ended, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         status = 0
     except KeyboardInterrupt:
@@ -152,7 +153,7 @@ def say(name, sentence):
 
 
 def report(name, error, usage=""):
-    """Print a OneSentence, and what a PBSError adds to it."""
+    """Print a OneSentence, and the additional lines of a PBSError."""
     if first := getattr(error, "first", ""):
         print(first, file=sys.stderr)
     say(name, error)
@@ -163,8 +164,8 @@ def report(name, error, usage=""):
 
 
 def split(words, with_value, without_value):
-    """[(letter, value), ...], the other words, and the words after ``--`` (None without it). Options may follow other
-    words."""
+    """Return [(letter, value), ...], the other words, and the words after ``--`` (None without it). Options may follow
+    other words."""
     found, others, words = [], [], list(words)
     while words:
         word = words.pop(0)
@@ -189,7 +190,7 @@ def split(words, with_value, without_value):
 
 
 def for_each_job(name, words, act):
-    """Call ``act(job id without the server)`` for each job that `words` name. Returns the exit status: that of the last
+    """Call ``act(job id without the server)`` for each job in `words`. Return the exit status: that of the last
     error."""
     from handson.pbs import machine, scheduler
 
@@ -208,13 +209,13 @@ def for_each_job(name, words, act):
 
 @contextlib.contextmanager
 def unfinished(name):
-    """(db, job): a transaction in which the unfinished job `name` can be changed; it is stored at the end. Raises
-    PBSError."""
+    """Context manager with (db, job): a transaction in which the unfinished job `name` can be changed; it is stored at
+    the end. Raises PBSError."""
     from handson.pbs import machine, store
     from handson.pbs.pbs_errors import job_has_finished, unknown_job
 
     job_id = f"{name}.{machine.server_name()}"
-    with store.reading() as db:  # looking at nothing creates nothing
+    with store.reading() as db:  # reading must not create a database
         if store.get(db, name) is None:
             raise unknown_job(job_id)
     with store.transaction() as db:
@@ -244,8 +245,7 @@ def _database_sentence(error):
 
 
 def job_name(text, server):
-    """The id, without the server, that a user's job identifier means: ``5``, ``5.server``, ``28[]``,
-    ``28[1].server``."""
+    """Return the id, without the server, of a job identifier: ``5``, ``5.server``, ``28[]``, ``28[1].server``."""
     match = re.fullmatch(r"(\d{1,18})(\[\d*\])?(\.[^@\s]+)?(@\S+)?", text)
     if not match or match[3] and match[3][1:].split(".")[0] != server:
         raise illegal_job_id(text)

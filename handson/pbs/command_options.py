@@ -1,4 +1,5 @@
-"""qsub's options: what each letter means, on the command line and in directives. The command line takes precedence."""
+"""qsub's options: the meaning of each letter, on the command line and in directives. The command line takes
+precedence."""
 
 import os
 import re
@@ -26,7 +27,7 @@ W_NO_MEANING_HERE = (
     "stageout",
     "tolerate_node_failures",
 )
-FIELDS = {  # letter -> (a job's key, without the option, how the text becomes the value)
+FIELDS = {  # letter -> (a job's key for the option's value, a function from the text to the value)
     "A": ("account", "", str),
     "a": ("not_before", 0, float),
     "j": ("join", "n", str),
@@ -55,8 +56,8 @@ def split(words):
 
 
 class Options:
-    """What the user asked for: `values` by letter, `resources` by name (-l), `attributes` by name (-W). The first value
-    of a name counts."""
+    """The user's request: `values` by letter, `resources` by name (-l), `attributes` by name (-W). The first value of a
+    name counts."""
 
     def __init__(self):
         self.values, self.resources, self.attributes = {}, {}, {}
@@ -77,7 +78,7 @@ class Options:
         self.attributes = attributes | self.attributes
 
     def noted(self):
-        """The options that were given and have no meaning on one machine."""
+        """Return the given options that have no meaning on one machine."""
         letters = [f"-{letter}" for letter in NO_MEANING_HERE if letter in self.values]
         return letters + [f"-W {name}" for name in W_NO_MEANING_HERE if name in self.attributes]
 
@@ -93,13 +94,13 @@ def _resources(text):
 
 
 def _split_commas(text):
-    """The parts of `text` between commas that are not inside quotes."""
+    """Return the parts of `text` between commas that are not quoted."""
     return [part for part in re.findall(r"""(?:[^,"']|"[^"]*"|'[^']*'|["'])+""", text)]
 
 
 def _attributes(text):
-    """``group_list=gt00,depend=afterok:5,afterany:6`` by name; a part without ``name=`` belongs to the attribute before
-    it."""
+    """Return ``group_list=gt00,depend=afterok:5,afterany:6`` by name; a part without ``name=`` belongs to the previous
+    attribute."""
     found, name = {}, None
     for part in _split_commas(text):
         match = re.match(r"\s*([A-Za-z_]+)=", part, re.ASCII)
@@ -199,8 +200,8 @@ CHECKS = {
 
 
 def parse_date(text, now=None):
-    """Seconds since the epoch of ``[[[[CC]YY]MM]DD]hhmm[.SS]``; if parts are left out, the next time that fits. Raises
-    ValueError."""
+    """Return the seconds since the epoch of ``[[[[CC]YY]MM]DD]hhmm[.SS]``; if parts are missing, those of the next
+    matching time. Raises ValueError."""
     digits, dot, second = text.partition(".")
     if not re.fullmatch("([0-9]{2}){2,6}", digits) or dot and not re.fullmatch("[0-9]{2}", second):
         raise ValueError(f"{text!r} is not a date and time")
@@ -221,7 +222,7 @@ def parse_date(text, now=None):
 
 
 def parse_array(text):
-    """``X-Y[:Z][%M]``: {"first", "last", "step", "limit"}. Raises ValueError."""
+    """Return {"first", "last", "step", "limit"} of ``X-Y[:Z][%M]``. Raises ValueError."""
     match = re.fullmatch("([0-9]{1,9})-([0-9]{1,9})(?::([0-9]{1,9}))?(?:%([0-9]{1,9}))?", text)
     if not match:
         raise ValueError(f"{text!r} is not a range")
@@ -233,8 +234,8 @@ def parse_array(text):
 
 
 def variable_list(text, environment):
-    """The variables of ``-v A=1,B="x,y",NAME``; a name alone takes its value from `environment`. A backslash quotes a
-    comma, and is itself before anything else (copy_env_value in OpenPBS's qsub.c). Raises PBSError."""
+    """Return the variables of ``-v A=1,B="x,y",NAME``; a name without a value takes it from `environment`. A backslash
+    escapes a comma, and stays before any other character (copy_env_value in OpenPBS's qsub.c). Raises PBSError."""
     found, part, quote, escaped = {}, "", "", False
     parts = []
     for character in text:
@@ -271,7 +272,8 @@ def _about_the_comma(part, before):
 
 
 def everything(environment):
-    """The variables that -V sends: all of `environment`, without those of the job in which qsub itself may run."""
+    """Return the variables that -V sends: all of `environment`, except those of the job in which qsub itself may
+    run."""
     return {
         name: value
         for name, value in environment.items()
@@ -280,7 +282,7 @@ def everything(environment):
 
 
 def output_path(text, directory, local_hosts):
-    """(absolute path, host named that isn't here) for ``[host:]path`` of -o and -e."""
+    """Return (absolute path, a host in it that is not this one) of ``[host:]path`` in -o and -e."""
     host, colon, path = text.partition(":")
     if not colon or "/" in host:
         host, path = "", text

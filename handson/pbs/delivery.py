@@ -1,8 +1,8 @@
-"""How a job ends: its output is delivered, and its row in the database says how it ended.
+"""The end of a job: its output is delivered, and its row in the database records how it ended.
 
-The runner calls `finish`; if the runner was killed, the scheduler does. The runner first writes the outcome over a file
-that already has its blocks on the disk (`write_outcome`), so neither a full disk nor a kill between two steps can lose
-it.
+The runner calls `finish`; if the runner was killed, the scheduler does. The runner first overwrites a file that already
+has its blocks on the disk (`write_outcome`), so neither a full disk nor a kill between two steps can lose the
+outcome.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ def write_outcome(directory, outcome):
 
 
 def read_outcome(directory):
-    """The outcome that the runner wrote before it ended, or None."""
+    """Return the outcome that the runner wrote before it ended, or None."""
     try:
         return json.loads((directory / "outcome").read_bytes())
     except (OSError, ValueError):
@@ -42,10 +42,10 @@ def read_outcome(directory):
 
 
 def spool_files(job, directory=None):
-    """(the file that is written while the job runs, where it goes, "o" or "e") for each stream of the job that has a
-    file of its own.
+    """Return (the file that is written while the job runs, its destination, "o" or "e") for each stream of the job with
+    its own file.
 
-    With ``-k oed`` both are the same file. directory: the job's own, if it is known.
+    With ``-k oed`` both paths are the same. directory: the job's directory, if it is known.
     """
     directory = directory or store.job_directory(job["id"])
     found = []
@@ -57,18 +57,18 @@ def spool_files(job, directory=None):
 
 
 def umask(job):
-    """The job's umask: that of ``-W umask``; 077 without it, and where it is no octal number."""
+    """Return the job's umask: that of ``-W umask``; 077 if it is missing or not an octal number."""
     return int(job["umask"], 8) if re.fullmatch(r"[0-7]{1,4}", job["umask"]) else 0o077
 
 
 def default_name(job, stream):
-    """``name.o5``, or ``name.o28.1`` for sub-job 1 of array 28."""
+    """Return the default file name of a stream: ``name.o5``, or ``name.o28.1`` for sub-job 1 of array 28."""
     return f"{job['name']}.{stream}{job['seq']}" + (f".{job['index']}" if job["index"] is not None else "")
 
 
 def destination(job, stream):
-    """Where a stream goes when the job ends: -o or -e, else a file in the directory of submission (with -k: in the home
-    directory)."""
+    """Return the path of a stream after the job's end: -o or -e, otherwise a file in the submission directory (with -k:
+    in the home directory)."""
     path = job["output" if stream == "o" else "error"]
     if stream in job["keep"] and "d" not in job["keep"]:
         return os.path.join(job["home"], default_name(job, stream))
@@ -82,7 +82,7 @@ def destination(job, stream):
 
 
 def deliver(spooled, target):
-    """Move a spooled file to `target`, whole or not at all. Raises OSError."""
+    """Move a spooled file to `target`, completely or not at all. Raises OSError."""
     import shutil
     import tempfile
 
@@ -96,11 +96,11 @@ def deliver(spooled, target):
     except FileNotFoundError:
         pass
     with open(spooled, "rb") as file:
-        os.fsync(file.fileno())  # the output must be on the disk before the row that says the job has ended
+        os.fsync(file.fileno())  # the output must be on the disk before the row that marks the job as ended
     try:
         os.rename(spooled, target)
         return
-    except OSError:  # another file system; or no permission, for which the next lines raise the error
+    except OSError:  # another file system; or missing permission, for which the next lines raise the error
         descriptor, aside = tempfile.mkstemp(prefix=".pbs-", dir=os.path.dirname(target))
     try:
         with open(descriptor, "wb") as copy, open(spooled, "rb") as source:
@@ -115,14 +115,14 @@ def deliver(spooled, target):
 
 
 def deliver_all(job, exit_status):
-    """Deliver the job's streams. Those that cannot be delivered stay in the directory ``undelivered``; returns a
+    """Deliver the job's streams. Streams that cannot be delivered stay in the directory ``undelivered``; return a
     sentence about each."""
     problems = []
     for spooled, target, stream in spool_files(job):
         try:
             if stream in job["remove"] and exit_status == 0:
                 spooled.unlink(missing_ok=True)
-            elif spooled.exists():  # if not, it was delivered before the runner was killed
+            elif spooled.exists():  # otherwise it was delivered before the runner was killed
                 if stat.S_ISREG(os.lstat(spooled).st_mode):
                     os.chmod(spooled, 0o666 & ~umask(job))
                 if str(spooled) != target:
@@ -139,7 +139,7 @@ def deliver_all(job, exit_status):
 
 
 def space_problem(directory):
-    """[a sentence] if the disk with the job's output is full; else []."""
+    """Return [a sentence] if the disk with the job's output is full, otherwise []."""
     with contextlib.suppress(OSError):
         status = os.statvfs(directory)
         if status.f_blocks and (status.f_bavail if os.geteuid() else status.f_bfree) == 0:
@@ -148,7 +148,7 @@ def space_problem(directory):
 
 
 def finish(job_id, outcome):
-    """End a started job as `outcome` says: {"exit_status", "how": "finished" | "failed" | ..., "notes": [...], "time",
+    """End a started job with `outcome`: {"exit_status", "how": "finished" | "failed" | ..., "notes": [...], "time",
     "used"}."""
     with store.reading() as db:
         job = store.get(db, job_id)
@@ -174,7 +174,7 @@ def finish(job_id, outcome):
 
 
 def remove_files(job):
-    """Remove the files of a started job from our directories."""
+    """Remove the files of a started job from this package's directories."""
     import shutil
 
     shutil.rmtree(store.job_directory(job["id"]), ignore_errors=True)
@@ -183,13 +183,13 @@ def remove_files(job):
 
 
 def delete_unstarted(db, job, comment):
-    """End a job that never ran. (For sub-jobs, the caller calls `end_array` once at the end.)"""
+    """End a job that has never run. (For sub-jobs, the caller calls `end_array` once at the end.)"""
     job.update(state="F", obittime=time.time(), comment=comment)
     store.put(db, job)
 
 
 def end_array(db, job):
-    """An array ends with its last sub-job; its exit status is 0 when those of all sub-jobs are."""
+    """End an array after its last sub-job. Its exit status is 0 if all sub-jobs' statuses are 0."""
     if (
         job["index"] is None
         or db.execute("SELECT 1 FROM jobs WHERE seq = ? AND idx IS NOT NULL AND state != 'F'", [job["seq"]]).fetchone()

@@ -1,4 +1,4 @@
-"""``-W depend``: whether a held job may start, given how the jobs that it waits for have ended."""
+"""``-W depend``: decide whether a held job may start, from the ends of the jobs that it waits for."""
 
 import re
 
@@ -10,7 +10,7 @@ BEFORE = {"before": "after", "beforeok": "afterok", "beforenotok": "afternotok",
 
 
 def parse(text):
-    """``afterok:5:6,after:7.SERVER,on:2`` -> [["afterok", ["5", "6"]], ...]. Raises ValueError."""
+    """Convert ``afterok:5:6,after:7.SERVER,on:2`` to [["afterok", ["5", "6"]], ...]. Raises ValueError."""
     conditions = []
     for part in text.split(","):
         kind, *arguments = part.strip().split(":")
@@ -28,12 +28,12 @@ def parse(text):
 
 
 def register(db, job):
-    """Turn the new job's before... conditions into after... conditions of the jobs they name. Raises PBSError."""
+    """Convert the new job's before... conditions to after... conditions of the jobs that they name. Raises PBSError."""
     for kind, names in job["depend"]:
         for name in names if kind in BEFORE else ():
             other = store.get(db, name)
             if other is None or other["state"] == "F" or not any(condition[0] == "on" for condition in other["depend"]):
-                raise PBSError("Invalid Job Dependency", 206)  # PBS wants that job to wait with -W depend=on:COUNT
+                raise PBSError("Invalid Job Dependency", 206)  # PBS requires -W depend=on:COUNT of that job
             on = next(condition for condition in other["depend"] if condition[0] == "on")
             on[1] = max(0, on[1] - 1)
             other["depend"].append([BEFORE[kind], [job["id"]]])
@@ -42,7 +42,7 @@ def register(db, job):
 
 
 def judge(db, job):
-    """("ready" | "waits" | "never", why) for a job with dependencies."""
+    """Return ("ready" | "waits" | "never", reason) for a job with dependencies."""
     answer = "ready"
     for kind, names in job["depend"]:
         if kind == "on":
@@ -61,7 +61,7 @@ def judge(db, job):
 
 
 def _met(kind, other):
-    """True or False; None as long as it is open."""
+    """Return True or False; None if it is not decided yet."""
     over, code = other["state"] == "F", other.get("exit_status")
     if kind == "after":
         return True if over or other["state"] in "RBE" else None

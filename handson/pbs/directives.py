@@ -4,11 +4,11 @@ import shlex
 
 from handson.pbs.pbs_errors import PBSError
 
-REQUESTS = ("-q", "-l", "-W")  # options by which a job asks for its queue, resources and group
+REQUESTS = ("-q", "-l", "-W")  # options with which a job requests its queue, resources and group
 
 
 def read(script, prefix="#PBS"):
-    """The options in `script` (bytes), as a list of words for each directive. Raises PBSError."""
+    """Return the options in `script` (bytes), as a list of words for each directive. Raises PBSError."""
     found = []
     for text in texts(script, prefix):
         try:
@@ -26,12 +26,12 @@ def texts(script, prefix="#PBS"):
 
 
 def numbered(script, prefix="#PBS"):
-    """Return {line number, from 0: text after the prefix} of the directives in `script` (bytes), as `joined`
-    returns it.
+    """Return {line number, from 0: text after the prefix} of the directives in `script` (bytes), which `joined` has
+    returned.
 
-    Directives count up to the first line that can be executed: the first that is neither blank nor a comment. Blanks
-    may stand before the prefix. PBS is written in C, and so lines end at \\n alone, and only ASCII's blanks are blanks,
-    as for the methods of bytes.
+    Directives end at the first executable line, which is neither blank nor a comment. Blanks may precede the prefix.
+    Like PBS, which is written in C, this splits lines only at \\n, and only ASCII's blanks are blanks, as for the
+    methods of bytes.
     """
     found = {}
     for number, line in enumerate(joined(script, prefix).split(b"\n") if prefix else ()):
@@ -43,8 +43,8 @@ def numbered(script, prefix="#PBS"):
 
 
 def joined(script, prefix="#PBS"):
-    """The `script` (bytes) that runs: a directive with a backslash at its end goes on in the next line, and qsub makes
-    one line of both (OpenPBS, `get_script` in src/cmds/qsub_sup.c)."""
+    """Return the `script` (bytes) that runs: a directive that ends with a backslash continues in the next line, and
+    qsub joins the two lines (OpenPBS, `get_script` in src/cmds/qsub_sup.c)."""
     lines, reading, goes_on = [], bool(prefix), False
     for line in script.split(b"\n"):
         if goes_on:
@@ -58,7 +58,7 @@ def joined(script, prefix="#PBS"):
 
 
 def _behind(line, prefix):
-    """What stands behind the prefix in a line, or None if it is no directive."""
+    """Return the text after the prefix in a line, or None if the line is not a directive."""
     text, prefix = line.strip(), prefix.encode(errors="surrogateescape")
     is_one = text.startswith(prefix) and (text == prefix or text[len(prefix) :][:1].isspace())
     return text[len(prefix) :].strip() if is_one else None
@@ -70,10 +70,10 @@ def _is_executed(line, number):
 
 
 def error_in(text, reason=""):
-    """The PBSError of a directive with this `text`; reason: what an option in it is refused for."""
+    """Return the PBSError of a directive with this `text`; reason: why an option in it is refused."""
     return PBSError(f"{reason}\ndirective error: {text} ".lstrip("\n"), 1)
 
 
 def requests(script):
-    """The REQUESTS in `script` (bytes): [option, argument] of each. Raises PBSError."""
+    """Return [option, argument] of each of the REQUESTS in `script` (bytes). Raises PBSError."""
     return [[option, " ".join(argument)] for option, *argument in read(script) if option in REQUESTS]

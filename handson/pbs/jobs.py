@@ -1,4 +1,4 @@
-"""Ask about jobs of the embedded PBS from Python: `job`, `wait`. Notebooks and `handson.cluster.follow` use it."""
+"""Query jobs of the embedded PBS from Python: `job`, `wait`. Notebooks and `handson.cluster.follow` use it."""
 
 import contextlib
 import time
@@ -10,12 +10,12 @@ from handson.pbs.pbs_errors import PBSError, unknown_job
 
 
 def job(job_id):
-    """The facts about a job, as a dict. Raises PBSError where there is no job with this id.
+    """Return the properties of a job as a dict. Raises PBSError if there is no job with this id.
 
-    ``id``, ``name``, ``queue``; ``state`` (PBS's letter: Q, H, W, R, E, F, B); ``comment``; ``exit_status`` (None until
-    it ended by itself); ``output_path`` and ``error_path``: where its output can be read now, which is a spool file
-    while the job runs and the delivered file afterwards (None before the job starts; with ``-j oe`` both are the same);
-    ``session`` (a process id); ``start_time`` and ``end_time`` in seconds since the epoch, or None.
+    ``id``, ``name``, ``queue``; ``state`` (PBS's letter: Q, H, W, R, E, F, B); ``comment``; ``exit_status`` (None
+    unless it ended by itself); ``output_path`` and ``error_path``: the current paths of its output, spool files while
+    the job runs and the delivered files afterwards (None before the job starts; equal with ``-j oe``); ``session`` (a
+    process id); ``start_time`` and ``end_time`` in seconds since the epoch, or None.
     """
     name = job_name(str(job_id), server_name())
     with store.reading() as db:
@@ -43,8 +43,8 @@ def job(job_id):
 
 
 def wait(job_id, timeout=None):
-    """Wait until the job has ended, at most `timeout` seconds, and return what `job` returns. Raises PBSError when the
-    time is over."""
+    """Wait until the job has ended, at most `timeout` seconds, and return the result of `job`. Raises PBSError after
+    the timeout."""
     began = time.monotonic()
     looked_after, pause = began, 0.02
     while (now := job(job_id))["state"] != "F":

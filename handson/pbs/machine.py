@@ -1,4 +1,4 @@
-"""The machine that the embedded PBS presents: the nodes of its site, dealt out over the cores of this one."""
+"""The machine that the embedded PBS presents: the nodes of its site, distributed over the cores of this machine."""
 
 import math
 import os
@@ -6,20 +6,20 @@ from collections import namedtuple
 
 from handson.pbs import resources
 
-# mem and gpu_memory (None: not limited) in kb; cores: the core of each slot (virtual GPU or CPU) of the node; with
-# fewer cores than slots, slots share cores
+# mem and gpu_memory (None: not limited) in kb; cores: the core of each slot (virtual GPU or CPU) of the node; slots
+# share cores if there are more slots than cores
 Node = namedtuple("Node", "name ncpus ngpus mem cores gpu_memory", defaults=[None])
 
 
 def server_name():
-    """What stands for the server in job ids: the machine's short hostname."""
+    """Return the server's name in job ids: the machine's short hostname."""
     return os.uname().nodename.split(".")[0]
 
 
 def nodes(site):
-    """A `Node` for each node of a `handson.cluster.site.Site`."""
+    """Return a `Node` for each node of a `handson.cluster.site.Site`."""
     usable = sorted(os.sched_getaffinity(0))
-    # slots of a node; virtual GPU i of node k has slot k * width + i, and cores are dealt out in turn
+    # slots of a node; virtual GPU i of node k has slot k * width + i, and slots get cores in turn
     width = max(site.gpus, site.ncpus)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1024  # kb, of this machine
     mem = memory // site.nodes if site.mem is None else site.mem

@@ -1,14 +1,15 @@
-"""What a batch command says when it cannot do what it was asked: one sentence and PBS's exit status."""
+"""The error of a batch command: one sentence, and PBS's exit status."""
 
 from handson.errors import OneSentence
 
 
 class PBSError(OneSentence):
-    """The sentence goes to stderr, each of its lines after the command's name; `status` is the exit status.
+    """An error whose sentence goes to stderr, with the command's name before each of its lines; `status` is the exit
+    status.
 
-    usage: print the command's usage below the sentence. hint: what to do about it, in a last line that a real PBS does
-    not print. first: a line to print before, without the command's name. The statuses above 100 are PBS's error numbers
-    (15001, ...) as an exit status can carry them: modulo 256.
+    usage: whether to print the command's usage below the sentence. hint: advice in a last line, which a real PBS does
+    not print. first: a line to print before, without the command's name. Statuses above 100 are PBS's error numbers
+    (15001, ...) modulo 256, as an exit status.
     """
 
     def __init__(self, sentence="", status=1, usage=False, hint="", first=""):
@@ -36,7 +37,7 @@ def wrong_state(job_id):
 
 
 def undefined_attribute(name):
-    """A real PBS speaks of a group here."""
+    """Return the error for an unknown attribute, which a real PBS reports as an invalid group."""
     return PBSError("Bad GID for job execution", 154, hint=f"-W knows no attribute {name}")
 
 
@@ -49,7 +50,7 @@ def unknown_queue(detail=""):
 
 
 def unknown_host(server, status):
-    """Where a server is named that cannot be found. (PBS names its default server, not the one that was asked for.)"""
+    """Return the error for a server that cannot be found. (PBS names its default server, not the requested one.)"""
     return PBSError(f"cannot connect to server {server} (errno=15008)", status, first="Unknown Host.")
 
 

@@ -1,8 +1,8 @@
-"""pbsdsh: run a command on the nodes of the job it is called in, once for each line of the node file.
+"""pbsdsh: run a command on the nodes of the current job, once for each line of the node file.
 
-As under a real PBS, what it starts has the environment the job began with (not what the script exported since), starts
-in the home directory, and writes to the job's own output, wherever pbsdsh's goes. pbsdsh itself ends with 0, and prints
-the status of tasks that failed.
+As under a real PBS, each task has the environment with which the job began (not the script's later exports), starts in
+the home directory, and writes to the job's output, even if pbsdsh's own output is redirected. pbsdsh itself ends with
+0, and prints the status of tasks that failed.
 """
 
 import os
@@ -41,14 +41,14 @@ def run_everywhere(words):
         running.append(start(node, nodenum, tasknum, program))
         if "v" in options:
             print(f"pbsdsh: spawned task 0x{task:08X} on logical node {nodenum} event {tasknum}", flush=True)
-        if "s" in options:  # one after the other
+        if "s" in options:  # one after another
             wait_for([(task, running[-1])], options)
     if "s" not in options:
         wait_for(list(enumerate(running)), options)
 
 
 def parse(words):
-    """({letter: value}, the program and its arguments)"""
+    """Return ({letter: value}, the program and its arguments)."""
     from handson.pbs.pbs_errors import PBSError
 
     options, words = {}, list(words)
@@ -72,11 +72,11 @@ def parse(words):
 
 
 def choose(lines, options):
-    """[(node, PBS_NODENUM, PBS_TASKNUM), ...] of the tasks to start; a job's first task is its script."""
+    """Return [(node, PBS_NODENUM, PBS_TASKNUM), ...] of the tasks to start; a job's first task is its script."""
     names = list(dict.fromkeys(lines))
     if "n" in options:
         index = int(options["n"])
-        lines = [lines[index if index < len(lines) else 0]]  # as OpenPBS does it, without a word
+        lines = [lines[index if index < len(lines) else 0]]  # OpenPBS also does this silently
     elif "c" in options:
         lines = [lines[index % len(lines)] for index in range(int(options["c"]))]
     return [(name, names.index(name), number) for number, name in enumerate(lines, start=2)]
@@ -110,9 +110,9 @@ def start(node, nodenum, tasknum, program):
 
 
 def wait_for(tasks, options):
-    """Wait for (number, process) of tasks, and print their exit statuses unless they are 0. (Of one killed by a signal:
-    256 + its number.) With -v, say how many have to be heard of, first that they have begun, then ("obits") that they
-    have ended."""
+    """Wait for (number, process) of tasks, and print their exit statuses unless they are 0. (For a task killed by a
+    signal: 256 + its number.) With -v, print how many tasks have not been reported yet, first as started, then
+    ("obits") as ended."""
     obits = 0 if "o" in options else len(tasks)
     waits = [(begun, min(obits, len(tasks) - begun)) for begun in range(len(tasks), 0, -1)] + [
         (0, left) for left in range(obits, 0, -1)

@@ -1,4 +1,4 @@
-"""pbsnodes: the nodes that the embedded PBS presents, and what runs on them."""
+"""pbsnodes: show the nodes that the embedded PBS presents, and the jobs on them."""
 
 import sys
 import time
@@ -33,7 +33,7 @@ def show(words):
         every_node = machine.nodes(site.load(qstat.site_path(db)))
         running = store.select(db, "state IN ('R', 'E')")
     if "l" in flags:
-        return 0  # -l lists the nodes that are down: there are none
+        return 0  # -l lists the nodes that are down, and none ever is
     nodes = [node for node in every_node if not names or node.name in names]
     if "S" in flags or "j" in flags:
         (show_jobs if "j" in flags else show_table)(nodes, running)
@@ -62,13 +62,13 @@ def show(words):
 
 
 def on_node(node, running):
-    """(job, its part of the allocation) for the jobs that run on a node."""
+    """Return (job, its part of the allocation) for the jobs that run on a node."""
     return [(job, part) for job in running for part in job["allocation"] if part["node"] == node.name]
 
 
 def state(node, parts, running):
-    """free, job-exclusive, or job-busy: all CPUs are taken, or all the cores of this machine that the node's CPUs stand
-    for."""
+    """Return the state of a node: free, job-exclusive, or job-busy if all CPUs, or all of their cores on this machine,
+    are used."""
     from handson.pbs import placement
 
     if any(part["exclusive"] for _, part in parts):
@@ -109,7 +109,7 @@ def attributes(node, running):
 
 
 def show_table(nodes, running):
-    """pbsnodes -aS: what each node has."""
+    """Print pbsnodes -aS: the resources of each node."""
     print(
         "vnode           state           OS       hardware host            queue        mem     ncpus   nmics   ngpus "
         " comment"
@@ -124,7 +124,7 @@ def show_table(nodes, running):
 
 
 def show_jobs(nodes, running):
-    """pbsnodes -aSj: free/total of each resource."""
+    """Print pbsnodes -aSj: free/total of each resource."""
     from handson.pbs import placement
 
     print(f"{'':56}mem       ncpus   nmics   ngpus")
@@ -146,7 +146,7 @@ def show_jobs(nodes, running):
 
 
 def short(size):
-    """``24gb`` for a number of kb."""
+    """Return, for example, ``24gb`` for a number of kb."""
     for unit in ("kb", "mb", "gb"):
         if size < 1024:
             return f"{size}{unit}"

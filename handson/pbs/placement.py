@@ -1,36 +1,37 @@
-"""Where a job can run: pure functions of the site's nodes, the job's request, and the allocations of running jobs.
+"""Decide where a job can run: pure functions of the site's nodes, the job's request, and the allocations of running
+jobs.
 
-A running job holds an *allocation*: one dict for each of its nodes,
-``{"node": name, "chunks": [...], "slots": [...], "cores": [...], "exclusive": bool}``.
+A running job holds an *allocation*: one dict for each of its nodes, ``{"node": name, "chunks": [...], "slots": [...],
+"cores": [...], "exclusive": bool}``.
 """
 
 from handson.pbs.resources import COUNTED
 
-MOST_CHUNKS = 10_000  # no machine has room for more
+MOST_CHUNKS = 10_000  # more than any machine can hold
 
 
 class Waits(Exception):
-    """The job cannot start now; the text is what PBS puts into its comment."""
+    """A job cannot start now; the text is PBS's comment."""
 
 
 def node_stock(node):
-    """What a node has of each counted resource (kb for memory)."""
+    """Return the amount of each counted resource of a node (kb for memory)."""
     return {"ncpus": node.ncpus, "ngpus": node.ngpus, "mem": node.mem, "nmics": 0, "naccelerators": 0, "vmem": node.mem}
 
 
 def held(running, name):
-    """How much of each resource of node `name` the allocations `running` hold."""
+    """Return the amount of each resource of node `name` that the allocations `running` hold."""
     parts = [part for allocation in running for part in allocation if part["node"] == name]
     return {resource: sum(chunk.get(resource, 0) for part in parts for chunk in part["chunks"]) for resource in COUNTED}
 
 
 def workers(chunk):
-    """How many cores the processes of a chunk keep busy."""
+    """Return the number of cores that the processes of a chunk keep busy."""
     return max(chunk.get("ncpus", 1), chunk.get("ngpus", 0), chunk.get("mpiprocs", 1) * chunk.get("ompthreads", 1))
 
 
 def impossible(wanted, nodes):
-    """PBS's comment for a job that `nodes` cannot run even when they are idle; None for a job that they can run."""
+    """Return PBS's comment for a job that even idle `nodes` cannot run; None for a job that they can run."""
     count = sum(chunk["count"] for chunk in wanted["chunks"])
     if count > MOST_CHUNKS or _spread(_one_by_one(wanted), wanted, nodes, []) is None:
         return "Can Never Run: " + _shortage(wanted, nodes, [], "Not enough total nodes available")
@@ -41,12 +42,12 @@ def _one_by_one(wanted):
 
 
 def place(wanted, nodes, running):
-    """The allocation for a (possible) job that asks for `wanted` (see resources.parse) beside the allocations
-    `running`.
+    """Return the allocation for a (possible) job that requests `wanted` (see resources.parse), in addition to the
+    allocations `running`.
 
-    Raises Waits with PBS's comment when it has to wait: for resources, or for cores. Virtual nodes may have more slots
-    than the machine has cores; a job that runs alone lets its own workers share them, but never takes a core that a
-    running job uses.
+    Raises Waits with PBS's comment if the job has to wait for resources or for cores. Virtual nodes may have more slots
+    than the machine has cores. The workers of a job may share cores with each other, but not with another running
+    job.
     """
     chunks = _one_by_one(wanted)
     spread = _spread(chunks, wanted, nodes, running)
@@ -55,8 +56,8 @@ def place(wanted, nodes, running):
     allocation = _give_slots(spread, wanted, running)
     busy = busy_cores(running)
     if busy and busy & _cores(allocation):
-        # In their usual order, the nodes would share cores with running jobs: try first the nodes with the most free
-        # cores.
+        # In their usual order, the nodes could share cores with running jobs, so try the nodes with the most free cores
+        # first.
         by_freedom = sorted(nodes, key=lambda node: -len(set(_free_slots(node, running)) & _idle_slots(node, busy)))
         spread = _spread(chunks, wanted, by_freedom, running) or spread
         allocation = _give_slots(spread, wanted, running)
@@ -71,15 +72,15 @@ def place(wanted, nodes, running):
 
 
 def _spread(chunks, wanted, nodes, running):
-    """[(node, its chunks), ...], or None where the chunks don't fit."""
+    """Return [(node, its chunks), ...], or None if the chunks do not fit."""
     if wanted["arrangement"] == "pack":
         return next(filter(None, (_deal(chunks, wanted, [node], running) for node in nodes)), None)
     return _deal(chunks, wanted, nodes, running)
 
 
 def _deal(chunks, wanted, nodes, running):
-    """Put each chunk, in order, onto the first node with room for it; scattered chunks each onto a node of their
-    own."""
+    """Put each chunk, in order, onto the first node with enough free resources; each scattered chunk onto a separate
+    node."""
     scatter, exclusive = wanted["arrangement"] == "scatter", wanted["sharing"] == "excl"
     room = {}
     for node in nodes:
@@ -112,7 +113,7 @@ def _is_named(node, chunk):
 
 
 def _shortage(wanted, nodes, running, too_few_nodes):
-    """Why the chunks don't fit, as PBS says it: R requested, A available, T in total."""
+    """Return why the chunks do not fit, in PBS's words: R requested, A available, T in total."""
     chunks = wanted["chunks"]
     count = sum(chunk["count"] for chunk in chunks)
     if wanted["arrangement"] == "scatter" and count > len(nodes):
@@ -137,7 +138,7 @@ def _shortage(wanted, nodes, running, too_few_nodes):
 
 
 def busy_cores(running):
-    """The cores of this machine that the allocations `running` use."""
+    """Return the cores of this machine that the allocations `running` use."""
     return {core for allocation in running for part in allocation for core in part["cores"]}
 
 
@@ -157,8 +158,7 @@ def _idle_slots(node, busy):
 
 
 def _give_slots(spread, wanted, running):
-    """The allocation: slots, and so cores, for the chunks of each node. Slots whose core nobody uses yet (this job
-    included) come first."""
+    """Return the allocation: slots, and so cores, for the chunks of each node. Slots with unused cores come first."""
     allocation, busy = [], busy_cores(running)
     own = set()
     for node, chunks in spread:
@@ -185,7 +185,7 @@ def _give_slots(spread, wanted, running):
 
 
 def exec_vnode(allocation):
-    """``(node1:ngpus=2:ncpus=1)+(node2:ngpus=2:ncpus=1)``"""
+    """Return, for example, ``(node1:ngpus=2:ncpus=1)+(node2:ngpus=2:ncpus=1)``."""
     parts = []
     for part in allocation:
         for chunk in part["chunks"]:
@@ -197,7 +197,7 @@ def exec_vnode(allocation):
 
 
 def exec_host(allocation, running):
-    """``node1/0+node2/0*2``: a number for each chunk on its node, and how many CPUs it has there."""
+    """Return, for example, ``node1/0+node2/0*2``: a number for each chunk on its node, and its number of CPUs."""
     parts = []
     for part in allocation:
         index = sum(len(other["chunks"]) for held_by in running for other in held_by if other["node"] == part["node"])
@@ -209,5 +209,5 @@ def exec_host(allocation, running):
 
 
 def node_file(allocation):
-    """The node's name once for each MPI process, in the order of the chunks."""
+    """Return the node's name once for each MPI process, in the order of the chunks."""
     return [part["node"] for part in allocation for chunk in part["chunks"] for _ in range(chunk.get("mpiprocs", 1))]

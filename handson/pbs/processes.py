@@ -1,9 +1,8 @@
-"""Processes, as the scheduler and the runners need them: which are alive, which belong to a job, and how one wakes
-another.
+"""Process handling for the scheduler and the runners: find live processes and the processes of a job, and wake a
+process.
 
-Whether a scheduler or a runner is alive is decided by the lock it holds (the kernel frees it however the process ends,
-and on every machine that shares the directory), never by a process number alone, which may belong to another process by
-now.
+Whether a scheduler or a runner is alive is decided by its lock, never by a process number, which may belong to another
+process by now. The kernel frees the lock at any end of the process, and on every machine that shares the directory.
 """
 
 import contextlib
@@ -21,19 +20,19 @@ PACKAGE_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(_
 
 
 def module_command(module, *arguments):
-    """The command line that runs ``module.main()`` in the same Python, whatever the environment and the working
-    directory contain.
+    """Return the command line that runs ``module.main()`` in the same Python, independent of the environment and the
+    working directory.
 
-    (``-m`` alone would need the package on the job's PYTHONPATH, and would let a ``random.py`` in the home directory be
-    imported. ``-S`` saves the time to look through site-packages: these modules use the standard library only.)
+    (``-m`` would need the package on the job's PYTHONPATH, and would import a ``random.py`` in the home directory.
+    ``-S`` skips site-packages, because these modules use only the standard library.)
     """
     code = f"import sys; sys.path.append(sys.argv.pop(1)); from {module} import main; main()"
     return [sys.executable, "-I", "-S", "-c", code, PACKAGE_ROOT, *arguments]
 
 
 def spawn(module, *arguments, keep=None, log=os.devnull):
-    """Start ``module`` in a session of its own, with the descriptor `keep`; stderr is appended to the file `log`.
-    Returns its pid."""
+    """Start ``module`` in its own session, with the descriptor `keep`; stderr is appended to the file `log`. Return its
+    pid."""
     actions = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
@@ -50,7 +49,7 @@ def spawn(module, *arguments, keep=None, log=os.devnull):
 
 
 def try_lock(path, create=True):
-    """A descriptor that holds the lock `path`, or None while another process holds it."""
+    """Return a descriptor that holds the lock `path`, or None if another process holds it."""
     descriptor = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -63,17 +62,17 @@ def try_lock(path, create=True):
 
 
 class Bell:
-    """What a process waits on: a FIFO that others `ring`, and that SIGCHLD rings too."""
+    """A FIFO that wakes a waiting process: other processes `ring` it, and so does SIGCHLD."""
 
     def __init__(self, path):
         make_bell(path)
-        # for reading and writing, so that there is never an end of file
+        # open for reading and writing, so that it never reports end of file
         self.descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self.descriptor, warn_on_full_buffer=False)
 
     def wait(self, seconds):
-        """Wait until it rings, or for `seconds`; return the bytes that were rung."""
+        """Wait until it rings, or for `seconds`, and return the bytes that were rung."""
         try:
             select.select([self.descriptor], [], [], max(0, seconds))
             return os.read(self.descriptor, 65536)
@@ -93,7 +92,7 @@ def make_bell(path):
 
 
 def ring(path, byte=b"!"):
-    """Wake the process that waits on the bell `path`; False when there is none."""
+    """Wake the process that waits on the bell `path`. Return False if there is none."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
     except OSError as error:
@@ -103,14 +102,14 @@ def ring(path, byte=b"!"):
     try:
         os.write(descriptor, byte)
     except BlockingIOError:
-        pass  # the FIFO is full: it will wake up anyway
+        pass  # the FIFO is full, so the process wakes up anyway
     finally:
         os.close(descriptor)
     return True
 
 
 def boot_identity():
-    """Changes when the machine, or the container we are in, starts anew. (HANDSON_PBS_BOOT_ID stands in for it in
+    """Return a string that changes when the machine, or this container, restarts. (HANDSON_PBS_BOOT_ID replaces it in
     tests.)"""
     pretended = os.environ.get("HANDSON_PBS_BOOT_ID")
     if pretended:
@@ -119,7 +118,8 @@ def boot_identity():
 
 
 def _serves_the_queue(pid):
-    """Whether process `pid` is a scheduler or a runner (which may have been started inside a job, and outlives it)."""
+    """Return whether process `pid` is a scheduler or a runner (which may have been started inside a job, and outlives
+    it)."""
     try:
         return b"HANDSON_PBS_PROCESS" in linux.environment(pid)
     except OSError:
@@ -127,7 +127,7 @@ def _serves_the_queue(pid):
 
 
 def children(root):
-    """The living children of process `root`."""
+    """Return the living children of process `root`."""
     found = [(pid, linux.stat(pid)) for pid in linux.every_pid()]
     return [
         pid
@@ -137,8 +137,8 @@ def children(root):
 
 
 def descendants(root):
-    """The living processes below process `root`: without zombies, and without schedulers and runners and the processes
-    below those."""
+    """Return the living descendants of process `root`, without zombies, and without schedulers, runners and their
+    descendants."""
     children = {}
     for pid in linux.every_pid():
         stat = linux.stat(pid)
@@ -156,7 +156,7 @@ def descendants(root):
 
 
 def carrying(variable):
-    """The processes of this user that were started with ``NAME=value`` (`variable`) in their environment."""
+    """Return the processes of this user that were started with ``NAME=value`` (`variable`) in their environment."""
     name, _, value = variable.encode().partition(b"=")
     found = []
     for pid in linux.every_pid():
@@ -164,18 +164,18 @@ def carrying(variable):
             if pid != os.getpid() and linux.environment(pid).get(name) == value:
                 found.append(pid)
         except OSError:
-            continue  # it has ended, or belongs to somebody else
+            continue  # it has ended, or belongs to another user
     return [pid for pid in found if linux.runs(pid)]
 
 
 def cpu_seconds(pids):
-    """The CPU time that living processes, and their children that have ended, have used so far."""
+    """Return the CPU time that living processes, and their children that have ended, have used so far."""
     ticks = sum(int(number) for pid in pids for number in (linux.stat(pid) or [])[11:15])
     return ticks / linux.TICKS
 
 
 def memory(pids):
-    """(bytes of address space, bytes in memory) of living processes together."""
+    """Return (bytes of address space, bytes of resident memory) of living processes together."""
     found = [(0, 0)]
     for pid in pids:
         with contextlib.suppress(OSError):  # it has ended
@@ -184,7 +184,8 @@ def memory(pids):
 
 
 def in_session(session, started):
-    """The living processes of session `session`, if its leader is still the one that started at `started` (ticks)."""
+    """Return the living processes of session `session`, if its leader is still the one that started at `started`
+    (ticks)."""
     leader = linux.start_time(session)
     if leader is not None and leader != started:
         return []
@@ -205,8 +206,8 @@ def send(pids, number):
 
 
 def kill_all(find, ended, seconds=30):
-    """Send KILL to what `find()` finds until it finds nothing; False when something is left after `seconds`. `ended`:
-    see `reap`."""
+    """Send KILL to the processes that `find()` returns until there are none. Return False if some are left after
+    `seconds`. ended: see `reap`."""
     end = time.monotonic() + seconds
     while pids := find():
         send(pids, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""qalter: change what waiting jobs ask for."""
+"""qalter: change the requests of waiting jobs."""
 
 import time
 
@@ -33,7 +33,7 @@ def alter_all(words):
 
 
 def alter(name, options):
-    """Change one job that waits (of an array: all sub-jobs that do). Raises PBSError."""
+    """Change one waiting job (of an array: all waiting sub-jobs). Raises PBSError."""
     from handson.pbs import depend, store
     from handson.pbs.pbs_errors import PBSError
 
@@ -52,7 +52,7 @@ def alter(name, options):
 
 
 def changes(job, options):
-    """The values of a job that `options` change. Raises PBSError."""
+    """Return the values of a job that `options` change. Raises PBSError."""
     from handson.cluster import site
     from handson.pbs import qsub, resources, store
     from handson.pbs.command_options import FIELDS

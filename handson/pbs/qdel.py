@@ -1,4 +1,4 @@
-"""qdel: delete jobs, waiting or running."""
+"""qdel: delete waiting or running jobs."""
 
 import time
 
@@ -29,7 +29,7 @@ def delete_all(words):
         raise PBSError(status=2, usage=True)
     server = machine.server_name()
     try:
-        for name in names:  # as in PBS, the first that cannot be deleted is the last to be looked at
+        for name in names:  # as in PBS, the first job that cannot be deleted ends the loop
             delete(command.job_name(name, server), "force" in values, ("x", "") in found, server)
     finally:
         scheduler.ensure()
@@ -68,5 +68,5 @@ def delete(name, force, history, server):
                 delivery.delete_unstarted(db, one, f"Job deleted by {by} before it ran, and terminated")
         delivery.end_array(db, jobs[-1])
     for running_id in running:
-        # if nobody listens, the scheduler will find that the runner is gone
+        # if nothing listens, the scheduler will find that the runner is gone
         processes.ring(store.job_directory(running_id) / "bell", b"d")

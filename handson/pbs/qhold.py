@@ -1,4 +1,4 @@
-"""qhold and qrls: hold a waiting job back, and let it go again."""
+"""qhold and qrls: hold a waiting job, and release it."""
 
 import time
 
@@ -20,7 +20,7 @@ def hold_all(words):
 
 
 def parse(words, name):
-    """(the kinds of holds: u for the user's, o and s for the system's, n for none; the job identifiers). Raises
+    """Return (the kinds of holds: u for the user's, o and s for the system's, n for none; the job identifiers). Raises
     PBSError."""
     from handson.pbs.pbs_errors import illegal_option_value
 
@@ -32,7 +32,7 @@ def parse(words, name):
 
 
 def hold(name):
-    """Hold a job: it does not start before it is released. A job that runs already goes on. Raises PBSError."""
+    """Hold a job, so that it does not start before it is released. A running job continues. Raises PBSError."""
     with command.unfinished(name) as (_, job):
         if job["hold"] == "n":
             job["hold"] = "u"
@@ -41,7 +41,7 @@ def hold(name):
 
 
 def release(name, kinds):
-    """Release a job from its hold, if that is of one of these `kinds`. Raises PBSError."""
+    """Release a job from its hold, if the hold is one of these `kinds`. Raises PBSError."""
     with command.unfinished(name) as (_, job):
         if job["hold"] in kinds:
             job.update(hold="n", run_count=0 if job["hold"] == "s" else job.get("run_count", 0))

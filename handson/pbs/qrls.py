@@ -1,4 +1,4 @@
-"""qrls: release jobs from the hold that ``qsub -h`` or ``qhold`` put on them."""
+"""qrls: release jobs that ``qsub -h`` or ``qhold`` holds."""
 
 from handson.pbs import command, qhold
 

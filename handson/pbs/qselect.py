@@ -1,5 +1,4 @@
-"""qselect: print the identifiers of the jobs that meet all conditions, for ``qdel $(qselect -N train)`` and the
-like."""
+"""qselect: print the identifiers of the jobs that meet all conditions, for example for ``qdel $(qselect -N train)``."""
 
 import operator
 import re
@@ -45,7 +44,7 @@ def select(words):
 
 
 def condition(letter, text):
-    """The function of a job that says whether it meets the option. Raises PBSError."""
+    """Return a function of a job that returns whether it meets the option. Raises PBSError."""
     compare, text = comparison(text)
     if letter == "q":
         queue = text.partition("@")[0]
@@ -72,13 +71,13 @@ def condition(letter, text):
 
 
 def comparison(text):
-    """(the comparison, the rest) of ``.gt.5``; equality where none is named."""
+    """Return (comparison, rest) of ``.gt.5``; equality is the default."""
     match = re.match(r"\.(eq|ne|ge|gt|le|lt)\.", text)
     return (COMPARE[match[1]], text[match.end() :]) if match else (operator.eq, text)
 
 
 def resource_condition(text):
-    """``ncpus.gt.1,walltime.le.600``"""
+    """Return the condition of ``ncpus.gt.1,walltime.le.600``."""
     from handson.pbs.pbs_errors import illegal_option_value
 
     parts = [re.fullmatch(r"(\w+)\.(eq|ne|ge|gt|le|lt)\.([^,]+)", part) for part in text.split(",")]
@@ -100,7 +99,7 @@ def _compares(value, compare, text, name):
 
 
 def time_condition(text, compare, letter):
-    """``s.gt.1430``: started after half past two."""
+    """Return the condition of ``s.gt.1430``: started after half past two."""
     from handson.pbs.command_options import parse_date
     from handson.pbs.pbs_errors import illegal_option_value
 

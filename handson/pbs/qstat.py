@@ -28,7 +28,7 @@ NUMBERS = (
     "array_index",
     "Exit_status",
     "history_timestamp",
-)  # of the attributes: numbers in JSON, too
+)  # of the attributes that are numbers in JSON, too
 
 
 def main():
@@ -70,7 +70,7 @@ def show(words):
 
 
 def look_after_the_queue():
-    """Make sure that the queue has a scheduler. If that fails, the command still answers."""
+    """Start a scheduler if the queue has none. If that fails, the command still answers."""
     from handson.errors import OneSentence
     from handson.pbs import scheduler
 
@@ -91,7 +91,7 @@ def parse(words):
 
 
 def site_path(db):
-    """The site that the nodes and queues are of: that of unfinished jobs, or else the chosen one."""
+    """Return the site of the nodes and queues: that of unfinished jobs, otherwise the chosen one."""
     from handson.cluster import site
     from handson.pbs import store
 
@@ -99,7 +99,7 @@ def site_path(db):
 
 
 def choose_all(db, flags):
-    """The jobs that a plain qstat with these flags shows: arrays as one line, finished ones with -x (-H: only
+    """Return the jobs that a plain qstat with these flags shows: arrays as one line, finished jobs with -x (-H: only
     those)."""
     from handson.pbs import store
 
@@ -114,7 +114,7 @@ def choose_all(db, flags):
 
 
 def choose(db, operand, flags, server):
-    """The jobs that one operand means: a job, an array with its sub-jobs (-t), a queue, or ``@server``."""
+    """Return the jobs of one operand: a job, an array with its sub-jobs (-t), a queue, or ``@server``."""
     from handson.cluster import site
     from handson.pbs import store
     from handson.pbs.pbs_errors import PBSError, unknown_host, unknown_job, unknown_queue
@@ -147,7 +147,7 @@ def _array_lives(db, job):
 def show_jobs(db, jobs, flags, values, server):
     for job in jobs:
         if job["state"] == "F" and job["index"] is not None and _array_lives(db, job):
-            job["state"] = "X"  # a sub-job that has ended, of an array that has not
+            job["state"] = "X"  # a sub-job that has ended, in an array that has not
     if "f" in flags:
         return show_full(jobs, values, server)
     if flags & set("airHTnsGM") or "u" in values:
@@ -157,12 +157,12 @@ def show_jobs(db, jobs, flags, values, server):
 
 
 def shorten(text, width):
-    """Cut what is too wide, with PBS's ``*`` in the last column."""
+    """Shorten a text that is too wide, with PBS's ``*`` in the last column."""
     return text if len(text) <= width else text[: width - 1] + "*"
 
 
 def show_default(jobs, done=False):
-    """The plain table; done: with the share of its walltime that a job has used."""
+    """Print the plain table. done: include the share of its walltime that a job has used."""
     if not jobs:
         return
     print(f"Job id            Name             User              {' % done ' if done else 'Time Use'} S Queue")
@@ -180,13 +180,13 @@ def show_default(jobs, done=False):
 
 
 def share_done(job):
-    """``50 ``: the percentage of its walltime that a running job has used."""
+    """Return, for example, ``50 ``: the percentage of its walltime that a running job has used."""
     limit = job["asked"]["walltime"]
     return f"{int(100 * min(1, (time.time() - job['stime']) / limit)):>3} " if limit and job["state"] in "RE" else "-- "
 
 
 def show_alternative(jobs, flags, server):
-    """qstat -a and its relatives."""
+    """Print the table of qstat -a and related options."""
     if not jobs:
         return
     widths = (30, 15, 15, 15, 8, 4, 5) if "w" in flags else (15, 8, 8, 10, 6, 3, 3)
@@ -221,13 +221,13 @@ def alternative_line(job, widths, unit):
 
 
 def short_time(seconds):
-    """``HH:MM``"""
+    """Return ``HH:MM``."""
     return f"{int(seconds) // 3600:02}:{int(seconds) // 60 % 60:02}"
 
 
 def short_size(text, smallest=None):
-    """``4gb`` for ``4194304kb``: six characters at most. smallest: a unit, "gb" for instance; sizes are rounded up to
-    it."""
+    """Return, for example, ``4gb`` for ``4194304kb``, in at most six characters. smallest: a unit such as "gb"; smaller
+    sizes are rounded up to it."""
     from handson.pbs.resources import parse_size
 
     size = parse_size(text)
@@ -272,14 +272,14 @@ def show_full(jobs, values, server):
 
 
 def with_numbers(value, name=""):
-    """Attributes as JSON has them: those that count are numbers."""
+    """Return attributes for JSON, in which counts are numbers."""
     if isinstance(value, dict):
         return {key: with_numbers(item, key if name != "Variable_List" else "") for key, item in value.items()}
     return int(value) if name in NUMBERS else value
 
 
 def folded(name, value):
-    """``    name = value``, broken behind commas where it would be wider than FOLD, and anywhere in what has none.
+    """Return ``    name = value``, wrapped after commas beyond FOLD columns, or anywhere in a text without commas.
     Further lines begin with a tab."""
     text = f"    {name} = "
     column = len(text)

@@ -8,7 +8,7 @@ from handson import linux
 from handson.pbs import command
 
 LARGEST_SCRIPT = 100 << 20  # bytes, PBS's jobscript_max_size
-DEFAULT_GROUPS = ("gt00",)  # of a site whose file names none
+DEFAULT_GROUPS = ("gt00",)  # of a site whose file names no groups
 LARGEST_ARRAY = 10_000  # sub-jobs, PBS's max_array_size
 
 
@@ -19,7 +19,7 @@ WINDOWS = "an editor of Windows ended its lines; this puts them right: sed -i 's
 def main():
     below = ""
     if any(word.partition("=")[1] for word in sys.argv):
-        from handson.cluster import slow_network  # what it imports takes time that most calls need not wait for
+        from handson.cluster import slow_network  # imported late, because most calls do not need it
         from handson.pbs import resources
 
         below = resources.ONLY_EMBEDDED if slow_network.asked_for(sys.argv[1:]) else ""
@@ -70,8 +70,8 @@ def submit(words):
 
 
 def in_directive(text, options):
-    """The options, as `options.split` returns them, of the directive with this text; `options`: those of the command
-    line. Raises PBSError."""
+    """Return the options of the directive with this text, as `options.split` returns them; `options`: those of the
+    command line. Raises PBSError."""
     import shlex
 
     from handson.pbs import directives
@@ -81,7 +81,7 @@ def in_directive(text, options):
     try:
         found, names, behind = split(shlex.split(text))
         tried = Options()
-        tried.values = options.values  # what the command line overrides is not even looked at
+        tried.values = options.values  # directives that the command line overrides are not even parsed
         tried.add(found)
     except ValueError:
         raise directives.error_in(text) from None
@@ -93,7 +93,7 @@ def in_directive(text, options):
 
 
 def read_script(names, executable):
-    """(the script's bytes, the job's name by default). Raises PBSError in PBS's words."""
+    """Return (the script's bytes, the job's default name). Raises PBSError with PBS's messages."""
     from handson.pbs.command_options import JOB_NAME
     from handson.pbs.pbs_errors import PBSError
 
@@ -120,12 +120,12 @@ def read_script(names, executable):
         raise PBSError(f"opening script file:: {error.strerror}", 8) from None
     name = os.path.basename(names[0])
     if len(name) > 230 or not JOB_NAME.fullmatch(name):
-        name = None  # needs a -N
+        name = None  # requires -N
     return script, name
 
 
 def where_it_is(script):
-    """Which folder has a script that is not where it was looked for: a hint, or ""."""
+    """Return a hint on the folder that contains a script which was not found, or ""."""
     from handson.files import COURSE
 
     folders = [
@@ -146,7 +146,7 @@ def _limited(file):
 
 
 def describe(options, name, executable, words):
-    """The new job, without its number. Raises PBSError for what PBS's server would refuse."""
+    """Return the new job, without its number. Raises PBSError for requests that PBS's server would refuse."""
     from handson.cluster import site
     from handson.pbs import machine, pbs_errors, resources
     from handson.pbs.command_options import FIELDS, everything, variable_list
@@ -162,7 +162,7 @@ def describe(options, name, executable, words):
     queue = choose_queue(given.get("q", ""), here, server)
     check_groups(attributes.get("group_list", ""), here)
     environment = dict(os.environ)
-    sent = everything(environment) if "V" in given and not here.strict else {}  # 23.06.06 sends nothing with -V
+    sent = everything(environment) if "V" in given and not here.strict else {}  # 23.06.06 ignores -V
     sent |= variable_list(given.get("v", ""), environment)
     for resource in () if here.strict else resources.EMBEDDED:
         variable = f"HANDSON_{resource.upper()}"
@@ -209,7 +209,7 @@ def describe(options, name, executable, words):
 
 
 def impossible(job):
-    """That no idle nodes of the site could ever run the job: a sentence; None for a job that they can run."""
+    """Return a sentence if no idle nodes of the site could ever run the job, otherwise None."""
     from handson.cluster import site
     from handson.pbs import machine, placement
 
@@ -222,8 +222,7 @@ def impossible(job):
 
 
 def forgotten_track(job, script):
-    """That the job will run a script of the PyTorch track that has gaps, as TRACK is not set: a sentence; None where
-    all is well."""
+    """Return a sentence if the job will run a PyTorch script with gaps because TRACK is not set, otherwise None."""
     import re
 
     found = re.search(rb"\$\{TRACK:-(\w+)\}/(\w+\.py)", script)
@@ -242,8 +241,8 @@ def forgotten_track(job, script):
 
 
 def forgotten_variable(job, script):
-    """That the job will end at its first lines, as it lacks a variable that its script asks for by ${NAME:?words}: a
-    sentence; None where all is well."""
+    """Return a sentence if the job will end at its first lines because it lacks a variable that its script requires
+    with ${NAME:?words}, otherwise None."""
     import re
 
     for name, words in re.findall(rb'^: "\$\{(\w+):\?([^}\n]+)\}"', script, re.MULTILINE):
@@ -253,7 +252,7 @@ def forgotten_variable(job, script):
 
 
 def _is_here(path):
-    """Whether `path` (PWD, in which symbolic links are as the user typed them) is the current directory."""
+    """Return whether `path` (PWD, with symbolic links as the user typed them) is the current directory."""
     try:
         return bool(path) and os.path.isabs(path) and os.path.samefile(path, ".")
     except OSError:
@@ -261,7 +260,7 @@ def _is_here(path):
 
 
 def current_site():
-    """The site file to use: that of unfinished jobs, unless HANDSON_SITE names one (see store_job)."""
+    """Return the site file to use: that of unfinished jobs, unless HANDSON_SITE names one (see store_job)."""
     from handson.cluster import site
     from handson.pbs import store
 
@@ -284,7 +283,7 @@ def choose_queue(text, here, server):
 
 
 def check_user(text, me):
-    """Jobs run as the user who submits them, whatever ``-u user[@host],...`` says."""
+    """Refuse any user but `me` in ``-u user[@host],...``, because jobs run as the user who submits them."""
     from handson.pbs.pbs_errors import bad_user
 
     if text and me.pw_name not in [item.partition("@")[0] for item in text.split(",")]:
@@ -292,7 +291,7 @@ def check_user(text, me):
 
 
 def check_groups(text, here):
-    """Each of ``group[@host],...`` must be one of the site's groups or one of the user's own."""
+    """Check that each of ``group[@host],...`` is one of the site's groups or one of the user's groups."""
     import grp
 
     from handson.pbs.pbs_errors import bad_group
@@ -310,7 +309,7 @@ def check_groups(text, here):
 
 
 def output_file(letter, given, directory, hosts):
-    """The file that -o or -e names, absolute; None where it is not `given`."""
+    """Return the absolute path of the file that -o or -e names; None if it is not `given`."""
     from handson.pbs.command_options import output_path
 
     if letter not in given:
@@ -322,14 +321,14 @@ def output_file(letter, given, directory, hosts):
 
 
 def choose_shell(text, hosts):
-    """The shell of ``-S path[@host],...`` for this machine."""
+    """Return the shell of ``-S path[@host],...`` for this machine."""
     paths = [item.partition("@") for item in (text or "").split(",") if item]
     here = [path for path, _, host in paths if host.split(".")[0] in hosts]
     return next(iter(here + [path for path, _, host in paths if not host]), None)
 
 
 def checked(variable, value, kind):
-    """What a variable says of the job's nodes, if it is of this type (see `resources.JOB`). Raises PBSError."""
+    """Return the value of a variable on the job's nodes, if it has this type (see `resources.JOB`). Raises PBSError."""
     from handson.pbs import resources
     from handson.pbs.pbs_errors import PBSError
 
@@ -356,8 +355,7 @@ def pbs_o_variables(environment, server, queue, directory, me):
 
 
 def store_job(job, script):
-    """Give the job its number and store it, with a row for each sub-job of an array, in one transaction. Returns the
-    id."""
+    """Number the job and store it, with a row for each sub-job of an array, in one transaction. Return the id."""
     from handson.pbs import depend, store
     from handson.pbs.pbs_errors import PBSError
 

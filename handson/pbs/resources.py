@@ -1,4 +1,4 @@
-"""What a job asks for: ``-l select``, ``place``, ``walltime`` and the older ``nodes`` and ``ncpus`` forms (PBS Pro
+"""Parse a job's request: ``-l select``, ``place``, ``walltime`` and the older ``nodes`` and ``ncpus`` forms (PBS Pro
 User's Guide, 4)."""
 
 import re
@@ -6,7 +6,7 @@ import re
 from handson.pbs.pbs_errors import PBSError, illegal_value, not_a_text, unknown_resource, walltime_limit
 from handson.sizes import bytes_of
 
-EMBEDDED = ("network", "gpu_memory")  # that only the course's PBS has
+EMBEDDED = ("network", "gpu_memory")  # resources that only the embedded PBS has
 ONLY_EMBEDDED = (
     "-l network and -l gpu_memory exist only in the course's embedded PBS: leave them out; the network between real"
     " nodes is as fast as it is, and --gpu-memory of a training script limits a GPU's memory"
@@ -44,20 +44,20 @@ JOB = {  # resources of the whole job
     "place": "place",
     "nodes": "nodes",
     "nodect": "int",
-    "network": "rate",  # of each node's network; only the embedded PBS has this resource
-    "gpu_memory": "memory",  # of each virtual GPU; also only of the embedded PBS
+    "network": "rate",  # of each node's network; only in the embedded PBS
+    "gpu_memory": "memory",  # of each virtual GPU; only in the embedded PBS
 }
-HINTS = {  # type -> what a value must be, where a real PBS has no such type
+HINTS = {  # type -> description of its values, for types that a real PBS does not have
     "rate": "a number with mbit or gbit, as in -l network=100mbit, or none",
     "memory": "a number with kb, mb, gb or tb, as in -l gpu_memory=300mb, or unlimited",
 }
-COUNTED = ("ncpus", "ngpus", "nmics", "naccelerators", "mem", "vmem")  # of which a node has a limited amount
-SUMMED = COUNTED + ("mpiprocs",)  # what Resource_List adds up over all chunks
+COUNTED = ("ncpus", "ngpus", "nmics", "naccelerators", "mem", "vmem")  # resources of which a node has a limited amount
+SUMMED = COUNTED + ("mpiprocs",)  # resources that Resource_List adds up over all chunks
 SIZE_UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40, "p": 50}
 
 
 def parse_time(text):
-    """Seconds in ``[[HH:]MM:]SS[.ms]``. Raises ValueError."""
+    """Return the seconds of ``[[HH:]MM:]SS[.ms]``. Raises ValueError."""
     if not re.fullmatch(r"([0-9]{1,10}:){0,2}[0-9]{1,10}(\.[0-9]*)?", text):
         raise ValueError(f"{text!r} is not a time")
     seconds = 0
@@ -67,7 +67,8 @@ def parse_time(text):
 
 
 def parse_size(text):
-    """kb in ``4gb``, ``512mb``, ``100`` (bytes) or ``10mw`` (words of 8 bytes), rounded up. Raises ValueError."""
+    """Return the kb of ``4gb``, ``512mb``, ``100`` (bytes) or ``10mw`` (words of 8 bytes), rounded up. Raises
+    ValueError."""
     match = re.fullmatch(r"([0-9]{1,15})([kmgtp]?)([bw]?)", str(text), re.ASCII | re.IGNORECASE)
     if not match:
         raise ValueError(f"{text!r} is not a size")
@@ -77,14 +78,14 @@ def parse_size(text):
 
 
 def format_time(seconds):
-    """``HH:MM:SS``"""
+    """Return ``HH:MM:SS``."""
     minutes, seconds = divmod(int(seconds), 60)
     return f"{minutes // 60:02}:{minutes % 60:02}:{seconds:02}"
 
 
 def value_of(kind, text):
-    """The value of `text` by its type: int, kb for a size, seconds for a time, bits/s for a rate, bytes for a memory.
-    Raises ValueError."""
+    """Return the value of `text` by its type: int, kb for a size, seconds for a time, bits/s for a rate, bytes for a
+    memory. Raises ValueError."""
     if kind == "int":
         if not re.fullmatch("[0-9]{1,9}", text):
             raise ValueError
@@ -101,7 +102,8 @@ def value_of(kind, text):
 
 
 def parse_select(text):
-    """The chunks of a select statement, in order: ``[{"count": 2, "ngpus": 2, "mpiprocs": 2, "ncpus": 1}, ...]``."""
+    """Return the chunks of a select statement, in order: ``[{"count": 2, "ngpus": 2, "mpiprocs": 2, "ncpus": 1},
+    ...]``."""
     chunks = []
     for part in text.split("+"):
         count, *items = part.split(":")
@@ -133,10 +135,10 @@ def parse_select(text):
 
 
 def parse_place(text):
-    """(arrangement, sharing) of ``-l place``: ("free" | "pack" | "scatter", "" | "shared" | "excl").
+    """Return (arrangement, sharing) of ``-l place``: ("free" | "pack" | "scatter", "" | "shared" | "excl").
 
-    Nodes that are grouped by a text resource are all in one group here, or each is its own and PBS then takes nodes of
-    several groups.
+    A text resource either puts all nodes into one group here, or each node into its own; in the latter case PBS
+    combines nodes of several groups.
     """
     arrangement, sharing = "", ""
     for word in text.split(":"):
@@ -156,11 +158,11 @@ def _check_group(resource):
     if kind is None:
         raise unknown_resource("place", hint=f"no resource is called {resource}, by whose value nodes could be grouped")
     if kind != "text":
-        raise not_a_text("place", hint=f"nodes cannot be grouped by {resource}, whose value is no text")
+        raise not_a_text("place", hint=f"nodes cannot be grouped by {resource}, whose value is not text")
 
 
 def parse_nodes(text):
-    """The select and place statements that mean the same as the older ``-l nodes=2:ppn=2``."""
+    """Return select and place statements with the meaning of the older ``-l nodes=2:ppn=2``."""
     text, *suffixes = text.split("#")
     if not set(suffixes) <= {"excl", "shared"}:
         raise illegal_value("Resource_List.nodes")
@@ -185,11 +187,11 @@ def parse_nodes(text):
 
 
 def parse(asked, longest=None, strict=False):
-    """The request of a job, from its ``-l`` values `asked` (name -> text): a dict with
+    """Return a job's request, from its ``-l`` values `asked` (name -> text), as a dict with `chunks`, `arrangement`,
+    `sharing`, `walltime` (seconds or None), and `listing`, the Resource_List that qstat shows.
 
-    `chunks`, `arrangement`, `sharing`, `walltime` (seconds or None), and `listing`, the Resource_List that qstat shows.
-    longest: the walltime of the queue, as text: no job gets more, and those that ask for none get it. strict: refuse
-    the resources that only the embedded PBS has.
+    longest: the walltime of the queue as text, which is both the limit and the default. strict: refuse the resources
+    that only the embedded PBS has.
     """
     asked = {name: text for name, text in asked.items() if text or name != "walltime"}
     if longest:

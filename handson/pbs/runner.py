@@ -1,9 +1,9 @@
-"""One process per running job: starts the script on the job's first node, enforces the walltime, cleans up, and records
-the end.
+"""The runner, one process per running job: it starts the script on the job's first node, enforces the walltime, cleans
+up, and records the end.
 
-Whatever the job starts stays below this process (a child subreaper), daemons included, and is killed when the job ends.
-While the runner lives it holds the lock in the job's directory, handed over by the scheduler: a free lock means that
-the runner is gone.
+All processes of the job stay below this process (a child subreaper), daemons included, and are killed when the job
+ends. The runner inherits the lock in the job's directory from the scheduler, and holds it while it lives: a free lock
+shows that the runner is gone.
 """
 
 import contextlib
@@ -24,11 +24,11 @@ from handson.cluster import launcher, site, virtual_nodes
 from handson.files import COURSE
 from handson.pbs import attributes, delivery, placement, processes, scheduler, store
 
-BARE_PATH = "/usr/local/bin:/usr/bin:/bin"  # where the login shell sets none
-LOGIN = 20  # seconds for the login shell to say its PATH
-OVERTIME, AGAIN = 10, 5  # times its walltime that a job may run on a busy machine; seconds between two looks at that
-PRIVATE = ("/dev/shm", "/tmp", "/var/tmp")  # folders that a real node has for itself
-PERSISTENCE = 60  # seconds to go on trying to record the end of a job on a full disk
+BARE_PATH = "/usr/local/bin:/usr/bin:/bin"  # if the login shell sets none
+LOGIN = 20  # seconds for the login shell to print its PATH
+OVERTIME, AGAIN = 10, 5  # multiples of its walltime for a job on a busy machine; seconds between checks
+PRIVATE = ("/dev/shm", "/tmp", "/var/tmp")  # folders that are separate on each real node
+PERSISTENCE = 60  # seconds of attempts to record the end of a job on a full disk
 
 
 def main():
@@ -56,8 +56,8 @@ def main():
 
 
 def record(job_id, directory, outcome):
-    """Write the end of the job into the database. If the disk is too full for that, the next scheduler reads `outcome`
-    from its file."""
+    """Write the end of the job into the database. If the disk is too full, the next scheduler reads `outcome` from its
+    file."""
     delivery.write_outcome(directory, outcome)
     deadline = time.monotonic() + PERSISTENCE
     while True:
@@ -73,7 +73,7 @@ def record(job_id, directory, outcome):
 
 
 def start(job, directory):
-    """Write the job's files and start its script. Returns the process id of its shell, and what `separate` returns.
+    """Write the job's files and start its script. Return the process id of its shell, and the result of `separate`.
     Raises OSError."""
     delivery.prepare_outcome(directory)
     script = directory / "script"
@@ -99,7 +99,7 @@ def start(job, directory):
         (streams.get("e") or out).write(
             f"handson: {note}; the nodes of this job are groups of plain processes\n".encode()
         )
-    _store(job, tmpdir=job["tmpdir"], started=True)  # before the script starts: a job without this starts again
+    _store(job, tmpdir=job["tmpdir"], started=True)  # before the script: a job without it is started again
     os.umask(delivery.umask(job))
     try:
         process = subprocess.Popen(
@@ -116,12 +116,12 @@ def start(job, directory):
         for file in streams.values():
             file.close()
     job.update(_store(job, session=process.pid, session_started=linux.start_time(process.pid)))
-    process.returncode = 0  # `reap` collects it, not this object
+    process.returncode = 0  # `reap` collects the process, not this object
     return process.pid, holder
 
 
 def _store(job, **changes):
-    """Change a job in the database; returns it as it is there now."""
+    """Change a job in the database, and return the stored job."""
     with store.transaction() as db:
         stored = store.get(db, job["id"])
         stored.update(changes)
@@ -130,17 +130,17 @@ def _store(job, **changes):
 
 
 def new_output(path):
-    """An empty file for the output of a job and of its pbsdsh tasks, which append to it. Raises OSError."""
+    """Create an empty file for the output of a job and of its pbsdsh tasks, which append to it. Raises OSError."""
     with contextlib.suppress(FileNotFoundError):
         mode = os.lstat(path).st_mode
         if stat.S_ISREG(mode) or stat.S_ISLNK(mode):
             os.unlink(path)
-    # a FIFO must not block
+    # opening a FIFO must not block
     return open(path, "ab", buffering=0, opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK, 0o600))
 
 
 def make_tmpdir(name):
-    """The job's own temporary directory: of this name, if no job of another course folder has it."""
+    """Create the job's temporary directory, with this name if no job of another course folder has it."""
     path = os.path.join(tempfile.gettempdir(), name)
     try:
         os.mkdir(path, 0o700)
@@ -150,10 +150,10 @@ def make_tmpdir(name):
 
 
 def login_path(job):
-    """The PATH that the user's login shell sets for jobs, as in a real PBS. A shell that says none in time leaves a
-    usual one."""
+    """Return the PATH that the user's login shell sets for jobs, as in a real PBS; BARE_PATH if the shell does not
+    print one in time."""
     environment = {"HOME": job["home"], "LOGNAME": job["user"], "USER": job["user"], "SHELL": job["login_shell"]}
-    # a daemon of the profile may keep it open
+    # a daemon started by the profile may keep the file open
     with tempfile.TemporaryFile() as said, contextlib.suppress(OSError, subprocess.TimeoutExpired):
         command = [job["login_shell"], "-l", "-c", 'printf "\\n%s" "$PATH"']
         silent = {"stdin": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
@@ -164,8 +164,8 @@ def login_path(job):
 
 
 def separate(nodes, job, directory, strict=False):
-    """Give each of `nodes` a host name and a network of its own. Returns the holder and "", or None and the reason why
-    there are none. strict: they also have nothing else in common that real nodes have not."""
+    """Give each of `nodes` its own host name and network. Return the holder and "", or None and the reason why there
+    are none. strict: also separate all other things that real nodes do not share."""
     note = virtual_nodes.why_not()
     if note:
         return None, note
@@ -177,28 +177,29 @@ def separate(nodes, job, directory, strict=False):
 
 
 def private(job):
-    """The folders that each node of a strict site has for itself: those that hold nothing all nodes need."""
+    """Return the folders that are separate on each node of a strict site: those of PRIVATE without files that all nodes
+    need."""
     shared = (COURSE, sys.prefix, store.home(create=False), job["workdir"], job["home"])
     return [folder for folder in PRIVATE if not any(f"{path}/".startswith(f"{folder}/") for path in shared)]
 
 
 def simulated(job, resource):
-    """What the job's nodes have of a resource that only the embedded PBS knows: what `-l` asked for, else the variable,
-    else what the site says."""
+    """Return the job's value of a resource that only the embedded PBS has: that of `-l`, otherwise that of the
+    variable, otherwise the site's."""
     if value := job["resources"].get(resource) or job["variables"].get(f"HANDSON_{resource.upper()}"):
         return value
     return in_site(resource)
 
 
 def in_site(what):
-    """What the site in use says of it; None where its file has been broken since."""
+    """Return the value in the file of the site in use; None if the file has become invalid."""
     with store.reading() as db, contextlib.suppress(site.SiteError):
         return getattr(site.load(store.meta(db, "site")), what)
     return None
 
 
 def interpreter(job, script):
-    """The program that runs the script: that of -S, or of its first line, or the login shell. (The script needs no
+    """Return the program that runs the script: that of -S, of its first line, or the login shell. (The script needs no
     execute permission.)"""
     if job["shell"]:
         return [job["shell"], str(script)]
@@ -211,7 +212,7 @@ def interpreter(job, script):
 
 
 def job_environment(job, directory):
-    """The job's environment: the variables of -v and -V, those that PBS sets, and a minimal PATH."""
+    """Return the job's environment: the variables of -v and -V, those that PBS sets, and a minimal PATH."""
     first = job["allocation"][0]["chunks"][0]
     threads = str(first.get("ompthreads", first.get("ncpus", 1)) or 1)
     environment = {
@@ -248,12 +249,12 @@ def job_environment(job, directory):
 
 
 def watch(job, shell, bell, holder):
-    """Wait until the job's shell ends, is deleted or has used its walltime; leave no process of the job behind. Returns
+    """Wait until the job's shell ends, is deleted or has used its walltime, and end all processes of the job. Return
     the outcome."""
     began, limit = job["stime"], job["asked"]["walltime"]
     deletion, overdue, kill_at = job.get("delete"), None, None
     due = math.inf if limit is None else began + limit
-    # not asked to end: virtual nodes, and what waits for the shell on the first one
+    # not asked to end: the holder of virtual nodes, and the process that waits for the shell on the first one
     stay = {shell, *holder.own} if holder else set()
     ended = {}  # of the children of this process: pid -> wait status
     while shell not in ended:
@@ -295,7 +296,7 @@ def watch(job, shell, bell, holder):
         elif fallen:
             notes.append(fallen)
             last_line(job, fallen)
-        # a real PBS has a login shell around the script, which ends like this where only the script is killed
+        # a real PBS runs the script below a login shell, which ends like this if only the script is killed
         if code < 0:
             code = (256 if deletion else 128) - code
         how = "failed" if code else "finished"
@@ -303,7 +304,7 @@ def watch(job, shell, bell, holder):
 
 
 def last_line(job, reason):
-    """Say at the end of the job's stderr why it was killed."""
+    """Write at the end of the job's stderr why it was killed."""
     _tell(job, f"job killed: {reason}")
 
 
@@ -314,7 +315,8 @@ def _tell(job, sentence):
 
 
 def _others(job):
-    """How many processes that are none of the job's want the cores of this machine, if they keep it busy; else 0."""
+    """Return how many processes of other programs compete for the cores of this machine, if they keep it busy;
+    otherwise 0."""
     try:
         others = linux.running() - sum((linux.stat(pid) or [b""])[0] == b"R" for pid in _members(job))
     except OSError:
@@ -323,15 +325,15 @@ def _others(job):
 
 
 def _members(job):
-    """Every process of the job: all below this one, and those with the job's cookie in their environment (which another
-    process started)."""
-    # parents first: a shell must not go on with its script when its command is ended
+    """Return every process of the job: all below this one, and those with the job's cookie in their environment (which
+    another process started)."""
+    # parents first, so that no shell continues its script after its command was ended
     below = processes.descendants(os.getpid())
     return list(dict.fromkeys([*below, *processes.carrying(f"PBS_JOBCOOKIE={job['cookie']}")]))
 
 
 def _leave_nothing(job, kill_at, ended, stay):
-    """End the processes that the job's shell left running: at once, or, if they were asked to stop, after the kill
+    """End the processes that the job's shell left running: immediately, or, if they were asked to stop, after the kill
     delay. `stay` ends last."""
     while kill_at is not None and time.time() < kill_at and set(_members(job)) - stay:
         time.sleep(0.02)
@@ -343,7 +345,7 @@ def _leave_nothing(job, kill_at, ended, stay):
 def _kill_delay():
     with store.reading() as db:
         path = store.meta(db, "site")
-    with contextlib.suppress(Exception):  # the file may have been broken since
+    with contextlib.suppress(Exception):  # the file may have become invalid
         return site.load(path).kill_delay
     return 10
 

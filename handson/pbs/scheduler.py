@@ -1,8 +1,8 @@
-"""The scheduler runs while there are jobs, and ends when the queue is empty. Nobody starts it by hand: every command
-calls `ensure`.
+"""The scheduler runs while there are jobs, and ends when the queue is empty. Every command starts it with `ensure` if
+needed.
 
-It holds a lock, so there is never a second one. It releases the lock in the transaction in which it finds nothing left
-to do, so a job that is submitted at that moment is either seen by this scheduler or starts the next one.
+It holds a lock, so there is only one. It releases the lock in the transaction in which it finds no more work, so a job
+that is submitted at that moment is either seen by this scheduler or starts the next one.
 """
 
 import contextlib
@@ -18,12 +18,12 @@ from handson.pbs import delivery, depend, machine, placement, processes, store
 
 SAFETY_POLL = 5  # seconds: submissions from another machine (a shared home directory) ring no bell here
 ADOPTED_POLL = 1  # seconds: runners that an earlier scheduler started send no SIGCHLD here
-MOST_RUNS = 21  # attempts to run one job, as in PBS
-PATIENCE = 600  # seconds to go on when the disk is full
+MOST_RUNS = 21  # attempts to run a job, as in PBS
+PATIENCE = 600  # seconds to keep trying when the disk is full
 
 
 def ensure():
-    """Wake the scheduler, or start one if there is none and something to do."""
+    """Wake the scheduler, or start one if there is none and there is work."""
     home = store.home(create=False)
     if processes.ring(home / "scheduler.bell") or not has_work():
         return
@@ -32,7 +32,7 @@ def ensure():
 
 
 def has_work():
-    """Whether a job could start, runs, or waits for another one (held jobs wait for a person)."""
+    """Return whether a job could start, runs, or waits for another one (held jobs wait for a person)."""
     with store.reading() as db:
         if db is None:
             return False
@@ -49,7 +49,7 @@ def main():
         return
     os.chdir("/")
     if os.environ.get("HANDSON_PBS_PROCESS") == "started inside a job":
-        os.sched_setaffinity(0, range(os.cpu_count()))  # the job was pinned; the scheduler is not
+        os.sched_setaffinity(0, range(os.cpu_count()))  # the job was pinned; the scheduler must not be
     linux.adopt_orphans()
     bell = processes.Bell(home / "scheduler.bell")
     log = home / "scheduler.log"
@@ -89,9 +89,9 @@ def main():
 
 
 def one_pass(runners, leave):
-    """Start what can be started. Returns how many seconds to wait at most, or None when there is nothing left to do.
+    """Start all jobs that can start. Return the longest time to wait in seconds, or None if there is no more work.
 
-    In the latter case `leave` is called before anybody else can submit.
+    In the latter case, `leave` is called before another process can submit a job.
     """
     now, locks = time.time(), {}
     try:
@@ -118,8 +118,8 @@ def one_pass(runners, leave):
 
 
 def _take_lock(job_id):
-    """Make the job's directory and lock it; the runner inherits the lock. (Called before the job is marked as running:
-    no runner is missed.)"""
+    """Create the job's directory and lock it; the runner inherits the lock. (Called before the job is marked as
+    running, so that no runner is missed.)"""
     directory = store.job_directory(job_id)
     directory.mkdir(mode=0o700, exist_ok=True)
     lock = processes.try_lock(directory / "lock")
@@ -129,11 +129,10 @@ def _take_lock(job_id):
 
 
 def plan(db, jobs, now):
-    """Bring the states of `jobs` (all unfinished ones, oldest first) up to date; return those that start now, already
-    marked so.
+    """Update the states of `jobs` (all unfinished ones, oldest first). Return those that start now, already marked.
 
-    First come, first served: jobs that fit run together; behind the first that has to wait, all wait. A job that can
-    never run does not block others.
+    First come, first served: jobs that fit run together, and the first job that has to wait delays all later ones. A
+    job that can never run does not block others.
     """
     by_id = {job["id"]: job for job in jobs}
     for job in jobs:
@@ -196,7 +195,7 @@ def _set(db, job, **changes):
 
 
 def _array_lets(job, by_id):
-    """Whether a sub-job's array is neither held nor waiting."""
+    """Return whether a sub-job's array is neither held nor waiting."""
     return job["index"] is None or by_id[f"{job['seq']}[]"]["state"] in "QB"
 
 
@@ -226,7 +225,8 @@ def mark_running(job, allocation, running, now):
 
 
 def kill_orphans(runners):
-    """Kill what a killed runner left behind: our children that are no runners, and all processes below them."""
+    """Kill the processes of a killed runner: children of this process that are not runners, and all processes below
+    them."""
     for _ in range(100):
         orphans = [pid for pid in processes.children(os.getpid()) if pid not in runners]
         if not orphans:
@@ -238,7 +238,7 @@ def kill_orphans(runners):
 
 
 def recover_lost_jobs():
-    """Find the jobs that are marked as running but whose runner is gone, and correct their state."""
+    """Find the jobs that are marked as running but whose runner is gone, and correct their states."""
     with store.reading() as db:
         running = store.select(db, "state IN ('R', 'E')")
     for job in running:
@@ -246,7 +246,7 @@ def recover_lost_jobs():
         with contextlib.suppress(FileNotFoundError):
             lock = processes.try_lock(directory / "lock", create=False)
             if lock is None:
-                continue  # its runner lives
+                continue  # its runner is alive
             os.close(lock)
         with store.reading() as db:
             job = store.get(db, job["id"])
@@ -255,7 +255,7 @@ def recover_lost_jobs():
 
 
 def recover(job, directory):
-    """Settle a job whose runner is gone: it had ended, or is put back into the queue (the machine went down), or has
+    """Correct a job whose runner is gone: it has ended, is put back into the queue (the machine went down), or has
     failed."""
     outcome = delivery.read_outcome(directory)
     if outcome:
@@ -280,7 +280,7 @@ def _fail(job, exit_status, notes):
 
 
 def requeue(job, why):
-    """Put a job that ran back into the queue; what it wrote so far is dropped, as PBS does."""
+    """Put a job that ran back into the queue. Its output so far is dropped, as in PBS."""
     delivery.remove_files(job)
     with store.transaction() as db:
         job = store.get(db, job["id"])
@@ -293,7 +293,7 @@ def requeue(job, why):
 
 
 def _kill_leftovers(job):
-    """Kill what is left of a job whose runner is gone."""
+    """Kill the remaining processes of a job whose runner is gone."""
 
     def find():
         session = (

@@ -1,7 +1,7 @@
-"""Where jobs are kept: one SQLite database in the user's own directory. A job is a dict, stored as JSON in a row.
+"""The storage of jobs: one SQLite database in the user's own directory. A job is a dict, stored as JSON in a row.
 
 Every change is a transaction that is on the disk when it returns, so after a power cut a job is stored completely or
-not at all. The rollback journal is kept (PERSIST), so that even a full disk can still take the few bytes that end a
+not at all. The rollback journal is kept (PERSIST), so that even a full disk has room for the few bytes that end a
 job.
 """
 
@@ -19,7 +19,7 @@ from handson.pbs import processes
 from handson.pbs.pbs_errors import PBSError
 
 UNFINISHED = "state != 'F'"
-HISTORY = 14 * 24 * 3600  # seconds that finished jobs are remembered: PBS's job_history_duration
+HISTORY = 14 * 24 * 3600  # seconds for which finished jobs are remembered: PBS's job_history_duration
 SCHEMA = """
 CREATE TABLE jobs (id TEXT PRIMARY KEY, seq INTEGER, idx INTEGER, state TEXT, data TEXT NOT NULL, script BLOB);
 CREATE INDEX jobs_by_state ON jobs (state);
@@ -29,10 +29,10 @@ CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT);
 
 
 def home(create=True):
-    """The directory of all our state, for each user and course folder another: mode 0700, ours alone.
+    """Return the directory of all state, separate for each user and course folder, with mode 0700.
 
-    HANDSON_PBS_HOME, or a folder in handson/pbs in XDG_STATE_HOME or ~/.local/state: not in the course folder itself,
-    which may be on a file system that SQLite's locks don't reach.
+    It is HANDSON_PBS_HOME, or a folder in handson/pbs in XDG_STATE_HOME or ~/.local/state: not in the course folder,
+    which may be on a file system without the locks that SQLite needs.
     """
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     own = f"{COURSE.name}-{zlib.crc32(os.fsencode(COURSE)):08x}"
@@ -58,7 +58,8 @@ def home(create=True):
 
 
 def job_directory(job_id):
-    """The directory of a started job (no brackets in its name: students' scripts use $PBS_NODEFILE unquoted)."""
+    """Return the directory of a started job. Its name has no brackets, because students' scripts use $PBS_NODEFILE
+    unquoted."""
     return home(create=False) / "jobs" / job_id.replace("[", "-").replace("]", "")
 
 
@@ -71,7 +72,8 @@ def _connect(path):
 
 @contextlib.contextmanager
 def transaction():
-    """A connection inside a transaction, which commits at the end of the block and rolls back on an error."""
+    """Context manager with a connection inside a transaction, which commits at the end of the block and rolls back on
+    an error."""
     path = home() / "jobs.sqlite"
     db = _connect(path)
     try:
@@ -91,7 +93,7 @@ def transaction():
 
 @contextlib.contextmanager
 def reading():
-    """A connection to look things up with, or None when nothing was ever submitted here."""
+    """Context manager with a connection for reading, or None if nothing was ever submitted here."""
     path = home(create=False) / "jobs.sqlite"
     if not path.exists():
         yield None
@@ -111,20 +113,20 @@ def _decode(row):
 
 
 def get(db, job_id):
-    """The job `job_id` (without the server's name), or None."""
+    """Return the job `job_id` (without the server's name), or None."""
     row = db and db.execute("SELECT data FROM jobs WHERE id = ?", [job_id]).fetchone()
     return _decode(row) if row else None
 
 
 def select(db, where="1", *parameters):
-    """The jobs that meet an SQL condition, in the order of submission."""
+    """Return the jobs that meet an SQL condition, in the order of submission."""
     if db is None:
         return []
     return [_decode(row) for row in db.execute(f"SELECT data FROM jobs WHERE {where} ORDER BY seq, idx", parameters)]
 
 
 def put(db, job, script=None):
-    """Store `job` (a new one with its script)."""
+    """Store `job` (a new job with its script)."""
     job["mtime"] = time.time()
     values = {
         "id": job["id"],
@@ -142,7 +144,7 @@ def put(db, job, script=None):
 
 
 def forget():
-    """Forget the jobs that ended longer than HISTORY ago (arrays as a whole), except those that an unfinished job waits
+    """Remove the jobs that ended longer than HISTORY ago (arrays as a whole), except those that an unfinished job waits
     for."""
     with transaction() as db:
         needed = {
@@ -158,7 +160,7 @@ def forget():
 
 
 def script(job):
-    """The script (bytes) of a job; a sub-job has its array's."""
+    """Return the script (bytes) of a job; a sub-job has its array's."""
     with reading() as db:
         return db.execute("SELECT script FROM jobs WHERE seq = ? AND script IS NOT NULL", [job["seq"]]).fetchone()[0]
 
@@ -169,7 +171,7 @@ def meta(db, key, default=None):
 
 
 def site_in_force(db):
-    """The site file that the unfinished jobs were submitted for; None when there are none."""
+    """Return the site file for which the unfinished jobs were submitted; None if there are none."""
     if db is None or not db.execute(f"SELECT 1 FROM jobs WHERE {UNFINISHED} LIMIT 1").fetchone():
         return None
     return meta(db, "site")
@@ -180,7 +182,7 @@ def set_meta(db, key, value):
 
 
 def is_damage(error):
-    """Whether a sqlite3 error means that the database itself is broken (not busy, not out of space)."""
+    """Return whether a sqlite3 error means that the database itself is damaged (not busy, not out of space)."""
     return type(error) is sqlite3.DatabaseError or getattr(error, "sqlite_errorcode", 0) & 0xFF in (
         sqlite3.SQLITE_CORRUPT,
         sqlite3.SQLITE_NOTADB,
@@ -188,7 +190,7 @@ def is_damage(error):
 
 
 def recover():
-    """Put a damaged database aside, and copy all rows that can be read into a new one; returns a sentence about it.
+    """Move a damaged database aside, and copy all readable rows into a new one. Return a sentence about it.
 
     A process without a terminal passes the sentence to `leave_notice`.
     """
@@ -212,13 +214,13 @@ def recover():
 
 
 def leave_notice(sentence):
-    """Have the next command print a sentence."""
+    """Store a sentence that the next command prints."""
     with open(home() / "notice", "a") as file:
         file.write(f"{sentence}\n")
 
 
 def take_notices():
-    """The sentences of `leave_notice`; each is returned only once."""
+    """Return the sentences of `leave_notice`; each is returned only once."""
     path = home(create=False) / "notice"
     try:
         os.rename(path, f"{path}.{os.getpid()}")
@@ -245,8 +247,8 @@ def _is_sound(path):
 
 
 def _salvage(path):
-    """(job id -> row, from a damaged database and from the directories of jobs that had started; the number of the next
-    job)."""
+    """Return (job id -> row, from a damaged database and from the directories of jobs that had started; the number of
+    the next job)."""
     rows, highest = {}, -1
     for record in (home() / "jobs").glob("*/job.json"):
         with contextlib.suppress(OSError, ValueError):
@@ -270,7 +272,7 @@ def _salvage(path):
 
 
 def note_number(seq):
-    """Write the number of the last job beside the database, so that no number is given twice if the database is ever
+    """Write the number of the last job next to the database, so that no number is used twice even if the database is
     damaged."""
     with contextlib.suppress(OSError):
         (home() / "last-number").write_text(f"{seq}\n")

@@ -1,5 +1,5 @@
-"""Commands of a real PBS that the embedded one does not have: each says what the real one does, and what to use
-here."""
+"""Commands of a real PBS that the embedded one does not have. Each prints the purpose of the real command, and the
+alternative here."""
 
 import sys
 

@@ -1,8 +1,8 @@
-"""What a run's timelines show: where each rank's time goes, who waits for whom, which operators take longest, and a
+"""Analyse a run's timelines: the parts of each rank's time, which ranks wait for which, the longest operators, and a
 verdict.
 
-Every moment of a step belongs to one of PARTS, so the parts add up to the step. Whatever happens at the same time as
-computation is hidden by it and costs nothing.
+Every moment of a step belongs to exactly one of PARTS, so the parts add up to the step. Events that overlap with
+computation are hidden by it, and cost no time.
 """
 
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ import numpy
 from handson.profiling import rank_clocks, spans
 from handson.profiling.timeline import COMMUNICATION, COMPUTE, COPY, LOADING, ProfileError
 
-CLOCK_ERROR = 5_000_000  # ns; the clocks of ranks differ by less, once they are aligned
+CLOCK_ERROR = 5_000_000  # ns; aligned clocks of ranks differ by less
 PARTS = ("compute", "loading", "copy", "communication", "waiting", "host")
 WORDS = {
     "compute": "computation",
@@ -26,41 +26,43 @@ WORDS = {
 
 @dataclass
 class Shares:
-    """A rank's recorded steps. `parts`: each of PARTS as seconds a step; `waits`: seconds a step, by the rank waited
-    for."""
+    """The times of a rank's recorded steps. `parts`: each of PARTS in seconds per step; `waits`: seconds per step, by
+    the rank that is waited for."""
 
     rank: int
     steps: int
-    step: float  # mean length of a step in seconds
+    step: float  # mean seconds
     parts: dict
-    communication: float  # seconds a step, hidden or not, including waiting
-    hidden: float  # seconds a step of communication while the device computes
+    communication: float  # seconds per step, hidden or not, including waiting
+    hidden: float  # seconds per step of communication while the device computes
     waits: dict = field(default_factory=dict)
 
     def share(self, part):
-        """The share of the step that `part` takes, 0 to 1."""
+        """Return the share of the step that `part` takes, from 0 to 1."""
         return self.parts[part] / self.step
 
     @property
     def busy(self):
-        """The share of the time in which the device itself works: it computes, copies or (on a core) loads data."""
+        """Return the share of the time in which the device works: it computes, copies or (on a core) loads data."""
         return self.share("compute") + self.share("copy") + self.share("loading")
 
     @property
     def overlap(self):
-        """The share of communication that computation hides; None without communication."""
+        """Return the share of communication that computation hides; None without communication."""
         return self.hidden / self.communication if self.communication else None
 
 
 def shares(run):
-    """A Shares for each rank, over the steps that all ranks recorded. Raises ProfileError where there are none."""
+    """Return the Shares of each rank, over the steps that all ranks have recorded. Raises ProfileError if there are
+    none."""
     steps = common_steps(run)
     collectives = rank_clocks.find(run.timelines)
     return [_shares(run, index, steps[index], collectives) for index in range(len(run.timelines))]
 
 
 def common_steps(run):
-    """For each rank, the steps that all ranks have recorded, as Timeline.steps returns them. Raises ProfileError."""
+    """Return the steps that all ranks have recorded, for each rank as Timeline.steps returns them. Raises
+    ProfileError."""
     steps = [timeline.steps() for timeline in run.timelines]
     numbers = set.intersection(*(set(of_rank[:, 0].tolist()) for of_rank in steps))
     if not numbers:
@@ -72,9 +74,9 @@ def common_steps(run):
 
 
 def parts_of(timeline):
-    """(part -> its moments that no part of higher priority hides, all moments of communication)."""
+    """Return (part -> its moments that no part of higher priority hides, all moments of communication)."""
     compute, loading, copy, communication = (timeline.spans(kind) for kind in (COMPUTE, LOADING, COPY, COMMUNICATION))
-    if timeline.on_gpu:  # the host loads while the GPU works
+    if timeline.on_gpu:  # the host loads data while the GPU works
         copy = spans.without(copy, compute)
         exposed = spans.without(communication, spans.either(compute, copy))
         loading = spans.without(loading, spans.either(compute, copy, communication))
@@ -86,9 +88,9 @@ def parts_of(timeline):
 
 
 def waiting(collectives, index):
-    """When rank number `index` waits in a collective for the last rank to enter it: {number of the last rank:
+    """Return when rank number `index` waits in a collective for the last rank to enter it: {number of the last rank:
     moments}."""
-    # if not, they are different ones: some were not recorded
+    # otherwise they are different collectives, because some were not recorded
     together = collectives.begin.max(axis=1) <= collectives.end.min(axis=1) + CLOCK_ERROR
     begins, ends = collectives.begin[together], collectives.end[together]
     if not len(begins):
@@ -126,8 +128,8 @@ def _shares(run, index, steps, collectives):
 
 
 def operators(timeline, steps, kinds=(COMPUTE, COMMUNICATION, COPY)):
-    """[(name, seconds a step, calls a step), ...], longest first: events of a device, each without the time of the
-    events that it calls."""
+    """Return [(name, seconds per step, calls per step), ...] of a device's events, the longest first. The time of an
+    event excludes the events that it calls."""
     times, calls = numpy.zeros(len(timeline.names)), numpy.zeros(len(timeline.names), int)
     for piece, within in timeline.pieces(steps):
         at = numpy.searchsorted(within[:, 0], piece.begin, "right") - 1
@@ -143,7 +145,7 @@ def operators(timeline, steps, kinds=(COMPUTE, COMMUNICATION, COPY)):
 
 
 def self_times(begin, end):
-    """The length (ns) of each event of one thread without the events within it; `begin` is sorted."""
+    """Return the time (ns) of each event of one thread without its nested events; `begin` is sorted."""
     order = numpy.lexsort((-end, begin))
     begins, ends = begin[order], numpy.maximum(end[order], begin[order] + 1)
     depth = numpy.arange(len(begins)) - numpy.searchsorted(numpy.sort(ends), begins, "right")
@@ -161,24 +163,24 @@ def self_times(begin, end):
 
 @dataclass
 class Finding:
-    """The verdict on a run. `kind`: the one of PARTS to improve, or "compute" where there is nothing to improve."""
+    """The verdict on a run. `kind`: the part to improve, one of PARTS; "compute" if there is nothing to improve."""
 
     kind: str
     share: float  # of a step, 0 to 1
     sentence: str
     rank: int | None = None  # the rank that loses the time; None: all ranks do
-    slow_rank: int | None = None  # the rank that it waits for
-    cause: str | None = None  # the one of PARTS that delays the slow rank
+    slow_rank: int | None = None  # the rank that is waited for
+    cause: str | None = None  # the part, one of PARTS, that delays the slow rank
 
 
 def verdict(run, of_ranks=None):
-    """The Finding about a Run; `of_ranks`: its shares, if they are known already."""
+    """Return the Finding about a Run. `of_ranks`: its shares, if they are known already."""
     of_ranks = of_ranks or shares(run)
     waiter = max(of_ranks, key=lambda rank: rank.share("waiting"))
     mean = {part: sum(rank.share(part) for rank in of_ranks) / len(of_ranks) for part in PARTS}
     if waiter.share("waiting") >= 0.1:
         finding = _waiting(of_ranks, waiter)
-        # which every rank loses
+        # that every rank loses
         by_all = max(min(rank.share(part) for rank in of_ranks) for part in ("loading", "copy"))
         if finding.share > by_all and (finding.slow_rank is not None or finding.share > mean["communication"]):
             return finding
@@ -198,7 +200,7 @@ def verdict(run, of_ranks=None):
 
 
 def _waiting(of_ranks, waiter):
-    """Who waits for whom, and what the slow rank does meanwhile."""
+    """Return the rank for which `waiter` waits, and what this slow rank does at that time."""
     slow, seconds = max(waiter.waits.items(), key=lambda item: item[1])
     culprit = next(rank for rank in of_ranks if rank.rank == slow)
     back = culprit.waits.get(waiter.rank, 0)
@@ -224,7 +226,7 @@ def _longest_collective(run):
 
 
 def _synchronisation(run):
-    """The function by which a GPU's process waits for the GPU, in words."""
+    """Return words for the function with which a GPU's process waits for the GPU."""
     timeline, steps = run.timelines[0], common_steps(run)[0]
     for name in timeline.names if timeline.on_gpu else ():
         if "Synchronize" in name:
@@ -240,7 +242,7 @@ def _percent(share):
 
 
 def table(of_ranks):
-    """The shares of all ranks as lines of aligned text."""
+    """Return the shares of all ranks as lines of aligned text."""
     rows = [("rank", "steps", "ms a step", "busy", *PARTS, "overlap")]
     for rank in of_ranks:
         overlap = "-" if rank.overlap is None else _percent(rank.overlap)

@@ -1,17 +1,17 @@
-"""``python -m handson explain ONE MORE``: why a run with more workers loses efficiency, from a profile of each run.
+"""``python -m handson explain ONE MORE``: find why a run with more workers loses efficiency, from a profile of each
+run.
 
-With equal batches per worker, a step of N workers would ideally take as long as a step of one. The additional time, in
-the mean of all recorded steps and ranks, is the loss to explain. It has four causes, each measured separately in the
-same steps; the rest of the loss is reported as not explained:
+With equal batches per worker, a step of N workers would ideally take as long as a step of one. The additional time,
+averaged over all recorded steps and ranks, is the loss. It has four causes, each measured separately in the same steps;
+the rest of the loss is reported as not explained:
 
     communication   not hidden by computation, after the last rank has entered it
     imbalance       waiting for the slowest rank
     contention      the same operators take longer: cores, caches, memory and links are shared
     overhead        additional calls of operators, and time in which no operator runs
 
-It is compared with the loss by the throughput of the whole runs (their result.json), which does not depend on profiles.
-The two differ if the recorded steps are not like the other steps, for instance because other programs ran at the same
-time.
+The loss is compared with that of the whole runs' throughput (their result.json), which does not depend on profiles. The
+two differ if the recorded steps are not typical, for example because other programs ran at the same time.
 """
 
 from dataclasses import dataclass
@@ -29,45 +29,46 @@ CAUSES = {
 }
 REST = "not explained"
 APART = 5  # percentage points by which the explained and the measured loss may differ without a warning
-LIKE = {"imbalance": "waiting"}  # the part of a step that a cause is drawn like, if not the one of its name
+LIKE = {"imbalance": "waiting"}  # cause -> the part of a step with its colour, if the names differ
 
 
 @dataclass
 class Explanation:
-    """Seconds of a step with one worker and with more, and the causes of the difference as shares of the longer one."""
+    """The seconds of a step with one worker and with more, and the causes of the difference as shares of the longer
+    step."""
 
-    workers: tuple  # their number in both runs
+    workers: tuple  # the number in each run
     recorded: tuple  # number of steps
     steps: tuple  # seconds, means over recorded steps and ranks
-    causes: dict  # of CAUSES -> share of the step with more workers; a negative one is a gain
-    # seconds of a step, by the throughput of the whole runs' training iterations, where their results are known
+    causes: dict  # of CAUSES -> share of the step with more workers; a negative share is a gain
+    # seconds per step from the throughput of the whole runs' training iterations, if their results are known
     whole: tuple | None
-    remarks: list  # sentences on what makes these numbers doubtful
+    remarks: list  # sentences on reasons to doubt these numbers
 
     @property
     def loss(self):
-        """1 - efficiency, by the recorded steps."""
+        """Return 1 - efficiency, from the recorded steps."""
         return 1 - self.steps[0] / self.steps[1]
 
     @property
     def rest(self):
-        """The part of `loss` that no cause explains."""
+        """Return the part of `loss` that no cause explains."""
         return self.loss - sum(self.causes.values())
 
     @property
     def measured(self):
-        """1 - efficiency, by the throughput of the whole runs; None where it is not known."""
+        """Return 1 - efficiency, from the throughput of the whole runs; None if it is unknown."""
         return self.whole and 1 - self.whole[0] / self.whole[1]
 
     @property
     def apart(self):
-        """The difference of explained and measured loss in percentage points; None where the measured one is not
-        known."""
+        """Return the difference between explained and measured loss in percentage points; None if the latter is
+        unknown."""
         return self.whole and 100 * abs(sum(self.causes.values()) - self.measured)
 
 
 def split(one, more):
-    """The Explanation of two Runs. Raises ProfileError where they cannot be compared."""
+    """Return the Explanation of two Runs. Raises ProfileError if they cannot be compared."""
     _check(one, more)
     of_one, of_more = _mean(one), _mean(more)
     longer, other = _operators(of_one, of_more)
@@ -85,7 +86,8 @@ def split(one, more):
 
 
 def _remarks(explanation, results):
-    """Sentences on runs that other programs disturbed, and on an efficiency that the cores cannot give."""
+    """Return sentences on runs that other programs disturbed, and on an efficiency that the number of cores does not
+    allow."""
     workers, cores = explanation.workers[1], compare.most_cores(results)
     remarks = compare.disturbed(results)
     if cores and 1 - explanation.loss > compare.TOLERANCE * cores / workers:
@@ -118,8 +120,8 @@ def _check(one, more):
 
 
 def _mean(run):
-    """Means over the ranks of a run, in seconds a step: each of PARTS, "step", and "operators": name -> (seconds,
-    calls); and steps "recorded"."""
+    """Return means over the ranks of a run, in seconds per step: each of PARTS, "step", and "operators": name ->
+    (seconds, calls); and the number of steps, "recorded"."""
     of_ranks, steps = analysis.shares(run), analysis.common_steps(run)
     count = len(of_ranks)
     mean = {part: sum(rank.parts[part] for rank in of_ranks) / count for part in analysis.PARTS}
@@ -132,7 +134,8 @@ def _mean(run):
 
 
 def _operators(of_one, of_more):
-    """(seconds by which the calls that both runs make take longer, seconds of the calls that only one run makes).
+    """Return (the additional seconds of the calls that both runs make, the seconds of the calls that only one run
+    makes).
 
     Operators that overlap on a GPU count with their share of the step.
     """
@@ -148,7 +151,7 @@ def _operators(of_one, of_more):
 
 
 def _whole(one, more):
-    """Seconds of a step of each whole run, by its result.json; None without results."""
+    """Return the seconds per step of each whole run, from its result.json; None without results."""
     results = one.result, more.result
     if not all(result and result.train_seconds for result in results):
         return None
@@ -156,12 +159,12 @@ def _whole(one, more):
 
 
 def text(explanation):
-    """The explanation as lines."""
+    """Return the explanation as lines."""
     one, more = explanation.recorded
     shares = {CAUSES[cause]: share for cause, share in explanation.causes.items()} | {REST: explanation.rest}
     lines = [
         f"In the recorded steps ({one} and {more}), a step takes {_both(explanation, explanation.steps)}: "
-        f"efficiency {1 - explanation.loss:.3f}, {_lost(explanation.loss)}. Of this:"
+        f"efficiency {1 - explanation.loss:.3f}, {_lost(explanation.loss)}. By cause:"
     ]
     lines += [f"  {round(100 * share, 1) + 0:6.1f} points  {words}" for words, share in shares.items()]
     if explanation.whole:
@@ -178,7 +181,7 @@ def text(explanation):
 
 
 def _lost(share):
-    """How much of the efficiency is lost; a negative share is gained."""
+    """Return words for the efficiency that is lost; a negative share is gained."""
     return f"{100 * abs(share):.1f} % is {'gained' if round(100 * share, 1) < 0 else 'lost'}"
 
 
@@ -188,8 +191,8 @@ def _both(explanation, steps):
 
 
 def draw(explanation):
-    """A matplotlib Figure: a step with fewer workers above one with more, at one scale, and what makes the latter
-    longer; notebooks show it."""
+    """Return a matplotlib Figure for notebooks: a step with fewer workers above one with more, on one scale, and the
+    causes of the difference."""
     drawing, axes = figures.axes(10, 2.6, grid=False)
     one, more = explanation.workers
     shorter, longer = (1000 * seconds for seconds in explanation.steps)
@@ -222,8 +225,8 @@ def draw(explanation):
 
 
 def explain(one, more, figure_path=None, say=print):
-    """Read two runs, `say` and draw why efficiency is lost: into the folder of `more`, if `figure_path` is None. Raises
-    ProfileError, ResultError or FigureError."""
+    """Read two runs, and `say` and draw why efficiency is lost. The figure goes into the folder of `more`, if
+    `figure_path` is None. Raises ProfileError, ResultError or FigureError."""
     runs = [run for path in (one, more) for run in readers.load([path])]
     explanation = split(*runs)
     lines = text(explanation)

@@ -1,5 +1,5 @@
-"""The lecture's figure: the timelines of runs one above the other at one scale, and under them the use of devices,
-where it is known."""
+"""Draw the timelines of runs one above the other, on one scale, as in the lecture; below them, the use of devices if it
+is known."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ SMALLEST = 1 / 1500  # share of the axis: shorter gaps and spans would be invisi
 
 
 def timeline(runs, steps=3):
-    """A matplotlib Figure of `steps` steps of each Run, from the beginning of the first; notebooks show it as it is."""
+    """Return a matplotlib Figure for notebooks: `steps` steps of each Run, on one scale."""
     from matplotlib.figure import Figure
 
     windows = [_window(run, steps) for run in runs]
@@ -44,7 +44,8 @@ def timeline(runs, steps=3):
 
 
 def figure(runs, path, steps=3):
-    """Write `timeline` as `path` with .png and with .svg; returns both. Raises ProfileError or FigureError."""
+    """Write `timeline` as `path` with the suffixes .png and .svg, and return both paths. Raises ProfileError or
+    FigureError."""
     words = [f"{run.name}: {analysis.verdict(run).sentence}." for run in runs]
     return figures.save(
         timeline(runs, steps), Path(path), "Timelines of the ranks of each run, one above the other. " + " ".join(words)
@@ -52,8 +53,8 @@ def figure(runs, path, steps=3):
 
 
 def _window(run, steps):
-    """Begin and end (ns) of the steps to draw: from the middle of the recording, without an evaluation between them
-    where possible."""
+    """Return the begin and end (ns) of the steps to draw: from the middle of the recording, without an evaluation in
+    between if possible."""
     common = analysis.common_steps(run)
     steps = min(steps, len(common[0]))
     starts = sorted(range(len(common[0]) - steps + 1), key=lambda start: abs(2 * start + steps - len(common[0])))
@@ -64,7 +65,7 @@ def _window(run, steps):
 
 
 def _draw(axes, run, window, shown):
-    """Draw one run: for each rank a lane for its device, and below that a lane for its communication."""
+    """Draw one run: a lane for each rank's device, and below it a lane for its communication."""
     from matplotlib.patches import Patch
 
     begin, end = window
@@ -103,7 +104,8 @@ def _draw(axes, run, window, shown):
 
 
 def _visible(moments, begin, end):
-    """The spans within the window, in ms after its begin; spans that are too close to be seen apart become one."""
+    """Return the spans within the window, in ms after its begin. Spans that are too close to be distinguished are
+    merged."""
     inside = spans.both(moments, numpy.array([[begin, end]]))
     gap = int((end - begin) * SMALLEST)
     joined = spans.union(inside[:, 0], inside[:, 1] + gap)
@@ -112,8 +114,8 @@ def _visible(moments, begin, end):
 
 
 def draw_usage(above, below, run):
-    """Draw below the timelines how busy each device was during the whole run, its memory, and which part of the run was
-    recorded."""
+    """Draw, below the timelines, the utilisation of each device during the whole run, its memory, and which part of the
+    run was recorded."""
     usage = run.usage
     for number, device in enumerate(usage["devices"]):
         style = figures.SERIES[number % len(figures.SERIES)] | dict(marker=".", label=device["name"])

@@ -1,4 +1,4 @@
-"""The kind of an event, from its name and the category that its recorder gives it. All readers use this."""
+"""Derive the kind of an event from its name and its recorder's category. All readers use this."""
 
 import re
 
@@ -6,9 +6,9 @@ from handson.profiling.timeline import COMMUNICATION, COMPUTE, COPY, HOST, LOADI
 
 OPERATOR = 255  # PyTorch's operator on a core: compute if the profile has no GPU, else host
 COLLECTIVE_KERNEL = re.compile("nccl|rccl", re.IGNORECASE)
-# torch's names for what runs in a process group's own thread; NCCL runs kernels instead
+# torch's names for operations in a process group's own thread; NCCL runs kernels instead
 COLLECTIVE = re.compile("(?:gloo|mpi|ucc):")
-LAUNCH = re.compile("c10d::|record_param_comms")  # an operator that only hands a collective to that thread
+LAUNCH = re.compile("c10d::|record_param_comms")  # an operator that only starts a collective in that thread
 LOADER = re.compile(r"enumerate\(DataLoader\)|data loading|loading")
 CATEGORIES = {  # of Chrome traces, in lower case
     "kernel": COMPUTE,
@@ -33,19 +33,19 @@ CATEGORIES = {  # of Chrome traces, in lower case
 
 
 def of_kernel(name):
-    """The kind of a GPU's kernel."""
+    """Return the kind of a GPU's kernel."""
     return COMMUNICATION if COLLECTIVE_KERNEL.search(name) else COMPUTE
 
 
 def of_range(name):
-    """The kind of a named range (NVTX, record_function)."""
+    """Return the kind of a named range (NVTX, record_function)."""
     if step_number(name) is not None:
         return STEP
     return LOADING if LOADER.match(name) else RANGE
 
 
 def of_event(category, name):
-    """The kind of a Chrome trace's event, or OPERATOR; None for an event to leave out."""
+    """Return the kind of an event of a Chrome trace, or OPERATOR; None for events that are left out."""
     kind = CATEGORIES.get(category.lower())
     if kind == COMPUTE:
         return of_kernel(name)

@@ -1,5 +1,5 @@
-"""All timelines of some runs as one Chrome trace, for ui.perfetto.dev or chrome://tracing: a process for each rank,
-with all clocks aligned."""
+"""Write all timelines of some runs as one Chrome trace, for ui.perfetto.dev or chrome://tracing: a process for each
+rank, with all clocks aligned."""
 
 import itertools
 import json
@@ -9,8 +9,8 @@ import numpy
 from handson.files import written_aside
 from handson.profiling.timeline import COLUMNS, KINDS, STEP, ProfileError
 
-AT_ONCE = 10_000  # events joined into one piece of text
-# thread numbers for each process: Perfetto merges threads of one number even across processes, and ignores number 0
+AT_ONCE = 10_000  # events per string
+# thread numbers of each process: Perfetto merges threads with equal numbers, even of different processes, and ignores 0
 THREADS = 10_000
 
 
@@ -31,8 +31,8 @@ def write(runs, path):
 
 
 def _events(runs):
-    """The JSON of each event, and of the names of processes and threads. Times count from the first event of the run,
-    µs."""
+    """Yield the JSON of each event, and of the names of processes and threads. Times are in µs from the run's first
+    event."""
     process = 0
     for run in runs:
         zero = min(int(timeline.begin[0]) for timeline in run.timelines)
@@ -49,7 +49,7 @@ def _events(runs):
             )
             yield json.dumps({"ph": "M", "name": "process_sort_index", "pid": process, "args": {"sort_index": process}})
             names, lanes, unended = [json.dumps(name) for name in timeline.names], [*timeline.lanes, "steps"], {}
-            order = numpy.lexsort((-timeline.end, timeline.begin))  # an event comes before those within it
+            order = numpy.lexsort((-timeline.end, timeline.begin))  # an event comes before its nested events
             for chosen in numpy.array_split(order, len(order) // AT_ONCE + 1):
                 for begin, end, name, kind, lane in zip(
                     *(getattr(timeline, column)[chosen].tolist() for column in COLUMNS)
@@ -74,9 +74,9 @@ def _events(runs):
 
 
 def _row(unended, lane, begin, end):
-    """The first row of a lane in which no event overlaps this one in part, since Perfetto drops such events.
+    """Return the first row of a lane in which no event overlaps this one partly, because Perfetto drops such events.
 
-    unended: (lane, row) -> the ends of events that have not ended there.
+    unended: (lane, row) -> the ends of its events that have not ended yet.
     """
     for row in itertools.count():
         ends = unended.setdefault((lane, row), [])

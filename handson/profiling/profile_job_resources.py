@@ -1,8 +1,8 @@
-"""What a profile's job needs: the job scripts that students receive for profiles have no requests, but use those of the
+"""The resources of a profiling job. Job scripts for profiles have no requests of their own, but use those of the
 training script.
 
-Notebooks give these to qsub; a job that was submitted without them is told what to submit instead, before it records
-anything.
+Notebooks pass these to qsub. A job that was submitted without them ends before it records anything, with the command to
+submit instead.
 """
 
 import shlex
@@ -15,10 +15,10 @@ from handson.pbs.pbs_errors import PBSError
 
 
 def of_training(folder, job_script):
-    """(the job script of the training that `job_script` in `folder` profiles, its requests as words for qsub).
+    """Return (the job script of the training that `job_script` in `folder` profiles, its requests as words for qsub).
 
-    No words if `job_script` has requests of its own, or there is no such training. Raises JobFailed for requests that
-    cannot be read.
+    There are no words if `job_script` has its own requests, or if there is no such training. Raises JobFailed for
+    requests that cannot be read.
     """
     profile = Path(folder, job_script)
     training = profile.with_name(profile.name.replace("_profile", "_training"))
@@ -28,8 +28,8 @@ def of_training(folder, job_script):
 
 
 def lacking(folder, environment):
-    """Why the present batch job cannot profile a training in `folder`, as a sentence with what to submit instead; "" if
-    it can."""
+    """Return a sentence on why this batch job cannot profile a training run in `folder`, with the command to submit
+    instead; "" if it can."""
     job_script, processes = f"run_{environment.get('PBS_JOBNAME')}.sh", job_processes()
     training, words = of_training(folder, job_script)
     if not words or processes is None:
@@ -39,8 +39,8 @@ def lacking(folder, environment):
         asked = sum(chunk["count"] * chunk.get("mpiprocs", 1) for chunk in resources.parse_select(select))
     except PBSError:
         return (
-            f"{job_script} has no #PBS lines for resources, and takes those of {training.name}: first fill in what that"
-            " marks with PUT YOUR CODE"
+            f"{job_script} has no #PBS lines for resources, and uses those of {training.name}: first fill its gaps"
+            " (PUT YOUR CODE)"
         )
     if asked <= processes:
         return ""

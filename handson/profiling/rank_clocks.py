@@ -1,8 +1,7 @@
-"""Collectives that all ranks take part in. Their times in every rank's timeline show how the ranks' clocks differ, and
-who waits.
+"""Find the collectives that all ranks take part in, to align the ranks' clocks and to compute waiting times.
 
-No rank can leave an all-reduce before the last has entered it. In the ranks' true time every end is thus later than
-every begin, and the ends of one collective lie within the network's latency of each other.
+No rank can leave an all-reduce before the last rank has entered it. With aligned clocks, every end is therefore later
+than every begin, and the ends of one collective differ by at most the network's latency.
 """
 
 import re
@@ -12,14 +11,14 @@ import numpy
 
 from handson.profiling.timeline import COMMUNICATION
 
-# between two ranks, as in a pipeline: the nth of one rank is not that of another
+# point-to-point operations, as in a pipeline: the nth of one rank does not belong to the nth of another
 MESSAGE = re.compile(r"(?:\b|_)i?(?:send|recv)", re.IGNORECASE)
 
 
 @dataclass
 class Collectives:
-    """Collectives found on all ranks, sorted by begin on the first rank. `begin`, `end`: ns, (collectives, ranks);
-    `step`, `name` of each."""
+    """Collectives that all ranks have recorded, sorted by begin on the first rank. `begin`, `end`: ns, (collectives,
+    ranks); `step`, `name` of each."""
 
     begin: numpy.ndarray
     end: numpy.ndarray
@@ -28,10 +27,10 @@ class Collectives:
 
 
 def find(timelines):
-    """The Collectives of some ranks: the nth of a name in a step is the same collective on all ranks.
+    """Return the Collectives of some ranks: the nth collective of a name in a step is the same one on all ranks.
 
-    If the ranks have different numbers of a name in a step, some are of a smaller group or were not recorded; then none
-    of them counts.
+    If the ranks have different numbers of collectives of a name in a step, some belong to a smaller group or were not
+    recorded; then all of them are left out.
     """
     everybodys = [_by_key(timeline) for timeline in timelines]
     found = []
@@ -45,7 +44,7 @@ def find(timelines):
 
 
 def _by_key(timeline):
-    """(step, name) -> [(begin, end), ...] of a rank's collectives that begin in a step."""
+    """Return (step, name) -> [(begin, end), ...] of a rank's collectives that begin in a step."""
     messages = [index for index, name in enumerate(timeline.names) if MESSAGE.search(name)]
     chosen = (timeline.kind == COMMUNICATION) & ~numpy.isin(timeline.name, messages)
     begins, ends, names = timeline.begin[chosen], timeline.end[chosen], timeline.name[chosen]
@@ -57,10 +56,10 @@ def _by_key(timeline):
 
 
 def align(timelines):
-    """Set all clocks by that of the first rank; returns rank -> ns added. Ranks of one machine share a clock, and stay
-    as they are to each other.
+    """Align all clocks with that of the first rank, and return rank -> ns added. Ranks of one machine share a clock, so
+    they get the same correction.
 
-    One number for each rank: over the seconds of a recording, clocks drift apart by microseconds.
+    One number per rank is enough: during a recording of seconds, clocks drift apart by microseconds.
     """
     first, offsets = timelines[0], {timelines[0].rank: 0}
     for other in timelines[1:]:
@@ -72,16 +71,16 @@ def align(timelines):
 
 
 def _offset(first, other):
-    """What to add to the clock of `other`: the median difference of ends, within the bounds that cause and effect
-    set."""
+    """Return the correction for the clock of `other`: the median difference of ends, within the bounds that causality
+    sets."""
     both = find([first, other])
     if len(both.begin):
         lowest = (both.begin[:, 0] - both.end[:, 1]).max()
         highest = (both.end[:, 0] - both.begin[:, 1]).min()
         middle = numpy.median(both.end[:, 0] - both.end[:, 1])
-        # If clocks drift, the bounds can exclude each other; the median is the best remaining estimate.
+        # clocks that drift can make the bounds contradictory; the median is then the best estimate
         return int(numpy.clip(middle, lowest, highest) if lowest <= highest else middle)
     mine, theirs = first.steps(), other.steps()
     apart = len(mine) and len(theirs) and (theirs[0, 1] > mine[-1, 2] or mine[0, 1] > theirs[-1, 2])
-    # there are no common collectives, so assume that steps begin together
+    # without common collectives, assume that steps begin together
     return int(mine[0, 1] - theirs[0, 1]) if apart else 0

@@ -1,8 +1,9 @@
-"""What a training process does while it is recorded. `python -m handson profile` asks for it in VARIABLE.
+"""The interface between a training process and its recorder. `python -m handson profile` requests a recording through
+VARIABLE.
 
-Training scripts stay as they are: importing handson.pytorch or handson.chainer begins the recording
-(`recorders.begin`), and those packages report here where steps and spans are. Where nothing is recorded, these
-functions do nothing. They import neither torch nor Chainer.
+Training scripts need no changes: importing handson.pytorch or handson.chainer starts the recorder (`recorders.begin`),
+and these packages report steps and spans here. Without a recorder, these functions do nothing. They import neither
+torch nor Chainer.
 """
 
 import contextlib
@@ -11,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 VARIABLE = "HANDSON_PROFILE"
-recorder = None  # that of this process, if it is recorded
+recorder = None  # of this process, if it is recorded
 
 
 @dataclass
 class Plan:
-    """What to record: `steps` steps after `skip` others, with `tool` (nvprof, nsys or torch), into files in
+    """A request to record `steps` steps after skipping `skip` steps, with `tool` (nvprof, nsys or torch), into files in
     `folder`."""
 
     tool: str
@@ -29,7 +30,7 @@ class Plan:
 
 
 def plan():
-    """The Plan in the environment, or None."""
+    """Return the Plan in the environment, or None."""
     if not (text := os.environ.get(VARIABLE)):
         return None
     tool, skip, steps, folder = text.split(":", 3)
@@ -37,31 +38,31 @@ def plan():
 
 
 def step():
-    """One step of training ends here, and the next begins."""
+    """Record that a training step ends and the next one begins."""
     if recorder:
         recorder.step()
 
 
 def span(category, name):
-    """``with span("communication", "all-reduce"):`` a span of time for our own recorders. category: one of
+    """Context manager for a span of our own recorders: ``with span("communication", "all-reduce"):``. category: one of
     `kinds.CATEGORIES`."""
     return recorder.span(category, name) if recorder else contextlib.nullcontext()
 
 
 def note(category, name, begin, end):
-    """Add a span that has ended; times in ns."""
+    """Record a span that has ended; times in ns."""
     if recorder and recorder.state == "recording":
         recorder.add(begin, end, name, category)
 
 
 def identify(rank, size=None):
-    """Tell the recording which rank this process is, where no process group does."""
+    """Record the rank of this process, if there is no process group."""
     if recorder:
         recorder.rank, recorder.size = rank, size or recorder.size
 
 
 def forked(rank):
-    """Call it in a process that was forked from a recorded one: its steps count from the start, and its rank is
+    """Continue in a process that was forked from a recorded one: its steps count from the start, and its rank is
     `rank`."""
     if recorder:
         recorder.ended, recorder.moments = -1, {}
@@ -69,18 +70,18 @@ def forked(rank):
 
 
 def seconds_writing():
-    """Seconds that this process has spent on writing a recording; they do not count as training."""
+    """Return the seconds that this process has spent on writing a recording, which do not count as training."""
     return recorder.seconds_writing if recorder else 0
 
 
 def forget_writing():
-    """Another training of this process begins: what the one before has spent on writing is none of its seconds."""
+    """Reset `seconds_writing` before another training run of this process."""
     if recorder:
         recorder.seconds_writing = 0
 
 
 def finish():
-    """Write the rest of the recording; called when the process ends."""
+    """Write the rest of the recording at the end of the process."""
     global recorder
     if recorder:
         recorder.finish()

@@ -1,5 +1,5 @@
-"""``python -m handson timeline FILES...``: for each run a table of shares, the longest operators and a verdict; then
-the figure."""
+"""``python -m handson timeline FILES...``: print a table of shares, the longest operators and a verdict for each run,
+and draw the figure."""
 
 from handson import compare, figures
 from handson.profiling import analysis, readers
@@ -10,8 +10,8 @@ NAME = 60  # characters of an operator's name to show
 
 
 def report(paths, figure_path=None, export=None, steps=3, say=print):
-    """Read the runs in `paths`, `say` the report, draw `steps` steps: into the folder of the last run, if `figure_path`
-    is None. Raises ProfileError, ResultError or FigureError."""
+    """Read the runs in `paths`, `say` the report, and draw `steps` steps. The figure goes into the folder of the last
+    run, if `figure_path` is None. Raises ProfileError, ResultError or FigureError."""
     from handson.profiling.figure import figure
     from handson.profiling.perfetto import write
 
@@ -30,7 +30,7 @@ def report(paths, figure_path=None, export=None, steps=3, say=print):
 
 
 def text(run):
-    """The report on a run, as lines."""
+    """Return the report on a run as lines."""
     of_ranks = analysis.shares(run)
     timelines = run.timelines
     lines = [
@@ -39,8 +39,8 @@ def text(run):
     ]
     if timelines[0].size and timelines[0].size > len(timelines):
         lines.append(
-            f"These are the profiles of {len(timelines)} of {timelines[0].size} ranks: those that are missing may be"
-            " the ones waited for."
+            f"These are the profiles of {len(timelines)} of {timelines[0].size} ranks: the other ranks may be waiting"
+            " for the missing ones."
         )
     if not timelines[0].count(STEP):
         lines.append("No iterations are marked in it: the whole recording counts as one step.")

@@ -1,4 +1,4 @@
-"""Sets of moments: sorted spans that don't overlap, as an int64 array (n, 2) of begins and ends in ns."""
+"""Sets of moments: sorted spans without overlaps, as an int64 array (n, 2) of begins and ends in ns."""
 
 import numpy
 
@@ -6,7 +6,7 @@ NOTHING = numpy.empty((0, 2), numpy.int64)
 
 
 def union(begins, ends):
-    """The moments in any of the spans [begin, end), which may overlap and be in any order."""
+    """Return the moments in any of the spans [begin, end), which may overlap and have any order."""
     keep = ends > begins
     begins, ends = begins[keep], ends[keep]
     if not len(begins):
@@ -18,7 +18,7 @@ def union(begins, ends):
 
 
 def both(one, other):
-    """The moments in both of two sets."""
+    """Return the moments that are in both sets."""
     if not len(one) or not len(other):
         return NOTHING
     # the first span of `other` that ends after each of `one` begins
@@ -34,7 +34,7 @@ def both(one, other):
 
 
 def without(one, other):
-    """The moments in `one` that are not in `other`."""
+    """Return the moments of `one` that are not in `other`."""
     if not len(one) or not len(other):
         return one
     edges = numpy.r_[one[0, 0] - 1, other.ravel(), max(one[-1, 1], other[-1, 1]) + 1]
@@ -42,11 +42,11 @@ def without(one, other):
 
 
 def either(*sets):
-    """The moments in any of several sets."""
+    """Return the moments in any of several sets."""
     joined = numpy.concatenate([NOTHING, *sets])
     return union(joined[:, 0], joined[:, 1])
 
 
 def length(spans):
-    """The total length of a set in ns."""
+    """Return the total length of a set in ns."""
     return int((spans[:, 1] - spans[:, 0]).sum())

@@ -1,7 +1,8 @@
-"""The model that all profiles are read into: a `Timeline` for each process, a `Run` for the processes of one training.
+"""The model into which all profiles are converted: a `Timeline` for each process, a `Run` for the processes of one
+training run.
 
-Times are nanoseconds since 1970 by the clock of the process's machine. Events are columns, so that ten million of them
-take 250 MB. Time without any event of a process is idle time.
+Times are nanoseconds since 1970 on the clock of the process's machine. Events are columns, so that ten million of them
+take 250 MB. Time without events of a process is idle time.
 """
 
 import re
@@ -13,17 +14,17 @@ import numpy
 from handson.errors import OneSentence
 from handson.profiling import spans
 
-# Kinds of events. A device is a GPU, or a core where the profile has no GPU.
+# Kinds of events. A device is a GPU, or a core if the profile has no GPU.
 COMPUTE = 0  # a kernel; an operator on a core
-COMMUNICATION = 1  # a collective, from the moment this rank is ready for it: waiting for others is part of it
+COMMUNICATION = 1  # a collective, from the moment at which this rank is ready, so it includes waiting for other ranks
 COPY = 2  # between host and GPU
-LOADING = 3  # getting the next batch
-HOST = 4  # what a GPU's process does on its core: operators, CUDA's functions
-RANGE = 5  # a name given to a span of time: NVTX, record_function
+LOADING = 3  # fetching the next batch
+HOST = 4  # the work of a GPU's process on its core: operators, CUDA functions
+RANGE = 5  # a named span: NVTX, record_function
 STEP = 6  # an iteration, from one optimizer step to the next
 KINDS = ("compute", "communication", "copy", "loading", "host", "range", "step")
 
-# names of ranges: steps that contain one are not measured
+# names of ranges: steps that contain one are left out
 EVALUATION, AFTER_TRAINING = NO_STEPS = "evaluation", "after training"
 PARTS = ("forward", "backward", "all-reduce", "optimize")  # names of the ranges that students mark in a step
 
@@ -32,12 +33,11 @@ AT_ONCE = 1_000_000  # events to process at a time
 
 
 class ProfileError(OneSentence, ValueError):
-    """Why a profile cannot be read or reported on."""
+    """The reason why a profile cannot be read or analysed."""
 
 
 def part_of_step(name):
-    """The one of PARTS that a range's name means, or None. Capitals, and all characters that are no letters, make no
-    difference."""
+    """Return the part, one of PARTS, that a range's name means, or None. Only letters count, in lower or upper case."""
     return {_letters(part): part for part in PARTS}.get(_letters(name))
 
 
@@ -47,8 +47,8 @@ def _letters(name):
 
 @dataclass
 class Timeline:
-    """What one process did. The columns `begin`, `end` (ns), `name`, `kind`, `lane` are of equal length, sorted by
-    begin."""
+    """The events of one process. The columns `begin`, `end` (ns), `name`, `kind`, `lane` have equal lengths, and are
+    sorted by begin."""
 
     begin: numpy.ndarray
     end: numpy.ndarray
@@ -57,34 +57,33 @@ class Timeline:
     lane: numpy.ndarray  # index into `lanes`
     names: list
     lanes: list  # words: "thread 17", "GPU 0, stream 7"
-    rank: int | None = None  # None: the file doesn't say
-    size: int | None = None  # ranks in all
+    rank: int | None = None  # None: not in the file
+    size: int | None = None  # number of ranks
     host: str | None = None
-    clock: str | None = None  # identity of the machine, and so of its clock; virtual nodes share one
+    clock: str | None = None  # identity of the machine, whose virtual nodes share its clock
     pid: int | None = None
     on_gpu: bool = False  # whether a GPU computes
     source: str = ""  # path of the file
     tool: str = ""  # the tool that recorded it
-    unrecorded_step: float | None = None  # seconds that a step took before recording began
-    untimed: int = 0  # events of the GPU without a time, which are left out
+    unrecorded_step: float | None = None  # seconds of a step before recording
+    untimed: int = 0  # GPU events without a time, which are left out
 
     def __len__(self):
         return len(self.begin)
 
     def spans(self, *kinds):
-        """The moments of all events of some kinds."""
+        """Return the moments of all events of some kinds."""
         chosen = numpy.isin(self.kind, kinds)
         return spans.union(self.begin[chosen], self.end[chosen])
 
     def count(self, kind):
-        """The number of events of a kind."""
+        """Return the number of events of a kind."""
         return int((self.kind == kind).sum())
 
     def steps(self):
-        """(number, begin, end) of every recorded iteration but those in which there was an evaluation; int64 array (n,
-        3).
+        """Return (number, begin, end) of every recorded iteration without an evaluation, as an int64 array (n, 3).
 
-        A profile without marks of iterations counts as a single step, number 0. Events without length are no steps.
+        A profile without marks of iterations counts as a single step, number 0. Events of zero length are not steps.
         """
         chosen = numpy.flatnonzero((self.kind == STEP) & (self.end > self.begin))
         if not len(chosen):
@@ -103,7 +102,7 @@ class Timeline:
         return steps[[not len(spans.both(step[None, 1:], evaluation)) for step in steps]] if len(evaluation) else steps
 
     def move_steps(self, moved):
-        """Give the recorded iterations other begins and ends: what ``moved(begins, ends)`` returns."""
+        """Replace the begins and ends of the recorded iterations with ``moved(begins, ends)``."""
         chosen = numpy.flatnonzero((self.kind == STEP) & (self.end > self.begin))
         self.begin[chosen], self.end[chosen] = moved(self.begin[chosen], self.end[chosen])
         order = numpy.argsort(self.begin, kind="stable")
@@ -111,14 +110,14 @@ class Timeline:
             setattr(self, column, getattr(self, column)[order])
 
     def between(self, begin, end):
-        """The Timeline of all events that overlap [begin, end), and perhaps of some earlier ones."""
+        """Return the Timeline of all events that overlap [begin, end). It may also contain earlier events."""
         first = int(numpy.searchsorted(numpy.maximum.accumulate(self.end), begin))
         chosen = slice(first, max(first, int(numpy.searchsorted(self.begin, end))))
         return replace(self, **{column: getattr(self, column)[chosen] for column in COLUMNS})
 
     def pieces(self, steps):
-        """Yields (Timeline, spans of steps) for AT_ONCE events at a time, since arrays derived from all events would
-        take much memory."""
+        """Yield (Timeline, spans of steps) for AT_ONCE events at a time, because arrays derived from all events would
+        need much memory."""
         cuts = self.begin[AT_ONCE::AT_ONCE]
         edges = [steps[0, 1], *cuts[(cuts > steps[0, 1]) & (cuts < steps[-1, 2])], steps[-1, 2]]
         for begin, end in zip(edges, edges[1:]):
@@ -128,7 +127,7 @@ class Timeline:
             )
 
     def shift(self, nanoseconds):
-        """Set the clock of this process forward."""
+        """Set the clock of this process forward by `nanoseconds`."""
         self.begin += nanoseconds
         self.end += nanoseconds
 
@@ -137,14 +136,15 @@ STEP_NAME = re.compile(r"(?:ProfilerStep#|step |iteration )(\d+)", re.IGNORECASE
 
 
 def step_number(name):
-    """The number in the name of an iteration's range, such as ProfilerStep#12 or "step 12"; None for any other name."""
+    """Return the number in the name of an iteration's range, such as ProfilerStep#12 or "step 12"; None for other
+    names."""
     found = STEP_NAME.fullmatch(name)
     return int(found[1]) if found else None
 
 
 @dataclass
 class Run:
-    """The processes of one training, by rank, with their clocks set alike."""
+    """The processes of one training run, in the order of their ranks, with aligned clocks."""
 
     name: str
     timelines: list
@@ -154,8 +154,11 @@ class Run:
 
 
 class Builder:
-    """Collects the events of one process, one by one; `untimed`: how many of the GPU have no time. CUPTI, which records
-    GPUs for all tools, gives 0 for a time that it could not take."""
+    """Collect the events of one process, one by one.
+
+    `untimed`: the number of GPU events without a time. CUPTI, which records GPUs for all tools, writes 0 for a time
+    that it could not measure.
+    """
 
     def __init__(self):
         self.columns = {name: array(code) for name, code in zip(COLUMNS, "qqiBH")}
@@ -172,7 +175,7 @@ class Builder:
         add_lane(self.lanes.setdefault(lane, len(self.lanes)))
 
     def finish(self, **facts):
-        """The Timeline of all that was added; `facts` are its other fields."""
+        """Return the Timeline of all added events; `facts` are its other fields."""
         columns = {name: numpy.array(column) for name, column in self.columns.items()}
         self.columns.clear()
         self._adders.clear()

@@ -1,7 +1,8 @@
-"""``python -m handson profile -- COMMAND``: choose a tool, say why, and become the command under it.
+"""``python -m handson profile -- COMMAND``: choose a tool, print the reason, and replace this process with the command
+under it.
 
-nvprof records GPUs up to compute capability 7.x, Nsight Systems the others, and the recorders of the two tracks
-(torch.profiler; Chainer's hooks and times of MPI) need no GPU at all.
+nvprof records GPUs up to compute capability 7.x, Nsight Systems newer ones. The recorders of the two tracks
+(torch.profiler; Chainer's hooks and MPI times) need no GPU.
 """
 
 import os
@@ -18,19 +19,19 @@ from handson.training.launch import launcher_rank
 FIRST_WITHOUT_NVPROF = (8, 0)  # compute capability; CUDA 13 no longer has nvprof
 RECORDERS = {"nvprof": "nvprof", "nsys": "nsys", "torch": "torch (PyTorch's profiler, Chainer's hooks)"}
 OVERHEAD = {
-    "torch": "the recorded steps take some per cent longer, the others do not",
+    "torch": "only the recorded steps take some percent longer",
     "nvprof": "launching a kernel takes some microseconds longer, in all steps; nvprof is loaded into all processes",
     "nsys": "launching a kernel takes some microseconds longer in the recorded steps",
 }
 
 
 class RecordError(OneSentence, ValueError):
-    """Why a command cannot be recorded."""
+    """The reason why a command cannot be recorded."""
 
 
 def record(command, tool, folder, skip, steps, say=print):
-    """Become `command` (a list of words), recorded by `tool` ("auto": the best there is) into `folder`. Raises
-    RecordError."""
+    """Replace this process with `command` (a list of words), recorded by `tool` into `folder`. "auto": choose the tool.
+    Raises RecordError."""
     if not command:
         raise RecordError(
             "there is no command to record: write it after --, as in python -m handson profile -- python train.py"
@@ -39,7 +40,7 @@ def record(command, tool, folder, skip, steps, say=print):
         raise RecordError(f"there is no command {command[0]}: check the words after --")
     if problem := profile_job_resources.lacking(Path.cwd(), os.environ):
         if launcher_rank() > 0:
-            sys.exit(RecordError.status)  # rank 0 says why
+            sys.exit(RecordError.status)  # rank 0 prints the reason
         raise RecordError(problem)
     tool, why = choose(tool, capability())
     folder = (folder or default_folder()).absolute()
@@ -55,19 +56,19 @@ def record(command, tool, folder, skip, steps, say=print):
             f" {OVERHEAD[tool]}."
         )
         sys.stdout.flush()
-    # KINETO_LOG_LEVEL keeps PyTorch's profiler from writing to standard error.
+    # this level keeps PyTorch's profiler from writing to standard error
     environment = os.environ | {VARIABLE: str(Plan(tool, skip, steps, folder)), "KINETO_LOG_LEVEL": "99"}
     words = under(tool, folder) + command
     os.execvpe(words[0], words, environment)
 
 
 def choose(tool, gpu):
-    """(nvprof, nsys or torch, why it is this one). gpu: the compute capability of the GPU, as (7, 5); None without a
-    GPU. Raises RecordError."""
+    """Return (nvprof, nsys or torch, the reason for the choice). gpu: the GPU's compute capability, such as (7, 5);
+    None without a GPU. Raises RecordError."""
     nvprof, nsys = shutil.which("nvprof"), shutil.which("nsys")
     if tool != "auto":
         if tool != "torch" and not shutil.which(tool):
-            raise RecordError(f"there is no {tool} on PATH: load the CUDA toolkit's module, or choose --tool torch")
+            raise RecordError(f"{tool} is not on PATH: load the CUDA toolkit's module, or choose --tool torch")
         if tool == "nvprof" and gpu and gpu >= FIRST_WITHOUT_NVPROF:
             raise RecordError(
                 f"nvprof does not record GPUs of compute capability {gpu[0]}.{gpu[1]}: choose --tool nsys or torch"
@@ -80,11 +81,11 @@ def choose(tool, gpu):
         return "nvprof", f"as {words}"
     if nsys:
         return "nsys", f"as {words}, and nvprof {'records those below 8.0 only' if nvprof else 'is not on PATH'}"
-    return "torch", f"as {words}, and there is no nsys on PATH"
+    return "torch", f"as {words}, and nsys is not on PATH"
 
 
 def capability():
-    """The compute capability of the first GPU, as (7, 5); None where there is no GPU to be used."""
+    """Return the compute capability of the first GPU, such as (7, 5); None if no GPU can be used."""
     if os.environ.get("CUDA_VISIBLE_DEVICES") == "":
         return None
     import pynvml
@@ -97,13 +98,13 @@ def capability():
 
 
 def default_folder():
-    """results/profile_<job number>, or the time of day outside a batch job."""
+    """Return results/profile_<job number>, or with the time outside a batch job."""
     job = os.environ.get("PBS_JOBID") or os.environ.get("SLURM_JOB_ID") or time.strftime("%Y%m%d-%H%M%S")
     return Path("results") / f"profile_{job.split('.')[0]}"
 
 
 def under(tool, folder):
-    """The words to put before a command so that `tool` records it, from the moment of our marks, into a file for each
+    """Return the words before a command with which `tool` records it, from our marks on, into a file for each
     process."""
     if tool == "nvprof":
         return [

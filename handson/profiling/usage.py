@@ -1,9 +1,9 @@
-"""How busy the devices of this machine are: GPUs by NVML, or the cores of virtual GPUs. `watch` shows it, training runs
-record it.
+"""Sample the utilisation of this machine's devices: GPUs with NVML, or the cores of virtual GPUs. `watch` shows it, and
+training runs record it.
 
 A file of samples has a line of JSON for the devices, then one for each sample. It may be read while it is written. A
-run also notes what its own processes have used of the machine, and what all have: where other programs took much, its
-times say little.
+run also records how much of the machine its own processes have used, and all programs: if other programs have used
+much, the run's times are unreliable.
 """
 
 import contextlib
@@ -24,40 +24,40 @@ from handson.profiling import recording
 from handson.training import gpu_memory, virtual_gpus
 
 INTERVAL = 1.0  # seconds between the samples of a training run
-OF_PROFILE = 0.1  # the same for a profiled run, which may be short
-MOST = 600  # samples of a run that its result keeps; more are averaged
-RESCAN = 5  # seconds after which to look for new processes; while a core has none, INTERVAL
-# The share of the cores, or of a GPU, from which on what others took disturbed a run. Measured on one core: where a run
-# has it alone, 3 to 4 % are others', and its throughput differs by 4 %. Others that took 7, 10, 19, 24 and 38 % cost it
-# 6, 10, 17, 22 and 40 % of its throughput.
+OF_PROFILE = 0.1  # the same in a profiled run, which may be short
+MOST = 600  # samples that a run's result keeps; more are averaged
+RESCAN = 5  # seconds between searches for new processes; INTERVAL as long as a core has none
+# Other programs that take this share of the cores, or of a GPU, disturb a run. Measured on one core: in a run without
+# other programs, the system takes 3 to 4 %, and throughput varies by 4 %. Programs that took 7, 10, 19, 24 and 38 %
+# reduced the throughput by 6, 10, 17, 22 and 40 %.
 DISTURBING = 0.1
 
 Number = Annotated[float, Meta(ge=-1e15, le=1e15)]
 
 
 class Device(TypedDict):
-    """What a device did, in each sample."""
+    """A device, with the values of each sample."""
 
     name: str
     utilisation: list[Number]  # %
     memory: list[Number]  # bytes
     energy: Number | None  # J, of the whole run
-    others: NotRequired[Number | None]  # %, of other programs, mean; None where it is not known
+    others: NotRequired[Number | None]  # %, of other programs, mean; None if unknown
 
 
 class Node(TypedDict):
-    """How the cores of a machine were used during a run. Its virtual nodes are one, as they share cores. Results of
-    older versions lack what is NotRequired."""
+    """The use of a machine's cores during a run. Its virtual nodes count as one node, because they share cores. Results
+    of older versions lack the fields marked NotRequired."""
 
     name: str
     cores: Number  # that the run could use
-    seconds: NotRequired[Number]  # by the clock
-    used: NotRequired[Number]  # seconds of a core that the run's processes computed
-    others: NotRequired[Number]  # the same for all other programs
+    seconds: NotRequired[Number]  # by the wall clock
+    used: NotRequired[Number]  # core seconds of the run's processes
+    others: NotRequired[Number]  # core seconds of all other programs
 
 
 class Usage(TypedDict):
-    """What the devices of a run did."""
+    """The use of a run's devices."""
 
     begin: Number  # s since 1970
     interval: Number  # s between two samples
@@ -67,7 +67,7 @@ class Usage(TypedDict):
 
 @dataclass(frozen=True, order=True)
 class Disturbance:
-    """What other programs took during a run, so that its times say little."""
+    """The share that other programs took during a run, if it makes the run's times unreliable."""
 
     share: float
     of: str  # the cores, or the device
@@ -76,7 +76,7 @@ class Disturbance:
         return self.words()
 
     def words(self, runs=1):
-        """The one sentence that says it, of the most disturbed of so many runs."""
+        """Return the sentence on it; runs: the number of runs, of which this one was disturbed most."""
         several = runs > 1
         return (
             f"other programs took {'up to ' * several}{100 * self.share:.0f} % of {self.of}: repeat"
@@ -85,16 +85,16 @@ class Disturbance:
 
 
 class Gpus:
-    """The GPUs that this process may use. Their memory is that of all processes."""
+    """The GPUs that this process may use. Their memory includes all processes."""
 
     def __init__(self, indices=None):
-        """indices: of GPUs as CUDA counts them; None: all. Raises NVMLError where there are none."""
+        """Open the GPUs with these CUDA indices; None: all. Raises NVMLError if there are none."""
         import pynvml
 
         self.nvml = pynvml
         pynvml.nvmlInit()
         visible = [word.strip() for word in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if word.strip()]
-        if visible:  # numbers, or UUIDs as Kubernetes and Slurm give them
+        if visible:  # numbers, or UUIDs in Kubernetes and Slurm
             by_uuid = pynvml.nvmlDeviceGetHandleByUUID
             handles = [
                 pynvml.nvmlDeviceGetHandleByIndex(int(one)) if one.isdigit() else by_uuid(one) for one in visible
@@ -106,30 +106,30 @@ class Gpus:
         self.names = [
             f"GPU {index} ({pynvml.nvmlDeviceGetName(handle)})" for index, handle in zip(indices, self.handles)
         ]
-        self.limits = [None] * len(self.names)  # of the memory in bytes, from the first sample on
+        self.limits = [None] * len(self.names)  # of the memory in bytes, set by the first sample
 
     def sample(self):
-        """Of each device: utilisation in %, memory in bytes, energy so far in J or None."""
+        """Return (utilisation in %, memory in bytes, energy so far in J or None) of each device."""
         for number, handle in enumerate(self.handles):
             memory = self.nvml.nvmlDeviceGetMemoryInfo(handle)
             self.limits[number] = memory.total
             yield self.nvml.nvmlDeviceGetUtilizationRates(handle).gpu, memory.used, self._energy(handle)
 
     def others(self, processes):
-        """Of each device: the utilisation in % in the last INTERVAL by all processes but these; None where it is not
-        known."""
+        """Return the utilisation in % of each device in the last INTERVAL by all processes except these; None if it is
+        unknown."""
         since = int((time.time() - INTERVAL) * 1e6)
         return [self._others(handle, processes, since) for handle in self.handles]
 
     def _others(self, handle, processes, since):
         try:
             if linux.process_namespace() != linux.MACHINE:
-                return None  # NVML has other numbers for the run's processes than they have
+                return None  # inside a container, NVML's process numbers differ
             samples = self.nvml.nvmlDeviceGetProcessUtilization(handle, since)
             return min(100, sum(sample.smUtil for sample in samples if sample.pid not in processes))
-        except self.nvml.NVMLError_NotFound:  # nobody has used it
+        except self.nvml.NVMLError_NotFound:  # no process has used the GPU
             return 0
-        except (self.nvml.NVMLError, OSError):  # parts of a GPU (MIG) do not tell it
+        except (self.nvml.NVMLError, OSError):  # parts of a GPU (MIG) do not report it
             return None
 
     def _energy(self, handle):
@@ -140,15 +140,15 @@ class Gpus:
 
 
 class Cores:
-    """Virtual GPUs: how busy their cores are, with any process; the memory of this user's processes that are pinned to
-    each core.
+    """Virtual GPUs: the utilisation of their cores by all processes, and the memory of this user's processes that are
+    pinned to them.
 
-    Where these processes count their tensors (--gpu-memory), it is the tensors' memory. `limits`: of the memory in
-    bytes; None: not limited.
+    If these processes count their tensors (--gpu-memory), it is the tensors' memory. `limits`: of the memory in bytes;
+    None: not limited.
     """
 
     def __init__(self, gpus=None):
-        """gpus: ids of virtual GPUs; memory then counts processes of this batch job only. None: one for each core that
+        """Open these virtual GPUs; memory then counts only processes of this batch job. None: one for each core that
         this process may use."""
         self.job = None if gpus is None else _job("self")
         self.cores = sorted({virtual_gpus.core_of(gpu) for gpu in gpus}) if gpus is not None else virtual_gpus.cores()
@@ -158,7 +158,7 @@ class Cores:
         self.moment = time.monotonic()
 
     def sample(self):
-        """Of each device: utilisation in % since the last sample, memory in bytes, None."""
+        """Return (utilisation in % since the last sample, memory in bytes, None) of each device."""
         busy, moment = linux.busy_ticks(), time.monotonic()
         if moment >= self.scanned + (RESCAN if self.workers.keys() == set(self.cores) else INTERVAL):
             self.workers, self.scanned = self._pinned(), moment
@@ -173,7 +173,7 @@ class Cores:
         self.before, self.moment = busy, moment
 
     def _pinned(self):
-        """core -> the ids of this user's processes that may run on it alone."""
+        """Return core -> the ids of this user's processes that may run only on it."""
         found = {}
         for process in linux.pids_of_user():
             try:
@@ -186,13 +186,13 @@ class Cores:
 
 
 def _job(process):
-    """The number of the batch job that a process was started in, as bytes; b"" outside of one."""
+    """Return the number of the batch job in which a process was started, as bytes; b"" outside a job."""
     variables = linux.environment(process)
     return variables.get(b"PBS_JOBID") or variables.get(b"SLURM_JOB_ID") or b""
 
 
 def _memory(process):
-    """The bytes that a process has in memory; 0 when it has ended."""
+    """Return the resident memory of a process in bytes; 0 if it has ended."""
     try:
         return linux.memory(process)[1]
     except (OSError, ValueError):
@@ -200,13 +200,13 @@ def _memory(process):
 
 
 def devices(gpus=None):
-    """Gpus or Cores, whichever this machine has; gpus: ids as in -g, None: all."""
+    """Return this machine's Gpus, or Cores if it has none. gpus: ids as in -g, None: all."""
     return _gpus(gpus) or Cores(gpus)
 
 
 def _gpus(gpus=None):
-    """The Gpus that this process may use, or None. It does not ask CUDA: a process that has asked it must not be
-    forked."""
+    """Return the Gpus that this process may use, or None. It does not call CUDA, because a process that has called it
+    must not be forked."""
     if os.environ.get("CUDA_VISIBLE_DEVICES") == "":
         return None
     import pynvml
@@ -218,38 +218,38 @@ def _gpus(gpus=None):
 
 
 def count_gpus():
-    """How many GPUs this process may use."""
+    """Return the number of GPUs that this process may use."""
     found = _gpus()
     return len(found.handles) if found else 0
 
 
 def memory_of_gpus():
-    """The bytes of each GPU that this process may use; [] where there are none."""
+    """Return the bytes of memory of each GPU that this process may use; [] if there are none."""
     found = _gpus()
     return [found.nvml.nvmlDeviceGetMemoryInfo(handle).total for handle in found.handles] if found else []
 
 
 class Share:
-    """What the processes of this process's run have used of the machine's cores, and what all programs have.
+    """The machine's core time that the processes of this run have used, and that all programs have used.
 
-    They are this user's processes that run the same command in the same folder, as the ranks of this machine do,
-    whoever started them, and all that these have started.
+    The run's processes are this user's processes with the same command and folder, which are the ranks on this machine
+    under any launcher, and all processes that they have started.
     """
 
     def __init__(self, cores):
-        """cores: those that the run can use on this node."""
+        """Start counting. cores: those that the run can use on this node."""
         self.cores, self.scanned = cores, time.monotonic()
         self.processes = self._processes()
         self.before = self._counters()
 
     def sample(self):
-        """Since the last sample: the seconds, the seconds of a core that the run's processes used, and those that each
-        core was used."""
+        """Return, since the last sample: the seconds, the core seconds of the run's processes, and the busy seconds of
+        each core."""
         if time.monotonic() >= self.scanned + RESCAN:
             self.processes, self.scanned = self._processes(), time.monotonic()
         (then, used_before, all_before), self.before = self.before, self._counters()
         now, used, by_all = self.before
-        used = max(0, sum(used.values()) - sum(used_before.values()))  # less, where a process has ended
+        used = max(0, sum(used.values()) - sum(used_before.values()))  # negative if a process has ended
         return {
             "seconds": round(now - then, 3),
             "used": used / linux.TICKS,
@@ -257,7 +257,7 @@ class Share:
         }
 
     def node(self):
-        """The Node of this machine since the last sample."""
+        """Return the Node of this machine since the last sample."""
         self.scanned = -math.inf
         sample = self.sample()
         busy = sum(sample["busy"].get(core, 0) for core in self.cores)
@@ -283,14 +283,14 @@ class Share:
 
 
 class Samples:
-    """Writes samples of some devices to a file, and of a run's Share; one at a time, `take` by `take`."""
+    """Write samples of some devices, and of a run's Share, to a file; each `take` adds one."""
 
     def __init__(self, path, of_devices, interval, share=None):
         self.devices, self.interval, self.share = of_devices, interval, share
         self.begin(Path(path))
 
     def begin(self, path):
-        """Begin a file."""
+        """Start a new file."""
         path.parent.mkdir(parents=True, exist_ok=True)
         head = {"node": current_node(), "devices": self.devices.names, "begin": time.time(), "interval": self.interval}
         if self.share:
@@ -300,7 +300,7 @@ class Samples:
         self.path = path
 
     def take(self):
-        """Take a sample, add it to the file, and return it: (utilisation, memory, energy) of each device."""
+        """Take a sample, add it to the file, and return (utilisation, memory, energy) of each device."""
         sample = list(self.devices.sample())
         line = {"devices": sample}
         if self.share:
@@ -312,8 +312,8 @@ class Samples:
         return sample
 
 
-# Held while a sample is taken, and while this process forks: otherwise a child could inherit a lock that nobody
-# releases.
+# Held while a sample is taken, and while this process forks: otherwise a child could inherit a lock that is never
+# released.
 _at_work = threading.RLock()
 os.register_at_fork(
     before=lambda: _at_work.acquire(timeout=2), after_in_parent=lambda: _release(), after_in_child=lambda: _release()
@@ -326,7 +326,7 @@ def _release():
 
 
 class Recorder(threading.Thread):
-    """Takes samples until this process ends, which has one Recorder at most. An error never stops the training."""
+    """Take samples until this process ends. A process has at most one Recorder. An error never stops the training."""
 
     def __init__(self, samples):
         super().__init__(name="usage of devices", daemon=True)
@@ -341,7 +341,7 @@ class Recorder(threading.Thread):
             with _at_work:
                 try:
                     self.samples.take()
-                except Exception:  # such as a full disk or a lost GPU, for which no training should end
+                except Exception:  # such as a full disk or a lost GPU; it must not stop the training
                     return
 
 
@@ -363,7 +363,7 @@ def record(folder, gpus):
 
 
 def go_on_in(folder):
-    """Another training of this process begins, whose samples belong into `folder`."""
+    """Write the samples of another training run of this process to `folder` from now on."""
     if recorder := _recorder():
         with _at_work, contextlib.suppress(OSError):
             recorder.samples.begin(_path(folder))
@@ -374,10 +374,10 @@ def _path(folder):
 
 
 def read(folder, seconds=None):
-    """The samples in a run's folder, for its result: a Usage, of MOST samples at most; None if there are none.
+    """Return the samples in a run's folder as a Usage of at most MOST samples; None if there are none.
 
-    seconds: what the training took that has just ended. How much it got of the cores is counted in these seconds, since
-    ranks wait for each other before it. None: from the first sample on.
+    seconds: the duration of the training run that has just ended. The use of cores is counted only in these seconds,
+    because ranks wait for each other before. None: from the first sample on.
     """
     found, of_shares, begin, interval, gpus = [], [], None, INTERVAL, set()
     for head, samples in _files(folder):
@@ -407,8 +407,8 @@ def read(folder, seconds=None):
 
 
 def _files(folder):
-    """(head, samples) of each node, without nodes of an earlier run in this folder: these wrote nothing since the
-    latest began."""
+    """Return (head, samples) of each node, without nodes of an earlier run in this folder, which have written nothing
+    since the newest one started."""
     found = []
     for path in sorted(Path(folder).glob("usage_*.jsonl")):
         try:
@@ -422,9 +422,11 @@ def _files(folder):
 
 
 def _nodes(of_shares):
-    """The Node of each machine. of_shares: (head, samples of the share) of each node. Nodes that are virtual, or
-    containers, are on one machine and use its cores together. In one process namespace each of them sees the processes
-    of all, and one speaks for all; containers see their own only."""
+    """Return the Node of each machine. of_shares: (head, samples of the share) of each node.
+
+    Virtual nodes and containers on one machine use its cores together. In one process namespace, each node counts the
+    processes of all, so only the first one's counts are used; containers count only their own.
+    """
     machines = {}
     for head, samples in of_shares:
         machines.setdefault(head["machine"], {}).setdefault(head["namespace"], []).append((head, samples))
@@ -449,14 +451,14 @@ def _nodes(of_shares):
 
 
 def disturbance(usage, workers):
-    """The Disturbance of a run of so many workers; None where it had what it could use, or does not know. usage: its
-    Usage, or None."""
+    """Return the Disturbance of a run with this many workers; None if other programs left enough cores, or if it is
+    unknown. usage: its Usage, or None."""
     taken = []
     for node in (usage or {}).get("nodes", ()):
         if node.get("seconds"):
             most = node["cores"] * node["seconds"]
             wanted = max(node["used"], min(workers, node["cores"]) * node["seconds"])
-            if node["others"] + wanted > (1 - DISTURBING) * most:  # else there were cores enough for all
+            if node["others"] + wanted > (1 - DISTURBING) * most:  # otherwise there were enough cores for all
                 taken.append(Disturbance(node["others"] / most, f"the cores of {node['name']}"))
     for device in (usage or {}).get("devices", ()):
         node, _, name = device["name"].partition(": ")
@@ -466,8 +468,8 @@ def disturbance(usage, workers):
 
 @contextlib.contextmanager
 def watched(workers, say=print):
-    """``with watched(2):`` for a measurement of so many workers, by this process and those that it starts: says at its
-    end how much of the cores other programs took meanwhile, where that was so much that its times say little."""
+    """Context manager for a measurement with this many workers, in this process and its children: ``with watched(2):``.
+    At the end, it prints how much of the cores other programs took, if that makes the measured times unreliable."""
     try:
         share = Share(sorted(os.sched_getaffinity(0)))
     except (OSError, ValueError, LookupError):  # no /proc, or an unusual one
@@ -476,12 +478,12 @@ def watched(workers, say=print):
     with contextlib.suppress(OSError, ValueError, LookupError):
         if share and (found := disturbance({"nodes": [share.node()]}, workers)):
             say(
-                f"Other programs took {100 * found.share:.0f} % of the cores meanwhile, so these times say little: run"
-                " the cell again while this machine does nothing else."
+                f"Other programs took {100 * found.share:.0f} % of the cores at the same time, so these times are"
+                " unreliable: run the cell again while this machine does nothing else."
             )
 
 
 def _means(values, together):
-    """The means of each `together` neighbours."""
+    """Return the means of groups of `together` neighbours."""
     groups = [values[at : at + together] for at in range(0, len(values), together)]
     return [round(sum(group) / len(group), 1) for group in groups]

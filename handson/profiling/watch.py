@@ -1,4 +1,4 @@
-"""``python -m handson watch``: what nvidia-smi shows, for real and for virtual GPUs, while a job runs."""
+"""``python -m handson watch``: show the utilisation of real and virtual GPUs while a job runs, as nvidia-smi does."""
 
 import collections
 import itertools
@@ -11,12 +11,12 @@ from handson.profiling import usage
 
 
 class WatchError(OneSentence, OSError):
-    """Why samples cannot be written."""
+    """The reason why samples cannot be written."""
 
 
 def watch(output=None, interval=2, count=None, say=print):
-    """Say how busy each device is, every `interval` seconds, `count` times or until Ctrl-C; also into the file
-    `output`. Raises WatchError."""
+    """Print the utilisation of each device every `interval` seconds, `count` times or until Ctrl-C, and write it to the
+    file `output` if there is one. Raises WatchError."""
     of_devices = usage.devices()
     try:
         samples = usage.Samples(output, of_devices, interval) if output else None
@@ -33,7 +33,7 @@ def watch(output=None, interval=2, count=None, say=print):
             for line in table(of_devices.names, sample, seen[-1] if seen else None, interval, of_devices.limits):
                 say(line)
             seen.append(sample)
-    except SystemExit:  # how Ctrl-C ends commands
+    except SystemExit:  # Ctrl-C ends commands with it
         for name, *of_device in zip(of_devices.names, *seen):
             say(
                 f"{name}: {statistics.fmean(one[0] for one in of_device):.0f} % busy on average,"
@@ -43,8 +43,8 @@ def watch(output=None, interval=2, count=None, say=print):
 
 
 def table(names, sample, before, interval, limits=None):
-    """A sample as lines: utilisation, memory (of how much, by `limits` in bytes or None), and power if the device
-    reports its energy."""
+    """Return a sample as lines: utilisation, memory (and its limit, from `limits` in bytes or None), and power if the
+    device reports its energy."""
     limits = [f" / {limit / 2**20:,.0f} MB" if limit else "" for limit in limits or [None] * len(names)]
     wider = max(map(len, limits))
     width = max(map(len, names))

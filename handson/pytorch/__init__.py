@@ -5,6 +5,6 @@ import logging
 
 from handson.profiling import recorders
 
-# it would print a line for each process that it ends after one has failed, which `uncaught` names in a sentence
+# torchrun would otherwise print a line for each process that it ends after a failure; `uncaught` names the failed one
 logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)
 recorders.begin("pytorch")

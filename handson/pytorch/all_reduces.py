@@ -17,11 +17,11 @@ from handson.training import identity, launch, options, progress
 
 SIZES = [4**power for power in range(2, 12)]  # numbers of 4 bytes: 64 B to 16 MB
 SHARE = 0.2  # seconds for the repetitions of one size
-WRONG = 1e-4  # relative: float32 is added up in another order
+WRONG = 1e-4  # relative; each algorithm adds float32 in another order
 
 
 class WrongSum(OneSentence):
-    """An all-reduce does not return the sum."""
+    """An all-reduce returns another result than the sum."""
 
 
 def measure(algorithms):
@@ -81,7 +81,7 @@ def timed(name, all_reduce, numbers, comm):
     worst = max(comm.allgather(off))
     if not worst <= WRONG * comm.size:
         where = f"{name}: the result for {numbers} numbers on {comm.size} ranks"
-        raise WrongSum(f"{where} is not the sum (off by {worst:.3g}): correct it before it is measured")
+        raise WrongSum(f"{where} is not the sum (off by {worst:.3g}): correct it before you measure it")
     times, begin, go_on = [], time.perf_counter(), torch.ones(1)
     while go_on.item() and len(times) < 30:
         again = mine.clone()

@@ -1,5 +1,5 @@
-"""What attention.py (unit attention_and_experts) needs beside its lesson: attention to a part of the keys, refusals of
-what can't be divided, and the program that checks and measures each way."""
+"""Helpers of attention.py (unit attention_and_experts): attention to a part of the keys, refusals of sizes that cannot
+be divided, and the program that checks and measures each way."""
 
 import argparse
 import json
@@ -25,14 +25,14 @@ REPEATS = 5
 
 
 class Partial(NamedTuple):
-    """What queries have taken of the keys that they have seen so far."""
+    """The attention of queries to the keys that they have seen so far."""
 
-    taken: torch.Tensor  # (heads, queries, width of a head): the mean of the values, with the weights of a softmax
+    taken: torch.Tensor  # (heads, tokens, width of a head): the mean of the values, weighted by the softmax
     total: torch.Tensor  # (heads, queries): the logarithm of the sum of exp(score), -inf if no key was seen
 
 
 class Sent(TorchDispatchMode):
-    """`bytes`: what this rank has sent to other ranks, by messages and by all_to_all_single of equal parts."""
+    """Count the `bytes` that this rank sends to other ranks, by messages and by all_to_all_single with equal parts."""
 
     bytes = 0
 
@@ -46,20 +46,20 @@ class Sent(TorchDispatchMode):
 
 
 class WrongAttention(OneSentence):
-    """A way of attention that does not give what one process gives."""
+    """A way of attention does not return the result of a single process."""
 
 
 def attend(query, key, value, query_places, key_places, causal):
-    """A Partial of queries, keys and values (heads, tokens, width of a head) of some tokens.
+    """Return the Partial of some tokens' queries, keys and values (heads, tokens, width of a head).
 
-    query_places, key_places: the places of these tokens in the whole sequence, in growing order. causal: a query sees
-    the keys up to its own place only.
+    query_places, key_places: the positions of these tokens in the whole sequence, in ascending order. causal: a query
+    sees only the keys up to its own position.
     """
     if not causal:
         return _attend(query, key, value)
     parts, runs = [], query_places.tensor_split((query_places.diff() != 1).nonzero().flatten() + 1)
     for run, mine in zip(runs, query.split([len(run) for run in runs], dim=1)):
-        seen = int((key_places <= run[-1]).sum())  # the keys behind them are not even looked at
+        seen = int((key_places <= run[-1]).sum())  # later keys are skipped
         hidden = key_places[:seen] > run[:, None]
         parts.append(_attend(mine, key[:, :seen], value[:, :seen], hidden))
     return Partial(*(torch.cat(of_parts, dim=1) for of_parts in zip(*parts)))
@@ -75,28 +75,28 @@ def _attend(query, key, value, hidden=None):
 
 
 def check_division(tokens, heads, size):
-    """Refuse a sequence or heads that can't be divided among `size` ranks. Raises TrackError."""
+    """Refuse a sequence or heads that cannot be divided among `size` ranks. Raises TrackError."""
     if tokens % (2 * size):
         more = -(-tokens // (2 * size)) * 2 * size
         raise TrackError(
-            f"a sequence of {tokens} tokens can't be cut into {2 * size} equal chunks, two for each rank: pad it to"
+            f"a sequence of {tokens} tokens cannot be split into {2 * size} equal chunks, two for each rank: pad it to"
             f" {more} tokens",
             True,
         )
     if heads % size:
         raise TrackError(
-            f"{heads} heads can't be divided among {size} ranks: take a multiple of {size} as --heads, or fewer ranks",
+            f"{heads} heads cannot be divided among {size} ranks: take a multiple of {size} as --heads, or fewer ranks",
             True,
         )
 
 
 def measure(places_of, ways):
-    """The main program of a script of attentions: check each of `ways`, measure it, and write attention.json.
+    """Run a script of attentions: check each of `ways`, measure it, and write attention.json.
 
-    places_of(tokens, rank, size, zigzag): the places of a rank's tokens; ways: name -> (function(query, key, value,
-    places of all ranks, causal), zigzag). The file holds {"ranks", "tokens", "heads", "width", "rows": [{"way",
-    "causal", "seconds" (median, of the slowest rank), "computing" (seconds of each rank), "bytes" (the most that a
-    rank's new tensors took at once), "sent" (bytes, by a rank)}]}.
+    places_of(tokens, rank, size, zigzag): returns the positions of a rank's tokens. ways: name -> (function(query, key,
+    value, positions of all ranks, causal), zigzag). The file contains {"ranks", "tokens", "heads", "width", "rows":
+    [{"way", "causal", "seconds" (median, of the slowest rank), "computing" (seconds of each rank), "bytes" (the peak of
+    a rank's new tensors), "sent" (bytes, by a rank)}]}.
     """
     args = _arguments()
     torch.set_num_threads(1)
@@ -117,15 +117,21 @@ def measure(places_of, ways):
 
 def _arguments():
     parser = options.OneSentenceParser(
-        description="Check and measure attention over a sequence that is cut among ranks.",
+        description="Check and measure attention over a sequence that is split among ranks.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     add, whole = parser.add_argument, options.positive(int, 65536)
-    add("-g", "--gpu", type=options.gpu_ids, metavar="IDS", help="accepted as by the training scripts; not used")
+    add("-g", "--gpu", type=options.gpu_ids, metavar="IDS", help="ids of GPUs; accepted, but not used")
     add("--tokens", type=whole, default=2048, metavar="N", help="in the whole sequence")
     add("--heads", type=whole, default=4, metavar="N", help="of the attention")
-    add("--width", type=whole, default=32, metavar="N", help="numbers of a token in each head")
-    add("--patience", type=options.natural, default=60, metavar="SECONDS", help="end ranks that wait so long; 0: never")
+    add("--width", type=whole, default=32, metavar="N", help="width of each head")
+    add(
+        "--patience",
+        type=options.natural,
+        default=60,
+        metavar="SECONDS",
+        help="seconds of waiting after which a rank ends; 0: no limit",
+    )
     _, script, track = identity.of(sys.argv[0])
     options.add_out(parser, script, track)
     args = parser.parse_args()
@@ -134,7 +140,7 @@ def _arguments():
 
 
 def _measured(name, attention, places, causal, args, comm):
-    """The numbers of one way."""
+    """Return one way's row of attention.json."""
     chance = torch.Generator().manual_seed(1)
     whole = torch.randn(3, args.heads, args.tokens, args.width, generator=chance)
     right = F.scaled_dot_product_attention(*whole, is_causal=causal)[:, places[comm.rank]]

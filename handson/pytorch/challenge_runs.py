@@ -1,5 +1,4 @@
-"""What the training script of unit 10_challenge needs beside its lesson: its main program, the text, and the table of a
-training."""
+"""Helpers of the training script of unit 10_challenge: its main program, the text, and the progress table."""
 
 import math
 from functools import partial
@@ -19,8 +18,8 @@ from handson.training import banner, method_runs, options
 
 
 def train_each(methods):
-    """The main program of the script: form the process group, and train with each of `methods`, name -> a function of a
-    Task that returns the network, that --method names."""
+    """Run the script: form the process group, and train with each method that --method names. methods: name -> function
+    of a Task, which returns the trained network."""
     args = options.parse(gpus=devices.first, add_options=partial(_add_options, methods))
     dist.init_process_group(devices.backend(args.gpu))  # reads RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
     comm = communicator(args)
@@ -38,12 +37,12 @@ def _add_options(methods, parser):
     parser.add_argument("--text", type=Path, metavar="FILE", help="a text of your own, in place of an invented one")
     parser.set_defaults(dataset="an invented language", size=LENGTH, epoch=1)
     if parser.get_default("gpu_memory") is None:
-        # a real GPU is never so small: there its tensors are only counted
+        # real GPUs are much larger, so their tensors are only counted
         parser.set_defaults(gpu_memory=math.inf if torch.cuda.is_available() else MEMORY)
 
 
 def _text(args):
-    """The bytes to train on and, behind them, those to judge with. Raises TrackError."""
+    """Return the bytes to train on, and the bytes after them, which judge the network. Raises TrackError."""
     if args.text is None:
         return torch.frombuffer(bytearray(made_text(args.seed, TRAINING + UNSEEN)), dtype=torch.uint8)
     args.dataset = str(args.text)

@@ -22,7 +22,7 @@ from handson.cluster.nodes import current_node
 from handson.errors import OneSentence
 from handson.training import options
 
-KEPT = 2  # the newest checkpoints: one is there also when the next can't be read
+KEPT = 2  # number of checkpoints: an older one is needed if the newest cannot be read
 
 
 class CheckpointError(OneSentence, ValueError):
@@ -157,7 +157,7 @@ def say_where(batches):
     """Print on rank 0 where a run resumes."""
     if dist.get_rank() == 0:
         print(
-            f"Going on in epoch {batches.epoch + 1}, after {batches.position} of {batches.samples} images", flush=True
+            f"Resuming in epoch {batches.epoch + 1}, after {batches.position} of {batches.samples} images", flush=True
         )
 
 

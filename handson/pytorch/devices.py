@@ -10,7 +10,7 @@ from handson.pytorch import memory_counter
 from handson.training import equal_ranks, launch, progress, rank_watcher, step_times, virtual_gpus
 
 _hook = None  # of this process's optimizers
-_steps = 0  # that they have made
+_steps = 0  # run by these optimizers
 
 
 def count():

@@ -1,20 +1,19 @@
-"""What the experts of unit attention_and_experts need beside their lesson: refusals, and how many tokens an expert
-takes."""
+"""Helpers of the experts of unit attention_and_experts: refusals, and the capacity of an expert."""
 
 from handson.errors import TrackError
 
 
 def check_experts(experts, ranks):
-    """Refuse experts that can't be divided among `ranks` ranks. Raises TrackError."""
+    """Refuse experts that cannot be divided among `ranks` ranks. Raises TrackError."""
     if experts % ranks:
         raise TrackError(
-            f"{experts} experts can't be divided among {ranks} ranks: take a multiple of {ranks} as --experts", True
+            f"{experts} experts cannot be divided among {ranks} ranks: take a multiple of {ranks} as --experts", True
         )
 
 
 def capacity_of(tokens, experts, factor):
-    """How many of a rank's `tokens` an expert takes: `factor` times as many as it would get if all experts got equally
-    many. Raises TrackError if that is none."""
+    """Return how many of a rank's `tokens` an expert accepts: `factor` times an equal share. Raises TrackError if that
+    is less than one."""
     capacity = int(factor * tokens / experts)
     if capacity < 1:
         raise TrackError(

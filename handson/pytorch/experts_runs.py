@@ -1,5 +1,5 @@
-"""What train_experts.py (unit attention_and_experts) needs beside its lesson: its options, and a file with how many
-tokens each expert got."""
+"""Helpers of train_experts.py (unit attention_and_experts): its options, and a file with the number of tokens per
+expert."""
 
 import json
 
@@ -11,7 +11,7 @@ from handson.training import options, transformer_options
 
 
 def add_options(methods):
-    """As transformer_options.add, for experts."""
+    """Return transformer_options.add, extended by the options of experts."""
 
     def add_to(parser):
         transformer_options.add(methods)(parser)
@@ -35,14 +35,14 @@ def add_options(methods):
 
 
 class Load:
-    """How many tokens the router gave each expert, and how many were dropped, in each step, of all layers and ranks
-    together. All ranks make one, and call its methods together."""
+    """Count the tokens that the router sends to each expert, and the dropped tokens, in each step, over all layers and
+    ranks. All ranks create one, and call its methods together."""
 
     def __init__(self, comm, layers):
         self.comm, self.layers, self.counts, self.dropped = comm, layers, [], []
 
     def add(self):
-        """One more step is over."""
+        """Add the counts of a step."""
         self.counts.append(torch.stack([layer.counts for layer in self.layers]))
         self.dropped.append(sum(layer.dropped for layer in self.layers))
 

@@ -44,6 +44,6 @@ def peak(device, dtype=torch.float32):
 
 def _now(device):
     if device.type == "cpu":
-        return time.thread_time()  # what others take from the core is no limit of the core
+        return time.thread_time()  # the core's own time, without that of other programs
     devices.wait_for_gpu()
     return time.perf_counter()

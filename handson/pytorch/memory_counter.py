@@ -27,11 +27,11 @@ from handson.sizes import words
 from handson.training import gpu_memory
 from handson.training.launch import launcher_rank
 
-# the last of these first steps is noted moment by moment: only then has DistributedDataParallel its final buckets
+# only the last of these first steps is recorded in detail, because DistributedDataParallel then has its final buckets
 STEPS = 3
-# bytes that a process may take from the machine beyond twice its limit: libraries and fragments of memory
+# bytes that a process may allocate beyond twice its limit: libraries and fragmented memory
 HEADROOM = 2**30
-_counter = None  # that of this process
+_counter = None  # of this process
 
 
 class Counter(TensorCounter):
@@ -42,7 +42,7 @@ class Counter(TensorCounter):
         """See TensorCounter."""
         super().__init__(*arguments, **options)
         self.steps, self.step = 0, []
-        self.saved, self.live = 0, None  # the highest sum that was written into the run's folder; what `watch` looks at
+        self.saved, self.live = 0, None  # highest sum that was written into the run's folder; what `watch` observes
         self._parameters, self._optimizers, self._buckets = {}, weakref.WeakValueDictionary(), 0  # by their ids; bytes
 
     def __enter__(self):
@@ -100,12 +100,12 @@ class Counter(TensorCounter):
 
     def _begin_of_forward(self, module, arguments):
         if self.phase == "build":
-            # of a network that was made before the counting began
+            # of a network that was created before the counter started
             for tensor in itertools.chain(module.parameters(), module.buffers()):
                 self.know(tensor)
             self.began = time.perf_counter()
         self.phase, self.making = "forward", "activations"
-        # it makes its buckets before the forward of its own module begins
+        # it creates its buckets before the forward of its own module starts
         if isinstance(module, DistributedDataParallel):
             self._buckets, self.making = memory_formulas.buckets(module), "gradients"
 
@@ -117,7 +117,7 @@ class Counter(TensorCounter):
         self.phase = "optimize"
         self.note()
         if id(optimizer) not in self._optimizers:
-            self.making = "optimizer"  # its first step makes its state
+            self.making = "optimizer"  # its first step creates its state
 
     def _end_of_update(self, optimizer, arguments, options):
         self.making, self.phase = "activations", "forward"
@@ -125,7 +125,7 @@ class Counter(TensorCounter):
             if isinstance(tensor, torch.Tensor) and tensor.dim():
                 self.count(tensor, "optimizer")
         if id(optimizer) not in self._optimizers:
-            self.most["optimizer"] = self.in_use["optimizer"]  # without what its first step needed for a moment
+            self.most["optimizer"] = self.in_use["optimizer"]  # without temporary tensors of its first step
         self._optimizers[id(optimizer)] = optimizer
         if optimizer is next(iter(self._optimizers.values())):  # an iteration may have steps of several optimizers
             self._end_of_step()

@@ -12,13 +12,13 @@ def get_model(name, classes):
 
 
 def conv_block(inputs, outputs, kernel, stride):
-    """Convolution, batch normalisation, ReLU: (N, inputs, H, W) -> (N, outputs, H/stride, W/stride)."""
+    """Return convolution, batch normalisation and ReLU: (N, inputs, H, W) -> (N, outputs, H/stride, W/stride)."""
     convolution = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False)
     return nn.Sequential(convolution, nn.BatchNorm2d(outputs), nn.ReLU())
 
 
 class ConvNet(nn.Sequential):
-    """Images (N, 3, H, W), of any size, to class scores (N, classes)."""
+    """Map images (N, 3, H, W), of any size, to class scores (N, classes)."""
 
     def __init__(self, classes=10):
         super().__init__(
@@ -33,8 +33,8 @@ class ConvNet(nn.Sequential):
 
 
 class WideNet(nn.Sequential):
-    """Images (N, 3, H, W) to class scores (N, classes), most of its 136,000 parameters in one dense layer: much to send
-    for what it computes."""
+    """Map images (N, 3, H, W) to class scores (N, classes). One dense layer has most of the 136,000 parameters, so
+    there is much to send for little computation."""
 
     def __init__(self, classes=10):
         super().__init__(
@@ -50,8 +50,8 @@ class WideNet(nn.Sequential):
 
 
 class DeepNet(nn.Sequential):
-    """Images (N, 3, H, W) to class scores (N, classes), with 12 equal layers of 148 KB: their gradients fill buckets of
-    many sizes."""
+    """Map images (N, 3, H, W) to class scores (N, classes), with 12 equal layers of 148 KB: their gradients fill
+    buckets of many sizes."""
 
     def __init__(self, classes=10):
         inner = [conv_block(64, 64, kernel=3, stride=1) for _ in range(12)]
@@ -60,8 +60,8 @@ class DeepNet(nn.Sequential):
 
 
 class SmallNet(nn.Sequential):
-    """Images (N, channels, H, W) of pixels from 0 to 255 to class scores (N, classes). It normalises nothing, so that
-    the gradients of a batch are the sum of its images' gradients, however many workers share them."""
+    """Map images (N, channels, H, W) of pixels from 0 to 255 to class scores (N, classes). Without normalisation, the
+    gradients of a batch are the sum of its images' gradients, for any number of workers."""
 
     def __init__(self, shape, classes=10):
         channels, height, width = shape

@@ -1,5 +1,5 @@
 """The plain solution of unit 10_challenge: each rank has the whole network, and all ranks average their gradients in
-each step. Every other solution is compared with its time."""
+each step. The times of all other solutions are compared with its time."""
 
 from contextlib import nullcontext
 
@@ -8,12 +8,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 from handson.pytorch.challenge_task import loss_of
 
-WINDOWS, MICRO_BATCHES = 8, 2  # of a rank in a step; the parts in which it takes them, one after the other
+WINDOWS, MICRO_BATCHES = 8, 2  # windows of a rank in a step; the parts into which it splits them
 STEPS, RATE = 140, 0.01
 
 
 def train(task, micro_batches=MICRO_BATCHES, steps=STEPS):
-    """Returns the trained network. With one micro-batch, the activations of all windows are there at once."""
+    """Return the trained network. With one micro-batch, the activations of all windows are in memory at the same
+    time."""
     model = DistributedDataParallel(task.network())
     optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
     batches = task.batches(WINDOWS // micro_batches)

@@ -39,7 +39,7 @@ def check_heads(heads, ranks):
     if heads % ranks:
         fitting = ", ".join(str(number) for number in range(1, heads + 1) if heads % number == 0)
         cure = f"split them among {fitting} ranks, or choose another --heads"
-        raise TrackError(f"the {heads} heads of an attention can't be divided among {ranks} ranks: {cure}", True)
+        raise TrackError(f"the {heads} heads of an attention cannot be divided among {ranks} ranks: {cure}", True)
 
 
 def ranks_of_a_node(comm):
@@ -66,15 +66,12 @@ def ranks_of_a_node(comm):
 
 
 def compare(split):
-    """The main program of a script that splits a network: train the whole one and the split one alike, print both
-    losses, and write them into products.json.
+    """Train the whole network and the split one in the same way, print both losses, and write them into products.json.
 
     split(model): splits a Transformer among all ranks, in place.
     """
     shown = argparse.ArgumentDefaultsHelpFormatter
-    parser = options.OneSentenceParser(
-        description="Compare a network that is split with the whole one.", formatter_class=shown
-    )
+    parser = options.OneSentenceParser(description="Compare a split network with the whole one.", formatter_class=shown)
     add = parser.add_argument
     add("-g", "--gpu", type=options.gpu_ids, metavar="IDS", help="ids of GPUs; accepted, but not used")
     add("--width", type=options.positive(int, 4096), default=128, metavar="N", help="width: numbers per token")
@@ -91,7 +88,7 @@ def compare(split):
     options.add_out(parser, script, track)
     args = parser.parse_args()
     if args.width % args.heads:
-        parser.error(f"--width {args.width} can't be divided among {args.heads} heads: give a multiple of --heads")
+        parser.error(f"--width {args.width} cannot be divided among {args.heads} heads: give a multiple of --heads")
     options.make_out(parser, args.out)
     torch.set_num_threads(1)
     with gloo_group(args) as comm:
@@ -108,8 +105,8 @@ def compare(split):
 
 
 def trained(model):
-    """Make some steps, all with the same images, which each model gets. Returns the losses, the all-reduces in the last
-    step, and the bytes of this rank's parameters."""
+    """Train some steps on the same images. Return the losses, the number of all-reduces in the last step, and the bytes
+    of this rank's parameters."""
     chance, optimizer, found = torch.Generator().manual_seed(1), torch.optim.SGD(model.parameters(), RATE), {}
     images = torch.randn(IMAGES, 3, 8, 8, generator=chance, requires_grad=True)
     labels = torch.randint(10, (IMAGES,), generator=chance)

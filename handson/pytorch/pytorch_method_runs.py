@@ -1,5 +1,5 @@
-"""What the scripts that compare methods need beside their lessons: their main program, the table of a training, and
-what ends ranks that would wait for each other. Both tracks share handson.training.method_runs."""
+"""Shared code of the scripts that compare methods: their main program, the progress table of a run, and checks that end
+ranks which would deadlock. Both tracks share handson.training.method_runs."""
 
 import itertools
 import time
@@ -19,8 +19,8 @@ from handson.training import data, method_runs, options, progress, step_times
 
 
 def train_each(train, methods):
-    """The main program of a script that compares methods: form the process group, and call train(rank, args, method,
-    train_set, test_set) for each of `methods` that --method names, and each seed."""
+    """Run a script that compares methods: create the process group, and call train(rank, args, method, train_set,
+    test_set) for each seed and each of the `methods` that --method names."""
     args = options.parse(gpus=devices.first, add_options=partial(add_options, methods=methods))
     dist.init_process_group(devices.backend(args.gpu))  # reads RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
     train_set, test_set = data.load(args.dataset)
@@ -43,14 +43,14 @@ def add_options(parser, methods):
 
 
 class Forgetful(dict):
-    """The state of error feedback without memory: in each call, the hook gets an empty dictionary in its place. See
+    """The state of a hook without error feedback: in each call, the hook receives an empty dictionary instead. See
     `after_warm_up`."""
 
 
 def after_warm_up(hook, steps, plain):
-    """A communication hook that is `plain` during the first steps, then `hook`.
+    """Return a communication hook that calls `plain` in the first steps, and then `hook`.
 
-    DistributedDataParallel fills its buckets again after the first step: a residual of that step would not fit.
+    DistributedDataParallel rebuilds its buckets after the first step, so a residual of this step would not fit.
     """
     done = {}
 
@@ -66,8 +66,8 @@ def after_warm_up(hook, steps, plain):
 
 
 def guard(model, steps, least=1):
-    """End all ranks with a sentence where their models or their numbers of steps differ (they would wait for each other
-    forever), or where they are fewer than `least`. From now on, a gradient that is infinite or NaN ends them, too."""
+    """End all ranks with a sentence if their models or their numbers of steps differ (they would deadlock), or if there
+    are fewer than `least` ranks. From now on, an infinite or NaN gradient also ends all ranks."""
     mine = {
         "parameters in its model": sum(parameter.numel() for parameter in model.parameters()),
         "steps in an epoch": steps,
@@ -90,11 +90,11 @@ def guard(model, steps, least=1):
 
 
 def refuse_nan(model):
-    """From now on, a gradient that is infinite or NaN ends all ranks with a sentence that names the rank that has
-    computed it: after an all-reduce all ranks would have it, and the next checkpoint."""
+    """From now on, end all ranks if a gradient is infinite or NaN, with a sentence that names its rank. An all-reduce
+    would spread this gradient to all ranks and to the next checkpoint."""
 
     def check(name, gradient):
-        if not gradient.sum().isfinite():  # the sum is neither, if any of them is
+        if not gradient.sum().isfinite():  # the sum is finite only if all of them are
             raise TrackError(
                 f"rank {dist.get_rank()}: the gradient of {name} is infinite or NaN, so the run ends: try a lower --lr"
             )
@@ -104,8 +104,8 @@ def refuse_nan(model):
 
 
 def endless(train_set, args, part, parts, device, pause=0.0):
-    """Batches of one of `parts` parts of the images, epoch after epoch, on a device. pause: seconds of sleep before
-    each, for a slow worker."""
+    """Yield batches of one of `parts` shards of the images, epoch after epoch, on a device. pause: seconds of sleep
+    before each batch, for a slow worker."""
     sampler = DistributedSampler(train_set, parts, part, seed=args.seed)
     for epoch in itertools.count():
         sampler.set_epoch(epoch)
@@ -117,8 +117,8 @@ def endless(train_set, args, part, parts, device, pause=0.0):
 
 @torch.no_grad()
 def settle(model, train_set, args, device, batches=4):
-    """Take the statistics of batch normalisation from some training images, for parameters that other ranks have
-    trained; returns the loss there."""
+    """Compute the statistics of batch normalisation from some training images, for parameters that other ranks have
+    trained. Return the loss of these images."""
     some = list(itertools.islice(endless(train_set, args, 0, 1, device), batches))
     update_bn(some, model)
     images, labels = some[-1]
@@ -126,7 +126,7 @@ def settle(model, train_set, args, device, batches=4):
 
 
 def wait(state):
-    """Wait for the all-reduces that a hook's state has in flight: those of double buffering, (tensor, work) of each
+    """Wait for the all-reduces in a hook's state that are in flight: with double buffering, (tensor, work) of each
     bucket."""
     for one in state.values() if isinstance(state, dict) else ():
         if isinstance(one, tuple):
@@ -134,20 +134,20 @@ def wait(state):
 
 
 class Progress(method_runs.Progress):
-    """The table of a training with PyTorch. together: all ranks make one, and `add` together."""
+    """The progress table of a run with PyTorch. together: whether all ranks create a table, and call `add` together."""
 
     def __init__(self, rank, method, together=True):
         super().__init__(rank, method, devices.wait_for_all if together else devices.wait_for_gpu)
 
     def add(self, loss, model, test_set, size):
-        """One more epoch is over. Rank 0 evaluates, while the clock stands still. loss: a number, or a function that
-        computes it meanwhile."""
+        """Add an epoch. Rank 0 evaluates the model while the clock is stopped. loss: a number, or a function that is
+        called during this time."""
         super().add(loss, lambda: accuracy(model, test_set, size))
 
 
 @torch.no_grad()
 def accuracy(model, test_set, size):
-    """The fraction of the images of `test_set` that the model gets right, on the device of its parameters."""
+    """Return the fraction of the images of `test_set` that the model classifies correctly."""
     device = next(model.parameters()).device
     step_times.interrupted()
     model.eval()

@@ -1,5 +1,5 @@
 """ResNet-18 and ResNet-50: the layers and initial weights of torchvision's networks of these names, with its option
-zero_init_residual. torchvision itself would be needed in exactly the version that fits the installed torch.
+zero_init_residual. torchvision is not used, because it must match the installed torch exactly.
 
 Source: He et al., Deep Residual Learning for Image Recognition, 2015. As in torchvision, a bottleneck has its stride in
 the 3 x 3 convolution.
@@ -10,17 +10,18 @@ from torch import nn
 
 
 def convolution(inputs, outputs, kernel, stride=1):
-    """Convolution and batch normalisation: (N, inputs, H, W) -> (N, outputs, H/stride, W/stride)."""
+    """Return convolution and batch normalisation: (N, inputs, H, W) -> (N, outputs, H/stride, W/stride)."""
     layer = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False)
     nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
     return nn.Sequential(layer, nn.BatchNorm2d(outputs))
 
 
 class Residual(nn.Module):
-    """ReLU of a branch of layers plus its own input, which a 1 x 1 convolution brings to the branch's shape.
+    """Apply ReLU to the sum of a branch of layers and its input. If their shapes differ, a 1 x 1 convolution maps the
+    input to the branch's shape.
 
-    The branch adds nothing at first, since its last normalisation begins with the scale 0. Otherwise ResNet-50 diverges
-    in its first steps at the course's learning rate.
+    At first the branch adds nothing, since the scale of its last normalisation starts at 0. Otherwise ResNet-50
+    diverges in its first steps at the course's learning rate.
     """
 
     def __init__(self, inputs, outputs, stride, *branch):
@@ -35,22 +36,22 @@ class Residual(nn.Module):
 
 
 def basic_block(inputs, width, stride):
-    """The block of ResNet-18: two 3 x 3 convolutions."""
+    """Return the block of ResNet-18: two 3 x 3 convolutions."""
     branch = convolution(inputs, width, 3, stride), nn.ReLU(), convolution(width, width, 3)
     return Residual(inputs, width, stride, *branch)
 
 
 def bottleneck(inputs, width, stride):
-    """The block of ResNet-50: a 3 x 3 convolution between two of 1 x 1, with four times `width` outputs."""
+    """Return the block of ResNet-50: a 3 x 3 convolution between two of 1 x 1, with four times `width` outputs."""
     branch = convolution(inputs, width, 1), nn.ReLU(), convolution(width, width, 3, stride), nn.ReLU()
     return Residual(inputs, 4 * width, stride, *branch, convolution(width, 4 * width, 1))
 
 
 class ResNet(nn.Sequential):
-    """Images (N, 3, H, W), H and W 32 or more, to class scores (N, classes).
+    """Map images (N, 3, H, W), H and W 32 or more, to class scores (N, classes).
 
-    block: basic_block or bottleneck; expansion: its outputs, in multiples of its width; depths: the number of blocks of
-    each of the four stages.
+    block: basic_block or bottleneck; expansion: the block's outputs, in multiples of its width; depths: the number of
+    blocks of each of the four stages.
     """
 
     def __init__(self, block, expansion, depths, classes):
@@ -65,10 +66,10 @@ class ResNet(nn.Sequential):
 
 
 def resnet18(classes=10):
-    """11.2 million parameters for ten classes."""
+    """Return ResNet-18, which has 11.2 million parameters for ten classes."""
     return ResNet(basic_block, 1, (2, 2, 2, 2), classes)
 
 
 def resnet50(classes=10):
-    """23.5 million parameters for ten classes."""
+    """Return ResNet-50, which has 23.5 million parameters for ten classes."""
     return ResNet(bottleneck, 4, (3, 4, 6, 3), classes)

@@ -1,5 +1,5 @@
-"""What the pipelines of unit model_parallel need beside their lessons: what is refused before anybody waits, when each
-operation was done, and how a step of PyTorch's own pipelines is called."""
+"""Helpers of the pipelines of unit model_parallel: checks before a rank can wait, the time of each operation, and a
+step of PyTorch's own pipelines."""
 
 import json
 import time
@@ -13,32 +13,32 @@ from handson.pipelines import Operation, division_problem, schedule_problem
 from handson.pytorch.communicator import stop_together
 
 FILE = "pipeline.json"  # in a run's folder
-_done = None  # [name, begin, end] of each operation of this rank's step, while one is noted
+_done = None  # [name, begin, end] of each operation of this rank's step, while it is recorded
 
 
 def check(schedule, layers, batchsize, micro_batches):
-    """End all ranks with a sentence where the schedule (a list of operations for each rank) cannot be carried out, or
-    where the layers or the batch cannot be divided. All ranks call it."""
+    """End all ranks with a sentence if the schedule (a list of operations for each rank) cannot be carried out, or if
+    the layers or the batch cannot be divided. All ranks must call it."""
     stop_together(
         division_problem(len(schedule), layers, batchsize, micro_batches) or schedule_problem(schedule, micro_batches)
     )
 
 
 def left_out(method, device):
-    """Whether a method cannot run on this device; rank 0 then says why. All ranks call it."""
+    """Return whether a method cannot run on this device; rank 0 then prints the reason. All ranks must call it."""
     if not method.startswith("torch-") or device.type != "cuda" or dist.get_backend() != "gloo":
         return False
     if dist.get_rank() == 0:
         print(
-            f"\nMethod: {method} is left out: PyTorch's pipelines send from the GPU, and gloo, which ranks use that"
-            " share a GPU, sends from the host's memory only; it runs with HANDSON_DEVICE=cpu"
+            f"\nMethod: {method} is left out: PyTorch's pipelines send from the GPU, but ranks that share a GPU"
+            " use gloo, which sends only from the host's memory; the method runs with HANDSON_DEVICE=cpu"
         )
     return True
 
 
 @contextmanager
 def noted(name):
-    """The time of the operation `name` of this rank, while one is `measured`."""
+    """Context manager that records the time of operation `name` of this rank, inside `measured`."""
     begin = _now()
     yield
     if _done is not None:
@@ -46,7 +46,7 @@ def noted(name):
 
 
 def _now():
-    """Seconds, when this rank's GPU has done what was asked of it."""
+    """Return the time in seconds at which this rank's GPU has finished its queued work."""
     if _done is not None and torch.cuda.is_initialized():
         torch.cuda.synchronize()
     return time.perf_counter()
@@ -54,8 +54,8 @@ def _now():
 
 @contextmanager
 def measured(comm, out, schedule):
-    """Have the operations of one step noted, and write them into the run's folder: {"schedule", "operations": [[stage,
-    name, begin, end]]}, in seconds since all ranks began. All ranks call it together."""
+    """Context manager that records the operations of one step, and writes them into the run's folder: {"schedule",
+    "operations": [[stage, name, begin, end]]}, in seconds since the ranks started together. All ranks must call it."""
     global _done
     comm.barrier()
     _done, begin = [], time.perf_counter()
@@ -74,8 +74,8 @@ def measured(comm, out, schedule):
 
 
 def torch_step(schedule, images, labels):
-    """One step of a schedule of torch.distributed.pipelining, whose stages are the ranks: the batch's mean loss on the
-    last rank, 0 elsewhere."""
+    """Run one step of a schedule of torch.distributed.pipelining, whose stages are the ranks. Return the batch's mean
+    loss on the last rank, 0 on the others."""
     losses, last = [], dist.get_world_size() - 1
     inputs = (images,) if dist.get_rank() == 0 else ()
     schedule.step(*inputs, **({"target": labels, "losses": losses} if dist.get_rank() == last else {}))
@@ -83,7 +83,7 @@ def torch_step(schedule, images, labels):
 
 
 def of_last_rank(loss):
-    """The loss that the last rank has, on every rank."""
+    """Return the last rank's loss on every rank."""
     loss = torch.as_tensor(loss, dtype=torch.float32).detach().cpu().clone()
     dist.broadcast(loss, dist.get_world_size() - 1)
     return loss

@@ -1,5 +1,5 @@
-"""Training from image files, each worker with its part of every batch: for data that fit in no memory, and runs that go
-on where they stopped."""
+"""Training from image files, where each worker reads its part of every batch: for data larger than memory, and for runs
+that resume exactly."""
 
 import torch
 from torch.utils.data import Dataset, Sampler
@@ -9,8 +9,8 @@ from handson.training.map_files import MapFile
 
 
 class ImageFiles(Dataset):
-    """The images of a map file as (image, label): float32 (channels, height, width) in [0, 1], and an int. Each is read
-    when it is asked for."""
+    """The images of a map file as (image, label): float32 (channels, height, width) in [0, 1], and an int. An image is
+    read when it is indexed."""
 
     def __init__(self, map_file, classes=None):
         self.files = MapFile(map_file, classes)
@@ -24,7 +24,7 @@ class ImageFiles(Dataset):
         return torch.tensor(pixels).float() / 255, label
 
     def batch(self, numbers):
-        """(images, labels) as tensors; of no numbers, too."""
+        """Return (images, labels) as tensors; `numbers` may be empty."""
         pairs = [self[number] for number in numbers]
         images = torch.stack([image for image, _ in pairs]) if pairs else torch.empty(0, *self.shape)
         return images, torch.tensor([label for _, label in pairs], dtype=torch.int64)
@@ -44,17 +44,17 @@ class Partition(Sampler):
     def __init__(self, samples, batchsize, partitions=1, partition=0, seed=0, shuffle=True):
         check(partitions, partition)
         if samples < partitions:
-            raise TrackError(f"{partitions} workers are more than the {samples} images; use fewer workers")
+            raise TrackError(f"there are {partitions} workers, but only {samples} images: use fewer workers")
         if batchsize < partitions:
             raise TrackError(
-                f"a batch of {batchsize} images is too small for {partitions} workers: each needs an image in every"
-                " step"
+                f"a batch of {batchsize} images is too small for {partitions} workers: each worker needs an image in"
+                " every step"
             )
         self.samples, self.batchsize, self.partitions, self.partition = samples, batchsize, partitions, partition
         self.seed, self.shuffle, self.epoch, self.position, self.total = seed, shuffle, 0, 0, 0
 
     def __iter__(self):
-        """The batches that are left of this epoch. At the end, the epoch is the next one."""
+        """Yield the remaining batches of this epoch. At the end, `epoch` is increased by 1."""
         epoch = self.epoch
         while self.epoch == epoch:
             left = self.samples - self.position
@@ -62,7 +62,7 @@ class Partition(Sampler):
             yield self.take(-(-left // steps), self.partitions, self.partition)
 
     def take(self, count, partitions, partition):
-        """The numbers of the samples of one partition among the next `count` ones, which end with the epoch."""
+        """Return the sample numbers of one partition of the next `count` samples, or fewer at the end of the epoch."""
         check(partitions, partition)
         of_all = self._order()[self.position : self.position + count]
         self.total = len(of_all)
@@ -74,7 +74,7 @@ class Partition(Sampler):
     def _order(self):
         if not self.shuffle:
             return torch.arange(self.samples)
-        if getattr(self, "_of", None) != (self.seed, self.epoch):  # kept for the epoch: 8 bytes a sample
+        if getattr(self, "_of", None) != (self.seed, self.epoch):  # cached for the epoch: 8 bytes per sample
             self._of = self.seed, self.epoch
             self._shuffled = torch.randperm(
                 self.samples, generator=torch.Generator().manual_seed(1_000_003 * self.seed + self.epoch)
@@ -82,19 +82,21 @@ class Partition(Sampler):
         return self._shuffled
 
     def state_dict(self):
-        """Where the workers are: {"epoch": ..., "position": ...}."""
+        """Return the position of the workers: {"epoch": ..., "position": ..., "samples": ...}."""
         return {"epoch": self.epoch, "position": self.position, "samples": self.samples}
 
     def load_state_dict(self, state):
-        """Go on there. Raises TrackError if the state is of other data."""
+        """Resume at this position. Raises TrackError if the state belongs to other data."""
         if state["samples"] != self.samples or not 0 <= state["position"] < self.samples:
             of_state = f"{state['samples']} images, position {state['position']}"
-            raise TrackError(f"the state is of a data set of {of_state}; this one has {self.samples} images")
+            raise TrackError(
+                f"the state belongs to a data set of {of_state}, but this data set has {self.samples} images"
+            )
         self.epoch, self.position = state["epoch"], state["position"]
 
 
 def check(partitions, partition):
-    """Raises TrackError for a partition that there is not."""
+    """Raise TrackError for a partition that does not exist."""
     if not 0 <= partition < partitions:
         raise TrackError(
             f"partition {partition} of {partitions} does not exist: partitions are numbered from 0 to {partitions - 1}"

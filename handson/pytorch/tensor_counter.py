@@ -1,5 +1,5 @@
-"""Counts the bytes of all tensors by what they hold, and refuses those beyond a limit. `handson.pytorch.memory_counter`
-adds what networks hold."""
+"""Count the bytes of all tensors by kind, and refuse tensors beyond a limit. `handson.pytorch.memory_counter` adds the
+tensors of networks."""
 
 import functools
 import math
@@ -14,30 +14,32 @@ from handson import sizes
 from handson.training import gpu_memory
 from handson.training.gpu_memory import PARTS
 
-RESIZING = ("resize_", "resize_as_")  # operations on a tensor that is there already
+RESIZING = ("resize_", "resize_as_")  # operations that change the size of an existing tensor
 # by torch's allocators, for CPUs and for GPUs
 REFUSED = re.compile(r"tried to allocate ([0-9.]+) ?(?:([kmgt])i)?b", re.IGNORECASE)
 
 
 class OutOfMemory(gpu_memory.OutOfMemory, torch.OutOfMemoryError):
-    """Code that expects CUDA's error catches this one, too."""
+    """An error of the counter that code for CUDA's error also catches."""
 
 
 class TensorCounter(TorchDispatchMode):
-    """`in_use`: bytes of each of PARTS now, `total` their sum; `peak`: the same when the sum was `highest`; `most`: the
-    most of each part at any moment. What operations make counts as `making`, one of PARTS, until `count` says what it
-    is."""
+    """Count the tensors that operations create, as the part `making` until `count` names another part.
+
+    `in_use`: bytes of each of PARTS now, `total` their sum; `peak`: the parts when the sum was `highest`; `most`: the
+    highest value of each part.
+    """
 
     def __init__(self, limit=math.inf, device="cpu", name="virtual GPU", enforce=True):
-        """limit: bytes; device: the type of those whose tensors count; enforce: refuse tensors beyond the limit, with
-        OutOfMemory."""
+        """Create a counter. limit: bytes; device: the device type whose tensors count; enforce: raise OutOfMemory for
+        tensors beyond the limit."""
         super().__init__()
         self.limit, self.device, self.name, self.enforce = limit, device, name, enforce
         self.in_use = dict.fromkeys(PARTS, 0)
         self.peak, self.most = self.in_use.copy(), self.in_use.copy()
         self.total = self.highest = 0
         self.making, self.phase = "activations", "build"  # the phase: build, forward, backward or optimize
-        self.moments, self.began = [], time.perf_counter()  # what is noted of this step, or None; when it began
+        self.moments, self.began = [], time.perf_counter()  # samples of this step, or None; when the step started
         self.asked = None  # the bytes that did not fit
         self._held = {}  # key of a storage -> _Held
 
@@ -51,7 +53,7 @@ class TensorCounter(TorchDispatchMode):
         torch.UntypedStorage.resize_ = self._resize
 
     def count(self, tensor, part):
-        """Count a tensor as one of PARTS, whatever it has counted as before. Raises OutOfMemory."""
+        """Count a tensor as one of PARTS, even if it has been counted as another one. Raises OutOfMemory."""
         for storage in self._storages(tensor):
             held = self._held.get(storage._cdata)
             if held is None:
@@ -63,12 +65,12 @@ class TensorCounter(TorchDispatchMode):
                 self._change(part, held.size)
 
     def forget(self):
-        """Count none of the tensors that are there."""
+        """Stop counting all existing tensors."""
         for held in list(self._held.values()):
             self._freed(held)
 
     def refusal(self, asked, operation):
-        """The OutOfMemory of an operation (torch's, or words) that has asked for so many bytes."""
+        """Return the OutOfMemory of an operation (torch's, or a name) that asked for this many bytes."""
         self.asked, operation = asked, operation if isinstance(operation, str) else _name(operation)
         return OutOfMemory(
             self.name,
@@ -97,7 +99,7 @@ class TensorCounter(TorchDispatchMode):
         return made
 
     def _storages(self, tensor):
-        """The storages of a tensor on the device; a sharded one has its local part."""
+        """Return the storages of a tensor on the device; for a sharded tensor, the storage of its local part."""
         if not isinstance(tensor, torch.Tensor):
             return ()
         if type(tensor) is not torch.Tensor and is_traceable_wrapper_subclass(tensor):
@@ -121,7 +123,7 @@ class TensorCounter(TorchDispatchMode):
             self._change(held.part, -held.size)
 
     def _sized(self, storage):
-        """A storage may have another size now."""
+        """Count a storage again, because its size may have changed."""
         if (held := self._held.get(storage._cdata)) and held.size != storage.nbytes():
             more = storage.nbytes() - held.size
             if self.enforce and self.total + more > self.limit:
@@ -144,7 +146,7 @@ class TensorCounter(TorchDispatchMode):
         self.note()
 
     def note(self):
-        """Add what is in use now to the moments of this step."""
+        """Add the current use to the samples of this step."""
         if self.moments is not None and self.phase != "build":
             if torch._C._current_graph_task_id() >= 0:
                 self.phase = "backward"
@@ -152,14 +154,14 @@ class TensorCounter(TorchDispatchMode):
 
 
 class _Held(weakref.ref):
-    """A storage that is counted: its `key`, `size` in bytes and `part`."""
+    """A counted storage: its `key`, `size` in bytes and `part`."""
 
     __slots__ = ("key", "size", "part")
 
 
 @functools.cache
 def _kind(function):
-    """What an operation does with memory: "makes" some, "resizes" some, or neither (a view, or a change in place)."""
+    """Return how an operation affects memory: "makes" or "resizes" it, or neither (a view, or a change in place)."""
     if any(one.alias_info is None for one in function._schema.returns):
         return "makes"
     return "resizes" if function._schema.overload_name == "out" or _name(function) in RESIZING else ""

@@ -1,7 +1,9 @@
-"""Steps of a small network, alone, in two threads and in two processes; and what one step is made of. ``python -m
-handson.pytorch.thread_times ROUNDS`` prints lines of JSON: which share of the work is done, again and again, then the
-best rates of all rounds. handson.notebook.other_frameworks starts it, since a process keeps the number of torch's
-threads.
+"""Time steps of a small network in one thread, in two threads and in two processes, and divide one step into
+operations.
+
+``python -m handson.pytorch.thread_times ROUNDS`` prints lines of JSON: the share of the work that is done, repeatedly,
+and finally the best rates of all rounds. handson.notebook.other_frameworks starts it as a process, since a process
+cannot change the number of torch's threads twice.
 """
 
 import itertools
@@ -15,9 +17,9 @@ import torch.multiprocessing as mp
 import torch.nn.functional as F
 from torch import nn
 
-# begin the names of what computes without holding Python's lock; others, such as optimizers, are Python
+# prefixes of operations that compute without Python's lock; others, such as optimizers, are Python
 OPERATIONS = ("aten::", "autograd::")
-STEPS = 20  # of which the profiled one with the median length counts
+STEPS = 20  # the profiled step with the median length counts
 
 
 def tiny():
@@ -42,7 +44,7 @@ KINDS = {"tiny": (tiny, (16, 32), 150), "convolutions": (convolutions, (16, 3, 6
 
 
 def steps(kind):
-    """A function that makes as many steps as it is asked for, with a network of its own."""
+    """Return a function that runs a given number of steps of its own network."""
     make, shape, _ = KINDS[kind]
     model, images, labels = make(), torch.randn(shape), torch.randint(0, 10, shape[:1])
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
@@ -58,7 +60,7 @@ def steps(kind):
 
 
 def in_threads(kind, workers):
-    """Steps/s of as many threads together."""
+    """Return the steps/s of all threads together."""
     number = KINDS[kind][2]
     threads = [threading.Thread(target=go, args=(number,)) for go in [steps(kind) for _ in range(workers)]]
     begin = time.perf_counter()
@@ -79,7 +81,7 @@ def in_process(kind, barrier, spans):
 
 
 def in_processes(kind, workers):
-    """Steps/s of as many processes together."""
+    """Return the steps/s of all processes together."""
     context = mp.get_context("fork")
     barrier, spans = context.Barrier(workers), context.Queue()
     started = [context.Process(target=in_process, args=(kind, barrier, spans), daemon=True) for _ in range(workers)]
@@ -92,8 +94,8 @@ def in_processes(kind, workers):
 
 
 def profiled(kind):
-    """(seconds of a step, [(begin, end) of each operation in it, in seconds since its begin]); operations are inside
-    others."""
+    """Return (seconds of a step, [(begin, end) of each of its operations, in seconds since the step began]). Operations
+    are nested."""
     go, spans = steps(kind), []
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         for _ in range(STEPS):
@@ -115,7 +117,7 @@ def main():
     made = itertools.count(1)
 
     def rate(measure, *arguments):
-        """What a measurement finds; prints how much of the work is done."""
+        """Run a measurement, print the share of the work that is done, and return the result."""
         found = measure(*arguments)
         print(json.dumps(next(made) / work), flush=True)
         return found

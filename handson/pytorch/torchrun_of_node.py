@@ -1,4 +1,4 @@
-"""torchrun without the page that it prints when a rank has failed: the rank itself has said why. ``python -m handson
+"""torchrun without its report on a failed rank, because the rank itself has printed the reason. ``python -m handson
 torchrun`` runs it on each node."""
 
 import sys

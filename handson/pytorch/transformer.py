@@ -1,6 +1,7 @@
 """The network of notebook 06_model_parallel: a small transformer that reads an image as a sequence of patches.
 
-Its layers follow each other: the patches, the blocks, the head. So a pipeline can give some of them to each stage.
+Its layers follow each other: the patches, the blocks, the head. So a pipeline can assign a range of layers to each
+stage.
 """
 
 import torch
@@ -9,8 +10,8 @@ from torch.nn import functional as F
 
 
 class Patches(nn.Module):
-    """Images (N, 3, size, size) to a sequence of patches (N, tokens, width), each with its place added; tokens = (size
-    / patch) squared."""
+    """Map images (N, 3, size, size) to a sequence of patches (N, tokens, width), and add the embedding of their
+    positions; tokens = (size / patch) squared."""
 
     def __init__(self, size, patch, width):
         super().__init__()
@@ -23,8 +24,8 @@ class Patches(nn.Module):
 
 
 class Attention(nn.Module):
-    """Each token (N, tokens, width) takes something of every other one; the width is divided among the heads, which
-    know nothing of each other."""
+    """Let each token (N, tokens, width) attend to all tokens. The width is divided among the heads, which are
+    independent."""
 
     def __init__(self, width, heads, dropout=0.0):
         super().__init__()
@@ -37,12 +38,12 @@ class Attention(nn.Module):
         return self.out(taken.transpose(1, 2).flatten(2))
 
     def split(self, tokens):
-        """(N, tokens, width) to (N, heads, tokens, width of a head)."""
+        """Map (N, tokens, width) to (N, heads, tokens, width of a head)."""
         return tokens.unflatten(2, (self.heads, -1)).transpose(1, 2)
 
 
 class MLP(nn.Module):
-    """Each token by itself (N, tokens, width), through a layer four times as wide."""
+    """Map each token (N, tokens, width) separately, through a hidden layer four times as wide."""
 
     def __init__(self, width, dropout=0.0):
         super().__init__()
@@ -53,7 +54,7 @@ class MLP(nn.Module):
 
 
 class Block(nn.Module):
-    """What a transformer repeats: attention, then an MLP; each adds to the tokens (N, tokens, width) that it gets."""
+    """The repeated unit of a transformer: attention, then an MLP. Each adds to its input tokens (N, tokens, width)."""
 
     def __init__(self, width, heads, dropout=0.0):
         super().__init__()
@@ -66,7 +67,7 @@ class Block(nn.Module):
 
 
 class Head(nn.Module):
-    """Tokens (N, tokens, width) to class scores (N, classes)."""
+    """Map tokens (N, tokens, width) to class scores (N, classes)."""
 
     def __init__(self, width, classes):
         super().__init__()
@@ -77,8 +78,8 @@ class Head(nn.Module):
 
 
 def layers(classes=10, size=8, patch=2, width=128, heads=4, blocks=4, dropout=0.0):
-    """The layers of a Transformer in their order, each made when it is asked for: a stage of a pipeline keeps its own,
-    and never holds all of them."""
+    """Yield the layers of a Transformer in order. Each is created when it is asked for, so a pipeline stage keeps its
+    own layers and never holds all of them."""
     yield Patches(size, patch, width)
     for _ in range(blocks):
         yield Block(width, heads, dropout)
@@ -86,8 +87,7 @@ def layers(classes=10, size=8, patch=2, width=128, heads=4, blocks=4, dropout=0.
 
 
 class Transformer(nn.Module):
-    """Images (N, 3, size, size) to class scores (N, classes). Its layers are those of `layers` with the same
-    options."""
+    """Map images (N, 3, size, size) to class scores (N, classes), with the layers of `layers` for the same options."""
 
     def __init__(self, *arguments, **options):
         super().__init__()

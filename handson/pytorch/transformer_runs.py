@@ -1,5 +1,5 @@
-"""What the training scripts of notebook 06_model_parallel need beside their lessons: their main program, the network,
-and the table of a training."""
+"""Helpers of the training scripts of notebook 06_model_parallel: their main program, the network, and the progress
+table."""
 
 import torch
 import torch.distributed as dist
@@ -11,10 +11,11 @@ from handson.training import banner, data, method_runs, options, transformer_opt
 
 
 def train_each(train, methods, add_options=transformer_options.add, ranks=None):
-    """The main program of a script: form the process group, and call train(comm, args, method, train_set) on all ranks
-    for each of `methods` that --method names, and each seed.
+    """Run a script: form the process group, and call train(comm, args, method, train_set) on all ranks for each of
+    `methods` that --method names, and each seed.
 
-    add_options: of transformer_options; ranks: how many this training is for, None if any number will do.
+    add_options: a function like transformer_options.add. ranks: the number of ranks that the script requires, None for
+    any.
     """
     args = options.parse(gpus=devices.first, add_options=add_options(methods))
     dist.init_process_group(devices.backend(args.gpu))  # reads RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
@@ -30,21 +31,19 @@ def train_each(train, methods, add_options=transformer_options.add, ranks=None):
 
 
 def network(args, classes):
-    """The transformer that the options `args` describe, on the CPU; it begins alike on all ranks. Raises TrackError."""
+    """Return the transformer that the options `args` describe, on the CPU, with equal initial parameters on all ranks.
+    Raises TrackError."""
     return transformer.Transformer(*_sizes(args, classes))
 
 
 def layers(args, classes, numbers):
-    """Those layers of the network whose numbers, from 0 on, are in `numbers`, with the parameters that they have in the
-    whole network.
-
-    Raises TrackError.
-    """
+    """Return the layers of the network whose numbers (from 0) are in `numbers`, with the same parameters as in the
+    whole network. Raises TrackError."""
     return [layer for number, layer in enumerate(transformer.layers(*_sizes(args, classes))) if number in numbers]
 
 
 def _sizes(args, classes):
-    """The arguments of a Transformer, which begins with the numbers that follow from --seed. Raises TrackError."""
+    """Return the arguments of a Transformer, and seed its initial parameters with --seed. Raises TrackError."""
     if problem := transformer_options.problem(args):
         raise TrackError(problem, on_all_ranks=True)
     torch.manual_seed(args.seed)
@@ -53,14 +52,13 @@ def _sizes(args, classes):
 
 
 def tokens(args, images):
-    """A tensor with the shape and type of what one layer gives to the next for so many images: (images, tokens,
-    width)."""
+    """Return a tensor with the shape (images, tokens, width) and the type of a layer's output for this many images."""
     return torch.empty(images, (args.size // args.patch) ** 2, args.width)
 
 
 def batches(loader, args, device):
-    """The batches of a DataLoader on a device: images (N, 3, size, size) and labels (N,). Raises TrackError where there
-    is none."""
+    """Yield the batches of a DataLoader on a device: images (N, 3, size, size) and labels (N,). Raises TrackError if
+    there are none."""
     if not len(loader):
         sentence = (
             f"--batchsize {args.batchsize} is larger than a rank's number of images, so there is no step: choose"
@@ -72,7 +70,7 @@ def batches(loader, args, device):
 
 
 class Progress(method_runs.Progress):
-    """The table of a training. All ranks make one, and `add` together."""
+    """The progress table of a training run. All ranks create one, and call `add` together."""
 
     def __init__(self, comm, method):
         super().__init__(comm.rank, method, devices.wait_for_all, accuracy=False)

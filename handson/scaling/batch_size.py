@@ -1,4 +1,4 @@
-"""The price of a big batch: the number of additional images that training needs."""
+"""The cost of a large batch: the number of additional images that training needs."""
 
 import numpy
 

@@ -12,11 +12,11 @@ from handson.errors import OneSentence
 from handson.scaling import message_times
 from handson.training import results
 
-# of compare.CONDITIONS, what a step's time depends on
+# the conditions, of compare.CONDITIONS, on which the step time depends
 SAME = ("data set", "image size", "network to train", "kind of GPU", "script", "recording", "counting of memory")
 ONE = "submit run_single_gpu_training.sh in exercises/01_single_gpu"
 MORE = "submit run_multi_gpu_training.sh in exercises/02_multi_gpu"
-REHEARSAL = "rehearse"  # the script of runs whose workers slept, for the measured steps of another run
+REHEARSAL = "rehearse"  # the script of runs whose workers slept for the step times of another run
 
 
 class RunsError(OneSentence, ValueError):
@@ -31,7 +31,7 @@ class Run:
     workers: int
     per_node: int
     batchsize: int  # per worker
-    steps: numpy.ndarray  # seconds; a single number, the mean, where each step was not measured
+    steps: numpy.ndarray  # seconds; a single mean if the steps were not measured separately
     network: str = ""  # "100mbit"; "": not limited
     parameters: int | None = None
     dtype: str = "float32"
@@ -80,7 +80,7 @@ def read(paths):
             )
             runs.remove(run)
     remarks += [
-        f"{run.name} does not say how long each step took, so it has no spread: repeat the run."
+        f"{run.name} does not contain the time of each step, so the spread is unknown: repeat the run."
         for run in runs
         if len(run.steps) == 1
     ]
@@ -144,7 +144,7 @@ def of_profile(folder):
         )
     if run.result is None:
         raise RunsError(
-            f"the profiles in {folder} do not say what was trained: give the run's own folder, with its result.json"
+            f"the profiles in {folder} do not contain what was trained: give the run's own folder, with its result.json"
         )
     found = of_result(run.result)
     steps = analysis.common_steps(run)[0]

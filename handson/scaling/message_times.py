@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from handson.errors import OneSentence
 
-FRAMES = 1448 / 1514  # of a rate, what TCP leaves for data: 66 of 1,514 bytes of an Ethernet frame are headers
+FRAMES = 1448 / 1514  # share of a rate that TCP leaves for data: 66 of 1,514 bytes of an Ethernet frame are headers
 UNITS = {"mbit": 10**6, "gbit": 10**9}
-BUCKET = 25 * 2**20  # bytes, as torch's DistributedDataParallel cuts the gradients
-DTYPES = {"float32": 4, "float16": 2, "bfloat16": 2}  # bytes of a number on the way
-BACKWARD = 2 / 3  # of a step's computation: for each product of the forward pass, backward computes two
+BUCKET = 25 * 2**20  # bytes, as in torch's DistributedDataParallel
+DTYPES = {"float32": 4, "float16": 2, "bfloat16": 2}  # bytes per element in a message
+BACKWARD = 2 / 3  # share of a step's computation: backward computes two products for each product of forward
 
 
 class TopologyError(OneSentence, ValueError):
@@ -43,7 +43,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Nodes with `per_node` ranks each: the network card of each node, and the link between two ranks of a node."""
+    """Nodes with `per_node` ranks each: the NIC of each node, and the link between two ranks of a node."""
 
     between: Link
     within: Link = Link(2e-5, 10e9)
@@ -97,7 +97,7 @@ def hierarchical(size, ranks, cluster):
 
 def two_dimensional(size, ranks, cluster):
     """Return the seconds if each rank of a node sums up one part, and all ranks of a node form rings at the same time,
-    which share its card: ChainerMN's two_dimensional."""
+    which share its NIC: ChainerMN's two_dimensional."""
     inside, outside = min(ranks, cluster.per_node), nodes(ranks, cluster.per_node)
     shared = Link(cluster.between.latency, cluster.between.rate / inside)
     return 2 * (inside - 1) * cluster.within.seconds(size / inside) + 2 * (outside - 1) * shared.seconds(

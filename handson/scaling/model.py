@@ -14,9 +14,10 @@ from handson.scaling import message_times, slowest_worker
 from handson.scaling.measured_runs import RunsError, check
 
 DRAWS = 300
-KEPT = 500  # steps of each run that are resampled; more change nothing but the time
-WITHIN = message_times.Cluster.within  # between two processes of a node, where nothing was measured
-# of the draws: this wide, since a bootstrap of short runs is too narrow; it held the truth in 95 of 100 synthetic cases
+KEPT = 500  # steps of each run that are resampled; more steps do not change the result
+WITHIN = message_times.Cluster.within  # between two processes of a node, if it was not measured
+# the band's share of the draws: large, because a bootstrap of short runs is too narrow; the band contained the truth in
+# 95 of 100 synthetic cases
 BAND = (0.0025, 0.9975)
 
 
@@ -38,17 +39,17 @@ class Model:
     """The parameters, with one value per draw."""
 
     compute: list  # of each draw, resampled seconds of a step of one worker
-    overhead: numpy.ndarray  # seconds that a step takes longer as soon as there are two workers, however many
+    overhead: numpy.ndarray  # additional seconds per step with two or more workers
     latency: numpy.ndarray  # seconds of a message of an all-reduce
-    share: numpy.ndarray  # of a network's rate, which an all-reduce gets
+    share: numpy.ndarray  # of a network's rate that an all-reduce reaches
     parameters: int
     batchsize: int
-    fixed: float  # share of a step's computation that does not grow with the batch
+    fixed: float  # share of a step's computation that does not depend on the batch size
     overlap: bool
     evaluation: float  # seconds of one worker after each epoch
     images: int  # of an epoch
-    told_apart: bool  # whether the runs tell overhead from latency
-    crossed: bool  # whether messages of these runs, or of a measured network, went from node to node
+    told_apart: bool  # whether the runs distinguish overhead from latency
+    crossed: bool  # whether messages of these runs, or of a measured network, passed between nodes
 
     def intervals(self):
         """Return name -> (median, low, high) of each parameter: seconds, or a share."""
@@ -73,8 +74,8 @@ class Prediction:
     compute: numpy.ndarray  # mean seconds of a worker's step
     waiting: numpy.ndarray  # seconds for the slowest worker
     overhead: numpy.ndarray
-    communication: numpy.ndarray  # seconds that nothing hides
-    evaluation: numpy.ndarray  # seconds of an epoch's evaluation, shared among its steps
+    communication: numpy.ndarray  # seconds that computation does not hide
+    evaluation: numpy.ndarray  # seconds of an epoch's evaluation, divided among its steps
     batch: int  # images of all workers in a step
 
     @property
@@ -100,7 +101,7 @@ def fit(runs, networks=(), parameters=None, seed=0):
     single, several = check(runs)
     said = next((run.parameters for run in runs if run.parameters), None)
     if not (said or parameters):
-        raise RunsError("the runs do not say how many numbers a gradient has: repeat them, or give --parameters")
+        raise RunsError("the runs do not contain the number of parameters: repeat them, or give --parameters")
     if said and parameters and said != parameters:
         raise RunsError(
             f"the gradients of these runs have {said:,} numbers, as they say: leave out --parameters, which is for runs"

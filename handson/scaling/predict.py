@@ -13,7 +13,7 @@ from handson.scaling.model import BAND, Plan, fit, predict
 from handson.words import counted
 
 MOST = 4096  # workers
-SURE = 100  # a critical batch so many times as large as any that was trained with is no finding
+SURE = 100  # a fitted critical batch this many times as large as the largest batch of the runs is not reported
 HEADINGS = (
     "workers",
     "nodes",
@@ -28,7 +28,7 @@ HEADINGS = (
     "communication",
     "evaluation",
 )
-# -> as figures draw it
+# part -> its name in figures
 PARTS = {
     "compute": "compute",
     "waiting": "waiting",
@@ -137,8 +137,9 @@ def described(model, plan, rate):
         lines.append(f"  {name}: {factor * median:.4g}{unit} ({factor * low:.4g} to {factor * high:.4g})")
     if not model.told_apart:
         lines.append(
-            "  Runs with only one number of workers above 1 cannot tell overhead from latency, which widens the band:"
-            " add a run with more workers, or the .json that jobs/pbs/run_network.sh writes for more than two ranks."
+            "  Runs with only one number of workers above 1 cannot distinguish overhead from latency, which widens"
+            " the band: add a run with more workers, or the .json that jobs/pbs/run_network.sh writes for more than"
+            " two ranks."
         )
     if not model.crossed:
         lines.append(
@@ -189,8 +190,8 @@ def limits(model, plan, predictions, one, efficiency):
         lines.append(f"Up to {MOST:,} workers, communication takes less time than computation.")
     elif model.crossed or plan.latency is not None:
         lines.append(
-            f"The network is the limit from about {limited.workers} workers on: communication then takes longer than"
-            " computation."
+            f"The network is the bottleneck from about {limited.workers} workers on: communication then takes longer"
+            " than computation."
         )
     else:
         lines.append(
@@ -247,7 +248,7 @@ def to_accuracy(results, accuracy, predictions, start_up=0.0):
         reached = f"with a total batch of {', '.join(map(str, needed))} only" if needed else "in none of the runs"
         raise measured_runs.RunsError(
             f"an accuracy of {accuracy:g} was reached {reached}, and the price of a bigger batch needs two sizes: "
-            "train with another batch size, too, by -b, and with more epochs, by -e"
+            "also train with another batch size (-b), and with more epochs (-e)"
         )
     least, critical = batch_size.critical_batch(list(needed), [float(numpy.mean(images)) for images in needed.values()])
     words = (
@@ -277,8 +278,8 @@ def to_accuracy(results, accuracy, predictions, start_up=0.0):
 
 def draw(predictions, one, measured=(), efficiency=0.8, expected=None):
     """Return a matplotlib Figure and its description: throughput with its band, the ideal line, the line of an
-    efficiency, measured runs, and what somebody expects (workers -> images/s); the parts of a step as areas, and the
-    point from which communication takes longer than computation."""
+    efficiency, measured runs, and expected values (workers -> images/s); the parts of a step as areas, and the number
+    of workers from which communication takes longer than computation."""
     workers = [found.workers for found in predictions]
     drawing, left, right = figures.axes(10, 4.6, columns=2)
     rates = [middle(found.throughput) for found in predictions]

@@ -58,12 +58,12 @@ class Row:
 
 
 def eks_step(seconds, instance, table, workers):
-    """Seconds of an iteration of the SSD training on `workers` instances.
+    """Return the seconds of an iteration of the SSD training on `workers` instances.
 
-    seconds: name -> seconds of a whole batch in one place, as in START. Loading and computing take their Nth part on
-    each of N workers; a ring takes 2 (N - 1) / N of what the gradients take in one direction. Two processes load the
-    next batch meanwhile, so the longer of both counts (chainercv, examples/ssd: batchsize // comm.size, n_processes=2).
-    With double buffering, so do computation and network.
+    seconds: name -> seconds of a whole batch on one instance, as in START. With N workers, loading and computing take 1
+    / N of it; a ring takes 2 (N - 1) / N of the gradients' time in one direction. Two processes load the next batch at
+    the same time, so the longer of both counts (chainercv, examples/ssd: batchsize // comm.size, n_processes=2). With
+    double buffering, so does the longer of computation and network.
     """
     loading, compute = seconds["input"] / workers, seconds[f"compute {instance}"] / workers
     name = f"network {instance}" + " placement group" * (table == "placement group")
@@ -74,8 +74,8 @@ def eks_step(seconds, instance, table, workers):
 
 
 def fit_eks(rows):
-    """The seconds of START that fit rows (instance, table, workers, iterations/s) best: least sum of relative errors,
-    by random searches."""
+    """Return the seconds of START that fit rows (instance, table, workers, iterations/s) best: the least sum of
+    relative errors, found by random searches."""
     names = list(START)
 
     def cost(logarithms):
@@ -89,7 +89,8 @@ def fit_eks(rows):
 
 
 def _search(cost, best, seed):
-    """(least cost, its arguments): steps in random directions, longer after a success and shorter after a failure."""
+    """Return (least cost, its arguments) of a search with steps in random directions, which grow after a success and
+    shrink after a failure."""
     random, least, width = numpy.random.default_rng(seed), cost(best), 0.5
     for _ in range(TRIALS):
         tried = best + width * random.standard_normal(len(best)) * (random.random(len(best)) < 0.4)

@@ -20,7 +20,7 @@ from handson.scaling import message_times
 from handson.scaling.measured_runs import REHEARSAL
 from handson.training import results
 
-WARM_UP = 3  # steps that are not measured: gloo connects the ranks in the first
+WARM_UP = 3  # steps that are not measured, because gloo connects the ranks in the first one
 
 
 class RehearseError(OneSentence, ValueError):
@@ -31,7 +31,7 @@ def schedule(result, count, rank, seed=0):
     """Return the seconds that a rank computes in each of `count` steps: drawn from the measured steps of one worker,
     differently on each rank."""
     if result.workers != 1 or not result.steps:
-        what = f"has {result.workers} workers" if result.workers != 1 else "does not say how long each step took"
+        what = f"has {result.workers} workers" if result.workers != 1 else "does not contain the time of each step"
         raise RehearseError(
             f"{result.folder} {what}, and the ranks sleep for the steps of one worker: give a run of one worker of"
             " 01_single_gpu"
@@ -53,7 +53,7 @@ def rehearse(
     result = results.read(run)
     result.parameters = parameters or result.parameters
     if not result.parameters:
-        raise RehearseError(f"{run} does not say how many numbers its gradients have: repeat the run")
+        raise RehearseError(f"{run} does not contain its number of parameters: repeat the run")
     with gloo_group(argparse.Namespace(gpu=None, patience=120, out=out)) as comm:
         if comm.intra_rank == 0:
             usage.record(out, None)

@@ -8,19 +8,19 @@ import functools
 
 import numpy
 
-TAIL = 0.1  # the share of the steps, the longest, from which the tail beyond all measured steps follows
+TAIL = 0.1  # the share of the longest steps from which the tail is extrapolated
 GRID = 400  # points at which the distribution of the maximum is evaluated
 
 
 @functools.lru_cache(maxsize=4096)
 def weights(count, ranks):
-    """The weight of each of `count` sorted steps in the expected maximum of `ranks` draws: an array that adds up to 1
-    where there is no tail.
+    """Return the weight of each of `count` sorted steps in the expected maximum of `ranks` draws: an array whose sum is
+    1 without a tail.
 
     E[max] is the integral of the quantile at v ** (1 / N) over v from 0 to 1 (David and Nagaraja, Order Statistics,
-    2003, section 3.1). A quantile is a line between two order statistics; beyond the longest tenth, an exponential tail
-    with the mean of that tenth, as a maximum of thousands lies beyond anything measured (peaks over threshold:
-    Pickands, Annals of Statistics 3, 1975). Both are sums of sorted steps.
+    2003, section 3.1). Between two order statistics, a quantile is interpolated linearly. Beyond the longest tenth, an
+    exponential tail with the mean of that tenth is used, because the maximum of thousands exceeds all measured values
+    (peaks over threshold: Pickands, Annals of Statistics 3, 1975). Both are sums of sorted steps.
     """
     found, longest = numpy.zeros(count), max(1, round(TAIL * count))
     threshold, share = max(0, count - longest - 1), longest / count
@@ -44,8 +44,8 @@ def expected_maximum(sample, ranks):
 
 
 def resample(sample, random):
-    """As many steps as `sample` has, drawn from it with replacement, in blocks, since neighbouring steps resemble each
-    other.
+    """Return a sample of the same size as `sample`, drawn from it with replacement in blocks, because neighbouring
+    steps resemble each other.
 
     random: a numpy Generator. The blocks have n ** (1 / 3) steps (Künsch, Annals of Statistics 17, 1989).
     """

@@ -13,13 +13,12 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # read when TensorFlow's lib
 os.environ["KERAS_BACKEND"] = "tensorflow"
 logging.getLogger("absl").setLevel(logging.ERROR)
 
-with frameworks.silently():  # it greets before one can tell it not to
+with frameworks.silently():  # TensorFlow prints a greeting before it can be turned off
     import tensorflow as tf
 
 tf.get_logger().setLevel(logging.ERROR)
-warnings.filterwarnings("ignore", "`shuffle=True` was passed", UserWarning)  # `fit` says it of every tf.data set
+warnings.filterwarnings("ignore", "`shuffle=True` was passed", UserWarning)  # `fit` prints it for every tf.data set
 
-# otherwise the end of an epoch often waits, for up to the time the epoch took, until a thread that tunes tf.data wakes
-# up
+# otherwise the end of an epoch often waits for a thread that tunes tf.data, for up to the duration of the epoch
 UNTUNED = tf.data.Options()
 UNTUNED.autotune.enabled = False

@@ -1,7 +1,7 @@
-"""The devices that replicas train on: GPUs, or virtual ones (threads on a core each) where TensorFlow sees none.
+"""The devices of replicas: GPUs, or virtual ones (one thread per core) if TensorFlow finds none.
 
-Call one of these functions before any other of TensorFlow's: its devices and threads are fixed when it first computes
-something.
+Call one of these functions before any other function of TensorFlow, which fixes its devices and threads at its first
+computation.
 """
 
 import tensorflow as tf
@@ -11,11 +11,11 @@ from handson.training import virtual_gpus
 
 
 def use(gpus):
-    """Let this process train on the GPUs with these ids, and return TensorFlow's names of them, such as ["GPU:0",
+    """Make this process train on the GPUs with these ids, and return TensorFlow's names of them, such as ["GPU:0",
     "GPU:1"].
 
-    Where there are no GPUs, TensorFlow splits its CPU into as many devices ("CPU:0", ...). Each has a thread, and the
-    process has their cores. Raises TrackError.
+    Without GPUs, TensorFlow splits its CPU into this many devices ("CPU:0", ...). Each has a thread, and the process
+    has their cores. Raises TrackError.
     """
     there = tf.config.list_physical_devices("GPU")
     check(gpus, len(there) or virtual_gpus.COUNT)
@@ -33,7 +33,7 @@ def use(gpus):
 
 
 def in_use():
-    """How many devices `use` has given to this process."""
+    """Return the number of devices that `use` has given to this process."""
     return len(tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU"))
 
 
@@ -44,7 +44,7 @@ def threads(number):
 
 
 def check(gpus, count):
-    """Refuse ids of GPUs that are not there. Raises TrackError."""
+    """Refuse ids of GPUs that do not exist. Raises TrackError."""
     if missing := [gpu for gpu in gpus if gpu >= count]:
         raise TrackError(f"-g: there is no GPU {missing[0]}; TensorFlow sees those from 0 to {count - 1}")
     if len(set(gpus)) < len(gpus):
@@ -52,9 +52,9 @@ def check(gpus, count):
 
 
 def check_batches(images, batchsize, replicas):
-    """Refuse a batch size with which the last step of an epoch leaves some of the `replicas` without images:
-    TensorFlow's operations fail there, and the statistics of batch normalisation are no numbers. images: in an epoch;
-    batchsize: of a replica. Raises TrackError."""
+    """Refuse a batch size with which the last step of an epoch leaves some `replicas` without images: TensorFlow's
+    operations would fail, and the statistics of batch normalisation would be NaN. images: per epoch; batchsize: per
+    replica. Raises TrackError."""
     if 0 < (rest := images % (batchsize * replicas)) < replicas:
         raise TrackError(
             f"-b: batches of {batchsize} for each of {replicas} replicas leave {rest} of {images:,} images for the last"
@@ -63,7 +63,7 @@ def check_batches(images, batchsize, replicas):
 
 
 def describe(gpus, comm=None):
-    """Words for the output: the devices that replicas of one process train on; or, of `comm`'s processes, each on one
+    """Return words for the output: the devices of one process's replicas; or those of `comm`'s processes, each on one
     of its node's `gpus`."""
     if comm is not None:
         check(gpus, len(tf.config.list_physical_devices("GPU")) or virtual_gpus.COUNT)

@@ -10,15 +10,15 @@ LAYERS = keras.layers
 
 
 def as_torch():
-    """How torch draws initial weights. Keras takes the seed of an initializer when it is made: after `set_random_seed`,
-    for each layer again."""
+    """Return torch's initializer of weights. Keras reads the seed of an initializer when it is created, so call this
+    for each layer, after `set_random_seed`."""
     return keras.initializers.VarianceScaling(1 / 3, "fan_in", "uniform")
 
 
 class Enlarge(LAYERS.Layer):
-    """Images (N, 1 or 3, height, width) as (N, size, size, 3), as handson.training.data.enlarge does it.
+    """Enlarge images (N, 1 or 3, height, width) to (N, size, size, 3), like handson.training.data.enlarge.
 
-    By products of two matrices. A product `matrix @ images`, for which TensorFlow has to repeat the matrix for each
+    It multiplies two matrices. A product `matrix @ images`, for which TensorFlow has to repeat the matrix for each
     image, overwrites memory of other operations (TensorFlow 2.21 on CPUs, seen as crashes at random places).
     """
 
@@ -40,7 +40,7 @@ class Enlarge(LAYERS.Layer):
 
 
 class Grid(LAYERS.Layer):
-    """Means over a grid of 4 x 4 regions, whatever the images' size, in the order of torch: (N, H, W, C) -> (N, C *
+    """Return means over a grid of 4 x 4 regions, for images of any size, in torch's order: (N, H, W, C) -> (N, C *
     16)."""
 
     def build(self, shape):
@@ -54,7 +54,7 @@ class Grid(LAYERS.Layer):
 
 
 class Convolution(LAYERS.Conv2D):
-    """Pads on all four sides alike, as torch does; with a stride, Keras's padding="same" pads more at the end."""
+    """Pad all four sides equally, as torch does; with a stride, Keras's padding="same" pads more at the end."""
 
     def call(self, images):
         sides = [[0, 0], *[[size // 2, size // 2] for size in self.kernel_size], [0, 0]]
@@ -62,8 +62,8 @@ class Convolution(LAYERS.Conv2D):
 
 
 def conv_block(outputs, kernel, stride, normalise=True):
-    """Convolution, batch normalisation, ReLU: (N, H, W, inputs) -> (N, H/stride, W/stride, outputs), with torch's
-    constants of batch normalisation."""
+    """Return convolution, batch normalisation and ReLU: (N, H, W, inputs) -> (N, H/stride, W/stride, outputs), with
+    torch's constants of batch normalisation."""
     convolution = Convolution(outputs, kernel, stride, padding="same", use_bias=False, kernel_initializer=as_torch())
     return [
         convolution,
@@ -73,12 +73,12 @@ def conv_block(outputs, kernel, stride, normalise=True):
 
 
 def get_model(name, shape, size, classes):
-    """The network that `--model` calls "convnet" or "resnet50". See `convnet`."""
+    """Return the network that `--model` calls "convnet" or "resnet50". See `convnet`."""
     return {"convnet": convnet, "resnet50": resnet50}[name](shape, size, classes)
 
 
 def resnet50(shape, size, classes=10):
-    """Keras's own, with random weights, for images of 32 pixels or more. See `convnet`."""
+    """Return Keras's own network, with random weights, for images of 32 pixels or more. See `convnet`."""
     layers = keras.applications.ResNet50(
         weights=None, classes=classes, input_shape=(size, size, 3), classifier_activation=None
     )
@@ -86,8 +86,8 @@ def resnet50(shape, size, classes=10):
 
 
 def convnet(shape, size, classes=10, normalise=True):
-    """The network for images (N, *shape) with shape = (1 or 3, height, width), which it enlarges to `size` pixels; to
-    class scores (N, classes)."""
+    """Return a network that maps images (N, *shape), shape = (1 or 3, height, width), to class scores (N, classes). It
+    first enlarges them to `size` pixels."""
     return keras.Sequential(
         [
             LAYERS.Input(shape),

@@ -1,4 +1,4 @@
-"""The lecture's table, its log and the evaluation, for Keras's `fit` and for loops of one's own."""
+"""The lecture's table, its log and the evaluation, for Keras's `fit` and for custom loops."""
 
 from handson.tensorflow import UNTUNED, devices
 
@@ -11,7 +11,7 @@ from handson.training.epoch_table import EpochTable
 
 
 class Table(EpochTable, keras.callbacks.Callback):
-    """The table as a callback of `fit`. A loop of one's own calls the methods of EpochTable by itself."""
+    """The table as a callback of `fit`. A custom loop calls the methods of EpochTable itself."""
 
     def on_train_begin(self, logs=None):
         used, there = self.model.distribute_strategy.num_replicas_in_sync, devices.in_use()
@@ -30,7 +30,7 @@ class Table(EpochTable, keras.callbacks.Callback):
 
 
 def evaluator(model, test_set, batchsize):
-    """A function that returns (loss, accuracy) of the model on a test set, as means over its images."""
+    """Return a function that returns (loss, accuracy) of the model on a test set, as means over its images."""
     batches = (
         tf.data.Dataset.from_tensor_slices((test_set.images, test_set.labels)).batch(batchsize).with_options(UNTUNED)
     )
@@ -45,7 +45,8 @@ def evaluator(model, test_set, batchsize):
 
 
 def means(sums, batches, number):
-    """A function that returns (loss, accuracy) as means over `number` images; sums(*batch): their sums over a batch."""
+    """Return a function that returns (loss, accuracy) as means over `number` images; sums(*batch): their sums over a
+    batch."""
 
     def evaluate():
         found = []

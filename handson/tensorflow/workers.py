@@ -1,4 +1,4 @@
-"""The strategy of several processes, and what they do together."""
+"""The strategies of several processes, and their common evaluation and end."""
 
 import atexit
 import os
@@ -15,8 +15,8 @@ from handson.training import tensorflow_rendezvous as rendezvous
 
 
 def use(comm, args):
-    """Let this worker train on its GPU of its node, before it makes its strategy, and end when another worker dies;
-    comm.devices becomes the words for all."""
+    """Make this worker train on its GPU of its node, and end when another worker dies. Call it before the strategy is
+    created. comm.devices becomes the words for all workers."""
     _end_together()
     atexit.register(_part)
     comm.devices = devices.describe(args.gpu, comm)
@@ -27,7 +27,7 @@ def coordinate(comm):
     """Prepare the chief of a cluster for its strategy; it ends when another process does. comm.devices becomes the
     words for all workers."""
     _end_together()
-    tf.get_logger().setLevel("CRITICAL")  # of a lost process, it says at length what end_together says in a sentence
+    tf.get_logger().setLevel("CRITICAL")  # its long report on a lost process repeats the sentence of end_together
     os.environ["GRPC_FAIL_FAST"] = "use_caller"
     workers = comm.size - 2
     comm.devices = virtual_gpus.describe(
@@ -37,7 +37,7 @@ def coordinate(comm):
 
 
 def serve(comm):
-    """Be a parameter server or a worker of a chief, until the chief has ended; does not return."""
+    """Run a parameter server or a worker of a chief until the chief has ended. Does not return."""
     if not tf.config.list_physical_devices("GPU"):
         os.sched_setaffinity(0, {virtual_gpus.core_of(max(0, comm.rank - 2))})
     cluster, role, index = rendezvous.read(os.environ["TF_CONFIG"])
@@ -46,13 +46,13 @@ def serve(comm):
     server = tf.distribute.Server(
         tf.train.ClusterSpec(cluster), job_name=role, task_index=index, protocol="grpc", config=settings, start=True
     )
-    progress.begin(patience=0)  # no limit: it waits for work until the chief ends
+    progress.begin(patience=0)  # no time limit: it waits for work until the chief ends
     rendezvous.end_with_first()
     server.join()
 
 
 def _end_together():
-    """End when another process dies, with a sentence in place of what TensorFlow says of it at length."""
+    """End when another process dies, with a sentence instead of TensorFlow's long report."""
     rendezvous.end_together()
     before = sys.excepthook
     sys.excepthook = lambda kind, error, trace: before(*_named(kind, error, trace))
@@ -67,13 +67,13 @@ def _named(kind, error, trace):
 
 
 def _part():
-    """At the end of a worker: others may end before it or after it from now on, unless it ends by an error."""
+    """Mark the end of a worker's work: unless it ends with an error, workers may now end in any order."""
     if not hasattr(sys, "last_value"):
         rendezvous.part()
 
 
 def evaluator(strategy, model, test_set, batchsize):
-    """A function that returns (loss, accuracy) on a test set, of which each worker evaluates its part; the sums are
+    """Return a function that returns (loss, accuracy) on a test set. Each worker evaluates its part, and the sums are
     added up. Raises TrackError."""
     if not all(strategy.extended.variable_created_in_scope(variable.value) for variable in model.variables):
         raise TrackError(
@@ -81,7 +81,7 @@ def evaluator(strategy, model, test_set, batchsize):
             " strategy.scope():`, in `build` of replicas.py"
         )
     total, number = batchsize * strategy.num_replicas_in_sync, len(test_set)
-    filled = number + -number % total  # images that count nothing are added, until each worker has as many
+    filled = number + -number % total  # padded with images of weight 0, so that all workers have the same number
     of_all = [numpy.resize(one, (filled, *one.shape[1:])) for one in (test_set.images, test_set.labels)]
     counts = (numpy.arange(filled) < number).astype("float32")
     options = tf.data.Options().merge(UNTUNED)

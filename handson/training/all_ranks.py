@@ -17,10 +17,10 @@ _exit_limit = None  # seconds; None until installed
 
 
 def install(exit_limit=progress.LIMIT + 30):
-    """Makes every uncaught error of this rank end all ranks (see `uncaught`).
+    """End all ranks at any uncaught error of this rank, from now on (see `uncaught`).
 
-    A rank that comes to its end while others go on waits for them ``exit_limit`` seconds: an MPI program cannot end
-    alone.
+    A rank that finishes while other ranks run waits for them ``exit_limit`` seconds, because an MPI program cannot end
+    on only some ranks.
     """
     global _exit_limit
     if MPI.COMM_WORLD.size > 1 and _exit_limit is None:
@@ -31,7 +31,7 @@ def install(exit_limit=progress.LIMIT + 30):
 
 @contextlib.contextmanager
 def all_ranks_end_together():
-    """Around a script's main: when one rank ends with an error, all ranks end with its status."""
+    """Context manager for a script's main: if a rank ends with an error, all ranks end with its status."""
     install()
     try:
         yield
@@ -42,7 +42,7 @@ def all_ranks_end_together():
 
 
 def wait_for_the_others():
-    """At the end of a rank's work, before MPI ends: end all ranks if the others don't come to theirs in time."""
+    """Wait for all ranks after this rank's work, before MPI ends. End all ranks if that takes too long."""
     if _exit_limit is None or MPI.Is_finalized():
         return
     if "torch.distributed" in sys.modules and sys.modules["torch.distributed"].is_initialized():

@@ -14,8 +14,8 @@ SHARED_GPU = "share a GPU here, so they gain only what a single worker leaves id
 
 
 def announce(using, args, train_set, devices, comm=None):
-    """Print what is about to run `using` "a single GPU", "multiple GPUs" or "multiple nodes", on which `devices`
-    (words).
+    """Print the first lines of a run `using` "a single GPU", "multiple GPUs" or "multiple nodes". devices: their names,
+    in words.
 
     comm: the communicator of a multi-node run; only its rank 0 prints, and only rank 0 has a `train_set`. The function
     sets args.devices, args.workers, args.nodes, args.communicator and args.network for the result.
@@ -83,15 +83,15 @@ def beyond_the_job(workers, gpus, comm=None):
     processes, share = job_processes(), job_nodes().get(current_node(), {}).get("slots")
     if comm and processes and workers > processes:
         return (
-            f"{workers} ranks run in a job of {processes} process{'es' * (processes > 1)}, and share what it has, so"
-            " their times say little: ask for more by `select=...:mpiprocs=...`, or start fewer"
+            f"{workers} ranks run in a job of {processes} process{'es' * (processes > 1)}, and share its cores, so"
+            " their times are unreliable: request more with `select=...:mpiprocs=...`, or start fewer"
         )
     beyond = [gpu for gpu in gpus if share and gpu >= len(share)]
     if beyond:
         ids = "GPU 0" if len(share) == 1 else f"GPUs 0 to {len(share) - 1}"
         return (
             f"-g names GPU {beyond[0]}, but on {current_node()} this job has {ids}: workers share cores, so their times"
-            " say little"
+            " are unreliable"
         )
     return ""
 
@@ -102,8 +102,8 @@ def name_devices(gpus):
 
 
 class LossTable:
-    """The table of a training run without evaluation: the loss after each epoch, which rank 0 prints, and which is kept
-    in `log`. epochs: the number of finished epochs before."""
+    """The progress table of a training run without evaluation: rank 0 prints the loss after each epoch, and `log` keeps
+    it. epochs: the number of epochs that an earlier run has finished."""
 
     def __init__(self, rank, epochs=0):
         self.rank, self.epochs, self.log, self.start = rank, epochs, [], time.perf_counter()

@@ -1,9 +1,9 @@
 """The data sets of the course: images with labels, found by name or path and checked before use.
 
-Training scripts call `load` (PyTorch) or `load_arrays` (NumPy, for Chainer; torch is imported by `load` alone) once,
-and `enlarge` for every batch on the worker's device, so that only small images are stored, read and sent. The names are
-those of datasets/datasets.toml; a site's own datasets.toml in the folder HANDSON_DATA adds to them or replaces them
-(say, by a mirror).
+Training scripts call `load` (PyTorch) or `load_arrays` (NumPy, for Chainer) once; only `load` imports torch. They call
+`enlarge` for every batch on the worker's device, so that only small images are stored, read and sent. The names are
+those of datasets/datasets.toml. A site's own datasets.toml in the folder HANDSON_DATA adds names, or replaces entries,
+for example with a mirror.
 """
 
 import functools
@@ -48,7 +48,7 @@ class ImageDataset:
     def __getitem__(self, index):
         return self.images[index], self.labels[index]
 
-    def __getitems__(self, indices):  # a DataLoader's whole batch in one look-up
+    def __getitems__(self, indices):  # fetches a DataLoader's whole batch at once
         return list(zip(self.images[indices], self.labels[indices]))
 
 
@@ -78,13 +78,13 @@ def load_arrays(dataset):
 
 
 def enlarge(images, size):
-    """Images (N, 1 or 3, height, width) as (N, 3, size, size), of the same type and on the same device; torch, NumPy or
-    CuPy.
+    """Return images (N, 1 or 3, height, width) as (N, 3, size, size), of the same type and on the same device. They may
+    be arrays of torch, NumPy or CuPy.
 
-    Bilinear as torch's interpolate without align_corners. That is linear in the rows and in the columns, so that two
-    products with small matrices do it, in well under the time of interpolate on a CPU. Raises DataError.
+    The interpolation is bilinear, like torch's interpolate without align_corners. It is linear in rows and in columns,
+    so two products with small matrices compute it, much faster than interpolate on a CPU. Raises DataError.
     """
-    progress.progress()  # batches of an evaluation come here, too, which ends no step of an optimizer
+    progress.progress()  # batches of an evaluation end no step of an optimizer, but also show progress
     if size < 1:
         raise DataError(f"images cannot be enlarged to {size} pixels: the size must be at least 1")
     height, width = images.shape[2:]
@@ -175,10 +175,10 @@ def find(dataset):
 
 
 def read(path, entry):
-    """The checked arrays of the .npz file `path`, whose entry in the catalog is `entry`. Raises DataError.
+    """Return the checked arrays of the .npz file `path`, whose entry in the catalog is `entry`. Raises DataError.
 
     Arrays: train_images and test_images, uint8 or float, (samples, 1 or 3 channels, height, width); train_labels and
-    test_labels, whole numbers from 0; classes, the labels' names; maximum, the pixel value of full brightness.
+    test_labels, integers from 0; classes, the labels' names; maximum, the pixel value of full brightness.
     """
     import numpy
 
@@ -199,7 +199,7 @@ def read(path, entry):
     try:
         with numpy.load(io.BytesIO(content), allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}  # reading an array verifies its CRC
-    except Exception as error:  # a file of any other kind: the reader can fail in any way
+    except Exception as error:  # a file of another type can fail in any way
         raise DataError(
             f"{path} is truncated, altered or not an .npz file ({type(error).__name__}: {error}): {cure}"
         ) from None

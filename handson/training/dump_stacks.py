@@ -1,5 +1,5 @@
-"""Where a process stands, read from a stack that faulthandler wrote: the collective that it waits in, and the line of
-somebody's own code.
+"""Find where a process waits, in a stack that faulthandler has written: the collective, and the line of the user's own
+code.
 
 Runs use it for ranks that make no progress, and the grader for ranks that hang.
 """
@@ -8,7 +8,7 @@ import os
 import re
 
 FRAME = re.compile(r'^  File "(?P<file>[^"]*)", line (?P<line>\d{1,9}) in (?P<function>\S+)', re.MULTILINE)
-COLLECTIVES = (  # files whose functions are collectives, as their names' ends
+COLLECTIVES = (  # files whose functions are collectives, as the ends of their names
     "torch/distributed/distributed_c10d.py",
     "chainermn/communicators/mpi_communicator_base.py",
     "chainermn/datasets/scatter.py",
@@ -17,15 +17,15 @@ COLLECTIVES = (  # files whose functions are collectives, as their names' ends
     "handson/training/all_ranks.py",
 )
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-# parts of the paths of files that nobody looks for: Python's own, those of libraries and of the course
+# parts of the paths of other code: Python's own, libraries and the course
 OTHERS = (os.path.dirname(os.__file__), "/site-packages/", "/dist-packages/", PACKAGE + os.sep)
 
 
 def where(text, is_own, collectives=COLLECTIVES):
-    """(the collective in which a thread waits, "" if none; (file, line) of the innermost own code, None if no thread is
-    in it).
+    """Return (the collective in which a thread waits, "" if none; (file, line) of the innermost own code, None if no
+    thread is in it).
 
-    text: the stacks of one or more threads. is_own(file): whether a file is the code that is asked for.
+    text: the stacks of one or more threads. is_own(file): whether a file is the user's own code.
     """
     waiting, own = "", None
     for thread in re.split(r"\n(?=(?:Current thread|Thread) )", text):
@@ -36,12 +36,12 @@ def where(text, is_own, collectives=COLLECTIVES):
 
 
 def is_own_code(file):
-    """Whether a file is no library's, not Python's and not the course's."""
+    """Return whether a file belongs neither to a library, nor to Python, nor to the course."""
     return not file.startswith("<") and not any(part in file for part in OTHERS)
 
 
 def words(text):
-    """Where a rank stands, as the rest of a sentence: "it waits in train.py, line 61, in all_reduce"."""
+    """Return where a rank waits, as the rest of a sentence: "it waits in train.py, line 61, in all_reduce"."""
     if not text:
         return "it does not answer"
     waiting, own = where(text, is_own_code)
@@ -55,8 +55,7 @@ def words(text):
 
 
 def _collective(frames, collectives):
-    """The collective in these frames, or "": the outermost function of the library, which is the name that people
-    know."""
+    """Return the collective in these frames, or "": the library's outermost function, whose name users know."""
     named = [
         frame["function"]
         for frame in frames

@@ -1,4 +1,4 @@
-"""The lecture's table and its log, for training loops that have none of their own: those of PyTorch, TensorFlow and
+"""The progress table of the lecture and its log, for training loops that write none: those of PyTorch, TensorFlow and
 JAX."""
 
 import time
@@ -10,12 +10,11 @@ from handson.training.banner import COLUMNS
 
 
 class EpochTable:
-    """Prints a line after each epoch, and keeps it in `log`. A loop calls `begin`, then `step` after each step and
-    `add` after each epoch. The first step is timed apart, in which these systems trace the step and compile it; and the
-    training since its begin, without the evaluation.
+    """Print a line after each epoch, and keep it in `log`.
 
-    evaluate(): (loss, accuracy) on the test set; `seconds` is the time spent there so far. speaks: whether this process
-    prints the table.
+    A loop calls `begin`, then `step` after each step and `add` after each epoch. The first step is timed separately,
+    because these systems trace and compile it; the training time does not include evaluation. evaluate(): (loss,
+    accuracy) on the test set; `seconds` is its total time so far. speaks: whether this process prints the table.
     """
 
     def __init__(self, evaluate, speaks=True):
@@ -24,19 +23,19 @@ class EpochTable:
         self.start = time.perf_counter()
 
     def begin(self):
-        """The training begins now."""
+        """Start the clock at the start of training."""
         self.start = time.perf_counter()
         self.say("  ".join(COLUMNS))
 
     def step(self):
-        """A step has ended."""
+        """Record the end of a step."""
         progress.progress()
         if self.first_step is None:
             self.first_step = time.perf_counter() - self.start
 
     def add(self, loss, accuracy):
-        """One more epoch is over, with these means over its images."""
-        loss, accuracy = float(loss), float(accuracy)  # a GPU may still compute them
+        """Record the end of an epoch, with its mean loss and accuracy."""
+        loss, accuracy = float(loss), float(accuracy)  # waits for a GPU that is still computing them
         begin = time.perf_counter()
         step_times.interrupted()
         with recording.span("user_annotation", EVALUATION):
@@ -48,6 +47,6 @@ class EpochTable:
         self.log.append(row | {"first_step": self.first_step or 0.0, "training_time": now - self.start - self.seconds})
 
     def say(self, line):
-        """Print a line, if this process speaks."""
+        """Print a line, if this process prints the table."""
         if self.speaks:
             print(line, flush=True)

@@ -1,7 +1,7 @@
-"""Do the ranks of a data-parallel run still have the same parameters? A run without all-reduce ends as well as any
-other, and looks fastest.
+"""Check that the ranks of a data-parallel run still have equal parameters. A run that lacks the all-reduce also
+finishes, and is the fastest.
 
-The comparison costs one small message after steps 1, 2, 4, 8, ...; `results.report` writes what it has found.
+The comparison costs one small message after steps 1, 2, 4, 8, ...; `results.report` writes its result.
 """
 
 import functools
@@ -15,19 +15,19 @@ problem = ""  # of this run, in words; the same on all ranks
 
 @functools.cache
 def expected():
-    """Whether the running script is one of the lecture's, whose ranks must stay equal. A recorded run is not compared,
-    since its messages are looked at."""
+    """Return whether the ranks of the running script must stay equal, as in the lecture's scripts. Profiled runs are
+    not compared, because the messages would be in the profile."""
     unit, script, _ = identity.of(sys.argv[0])
     return identity.training(unit, script) == identity.LECTURE and not recording.plan()
 
 
 def due(step):
-    """Whether the ranks are to be compared after this step, counted from 1."""
+    """Return whether the ranks are compared after this step, counted from 1."""
     return step & (step - 1) == 0 and not problem and expected()
 
 
 def compare(checksums, step):
-    """Note which rank's parameters differ after a step. checksums: of the parameters of each rank."""
+    """Record which rank's parameters differ after a step. checksums: one per rank, of its parameters."""
     global problem
     other = next((rank for rank, of_rank in enumerate(checksums) if of_rank != checksums[0]), None)
     if other is not None:

@@ -22,10 +22,10 @@ from handson.files import written_aside
 from handson.sizes import words
 
 PARTS = ("parameters", "gradients", "optimizer", "activations")
-# what --gpu-memory is where a command line does not say; `qsub -l gpu_memory=300mb` sets it
+# the default of --gpu-memory; `qsub -l gpu_memory=300mb` sets it
 VARIABLE = "HANDSON_GPU_MEMORY"
 LARGEST_FILE = 16 * 2**20  # bytes
-LONGEST_STEP = 5_000  # moments of a step that a file keeps
+LONGEST_STEP = 5_000  # samples of a step that a file keeps
 LIVE = "handson_gpu_memory"  # the name of a process's file in memory: bytes in use, and the limit
 LIVE_FORMAT = struct.Struct("dd")
 
@@ -41,9 +41,9 @@ class Account(TypedDict):
     device: Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]*\Z")]  # words
     limit: Size | None
     peak: OfParts  # when most was in use
-    most: OfParts  # of each part at any moment
-    predicted: Predicted  # what formulas give for `most`; None where there is no formula
-    asked: Size | None  # what did not fit
+    most: OfParts  # the peak of each part separately
+    predicted: Predicted  # the formulas' values for `most`; None without a formula
+    asked: Size | None  # the allocation that failed
 
 
 class Counted(Account):
@@ -52,7 +52,7 @@ class Counted(Account):
     step: list[tuple[Size, str, Size, Size, Size, Size]]
 
 
-limit = None  # bytes that this run gives each GPU; math.inf: unlimited; None: nothing is counted
+limit = None  # bytes per GPU in this run; math.inf: unlimited; None: nothing is counted
 folder = None  # where its ranks write what they have counted
 gpus = ()  # the ids that the workers of this node have
 
@@ -61,8 +61,8 @@ class OutOfMemory(OneSentence):
     """A GPU is full. `asked`: the bytes that did not fit; `in_use`: the bytes of each of PARTS."""
 
     def __init__(self, where, asked, limit, in_use, operation="an operation", network=False):
-        """where: "virtual GPU 0"; network: whether what did not fit belongs to the network itself, whatever the
-        batch."""
+        """Describe a failed allocation. where: for example "virtual GPU 0"; network: whether the tensor belongs to the
+        network itself, and so does not depend on the batch size."""
         self.asked, self.in_use = asked, dict(in_use)
         free = max(0, limit - sum(in_use.values()))
         held = ", ".join(f"{part} {words(size)}" for part, size in in_use.items())

@@ -19,7 +19,7 @@ TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 MPIEXEC = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")  # MPICH, Open MPI
 SRUN = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE")
 MEETING = ("MASTER_ADDR", "MASTER_PORT")
-LAST = 8  # seconds that the torchrun at which all meet outlives the others, which would speak at length of its end
+LAST = 8  # seconds that the rendezvous' torchrun outlives the others, which would print long errors without it
 
 
 def started_by():
@@ -36,7 +36,7 @@ def started_by():
     # a batch script has SLURM_PROCID, too, but belongs to no step that srun started
     if "SLURM_STEP_ID" in os.environ and "SLURM_PROCID" in os.environ:
         return "srun"
-    return "torchrun" if {*TORCHRUN[:2], *MEETING} <= os.environ.keys() else ""  # by hand, in torchrun's manner
+    return "torchrun" if {*TORCHRUN[:2], *MEETING} <= os.environ.keys() else ""  # set by hand, like torchrun
 
 
 def under_mpiexec():
@@ -58,7 +58,7 @@ def no_restart():
     """
     if place := os.environ.get("HANDSON_TORCHRUN"):
         time.sleep(LAST if place == "first" else 0)
-        os.kill(os.getppid(), signal.SIGUSR1)  # torchrun does not handle it, and ends without a word
+        os.kill(os.getppid(), signal.SIGUSR1)  # torchrun does not handle it, and ends silently
 
 
 def prepare():
@@ -112,8 +112,8 @@ def _prepare_by_mpi():
     if promised != world.size:
         library = MPI.Get_library_version().splitlines()[0].strip()
         raise TrackError(
-            f"mpiexec started {promised} ranks, but each is alone, since mpi4py uses another MPI ({library}): put its"
-            " mpiexec first on PATH"
+            f"mpiexec started {promised} ranks, but each reports rank 0 of 1, because mpi4py uses another MPI"
+            f" ({library}): put its mpiexec first on PATH"
         )
     port = problem = None
     if world.rank == 0:
@@ -121,9 +121,7 @@ def _prepare_by_mpi():
         try:
             port = free_port(wish)
         except OSError:
-            problem = (
-                f"MASTER_PORT {wish} is in use on {current_node()}: choose another, or unset it to be given a free one"
-            )
+            problem = f"MASTER_PORT {wish} is in use on {current_node()}: choose another, or unset it to get a free one"
     address, port, problem = world.bcast((meeting_address(world), port, problem))
     if problem:
         raise TrackError(problem, on_all_ranks=True)

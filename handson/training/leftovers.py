@@ -1,5 +1,5 @@
-"""Removes what killed ranks of MPI left behind: shared memory, 2 MB a rank, and mpiexec's descriptions of the machine.
-A training calls it at its start."""
+"""Remove the files that killed ranks of MPI have left: shared memory (2 MB per rank) and mpiexec's descriptions of the
+machine. A training run calls it at its start."""
 
 import contextlib
 import os
@@ -9,16 +9,16 @@ from pathlib import Path
 
 from handson import linux
 
-YOUNG = 5  # seconds in which a new file may not be in its ranks' memory yet
+YOUNG = 5  # seconds in which ranks may not have mapped a new file yet
 SHARED_MEMORY, TEMPORARY = Path("/dev/shm"), Path("/tmp")
 HYDRA = "hydra_hwloc_xmlfile_*"
 
 
 def remove():
-    """Remove this user's files of MPICH that no process uses any more."""
+    """Remove this user's MPICH files that no process uses."""
     shared = _old(SHARED_MEMORY, "mpich_shm_*")
     used = {name for process in (linux.pids_of_user() if shared else ()) for name in _mapped(process)}
-    # mpiexec has them in /tmp, wherever a job's temporary folder is
+    # mpiexec writes them to /tmp, even if a job has another temporary folder
     described = [path for folder in {TEMPORARY, Path(tempfile.gettempdir())} for path in _old(folder, HYDRA)]
     oldest = min(_starts_of_mpiexec(), default=time.time()) if described else 0
     for path in (*shared, *described):
@@ -28,10 +28,10 @@ def remove():
 
 
 def _old(folder, pattern):
-    """This user's files in a folder that are no longer YOUNG."""
+    """Return this user's files in a folder that are older than YOUNG seconds."""
     found = []
     for path in folder.glob(pattern):
-        with contextlib.suppress(OSError):  # it has gone meanwhile
+        with contextlib.suppress(OSError):  # it was removed in the meantime
             status = path.lstat()
             if status.st_uid == os.geteuid() and time.time() - status.st_mtime > YOUNG:
                 found.append(path)
@@ -39,14 +39,14 @@ def _old(folder, pattern):
 
 
 def _mapped(process):
-    """The names of the files of MPICH that a process has in its memory. A process that can't be looked into keeps none
-    from being removed: it is no rank of this user's."""
+    """Return the names of the MPICH files that a process has mapped. A process that cannot be inspected is not a rank
+    of this user, so it has none."""
     # " (deleted)" may follow a path
     return {Path(path.split()[0]).name for path in linux.mapped_files("/mpich_shm_", process)}
 
 
 def _starts_of_mpiexec():
-    """When each mpiexec of this user was started, in seconds since 1970."""
+    """Return when each mpiexec of this user was started, in seconds since 1970."""
     boot = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
     for process in linux.pids_of_user():
         if linux.name(process).startswith(("mpiexec", "hydra_")) and (ticks := linux.start_time(process)):

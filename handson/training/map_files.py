@@ -1,9 +1,9 @@
-"""Images that stay in files of their own until they are needed: a map file has a line for each image, its path, a tab
+"""Images in separate files, which are read when they are needed: a map file has a line per image with its path, a tab
 and its label.
 
-CNTK's ImageDeserializer reads such files. Here a path that does not begin with / begins at the folder of the map file.
-`write` makes them of a data set of the course (``python -m handson images``); handson.pytorch.streams reads them while
-it trains.
+CNTK's ImageDeserializer reads such files. Here, a relative path starts at the folder of the map file. `write` creates
+the files of a data set of the course (``python -m handson images``); handson.pytorch.streams reads them during
+training.
 """
 
 import array
@@ -15,21 +15,21 @@ from handson.files import written_aside
 from handson.training import data
 from handson.training.data import DataError
 
-FORMATS = ("PNG", "JPEG", "BMP", "PPM")  # that Pillow may read: formats without programs in them
+FORMATS = ("PNG", "JPEG", "BMP", "PPM")  # the formats that Pillow may read: they contain no programs
 LONGEST = 4096  # bytes of a line
 SUFFIX = "_files"  # of the folder that holds a data set's images
 
 
 def folder_of(dataset):
-    """Where the images of a data set are, or go."""
+    """Return the folder for the images of a data set."""
     return data.data_folder() / f"{dataset}{SUFFIX}"
 
 
 def write(dataset, folder=None, say=print):
-    """Write the images of a data set as PNG files, with a map file for each part: folder/train.txt and test.txt.
-    Returns the folder.
+    """Write the images of a data set as PNG files, with two map files, folder/train.txt and folder/test.txt. Return the
+    folder.
 
-    All of it gets its name at the end; a folder that is there already is kept. Raises DataError.
+    The folder gets its name when all files are written; an existing folder is kept. Raises DataError.
     """
     from PIL import Image
 
@@ -41,7 +41,7 @@ def write(dataset, folder=None, say=print):
     aside = folder.with_name(f"{folder.name}.{os.urandom(4).hex()}.part")
     if folder.exists():
         raise DataError(
-            f"{folder} already exists, but has no images of the course: give another folder with -o, or remove it"
+            f"{folder} already exists, but has no images of the course: name another folder with -o, or remove it"
         )
     try:
         for name, part in parts.items():
@@ -55,7 +55,7 @@ def write(dataset, folder=None, say=print):
         aside.rename(folder)
     except OSError as error:
         raise DataError(
-            f"the images cannot be written to {folder} ({error.strerror or error}): free some disk space, or give"
+            f"the images cannot be written to {folder} ({error.strerror or error}): free some disk space, or name"
             " another folder with -o"
         ) from None
     finally:
@@ -65,12 +65,12 @@ def write(dataset, folder=None, say=print):
 
 
 class MapFile:
-    """The images of a map file: a sequence of (pixels, label), uint8 (channels, height, width) and int, read when they
-    are asked for.
+    """The images of a map file: a sequence of (pixels, label), uint8 (channels, height, width) and int. An image is
+    read when it is indexed.
 
-    In memory are 16 bytes for each image: where its line begins, and its label. classes: labels must be below; None:
-    any whole number. All images have the size and the colours of the first. Raises DataError here for a line that is
-    wrong, and later for a file that is.
+    An image needs 16 bytes of memory, for the position of its line and for its label. All images have the size and the
+    colours of the first image. classes: the number of classes; None: a label may be any whole number. Raises DataError
+    for a wrong line, and later for a damaged image.
     """
 
     def __init__(self, path, classes=None):
@@ -79,8 +79,8 @@ class MapFile:
             self.file = open(self.path, "rb")
         except OSError as error:
             raise DataError(
-                f"there is no map file {path} ({error.strerror}): `python -m handson images digits` writes one of the"
-                " course's data"
+                f"there is no map file {path} ({error.strerror}): `python -m handson images digits` writes a map"
+                " file for a data set of the course"
             ) from None
         end = 0
         while line := self.file.readline(LONGEST):
@@ -99,15 +99,15 @@ class MapFile:
         return len(self.lines)
 
     def __getitem__(self, number):
-        """(pixels, label) of an image. Raises DataError."""
+        """Return (pixels, label) of an image. Raises DataError."""
         import numpy
 
         try:
             with self._open(number) as image:
                 if image.size != self.size:
                     raise DataError(
-                        f"{self._where(number)} has {_pixels(image.size)}, and the first image {_pixels(self.size)}:"
-                        " all images need the same size"
+                        f"{self._where(number)} has {_pixels(image.size)}, but the first image has"
+                        f" {_pixels(self.size)}: all images need the same size"
                     )
                 pixels = numpy.asarray(image.convert(self.mode))
         except DataError:

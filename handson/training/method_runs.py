@@ -1,5 +1,5 @@
-"""Trains with several methods of communication, one after the other in the same processes: what the scripts of both
-tracks share."""
+"""Runs with several methods of communication, one after the other in the same processes: the shared code of both
+tracks."""
 
 import copy
 import time
@@ -31,13 +31,13 @@ def add_options(parser, methods):
 
 
 def runs(args):
-    """(method, seed) of each training."""
+    """Return (method, seed) of each run."""
     methods = args.methods if "all" in args.method else args.method
     return [(method, args.seed + number) for number in range(args.seeds) for method in methods]
 
 
 def one_run(args, method, seed):
-    """The options of one of several trainings: its seed, and a folder of its own."""
+    """Return the options of one of several runs, with its seed and its own folder."""
     args = copy.copy(args)
     args.seed, args.communicator = seed, method
     args.out = args.out / f"{method}_{seed}"
@@ -50,10 +50,10 @@ def one_run(args, method, seed):
 
 
 class Progress:
-    """Rank 0's table of a training, with the seconds of training alone and the bytes that its node has sent.
+    """The progress table that rank 0 prints: training time without evaluation, and bytes sent by its node.
 
-    barrier: a function that returns when all ranks have called it, and their devices are done. accuracy: whether rank 0
-    computes one; it may have a part of the network only.
+    barrier: a function that returns when all ranks have called it and their devices have finished. accuracy: whether
+    rank 0 computes an accuracy; it can't if it has only a part of the network.
     """
 
     def __init__(self, rank, method, barrier, accuracy=True):
@@ -68,10 +68,10 @@ class Progress:
         self.begin, self.sent = time.perf_counter(), linux.bytes_sent()
 
     def add(self, loss, evaluate=None):
-        """One more epoch is over. All ranks call it. Rank 0 calls `evaluate`, which returns the accuracy, while the
-        clock stands still.
+        """Add an epoch. All ranks must call this method. Rank 0 calls `evaluate`, which returns the accuracy, while the
+        clock is stopped.
 
-        loss: a number, or a function; only that of rank 0 counts.
+        loss: a number, or a function that returns it; only rank 0's loss is used.
         """
         self.barrier()
         self.seconds += time.perf_counter() - self.begin

@@ -5,13 +5,13 @@ import signal
 
 from handson.training import leftovers, progress
 
-# seconds for all ranks to start, on a busy machine; that ranks have ended is noticed earlier, see rank_sidecar
+# seconds for all ranks to start, on a busy machine; rank_sidecar detects ranks that have ended earlier
 MEETING = 180
 
 
 def start():
-    """Import mpi4py.MPI, which meets the other ranks. MPI has no limit of its own: a rank that has waited MEETING
-    seconds is ended by its watcher, which hears of SIGALRM even then; mpiexec then ends the others."""
+    """Import mpi4py.MPI, which waits for the other ranks. MPI sets no time limit, so the watcher ends a rank that has
+    waited MEETING seconds: it sees SIGALRM even then. mpiexec then ends the other ranks."""
     if os.environ.get("MPI_LOCALRANKID", "0") == "0":  # once on each node
         leftovers.remove()
     if progress.is_watched():

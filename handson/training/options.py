@@ -1,4 +1,4 @@
-"""The command line that all training scripts share, whichever the track. Bad values end with one sentence and status
+"""The command line that all training scripts of both tracks share. Invalid values end with one sentence and status
 2."""
 
 import argparse
@@ -17,16 +17,16 @@ from handson.training import gpu_memory, identity, progress, rank_watcher, uncau
 from handson.training.launch import forget, launcher_rank, no_restart, prepare, started_by, under_mpiexec
 from handson.words import counted, there
 
-LEARNING_RATE = 0.02  # unless --lr says otherwise
+LEARNING_RATE = 0.02  # the default of --lr
 
 
 class Options(argparse.Namespace):
-    """The options of a run. A worker process that gets them from the process that started it, as those of
-    torch.multiprocessing.spawn do, is watched over from then on."""
+    """The options of a run. A worker process that receives them from its parent, for example from
+    torch.multiprocessing.spawn, is watched from then on."""
 
     def __setstate__(self, state):
         vars(self).update(state)
-        # such a process has its name, but knows no parent process yet
+        # the name identifies such a process, because parent_process() is not set yet
         name, _, number = multiprocessing.current_process().name.rpartition("-")
         if name == "SpawnProcess" and not progress.is_watched():
             rank_watcher.watch(worker=int(number) - 1)
@@ -35,7 +35,7 @@ class Options(argparse.Namespace):
 
 
 class OneSentenceParser(argparse.ArgumentParser):
-    """argparse, without the usage lines before an error: the sentence is what matters in a job's output file."""
+    """argparse without the usage lines before an error, which would hide the sentence in a job's output file."""
 
     def error(self, message):
         rank, sentence = launcher_rank(), f"{self.prog}: {message} (see --help)\n"
@@ -43,15 +43,15 @@ class OneSentenceParser(argparse.ArgumentParser):
         if under_mpiexec():
             _end_in_mpi(rank, sentence)
         if rank:
-            time.sleep(3)  # torchrun ends this rank after rank 0 has said it
+            time.sleep(3)  # torchrun ends this rank once rank 0 has printed the sentence
         no_restart()
         self.exit(2, sentence)
 
 
 def _end_in_mpi(rank, sentence):
-    """End all ranks with status 2. Where all ranks come here, as is usual, only rank 0 prints the sentence.
+    """End all ranks with status 2. If all ranks call it, as is usual, only rank 0 prints the sentence.
 
-    mpiexec ends the other ranks with this one only after all have met in MPI. Before that, they would wait for this
+    mpiexec ends the other ranks with this one only after all have started MPI. Before that, they would wait for this
     rank forever.
     """
     from mpi4py import MPI
@@ -68,8 +68,8 @@ def _end_in_mpi(rank, sentence):
 
 
 def difference(asked):
-    """Which option the ranks do not share, in a sentence; None where they share all. asked: the options of each rank,
-    as dictionaries."""
+    """Return a sentence on an option that differs between ranks; None if all are equal. asked: the options of each
+    rank, as dictionaries."""
     for rank, theirs in enumerate(asked):
         for name, value in asked[0].items():
             if theirs.get(name) != value:
@@ -81,7 +81,7 @@ def difference(asked):
 
 
 def positive(kind, largest=10**9):
-    """An argparse type: a `kind` (int or float) above zero, up to `largest`."""
+    """Return an argparse type: a `kind` (int or float) above zero, up to `largest`."""
 
     def convert(text):
         try:
@@ -97,7 +97,7 @@ def positive(kind, largest=10**9):
 
 
 def gpu_ids(text):
-    """An argparse type: "0,1" -> [0, 1]."""
+    """Convert "0,1" to [0, 1], as an argparse type."""
     try:
         return [natural(word) for word in text.split(",")]
     except argparse.ArgumentTypeError:
@@ -105,14 +105,14 @@ def gpu_ids(text):
 
 
 def natural(text):
-    """An argparse type: an integer from 0 to a billion."""
+    """Convert an integer from 0 to a billion, as an argparse type."""
     if not re.fullmatch("[0-9]{1,9}", text):
         raise argparse.ArgumentTypeError(f"must be a whole number of 0 or more, below 1,000,000,000, not {text!r}")
     return int(text)
 
 
 def share(text):
-    """An argparse type: a number from 0 to below 1."""
+    """Convert a number from 0 to below 1, as an argparse type."""
     try:
         if 0 <= float(text) < 1:
             return float(text)
@@ -122,21 +122,21 @@ def share(text):
 
 
 def memory(text):
-    """An argparse type: "300MB" -> bytes."""
+    """Convert "300MB" to bytes, as an argparse type."""
     try:
         return sizes.bytes_of(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"must be {sizes.SIZES}, not {text!r}") from None
 
 
-# GB of a GPU's memory -> the network that keeps it at work, with batches of 32 images of 256 pixels in float32: of an
-# H200, convnet 31 % of the time, resnet18 (4 GB) 89 %, resnet50 (9 GB) 94 %
+# GB of a GPU's memory -> the network that keeps it busy, with batches of 32 float32 images of 256 pixels: on an H200,
+# convnet needs 31 % of the time, resnet18 (4 GB) 89 %, resnet50 (9 GB) 94 %
 KEEPS_AT_WORK = {12: "resnet50", 6: "resnet18"}
 
 
 def usual_model(track="pytorch"):
-    """The network that a script trains on this machine, unless --model says otherwise: on GPUs, one that keeps them at
-    work; on a core, one that it trains in seconds."""
+    """Return the default of --model on this machine: on GPUs, a network that keeps them busy; on a core, one that
+    trains in seconds."""
     usual = identity.MODELS[track][0]
     if track != "pytorch" or not (memory := usage.memory_of_gpus()):
         return usual
@@ -145,10 +145,10 @@ def usual_model(track="pytorch"):
 
 
 def training_parser(program, gpus, add_options=None):
-    """The parser of the training script `program` (its path).
+    """Return the parser of the training script `program` (its path).
 
-    gpus: the ids used when -g is not given; None: decided by whatever starts the ranks. add_options: called with the
-    parser, for options that other scripts don't have.
+    gpus: the default of -g; None: the launcher of the ranks decides. add_options: a function that adds a script's own
+    options to the parser.
     """
     unit, script, track = identity.of(program)
     parser = OneSentenceParser(description=f"The training script {script}, {track} track.")
@@ -219,15 +219,15 @@ def training_parser(program, gpus, add_options=None):
     )
     if add_options:
         add_options(parser)
-    # the last two until `announce` knows
+    # `announce` sets the last two
     parser.set_defaults(unit=unit, script=script, track=track, model=model, workers=1, nodes=1)
     return parser
 
 
 def add_out(parser, name, track):
-    """The option -o. By default results go to results/<name>_<track>_<job number>, or the time of day outside a batch
-    job: no run overwrites another's. The number of a process tells runs of the same second apart; all ranks of a node
-    have the same launcher."""
+    """Add the option -o. The default is results/<name>_<track>_<job number>, or the time outside a batch job, so that
+    no run overwrites another's results. The process number distinguishes runs that start in the same second; all ranks
+    of a node have the same launcher, and so the same number."""
     process = os.getppid() if started_by() else os.getpid()
     job = os.environ.get("PBS_JOBID") or os.environ.get("SLURM_JOB_ID") or f"{time.strftime('%Y%m%d-%H%M%S')}-{process}"
     default = Path("results") / f"{name}_{track}_{job.split('.')[0]}"
@@ -237,12 +237,12 @@ def add_out(parser, name, track):
 
 
 def parse(gpus, add_options=None):
-    """The options of the running training script. Bad values are refused here, before any worker starts. See
-    training_parser.
+    """Return the options of the running training script; see training_parser. Invalid values are refused here, before
+    any worker starts.
 
-    gpus: the ids used when -g is not given; or a function of the number of ranks on this node that returns them, in a
-    script whose ranks mpiexec, torchrun or srun starts. These ranks then have RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR
-    and MASTER_PORT, as torchrun sets them.
+    gpus: the default of -g; or, in a script whose ranks mpiexec, torchrun or srun starts, a function from the number of
+    ranks on this node to the default. These ranks then have RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT,
+    as torchrun sets them.
     """
     parser = training_parser(sys.argv[0], None if callable(gpus) else gpus, add_options)
     options = parser.parse_args(namespace=Options())
@@ -278,8 +278,8 @@ def parse(gpus, add_options=None):
 
 
 def begin_ranks(patience):
-    """This process is a rank that mpiexec, torchrun or srun has started: from now on it is watched over, has the
-    variables that torchrun sets, and must make progress every `patience` seconds. Raises TrackError."""
+    """Set up a rank that mpiexec, torchrun or srun has started: it is watched, has the variables that torchrun sets,
+    and must make progress every `patience` seconds. Raises TrackError."""
     uncaught.install()
     if started_by():
         rank_watcher.watch()
@@ -292,7 +292,7 @@ def begin_ranks(patience):
 
 
 def make_out(parser, out):
-    """Make the folder of the option -o, or end with a sentence."""
+    """Create the folder of the option -o, or end with a sentence."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

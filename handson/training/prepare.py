@@ -1,7 +1,7 @@
 """``python -m handson prepare NAME``: make a data set's .npz file from the archive at its origin.
 
-The archive is downloaded once, or given by hand where there is no network, and used only if its SHA-256 is the one in
-datasets.toml. It is CIFAR-10's binary version: nothing is extracted to the disk, nothing is unpickled.
+The archive is downloaded once, or passed by hand if there is no network, and used only if its SHA-256 is the one in
+datasets.toml. It is CIFAR-10's binary version, so nothing is extracted to the disk or unpickled.
 """
 
 import contextlib
@@ -17,9 +17,9 @@ from handson.training import data
 from handson.training.data import DataError
 
 CHUNK = 2**20  # bytes
-SILENCE = 30  # seconds without a byte, after which a download is given up
+SILENCE = 30  # seconds without data, after which a download fails
 LONGEST_DOWNLOAD = 3600  # seconds
-ABANDONED = 3600  # seconds without a byte, after which a .part file counts as left behind
+ABANDONED = 3600  # seconds without data, after which a .part file counts as abandoned
 
 # bytes: the label, then the red, green and blue planes; https://www.cs.toronto.edu/~kriz/cifar.html
 RECORD = 1 + 3 * 32 * 32
@@ -30,9 +30,9 @@ CLASSES = "cifar-10-batches-bin/batches.meta.txt"
 
 
 def prepare(name, archive=None, say=print):
-    """Make the data set `name` from `archive`, or from its origin, unless it exists and is sound. Returns its path.
+    """Make the data set `name` from `archive`, or from its origin, unless a valid file exists. Return its path.
 
-    `say` is called with each line meant for the user. Raises DataError.
+    `say` is called with each line for the user. Raises DataError.
     """
     if name not in data.catalog():
         raise DataError(f"there is no data set named {name!r}: the known ones are {', '.join(sorted(data.catalog()))}")
@@ -65,7 +65,7 @@ def prepare(name, archive=None, say=print):
 
 
 def fetch(archive, folder, say=print):
-    """The path of `archive` (url, size, sha256) in `folder`, downloaded if it is not there. Raises DataError,
+    """Return the path of `archive` (url, size, sha256) in `folder`, and download it if it is missing. Raises DataError,
     OSError."""
     path = folder / archive["url"].rpartition("/")[2]
     if path.exists():
@@ -81,7 +81,7 @@ def fetch(archive, folder, say=print):
 
 
 def download(archive, path):
-    """Download `archive` (url, size, sha256) to `path`, which holds all of it or nothing. Raises DataError, OSError."""
+    """Download `archive` (url, size, sha256) to `path`, completely or not at all. Raises DataError, OSError."""
     from tqdm import tqdm
 
     digest, received = hashlib.sha256(), 0
@@ -100,13 +100,13 @@ def download(archive, path):
             )
         if received > archive["size"] or digest.hexdigest() != archive["sha256"]:
             raise DataError(
-                f"{archive['url']} is not the file whose SHA-256 datasets.toml holds: "
-                "fetch that one from elsewhere and give it with --archive FILE"
+                f"{archive['url']} is not the file whose SHA-256 is in datasets.toml: "
+                "fetch that file from elsewhere and pass it with --archive FILE"
             )
 
 
 def _chunks(url):
-    """The content of `url`, piece by piece. Raises DataError when the network fails or is too slow."""
+    """Yield the content of `url` in chunks. Raises DataError if the network fails or is too slow."""
     deadline = time.monotonic() + LONGEST_DOWNLOAD
     try:
         with urllib.request.urlopen(url, timeout=SILENCE) as response:
@@ -123,7 +123,7 @@ def _chunks(url):
 
 
 def verify(path, archive):
-    """Make sure that the file `path` is `archive` (size in bytes, sha256). Raises DataError."""
+    """Check that the file `path` is `archive` (size in bytes, sha256). Raises DataError."""
     cure = f"delete it or give another with --archive FILE; the right one is {archive['url']}"
     try:
         with open(path, "rb") as file:
@@ -140,10 +140,10 @@ def verify(path, archive):
 
 
 def read_cifar10(path):
-    """The training records, the test records (uint8, (samples, RECORD)) and the class names of CIFAR-10's binary
+    """Return the training records, the test records (uint8, (samples, RECORD)) and the class names of CIFAR-10's binary
     archive.
 
-    Members are read into memory one at a time, by name; one that is too large is refused. Raises DataError.
+    Members are read into memory one at a time, by name; a member that is too large is refused. Raises DataError.
     """
     import numpy
 
@@ -154,7 +154,7 @@ def read_cifar10(path):
                 if member.name in members:
                     if not member.isreg() or member.size > LARGEST_MEMBER:
                         raise DataError(
-                            f"{path} holds {member.name} in a wrong form: give the binary version of CIFAR-10"
+                            f"{path} contains {member.name} in a wrong form: give the binary version of CIFAR-10"
                         )
                     members[member.name] = tar.extractfile(member).read()
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:

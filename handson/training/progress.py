@@ -19,8 +19,8 @@ ANSWER = 10  # seconds in which a rank must write its stack, on a busy machine
 SIGNAL = signal.SIGUSR2  # asks a rank for its stack
 # what a Note begins with: limit in seconds, time.monotonic() of the last progress, whether the ranks have met
 FORMAT = struct.Struct("dd?")
-# what a rank tells its watcher, beside the numbers of signals: nothing; that it ends as programs of Python do; that it
-# has said why it ends, plus the status with which it does
+# messages of a rank to its watcher, besides the numbers of signals: none; that it ends as Python programs do; that it
+# has printed why it ends, plus its status
 LISTENING, ENDING, EXPLAINED = 0, 127, 128
 limit = LIMIT  # of this run, in seconds; 0: none
 _mine = _watcher = None  # see watched_by
@@ -60,7 +60,7 @@ class Note:
         """Return the place at which process `pid` waits, as the rest of a sentence: "it waits in train.py, line 61, in
         all_reduce"."""
         if (linux.stat(pid) or [b"X"])[0] in b"Tt":
-            return f"it is stopped (`kill -CONT {pid}` would let it go on)"
+            return f"it is stopped (`kill -CONT {pid}` would let it continue)"
         os.truncate(self.descriptor, FORMAT.size)
         if self.read()[1]:
             os.kill(pid, SIGNAL)
@@ -104,7 +104,7 @@ def tell(what):
 
 
 def tell_end(status):
-    """Tell the watcher that this rank has printed why it ends, with `status`. Return whether the watcher has received
+    """Inform the watcher that this rank has printed why it ends, with `status`. Return whether the watcher has received
     it."""
     return tell(EXPLAINED + min(status % 256, 100))  # as the system keeps it: sys.exit(-1) is 255
 

@@ -1,5 +1,5 @@
-"""The process that watches one rank; `rank_watcher` starts it, and it ends with its rank. It imports no library beside
-the standard one, so that it starts fast and can't be what fails."""
+"""The process that watches one rank. `rank_watcher` starts it, and it ends with its rank. It imports only the standard
+library, so that it starts fast and rarely fails."""
 
 import contextlib
 import os
@@ -11,12 +11,12 @@ import time
 from handson import linux
 from handson.training import progress
 
-LOOK = 0.5  # seconds between two looks at the rank
-SOON = 0.005  # seconds between two looks at a rank that is just ending
+LOOK = 0.5  # seconds between two checks of the rank
+SOON = 0.005  # seconds between two checks of a rank that is ending
 GRACE = 3  # seconds that a rank has to end by itself
-# so many looks in a row find ranks missing, and the same number: mpiexec is not still starting them, they have ended
+# after this many checks with the same missing ranks, these have ended: mpiexec is not still starting them
 LOOKS = 6
-# what users, batch systems and launchers send to end a rank: no news for them
+# users, batch systems and launchers send these to end a rank, so they need no report
 ASKED_TO_END = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 
 
@@ -24,13 +24,14 @@ def main():
     """Watch the rank that the command line describes until it has ended."""
     *words, pid, parent, pipe, note = sys.argv[1:]
     rank = _Rank(*words, int(pid), int(parent), int(pipe), progress.Note(int(note)))
-    with contextlib.suppress(BrokenPipeError):  # nobody is left to read reports
+    with contextlib.suppress(BrokenPipeError):  # nobody reads the reports any more
         rank.watch()
     os._exit(0)
 
 
 class _Rank:
-    """The rank that is process `pid`. told: what it has written into its pipe, and what need not be reported again."""
+    """The rank with process number `pid`. told: the messages that it has written into its pipe, and events that need no
+    report."""
 
     def __init__(self, program, name, role, pid, parent, pipe, note):
         self.program, self.name, self.role = program, name, role
@@ -52,21 +53,21 @@ class _Rank:
             self.report_end(linux.exit_code(self.pid))
 
     def listen(self, seconds):
-        """Wait at most so long for what the rank tells; its pipe is closed when it ends."""
+        """Wait at most `seconds` for messages of the rank; its pipe closes when it ends."""
         if self.pipe is None or not select.select([self.pipe], [], [], seconds)[0]:
             return
         told = os.read(self.pipe, 4096)
         self.told |= set(told)
         if not told:
             self.pipe = None
-        # The rank hears Ctrl-C itself, but not while it waits in a library. Only rank 0 speaks of it.
+        # The rank handles Ctrl-C itself, but not while it waits in a library. Only rank 0's watcher reports it.
         if signal.SIGINT in self.told and not self.end_by:
             self.end_by = time.monotonic() + GRACE
             if self.role == "first":
                 _say_stopped(self.program)
 
     def must_end(self):
-        """Whether the rank must be killed. Reports why, where somebody is left to read it."""
+        """Return whether the rank must be killed, and report why, if anybody can read it."""
         if self.end_by and time.monotonic() > self.end_by:
             return True
         if signal.SIGALRM in self.told:  # mpi.start sets this alarm, because the start of MPI has no limit of its own
@@ -76,7 +77,7 @@ class _Rank:
             return True  # mpiexec's own process on this node was killed
         if self.note.stalled():
             _report(progress.sentence(self.name, self.note, self.pid))
-            time.sleep(progress.ANSWER)  # so long another watcher may need until it can report its rank, too
+            time.sleep(progress.ANSWER)  # another watcher may need this long to report its rank, too
             return True
         before, self.missing = self.missing, None if self.note.read()[2] else self.launched.missing()
         self.looks = self.looks + 1 if self.missing and self.missing == before else 0
@@ -87,9 +88,9 @@ class _Rank:
         return self.looks >= LOOKS
 
     def report_end(self, code):
-        """Report how the rank ended, where it has not done so itself, and end the remaining ranks if it has failed.
+        """Report how the rank ended, unless it has done so itself, and end the remaining ranks if it has failed.
 
-        code: the status, or the negative number of a signal; None where the rank's parent has asked for it already.
+        code: the status, or the negative number of a signal; None if the rank's parent has already read it.
         """
         explained = max(self.told, default=0) - progress.EXPLAINED  # its status, if not negative
         if code is None and explained >= 0:
@@ -104,10 +105,10 @@ class _Rank:
         if code and -code not in ASKED_TO_END and explained < 0 and signal.SIGINT not in self.told:
             _report(f"{self.name} {how}; all ranks end")
         if signal.SIGINT in self.told and self.role == "other":
-            time.sleep(GRACE)  # the watcher of rank 0 speaks of Ctrl-C, and ends all ranks
+            time.sleep(GRACE)  # the watcher of rank 0 reports Ctrl-C, and ends all ranks
         if code and progress.ends_by_watcher():
             _wait_until_read()
-            # as the rank's MPI_Abort would; mpiexec does not mind a rank that fails without having called MPI
+            # like the rank's MPI_Abort: mpiexec ignores the failure of a rank that has not called MPI
             os.write(int(os.environ["PMI_FD"]), b"cmd=abort exitcode=%d\n" % (code if code > 0 else 128 - code))
 
 
@@ -119,12 +120,13 @@ def _say_stopped(program):
 
 
 def _wait_until_read():
-    """Until mpiexec has read what the rank and this process have printed. It reads nothing after an abort."""
+    """Wait until mpiexec has read the output of the rank and of this process, because it reads nothing after an
+    abort."""
     import fcntl
     import termios
 
     end = time.monotonic() + GRACE
-    with contextlib.suppress(OSError):  # what can't be asked is no pipe to mpiexec
+    with contextlib.suppress(OSError):  # an error: it is not a pipe to mpiexec
         while time.monotonic() < end and any(any(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4))) for pipe in (2, 1)):
             time.sleep(SOON)
 
@@ -134,8 +136,7 @@ def _report(sentence):
 
 
 class _Launched:
-    """The ranks that MPICH's mpiexec has started: `here` of them on this node, 0 if something else started the
-    rank.
+    """The ranks that MPICH's mpiexec has started: `here` of them on this node, 0 if another program started the rank.
 
     proxy: mpiexec's own process on this node, the parent of its ranks.
     """
@@ -151,8 +152,8 @@ class _Launched:
         self.nodes = 2 if several and self.mpiexec > 1 else 0  # at least; 0 where it runs on another machine
 
     def missing(self):
-        """Which ranks are not there, as the begin of a sentence, and how many are; or None. Before they have
-        met, all ranks wait for each other."""
+        """Return which ranks are missing, as the start of a sentence, and their number; or None. While ranks start,
+        they wait for each other."""
         if self.here and (living := _living_children(self.proxy)) < self.here:
             return "another rank on this node has", living
         if self.nodes and (living := _living_children(self.mpiexec)) < self.nodes:
@@ -162,5 +163,5 @@ class _Launched:
 
 
 def _living_children(pid):
-    """How many processes that `pid` has started live."""
+    """Return how many live processes `pid` has started."""
     return sum(map(linux.runs, linux.children(pid)))

@@ -1,9 +1,8 @@
-"""A watcher for one rank: a small process of its own, `rank_sidecar`, which reports what the rank itself cannot: that
-it was killed, is stopped, or makes no progress any more.
+"""Start a watcher for one rank: a small separate process, `rank_sidecar`, which reports events that the rank cannot
+report: that it was killed, is stopped, or makes no progress.
 
-mpiexec ends all ranks when one dies, and does not say which one it was. The rank stays the process that mpiexec,
-torchrun, srun or multiprocessing started, and is never forked: a process that has used CUDA, or has threads, must not
-be.
+mpiexec ends all ranks when one dies, and does not print which one it was. The rank remains the process that mpiexec,
+torchrun, srun or multiprocessing started, and is never forked, because a process with threads or CUDA must not be.
 """
 
 import atexit
@@ -17,38 +16,38 @@ from handson.training import progress
 from handson.training.launch import launcher_rank
 from handson.training.worker_processes import end_with_parent
 
-# What users and launchers send to all processes of a rank is for the rank. But the watcher heeds SIGKILL: where mpiexec
-# kills the remaining ranks, and their watchers, too, these do not report it.
+# Users and launchers send these signals to all processes of a rank, but only the rank should handle them. SIGKILL also
+# ends the watcher: if mpiexec kills the remaining ranks and their watchers, these report nothing.
 TO_THE_RANK = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-trained = False  # whether this process has made a step in a process group
+trained = False  # whether this process has run a step in a process group
 START = "import sys; sys.path.append(sys.argv.pop()); from handson.training import rank_sidecar; rank_sidecar.main()"
 
 
 def name(rank=None):
-    """What this rank is called."""
+    """Return the name of this rank in messages."""
     return f"rank {launcher_rank() if rank is None else rank} on {current_node()}"
 
 
 def watch(worker=None):
     """Start the watcher of this rank, before MPI or CUDA start.
 
-    worker: the rank of a process that multiprocessing has started. It then leaves Ctrl-C to its parent, which also
-    reports how it has died, and does not outlive it.
+    worker: the rank of a process that multiprocessing has started. Such a process leaves Ctrl-C to its parent, which
+    also reports how it has died, and ends with its parent.
     """
     if progress.is_watched():
         return
     if worker is not None:
-        # Not SIG_IGN: torch.multiprocessing asks for SIGINT, in place of what end_with_parent asks for, when the parent
-        # dies. The watcher hears of it, and ends a rank that has not ended soon after.
+        # Not SIG_IGN: torch.multiprocessing makes the kernel send SIGINT when the parent dies, instead of the signal
+        # that end_with_parent chooses. The watcher receives it, and ends a rank that does not end soon after.
         signal.signal(signal.SIGINT, lambda *_: None)
         end_with_parent()
     note = progress.Note()
-    heard, wakeup = os.pipe()  # for the numbers of signals; the watcher also sees here that the rank has ended
+    heard, wakeup = os.pipe()  # for the numbers of signals; its end also shows the watcher that the rank has ended
     os.set_blocking(wakeup, False)
     role = "worker" if worker is not None else "other" if launcher_rank() else "first"
     rank = sys.argv[0], name(worker), role, os.getpid(), os.getppid(), heard, note.descriptor, COURSE
-    # It needs the standard library alone, and starts in half the time without the libraries' folder. It has what
-    # mpiexec gave to the rank, too: mpiexec then does not see that the rank has died before the watcher has said so.
+    # The watcher needs only the standard library, and starts twice as fast without site-packages. It inherits the
+    # rank's connection to mpiexec, which therefore sees the rank's death only after the watcher has reported it.
     os.posix_spawn(
         sys.executable,
         [sys.executable, "-I", "-S", "-c", START, *map(str, rank)],
@@ -61,15 +60,15 @@ def watch(worker=None):
     )
     os.close(heard)
     progress.watched_by(note, wakeup)
-    # written at once, even where Python has to wait for a library before it can raise KeyboardInterrupt
+    # written immediately, even if Python waits in a library and cannot raise KeyboardInterrupt yet
     signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
     end_in_time()
 
 
 def end_in_time():
-    """From now on, this rank ends before Python takes itself apart, if it has made steps in a process group and has
-    left that: a gloo thread may then still free the last all-reduce, which holds an object of Python's. It waits for
-    ever, or C++ says "terminate called without an active exception"."""
+    """Make this rank end before Python's own clean-up, if it has run steps in a process group and has left it.
+    Otherwise a gloo thread may still free the last all-reduce, which holds a Python object: it waits forever, or C++
+    prints "terminate called without an active exception"."""
     atexit.unregister(_end)
     atexit.register(_end)
 
@@ -82,7 +81,7 @@ def _end():
     if "mpi4py.MPI" in sys.modules:
         sys.modules["mpi4py.MPI"].Finalize()
     atexit.unregister(_end)
-    atexit._run_exitfuncs()  # those that were registered before this one
+    atexit._run_exitfuncs()  # the functions that were registered before this one
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)

@@ -25,7 +25,7 @@ from handson.tables import wanted
 from handson.training import equal_ranks, gpu_memory, identity, step_times
 from handson.training.options import LEARNING_RATE
 
-OPTIONAL = ("model", "usage", "memory", "steps", "parameters", "unequal")  # what a run can lack
+OPTIONAL = ("model", "usage", "memory", "steps", "parameters", "unequal")  # fields that may be missing
 # fields that older versions of the course did not write
 SINCE = {"script": "which script was run", "network": "how its workers communicated"}
 LARGEST_FILE = 16 * 2**20  # bytes; ours have a few thousand
@@ -54,10 +54,10 @@ class OldResult(ResultError):
 class Result:
     """One training run."""
 
-    unit: Line  # of the course, such as "multi_gpu"; "" for a script that lies in no unit's folder
+    unit: Line  # of the course, such as "multi_gpu"; "" for a script outside the units' folders
     script: Name  # without its suffix: "train_cifar_multi_gpu"
     track: Name  # "pytorch" or "chainer"
-    profiled: Flag  # recording takes time, too
+    profiled: Flag  # profiling also takes time
     workers: Count
     nodes: Count
     device: Name  # "1 virtual GPU (core 0)", or the GPU's name
@@ -67,26 +67,26 @@ class Result:
     epochs: Count
     seed: Whole
     images: Count  # by all workers in all epochs
-    seconds: AboveZero  # from the start of training to its end, with evaluation
-    train_seconds: AboveZero | None = None  # in training iterations alone
+    seconds: AboveZero  # from the start of training to its end, including evaluation
+    train_seconds: AboveZero | None = None  # only in training iterations
     throughput: AboveZero = None  # images/s; images / seconds unless given
     log: Log = field(default_factory=list)  # a dict for each epoch: name -> number, None where it was not finite
     lr: AboveZero = LEARNING_RATE
-    model: Line | None = None  # the network of --model; None where the script trains another
-    network: Line = ""  # the rate of each node's network, such as "100mbit"; "" where it is not limited
-    communicator: Line = ""  # what carries the gradients: "gloo", "nccl", "naive", ...; "" where no communicator does
-    # the type in which they travel, such as "float16"; "": in that of the parameters, and each parameter alone
+    model: Line | None = None  # the network of --model; None if the script trains another
+    network: Line = ""  # the rate of each node's network, such as "100mbit"; "" if it is not limited
+    communicator: Line = ""  # the library that sends the gradients: "gloo", "nccl", ...; "" without communication
+    # the data type of the gradients on the network, such as "float16"; "": that of the parameters, one message each
     gradients: Line = ""
-    double_buffering: Flag = False  # the gradients of a step travel while the next one is computed
+    double_buffering: Flag = False  # a step's gradients are sent while the next step computes
     versions: Versions = field(default_factory=dict)  # software -> version
-    usage: Usage | None = None  # of devices during the run, as handson.profiling.usage.read has it
-    # of each rank's GPU, as handson.training.gpu_memory.summary has it; None where it was not counted
+    usage: Usage | None = None  # of devices during the run, as returned by handson.profiling.usage.read
+    # of each rank's GPU, as returned by handson.training.gpu_memory.summary; None if it was not counted
     memory: Memory | None = None
-    # seconds of rank 0's last steps, without the first of each epoch; None: they were not measured
+    # seconds of rank 0's last steps, without the first of each epoch; None if they were not measured
     steps: Steps | None = None
-    parameters: Count | None = None  # numbers that the gradient of a step consists of
-    unequal: Line = ""  # what differed between the ranks of a data-parallel run, in words
-    folder: str | None = field(default=None, compare=False)  # where it was read; not part of the file
+    parameters: Count | None = None  # number of elements of a step's gradient
+    unequal: Line = ""  # the difference between the ranks of a data-parallel run, in words
+    folder: str | None = field(default=None, compare=False)  # where it was read; not in the file
 
     def __post_init__(self):
         if self.throughput is None and self.seconds:
@@ -94,18 +94,18 @@ class Result:
 
     @property
     def name(self):
-        """The unit of the lecture's scripts, such as "multi_gpu"; else the script."""
+        """Return the unit of the lecture's scripts, such as "multi_gpu"; for other scripts, the script."""
         return identity.name(self.unit, self.script)
 
     @property
     def training(self):
-        """The kind of training; runs that train something else are not comparable."""
+        """Return the kind of training; only runs of the same kind are comparable."""
         return identity.training(self.unit, self.script)
 
     @property
     def disturbance(self):
-        """The usage.Disturbance by other programs, so that the run's times say little: "other programs took 40 % of the
-        cores of node1: repeat the run"; or None."""
+        """Return the usage.Disturbance by other programs that makes the run's times unreliable ("other programs took 40
+        % of the cores of node1: repeat the run"); or None."""
         return usage.disturbance(self.usage, self.workers)
 
 
@@ -161,7 +161,7 @@ def read(path):
     except OldResult:
         raise
     except (ValueError, RecursionError) as error:
-        problem = f"it is no JSON of a run ({str(error)[:200]})"
+        problem = f"it is not the JSON of a run ({str(error)[:200]})"
     if problem:
         raise ResultError(f"{path} is not the result of a run, because {problem}: repeat the run")
     return Result(**{field.name: content.get(field.name) for field in fields(Result)} | {"folder": str(path.parent)})
@@ -176,7 +176,7 @@ def _plain(value):
 def _what_is_wrong(content):
     """Return why `content`, a dict of Result's fields, is not a result, as the end of a sentence; None if it is one."""
     if not isinstance(content, dict):
-        return "it is no JSON object"
+        return "it is not a JSON object"
     if missing := [
         field.name for field in fields(Result) if field.name not in content and field.name not in (*OPTIONAL, "folder")
     ]:
@@ -193,10 +193,11 @@ def _what_is_wrong(content):
 
 
 def finish(args, manager, evaluator, throughput, images, seconds):
-    """The end of a training script whose `manager` (or Chainer's trainer) reports: on rank 0, `report`; elsewhere,
-    nothing.
+    """End a training script whose `manager` (or Chainer's trainer) reports: call `report` on rank 0, and do nothing on
+    other ranks.
 
-    The log is that of the manager's LogReport, which rank 0 alone has; `evaluator.seconds` are what evaluation took.
+    The log is that of the manager's LogReport, which only rank 0 has; `evaluator.seconds` is the time of the
+    evaluations.
     """
     try:
         log = manager.get_extension("LogReport").log
@@ -206,17 +207,17 @@ def finish(args, manager, evaluator, throughput, images, seconds):
 
 
 def report(args, throughput, images, seconds, log, evaluation_seconds=0):
-    """The end of a training: print its `throughput` (images/s), and write its result to args.out.
+    """Print a run's `throughput` (images/s) at its end, and write its result to args.out. Return the path.
 
-    args: the script's options, and what `announce` has added to them. images: trained on by all workers in `seconds`,
-    of which `evaluation_seconds` went into evaluation. log: a dict for each epoch. Returns the path. Raises
+    args: the script's options, and the fields that `announce` has added. images: the images that all workers have
+    trained on in `seconds`, which include `evaluation_seconds` of evaluation. log: a dict for each epoch. Raises
     ResultError.
     """
     with suppress(TypeError):
-        images = operator.index(images)  # a whole number of NumPy or torch, too
+        images = operator.index(images)  # converts integers of NumPy and torch
     used = usage.read(args.out, seconds)
     if disturbance := usage.disturbance(used, args.workers):
-        print(f"Warning: {disturbance}.", file=sys.stderr, flush=True)  # not into the lecture's output
+        print(f"Warning: {disturbance}.", file=sys.stderr, flush=True)  # standard output is the lecture's
     if equal_ranks.problem:
         print(f"Warning: {equal_ranks.problem}", file=sys.stderr, flush=True)
     print(throughput_line(throughput, images, seconds), flush=True)

@@ -8,9 +8,9 @@ import time
 
 MOST = 2_000  # steps that a result keeps, the last ones
 
-moments = []  # of the end of each step: of time.perf_counter, or what else gives seconds where two are subtracted
-interrupted_at = set()  # how many steps had ended when something else than a step began
-parameters = 0  # numbers that a gradient consists of
+moments = []  # the end of each step, in time.perf_counter or in objects whose difference is seconds
+interrupted_at = set()  # how many steps had ended before each interruption
+parameters = 0  # number of elements of a gradient
 
 
 def ended(count, moment=None):

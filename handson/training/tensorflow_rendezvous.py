@@ -1,6 +1,6 @@
-"""The processes of a TensorFlow cluster: they meet before TensorFlow starts, which would wait for one that is missing
-for a long time or forever, and they end together. Task 0 (worker 0, or the chief) collects a line of all others and
-lets them go on; the connections stay open."""
+"""The processes of a TensorFlow cluster synchronise here before TensorFlow starts, and end together. TensorFlow itself
+would wait for a missing process for minutes or forever. Task 0 (worker 0, or the chief) collects a line from every
+other process and then lets all continue; the connections stay open."""
 
 import contextlib
 import json
@@ -18,42 +18,41 @@ from handson.training import launch, options, progress, rank_watcher, uncaught
 from handson.words import counted, there
 
 LIMIT = float(os.environ.get("HANDSON_MEETING") or 120)  # seconds for all processes to start, on a busy machine
-# seconds that a process has for an error of its own before it ends because of another one's; often all have the same
+# seconds that a process has to fail with its own error before another process's error ends it; often all have the same
 GRACE = 3
 
 
 class MeetingError(OneSentence, RuntimeError):
-    """Why a cluster of TensorFlow's does not come together, or ends."""
+    """The reason why a TensorFlow cluster does not start, or ends."""
 
 
 def lost(name):
-    """A MeetingError that says which process, in words, can't be reached any more."""
+    """Return a MeetingError for a process (in words) that cannot be reached any more."""
     return MeetingError(
-        f"the connection to {name} is lost: it has died, or its node can't be reached; all processes end"
+        f"the connection to {name} is lost: it has died, or its node cannot be reached; all processes end"
     )
 
 
 @dataclass
 class Communicator:
-    """What a process knows of all of them; the names are ChainerMN's."""
+    """A process's information on the cluster, with ChainerMN's names."""
 
     rank: int
     size: int
     intra_rank: int
     inter_size: int
-    name: str  # what carries the gradients
+    name: str  # the communication library
     devices: str  # of all processes, in words
 
 
 def port():
-    """The first port that a cluster may use: the job's own, or MASTER_PORT."""
+    """Return the first port that a cluster may use: MASTER_PORT, or the job's own."""
     return int(os.environ.get("MASTER_PORT") or job_port())
 
 
 def of_job(make):
-    """The TF_CONFIG, a dictionary, that make(lines, rank, port) returns for this process of a batch job; lines: those
-    of $PBS_NODEFILE. None where TF_CONFIG is set already, by whoever started the processes. Raises MeetingError where
-    there is neither."""
+    """Return the TF_CONFIG, a dictionary, that make(lines, rank, port) returns for this process of a batch job; lines:
+    those of $PBS_NODEFILE. Return None if TF_CONFIG is already set. Raises MeetingError if neither variable is set."""
     if os.environ.get("TF_CONFIG"):
         return None
     if not (nodes := os.environ.get("PBS_NODEFILE")):
@@ -71,9 +70,9 @@ def of_job(make):
 
 
 def with_parameter_server(config):
-    """The TF_CONFIG, a dictionary, of a process of a cluster with a chief, a parameter server and workers; config: that
-    of a cluster of workers alone, of which the first two get the other roles. Raises MeetingError if there are fewer
-    than three."""
+    """Return the TF_CONFIG, a dictionary, of a process in a cluster with a chief, a parameter server and workers.
+    config: that of a cluster of workers; the first two get the other roles. Raises MeetingError if there are fewer than
+    three workers."""
     addresses, rank = config["cluster"]["worker"], config["task"]["index"]
     if len(addresses) < 3:
         job = os.environ.keys() & {"PBS_JOBID", "SLURM_JOB_ID"}
@@ -89,7 +88,7 @@ def with_parameter_server(config):
 
 
 def read(text):
-    """({role: addresses}, role, index) of a TF_CONFIG's text. Raises MeetingError with what is wrong with it."""
+    """Return ({role: addresses}, role, index) of the text of TF_CONFIG. Raises MeetingError if it is invalid."""
     if not text:
         raise MeetingError(
             'TF_CONFIG is not set: it should be {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker",'
@@ -112,10 +111,13 @@ def read(text):
 
 
 def meet(args, config=None, roles=("worker",)):
-    """Meet the other processes of the cluster `config` (a dictionary; by default TF_CONFIG's), and set TF_CONFIG. Call
-    it before TensorFlow computes anything. roles: those that the cluster must have. Returns a Communicator; args.gpu
-    becomes the ids of the GPUs of this node. From now on, another process watches over this one, and says so if it is
-    killed or makes no progress. Raises MeetingError."""
+    """Synchronise with the other processes of a cluster, set TF_CONFIG, and return a Communicator. Call it before
+    TensorFlow computes anything.
+
+    config: the cluster, a dictionary; by default that of TF_CONFIG. roles: those that the cluster must have. args.gpu
+    becomes the ids of this node's GPUs. From now on, another process watches this one, and reports if it is killed or
+    makes no progress. Raises MeetingError.
+    """
     os.environ["TF_CONFIG"] = json.dumps(config) if config else os.environ.get("TF_CONFIG", "")
     cluster, role, index = read(os.environ["TF_CONFIG"])
     if sorted(cluster) != sorted(roles):
@@ -124,7 +126,7 @@ def meet(args, config=None, roles=("worker",)):
             f" {', '.join(sorted(roles))}"
         )
     cluster = {of_role: list(map(_reachable, addresses)) for of_role, addresses in cluster.items()}
-    # TensorFlow reads it, too
+    # TensorFlow also reads it
     os.environ["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": {"type": role, "index": index}})
     rank_watcher.watch()
     tasks = [(of_role, number) for of_role, addresses in _in_order(cluster) for number in range(len(addresses))]
@@ -150,8 +152,8 @@ def meet(args, config=None, roles=("worker",)):
 
 
 def _reachable(address):
-    """An address whose host can be looked up: a job on a single virtual node gives this machine a name that nothing
-    else knows."""
+    """Return an address whose host can be resolved: in a job on a single virtual node, this machine has a name that
+    only the job knows."""
     host, _, number = address.rpartition(":")
     try:
         socket.getaddrinfo(host, None)
@@ -161,7 +163,7 @@ def _reachable(address):
 
 
 def _in_order(cluster):
-    """(role, addresses), the chief first."""
+    """Return pairs (role, addresses), the chief first."""
     return sorted(cluster.items(), key=lambda item: (item[0] != "chief", item[0] != "ps"))
 
 
@@ -172,7 +174,7 @@ def _address(cluster, task):
 
 
 def _exchange(cluster, tasks, rank, mine):
-    """Everybody's `mine`, a list in the order of the tasks. Raises MeetingError."""
+    """Return a list of every process's `mine`, in the order of the tasks. Raises MeetingError."""
     role, index = tasks[rank]
     host, number = _address(cluster, tasks[rank])
     try:
@@ -208,7 +210,7 @@ def _collect(listening, cluster, tasks, mine, end):
             )
             break
         except (OSError, ValueError):
-            continue  # not one of ours
+            continue  # not a connection of this cluster
         if rank in lines:
             problem = (
                 f"two processes claim to be {tasks[rank][0]} {tasks[rank][1]}: give each process its own index in"
@@ -252,20 +254,20 @@ def _report(cluster, tasks, rank, mine, end):
     return answer
 
 
-# connection of the meeting -> (role, index) at its other end: one that closes tells that the process there is gone
+# connection -> (role, index) at its other end; it closes when the process there ends
 _kept = {}
-_parted = threading.Event()  # this process has done its work
+_parted = threading.Event()  # this process has finished its work
 
 
 def end_with_first():
-    """End this process as soon as task 0 has ended, however that was, with a farewell or without: servers of
-    TensorFlow's wait for work forever."""
+    """End this process as soon as task 0 has ended for any reason, because TensorFlow's servers wait for work
+    forever."""
     _watch(lambda task: uncaught.leave(0), heed_farewells=False)
 
 
 def end_together():
-    """End this process as soon as one that it has met ends without having parted: TensorFlow waits for a lost process
-    for long, or forever. Task 0 has met all others, and they have met task 0."""
+    """End this process as soon as a process that is connected to it ends without `part`, because TensorFlow waits for a
+    lost process for minutes or forever. Task 0 is connected to all others, and they to task 0."""
 
     def end(task):
         time.sleep(GRACE)
@@ -276,7 +278,7 @@ def end_together():
 
 
 def part():
-    """This process has done its work: from now on, others may end before it, and it may end before others."""
+    """Record that this process has finished: from now on, processes may end in any order."""
     _parted.set()
     for connection in _kept:
         with contextlib.suppress(OSError):
@@ -284,8 +286,8 @@ def part():
 
 
 def _watch(end, heed_farewells=True):
-    """Call end(task) when a process is gone before this one has parted; not, where farewells are heeded, one that has
-    parted itself."""
+    """Call end(task) when a process ends before this one has parted. heed_farewells: not for a process that has parted
+    itself."""
 
     def wait():
         connections = set(_kept)
@@ -293,7 +295,7 @@ def _watch(end, heed_farewells=True):
             for connection in select.select(connections, [], [])[0]:
                 parted = _says_farewell(connection)
                 if parted and not heed_farewells:
-                    continue  # until it is gone
+                    continue  # until the process has ended
                 if not parted and not _parted.is_set():
                     end(_kept[connection])
                 connections.remove(connection)

@@ -4,7 +4,7 @@ from handson.training import method_runs, options
 
 
 def add(methods):
-    """Options beside those of all training scripts, for options.parse. methods: the names that --method takes."""
+    """Return a function for options.parse that adds this unit's options. methods: the names that --method accepts."""
 
     def add_to(parser):
         method_runs.add_options(parser, methods)
@@ -35,7 +35,7 @@ def add(methods):
 
 
 def add_pipeline(methods):
-    """Return a function like that of `add`, with the options of pipelines."""
+    """Return a function like that of `add`, which also adds the options of pipelines."""
 
     def add_to(parser):
         add(methods)(parser)
@@ -51,7 +51,8 @@ def add_pipeline(methods):
 
 
 def add_mesh(methods):
-    """Return a function like that of `add`, with the options of a mesh, whose ranks draw their own random numbers."""
+    """Return a function like that of `add`, which also adds the options of a mesh, whose ranks draw their own random
+    numbers."""
 
     def add_to(parser):
         add(methods)(parser)
@@ -67,7 +68,7 @@ def add_mesh(methods):
 
 
 def problem(args):
-    """What is wrong with the network that the options describe, as a sentence; or None."""
+    """Return what is wrong with the network that the options describe, as a sentence; or None."""
     if args.width % args.heads:
         return f"--width {args.width} cannot be divided among {args.heads} heads: take a multiple of --heads"
     if args.size % args.patch:

@@ -1,6 +1,5 @@
-"""What a training prints when it ends with an error, and how. One sentence, where the error is one for the user; a
-traceback, and in a run of several ranks the name of the rank, where it is not. All ranks end with the first that fails
-(see `rank_watcher`)."""
+"""The output of a training run that ends with an error: one sentence if the user can fix it; otherwise a traceback, and
+the name of the rank if there are several. All ranks end with the first one that fails (see `rank_watcher`)."""
 
 import atexit
 import os
@@ -14,18 +13,18 @@ from handson.training import progress, rank_watcher
 from handson.training.launch import launcher_rank, no_restart
 from handson.training.worker_processes import kill_all
 
-COME = 5  # seconds in which all ranks come to a problem that one has come to, on a busy machine
+COME = 5  # seconds in which all ranks find a problem that one rank has found, on a busy machine
 LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "Broken pipe")  # of gloo, when a rank has died
 
 
 def install():
-    """From now on, this process ends as above with errors that nobody catches."""
+    """Handle uncaught errors of this process as described above, from now on."""
     sys.excepthook = lambda kind, error, trace: end(error)
 
 
 def end(error):
-    """End this process with an error, which may be a SystemExit. Returns where Python then ends as usual."""
-    sys.stderr = sys.__stderr__  # torch.distributed has an excepthook that collects what the former one prints
+    """End this process with an error, which may be a SystemExit. Return if Python should end as usual."""
+    sys.stderr = sys.__stderr__  # torch.distributed's excepthook captures the output of the former hook
     error = _of_spawned_rank(in_a_sentence(error))
     if progress.has_watcher():
         _end_rank(error)
@@ -38,14 +37,14 @@ def end(error):
         return sys.__excepthook__(type(error), error, error.__traceback__)
     _print_notes(error)
     say(error)
-    atexit._run_exitfuncs()  # such as ending worker processes; Python's own way out would end with status 1
+    atexit._run_exitfuncs()  # ends worker processes, for example; Python's own exit would have status 1
     sys.stdout.flush()
     os._exit(error.status)
 
 
 def _of_spawned_rank(error):
-    """What to print where `error` is torch.multiprocessing.spawn's, because a rank has ended: WorkerError, or a
-    SystemExit where the rank has printed itself what the user can fix. Any other error as it is."""
+    """Return what to print for an error of torch.multiprocessing.spawn after a rank has ended: a WorkerError, or a
+    SystemExit if the rank has printed a sentence for the user. Any other error is returned unchanged."""
     if type(error).__name__ not in ("ProcessExitedException", "ProcessRaisedException"):
         return error
     name = rank_watcher.name(error.error_index)
@@ -61,14 +60,14 @@ def _of_spawned_rank(error):
 
 
 def _end_rank(error):
-    """Where all ranks have found the problem, rank 0 alone prints it; the others do if it does not come to it."""
+    """End this rank. Only rank 0 prints an error that all ranks have found; the others print it if rank 0 does not."""
     name, of_all = rank_watcher.name(), getattr(error, "on_all_ranks", False)
     first = launcher_rank() == 0
     lost = isinstance(error, RuntimeError) and any(sign in str(error) for sign in LOST_PEER)
     if of_all and not first or lost:
-        time.sleep(COME)  # meanwhile rank 0, or the watcher of the rank that died, says it and ends all ranks
+        time.sleep(COME)  # rank 0, or the watcher of the rank that died, prints the error and ends all ranks
     if isinstance(error, Stopped) and progress.is_watched():
-        pass  # the watcher of rank 0 speaks of it
+        pass  # the watcher of rank 0 reports it
     elif isinstance(error, OneSentence):
         _print_notes(error)
         say(error if of_all and first else f"{name}: {error}")
@@ -78,22 +77,22 @@ def _end_rank(error):
         report(f"{name} lost its connection to another rank, which has died")
     else:
         sys.__excepthook__(type(error), error, error.__traceback__)
-        if not isinstance(error, (RuntimeError, OSError)):  # as by another rank that is gone
+        if not isinstance(error, (RuntimeError, OSError)):  # these two may come from another rank that has died
             no_restart()
         report(f"{name} failed with {type(error).__name__}: {error}; all ranks end")
     leave(_status(error))
 
 
 def leave(status):
-    """End this rank at once, after it has said why. It waits for no other rank, as the end of MPI does. If the status
-    isn't 0, all ranks end with it."""
+    """End this rank immediately, after it has printed the reason. It waits for no other rank, unlike the end of MPI.
+    Unless the status is 0, all ranks end with it."""
     sys.stdout.flush()
     if status == OneSentence.status:
         no_restart()
     by_watcher = progress.tell_end(status) and progress.ends_by_watcher()
     MPI = sys.modules.get("mpi4py.MPI")
     if status and MPI and MPI.Is_initialized() and MPI.COMM_WORLD.size > 1 and not by_watcher:
-        time.sleep(0.2)  # an abort follows, after which mpiexec reads no more
+        time.sleep(0.2)  # for mpiexec to read the output, which it ignores after the following abort
         MPI.COMM_WORLD.Abort(status)
     os._exit(status)
 

@@ -1,5 +1,5 @@
-"""GPUs for a machine that has none: a virtual GPU is one core, and one process with one thread pinned to it. Both
-tracks use them. Where HANDSON_DEVICE asks for it, a virtual GPU is a part of a real one."""
+"""GPUs for a machine without GPUs: a virtual GPU is one core, and one process with one thread pinned to it. Both tracks
+use them. If HANDSON_DEVICE is set accordingly, a virtual GPU is a part of a real one."""
 
 import ctypes
 import os
@@ -10,33 +10,33 @@ COUNT = 8  # ids 0 to 7 exist on every machine, so that the same command lines w
 
 
 def cores():
-    """The cores that this process may run on, in order: virtual GPU i is core i of them, counted from the start again
-    where there are fewer."""
+    """Return the cores that this process may run on, in order. Virtual GPU i is core i of them; numbers beyond the last
+    core start again at the first one."""
     return sorted(os.sched_getaffinity(0))
 
 
 def core_of(gpu):
-    """The core of virtual GPU `gpu`. Call it before `pin`, which leaves this process one core."""
+    """Return the core of virtual GPU `gpu`. Call it before `pin`, which restricts this process to one core."""
     available = cores()
     return available[gpu % len(available)]
 
 
 def pin(gpu):
-    """Pin this process to the core of virtual GPU `gpu`, and let it keep its memory as a GPU's allocator does."""
+    """Pin this process to the core of virtual GPU `gpu`, and make it keep freed memory, as a GPU's allocator does."""
     os.sched_setaffinity(0, [core_of(gpu)])
     keep_freed_memory()
 
 
 def share(gpus):
-    """Let this process, whose threads are the virtual GPUs `gpus`, run on their cores, and keep its memory."""
+    """Run the threads of this process, which are the virtual GPUs `gpus`, on their cores, and keep freed memory."""
     os.sched_setaffinity(0, {core_of(gpu) for gpu in gpus})
     keep_freed_memory()
 
 
 def keep_freed_memory():
-    """Have malloc keep freed memory, because the next step needs as much again.
+    """Make malloc keep freed memory, because the next step needs the same amount.
 
-    If the large arrays of 32 images went back to the kernel after every step, page faults would take a third of the
+    If the large arrays of 32 images were returned to the kernel after every step, page faults would take a third of the
     training time. Sets mallopt's M_MMAP_THRESHOLD (-3), M_TRIM_THRESHOLD (-1) and M_TOP_PAD (-2), in bytes; only glibc
     has it.
     """
@@ -46,7 +46,7 @@ def keep_freed_memory():
 
 
 def machine():
-    """An identity of this machine. Its virtual nodes have different host names, but share its cores."""
+    """Return an identity of this machine. Its virtual nodes have different host names, but share its cores."""
     try:
         return linux.boot_id()
     except OSError:
@@ -54,7 +54,7 @@ def machine():
 
 
 def describe(places):
-    """Words for the output. `places`: (machine, core) of each worker's virtual GPU."""
+    """Return words for the output. `places`: (machine, core) of each worker's virtual GPU."""
     workers, distinct = len(places), len(set(places))
     if workers == 1:
         return "1 virtual GPU: a process with one thread on one core"
@@ -66,8 +66,8 @@ def describe(places):
 
 
 def describe_real(places, names=()):
-    """Words for the output, of workers on GPUs called `names`, or on parts of them. `places`: (machine, id) of each
-    worker's."""
+    """Return words for the output: workers on GPUs called `names`, or on parts of them. `places`: (machine, id) of each
+    worker's GPU."""
     workers, distinct, parts = len(places), len(set(places)), chosen_device.parts
     called = f" ({', '.join(names)})" if names else ""
     shared = f" shared by {workers} workers" if distinct < workers else ""
@@ -79,7 +79,7 @@ def describe_real(places, names=()):
 
 
 def describe_threads(gpus):
-    """Describe virtual GPUs that are threads of one process; see `describe`."""
+    """Return words for the output: virtual GPUs that are threads of one process; see `describe`."""
     if len(gpus) == 1:
         return describe([("here", core_of(gpus[0]))])
     cores = len({core_of(gpu) for gpu in gpus})

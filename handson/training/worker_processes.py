@@ -1,5 +1,4 @@
-"""Worker processes leave Ctrl-C to the process that started them, and don't outlive it. Both tracks start theirs with
-this."""
+"""Start worker processes that leave Ctrl-C to their parent, and end with it. Both tracks use it."""
 
 import contextlib
 import multiprocessing
@@ -11,10 +10,11 @@ from handson import linux
 
 @contextlib.contextmanager
 def deaf_to_ctrl_c():
-    """Processes that are started in this block never notice Ctrl-C. Their parent notices it when the block is over."""
+    """Context manager: processes that are started in this block ignore Ctrl-C. Their parent receives it after the
+    block."""
     pressed = []
     handler = signal.signal(signal.SIGINT, lambda *_: pressed.append(True))
-    # children inherit this; other threads of this process may still get the signal
+    # children inherit the blocked signal; other threads of this process may still receive it
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -26,14 +26,14 @@ def deaf_to_ctrl_c():
 
 
 def end_with_parent():
-    """End this process with the one that started it."""
+    """End this process when its parent ends."""
     linux.end_with_parent()
-    parent = multiprocessing.parent_process()  # None while this process is still being started: then its start fails
+    parent = multiprocessing.parent_process()  # None while this process starts; its start then fails
     if parent and not parent.is_alive():
         os._exit(1)
 
 
 def kill_all():
-    """Kill all processes that this one has started by multiprocessing."""
+    """Kill all processes that this one has started with multiprocessing."""
     for process in multiprocessing.active_children():
         process.kill()

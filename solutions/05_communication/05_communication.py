@@ -24,8 +24,8 @@
 # %%
 EXERCISES = "../exercises"
 FOLDER = f"{EXERCISES}/05_communication"
-NETWORK = "100mbit"  # between the two virtual nodes, for the trainings
-MESSAGES = "350mbit"  # for the all-reduces alone
+NETWORK = "100mbit"  # network speed between the two virtual nodes, for training
+MESSAGES = "350mbit"  # the same, for all-reduces without training
 
 # %%
 from handson.cluster import slow_network
@@ -34,14 +34,14 @@ from handson.notebook import communication, profiled_runs, runs
 
 if why := slow_network.why_not():
     NETWORK = MESSAGES = "none"
-    print("The network can't be slowed down here, so the figures show what yours is:", why)
+    print("The network can't be slowed down here, so the figures show your own network:", why)
 
 
 def run(script, name, options, network=NETWORK, select="2:ngpus=1:mpiprocs=1:ompthreads=1"):
-    """Run a script on two nodes, into results/`name`: method -> a result for each seed."""
+    """Run a script on two nodes, with its files in results/`name`. Return method -> a Result per seed."""
     variables = {"SCRIPT": script, "NAME": name, "OPTIONS": options, "HANDSON_NETWORK": network}
     job = submit(FOLDER, "-l", f"select={select}", "-j", "oe", "run_script.sh", **variables)
-    follow(job, say=runs.folded())  # of each training's table, the last line
+    follow(job, say=runs.folded())  # prints only the last line of each training run's table
     return runs.of_methods(f"{FOLDER}/results/{name}")
 
 
@@ -61,14 +61,13 @@ def run(script, name, options, network=NETWORK, select="2:ngpus=1:mpiprocs=1:omp
 
 # %%
 def bytes_sent(algorithm, n, ranks):
-    """Bytes sent by the rank that sends most, in an all-reduce of n bytes; `algorithm` is "naive", "ring" or
-    "doubling".
+    """Bytes that the busiest rank sends in an all-reduce of n bytes.
 
-    ranks: a power of two.
+    algorithm: "naive", "ring" or "doubling"; ranks: a power of two.
     """
     ### BEGIN SOLUTION bytes_sent:
-    ### return the bytes, for each of the three algorithms; `ranks.bit_length() - 1` is log2 of a
-    ### power of two
+    ### return the number of bytes for `algorithm`. log2 of `ranks`, a power of two, is
+    ### `ranks.bit_length() - 1`
     if algorithm == "naive":
         return (ranks - 1) * n
     if algorithm == "ring":
@@ -91,9 +90,32 @@ from grader import check
 check("communication", "bytes_sent")
 
 # %% [markdown]
+# ## A ring by hand
+#
+# First plan a ring by hand. Three ranks form a ring: rank 0 sends to rank 1, rank 1 to rank 2, and rank 2 to rank 0. Each rank has three
+# chunks, numbered 0, 1 and 2. In every step, all ranks send one chunk at the same time. In steps 1 and 2, the receiver adds the chunk that
+# arrives to its own chunk with the same number. In steps 3 and 4, the chunk that arrives replaces its own.
+#
+# Which chunk does each rank send in each step? Replace each `[]` with three chunk numbers, and run the cell after each step. The figure
+# shows whose numbers each chunk holds: `01` is the sum of the numbers of ranks 0 and 1. A thick frame marks a chunk that has just arrived.
+# Below the figure, a sentence names the first step that goes wrong. (This cell gives no points.)
+
+# %%
+from handson import rings
+
+# the chunks that ranks 0, 1 and 2 send
+ring_by_hand = [
+    [0, 1, 2],  # step 1
+    [],  # step 2
+    [],  # step 3
+    [],  # step 4
+]
+rings.picture(ring_by_hand)
+
+# %% [markdown]
 # ## Write them
 #
-# Fill the gaps of `pytorch/all_reduce.py`. It has three functions to communicate with:
+# Fill the gaps of `pytorch/all_reduce.py`. It imports three functions for communication:
 #
 # - `send(tensor, to)` starts a send, and returns a handle with a `wait()`;
 # - `receive(like, source)` blocks until a tensor with the shape and type of `like` has arrived, and returns it;
@@ -121,7 +143,7 @@ communication.seconds_against_bytes(measured, crossing=prediction_ring)
 
 # %% [markdown]
 # Small messages take about the same time, whatever their size: what costs time is the *number* of messages sent one after another. For
-# large messages, the number of bytes costs time. Did the ranks send as much as the formulas say?
+# large messages, the number of bytes costs time. Did the ranks send as many bytes as your formulas predict?
 
 # %%
 from functools import partial
@@ -135,8 +157,8 @@ check("communication", "prediction_ring", "all_reduce.py")
 # %% [markdown]
 # ## \* Your ring, step by step
 #
-# Four live ranks, as in `00_start`, run your `ring` on four numbers each. Rank r begins with 10^r everywhere: 1, 10, 100 or 1000. So each
-# digit of a sum says whether that rank's number is in it.
+# Four live ranks, as in `00_start`, run your `ring` on four numbers each. All numbers of rank r are 10^r: 1, 10, 100 or 1000. So each digit
+# of a sum shows whether the number of that rank is part of it.
 
 # %%
 import handson.notebook
@@ -144,7 +166,7 @@ import handson.notebook
 ranks = handson.notebook.ranks(4)
 
 # %% [markdown]
-# In place of `send`, `ring` gets a function that first keeps a copy of `x`: one for each step.
+# The next cell replaces `send` with a function that first copies `x`. This gives one copy per step.
 
 # %%
 # %%px
@@ -170,7 +192,7 @@ copies.append(x.clone())
 print(x)
 
 # %% [markdown]
-# Which chunk of rank 0 will be complete first, and after which step? The figure shows for each rank whose numbers are in each chunk.
+# Which chunk of rank 0 will be complete first, and after which step? The figure shows for each rank whose numbers each chunk holds.
 
 # %%
 from handson.notebook import drawings
@@ -194,14 +216,14 @@ ranks.stop()
 
 # %%
 def alpha_beta(sizes, seconds):
-    """alpha in microseconds and beta in MB/s, such that alpha + size / beta fits the first and the last message
-    exactly.
+    """alpha in microseconds and beta in MB/s, such that alpha + size / beta is exactly the time of the first and of the
+    last message.
 
-    sizes: bytes, growing; seconds: how long a message of each size took. A MB/s is a byte per microsecond.
+    sizes: bytes, increasing; seconds: the time of a message of each size. 1 MB/s is one byte per microsecond.
     """
     ### BEGIN SOLUTION alpha_beta:
-    ### return the two numbers `[alpha, beta]`; solve the two equations for the first and the last
-    ### message
+    ### return the list `[alpha, beta]`. Write the formula for the first and for the last message,
+    ### and solve the two equations
     first, last = 1e6 * seconds[0], 1e6 * seconds[-1]  # microseconds
     beta = (sizes[-1] - sizes[0]) / (last - first)
     alpha = first - sizes[0] / beta
@@ -216,8 +238,8 @@ alpha, beta = alpha_beta(sizes, seconds / rounds)  # each round is one message
 print(f"alpha = {alpha:.0f} microseconds, beta = {beta:.1f} MB/s = {8 * beta:.0f} Mbit/s")
 
 # %% [markdown]
-# NCCL chooses between its algorithms with the same model. Its source (`src/graph/tuning.cc`) has these values of alpha, for one step of
-# a ring with short messages; beta is the rate of the link in one direction:
+# NCCL chooses between its algorithms with the same model. Its source (`src/graph/tuning.cc`) contains these values of alpha, for one step of
+# a ring with short messages. Beta is the rate of the link in one direction:
 #
 # | link | alpha [microseconds] | beta [MB/s] |
 # |---|---|---|
@@ -229,17 +251,18 @@ print(f"alpha = {alpha:.0f} microseconds, beta = {beta:.1f} MB/s = {8 * beta:.0f
 # From NVLink to InfiniBand, alpha grows by a factor of 5, and beta falls by a factor of 9. By which factors do your alpha and beta differ from
 # those of InfiniBand?
 #
-# With alpha and beta you can predict the time of any algorithm: `doubling` sends log2 N messages of n bytes, one after the other;
-# `ring` sends 2 (N - 1) messages of n / N bytes. From which size on does the ring win?
+# With alpha and beta you can predict the time of any algorithm. `doubling` sends log2 N messages of n bytes, one after the other. `ring`
+# sends 2 (N - 1) messages of n / N bytes. From which size on is the ring faster?
 
 
 # %%
 def ring_wins_from(alpha, beta, ranks):
-    """The size in bytes at which ring and doubling take the same time; `ranks` is a power of two above 2.
+    """The size in bytes at which ring and doubling take the same time.
 
-    alpha: microseconds; beta: MB/s.
+    alpha: microseconds; beta: MB/s; ranks: a power of two above 2.
     """
-    ### BEGIN SOLUTION ring_wins_from: return the bytes; set the two times equal, and solve for n
+    ### BEGIN SOLUTION ring_wins_from:
+    ### return the number of bytes. Set the two times equal, and solve for n
     rounds = ranks.bit_length() - 1
     more_messages = 2 * (ranks - 1) - rounds
     fewer_bytes = rounds - 2 * (ranks - 1) / ranks
@@ -273,10 +296,10 @@ check("communication", "alpha_beta", "ring_wins_from")
 # %% [markdown]
 # ## Data parallel from scratch
 #
-# What does `DistributedDataParallel` do with an all-reduce? Backward computes the gradients of the *last* layer first. While backward
-# continues with the earlier layers, these gradients can already be sent. This needs four things:
+# How does `DistributedDataParallel` use all-reduces? Backward computes the gradients of the *last* layer first. While backward continues
+# with the earlier layers, these gradients can already be sent. This needs four things:
 #
-# - all ranks begin with the same parameters (a **broadcast**);
+# - all ranks start with the same parameters (a **broadcast**);
 # - a **hook** on each parameter: PyTorch calls it as soon as its gradient is complete;
 # - **buckets**: each message costs alpha, so the gradients of several layers share one. As soon as a bucket's last gradient is ready, its
 #   all-reduce starts, and backward continues;
@@ -295,8 +318,8 @@ check("communication", "alpha_beta", "ring_wins_from")
 # %%
 BUCKETS = "1-KB 300-KB 600-KB one-bucket torch-ddp"
 ### BEGIN SOLUTION prediction_bucket:
-### write `prediction_bucket = ` and the size in KB that you expect to be the fastest; 1800 is all
-### in one bucket
+### write `prediction_bucket = ` and the size in KB that you expect to be the fastest. With 1800,
+### everything is in one bucket
 prediction_bucket = 600
 ### END SOLUTION
 print(f"I expect buckets of {prediction_bucket} KB to be the fastest.")
@@ -317,7 +340,7 @@ check("communication", "prediction_bucket", "data_parallel.py")
 # %% [markdown]
 # ## \* See it in the timeline
 #
-# Before you run the cell: where in the step will the all-reduces be?
+# Predict before you run the cell: where in the step will the all-reduces be?
 
 # %%
 hidden = [
@@ -327,7 +350,7 @@ hidden = [
 profiled_runs.show(*hidden, steps=2)
 
 # %% [markdown]
-# In a terminal, `python -m handson timeline ../exercises/05_communication/results/train_data_parallel_*_profile` draws the same.
+# In a terminal, `python -m handson timeline ../exercises/05_communication/results/train_data_parallel_*_profile` draws the same figure.
 
 # %% [markdown]
 # ## Check

@@ -9,8 +9,8 @@
 # %% [markdown]
 # # Send less, or wait less
 #
-# The network is still the limit. Can you send fewer bytes, send them later, send them seldom, or not wait for them? Each of these ways
-# makes steps faster, and gradients worse. You write seven of them, and measure when each reaches an accuracy.
+# The network is still the bottleneck. You can send fewer bytes, send them later, send them less often, or not wait for them. Each of these
+# methods makes steps faster, but gradients less accurate. You write seven methods, and measure when each method reaches an accuracy.
 #
 # **In about 90 minutes you will**
 #
@@ -24,9 +24,9 @@
 # %%
 EXERCISES = "../exercises"
 FOLDER = f"{EXERCISES}/05_communication"
-TRACK = "pytorch"  # or "chainer": of the scripts that both tracks have
-NETWORK = "40mbit"  # between the two virtual nodes
-SEEDS, EPOCHS = 2, 6  # runs of each method, and epochs of each run
+TRACK = "pytorch"  # or "chainer", for the scripts that both tracks have
+NETWORK = "40mbit"  # network speed between the two virtual nodes
+SEEDS, EPOCHS = 2, 6  # runs per method, and epochs per run
 
 # %%
 from handson.cluster import slow_network
@@ -35,26 +35,26 @@ from handson.notebook import communication, runs
 
 if why := slow_network.why_not():
     NETWORK = "none"
-    print("The network can't be slowed down here, so a method may send less and not win:", why)
+    print("The network can't be slowed down here, so a method that sends less may not be faster:", why)
 
 TWO_RANKS, FOUR_RANKS = "2:ngpus=1:mpiprocs=1:ompthreads=1", "2:ngpus=2:mpiprocs=2:ompthreads=1"
 
 
 def run(script, name, options, network=NETWORK, select=TWO_RANKS, track="pytorch"):
-    """Run a script on two nodes, into results/`name`: method -> a result for each seed."""
+    """Run a script on two nodes, with its files in results/`name`. Return method -> a Result per seed."""
     variables = {"SCRIPT": script, "NAME": name, "OPTIONS": options, "TRACK": track}
     variables["HANDSON_NETWORK"] = network
     job = submit(FOLDER, "-l", f"select={select}", "-j", "oe", "run_script.sh", **variables)
-    follow(job, say=runs.folded())  # of each training's table, the last line
+    follow(job, say=runs.folded())  # prints only the last line of each training run's table
     return runs.of_methods(f"{FOLDER}/results/{name}")
 
 
 # %% [markdown]
 # ## Compress gradients, or overlap their transfer
 #
-# The next training is limited by the network. `WideNet` has 136,000 parameters, nearly all in one dense layer: 545 KB of gradients for each
-# step of 64 images per rank. A core computes a step in 20 to 40 ms. At 40 Mbit/s, the gradients take 109 ms. Only the ratio of the two times
-# matters: a network with a thousand times more parameters, on GPUs with 10 Gbit/s, has a similar problem.
+# In the next training runs, the network is the bottleneck. `WideNet` has 136,000 parameters, nearly all in one dense layer: 545 KB of
+# gradients for each step of 64 images per rank. A core computes a step in 20 to 40 ms. At 40 Mbit/s, the gradients take 109 ms. Only the
+# ratio of the two times matters: a network with a thousand times more parameters, on GPUs with 10 Gbit/s, has a similar problem.
 #
 # `DistributedDataParallel` lets a *communication hook* decide what is sent for each bucket of gradients. You write four:
 #
@@ -71,17 +71,19 @@ def run(script, name, options, network=NETWORK, select=TWO_RANKS, track="pytorch
 # !cd {FOLDER} && sed -n '/# PUT YOUR CODE/,/raise/p' pytorch/hooks.py {TRACK}/half_and_late.py  # the gaps
 
 # %% [markdown]
-# How many bytes of gradients does each rank give to the communication library in one step?
+# How many bytes of gradients does each rank pass to the communication library per step?
 
 
 # %%
 def hook_bytes(method, parameters):
-    """Bytes of gradients that a rank hands over in a step; `method` is "plain", "float16", "1-bit" or "top-1-percent".
+    """Bytes that a rank passes to the communication library per step, for a number of parameters.
 
-    1-bit: also 4 bytes for the scale. top-1-percent: 4 bytes for each value and 4 for its place.
+    method: "plain", "float16", "1-bit" (plus 4 bytes for the scale) or "top-1-percent" (4 bytes for each value, and 4
+    bytes for its index).
     """
     ### BEGIN SOLUTION hook_bytes:
-    ### return the bytes; `parameters` is a multiple of 800, so nothing has to be rounded
+    ### return the number of bytes for `method`. `parameters` is a multiple of 800, so there is
+    ### nothing to round
     return {
         "plain": 4 * parameters,
         "float16": 2 * parameters,
@@ -111,16 +113,17 @@ check("communication", "hook_bytes", "hooks.py", "half_and_late.py")
 # %%
 HALF_AND_LATE = "float16 double-buffering float16-double-buffering"
 ### BEGIN SOLUTION prediction_order:
-### write `prediction_order = ` and one text in quotes: `plain`, `float16`, `1-bit`,
-### `top-1-percent` and `double-buffering` with the fastest first, each once, with spaces between
-### them
+### write `prediction_order = ` and one text in quotes with the names `plain`, `float16`, `1-bit`,
+### `top-1-percent` and `double-buffering`. Write the fastest first, each name once, with spaces
+### between the names
 prediction_order = "1-bit top-1-percent double-buffering float16 plain"
 ### END SOLUTION
 print("I expect this order:", prediction_order)
 
 # %%
 ### BEGIN SOLUTION prediction_sooner:
-### write `prediction_sooner = ` and your number: 2 for the best method in half of plain's seconds
+### write `prediction_sooner = ` and your number. Write 2 if you expect the best method to take
+### half of plain's seconds
 prediction_sooner = 3
 ### END SOLUTION
 print(f"I expect the best method to be {prediction_sooner} times as fast as plain.")
@@ -160,10 +163,10 @@ communication.losses(slow, ("plain", "1-bit", "1-bit-without-feedback"))
 check("communication", "prediction_order", "prediction_sooner")
 
 # %% [markdown]
-# ## Communicate seldom
+# ## Communicate less often
 #
-# Must the ranks communicate in every step? In **local SGD**, each rank makes H steps by itself, then all ranks take the mean of their
-# *parameters*. This sends 1/H of the bytes. The larger H is, the further the ranks drift apart between two averages.
+# Must the ranks communicate in every step? In **local SGD**, each rank runs H steps by itself, then all ranks average their *parameters*.
+# This sends 1/H of the bytes. The larger H is, the further the ranks drift apart between two averages.
 #
 # The average of N ranks also moves less than a single rank that runs all N * H steps. **Block momentum** compensates for this: it treats
 # the parameter change of a block as a gradient and applies a separate momentum to it (Chen and Huo 2016). DiLoCo trains language models
@@ -183,7 +186,7 @@ def block_bytes(parameters, steps, period, ranks):
     """Bytes that a rank sends in `steps` steps of local SGD, if the float32 parameters are averaged with a ring
     all-reduce every `period` steps."""
     ### BEGIN SOLUTION block_bytes:
-    ### return the bytes; a block that the training does not finish sends nothing
+    ### return the number of bytes. A block that training does not finish sends nothing
     blocks = steps // period
     return blocks * 2 * (ranks - 1) / ranks * 4 * parameters
     ### END SOLUTION
@@ -191,8 +194,8 @@ def block_bytes(parameters, steps, period, ranks):
 
 # %%
 ### BEGIN SOLUTION prediction_period:
-### write `prediction_period = ` and the largest H, from 1 to 36, whose accuracy at the end is less
-### than 0.02 below that of H = 1
+### write `prediction_period = ` and the largest H, from 1 to 36, whose final accuracy is less than
+### 0.02 below that of H = 1
 prediction_period = 12
 ### END SOLUTION
 print(f"I expect that {prediction_period} steps between two averages cost less than 0.02 of accuracy.")
@@ -217,15 +220,15 @@ communication.periods(seldom, bytes_of_run, expected=prediction_period)
 communication.throughputs(seldom)
 
 # %% [markdown]
-# The bytes, counted at a node's network interface, fall as 1/H. On these easy images, the accuracy at the end hardly depends on H: different
-# seeds differ by as much. (The line is the mean, the marks are the seeds.) The throughput stops rising once the network is no longer the
-# bottleneck. Beyond this point, a larger H gains nothing, and with larger networks it costs accuracy.
+# The bytes, counted at a node's network interface, are proportional to 1/H. On these easy images, the final accuracy hardly depends on H:
+# different seeds differ by about the same amount. (The line is the mean, the marks are the seeds.) The throughput stops rising once the
+# network is no longer the bottleneck. Beyond this point, a larger H gains nothing, and with larger neural networks it costs accuracy.
 
 # %%
 check("communication", "block_bytes", "prediction_period", "local_sgd.py")
 
 # %% [markdown]
-# ## Don't wait
+# ## Asynchronous updates
 #
 # An all-reduce waits for the slowest rank, in every step. A **parameter server** avoids this. Rank 0 holds the parameters; the other ranks
 # (*workers*) send it gradients and receive new parameters. If the server updates the parameters whenever a gradient arrives, no worker
@@ -240,11 +243,11 @@ check("communication", "block_bytes", "prediction_period", "local_sgd.py")
 
 # %%
 ### BEGIN SOLUTION prediction_staleness:
-### write `prediction_staleness = ` and the staleness that you expect most often, with three equally
-### fast workers
+### write `prediction_staleness = ` and the staleness that you expect most often, with three
+### equally fast workers
 prediction_staleness = 2
 ### END SOLUTION
-print(f"I expect most gradients to be {prediction_staleness} steps old.")
+print(f"I expect most gradients to be {prediction_staleness} updates old.")
 
 # %%
 served = run("train_parameter_server.py", "served", "--method all --epoch 3", select=FOUR_RANKS)
@@ -253,27 +256,27 @@ communication.staleness(of_server, expected=prediction_staleness)
 
 # %% [markdown]
 # Between two gradients of one worker, each other worker sends about one gradient. A slow worker misses many updates, so its gradients are
-# the stale ones on the right. The fast workers wait for no one. See the throughput:
+# the stale ones on the right. The fast workers do not wait. The next figure shows the throughput:
 
 # %%
 communication.throughputs(served)
 
 # %% [markdown]
-# What does this cost? The asynchronous server runs three times as many updates per epoch as the synchronous one, so compare the accuracy
-# after equally many updates. A server with a single worker has the same updates without any staleness:
+# What does this cost? The asynchronous server runs three times as many updates per epoch as the synchronous server, so compare their
+# accuracies after the same number of updates. A server with a single worker runs the same updates without any staleness:
 
 # %%
 alone = run("train_parameter_server.py", "alone", "--method asynchronous --epoch 3", "none")
-GRADIENTS = 23  # of 64 images, in an epoch
+GRADIENTS = 23  # per epoch, each of 64 images
 compared = {"synchronous": served["synchronous"], "one worker, never stale": alone["asynchronous"]}
 compared |= of_server
 updates = dict.fromkeys(compared, GRADIENTS) | {"synchronous": GRADIENTS // 3}
 communication.accuracies(compared, list(compared), updates)
 
 # %% [markdown]
-# After 23 and 46 updates, stale gradients have reached a much lower accuracy: each of them points downhill for old parameters. The synchronous
-# server is ahead, too: each of its updates has the gradients of three times as many images. So an asynchronous server pays only if its
-# updates are much faster, as with a slow worker or a slow network.
+# After 23 and 46 updates, training with stale gradients has a much lower accuracy: each stale gradient points downhill for old parameters.
+# The synchronous server is also ahead, because each of its updates uses the gradients of three times as many images. So an asynchronous
+# server is worth it only if its updates are much faster, for example with a slow worker or on a slow network.
 
 # %%
 check("communication", "prediction_staleness", "parameter_server.py")
@@ -286,9 +289,9 @@ check("communication", "prediction_staleness", "parameter_server.py")
 
 # %%
 ### BEGIN SOLUTION prediction_last:
-### write `prediction_last = ` and one text in quotes: `1-bit`, `local-sgd-4`,
-### `block-momentum-4` and `asynchronous` with the fastest first, each once, with spaces between
-### them
+### write `prediction_last = ` and one text in quotes with the names `1-bit`, `local-sgd-4`,
+### `block-momentum-4` and `asynchronous`. Write the fastest first, each name once, with spaces
+### between the names
 prediction_last = "1-bit local-sgd-4 block-momentum-4 asynchronous"
 ### END SOLUTION
 print("I expect this order:", prediction_last)
@@ -342,10 +345,11 @@ for ranks in (1, 8, 512):
         print(f"{ranks:3} ranks, loss times {scale:4}: {share:6.2%} become 0; the largest is {largest:.3g}")
 
 # %% [markdown]
-# bfloat16 has the range of float32, so it needs neither; but it has only 8 bits of precision, float16 has 11.
+# bfloat16 has the range of float32, so it needs neither the division before the sum nor loss scaling. But bfloat16 has only 8 bits of
+# precision; float16 has 11.
 
 # %% [markdown]
-# ## \* Half the bytes, a step late
+# ## \* Half precision and double buffering
 #
 # In ChainerMN, `half` and `late` are options. The report on ChainerMN in the cloud used `float16-double-buffering` and went from 1.84 to 4.03
 # iterations per second. Chainer takes longer to compute a step, so this notebook uses a slower network for it.
@@ -360,7 +364,7 @@ else:
 communication.throughputs(of_track)
 
 # %% [markdown]
-# A late gradient points downhill for old parameters. The larger the step, the more this hurts. Compare the learning rates 0.1 and 0.03:
+# A delayed gradient points downhill for old parameters. The larger the step, the more this hurts. Compare the learning rates 0.1 and 0.03:
 
 # %%
 options = f"--method plain double-buffering --epoch {EPOCHS} --lr 0.03"
@@ -374,15 +378,15 @@ communication.accuracies(rates, list(rates))
 #
 # On many nodes, failures happen. Training resumes from a *checkpoint* and should produce exactly the result of an uninterrupted run. So the
 # checkpoint must contain everything that the next step depends on, including each rank's residuals, its random number state, and its
-# position in the epoch. Fill the two gaps of `pytorch/train_restarts.py`; it trains with your `one_bit`.
+# position in the epoch. Fill the two gaps of `pytorch/train_restarts.py`. This script trains with your `one_bit`.
 #
 # First, an uninterrupted run; then a run whose second node dies after the first checkpoint (`KILL_NODE`). In the second run,
-# `torchrun --max-restarts` restarts all ranks. (torchrun then warns that it "failed to shutdown the rendezvous": that is the node's death.)
+# `torchrun --max-restarts` restarts all ranks. (torchrun then warns that it "failed to shutdown the rendezvous", because the node has died.)
 
 # %%
 import shutil
 
-for name in ("whole", "killed"):  # the script would go on from the checkpoint of an earlier run
+for name in ("whole", "killed"):  # otherwise the script would resume from an earlier run
     shutil.rmtree(f"{FOLDER}/results/{name}", ignore_errors=True)
 follow(submit(FOLDER, "-j", "oe", "run_restarts.sh", OPTIONS="-e 3 -o results/whole"))
 
@@ -390,12 +394,11 @@ follow(submit(FOLDER, "-j", "oe", "run_restarts.sh", OPTIONS="-e 3 -o results/wh
 follow(submit(FOLDER, "-j", "oe", "run_restarts.sh", OPTIONS="-e 3 -o results/killed", KILL_NODE="yes"))
 
 # %% [markdown]
-# `torch.distributed.checkpoint` writes the checkpoints: each is a folder, to which each rank adds its part. A run can also resume with
-# another number of ranks. State that is the same on all ranks is then simply loaded. State that each rank has for itself needs a rule:
-# each of the new ranks starts with the mean of all old residuals, so that what the ranks owe together, divided by their number, stays the
-# same; and it starts with new random numbers.
+# `torch.distributed.checkpoint` writes each checkpoint into a folder, to which each rank adds its part. A run can also resume with another
+# number of ranks. State that is equal on all ranks is then simply loaded. Per-rank state needs a rule. Each new rank starts with the mean of
+# all old residuals, so that the sum of the residuals divided by the number of ranks stays the same. Its random numbers start again.
 #
-# Do both runs end with the same numbers? This compares their two last checkpoints:
+# Do both runs end with the same numbers? The next cell compares their last checkpoints:
 
 # %%
 from handson.pytorch import checkpoints
@@ -411,14 +414,14 @@ for part, difference in checkpoints.differences(whole, killed).items():
 
 # %%
 def lost_share(interval, checkpoint, between):
-    """The share of the time that is lost, if a checkpoint begins every `interval` seconds, and takes `checkpoint` of
-    these seconds.
+    """The share of time that is lost, from 0 to 1, if a checkpoint starts every `interval` seconds and takes `checkpoint`
+    of these seconds.
 
-    between: seconds between two failures, on average; much longer than `interval`.
+    between: mean time between two failures in seconds, much longer than `interval`.
     """
     ### BEGIN SOLUTION lost_share:
-    ### return the share of time lost: the checkpoint time divided by the interval, plus the
-    ### repeated work per failure divided by the time between failures
+    ### return the share of time lost. It is the sum of two shares: the checkpoint time divided by
+    ### the interval, and the repeated work per failure divided by the time between failures
     return checkpoint / interval + interval / 2 / between
     ### END SOLUTION
 
@@ -438,25 +441,26 @@ check("communication", "lost_share", "train_restarts.py")
 #
 # In 2016, Microsoft's CNTK offered 1-bit gradients and block momentum, as *distributed learners* that wrap a local learner. CNTK no longer
 # runs today, so `handson.cntk` reproduces its interface with PyTorch and MPI. It reads data as a stream: a *map file* lists the image
-# files, and each worker reads its partition of every minibatch, so the data can be larger than memory. This is the part of the interface
-# that `pytorch/train_cntk.py` needs; `args` has the options of its command line. All numbers of samples are those of all workers together.
+# files, and each worker reads its partition of every minibatch, so the data can be larger than memory. The table lists the part of the
+# interface that `pytorch/train_cntk.py` needs. All numbers of samples count the samples of all workers together. `args` holds the options
+# of the script's command line.
 #
 # | call | arguments | returns |
 # |---|---|---|
 # | `StreamDef(...)` | `field`: `"image"` or `"label"`; `shape`: the number of classes, for labels | the definition of one stream |
 # | `StreamDefs(...)` | `features=..., labels=...`: a `StreamDef` each | the two streams |
-# | `ImageDeserializer(map_file, streams)` | `streams`: the `StreamDefs` | what reads the files |
-# | `MinibatchSource(deserializer, ...)` | `randomize`: True or False; `max_samples`: where the stream ends | the stream of images and labels |
-# | `source.next_minibatch(size, streams, ...)` | `num_data_partitions`: workers; `partition_index`: this one | this worker's part of the next minibatch; empty at the end |
+# | `ImageDeserializer(map_file, streams)` | `streams`: the `StreamDefs` | a reader of these files |
+# | `MinibatchSource(deserializer, ...)` | `randomize`: True or False; `max_samples`: the length of the stream | the stream of images and labels |
+# | `source.next_minibatch(size, streams, ...)` | `num_data_partitions`: the number of workers; `partition_index`: the rank of this worker | this worker's part of the next minibatch; empty at the end |
 # | `data_parallel_distributed_learner(local, ...)` | `num_quantization_bits`: 32 or 1; `distributed_after`: samples of the warm start | a learner that exchanges gradients in every minibatch |
 # | `block_momentum_distributed_learner(local, ...)` | `block_size`: samples between two averages; `distributed_after` | a learner that averages models |
-# | `trainer.train_minibatch(part)` | `part`: of `next_minibatch` | nothing: it trains |
+# | `trainer.train_minibatch(part)` | `part`: a result of `next_minibatch` | nothing: it runs a step |
 # | `CheckpointConfig(...)` | `filename`; `frequency`: samples between two checkpoints; `restore`: True resumes from the file | |
 # | `TestConfig(test_source)` | the source of the test images | |
 # | `training_session(...)` | `trainer`, `mb_source`, `mb_size` (of all workers), `model_inputs_to_streams`, `progress_frequency`, `checkpoint_config`, `test_config` | a session, whose `train()` trains |
-# | `Communicator.num_workers()`, `Communicator.rank()` | | the number of workers, and which one this is |
+# | `Communicator.num_workers()`, `Communicator.rank()` | | the number of workers, and the rank of this worker |
 #
-# Fill the gaps of `pytorch/train_cntk.py`, and write the images into files:
+# Fill the gaps of `pytorch/train_cntk.py`. The next cell writes the images into files:
 
 # %%
 # !python -m handson images digits
@@ -467,7 +471,9 @@ check("communication", "lost_share", "train_restarts.py")
 
 # %%
 # How many times as many images per second does block momentum train on, compared with 32 bits?
-### BEGIN SOLUTION prediction_blocks: write `prediction_blocks = ` and your number, 1 for as many
+### BEGIN SOLUTION prediction_blocks:
+### write `prediction_blocks = ` and your number. Write 1 if you expect equally many images per
+### second
 prediction_blocks = 3
 ### END SOLUTION
 print(f"I expect {prediction_blocks} times as many images per second.")
@@ -477,7 +483,7 @@ from handson.training.results import read
 
 
 def session(name, options):
-    """The Result of a run of train_cntk.py, into results/`name`."""
+    """Run train_cntk.py, with its files in results/`name`, and return its Result."""
     variables = {"SCRIPT": "train_cntk.py", "NAME": name, "OPTIONS": f"-e 3 {options}"}
     variables["HANDSON_NETWORK"] = "none" if NETWORK == "none" else "20mbit"
     follow(submit(FOLDER, "-j", "oe", "run_script.sh", **variables))
@@ -499,9 +505,9 @@ ratio = trained["block momentum"].throughput / trained["32 bits"].throughput
 print(f"predicted: {prediction_blocks} times as many images per second; measured: {ratio:.1f}")
 
 # %% [markdown]
-# With 32 bits, every step waits for the network. With 1 bit, steps hardly wait, and block momentum trains for twelve steps without
-# communication. Both pay with a loss that falls later. With the same interface, `--by-hand` runs your own loop with `next_minibatch`
-# instead of the training session.
+# With 32 bits, every step waits for the network. With 1 bit, steps hardly wait. Block momentum trains for twelve steps without
+# communication. Both methods pay with a loss that falls later. With the option `--by-hand`, the script runs your own loop with
+# `next_minibatch` instead of the training session.
 
 # %%
 check("communication", "prediction_blocks", "train_cntk.py")
@@ -520,6 +526,6 @@ check("communication", "05b_communication.ipynb", "hooks.py", "half_and_late.py"
 # ## What you can do now
 #
 # - Write a communication hook for PyTorch's DistributedDataParallel.
-# - Say what it costs to communicate seldom, or with stale gradients.
-# - Say from a figure whether a method that sends fewer bytes is worth it.
-# - With the sections with a star: write a checkpoint from which a run resumes exactly, and choose the checkpoint interval.
+# - Explain the cost of communicating less often, and of stale gradients.
+# - Decide from a figure whether a method that sends fewer bytes is worth it.
+# - From the sections with a star: write a checkpoint from which a run resumes exactly, and choose the checkpoint interval.

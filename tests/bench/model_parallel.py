@@ -63,8 +63,8 @@ def _pipeline(folder):
 
 
 def _held(folder):
-    """Of how many micro-batches stage 0 holds the activations with 1F1B, by bytes. What an operation needs for a moment
-    is in all runs; the batch, which is there during the whole step, does not count."""
+    """Compute from bytes of how many micro-batches stage 0 holds the activations with 1F1B. Temporary memory of operations
+    is equal in all runs; the batch, which is kept during the whole step, does not count."""
 
     def most(method, micro_batches):
         size = f"--batchsize {MICRO_BATCH * micro_batches} --micro-batches {micro_batches}"

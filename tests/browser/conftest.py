@@ -25,8 +25,8 @@ BOTH_TRACKS = ("exercises/02_multi_gpu/", "exercises/03_multi_node/")  # of the 
 
 @pytest.fixture(scope="session")
 def course(tmp_path_factory):
-    """What a student has who filled the scripts of the PyTorch track, and some of the other, but has not mended those
-    that notebooks profile "before"."""
+    """The course of a student who has filled the scripts of the PyTorch track, and some of the other, but has not fixed
+    those that notebooks profile "before"."""
     folder = tmp_path_factory.mktemp("course")
     bundle(build(ROOT / "solutions", "local"), folder / "course.zip", "local")
     subprocess.run([sys.executable, "-m", "zipfile", "-e", folder / "course.zip", folder], check=True)

@@ -85,7 +85,7 @@ def run_in_kernel(name, course):
 
 
 def _typed(name, course):
-    """The cells with less to compute, and with their track; where a script is profiled "after", it is mended first."""
+    """The cells with smaller inputs, and with their track; a script that is profiled "after" is fixed first."""
     track = 'TRACK = "chainer"' if name == CHAINER else 'TRACK = "pytorch"'
     return [_mend(smaller(source).replace('TRACK = "pytorch"', track), course) for source in filled(name)]
 

@@ -34,7 +34,7 @@ Using squares dataset: \S+/squares\.npz
 MultiprocessParallelUpdater: handson's, one process and one pinned CPU core per device \(Chainer's own needs CuPy, NCCL, and a GPU for each device\)
 \{'main': 0, 'gpu1': 1\}
 """
-MULTI_NODE = r"""Communicator hierarchical: Chainer 7 no longer has it; used instead: naive, MPI on CPUs\.
+MULTI_NODE = r"""Communicator hierarchical: Chainer 7 does not have it; used instead: naive, MPI on CPUs\.
 Start a training script using multiple nodes\.
 ==========================================
 Num process \(COMM_WORLD\): 4

@@ -31,7 +31,7 @@ def test_float16_is_mentioned_where_it_is_done_otherwise():
     assert "float16" not in choose("pure_nccl", numpy.float32)[1]
     assert choose("naive", "float16") == (
         "naive",
-        "Communicator naive: gradients travel as float16, all in one message.",
+        "Communicator naive: gradients are sent as float16, all in one message.",
     )
 
 

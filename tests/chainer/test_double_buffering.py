@@ -70,7 +70,7 @@ def test_it_equals_a_simulation_in_one_process(ranks):
 
 
 def test_an_update_returns_while_its_gradients_still_travel():
-    """Rank 1 joins the all-reduce only when rank 0 is past it; a blocking all-reduce would wait for ever."""
+    """Rank 1 joins the all-reduce only when rank 0 is past it; a blocking all-reduce would wait forever."""
     assert results(
         2,
         """

@@ -17,7 +17,7 @@ from handson.profiling import usage
 chainer.backends.cuda.available, usage.count_gpus = True, lambda: int(sys.argv[1])
 chainer.training.updaters.MultiprocessParallelUpdater.available = staticmethod(lambda: True)
 from handson.chainer import devices
-assert devices.has_gpus() and devices.describe([0]) == "1 GPU, without cuDNN: this CuPy has none"
+assert devices.has_gpus() and devices.describe([0]) == "1 GPU, without cuDNN, which this CuPy does not have"
 from handson.chainer import updaters
 print(updaters.MultiprocessParallelUpdater.__module__, devices.describe([0, 1]), os.environ.get("CUDA_VISIBLE_DEVICES"))
 """

@@ -15,8 +15,8 @@ LIMIT = 100  # seconds for a process, on a busy machine
 
 
 def context():
-    """Of multiprocessing. TensorFlow computes nothing before the fork: its threads would not be there in the new
-    process."""
+    """The context of multiprocessing. TensorFlow computes nothing before the fork, because its threads would be missing in
+    the new process."""
     frameworks.add()  # each process gets this one's path, whatever it was forked from
     found = multiprocessing.get_context("forkserver")
     of_systems = [

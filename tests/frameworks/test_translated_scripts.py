@@ -36,7 +36,7 @@ def few(tmp_path_factory):
 
 
 def steps_of(noted, train_set):
-    """Of each epoch, the numbers of the images of each rank in each step. noted: the files of the ranks."""
+    """For each epoch, the numbers of the images of each rank in each step. noted: the files of the ranks."""
     numbers = {image.numpy().tobytes(): number for number, image in enumerate(train_set.images)}
     assert len(numbers) == IMAGES
     of_ranks = [pickle.loads(path.read_bytes()) for path in noted]

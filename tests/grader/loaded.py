@@ -22,8 +22,8 @@ LIBRARIES = (*FOR_SCRIPTS, "tests.grader.misbehaving")
 
 @contextmanager
 def in_folder(folder):
-    """In a `with`: a process forks servers for all that can open `folder`. Of several processes of pytest, the first
-    one here starts it."""
+    """In a `with`: a process forks servers for all that can open `folder`. If there are several processes of
+    pytest, the first one starts it."""
     with open(folder / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if (folder / LIBRARIES[-1]).exists():

@@ -19,7 +19,7 @@ def test_the_old_and_the_new_total_are_told_and_what_counts_of_unit_and_gap(tmp_
     with Gradebook(tmp_path) as book:
         store(book, handed_in(), [said("step", 0.5), said("other", 1.0)])
     assert lines(tmp_path, "step", 1.5) == ["jane: 1.5 points -> 2.5 points."]
-    overrides = "What is set for multi_gpu as a whole, 4 points, counts in place of what is set for its gaps (step)."
+    overrides = "What is set for multi_gpu as a whole, 4 points, replaces the points that are set for its gaps (step)."
     assert lines(tmp_path, "", 4.0) == ["jane: 2.5 points -> 4 points.", overrides]
     assert lines(tmp_path, "step", 2.0) == ["jane: 4 points -> 4 points.", overrides]
     assert lines(tmp_path, "", None) == ["jane: 4 points -> 3 points."]
@@ -71,7 +71,7 @@ def test_the_whole_grade_is_set_in_one_command_and_counts_in_place_of_all(tmp_pa
     adjust(tmp_path, "jane", "multi_node", "", 0.0, "why", "who", told.append)
     assert told == [
         "jane: 3 points -> 3 points.",
-        "What is set for the whole grade, 3 points, counts in place of what is set for multi_node.",
+        "What is set for the whole grade, 3 points, replaces the points that are set for multi_node.",
     ]
 
 
@@ -123,7 +123,7 @@ def test_bonus_points_are_given_as_far_as_the_course_has_them(course):
         adjust(course, "jane", "bonus", "", 1, "why", "who")
 
 
-RAR = "work.rar is a RAR archive, which can't be read: pack the folder as .zip."
+RAR = "work.rar is a RAR archive, which cannot be read: pack the folder as .zip."
 
 
 @pytest.fixture

@@ -207,7 +207,7 @@ def test_a_cluster_whose_files_are_not_there_yet_is_waited_for(monkeypatch):
 
 
 def test_a_cluster_whose_scheduler_has_not_heard_of_the_engines_counts_as_lost(tmp_path, monkeypatch):
-    """Else the work would wait for ever: it is the scheduler that gives it to them."""
+    """Otherwise the work would wait forever, because the scheduler assigns it to them."""
     monkeypatch.setattr("grader.instructors.grade.ipp_cluster.LOOK", 0.1)
     monkeypatch.setattr("grader.instructors.grade.ipp_cluster.SILENCE", 3.0)
     cluster = ipyparallel.Cluster(
@@ -266,8 +266,8 @@ def test_a_controller_that_is_silent_counts_as_lost(tmp_path, monkeypatch, victi
 def test_a_controller_or_engines_that_die_are_told_in_a_sentence_and_what_is_graded_is_kept(
     tmp_path, monkeypatch, loaded, victim
 ):
-    """Of a cluster that runs already: the grader does not start another one. The engines die as with `qdel`: all at
-    once."""
+    """The cluster was started by another program, so the grader does not replace it. The engines die as with `qdel`, all
+    at the same time."""
     monkeypatch.setenv(work.SHARED, str(loaded))
     monkeypatch.setattr("grader.instructors.grade.ipp_cluster.ASK", 0.2)
     monkeypatch.setattr("grader.instructors.grade.ipp_cluster.SILENCE", 5.0)
@@ -298,7 +298,7 @@ def test_a_controller_or_engines_that_die_are_told_in_a_sentence_and_what_is_gra
                 process.kill()
 
     gone = "has lost a process, or has not answered for 5 seconds; .*`ipcluster start`.* goes on"
-    words = {"controller": gone, "engines": "answers any more: start engines, .*; it goes on"}
+    words = {"controller": gone, "engines": "answers any more: start engines, .*; it continues"}
     with pytest.raises(ClusterError, match=f"one/security/cluster-.json {words[victim]}"):
         grade("one", kill)
     assert time.monotonic() - killed[0] < 30

@@ -181,7 +181,7 @@ def dated(files, year):
 
 @pytest.mark.parametrize("layout", ["Ann Lee_1_assignsubmission_file_/{}", "Ann Lee_1_assignsubmission_file_{}"])
 def test_two_archives_in_one_submission_of_moodle_are_one_attempt(room, layout):
-    """Of a file that is in both, the newer one counts, and the student reads that."""
+    """If a file is in both, the newer one counts, and the student reads that."""
     parts = {
         "a.zip": dated({NOTEBOOK: b"n", SCRIPT: b"old"}, 2024),
         "m.zip": dated({SCRIPT: b"new", OTHER: b"o"}, 2026),
@@ -290,7 +290,7 @@ def test_a_folder_called_exercises_among_submissions_stops_nobody(room):
     (room / "exercises").mkdir()
     said = []
     [jane] = collect(room, room.parent / "work", EXPECTED, said.append)
-    assert jane.refused is None and said == ["exercises: left out, it has no student's name."]
+    assert jane.refused is None and said == ["exercises: left out, its name is not a student's."]
 
 
 def test_the_files_of_earlier_attempts_are_kept(room):
@@ -428,7 +428,7 @@ def pax(content):
     return header(b"p", b"%011o" % len(content), b"x") + content + b"\0" * (-len(content) % 512)
 
 
-DAMAGED = "can't be read (it is damaged, or no archive of the kind that its name says): pack it again"
+DAMAGED = "can't be read (it is damaged, or not an archive of the format in its name): pack it again"
 HOSTILE = {
     "path traversal, zip": ("x.zip", lambda: zipped(GOOD | {"../../evil.py": b"x"}), "leads out"),
     "path traversal, tar": ("x.tar", lambda: tarred(GOOD | {"exercises/../../evil.py": b"x"}, "w"), "leads out"),
@@ -502,17 +502,17 @@ HOSTILE = {
         "unusual",
     ),
     "a zip called .tar.gz": ("x.tar.gz", lambda: zipped(GOOD), "can't be read"),
-    "a 7z": ("x.7z", lambda: b"7z\xbc\xaf\x27\x1c", "is a 7z archive, which can't be read: pack the folder as .zip"),
+    "a 7z": ("x.7z", lambda: b"7z\xbc\xaf\x27\x1c", "is a 7z archive, which cannot be read: pack the folder as .zip"),
     "a RAR": (
         "x.rar",
         lambda: b"Rar!\x1a\x07\x01\x00",
-        "is a RAR archive, which can't be read: pack the folder as .zip",
+        "is a RAR archive, which cannot be read: pack the folder as .zip",
     ),
     "a lone notebook": ("x.ipynb", lambda: b"{}", "neither a folder nor an archive"),
     "sizes that lie": ("x.zip", lying_zip, "can't be read"),
     "a negative size": ("x.tar", lambda: header(size=b"\xff" * 10 + b"\xfc\x00") + bytes(2048), "negative size"),
     "a header of digits": ("x.tar", lambda: pax(b"1" * 60_000) + header() + bytes(1024), "header"),
-    "a long header": ("x.tar", lambda: pax(b"30 path=" + b"x" * 100_000) + header() + bytes(1024), "beyond reason"),
+    "a long header": ("x.tar", lambda: pax(b"30 path=" + b"x" * 100_000) + header() + bytes(1024), "far too long"),
     "a name with a line break": ("x.zip", lambda: zipped({"../a\nb\x1b[31m": b"x"}), "leads out"),
     "everything too large": ("x.zip", lambda: zipped({SCRIPT: b"#" * 1_000_001}), "too large"),
 }

@@ -108,7 +108,9 @@ def test_the_notebook_on_scaling_predicts_16_workers_and_runs_them(course):
         parameters=72_000,
         **fields,
     )
-    write(slowed, course / "exercises/01_single_gpu/results/profiled")  # what profiling slows down is no measurement
+    write(
+        slowed, course / "exercises/01_single_gpu/results/profiled"
+    )  # profiling slows it down, so it is not a measurement
     cells = (ROOT / "solutions/08_scaling/08_scaling.py").read_text().partition("# %%\nfrom grader import check")[0]
     notebook = execute(cells, course)
     said = "".join(output.text for output in outputs(notebook, "stream"))

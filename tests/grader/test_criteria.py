@@ -99,8 +99,8 @@ def test_what_a_rank_of_local_sgd_goes_on_with_is_named_by_its_parts():
     assert "its own numbers once, and the numbers of rank 1 0.5 times" in after_a_block(
         "mean", lambda mine, start: mine[0] + mine[1] / 2
     )
-    assert "block.start of rank 0 is `mean` + 0.5 * the start before; it should be" in after_a_block(
+    assert "block.start of rank 0 is `mean` + 0.5 * the previous start; it should be" in after_a_block(
         "block_momentum", lambda mine, start: mine.mean(axis=0) + start / 2
     )
-    assert "off by" in after_a_block("mean", lambda mine, start: numpy.sin(mine[0]))
+    assert "differ from the right ones" in after_a_block("mean", lambda mine, start: numpy.sin(mine[0]))
     assert after_a_block("mean", lambda mine, start: mine.mean(axis=0)) is None

@@ -104,5 +104,5 @@ def test_what_is_missing_for_an_export_is_said(tmp_path):
     with pytest.raises(ExportError, match="moodles has no file as Canvas gives them out"):
         export(tmp_path, "canvas", tmp_path / "moodles")
     (tmp_path / "feedback/Jane_11.html").unlink()
-    with pytest.raises(ExportError, match="is not there: run `python -m grader report"):
+    with pytest.raises(ExportError, match="does not exist: run `python -m grader report"):
         export(tmp_path, "moodle")

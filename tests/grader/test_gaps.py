@@ -211,7 +211,7 @@ def function():
 
 
 def mended(change=lambda text: text):
-    """What is found in the gap of an exercise that gives code to be mended, after a student's change."""
+    """What is found in the gap of an exercise that gives code to be fixed, after a student's change."""
     given = gaps.exercise(MENDED, ".py")
     return found(change(given.text), "mend", given)
 

@@ -172,7 +172,7 @@ def test_a_grader_that_is_ended_leaves_no_process_and_goes_on_where_it_stopped(
     os.kill(grader.pid, number)
     printed = grader.communicate(timeout=30)[0]
     if number == signal.SIGINT:
-        assert re.search(rf"\n[1-9]\d* of {graded[2]} pieces graded; the same command goes on\.\n", printed)
+        assert re.search(rf"\n[1-9]\d* of {graded[2]} pieces graded; the same command continues\.\n", printed)
     wait_until(lambda: not [one for one in family if linux.runs(one.pid)], "no process is left")
     before = finished(tmp_path / "out")
     assert not list(temporary.glob("handson-cluster-*")), "the folder with the keys"

@@ -295,7 +295,7 @@ def test_a_gradebook_of_another_time_is_refused(tmp_path):
     Gradebook(tmp_path).close()
     with sqlite3.connect(tmp_path / "gradebook.sqlite") as database:
         database.execute("PRAGMA user_version = 9")
-    with pytest.raises(GradebookError, match="has schema 9, and this grader knows 2"):
+    with pytest.raises(GradebookError, match="has schema 9, and this grader supports 2"):
         Gradebook(tmp_path)
 
 

@@ -124,7 +124,7 @@ class World:
 
 
 def seconds(submission):
-    """Of CPU, where others than those of LIMITS are better: a whole run takes more than 2 on a busy machine."""
+    """The limit of CPU seconds, if LIMITS has another one: a whole run takes more than 2 on a busy machine."""
     return (
         NEVER_ENDS
         if submission.get("status") == TIMEOUT

@@ -223,7 +223,7 @@ def test_a_collective_that_one_rank_calls_is_a_deadlock_of_that_rank(verdicts):
     )
     (verdict,) = verdicts(text, "sampler", part=SEVERAL).values()
     assert verdict.status == DEADLOCK
-    assert "ranks 1, 2 wait in barrier, but rank 0 never came there (line" in verdict.message
+    assert "ranks 1, 2 wait in barrier, but rank 0 never got there (line" in verdict.message
 
 
 def test_what_gloo_prints_is_not_the_students():
@@ -297,7 +297,7 @@ def test_inputs_that_cannot_be_made_are_the_graders_fault_and_cost_no_other_gap(
     found = judge("single_gpu", (replace(SINGLE, checks=checks),), lambda file: solved(SINGLE.file), server)
     assert {verdict.gap: (verdict.status, verdict.message) for verdict in found} == {
         "device": (PASSED, ""),
-        "optimizer": (GRADER_FAULT, "not graded: the check can't make its inputs (KeyError: 'milliseconds')"),
+        "optimizer": (GRADER_FAULT, "not graded: the check cannot create its inputs (KeyError: 'milliseconds')"),
     }
 
 

@@ -46,7 +46,7 @@ def test_numbers_of_numpy_are_plain_numbers_afterwards():
 
 @pytest.mark.parametrize("kind", ["object", "<U3", "datetime64[s]", "complex128"])
 def test_arrays_of_other_kinds_than_numbers_are_not_sent(kind):
-    with pytest.raises(protocol.BadMessage, match="can't be sent"):
+    with pytest.raises(protocol.BadMessage, match="cannot be sent"):
         protocol.pack(numpy.zeros(2, dtype=kind))
 
 

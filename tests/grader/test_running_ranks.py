@@ -112,7 +112,7 @@ def test_a_rank_that_leaves_is_told_from_those_that_wait_for_it(run, readable):
         KILLED,
         "the process ended itself with exit status 7 before your code had finished",
     )
-    assert (first.status, first.message) == (KILLED, "this rank was stopped, since another rank had failed")
+    assert (first.status, first.message) == (KILLED, "this rank was stopped, because another rank had failed")
 
 
 @both
@@ -135,7 +135,7 @@ def test_a_crash_is_told_by_its_signal(run, name, arguments, says):
 
 @pytest.mark.parametrize(
     ("name", "says"),
-    [("quit", "SystemExit: 3"), ("interrupt", "KeyboardInterrupt"), ("foreign", "object can't be sent")],
+    [("quit", "SystemExit: 3"), ("interrupt", "KeyboardInterrupt"), ("foreign", "object cannot be sent")],
 )
 def test_exceptions_of_any_kind_are_errors_in_the_code(run, name, says):
     (rank,) = run(name)
@@ -161,7 +161,7 @@ def test_a_flood_of_output_is_cut_in_the_middle_and_says_so(run):
 
 
 @pytest.mark.parametrize(
-    ("name", "says"), [("huge", "more than 4,194,304"), ("objects", "arrays of object can't be sent")]
+    ("name", "says"), [("huge", "more than 4,194,304"), ("objects", "arrays of object cannot be sent")]
 )
 def test_observations_that_can_not_be_sent_are_refused(run, name, says):
     (rank,) = run(name)
@@ -327,7 +327,7 @@ def test_graders_that_were_killed_leave_nothing_once_the_next_one_has_run(tmp_pa
         server.run("tests.grader.misbehaving:behave", readable=SANDBOX)
         server.stop()
         assert not list(tmp_path.iterdir())
-        with contextlib.suppress(OSError):  # no groups may be made here
+        with contextlib.suppress(OSError):  # no groups may be created here
             groups = [
                 int(group.name.removeprefix(cgroups.NAME))
                 for folder, _ in cgroups.places()

@@ -135,7 +135,7 @@ def test_the_doctor_prints_a_table_and_a_sentence():
 
 
 @pytest.mark.skipif(
-    layers_in_force.CGROUPS not in layers_in_force.in_force(), reason="no control groups may be made here"
+    layers_in_force.CGROUPS not in layers_in_force.in_force(), reason="no control groups may be created here"
 )
 def test_processes_share_one_bound_on_memory():
     """Each stays below the limit, both together do not."""
@@ -166,7 +166,7 @@ def test_processes_share_one_bound_on_memory():
 
 
 @pytest.mark.skipif(
-    layers_in_force.CGROUPS not in layers_in_force.in_force(), reason="no control groups may be made here"
+    layers_in_force.CGROUPS not in layers_in_force.in_force(), reason="no control groups may be created here"
 )
 def test_groups_that_are_over_are_removed():
     def name():

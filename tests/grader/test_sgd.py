@@ -1,5 +1,4 @@
-"""Of an optimizer's updates the judge says what is wrong with them: the rate, the momentum, or what else was done with
-the gradients."""
+"""The judge reports what is wrong with an optimizer's updates: the rate, the momentum, or the use of the gradients."""
 
 import numpy
 import pytest

@@ -1,4 +1,4 @@
-"""Of a throughput the judge says what is wrong with it."""
+"""The judge reports what is wrong with a throughput."""
 
 import math
 

@@ -30,7 +30,7 @@ def test_a_gap_of_a_notebook_without_an_answer_is_named(server_for, monkeypatch)
     )
     found = problems("start", replace(NOTEBOOK, checks=checks), server_for)
     assert found and all("notebooks/00_start.ipynb: the solution of " in sentence for sentence in found)
-    assert any(f"can't make its inputs (KeyError: '{lost}')" in sentence for sentence in found)
+    assert any(f"cannot create its inputs (KeyError: '{lost}')" in sentence for sentence in found)
 
 
 def test_a_mistake_that_is_not_caught_and_a_right_answer_that_is_not_accepted_are_named(server_for):

@@ -105,7 +105,7 @@ def test_each_member_of_a_group_gets_the_groups_grade(tmp_path):
     rows = [[*row[:4], group, *row[4:]] for row, group in ((JANE, "Group A"), (MAX, "Group A"), (ZOE, "Default group"))]
     write(tmp_path / worksheet.NAME, *rows, head=head)
     with Gradebook(tmp_path) as book:
-        store(book, handed_in("Group A", "13"), [said("a", 2.0)])  # 13: the group's number, which is no student's
+        store(book, handed_in("Group A", "13"), [said("a", 2.0)])  # 13: the group's number, not a student's
         write_reports(book, tmp_path)
     assert {
         number: grade
@@ -280,7 +280,7 @@ def test_an_assignment_for_each_unit_is_one_student_with_a_worksheet_for_each(tm
     with pytest.raises(OneSentence, match="is of another assignment of Moodle's .*: name its unit, with --unit"):
         graded_with(tmp_path, second, write(tmp_path / "2.csv", *rows))
     said = graded_with(tmp_path, second, write(tmp_path / "2.csv", *rows), "single_gpu")
-    assert "the grades for it are in moodle_single_gpu.csv" in said and "maximum grade is" not in said
+    assert "its grades are in moodle_single_gpu.csv" in said and "maximum grade is" not in said
     with Gradebook(tmp_path / "out") as book:
         assert {one.student for one in book.submissions()} == {"Jane Doe_11", "Max Roe_12", "Zoe_13"}
         jane = next(one for one in book.submissions() if one.student == "Jane Doe_11")
@@ -450,7 +450,7 @@ def test_a_refused_submission_stays_repaired_when_the_same_download_is_graded_ag
             "of Participant 11 is 'Freitag, .*', which is not a date",
         ),
         (lambda path: write(path, JANE, JANE), "has Participant 11 twice"),
-        (lambda path: write(path, [*JANE[:1], "Zoë", *JANE[2:]], encoding="utf-16"), "is no CSV in UTF-8"),
+        (lambda path: write(path, [*JANE[:1], "Zoë", *JANE[2:]], encoding="utf-16"), "is not a CSV in UTF-8"),
         (lambda path: path.write_bytes(b""), "has no column 'Identifier'"),
     ],
     ids=["missing", "German", "a German date", "twice", "UTF-16", "empty"],

@@ -42,7 +42,7 @@ def hand_in(claim):
 
 
 def grade(controller, engines):
-    """(status, what was said) of grading in the controller's pod, once as many engines are there."""
+    """(status, what was said) of grading in the controller's pod, once as many engines are connected."""
     for line in controller.stdout:
         engines -= "registration::finished registering engine" in line
         if not engines:
@@ -81,15 +81,15 @@ def test_where_a_pod_cannot_confine_students_the_doctor_says_so_and_nothing_is_g
     with pods.running([*controller, allowed, refused, engine], tmp_path / "claim", tmp_path) as started:
         (_, well), (_, badly) = map(pods.ended, (started[allowed.host], started[refused.host]))
         status, said = grade(started["controller"], 1)
-    assert well.splitlines()[-1].startswith("Files, network and processes of a student's code are kept apart")
+    assert well.splitlines()[-1].startswith("Files, network and processes of a student's code are isolated")
     sentence = badly.splitlines()[-1]
-    assert "can't be confined here: namespaces are refused" in sentence
+    assert "cannot be confined here: namespaces are refused" in sentence
     assert "seccompProfile: Unconfined" in sentence
     assert "engines.yaml" in sentence
     assert (
         status == 1
         and (
-            "the engines of profile default can't be used: on engines-2, a student's code can't be confined"
+            "the engines of profile default can't be used: on engines-2, a student's code cannot be confined"
             " here: namespaces are refused"
         )
         in said

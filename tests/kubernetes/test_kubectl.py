@@ -118,7 +118,7 @@ def test_keys_are_made_once_and_shown_nowhere(cluster, tmp_path, capfd):
     files = [word.partition("=")[2].partition("=")[2] for word in made if word.startswith("--from-file")]
     assert len(files) == 2
     assert not any(Path(file).exists() for file in files)
-    assert said == ["the Secret ssh-keys was made"]
+    assert said == ["the Secret ssh-keys was created"]
     cluster.write(objects={"secret/ssh-keys": {}})
     cluster_jobs.keys(Kubectl(SITE), said.append)
     assert "kept" in said[-1] and len([call for call in cluster.read()["calls"] if "generic" in call["words"]]) == 1
@@ -151,7 +151,7 @@ def test_without_a_context_of_the_site_the_current_one_needs_a_yes(cluster, tmp_
 
 def test_only_what_the_course_has_made_is_deleted(cluster):
     cluster.write(objects={"job/mpi": {"metadata": {"name": "mpi"}}})
-    with pytest.raises(KubernetesError, match="was not made by the course, so it stays"):
+    with pytest.raises(KubernetesError, match="was not created by the course, so it stays"):
         cluster_jobs.delete(Kubectl(SITE), "mpi")
     cluster.write(objects={"job/mpi": job()})
     cluster_jobs.delete(Kubectl(SITE), "mpi", lambda said: None)
@@ -163,7 +163,7 @@ def test_only_what_the_course_has_made_is_deleted(cluster):
     ("said", "words"),
     [
         ("Unable to connect to the server: dial tcp 192.0.2.7:443: i/o timeout", "the cluster does not answer"),
-        ("error: You must be logged in to the server (Unauthorized)", "the cluster does not know you, or not any"),
+        ("error: You must be logged in to the server (Unauthorized)", "the cluster does not accept your credentials"),
         (
             (
                 'Error from server (Forbidden): error when creating "STDIN": jobs.batch is forbidden: User "student"'
@@ -177,7 +177,7 @@ def test_only_what_the_course_has_made_is_deleted(cluster):
                 " exceeded quota: small, requested: count/jobs.batch=1, used: count/jobs.batch=2, limited:"
                 " count/jobs.batch=2"
             ),
-            "may not use as much .* describe quota -n handson",
+            "quota is too small .* describe quota -n handson",
         ),
         (
             (
@@ -188,9 +188,9 @@ def test_only_what_the_course_has_made_is_deleted(cluster):
         ),
         (
             'Error from server (NotFound): error when creating "STDIN": namespaces "handson" not found',
-            "namespace is not there .* kubernetes apply --site kind",
+            "namespace does not exist .* kubernetes apply --site kind",
         ),
-        ("something new", "kubectl failed .something new.: try the same by hand"),
+        ("something new", "kubectl failed .something new.: run the same command by hand"),
     ],
 )
 def test_what_kubectl_refuses_is_told_with_the_next_command(cluster, tmp_path, said, words):
@@ -286,7 +286,7 @@ def test_a_pod_that_waits_says_why_and_what_to_do(one, events, words):
                 'Error creating: pods "torchrun-0-x7k2p" is forbidden: exceeded quota: small, requested:'
                 " requests.cpu=2, used: requests.cpu=3, limited: requests.cpu=4"
             ),
-            "the namespace may not use as much; kubectl describe quota -n handson",
+            "the namespace's quota is too small; kubectl describe quota -n handson",
         ),
         (
             (
@@ -354,7 +354,7 @@ def test_follow_shows_the_log_of_a_job_and_how_it_ended(cluster):
     )
     with pytest.raises(JobFailed, match="job kind/torchrun ended in pod torchrun-1 with status 137; it was killed"):
         follow("kind/torchrun", say=said.append)
-    with pytest.raises(JobFailed, match="Kubernetes knows no job kind/mpi, .*kubectl get jobs"):
+    with pytest.raises(JobFailed, match="Kubernetes does not know job kind/mpi, .*kubectl get jobs"):
         follow("kind/mpi", say=said.append)
     cluster.write(objects={"job/torchrun": job()}, pods=[pod("torchrun-0")], log="a line of it\n")
     with pytest.raises(JobFailed, match="job kind/torchrun was deleted"):

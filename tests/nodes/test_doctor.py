@@ -309,7 +309,7 @@ def test_an_mpiexec_that_does_not_reach_all_nodes(stub, node_file):
 def test_ranks_that_do_not_meet(stub, node_file):
     stub("mpiexec", "echo 'DistNetworkError: The client socket has timed out. error' >&2; exit 1")
     what, cure = broken(doctor.meet, HOSTS)
-    assert "do not meet over gloo" in what and "timed out" in what and "GLOO_SOCKET_IFNAME" in cure
+    assert "do not connect over gloo" in what and "timed out" in what and "GLOO_SOCKET_IFNAME" in cure
 
 
 # The page -----------------------------------------------------------------------

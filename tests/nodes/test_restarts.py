@@ -104,7 +104,7 @@ def test_a_killed_node_costs_no_number(batch_system, tmp_path):
         for name, number in numbers.items():
             output = Path(jobs.folder, f"restarts.o{number}")
             assert jobs.finish(number)["Exit_status"] == "0", output.read_text()[-3000:]
-        assert "Going on in epoch" in output.read_text() and re.search(r"^\w+2 dies", output.read_text(), re.MULTILINE)
+        assert "Resuming in epoch" in output.read_text() and re.search(r"^\w+2 dies", output.read_text(), re.MULTILINE)
         assert set(checkpoints.differences(jobs.folder / "results/whole", jobs.folder / "results/killed").values()) == {
             0.0
         }

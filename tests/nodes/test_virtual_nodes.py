@@ -325,11 +325,11 @@ def test_missing_tools_are_named_with_their_package(monkeypatch):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("program", "why"), [("exit 0", "without a word"), ("echo no bridges here >&2; exit 1", "no bridges here")]
+    ("program", "why"), [("exit 0", "without a message"), ("echo no bridges here >&2; exit 1", "no bridges here")]
 )
 def test_a_holder_that_fails_is_an_error_with_its_words(tmp_path, monkeypatch, program, why):
     (tmp_path / "unshare").write_text(f"#!/bin/sh\n{program}\n")
     (tmp_path / "unshare").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    with pytest.raises(OSError, match=f"the virtual nodes did not come up: .*{why}"):
+    with pytest.raises(OSError, match=f"the virtual nodes did not start: .*{why}"):
         virtual_nodes.start({"node1": {}}, "none", tmp_path)

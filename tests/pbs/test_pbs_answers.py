@@ -734,7 +734,7 @@ def test_every_command_tells_the_release_that_it_answers_like(ask):
 
 
 def test_a_job_that_depends_on_a_failed_one_ends_instead_of_waiting(ask):
-    """A real PBS deletes it without a comment, and `-W block=true` then waits for ever."""
+    """A real PBS deletes it without a comment, and `-W block=true` then waits forever."""
     ask("qsub a.sh")
     ended("0", exit_status=1)
     ask("qsub -W depend=afterok:0 a.sh")

@@ -37,9 +37,7 @@ def test_the_course_takes_it_for_a_real_one(strict, monkeypatch):
     assert follow.sending({"A": "1", "B": "2"}) == ["-v", "A,B"]
     monkeypatch.setenv("HANDSON_DATA", "/data")
     assert follow.sending({"A": "1"}) == ["-v", "A,HANDSON_DATA"] and follow.sending({}) == ["-v", "HANDSON_DATA"]
-    assert slow_network.why_not() == (
-        "PBS runs the jobs here on real nodes, and the network between those is as fast as it is"
-    )
+    assert slow_network.why_not() == ("PBS runs the jobs here on real nodes, whose network cannot be limited")
     said = []
     doctor.summary(said.append)
     assert "virtual nodes  none: the nodes of PBS are real ones" in said

@@ -134,7 +134,7 @@ def test_the_command_keeps_its_exit_status_and_its_options(tmp_path):
     ("words", "sentence"),
     [
         (["--", "no-such-command"], "there is no command no-such-command"),
-        (["--tool", "nsys", "--", "true"], "there is no nsys on PATH"),
+        (["--tool", "nsys", "--", "true"], "nsys is not on PATH"),
         (["-o", "/proc/nowhere", "--", "true"], "cannot be used as a folder for profiles"),
     ],
 )

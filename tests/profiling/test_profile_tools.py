@@ -34,8 +34,8 @@ def put_on_path(tmp_path, monkeypatch):
         (["nvprof", "nsys"], (7, 0), "nvprof", "as the GPU has compute capability 7.0"),
         (["nvprof", "nsys"], (8, 0), "nsys", "nvprof records those below 8.0 only"),
         (["nsys"], (7, 5), "nsys", "nvprof is not on PATH"),
-        (["nvprof"], (9, 0), "torch", "there is no nsys on PATH"),
-        ([], (9, 0), "torch", "there is no nsys on PATH"),
+        (["nvprof"], (9, 0), "torch", "nsys is not on PATH"),
+        ([], (9, 0), "torch", "nsys is not on PATH"),
         (["nvprof", "nsys"], None, "torch", "needs no GPU, and there is none"),
     ],
 )
@@ -124,7 +124,7 @@ LACKS = (
     [
         ("node1\n", TWO_NODES, LACKS),
         ("node1\nnode1\nnode2\nnode2\n", TWO_NODES, ""),
-        ("node1\n", "#PBS -l (nodes and so on: select=...)\n", "first fill in what that marks with PUT YOUR CODE"),
+        ("node1\n", "#PBS -l (nodes and so on: select=...)\n", "first fill its gaps (PUT YOUR CODE)"),
     ],
 )
 def test_a_job_without_the_resources_of_the_training_is_told_what_to_submit(

@@ -32,7 +32,7 @@ class NVMLError(Exception):
 
 
 class NVMLError_NotFound(NVMLError):
-    """Likewise: no process has used the GPU."""
+    """As pynvml has it: no process has used the GPU."""
 
 
 @pytest.fixture
@@ -173,7 +173,7 @@ class Machine:
         monkeypatch.setattr(linux, "busy_ticks", lambda columns: dict(self.busy))
 
     def work(self, *ticks):
-        """Of the processes 1, 2, ..., on both cores in equal parts."""
+        """Add the ticks of the processes 1, 2, ..., on both cores in equal parts."""
         self.used.update({pid: self.used[pid] + more for pid, more in enumerate(ticks, start=1)})
         self.busy = {core: before + sum(ticks) / 2 for core, before in self.busy.items()}
 
@@ -308,6 +308,6 @@ def test_a_measurement_says_when_other_programs_took_the_cores(monkeypatch, othe
     with usage.watched(2, lines.append):
         machine.work(60, 60, 0, others)
     assert lines == said * [
-        "Other programs took 45 % of the cores meanwhile, so these times say little: run the cell again while this"
+        "Other programs took 45 % of the cores at the same time, so these times are unreliable: run the cell again while this"
         " machine does nothing else."
     ]

@@ -1,8 +1,8 @@
 """Ranks for tests: processes forked, in milliseconds, from one that has imported torch; joined by gloo in a process
 group.
 
-`run_ranks` runs any function on them; `train` is such a function, which runs the `train` of a solution and tells what
-it did.
+`run_ranks` runs any function on them; `train` is such a function, which runs the `train` of a solution and returns
+what it did.
 """
 
 import contextlib
@@ -118,7 +118,7 @@ def _rank(connection, meeting, rank, size, function, arguments):
             traceback.print_exc()
     connection.send((value, status, out.getvalue(), errors.getvalue()))
     with contextlib.suppress(EOFError):
-        connection.recv()  # stay until all have finished: whoever leaves early fails the others
+        connection.recv()  # stay until all have finished, because an early exit fails the others
     os._exit(0)
 
 
@@ -130,8 +130,8 @@ def parse(task, words, size):
 
 
 def image_set(samples, seed=0, size=16, classes=10):
-    """Images of noise. Enlarged to their own size they stay as they are, and the first pixel of each tells which it
-    is."""
+    """Images of noise. Enlarged to their own size they do not change, and the first pixel identifies each
+    image."""
     generator = torch.Generator().manual_seed(seed)
     images = torch.rand(samples, 3, size, size, generator=generator)
     images[:, 0, 0, 0] = torch.arange(samples) / 1024

@@ -77,7 +77,7 @@ def test_bits_are_packed_and_come_back_on_every_rank():
 
 
 def test_bits_are_packed_on_the_device_where_they_are():
-    """Of a tensor on the device `meta`, nobody can read a number on the host."""
+    """No number of a tensor on the device `meta` can be read on the host."""
     flags = torch.empty(13, device="meta") >= 0
     assert (messages.pack(flags).shape, messages.pack(flags).device.type) == ((2,), "meta")
     assert messages.unpack(messages.pack(flags), 13).device.type == "meta"

@@ -164,7 +164,7 @@ def test_a_mesh_trains_as_one_process_with_all_images(inside):
 def test_heads_that_can_not_be_divided_are_refused():
     with pytest.raises(
         TrackError,
-        match=r"the 6 heads of an attention can't be divided among 4 ranks: split them among 1, 2, 3, 6 ranks",
+        match=r"the 6 heads of an attention cannot be divided among 4 ranks: split them among 1, 2, 3, 6 ranks",
     ):
         products.check_heads(6, 4)
 

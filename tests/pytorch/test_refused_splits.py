@@ -56,7 +56,7 @@ REFUSED = [  # (script, options, node of each rank, what all ranks say)
         "--heads 2",
         "aaaa",
         (
-            "the 2 heads of an attention can't be divided among 4 ranks: split them among 1, 2 ranks, or choose another"
+            "the 2 heads of an attention cannot be divided among 4 ranks: split them among 1, 2 ranks, or choose another"
             " --heads"
         ),
     ),

@@ -82,7 +82,7 @@ def test_a_restart_in_mid_epoch_goes_on_with_the_next_sample(before, after):
         ("gone.png\t1\n", r"gone.png \(map.txt, line 1\) does not exist: restore it, or remove its line"),
         ("a.png\t0\ngone.png\t1\n", r"gone.png \(map.txt, line 2\) does not exist"),
         ("a.png\t0\nmap.txt\t1\n", r"map.txt \(map.txt, line 2\) cannot be read as an image"),
-        ("a.png\t0\nlarge.png\t1\n", r"line 2\) has 9 x 9 pixels, and the first image 8 x 8 pixels"),
+        ("a.png\t0\nlarge.png\t1\n", r"line 2\) has 9 x 9 pixels, but the first image has 8 x 8 pixels"),
         ("a.png\t0\ncut.png\t1\n", r"cut.png \(map.txt, line 2\) is damaged"),
     ],
 )

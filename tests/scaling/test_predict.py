@@ -137,15 +137,15 @@ def test_a_slow_network_is_named_as_the_limit_and_a_fast_one_is_not(tmp_path):
     fast = predicted(folders, *"--network 100gbit --latency 1 --workers 1,2".split())
     assert "Up to 4,096 workers, communication takes less time than computation" in fast
     slow = predicted(folders, *"--network 5mbit --workers 1,2".split())
-    assert "The network is the limit from about 2 workers on" in slow
+    assert "The network is the bottleneck from about 2 workers on" in slow
 
 
 def test_runs_on_one_node_say_nothing_of_a_network(tmp_path):
     folders = [a_run(tmp_path, 1), a_run(tmp_path, 2, nodes=1)]
     said = predicted(folders, *"--network 5mbit --per-node 1 --workers 1,2".split())
-    assert "All these runs were on one node" in said and "The network is the limit" not in said
+    assert "All these runs were on one node" in said and "The network is the bottleneck" not in said
     assert "Communication takes longer than computation from about 2 workers on, if" in said
-    assert "The network is the limit" in predicted(folders, *"--network 5mbit --per-node 1 --latency 9".split())
+    assert "The network is the bottleneck" in predicted(folders, *"--network 5mbit --per-node 1 --latency 9".split())
 
 
 def test_disturbed_runs_are_named_before_what_is_predicted(tmp_path):
@@ -264,7 +264,7 @@ def test_profiles_without_communication_are_refused(tmp_path):
     assert "are of 2 ranks and have no communication: record" in sentence(
         tmp_path, profiles(tmp_path, communicate=False)
     )
-    assert "do not say what was trained" in sentence(tmp_path, profiles(tmp_path, communicate=True))
+    assert "do not contain what was trained" in sentence(tmp_path, profiles(tmp_path, communicate=True))
 
 
 def test_a_profile_gives_the_steps_and_whether_communication_overlaps(tmp_path):
@@ -289,7 +289,7 @@ def test_what_is_no_run_is_left_out_and_named(tmp_path):
     assert [run.workers for run in found] == [1, 2, 8]
     assert all(name in remarks[0] for name in ("stack_of_rank_0.txt", "failed", "none/*"))
     assert "stack_of_rank_0.txt" in predicted(paths)
-    assert "no JSON" in sentence(tmp_path, tmp_path / "stack_of_rank_0.txt"), "nothing else is there"
+    assert "not the JSON of a run" in sentence(tmp_path, tmp_path / "stack_of_rank_0.txt"), "nothing else is there"
 
 
 def test_the_figure_goes_into_the_folder_of_the_run_with_most_workers(tmp_path, monkeypatch):

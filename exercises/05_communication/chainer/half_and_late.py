@@ -1,5 +1,5 @@
-"""Half the bytes, and sent during the next step: options of ChainerMN, which train_hooks.py uses.
-pytorch/half_and_late.py has them from scratch."""
+"""Half precision and double buffering: options of ChainerMN, which train_hooks.py uses. pytorch/half_and_late.py has
+both from scratch."""
 
 import handson.chainer  # before chainer: lets it run on today's NumPy
 from handson.chainer.communicators import create_communicator
@@ -7,17 +7,18 @@ from handson.chainer.optimizers import create_multi_node_optimizer
 
 
 def half(dtype):
-    """A communicator that sends gradients as `dtype`: "float16", "float32", or None, each in the type of its
+    """Return a communicator that sends gradients as `dtype`: "float16", "float32", or None for the type of each
     parameter."""
-    # PUT YOUR CODE: `comm`: what create_communicator makes for the name "naive", which needs no GPU; its
-    # option allreduce_grad_dtype is the type
+    # PUT YOUR CODE: set `comm` to the result of create_communicator for the name "naive", which needs no
+    # GPU. Pass `dtype` as its option allreduce_grad_dtype
     raise NotImplementedError("PUT YOUR CODE: half")
     return comm
 
 
 def late(optimizer, comm):
-    """A multi-node optimizer with double buffering: the all-reduce goes on during the next step, and each step uses the
-    mean of the step before."""
-    # PUT YOUR CODE: `optimizer`: what create_multi_node_optimizer makes of it, with double buffering
+    """Return a multi-node optimizer with double buffering: the all-reduce runs during the next step, and each update
+    uses the mean of the previous step."""
+    # PUT YOUR CODE: set `optimizer` to the result of create_multi_node_optimizer for this optimizer, with
+    # double buffering
     raise NotImplementedError("PUT YOUR CODE: late")
     return optimizer

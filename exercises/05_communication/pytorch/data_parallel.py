@@ -1,6 +1,7 @@
-"""DistributedDataParallel from scratch: train_data_parallel.py uses what is here, in this order.
+"""DistributedDataParallel from scratch. train_data_parallel.py calls these functions and methods in this order.
 
-Backward computes the gradients of the last layer first. They can travel while it goes on to the layers before.
+Backward computes the gradients of the last layer first. They can be sent while backward continues with the earlier
+layers.
 """
 
 import torch
@@ -8,49 +9,50 @@ import torch.distributed as dist
 
 
 def broadcast(model):
-    """Give all ranks the parameters of rank 0: each began with random ones of its own."""
-    # PUT YOUR CODE: dist.broadcast each parameter (.detach() of it, which autograd does not follow) from
-    # rank 0
+    """Copy the parameters of rank 0 to all ranks: each rank has started with its own random parameters."""
+    # PUT YOUR CODE: broadcast each parameter from rank 0 with dist.broadcast. Pass parameter.detach(),
+    # which autograd does not track
     raise NotImplementedError("PUT YOUR CODE: broadcast")
 
 
 def fill_buckets(parameters, most):
-    """Lists of parameters whose gradients travel together, in the order in which backward finishes them: the last
-    parameter is the first.
+    """Return lists of parameters whose gradients are sent together, in the order in which backward finishes the
+    gradients: the last parameter comes first.
 
-    A bucket has `most` bytes at most, unless a single parameter has more. It is closed when the next parameter does not
-    fit.
+    A bucket holds at most `most` bytes, unless a single parameter has more. It is closed when the next parameter does
+    not fit.
     """
-    # PUT YOUR CODE: `buckets`: a list of lists. Go through the list `parameters` backwards;
-    # parameter.nbytes is its size
+    # PUT YOUR CODE: set `buckets` to a list of lists of parameters. Go through the list `parameters`
+    # backwards. The size of a parameter in bytes is parameter.nbytes
     raise NotImplementedError("PUT YOUR CODE: buckets")
     return buckets
 
 
 class Bucket:
-    """Parameters whose gradients travel together, in one all-reduce."""
+    """Parameters whose gradients are averaged together, in one all-reduce."""
 
     def __init__(self, parameters):
         self.parameters = parameters
-        self.missing = len(parameters)  # how many of their gradients are not yet there
-        self.mean = self.work = None  # the mean gradients in one long tensor, and their all-reduce
+        self.missing = len(parameters)  # number of gradients that are not complete yet
+        self.mean = self.work = None  # the averaged gradients in one long tensor, and their all-reduce
 
     def register(self):
-        """From now on, backward calls `self.ready(parameter)` each time that a gradient is complete."""
-        # PUT YOUR CODE: for each parameter of the bucket: parameter.register_post_accumulate_grad_hook(...);
-        # the function that it gets is called with the parameter
+        """Make backward call `self.ready(parameter)` whenever a gradient of this bucket is complete."""
+        # PUT YOUR CODE: call parameter.register_post_accumulate_grad_hook(function) for each parameter of the
+        # bucket. Backward calls the function with the parameter as its argument
         raise NotImplementedError("PUT YOUR CODE: hook")
 
     def ready(self, parameter):
-        """Backward has just finished the gradient of this parameter. The last one starts the all-reduce."""
-        # PUT YOUR CODE: one gradient less is missing. When none is: `self.mean`, the gradients of the bucket
-        # in one tensor, divided by the number of ranks; `self.work`, its dist.all_reduce(..., async_op=True);
-        # and set self.missing for the next step
+        """Count the gradient of `parameter`, which backward has just finished. The last gradient starts the
+        all-reduce."""
+        # PUT YOUR CODE: decrease self.missing by 1. If it is now 0: set `self.mean` to the gradients of the
+        # bucket in one tensor, divided by the number of ranks. Set `self.work` to the result of
+        # dist.all_reduce(..., async_op=True). Reset self.missing for the next step
         raise NotImplementedError("PUT YOUR CODE: ready")
 
     def wait(self):
-        """Between backward and the optimizer: wait for the all-reduce, and put the means in the place of the
-        gradients."""
-        # PUT YOUR CODE: wait for self.work, then copy the parts of self.mean to the gradients of the
+        """Wait for the all-reduce, and replace the gradients with the averaged gradients. Called between backward and
+        the optimizer step."""
+        # PUT YOUR CODE: wait for self.work. Then copy the parts of self.mean into the gradients of the
         # parameters
         raise NotImplementedError("PUT YOUR CODE: wait")

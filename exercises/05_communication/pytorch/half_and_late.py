@@ -1,4 +1,4 @@
-"""Half the bytes, and sent during the next step: communication hooks as in hooks.py. ChainerMN has both as options
+"""Half precision and double buffering: communication hooks, as in hooks.py. ChainerMN has both as options
 (chainer/half_and_late.py)."""
 
 import torch
@@ -8,24 +8,25 @@ from handson.pytorch.messages import done
 
 
 def half(dtype, bucket):
-    """Half the bytes: the gradients travel as `dtype`, float16 or bfloat16."""
+    """Send the gradients as `dtype`, float16 or bfloat16, which halves the bytes. Return a future of their mean."""
     gradients = bucket.buffer()
-    # PUT YOUR CODE: `future`: of the mean. Divide by the number of ranks *before* you convert, since
-    # float16 overflows above 65,504; all-reduce; convert back when it has come:
-    # work.get_future().then(function) calls the function with a future, whose value() is [the sum]
+    # PUT YOUR CODE: divide the gradients by the number of ranks, and then convert them to `dtype`:
+    # float16 overflows above 65,504. Start an all-reduce. Set `future` to
+    # work.get_future().then(function), where the function converts the mean back: it is called with a
+    # future whose value() is [the sum]
     raise NotImplementedError("PUT YOUR CODE: half")
     return future
 
 
 def late(pending, bucket, dtype=torch.float32):
-    """Double buffering: the all-reduce of these gradients goes on during the next step; the mean of the step before is
-    used now.
+    """Double buffering: start the all-reduce of these gradients, which runs during the next step, and return the mean
+    of the previous step.
 
-    pending: bucket.index() -> (tensor, work) of the all-reduce that was started last. In the first step there is none:
-    zeros.
-    """
+    pending: bucket.index() -> (tensor, work) of the bucket's previous all-reduce; empty in the first step, whose mean
+    is zeros."""
     gradients, index = bucket.buffer(), bucket.index()
-    # PUT YOUR CODE: wait for the all-reduce of the step before, whose mean is `mean` (zeros at first);
-    # start that of these gradients, divided by the number of ranks and as `dtype`
+    # PUT YOUR CODE: set `mean` to the tensor of the previous step's all-reduce, after you have waited for
+    # it; in the first step, set it to zeros. Divide these gradients by the number of ranks, convert them
+    # to `dtype`, and start their all-reduce. Store (tensor, work) of it in pending[index]
     raise NotImplementedError("PUT YOUR CODE: late")
     return done(mean.to(gradients.dtype))

@@ -1,11 +1,12 @@
-"""What DistributedDataParallel sends in place of all bits of the gradients: communication hooks, which train_hooks.py
-registers.
+"""Communication hooks, which decide what DistributedDataParallel sends instead of float32 gradients. train_hooks.py
+registers them.
 
-A hook gets the state that it was registered with, and a bucket: ``bucket.buffer()`` is one long tensor with this rank's
-gradients. It returns a future of the tensor that takes their place: the mean over the ranks, as well as it is known.
+A hook is called with the state that it was registered with, and with a bucket: ``bucket.buffer()`` is one long tensor
+with this rank's gradients. The hook returns a future of the tensor that replaces them: an approximation of the mean
+over the ranks.
 
-A hook that keeps residuals for each bucket begins after some steps: DistributedDataParallel makes its buckets again
-after the first one.
+Hooks that keep a residual for each bucket start after a few steps, because DistributedDataParallel rebuilds its buckets
+after the first step.
 """
 
 import torch
@@ -15,23 +16,24 @@ from handson.pytorch.messages import done, gather, pack, unpack
 
 
 def plain(state, bucket):
-    """All bits of all gradients, as without a hook."""
+    """Send float32 gradients, as DistributedDataParallel does without a hook."""
     gradients = bucket.buffer().div_(dist.get_world_size())
     work = dist.all_reduce(gradients, async_op=True)
     return work.get_future().then(lambda future: future.value()[0])
 
 
 def one_bit(residuals, bucket):
-    """A bit for each gradient: its sign. Every rank adds what it could not send to its next gradients (error feedback).
+    """Send one bit per gradient: its sign. Every rank adds the part that it could not send to its next gradients (error
+    feedback).
 
-    residuals: bucket.index() -> what this rank still owes, a tensor like bucket.buffer(). Seide et al., "1-bit
-    stochastic gradient descent and its application to data-parallel distributed training of speech DNNs", Interspeech
-    2014.
+    residuals: bucket.index() -> the part that this rank has not sent yet, a tensor like bucket.buffer(). Seide et al.,
+    "1-bit stochastic gradient descent and its application to data-parallel distributed training of speech DNNs",
+    Interspeech 2014.
     """
     gradients, index = bucket.buffer(), bucket.index()
-    # PUT YOUR CODE: `owed`: the gradients and the residual of this bucket (at first there is none);
-    # `scale`: the mean of the absolute values of `owed`; `positive`: where `owed` is 0 or more; then keep
-    # the new residual: `owed` minus what is sent, scale or -scale
+    # PUT YOUR CODE: set `owed` to the gradients plus this bucket's residual (there is none in the first
+    # step). Set `scale` to the mean of the absolute values of `owed`. Set `positive` to `owed >= 0`.
+    # Store the new residual: `owed` minus the value that is sent, which is scale or -scale
     raise NotImplementedError("PUT YOUR CODE: one_bit")
     mean = torch.zeros_like(gradients)
     for other_scale, bits in gather([scale, pack(positive)]):
@@ -40,11 +42,12 @@ def one_bit(residuals, bucket):
 
 
 def top_k(residuals, bucket, share=0.01):
-    """The largest of the gradients only, with their places; error feedback as for `one_bit`."""
+    """Send only the largest gradients, with their indices, and with error feedback as in `one_bit`."""
     gradients, index = bucket.buffer(), bucket.index()
     count = max(1, round(share * len(gradients)))
-    # PUT YOUR CODE: `owed` as above; `places`: where the `count` largest absolute values of `owed` are;
-    # `values`: what is there; the residual is `owed` with 0 at these places
+    # PUT YOUR CODE: set `owed` as in `one_bit`. Set `places` to the indices of the `count` largest
+    # absolute values of `owed`. Set `values` to the numbers of `owed` at these indices. Store the new
+    # residual: `owed` with 0 at these indices
     raise NotImplementedError("PUT YOUR CODE: top_k")
     mean = torch.zeros_like(gradients)
     for other_values, other_places in gather([values, places.int()]):

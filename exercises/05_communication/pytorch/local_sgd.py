@@ -1,5 +1,5 @@
-"""Local SGD and block momentum: each rank makes some steps by itself (a block), then all ranks put together what they
-have found."""
+"""Local SGD and block momentum: each rank runs some steps by itself (a block), then all ranks average their
+parameters."""
 
 from dataclasses import dataclass
 
@@ -10,38 +10,38 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 @dataclass
 class Block:
-    """What a rank remembers from block to block."""
+    """The state of a rank that outlives a block."""
 
-    start: torch.Tensor  # all parameters in one long tensor, with which all ranks began this block
-    period: int  # steps in a block
+    start: torch.Tensor  # all parameters at the start of this block, in one long tensor, equal on all ranks
+    period: int  # steps per block
     momentum: float  # 0: local SGD
-    velocity: torch.Tensor | float = 0.0  # the momentum of the blocks: a tensor as `start`, once there is one
+    velocity: torch.Tensor | float = 0.0  # of the block momentum: a tensor like `start` after the first block
     steps: int = 0
 
 
 def average(mine):
-    """The mean of all ranks' `mine`, a long tensor."""
-    # PUT YOUR CODE: `mean`: the mean of all ranks' `mine`, by one all-reduce
+    """Return the mean of all ranks' `mine`, a long tensor."""
+    # PUT YOUR CODE: set `mean` to the mean of all ranks' `mine`, with a single all-reduce
     raise NotImplementedError("PUT YOUR CODE: mean")
     return mean
 
 
 def end_block(block, mean):
-    """Set where the next block starts. mean: of all ranks' parameters at the end of this one.
+    """Set the parameters with which the next block starts. mean: of all ranks' parameters at the end of this block.
 
     Blockwise model-update filtering: Chen and Huo, "Scalable training of deep learning machines by incremental block
     training with intra-block parallel optimization and blockwise model-update filtering", ICASSP 2016.
     """
-    # PUT YOUR CODE: the step of this block is `mean` minus block.start; block.velocity: block.momentum
-    # times itself, plus that step; block.start: itself plus the velocity
+    # PUT YOUR CODE: compute the step of this block: `mean` minus block.start. Set block.velocity to
+    # block.momentum times the old velocity, plus this step. Add the new velocity to block.start
     raise NotImplementedError("PUT YOUR CODE: block_momentum")
 
 
 def after_step(model, block):
-    """Called after each step of the optimizer. At the end of a block, all ranks' models get the same parameters."""
+    """Count an optimizer step. At the end of a block, all ranks' models get the same parameters."""
     block.steps += 1
     if block.steps % block.period == 0:
         mine = parameters_to_vector(model.parameters()).detach()
         end_block(block, average(mine))
-        # a copy, since the parameters become views of it
+        # a copy, because the parameters become views of it
         vector_to_parameters(block.start.clone(), model.parameters())

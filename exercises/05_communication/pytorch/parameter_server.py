@@ -1,7 +1,7 @@
-"""A parameter server: rank 0 keeps the parameters and makes the steps, all other ranks compute gradients.
+"""A parameter server: rank 0 holds the parameters and updates them; all other ranks (workers) compute gradients.
 
-All parameters travel as one long tensor. After each such answer to a gradient, the server says in a message of its own
-whether the training goes on.
+The server answers each gradient with all parameters in one long tensor. A second message then tells the worker whether
+training continues.
 """
 
 import torch
@@ -13,23 +13,25 @@ GO_ON, STOP = torch.tensor([True]), torch.tensor([False])
 
 
 def serve(parameters, lr, updates, evaluate):
-    """Rank 0, asynchronous: make a step with each gradient as it comes, whichever worker has sent it. Nobody waits for
-    anybody else.
+    """Run an asynchronous server on rank 0: update the parameters whenever a gradient arrives from any worker. No
+    worker waits for another worker.
 
-    parameters: changed in place. evaluate(version) is called after each step. Returns the staleness of each gradient:
-    how many steps were made between the moment when its worker got the parameters and the moment when it is used.
+    parameters: changed in place. evaluate(version) is called after each update. Return the staleness of each gradient:
+    the number of updates between the moment when its worker received the parameters and the moment when the gradient
+    arrives.
     """
-    # the number of steps so far; after how many of them each worker got its parameters
+    # the number of updates so far, and that number when each worker last received parameters
     version, has = 0, [0] * dist.get_world_size()
     gradient, staleness = torch.empty_like(parameters), []
     while version < updates:
-        # PUT YOUR CODE: `worker = dist.recv(gradient)` waits for a gradient of any rank, and says whose it
-        # is. Note its staleness, make the step of SGD, count it, send `worker` the parameters, and note in
-        # has[worker] after how many steps it got them
+        # PUT YOUR CODE: receive a gradient: `worker = dist.recv(gradient)` waits for a gradient from any
+        # worker, and returns the rank of this worker. Append the staleness of the gradient to `staleness`.
+        # Run a step of SGD, and increase `version` by 1. Send the parameters to `worker`, and set has[worker]
+        # to the new version
         raise NotImplementedError("PUT YOUR CODE: serve")
         dist.send(GO_ON, worker)
         evaluate(version)
-    for _ in range(1, dist.get_world_size()):  # each worker sends one more gradient, which comes too late
+    for _ in range(1, dist.get_world_size()):  # each worker sends one more gradient, which arrives too late
         worker = dist.recv(gradient)
         dist.send(parameters, worker)
         dist.send(STOP, worker)
@@ -37,8 +39,8 @@ def serve(parameters, lr, updates, evaluate):
 
 
 def serve_together(parameters, lr, updates, evaluate):
-    """Rank 0, synchronous, to compare: each step waits for the gradients of all workers, and takes their mean. The
-    staleness is 0."""
+    """Run a synchronous server on rank 0, for comparison: each update waits for the gradients of all workers, and uses
+    their mean. The staleness is 0."""
     workers = range(1, dist.get_world_size())
     gradients = [torch.empty_like(parameters) for _ in workers]
     for version in range(1, updates + 1):
@@ -53,8 +55,8 @@ def serve_together(parameters, lr, updates, evaluate):
 
 
 def work(model, batches):
-    """All other ranks: compute gradients on `batches`, pairs of images and labels without end, until the server has
-    enough."""
+    """Compute gradients on a worker until the server ends training. batches: an endless iterable of (images,
+    labels)."""
     device = next(model.parameters()).device
     parameters = parameters_to_vector(model.parameters()).detach().cpu()
     goes_on = torch.empty_like(GO_ON)
@@ -62,7 +64,7 @@ def work(model, batches):
         loss = F.cross_entropy(model(images), labels)
         gradients = torch.autograd.grad(loss, list(model.parameters()))
         gradient = torch.cat([one.flatten() for one in gradients]).cpu()
-        # PUT YOUR CODE: send `gradient` to the server, rank 0, and receive its answer into `parameters`
+        # PUT YOUR CODE: send `gradient` to the server, rank 0. Receive its answer into `parameters`
         raise NotImplementedError("PUT YOUR CODE: work")
         dist.recv(goes_on, 0)
         if not goes_on:

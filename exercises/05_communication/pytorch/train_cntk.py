@@ -1,4 +1,4 @@
-"""Train in the words of CNTK: mpiexec -n 2 python train_cntk.py --help"""
+"""Train with the CNTK interface: mpiexec -n 2 python train_cntk.py --help"""
 
 import time
 
@@ -15,42 +15,44 @@ CLASSES = 10
 
 
 def create_source(map_file, classes, randomize, max_samples):
-    """A stream of images and labels, which are read from the files of a map file while the training goes on."""
-    # PUT YOUR CODE: return cntk.MinibatchSource(deserializer, randomize=..., max_samples=...) of a
-    # cntk.ImageDeserializer(map_file, streams). cntk.StreamDefs(name=..., name=...) has two streams:
-    # `features` is cntk.StreamDef(field="image"), and `labels` a StreamDef of the field "label" with
-    # shape=classes
+    """Return a stream of images and labels, which are read from the files of a map file during training."""
+    # PUT YOUR CODE: return cntk.MinibatchSource(deserializer, randomize=..., max_samples=...), where the
+    # deserializer is cntk.ImageDeserializer(map_file, streams). Set the streams to
+    # cntk.StreamDefs(features=..., labels=...). Use cntk.StreamDef(field="image") for `features`, and a
+    # StreamDef with field="label" and shape=classes for `labels`
     raise NotImplementedError("PUT YOUR CODE: source")
 
 
 def create_learner(parameters, args):
-    """SGD with momentum on each worker, and around it what makes it distributed."""
+    """Return a distributed learner that wraps SGD with momentum on each worker."""
     local = cntk.momentum_sgd(parameters, args.lr, momentum=0.9, unit_gain=False)
-    # PUT YOUR CODE: return a distributed learner around `local`: if args.block_size is not 0,
-    # cntk.block_momentum_distributed_learner(local, block_size=..., distributed_after=...), else
+    # PUT YOUR CODE: return a distributed learner that wraps `local`. If args.block_size is not 0, use
+    # cntk.block_momentum_distributed_learner(local, block_size=..., distributed_after=...). Otherwise use
     # cntk.data_parallel_distributed_learner(local, num_quantization_bits=..., distributed_after=...) with
-    # args.bits. Either begins after args.warm_up samples
+    # args.bits. Both start to communicate after args.warm_up samples
     raise NotImplementedError("PUT YOUR CODE: learner")
 
 
 def run_session(trainer, source, test_source, args):
-    """Let CNTK's training session do it all."""
+    """Train with CNTK's training session, which contains the whole loop."""
     streams = {"features": source.streams.features, "labels": source.streams.labels}
     checkpoint = args.out / "model.ckpt"
-    # PUT YOUR CODE: cntk.training_session(trainer=..., mb_source=..., mb_size=...,
-    # model_inputs_to_streams=..., progress_frequency=..., checkpoint_config=..., test_config=...) returns
-    # a session, and its train() trains. mb_size: of all workers together, args.batchsize for each.
-    # Progress, and a cntk.CheckpointConfig(filename=..., frequency=..., restore=...), after every
-    # args.samples; go on from the checkpoint if args.restore; test by cntk.TestConfig(test_source)
+    # PUT YOUR CODE: create cntk.training_session(trainer=..., mb_source=..., mb_size=...,
+    # model_inputs_to_streams=..., progress_frequency=..., checkpoint_config=..., test_config=...), and
+    # call its train(). Set mb_size to the samples of all workers together: args.batchsize for each. Print
+    # progress after every args.samples samples. Write a checkpoint equally often, with
+    # cntk.CheckpointConfig(filename=..., frequency=..., restore=...); resume from it if args.restore is
+    # set. Test with cntk.TestConfig(test_source)
     raise NotImplementedError("PUT YOUR CODE: session")
 
 
 def run_loop(trainer, source, minibatch_size):
-    """The same loop by hand. minibatch_size: samples of all workers; those of the warm start, if any, are over."""
+    """Run the same loop by hand. minibatch_size: samples of all workers together; the warm start, if any, is over."""
     streams = {"features": source.streams.features, "labels": source.streams.labels}
-    # PUT YOUR CODE: until the source gives an empty minibatch: source.next_minibatch(minibatch_size,
-    # streams, num_data_partitions=..., partition_index=...) is this worker's part of the next one;
-    # trainer.train_minibatch(part) trains. cntk.Communicator has num_workers() and rank()
+    # PUT YOUR CODE: loop until the source returns an empty minibatch. Get this worker's part of the next
+    # minibatch with source.next_minibatch(minibatch_size, streams, num_data_partitions=...,
+    # partition_index=...). Train on it with trainer.train_minibatch(part). cntk.Communicator has
+    # num_workers() and rank()
     raise NotImplementedError("PUT YOUR CODE: loop")
 
 

@@ -1,4 +1,4 @@
-"""Train with data_parallel.py, and buckets of several sizes: mpiexec -n 2 python train_data_parallel.py --help"""
+"""Train with data_parallel.py and several bucket sizes: mpiexec -n 2 python train_data_parallel.py --help"""
 
 import math
 import os
@@ -13,7 +13,7 @@ from handson.pytorch import devices, pytorch_method_runs
 from handson.pytorch.model import DeepNet
 from handson.training import data
 
-# name -> bytes in a bucket; None: PyTorch's own DDP
+# name -> bucket size in bytes; None: PyTorch's own DDP
 METHODS = {"1-KB": 1e3, "300-KB": 3e5, "600-KB": 6e5, "one-bucket": math.inf, "torch-ddp": None}
 
 
@@ -22,7 +22,7 @@ def train(rank, args, method, train_set, test_set):
     sampler = DistributedSampler(train_set, seed=args.seed)
     train_loader = DataLoader(train_set, args.batchsize, sampler=sampler)
 
-    torch.manual_seed(args.seed + rank)  # parameters of its own on each rank, until they are broadcast
+    torch.manual_seed(args.seed + rank)  # different parameters on each rank, until they are broadcast
     model = DeepNet(len(train_set.classes)).to(device)
     if method == "torch-ddp":
         replica, buckets = DistributedDataParallel(model), []

@@ -1,5 +1,5 @@
-"""A digest of everything that the verdicts on a unit depend on: the grader grades a unit again if its digest has
-changed, and only then."""
+"""A digest of everything on which the verdicts on a unit depend. The grader grades a unit again only if its digest has
+changed."""
 
 import ast
 import functools
@@ -14,17 +14,20 @@ from handson.cluster import site as sites
 from handson.files import COURSE
 
 JUDGING = ("grader.judging", "grader.sandbox.server", "grader.sandbox.forkserver", "grader.instructors.grade.work")
-# no verdict depends on these, nor on what only they import
+# verdicts depend neither on these modules, nor on modules that only they import
 FRONTS = {"grader", "grader.instructors.grade.digest", "handson.cluster.job_scripts"}
 LIBRARIES = ("torch", "numpy", "chainer", "mpi4py", "pillow")
 PACKAGES = ("grader", "handson")
 
 
 def of_unit(unit, site=None):
-    """The digest of everything that a unit's verdicts depend on: the modules that judge, the unit's checks, probes,
-    oracles and hidden cases, what its scripts import, the exercises given out and their solutions, the libraries, and
-    for job scripts the site, which then stands behind it: "0123456789abcdef@local". site: its name; by default the
-    chosen one. Raises SiteError."""
+    """Return the digest of everything on which a unit's verdicts depend.
+
+    This includes the modules that judge, the unit's checks, probes, oracles and hidden cases, the imports of its
+    scripts, the released exercises and their solutions, and the libraries. For job scripts it also includes the site,
+    whose name follows the digest: "0123456789abcdef@local". site: its name; by default the chosen one. Raises
+    SiteError.
+    """
     digest = hashlib.sha256(repr(_versions()).encode())
     for name in sorted(_modules(unit)):
         digest.update(_content(_file(name)))
@@ -34,36 +37,36 @@ def of_unit(unit, site=None):
     with sites.as_chosen(site):
         for part in UNITS[unit]:
             digest.update(exercises.given_out(part.file).text.encode())
-            # a check that fails for the solution, too, is the grader's fault
+            # a check that also fails for the solution is an error of the grader
             digest.update(_content(exercises.solution(part.file)))
         if has_site(unit):
             here = sites.read(sites.chosen())
             digest.update(repr(here).encode())
     if uses_frameworks(unit):
-        digest.update(_content(COURSE / "frameworks.txt"))  # the versions of the second environment
+        digest.update(_content(COURSE / "frameworks.txt"))  # contains the versions of the second environment
     return digest.hexdigest()[:16] + (f"@{here.name}" if has_site(unit) else "")
 
 
 def of_units(units, course, book):
-    """{unit: the version that its results should be by}. The site of a unit's job scripts is that of course.toml, or
-    else that of the first result: another one would make right scripts wrong. course: the Rules."""
+    """Return {unit: the version that its results should have}. The site of a unit's job scripts is that of course.toml,
+    or else that of the first result, because correct scripts would fail at another site. course: the Rules."""
     return {unit: of_unit(unit, course.of(unit).site or site_of(book.first_version(unit))) for unit in units}
 
 
 def outdated(course, book):
-    """(student, digest, unit) of the results that are by another version. Raises SiteError."""
+    """Return (student, digest, unit) of the results with another version. Raises SiteError."""
     found = book.versions()
     versions = of_units({unit for _, _, unit in found if unit in UNITS}, course, book)
     return {key for key, version in found.items() if version != versions.get(key[-1], version)}
 
 
 def has_site(unit):
-    """Whether a unit's verdicts depend on a site: it has job scripts."""
+    """Return whether a unit's verdicts depend on a site, because it has job scripts."""
     return any(part.file.endswith(".sh") for part in UNITS[unit])
 
 
 def site_of(version):
-    """The name of the site in a version of the checks; None without one."""
+    """Return the name of the site in a version of the checks; None without one."""
     return version.partition("@")[2] or None
 
 
@@ -76,8 +79,7 @@ def _folder(unit):
 
 
 def _modules(unit):
-    """The modules of the course that are imported, directly or indirectly, where the unit's files are judged and
-    run."""
+    """Return the course's modules that judging and running the unit's files import, directly or indirectly."""
     wanted = [
         *JUDGING,
         *(".".join(path.relative_to(COURSE).with_suffix("").parts) for path in _folder(unit).rglob("*.py")),
@@ -103,8 +105,8 @@ def _imports(name):
 
 
 def _imported(tree, name=""):
-    """The names of the modules that the code of module `name` imports. ``from package import name`` gives both, since
-    `name` may be a module, too."""
+    """Return the names of the modules that the code of module `name` imports. ``from package import name`` yields both,
+    because `name` may be a module."""
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -118,7 +120,7 @@ def _imported(tree, name=""):
 
 
 def _file(name):
-    """The file of a module, or None if the course has no such module."""
+    """Return the file of a module, or None if the course has no such module."""
     path = COURSE.joinpath(*name.split("."))
     return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
 

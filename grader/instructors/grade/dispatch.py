@@ -1,5 +1,5 @@
-"""Gives pieces of work to the engines, through ipyparallel's load-balanced view, and again if an engine ends or the
-grader fails."""
+"""Assign pieces of work to the engines, through ipyparallel's load-balanced view, and repeat a piece if its engine ends
+or the grader fails."""
 
 import time
 from collections import Counter
@@ -13,20 +13,20 @@ from ipyparallel.error import EngineError
 from grader.course import UNITS
 from grader.instructors.grade import work
 
-TRIES = 3  # tries of a piece for which the grader fails
-DEATHS = 10  # tries of a piece whose engine ends: another piece may have caused these ends
-TICK = 1.0  # seconds between two looks at the engines and the controller, if nothing happens before
-AHEAD = 4  # pieces for each engine that are taken from the list at once; the longest of them run first
-SUBMITTED = 2  # pieces for each engine that ipyparallel has: one runs, and the next one is there when it ends
-LENGTH = {".ipynb": 0, ".sh": 1, ".py": 2}  # files of which kind take longer; of one kind, more ranks do
+TRIES = 3  # attempts at a piece for which the grader fails
+DEATHS = 10  # attempts at a piece whose engine ends, perhaps because of another piece
+TICK = 1.0  # longest time in seconds between two checks of the engines and the controller
+AHEAD = 4  # pieces per engine that are fetched at once; the longest of them run first
+SUBMITTED = 2  # pieces per engine that ipyparallel has: one runs, and the next one is ready when it ends
+LENGTH = {".ipynb": 0, ".sh": 1, ".py": 2}  # file types, from short to long checks; more ranks take longer
 
 
 def results(engines, pieces, trusted=False):
     """Run `pieces`, an iterator of work.Piece, on `engines` (grader.instructors.grade.ipp_cluster.Engines), and yield
     (piece, verdicts) in the order in which they finish.
 
-    Pieces are taken from the iterator only when they are needed, so that the first submissions are finished and stored
-    long before the last. Raises ControllerLost or EnginesLost.
+    Pieces are fetched from the iterator only when they are needed, so that the first submissions are finished and
+    stored long before the last. Raises ControllerLost or EnginesLost.
     """
     pieces, waiting, running, tries, ended = iter(pieces), [], {}, Counter(), SimpleQueue()
     while True:
@@ -57,12 +57,12 @@ def _length(piece):
 
 
 def _taken_in(result, seconds):
-    """(verdicts or None, why the piece should run again or "", the most tries)."""
+    """Return (verdicts or None, why the piece should run again or "", the largest number of attempts)."""
     try:
         verdicts = [work.Verdict(**verdict) for verdict in result.get(0)]
     except EngineError:
         return None, "its engine ended", DEATHS if seconds < work.PATIENCE else TRIES
-    except Exception as problem:  # the engine raised it
+    except Exception as problem:  # an error of the engine
         last = (str(problem).strip() or "no reason given").splitlines()[-1]
         return None, f"{type(problem).__name__}: {last}", TRIES
     failed = any(verdict.points is None for verdict in verdicts)

@@ -1,5 +1,5 @@
-"""``python -m grader grade``: makes a gradebook and reports of a folder of submissions. After an interruption, the same
-command goes on."""
+"""``python -m grader grade``: grade a folder of submissions into a gradebook and reports. After an interruption, the
+same command continues."""
 
 import json
 import os
@@ -28,14 +28,14 @@ from handson.cluster import site as sites
 from handson.errors import OneSentence
 from handson.words import counted
 
-RESTARTS = 5  # the most starts of a cluster, if its controller ends each time
-KEEPING = 0.5  # seconds in which results are collected, to write them to the disk together
-SETTLED = 60  # seconds after which the rate of grading says how much time is left
+RESTARTS = 5  # largest number of cluster restarts, if its controller ends each time
+KEEPING = 0.5  # seconds for which results are collected, to write them to the disk together
+SETTLED = 60  # seconds after which the rate of grading predicts the remaining time
 LINE = "{n_fmt} of {total_fmt} pieces graded, {rate_fmt}, {remaining} left"
 
 
 class GradeError(OneSentence, RuntimeError):
-    """A sentence on why nothing is graded."""
+    """The reason why nothing is graded."""
 
 
 def grade(
@@ -53,10 +53,10 @@ def grade(
     """Grade `submissions`, a folder or a learning platform's zip, into the folder `out`, on `engines` engines started
     here, or on those of a running cluster.
 
-    trusted: run students' code without a sandbox; force: grade again what has been graded; units: grade only these;
-    sheet: the path of Moodle's grading worksheet. Raises OneSentence errors.
+    trusted: run students' code without a sandbox; force: grade everything again; units: grade only these; sheet: the
+    path of Moodle's grading worksheet. Raises OneSentence errors.
     """
-    # the engines of a cluster are asked themselves
+    # the engines of a running cluster report it themselves
     named, units = units, _units(units, trusted or profile or cluster_file)
     if out.resolve().is_relative_to(submissions.resolve()) or submissions.resolve().is_relative_to(
         (out / "submissions").resolve()
@@ -65,11 +65,11 @@ def grade(
             f"{out} can't be written where submissions are read ({submissions}): name another folder with --out"
         )
     course = rules.at_its_site()
-    # of all units: the digest must not depend on `units`
+    # of all units, because the digest must not depend on `units`
     expected = [part.file for parts in UNITS.values() for part in parts]
     of_moodle = worksheet.read(sheet) if sheet else worksheet.kept(out)
     listed = of_moodle.listed(course.zone) if of_moodle else []
-    there = names(submissions, listed)  # what can't be read is refused here, and so leaves nothing in `out`
+    there = names(submissions, listed)  # unreadable submissions are refused here, before anything is written to `out`
     given_out = numbered_by_moodle(submissions)
     strangers = len(_strange(there, listed, course)) == len(there) > 0
     if sheet and (strangers or _of_another(given_out, listed, course)):
@@ -85,16 +85,16 @@ def grade(
                 f"{submissions} is of another assignment of Moodle's than what is graded in {out}: name its grading"
                 " worksheet with --worksheet, and its unit with --unit"
             )
-        alone = None  # the unit whose assignment the worksheet is of
+        alone = None  # the unit whose assignment the worksheet belongs to
         if sheet:
             unit = units[0] if named and len(units) == 1 else None
             alone = None if worksheet.keep(sheet, out, unit) else unit
             clocks = course.zone or "this machine; name their zone in course.toml"
-            say(f"Handed in: by Moodle's worksheet, on clocks of {clocks}.")
-        else:  # of a worksheet that was kept from another time, only the names count
+            say(f"Submission times: from Moodle's worksheet, on the clock of {clocks}.")
+        else:  # from a worksheet of an earlier call, only the names count
             listed = [one._replace(handed_in=None) for one in listed]
         if alone:
-            say(f"The worksheet is of an assignment of its own: the grades for it are in moodle_{alone}.csv.")
+            say(f"The worksheet belongs to the assignment of one unit: its grades are in moodle_{alone}.csv.")
             units = [one for one in UNITS if one == alone or one in worksheet.kept_for_units(out) and one in ready()]
         known = listed + _in_gradebook(people, book, listed)
         collected = collect(submissions, out / "submissions", expected, say, known, course.zone)
@@ -116,13 +116,13 @@ def grade(
 
 
 def _highest(score, unit):
-    """The highest grade of the course, or of a unit that has an assignment of its own."""
+    """Return the highest grade of the course, or of a unit with its own assignment."""
     return sum(one.max_points for one in score.units if one.name == unit) if unit else score.highest
 
 
 def _say_collected(book, collected, submissions, of_moodle, sheet, listed, course, named, say):
-    """Report what was handed in and what not. Returns how many students are missing. listed: those in the worksheet
-    `of_moodle`; sheet: its path, if it was given with `submissions`."""
+    """Report what was handed in and what is missing. Return the number of missing students. listed: those in the
+    worksheet `of_moodle`; sheet: its path, if it was given with `submissions`."""
     counting = newest(collected)
     absent = sorted({one.student for one in book.submissions()} - {one.student for one in collected})
     submitted = of_moodle.missing(collected, course.groups, listed) if of_moodle else []
@@ -132,7 +132,7 @@ def _say_collected(book, collected, submissions, of_moodle, sheet, listed, cours
     for sentence in rules.in_gradebook(course, book.attempts()).unknown:
         say(sentence)
     for unit in () if named else _left_out(collected, course):
-        say(f"{unit} is handed in, and not graded: {frameworks.why_not()}")
+        say(f"{unit} was handed in, but is not graded: {frameworks.why_not()}")
     repaired = {one.student for one in book.submissions() if one.refused is None}
     for submission in (one for one in counting if one.refused and one.student not in repaired):
         say(f"{submission.student}: not graded, {submission.refused}")
@@ -150,7 +150,7 @@ def _say_collected(book, collected, submissions, of_moodle, sheet, listed, cours
 
 @dataclass(frozen=True)
 class _Where:
-    """Where pieces are graded: on engines that are started here, or on those of a running cluster."""
+    """The place of grading: engines that are started here, or those of a running cluster."""
 
     engines: int = 2
     profile: str | None = None
@@ -159,7 +159,7 @@ class _Where:
 
 
 def _strange(students, listed, course):
-    """Those of the students whom a worksheet does not have, nor as a group. listed: the students in it."""
+    """Return the students who are not in a worksheet, not even through a group. listed: the students in it."""
     numbers, groups = {one.number for one in listed}, [*course.groups, *(one.group for one in listed if one.group)]
     known = {alike(name) for name in (*groups, *(name for one in listed for name in (one.student, one.name)))}
     plain = {student: re.fullmatch(r"(.*?)(?:_(\d+))?", student, re.DOTALL | re.ASCII) for student in students}
@@ -171,8 +171,8 @@ def _strange(students, listed, course):
 
 
 def _of_another(given_out, listed, course):
-    """Whether students of a download are `listed` by these names, and nobody by these numbers: Moodle gives everybody
-    another number in each assignment. given_out: what `numbered_by_moodle` gives."""
+    """Return whether the students of a download have `listed` names but unknown numbers, because Moodle numbers
+    students separately in each assignment. given_out: the result of `numbered_by_moodle`."""
     groups = {alike(name) for name in (*course.groups, *(one.group for one in listed if one.group))}
     students = {(alike(name), number) for name, number in given_out if alike(name) not in groups | {NAMELESS}}
     known = {alike(one.name) for one in listed if one.number}
@@ -181,22 +181,23 @@ def _of_another(given_out, listed, course):
 
 
 def totals(book):
-    """{student: the grade in short} of those who have results."""
+    """Return {student: the grade in short} of those who have results."""
     return {score.student: total(score) for score in scores_of(book) if score.units}
 
 
 def _grade_what_counts(book, course, units, where, say, before, paths=(), force=False, students=None):
-    """Grade all attempts that may count in `units`, whose files are there, and that have no result by today's checks,
-    and write the reports. Returns the Scores.
+    """Grade all attempts that may count in `units`, that have files here and no current result, and write the reports.
+    Return the Scores.
 
-    before: the `totals` with which changes are named; paths: {Submission: its files} of this time; other files lie where `collect` has left them. force: grade what has a
-    result, too; students: only the attempts of these.
+    before: the `totals` with which changes are reported; paths: {Submission: its files} of this call; other files are
+    where `collect` has unpacked them. force: also grade attempts with a current result; students: only the attempts of
+    these.
     """
     resources = "trusted" if where.trusted else "sandbox"
     versions, pairs, done, first = digest.of_units(units, course, book), [], set(), True
     _say_sites(versions, book, say)
     try:
-        while True:  # if files turn out to be as they were given out, an earlier attempt may count
+        while True:  # repeated, because an earlier attempt may count if a later one turns out to be untouched
             pairs = _that_may_count(book, course, units, students)
             missing = pairs if force else book.what_is_missing(pairs, versions, resources)
             missing = [pair for pair in missing if (pair[0].student, pair[0].digest, pair[1]) not in done]
@@ -210,11 +211,11 @@ def _grade_what_counts(book, course, units, where, say, before, paths=(), force=
             done |= {(one.student, one.digest, unit) for one, unit in missing}
             _grade(book, missing, versions, resources, seeds.secret(book.folder), where, say)
     except BaseException as error:
-        with suppress(OneSentence):  # what stopped the grading is told, not what it keeps the reports from
-            # with --force, the same command begins again
+        with suppress(OneSentence):  # the error that stopped the grading is reported, not a second one from the reports
+            # with --force, the same command would start from the beginning
             if isinstance(error, (KeyboardInterrupt, SystemExit)) and not force:
                 left = len(book.what_is_missing(pairs, versions, resources))
-                say(f"{len(pairs) - left} of {len(pairs)} pieces graded; the same command goes on.")
+                say(f"{len(pairs) - left} of {len(pairs)} pieces graded; the same command continues.")
             write_reports(book, book.folder)
         raise
     write_reports(book, book.folder)
@@ -230,7 +231,7 @@ def _grade_what_counts(book, course, units, where, say, before, paths=(), force=
 
 
 def _say_sites(versions, book, say):
-    """Report the units whose job scripts are checked for another site than the chosen one."""
+    """Report the units whose job scripts are checked for a site other than the chosen one."""
     for unit, version in versions.items():
         if (site := digest.site_of(version)) not in (None, sites.chosen()):
             number = sum(of == unit for _, _, of in book.versions())
@@ -241,7 +242,7 @@ def _say_sites(versions, book, say):
 
 
 def _that_may_count(book, course, units, students):
-    """The (Submission, unit) pairs of attempts that may count and can be read; of the same files, one."""
+    """Return the (Submission, unit) pairs of readable attempts that may count; one pair for equal files."""
     attempts = book.attempts()
     no_attempts = book.untouched() | worksheet.of_other_units(attempts, book.folder)
     wanted, found = rules.to_grade(course, attempts, units, no_attempts), {}
@@ -254,7 +255,7 @@ def _that_may_count(book, course, units, students):
 
 
 def _located(pairs, paths, folder):
-    """(the pairs, with the paths of their files; those whose files are not there any more)."""
+    """Return (the pairs, with the paths of their files; the pairs whose files are missing)."""
     places = {(one.student, one.digest): path for one, path in dict(paths).items()}
     for one, _ in pairs:
         places.setdefault((one.student, one.digest), unpacked(one, folder))
@@ -263,7 +264,7 @@ def _located(pairs, paths, folder):
 
 
 def _say_gone(pairs, book, say):
-    """Name attempts that may count, and have no result by today's checks, and whose files are gone."""
+    """Name attempts that may count and have no current result, but whose files are missing."""
     units = defaultdict(list)
     for one, unit in pairs:
         units[f"{one.student}, attempt {one.attempt}"].append(unit)
@@ -276,7 +277,7 @@ def _say_gone(pairs, book, say):
 
 
 def _left_out(collected, course):
-    """The units that count and are handed in, and whose packages are not there."""
+    """Return the units that count and were handed in, but whose packages are not installed."""
     handed_in = [one for one in collected if one.refused is None]
     left_out = [unit for unit in UNITS if unit not in ready() and course.of(unit).points != 0]
     return [
@@ -285,7 +286,7 @@ def _left_out(collected, course):
 
 
 def _in_gradebook(people, book, listed):
-    """The students whom the gradebook knows, as Listed, with each of their numbers that is not `listed` already."""
+    """Return the gradebook's students as Listed, with each of their numbers that is not `listed` already."""
     there = {one.number or one.student for one in listed}
     names = {one.student: one.name for one in book.submissions()}
     return [
@@ -297,10 +298,12 @@ def _in_gradebook(people, book, listed):
 
 
 def again(out, student=None, units=None, engines=2, trusted=False, say=print):
-    """Grade again what may count of the work of a student or of a group, from what earlier calls of `grade` have
-    unpacked below `out`; or of everybody, where the checks are not those of today. By default that is done in the units
-    in which the class has results, since the first result in another unit would leave all other grades unfinished. Else
-    as `grade`."""
+    """Grade again the attempts that may count of a student or of a group, from the files that earlier calls of `grade`
+    have unpacked below `out`; or, without a student, all attempts with results of older checks.
+
+    units: by default those in which the class has results, because the first result in another unit would make all
+    grades incomplete. Otherwise like `grade`.
+    """
     named = _units(units, trusted)
     with Gradebook(out, writing=False):
         pass  # raises if there is no gradebook
@@ -326,7 +329,7 @@ def again(out, student=None, units=None, engines=2, trusted=False, say=print):
 
 
 def _refuse_unreadable(student, pool, out):
-    """Raise GradeError if the last attempt of a student can't be read, or is not there any more."""
+    """Raise GradeError if the last attempt of a student cannot be read, or its files are missing."""
     last = pool[-1]
     readable = [one for one in pool if one.refused is None]
     if not readable or unpacked(readable[-1], out / "submissions") is None:
@@ -335,8 +338,7 @@ def _refuse_unreadable(student, pool, out):
 
 
 def _units(units, trusted):
-    """The units to grade, all of them if `units` is empty. Raises GradeError if there is one of another name, or no
-    sandbox."""
+    """Return the units to grade, by default all. Raises GradeError for an unknown name, or without a sandbox."""
     if not trusted and not sandbox.strong():
         raise GradeError(
             f"{sandbox.missing()} See `python -m grader doctor`, or give --trusted to run students' code as your own"
@@ -373,9 +375,9 @@ def _grade(book, missing, versions, resources, secret, where, say):
                         raise ipp_cluster.ClusterError(
                             f"the controller of {ipp_cluster.name(profile, cluster_file)} has lost a process, or has"
                             f" not answered for {ipp_cluster.SILENCE:.0f} seconds; start the cluster again with"
-                            f" `ipcluster start`: the same command goes on with the {len(left)} pieces that are left"
+                            f" `ipcluster start`: the same command continues with the {len(left)} remaining pieces"
                         ) from None
-                    say("The cluster's controller has ended; starting another. What was not finished is graded again.")
+                    say("The cluster's controller has ended; starting another. Unfinished pieces are graded again.")
                 except EnginesLost:
                     if elsewhere:
                         why = (
@@ -385,7 +387,7 @@ def _grade(book, missing, versions, resources, secret, where, say):
                     else:
                         why = f"the engines ended, and no new one has started in {ipp_cluster.STARTING} seconds:"
                     raise ipp_cluster.ClusterError(
-                        f"{why} run the same command again; it goes on with the {len(left)} pieces that are left"
+                        f"{why} run the same command again; it continues with the {len(left)} remaining pieces"
                     ) from None
     raise ipp_cluster.ClusterError(
         f"the cluster's controller ended {RESTARTS} times; {len(left)} pieces are left: run the same command again"
@@ -434,16 +436,17 @@ def _grade_on(engines, left, book, versions, resources, secret, trusted, tick):
 
 @contextmanager
 def _progress(pieces, folder, say):
-    """In a `with`: a function to call after each piece of work, which is a student's unit. It shows how many are graded, how fast, and the time
-    that is left: as a bar in a terminal, else as about 20 lines in all. In `folder` it notes how many, for `serve`."""
+    """Context manager with a function to call after each graded unit of a student. It shows the number, the rate and
+    the remaining time: as a bar in a terminal, otherwise in about 20 lines. It also writes the number to `folder`, for
+    `serve`."""
     terminal, lines = sys.stderr.isatty(), max(1, pieces // 20)
     with open(os.devnull, "w") as nowhere:
         where = {"file": sys.stderr} if terminal else {"file": nowhere, "bar_format": LINE}
-        # no smoothing, since units come in bursts
+        # no smoothing, because units finish in bursts
         with tqdm(total=pieces, unit="piece", desc="graded", smoothing=0, **where) as bar:
 
             def note():
-                with suppress(OneSentence):  # a full disk stops the grading where results are stored
+                with suppress(OneSentence):  # a full disk stops the grading when results are stored
                     write(folder / PROGRESS, json.dumps({"done": bar.n, "pieces": pieces}))
 
             def tick(key, engines):

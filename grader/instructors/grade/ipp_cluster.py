@@ -1,5 +1,5 @@
-"""The engines of a cluster that is started here, or of one that is running already. They are trusted: no student's code
-runs in them."""
+"""The engines of a cluster that is started here, or of a running one. They are trusted, because students' code runs in
+other processes."""
 
 import logging
 import os
@@ -28,18 +28,18 @@ from handson.cluster.engine_jobs import ClusterError
 
 FOLDER = "handson-cluster-"
 STARTING = 300  # seconds that a cluster may take to start, on a busy machine
-ANSWERING = 60  # seconds for a cluster that is not ours to answer
-APPEARING = 5  # seconds for its files: `ipcluster start --daemonize` returns before they are all there
+ANSWERING = 60  # seconds for another's cluster to answer
+APPEARING = 5  # seconds for its files to appear: `ipcluster start --daemonize` returns before they are complete
 HEARTBEAT = 500  # milliseconds; the default of 3,000 makes a start take 6 seconds
-MISSED = 60  # heartbeats that a busy engine may miss before it counts as dead; the end of an engine is noticed at once
-LOOK = 1.0  # seconds between looks at the engines and the controller
-ALONE = 8.0  # seconds without any engine, on a cluster that is not ours, after which the grader ends
-# seconds between questions to the controller; seconds without an answer that make it dead
+MISSED = 60  # heartbeats that a busy engine may miss before it counts as dead; its end is detected immediately
+LOOK = 1.0  # seconds between checks of the engines and the controller
+ALONE = 8.0  # seconds without any engine of another's cluster, after which the grader ends
+# seconds between requests to the controller; seconds without an answer after which it counts as dead
 ASK, SILENCE = 2.0, 30.0
 
 
 class ControllerLost(Exception):
-    """The cluster's controller has ended, or does not answer, so no more results will come."""
+    """The cluster's controller has ended, or does not answer, so no more results will arrive."""
 
 
 class EnginesLost(Exception):
@@ -48,12 +48,12 @@ class EnginesLost(Exception):
 
 @contextmanager
 def started(engines, libraries=(FOR_SCRIPTS,)):
-    """In a `with`: the Engines of a cluster of `engines` engines on this machine. It ends with this process, however
-    this process ends.
+    """Context manager with the Engines of a new cluster of `engines` engines on this machine. It ends with this
+    process, for any reason.
 
-    libraries: tuples of modules; those of each are loaded once, while the engines start, and all engines share them.
+    libraries: tuples of modules; each tuple is loaded once, while the engines start, and all engines share it.
     """
-    # else asyncio logs Ctrl-C during the start as a task's error
+    # otherwise asyncio logs Ctrl-C during the start as a task's error
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     for prefix in (FOLDER, WORKPLACE):
         remove_orphans(prefix)
@@ -65,14 +65,14 @@ def started(engines, libraries=(FOR_SCRIPTS,)):
                 f"{tempfile.gettempdir()} can't be used ({error.strerror}): make room, or name another folder in TMPDIR"
             ) from error
         cores = os.sched_getaffinity(0)
-        for core in cores if len(cores) == engines else ():  # with fewer engines, the kernel has a choice
+        for core in cores if len(cores) == engines else ():  # with fewer engines, the kernel may choose the cores
             Path(folder, f"{work.CORE}{core}").touch()
         yield stack.enter_context(_started(folder, engines, libraries))
 
 
 @contextmanager
 def _started(folder, engines, libraries):
-    """`started`, with the cluster's files in `folder`. Only this user may open it, because its files allow to command
+    """Run `started` with the cluster's files in `folder`. Only this user may read it, because its files give control of
     the engines."""
     tied = [sys.executable, "-m", "handson.cluster.die_with_parent", str(os.getpid()), folder]
     config = Config()
@@ -103,7 +103,7 @@ def _started(folder, engines, libraries):
                 there = Engines(client, engines, cluster)
                 stack.callback(there.close)
                 _wait_for_one(there)
-            except Exception as error:  # ipyparallel's errors have no common class
+            except Exception as error:  # ipyparallel's errors have no common base class
                 why = str(error) or "no answer: other programs may use this whole machine"
                 raise ClusterError(
                     f"the cluster of {engines} engines did not start within {STARTING} seconds ({why}): run the same"
@@ -115,12 +115,11 @@ def _started(folder, engines, libraries):
         try:
             cluster.stop_cluster_sync()
         except Exception:
-            pass  # what still runs ends with this process: see die_with_parent.py
+            pass  # remaining processes end with this one: see die_with_parent.py
 
 
 def _kill():
-    """Kill the controller, the engines and the processes that they started. Without this, ending takes them a
-    second."""
+    """Kill the controller, the engines and their children, which would otherwise take a second to end."""
     for child in psutil.Process().children():
         with suppress(psutil.Error):
             if "handson.cluster.die_with_parent" in child.cmdline():
@@ -137,10 +136,10 @@ def _wait_for_one(engines):
 
 @contextmanager
 def running(profile=None, cluster_file=None, trusted=False):
-    """In a `with`: the Engines of a cluster that was started by ipyparallel's own means. The cluster keeps running
-    afterwards.
+    """Context manager with the Engines of a cluster that ipyparallel's own commands have started. The cluster keeps
+    running afterwards.
 
-    trusted: that students' code is, so that the engines' hosts need not confine it.
+    trusted: whether students' code is trusted, so that the engines' hosts need no sandbox.
     """
     where = name(profile, cluster_file)
     try:
@@ -158,22 +157,22 @@ def running(profile=None, cluster_file=None, trusted=False):
 
 
 def _connected(profile, cluster_file):
-    """A client of a running cluster."""
+    """Return a client of a running cluster."""
     end = time.monotonic() + APPEARING
     while True:
         try:
             if cluster_file:
                 return ipyparallel.Cluster.from_file(str(cluster_file)).connect_client_sync(timeout=ANSWERING)
             return ipyparallel.Client(profile=profile, timeout=ANSWERING)
-        except (OSError, ValueError, ProfileDirError):  # not there, or half written
+        except (OSError, ValueError, ProfileDirError):  # missing or incomplete
             if time.monotonic() > end:
                 raise
             time.sleep(0.1)
 
 
 def _all_confined(client, where):
-    """Ask the engines whether their hosts can confine a student's code; this host, where no student's code runs, need
-    not. Raises ClusterError. An engine that does not answer shows that with its first piece."""
+    """Check that the engines' hosts can confine a student's code; this host runs none, so it is not checked. Raises
+    ClusterError. An engine that does not answer fails with its first piece."""
     asked = [client[engine].apply_async(_host_and_missing) for engine in client.ids]
     end = time.monotonic() + ANSWERING
     for result in asked:
@@ -181,8 +180,7 @@ def _all_confined(client, where):
         host, why = result.get() if result.ready() and result.successful() else ("", "")
         if why:
             raise ClusterError(
-                f"the engines of {where} can't be used: on {host}, {why[0].lower()}{why[1:]} `python -m grader doctor`"
-                " says more there"
+                f"the engines of {where} can't be used: on {host}, {why[0].lower()}{why[1:]} run `python -m grader doctor` there"
             )
 
 
@@ -191,32 +189,35 @@ def _host_and_missing():
 
 
 def name(profile, cluster_file):
-    """The name of a running cluster, for messages."""
+    """Return the name of a running cluster for messages."""
     return cluster_file or f"profile {profile}"
 
 
 class Engines:
-    """The engines, each with a number. wanted: how many there should be; cluster: the cluster started here, whose
-    engines are replaced when they end, or None for a cluster that was running already."""
+    """The engines, each with a number.
+
+    wanted: the intended number of engines; cluster: the cluster started here, whose engines are replaced when they end,
+    or None for another's cluster.
+    """
 
     def __init__(self, client, wanted=0, cluster=None):
         self.client, self.wanted, self.cluster = client, wanted, cluster
         self.view = client.load_balanced_view()
-        self.looked = self.there = time.monotonic()  # there: when there was an engine
-        self.waited = 0.0  # seconds in which there was an engine, and the first task had not ended
-        self.cut = None  # since when the queue that takes work to the engines has not been connected
+        self.looked = self.there = time.monotonic()  # there: when an engine was last seen
+        self.waited = 0.0  # seconds in which there was an engine, but the first task had not ended
+        self.cut = None  # since when the queue that sends work to the engines has been disconnected
         self.silence, self.over = 0.0, threading.Event()
-        # ipyparallel's task scheduler asks once which engines there are, and then listens: of an engine that registers
-        # in between it never hears, and the work would wait for ever. So the first task of a new cluster has a limit.
+        # ipyparallel's task scheduler asks for the engines once, and then listens. It misses an engine that registers
+        # in between, and the work would wait forever. So the first task of a new cluster has a time limit.
         self.first = self.view.apply_async(os.getpid) if cluster else None
         threading.Thread(target=self._listen, daemon=True).start()
 
     def ids(self):
-        """The numbers of the running engines."""
+        """Return the numbers of the running engines."""
         return list(self.client.ids)
 
     def submit(self, function, *arguments):
-        """Have any engine call a function; returns ipyparallel's AsyncResult."""
+        """Make any engine call a function. Return ipyparallel's AsyncResult."""
         return self.view.apply_async(function, *arguments)
 
     def look(self):
@@ -224,7 +225,7 @@ class Engines:
         now = time.monotonic()
         if now - self.looked < LOOK:
             return
-        # min: time while this process was stopped is left out
+        # min: leaves out time in which this process was stopped
         self.silence, self.looked = self.silence + min(now - self.looked, 2 * LOOK), now
         controller = self.cluster and getattr(self.cluster.controller, "process", None)
         if max(self.silence, now - (self.cut or now)) > SILENCE or (controller and not linux.runs(controller.pid)):
@@ -243,7 +244,7 @@ class Engines:
             self._replace_lost()
 
     def _replace_lost(self):
-        """Start an engine for each one that has ended or is stopped; the latter is killed."""
+        """Start an engine for each one that has ended or is stopped; a stopped engine is killed."""
         alive = 0
         for child in psutil.Process().children():
             with suppress(psutil.Error):
@@ -255,19 +256,19 @@ class Engines:
             self.cluster.start_engines_sync(self.wanted - alive)
 
     def _listen(self):
-        """Ask the controller again and again, and note that it answers, and whether its queue is connected: that is a
-        process of its own. Runs in a thread: a question to a dead controller never returns."""
+        """Request an answer from the controller repeatedly, and record when it answers, and whether its queue, which is
+        a separate process, is connected. Runs in a thread, because a request to a dead controller never returns."""
         monitor = self.client._task_socket.get_monitor_socket(zmq.EVENT_CONNECTED | zmq.EVENT_DISCONNECTED)
         while not self.over.wait(ASK):
             while monitor.poll(0):
                 connected = recv_monitor_message(monitor)["event"] == zmq.EVENT_CONNECTED
                 self.cut = None if connected else self.cut or time.monotonic()
-            with suppress(Exception):  # an error is an answer, too
+            with suppress(Exception):  # an error is also an answer
                 self.client.queue_status()
             self.silence = 0.0
         monitor.close()
 
     def close(self):
-        """Disconnect. The client's hundred sockets would else stay open until they are collected as garbage."""
+        """Disconnect. Otherwise the client's hundred sockets would stay open until garbage collection."""
         self.over.set()
         self.client.close()

@@ -1,11 +1,10 @@
-"""The seeds from which the inputs of checks are drawn: they follow from a secret of the instructor and from what a
-student handed in.
+"""The seeds from which the inputs of checks are drawn: they depend on a secret of the instructor and on the submission.
 
-So nobody can know the inputs beforehand, a table of answers for the inputs of one attempt is worth nothing in the next,
-and the same files graded again get the same inputs. Where an oracle computes what is right, which takes as long as the
-check itself, the inputs are one of SETS sets, which follow from the secret, too, so that a class shares the oracles'
-work. Of a training, a table for all sets would have to hold the parameters after every step of every case in each of
-them: more than the longest file that is judged (grader.judging.LONGEST_FILE).
+So nobody can predict the inputs, a table of answers for one attempt is useless in the next, and the same files graded
+again get the same inputs. If an oracle computes the expected values, which takes as long as the check itself, the
+inputs are one of SETS sets, so that a class shares the oracles' work. A table of a training run for all sets would have
+to contain the parameters after every step of every case: more than the longest file that is judged
+(grader.judging.LONGEST_FILE).
 """
 
 import hmac
@@ -20,11 +19,11 @@ SETS = 16
 
 
 class SecretError(OneSentence, OSError):
-    """A sentence on why the secret can't be read or written."""
+    """The reason why the secret cannot be read or written."""
 
 
 def secret(folder):
-    """The secret in a gradebook's folder, as bytes. It is made if there is none. Raises SecretError."""
+    """Return the secret in a gradebook's folder, as bytes. It is created if it is missing. Raises SecretError."""
     path = Path(folder) / NAME
     try:
         if not path.exists():
@@ -37,12 +36,12 @@ def secret(folder):
         return bytes.fromhex(path.read_text().strip())
     except (OSError, ValueError) as error:
         raise SecretError(
-            f"{path} can't be used ({error}): put a copy of it back, or delete it, and all inputs will be new ones"
+            f"{path} can't be used ({error}): restore a copy of it, or delete it to draw new inputs for all students"
         ) from None
 
 
 def of(secret, student, digest):
-    """(the seed of one submission's inputs, the seed of the set that it shares with other submissions)."""
+    """Return (the seed of one submission's inputs, the seed of the set that it shares with other submissions)."""
     own = _number(secret, "submission", student, digest)
     return own, _number(secret, "set", str(own % SETS))
 

@@ -1,5 +1,4 @@
-"""A piece of work: some checks of one file of one submission. `pieces` makes pieces; `run` carries one out, on an
-engine."""
+"""A piece of work: some checks of one file of one submission. `pieces` creates pieces; `run` runs one on an engine."""
 
 import fcntl
 import functools
@@ -21,12 +20,12 @@ from handson import frameworks
 from handson.cluster import site as sites
 from handson.files import COURSE
 
-# the grader's folders, at any level, whose modules run in the processes of student code
+# folders of the grader, at any level, whose modules run in the processes of student code
 BESIDE_STUDENTS = ("probes", "sandbox")
-SHARED = "HANDSON_SHARED"  # names the environment variable with the folder that all engines of a cluster share
-CORE = "core"  # the files core0, core1, ... in it: each engine takes one, by a lock, and with it the core
-STARTING = 300  # the most seconds that an engine may take to load the libraries, on a busy machine
-PATIENCE = STARTING + BUSY * budget.ALL  # the most seconds that an engine can take for a piece
+SHARED = "HANDSON_SHARED"  # the environment variable with the folder that all engines of a cluster share
+CORE = "core"  # the files core0, core1, ... in it: each engine locks one, and uses that core
+STARTING = 300  # seconds that an engine may take to load the libraries, on a busy machine
+PATIENCE = STARTING + BUSY * budget.ALL  # seconds that an engine may take for a piece
 
 
 @dataclass(frozen=True)
@@ -36,16 +35,16 @@ class Piece:
     student: str
     digest: str
     unit: str
-    part: int  # its place in UNITS[unit]
+    part: int  # its index in UNITS[unit]
     gaps: tuple
     ranks: int
     data: bytes | None  # the part's file
     seeds: tuple = (0, 0)  # of the inputs, see grader.instructors.grade.seeds
-    site: str | None = None  # that job scripts are checked for; None: the chosen one
+    site: str | None = None  # for which job scripts are checked; None: the chosen one
 
 
 def pieces(submission, unit, secret, site=None):
-    """The pieces of a submission's unit. secret: what their inputs follow from; site: as in a Piece."""
+    """Return the pieces of a submission's unit. secret: determines their inputs; site: as in a Piece."""
     made, of_inputs = [], seeds.of(secret, submission.student, submission.digest)
     for number, part in enumerate(UNITS[unit]):
         path = submission.path / part.file
@@ -58,7 +57,7 @@ def pieces(submission, unit, secret, site=None):
 
 
 def by_ranks(part):
-    """[(ranks, gaps), ...] of the pieces that a part of a unit is graded in."""
+    """Return [(ranks, gaps), ...] of the pieces into which a part of a unit is split."""
     found = {}
     for check in part.checks:
         found.setdefault(max((case.get("ranks", 1) for case in check.cases), default=1), []).append(check.gap)
@@ -66,17 +65,17 @@ def by_ranks(part):
 
 
 def in_order(unit, verdicts):
-    """The verdicts of all pieces of a unit, in the order of its parts and checks."""
+    """Return the verdicts of all pieces of a unit, in the order of its parts and checks."""
     named = [(part.track, name_of_gap(unit, part.file, check.gap)) for part in UNITS[unit] for check in part.checks]
     places = {name: place for place, name in enumerate(named)}
     return sorted(verdicts, key=lambda verdict: places[verdict.track, verdict.gap])
 
 
 def run(piece, trusted):
-    """Carry out a piece, on an engine. Returns the verdicts, as dictionaries. An engine that takes longer than PATIENCE
+    """Run a piece on an engine, and return the verdicts as dictionaries. An engine that takes longer than PATIENCE
     ends.
 
-    Raises SandboxError where a student's code can't be confined, unless it is trusted.
+    Raises SandboxError if a student's code cannot be confined, unless it is trusted.
     """
     if not trusted and (why := missing()):
         raise SandboxError(why)
@@ -102,12 +101,12 @@ def run(piece, trusted):
 
 
 def not_handed_in(piece):
-    """The verdicts of a piece whose file was not handed in."""
+    """Return the verdicts of a piece whose file was not handed in."""
     return list(judge(piece.unit, (_part(piece),), lambda file: None, None))
 
 
 def ungraded(piece, why):
-    """The verdicts of a piece that could not be carried out."""
+    """Return the verdicts of a piece that could not be run."""
     part = _part(piece)
     return [
         Verdict(
@@ -126,13 +125,13 @@ def ungraded(piece, why):
 
 
 def _part(piece):
-    """The part of the unit that a piece is about, with only the checks of this piece."""
+    """Return the piece's part of the unit, with only the checks of this piece."""
     part = UNITS[piece.unit][piece.part]
     return replace(part, checks=tuple(check for check in part.checks if check.gap in piece.gaps))
 
 
 def readable():
-    """The paths of this machine that a sandbox shows."""
+    """Return the paths of this machine that are visible in a sandbox."""
     grader = COURSE / "grader"
     beside = [path for name in BESIDE_STUDENTS for path in sorted(grader.rglob(name)) if path.is_dir()]
     second = [frameworks.folder()] if frameworks.folder().is_dir() else []
@@ -153,10 +152,10 @@ def _server(libraries):
 
 @functools.cache
 def _core():
-    """The core for this engine's work, as (number,); () for all cores. The engine holds it until it ends.
+    """Return the core for this engine's work, as (number,); () for all cores. The engine locks it until it ends.
 
-    Left to itself, the kernel often puts two engines' work on one core while another core is idle, since it consists of
-    short processes.
+    Without this, the kernel often runs two engines' work on one core while another core is idle, because the work
+    consists of short processes.
     """
     for path in sorted(Path(os.environ[SHARED]).glob(f"{CORE}*")) if SHARED in os.environ else ():
         with suppress(BlockingIOError):

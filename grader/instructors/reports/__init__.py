@@ -1,6 +1,6 @@
 """Runs at the instructor's. Students receive it: no.
 
-Reports: writes tables, files for other systems, and pages for students and instructor from the gradebook.
+Reports: write tables, files for other systems, and pages for students and instructors from the gradebook.
 
 All reports can be written again at any time (``python -m grader report DIR``), so only the gradebook needs a backup.
 """
@@ -22,18 +22,18 @@ from grader.instructors.scores import scores
 from handson.words import counted
 
 LOCK, PATIENCE = "reports.lock", 300.0  # seconds to wait for another process that writes reports
-PROGRESS = "grading.json"  # how far the grader is that runs
+PROGRESS = "grading.json"  # progress of a running grader
 ABSENT = "not_handed_in.json"  # the students whose submissions the last `grade` did not find
 
 
 def note_absent(folder, students):
-    """Note for the report that these students' submissions were not found this time, though the gradebook or Moodle's
-    worksheet has them. Raises ReportError."""
+    """Record for the report that these students' submissions were not found this time, although the gradebook or
+    Moodle's worksheet has them. Raises ReportError."""
     write(folder / ABSENT, json.dumps(students))
 
 
 def absent(folder):
-    """The students that `note_absent` has noted."""
+    """Return the students that `note_absent` has recorded."""
     try:
         return json.loads((folder / ABSENT).read_text())
     except (OSError, ValueError):
@@ -41,7 +41,7 @@ def absent(folder):
 
 
 def scores_of(book):
-    """The Scores of the class, as all reports have them."""
+    """Return the Scores of the class for all reports."""
     course = rules.read()
     work = functools.cache(lambda one, unit: is_other(unpacked(one, book.folder / "submissions"), unit))
     elsewhere = worksheet.of_other_units(book.attempts(), book.folder)
@@ -49,7 +49,7 @@ def scores_of(book):
 
 
 def outdated(book):
-    """A sentence on the results that may count and are by older checks; "" without any."""
+    """Return a sentence on the results that may count but are by older checks; "" if there are none."""
     whose = {
         score.student: sum(unit.outdated for unit in score.units)
         for score in scores_of(book)
@@ -61,7 +61,7 @@ def outdated(book):
 
 
 def comments_of(book):
-    """{student: {(unit, gap): a comment}} on the work of the class; {} for a student without any."""
+    """Return {student: {(unit, gap): a comment}} on the work of the class; {} for a student without comments."""
     comments = defaultdict(dict)
     for (student, unit, gap), row in book.comments().items():
         comments[student][unit, gap] = row
@@ -69,11 +69,12 @@ def comments_of(book):
 
 
 def write_reports(book, folder):
-    """Write all reports into `folder`, by the rules in course.toml. Returns the number of students. Raises ReportError
+    """Write all reports into `folder`, with the rules in course.toml. Return the number of students. Raises ReportError
     and RulesError.
 
-    Processes write one after the other, and each begins with what the gradebook then has: so the newest reports are
-    written last."""
+    Processes write one after another, and each reads the gradebook when it starts, so the newest reports are written
+    last.
+    """
     with locked(folder, LOCK, PATIENCE):
         return _tell(book, folder)
 

@@ -1,4 +1,4 @@
-"""What students wrote into gaps: in which file a gap is, and the code in it as it was handed in. Pages show it."""
+"""Find the code that students wrote into gaps, and the files of the gaps, for pages."""
 
 import functools
 import hashlib
@@ -13,16 +13,16 @@ from grader.gaps import GapError, TextError, find
 from grader.instructors.collect import folded, unpacked
 from grader.judging import LONGEST_FILE, MOST_LINES
 
-LONGEST = 1_500  # the most characters of an answer that are shown
+LONGEST = 1_500  # characters of an answer that are shown
 
 
 def file_of(unit, track, gap):
-    """The file that has this gap, below the course's folder; "" for a gap that the course has no more."""
+    """Return the file with this gap, relative to the course's folder; "" for a gap that the course no longer has."""
     return _places().get((unit, track, gap), ("", ""))[0]
 
 
 def by_file(unit_name, gaps):
-    """[(file, its gaps)] of some grader.instructors.scores.Gaps of a unit, in their order."""
+    """Return [(file, its gaps)] of some grader.instructors.scores.Gaps of a unit, in their order."""
     files = defaultdict(list)
     for gap in gaps:
         files[file_of(unit_name, gap.track, gap.name)].append(gap)
@@ -30,14 +30,14 @@ def by_file(unit_name, gaps):
 
 
 def written(folder, submission, unit, track, gap):
-    """The code that a student wrote into a gap, from what `grade` unpacked below `folder`; "" if it is not there any
-    more."""
+    """Return the code that a student wrote into a gap, from the files that `grade` unpacked below `folder`; "" if they
+    are missing."""
     code = _code(unpacked(submission, folder / "submissions"), unit, track, gap)
     return code if len(code) <= LONGEST else f"{code[:LONGEST]}\n[...]"
 
 
 def _code(place, unit, track, gap):
-    """The code in a gap of what was handed in at `place`, a folder or None; "" without any."""
+    """Return the code in a gap of the submission at `place`, a folder or None; "" if there is none."""
     file, name = _places().get((unit, track, gap), ("", ""))
     if not place or not file:
         return ""
@@ -52,7 +52,7 @@ def _code(place, unit, track, gap):
 
 
 def given(unit, track, gap):
-    """What students got in place of a gap's code; "" for a gap that the course has no more."""
+    """Return the released content of a gap; "" for a gap that the course no longer has."""
     file, name = _places().get((unit, track, gap), ("", ""))
     if not file:
         return ""
@@ -63,7 +63,7 @@ def given(unit, track, gap):
 
 @dataclass(frozen=True)
 class Same:
-    """The students who wrote the same code into a gap, but for comments and empty lines."""
+    """The students who wrote the same code into a gap, ignoring comments and empty lines."""
 
     code: str
     scores: tuple
@@ -74,7 +74,7 @@ class Same:
 
 
 def alike(folder, scores, unit, track, gap):
-    """Each Same of a gap, the one of most students first; of those who wrote anything."""
+    """Return each Same of a gap, with non-empty code, the most frequent first."""
     found = defaultdict(list)
     for score in scores:
         attempt = next((one.attempt for one in score.units if one.name == unit), None)
@@ -92,7 +92,7 @@ def _plain(code):
 
 
 def is_other(folder, unit):
-    """Whether the files of a unit in `folder`, or None, are others than those given out."""
+    """Return whether the files of a unit in `folder`, or None, differ from the released ones."""
     for part in UNITS[unit] if folder else ():
         with suppress(OSError):
             data = (folder / part.file).read_bytes()
@@ -107,7 +107,7 @@ def is_other(folder, unit):
 
 @functools.cache
 def _places():
-    """{(unit, track, the gap as verdicts name it): (file, the gap's name in it)}."""
+    """Return {(unit, track, the gap's name in verdicts): (file, the gap's name in it)}."""
     return {
         (unit, part.track, name_of_gap(unit, part.file, check.gap)): (part.file, check.gap)
         for unit, parts in UNITS.items()

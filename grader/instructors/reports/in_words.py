@@ -1,5 +1,4 @@
-"""The rules of a course in words: what students read of them in a notebook's head, and how their points became a
-grade."""
+"""The rules of a course in words, for the head of a notebook, and the steps from a student's points to the grade."""
 
 from grader.course import UNITS, most_points
 from grader.instructors.reports.report_files import number
@@ -10,7 +9,7 @@ SO_FAR = "so far"
 
 
 def head(rules, unit):
-    """What holds for a unit, as Markdown."""
+    """Return the rules of a unit, as Markdown."""
     here, points, by_check = rules.of(unit), points_of(rules, unit), most_points(unit)
     if not points:
         return "**Without points.**"
@@ -57,7 +56,7 @@ def _on_gaps(here):
 
 
 def grade(score):
-    """How a Score's points became its grade: sentences; none if the course has no rules that changed it."""
+    """Return sentences on how a Score's points became its grade; [] if no rule changed it."""
     rules, lines = score.rules, []
     bonus = (
         [f"{counted(number(score.bonus['points']), 'bonus point')}: {score.bonus['reason']} ({score.bonus['author']})."]
@@ -81,7 +80,7 @@ def grade(score):
         )
     lines += bonus
     if ahead := [unit.name for unit in score.units if unit.waiting]:
-        lines.append(f"Not due yet, and no part of the grade: {', '.join(ahead)}.")
+        lines.append(f"Not due yet, and not part of the grade: {', '.join(ahead)}.")
     if score.dropped:
         lines.append(f"Dropped, as the lowest: {', '.join(unit.name for unit in score.dropped)}.")
     if lines or rules.scale is not None or rules.passing is not None:
@@ -90,7 +89,7 @@ def grade(score):
 
 
 def of_unit(unit, score):
-    """What the course's rules made of the points of a unit: sentences."""
+    """Return sentences on how the course's rules changed the points of a unit."""
     if unit.group and unit.group != score.group:
         yield f"group {unit.group}; handed in by {unit.attempt.name}."
     if unit.extended:
@@ -101,7 +100,7 @@ def of_unit(unit, score):
 
 
 def lateness(unit):
-    """What it cost to be late: a sentence, or none."""
+    """Return a sentence on the cost of a late submission, or none."""
     if unit.days_late:
         free = f", {unit.free_days} of them free" if unit.free_days else ""
         cost = f"−{number(100 * unit.deduction)} %, {number(unit.points)} points become {number(unit.credit)}"
@@ -125,7 +124,7 @@ def _total(score):
 
 
 def term(rules):
-    """The term as lines: units with points and deadlines, and what holds for some students."""
+    """Return the term as lines: units with points and deadlines, and exceptions for students."""
     rows = []
     for unit in UNITS:
         here = rules.of(unit)
@@ -146,15 +145,15 @@ def term(rules):
 
 
 def total(score):
-    """A grade in short: "3.5 points so far", "3.5 points (not finished)", or "35" on a scale."""
+    """Return a grade in short: "3.5 points so far", "3.5 points (not finished)", or "35" on a scale."""
     grade = number(score.grade) if score.rules.scale else counted(number(score.grade), "point")
     state = standing(score)
     return f"{grade} ({state})" if state not in ("", SO_FAR) else f"{grade} {state}".rstrip()
 
 
 def standing(score):
-    """Why a grade is not final: nothing could be read, a result is missing, or a deadline is still to come; "" if it is
-    final."""
+    """Return why a grade is not final: nothing could be read, a result is missing, or a deadline is in the future; ""
+    if it is final."""
     if score.refused:
         return "not read"
     if not score.complete:
@@ -163,7 +162,7 @@ def standing(score):
 
 
 def changes(before, of_class):
-    """Lines on whose grade is another one than `before`, {student: what `total` said}."""
+    """Return lines on grades that differ from `before`, {student: the result of `total`}."""
     changed = [
         f"    {score.student}: {before[score.student]} -> {total(score)}"
         for score in of_class
@@ -173,7 +172,7 @@ def changes(before, of_class):
 
 
 def summary(of_class, missing=0):
-    """What became of a class, in a line. missing: how many students have handed in nothing this time."""
+    """Return a line that summarises a class. missing: the number of students without a submission this time."""
     refused = [score.student for score in of_class if score.refused]
     graded = [score for score in of_class if score.complete and score.max_grade and score.student not in refused]
     unfinished = len(of_class) - len(graded) - len(refused)
@@ -189,6 +188,6 @@ def summary(of_class, missing=0):
 
 
 def some(names, most=5):
-    """The first of some names, and how many more there are."""
+    """Return the first of some names, and the number of further names."""
     names = list(names)
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -29,19 +29,20 @@ from grader.judging import ONLY_IF
 from grader.verdict import FAILED, PASSED, STATUSES, UNTOUCHED, sign
 from handson.words import counted
 
-LONGEST = 8_000  # the most characters of output that are shown for a gap
+LONGEST = 8_000  # characters of output that are shown for a gap
 PICTURE = 2_000_000  # bytes of the largest picture that is shown
-NAMED = 12  # the most students that are named with a misconception; the table shows all of them
-MEMBERS = 200  # the most students of a group of similar submissions that are named
-LISTED = 300  # the most adjustments that the report lists
-BARS = 12  # the most bars of a histogram
-STEPS = (1, 2, 5, 10)  # the widths of a bar, in % of the points
+NAMED = 12  # students that are named with a misconception; the table lists all
+MEMBERS = 200  # students of a group of similar submissions that are named
+LISTED = 300  # adjustments that the report lists
+BARS = 12  # bars of a histogram
+STEPS = (1, 2, 5, 10)  # possible widths of a bar, in % of the points
 TEMPLATES = Path(__file__).parent / "templates"
 
 
 def feedback(score, pictures=(), comments=None, live=None, board=()):
-    """The page for one student, from a Score. pictures: (name, data URI) pairs, from `plots`; comments: {(unit, gap): a
-    row}; live: what grader.instructors.serve.handlers.Page.live gives, for the live page; board: from `standings`."""
+    """Return the page for one student, from a Score. pictures: (name, data URI) pairs, from `plots`; comments: {(unit,
+    gap): a row}; live: the result of grader.instructors.serve.handlers.Page.live, for the live page; board: from
+    `standings`."""
     comments, earlier = comments or {}, {(row["unit"], row["gap"]): row for row in score.earlier}
     counting = {unit.name: unit.attempt.digest for unit in score.units if unit.attempt}
     older = {
@@ -64,8 +65,8 @@ def feedback(score, pictures=(), comments=None, live=None, board=()):
 
 
 def ask(score, form, comment, sentence, live):
-    """The live page that asks a person to decide, after a change that was not made. form: what was typed in; comment:
-    the one that is there now, or None."""
+    """Return the live page that asks a person to decide, after a change that was not stored. form: the person's input;
+    comment: the present one, or None."""
     earlier = next((row for row in score.earlier if (row["unit"], row["gap"]) == (form.unit, form.gap)), None)
     thing = _thing(score, form.unit, form.gap)
     adjusted = (score.bonus if form.unit == BONUS else thing.adjustment) or earlier
@@ -84,13 +85,13 @@ def ask(score, form, comment, sentence, live):
 
 
 def _thing(score, unit, gap):
-    """The Gap, the Unit (gap "") or, for the whole grade (unit ""), the Score that these names mean."""
+    """Return the Gap with these names; the Unit if gap is ""; the Score if unit is also ""."""
     of_unit = next((one for one in score.units if one.name == unit), score)
     return next((one for one in (*of_unit.gaps, *of_unit.others) if one.name == gap), of_unit) if gap else of_unit
 
 
 def of_gap(unit, track, gap, same, live):
-    """The live page on what a class wrote into a gap. same: from `alike`."""
+    """Return the live page on a class's answers to a gap. same: from `alike`."""
     rows = [(one, [(score, _of_track(score, unit, track, gap)) for score in one.scores]) for one in same]
     return _render(
         "gap.html",
@@ -106,19 +107,19 @@ def of_gap(unit, track, gap, same, live):
 
 
 def _of_track(score, unit, track, gap):
-    """The Gap of this name and track of a Score."""
+    """Return the Gap of this name and track of a Score."""
     of_unit = next(one for one in score.units if one.name == unit)
     return next(one for one in (*of_unit.gaps, *of_unit.others) if (one.track, one.name) == (track, gap))
 
 
 def message(sentence, back=False):
-    """A live page with one sentence, and a way back to the class for those who may see it."""
+    """Return a live page with one sentence, and a link to the class for those who may see it."""
     return _render("message.html", None, (), sentence=sentence, back=back)
 
 
 def report(scores, absent=(), folder=None, live=None):
-    """The page on the class. absent: students whose submissions were not found this time; folder: where `grade` has
-    unpacked what was handed in, for examples of what students wrote; live: as in `feedback`."""
+    """Return the page on the class. absent: students whose submissions were not found this time; folder: where `grade`
+    has unpacked submissions, for examples of answers; live: as in `feedback`."""
     graded = [score for score in scores if not score.submission.refused]
     final = [
         score
@@ -179,8 +180,8 @@ def report(scores, absent=(), folder=None, live=None):
 
 
 def standings(scores):
-    """[(Score, what a contest has measured)] of those who have reached the loss of the challenge, the fastest first:
-    see grader.units.challenge.contest."""
+    """Return [(Score, the measurement of a contest)] of those who have reached the loss of the challenge, the fastest
+    first: see grader.units.challenge.contest."""
     found = []
     for score in scores:
         verdicts = [verdict for unit in score.units for gap in unit.gaps for verdict in gap.verdicts]
@@ -191,19 +192,20 @@ def standings(scores):
 
 
 def leaderboard(board):
-    """The instructor's page on the challenge, of what `standings` returns."""
+    """Return the instructor's page on the challenge, from the result of `standings`."""
     return _render("leaderboard.html", None, (), board=board, day=time.strftime("%Y-%m-%d %H:%M"))
 
 
 def similarity(groups, left_out=(), solved=()):
-    """The page that shows each grader.instructors.similarity.Group, with two of its students side by side. left_out:
-    sentences on what was not compared; solved: those on who has the course's solutions."""
+    """Return the page that shows each grader.instructors.similarity.Group, with two of its students side by side.
+    left_out: sentences on files that were not compared; solved: sentences on students who have the course's
+    solutions."""
     return _render("similarity.html", None, (), groups=groups, left_out=left_out, solved=solved)
 
 
 def plots(folder):
-    """A student's pictures, the PNG and SVG files in `folder` if it exists, as (name, data URI) pairs. An SVG in an
-    <img> runs no scripts."""
+    """Return a student's pictures, the PNG and SVG files in `folder` if it exists, as (name, data URI) pairs. An SVG in
+    an <img> runs no scripts."""
     found = []
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         kind = {".png": "image/png", ".svg": "image/svg+xml"}.get(path.suffix)
@@ -213,11 +215,11 @@ def plots(folder):
 
 
 def hardest_gaps(scores, most=10):
-    """The gaps with the smallest share of points, as dicts: unit, track, gap, students, share (0 to 1), attempted (by
-    how many students).
+    """Return the gaps with the smallest share of points, as dicts: unit, track, gap, students, share (0 to 1),
+    attempted (number of students).
 
-    Only students who began the gap's track are counted, also if their other track counts: a student who never began it
-    did not fail at it.
+    Only students who began the gap's track count, also if their other track counts: a student who never began it did
+    not fail at it.
     """
     gaps = defaultdict(list)
     for score in scores:
@@ -244,10 +246,10 @@ def hardest_gaps(scores, most=10):
 
 
 def misconceptions(scores, most=12):
-    """The messages that most students got, as dicts: unit, track, gap, message, hint, scores (of the students who got
-    it, sorted).
+    """Return the most frequent messages, as dicts: unit, track, gap, message, hint, scores (of the students who got it,
+    sorted).
 
-    Messages that differ only in numbers count as one; the most common of them is given.
+    Messages that differ only in numbers count as one, and the most common of them is returned.
     """
     groups, hints = defaultdict(dict), {}
     for score in scores:
@@ -289,15 +291,15 @@ def misconceptions(scores, most=12):
 
 
 def _example(row, folder):
-    """What the student whose message is shown wrote, "" if that is not at hand."""
+    """Return the code of the student whose message is shown; "" if it is missing."""
     return written(folder, row["example_of"].submission, row["unit"], row["track"], row["gap"]) if folder else ""
 
 
 def first_to_fix(score):
-    """(the Unit, the Gap, the Verdict) that a student should look at first, or None if nothing is left to do.
+    """Return (the Unit, the Gap, the Verdict) that a student should look at first, or None if nothing is left to do.
 
-    Later gaps build on earlier ones, so it is the first gap that went wrong; if none did, the first that is still to be
-    filled. What a person has decided on is left out.
+    Later gaps build on earlier ones, so it is the first failed gap; if no gap failed, the first unfilled one. Gaps on
+    which a person has decided are left out.
     """
     units = () if score.adjustment else [unit for unit in score.units if not unit.adjustment]
     open_gaps = [
@@ -323,7 +325,7 @@ def first_to_fix(score):
 
 
 def _of_unit(units):
-    """The results of a class in one unit, for the report."""
+    """Return the results of a class in one unit, for the report."""
     final = sorted(unit.points / unit.max_points for unit in units if unit.complete and unit.max_points)
     graded = [unit for unit in units if unit.graded]
     statuses = Counter(verdict.status for unit in graded for verdict in unit.verdicts)
@@ -343,13 +345,14 @@ def _of_unit(units):
 
 
 def _once(unit, seconds):
-    """The sum of a unit's seconds, each gap counted once: all verdicts on a gap have the time of the same run."""
+    """Return the sum of a unit's seconds, each gap counted once, because all verdicts on a gap have the time of the
+    same run."""
     return sum(max((getattr(verdict, seconds) for verdict in gap.verdicts), default=0) for gap in unit.gaps)
 
 
 def marks(score, absent=False):
-    """What an instructor looks for in a student's row, each "" where there is nothing to say. absent: whether the
-    submission was not found this time."""
+    """Return the marks in a student's row, which instructors search for; each is "" if it does not apply. absent:
+    whether the submission was not found this time."""
     gaps = [gap for unit in score.units for gap in unit.gaps]
     days, waiting = score.days_late, sum(not unit.complete for unit in score.units)
     return {
@@ -364,13 +367,13 @@ def marks(score, absent=False):
 
 
 def quantile(values, share):
-    """The value below which `share` (0 to 1) of the sorted `values` lie."""
+    """Return the value below which `share` (0 to 1) of the sorted `values` lie."""
     return values[min(len(values) - 1, int(share * len(values)))] if values else 0.0
 
 
 def bins(shares):
-    """A histogram of shares of the points (1 is all of them), from the smallest share to the largest: [(the lower edge
-    in %, the upper edge, how many lie between)]. All points belong to the last bar."""
+    """Return a histogram of shares of the points (1 is all points), from the smallest share to the largest: [(the lower
+    edge in %, the upper edge, the number in between)]. Full points belong to the last bar."""
     if not shares:
         return []
     values = [100 * share for share in shares]
@@ -386,19 +389,19 @@ def bins(shares):
 
 
 def cut(text):
-    """`text`, or if it is too long its beginning and its end, with a mark in place of the middle."""
+    """Return `text`, or if it is too long its beginning and its end, with a mark in between."""
     if len(text) <= LONGEST:
         return text
     return f"{text[: LONGEST // 2]}\n[... {len(text) - LONGEST} characters cut ...]\n{text[-LONGEST // 2 :]}"
 
 
 def distinct(verdicts, name):
-    """The different texts in a field of the verdicts; the verdicts on one gap often have the same text."""
+    """Return the different texts in a field of the verdicts; the verdicts on one gap often have the same text."""
     return list(dict.fromkeys(text for verdict in verdicts if (text := getattr(verdict, name).strip())))
 
 
 def _render(name, live, scripts, **values):
-    """A page of ours. scripts: the names of those it has; its policy allows just these, by their digests."""
+    """Return a page. scripts: the names of its scripts; its policy allows only these, by their digests."""
     texts = [(TEMPLATES / script).read_text() for script in (*scripts, *["live.js"] * bool(live))]
     digests = " ".join(
         f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in texts
@@ -444,7 +447,7 @@ def _template(name):
         "shown": shown,
         "counted": lambda points: counted(number(points), "point"),
     }
-    pages.filters["gap"] = lambda name: _words(name.rpartition(":")[2])  # where its file is named already
+    pages.filters["gap"] = lambda name: _words(name.rpartition(":")[2])  # its file is named already
     pages.globals |= {
         "sign": sign,
         "BONUS": BONUS,
@@ -459,12 +462,12 @@ def _template(name):
 
 
 def _words(name):
-    """The name of a unit or gap for people to read: multi gpu for multi_gpu; a gap that is named with its file, the
-    file behind it."""
+    """Return the name of a unit or gap for people: multi gpu for multi_gpu; the file follows the name of a gap that
+    includes it."""
     file, _, gap = name.rpartition(":")
     return gap.replace("_", " ") + (f" in {file}" if file else "")
 
 
 def _marked(sentence):
-    """A sentence as HTML; text between backticks is shown as code."""
+    """Return a sentence as HTML, in which text between backticks is code."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(clean(sentence))))

@@ -1,4 +1,4 @@
-"""Writes the files of reports, and makes students' text in them harmless."""
+"""Write the files of reports, and remove harmful characters from students' text in them."""
 
 import re
 import time
@@ -12,17 +12,16 @@ HIDDEN = re.compile(
 )
 
 
-# 1990 and 2100: a time outside of these is not when somebody worked
+# 1990 and 2100: nobody worked at times outside this range
 ARCHIVES_BEGIN, ARCHIVES_END = 631_152_000, 4_102_444_800
 
 
 class ReportError(OneSentence, OSError):
-    """A sentence on why a report can't be written."""
+    """The reason why a report cannot be written."""
 
 
 def write(path, text):
-    """Make `text` the content of `path`, as `written_aside` does. A file that has this content already is not touched.
-    Raises ReportError.
+    """Make `text` the content of `path`, as `written_aside` does. An unchanged file is not touched. Raises ReportError.
 
     It does not wait for the disk, because reports can be written again from the gradebook.
     """
@@ -40,19 +39,19 @@ def write(path, text):
 
 
 def clean(text):
-    """Text of any origin without the colours, control characters and direction marks that terminals, browsers or
-    spreadsheets act on."""
-    if text.isascii() and text.isprintable():  # most texts, and a class has a million
+    """Return text of any origin without the colours, control characters and direction marks that terminals, browsers or
+    spreadsheets interpret."""
+    if text.isascii() and text.isprintable():  # a fast path for most texts, because a class has a million
         return text
     return HIDDEN.sub("\ufffd", COLOURS.sub("", text).replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def moment(seconds, form="%Y-%m-%d %H:%M", zone=time.localtime):
-    """A time of a file, in seconds since 1970, as text; "" for a time that no student worked at, which archives and
-    disks can hold."""
+    """Return a file's time, in seconds since 1970, as text; "" for an impossible time, which archives and disks can
+    contain."""
     return time.strftime(form, zone(seconds)) if ARCHIVES_BEGIN < seconds < ARCHIVES_END else ""
 
 
 def number(value, digits=2):
-    """Points as people write them: 2, 2.5, 0.33."""
+    """Return points as people write them: 2, 2.5, 0.33."""
     return f"{round(value, digits):.{digits}f}".rstrip("0").rstrip(".")

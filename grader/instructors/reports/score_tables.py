@@ -1,4 +1,4 @@
-"""Grades as tables, for people and for other systems. A grade that is not final yet is left empty, never 0."""
+"""Grades as tables, for people and for other systems. A grade that is not final is left empty, never 0."""
 
 import csv
 import html
@@ -16,23 +16,23 @@ from grader.instructors.worksheet import COMMENTS, NAMES
 from grader.verdict import PASSED
 from handson.words import counted
 
-FORMULA = tuple("=+-@|%\t＝＋－＠")  # a spreadsheet takes text that begins with one of these for a formula
-# where a cell begins for a spreadsheet that separates cells by these
+FORMULA = tuple("=+-@|%\t＝＋－＠")  # a spreadsheet interprets text with one of these first characters as a formula
+# other separators of cells in spreadsheets
 INSIDE = re.compile(rf'([;,]\s*"*)(?=[{re.escape("".join(FORMULA))}])')
 
-# in a name, which Canvas would take for the row of this title
+# a name that Canvas would confuse with the row of this title
 POINTS_POSSIBLE = re.compile(r"(points)\s+(possible)", re.IGNORECASE)
 
 __all__ = ["canvas", "file_name", "grades", "gradescope", "moodle", "nbgrader", "overview"]
 
 
 class Foreign(str):
-    """A cell of another system's file, which gets it back as it was."""
+    """A cell of another system's file, which is returned unchanged."""
 
 
 def table(head, rows, digits=2):
-    """CSV of a head and rows of texts, numbers (with so many decimals at most), None (an empty cell) and Foreign. Each
-    text becomes one line, and never a formula."""
+    """Return CSV of a head and rows of texts, numbers (rounded to `digits` decimals), None (an empty cell) and Foreign.
+    Each text becomes one line, and never a formula."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(head)
@@ -54,8 +54,8 @@ def _cell(value, digits):
 
 
 def grades(scores):
-    """A row for each check that counts, and for each adjustment. The points of a student's rows add up to the grade;
-    ungraded rows have none. A grade that is not final is in points so far, and not on the scale."""
+    """Return a row for each check that counts, and for each adjustment. The points of a student's rows add up to the
+    grade; ungraded rows have no points. A grade that is not final is in points so far, and not on the scale."""
     rows = []
     for score in scores:
         if score.submission.refused:
@@ -114,8 +114,8 @@ def grades(scores):
 
 
 def overview(scores):
-    """A row for each student, with a column for each unit, for spreadsheets: these know UTF-8 by its first character.
-    What was not begun is "-"; what is not graded yet is empty."""
+    """Return a row for each student, with a column for each unit, for spreadsheets, which recognise UTF-8 by the first
+    character. A unit that was not begun is "-"; an ungraded unit is empty."""
     units = [unit.name for unit in scores[0].units] if scores else []
     rows = []
     for score in scores:
@@ -130,8 +130,8 @@ def overview(scores):
 
 
 def _by_rules(score):
-    """What the course's rules add to the points, and to the most points: (unit, what, points, most points, a sentence)
-    for each."""
+    """Return the effects of the course's rules on the points, and on the largest points: (unit, what, points, largest
+    points, a sentence) for each."""
     own = score.points
     for unit in () if score.adjustment else score.units:
         if unit.deduction:
@@ -145,10 +145,10 @@ def _by_rules(score):
             )
     for unit in () if score.adjustment else score.units:
         if unit.waiting:
-            yield unit.name, "not due", 0.0, -unit.max_points, "not due yet, and no part of the grade"
+            yield unit.name, "not due", 0.0, -unit.max_points, "not due yet, and not part of the grade"
         elif unit in score.dropped:
             own -= unit.credit
-            yield unit.name, "dropped", -unit.credit, -unit.max_points, "the lowest, and no part of the grade"
+            yield unit.name, "dropped", -unit.credit, -unit.max_points, "the lowest, and not part of the grade"
     if score.bonus:
         yield "", "bonus", score.credit - own, 0, said(score.bonus)
     if score.rules.scale is not None and score.complete:
@@ -171,11 +171,11 @@ def _status(verdict):
 
 
 def moodle(scores, worksheet=None, unit=None):
-    """The offline grading worksheet of Moodle's assignments (mod/assign/feedback/offline): Moodle's own with grades and
-    comments, or a new one. unit: the name of the one whose points are the grade; None: the whole grade.
+    """Return the offline grading worksheet of Moodle's assignments (mod/assign/feedback/offline): Moodle's own with
+    grades and comments, or a new one. unit: the unit whose points are the grade; None: the whole grade.
 
-    A new one has no dates of the last change, so Moodle keeps existing grades unless its box to update them is ticked;
-    an empty grade changes nothing. Comments are HTML.
+    A new worksheet has no dates of the last change, so Moodle keeps existing grades unless its option to update them is
+    selected; an empty grade changes nothing. Comments are HTML.
     """
     if worksheet is None:
         head = ["Identifier", "Full name", "Grade", "Maximum grade", "Last modified (grade)", COMMENTS]
@@ -197,14 +197,14 @@ def moodle(scores, worksheet=None, unit=None):
     rows = []
     for row, score in worksheet.grades(scores):
         own = (_of_unit(score, unit) if unit else _of_all(score)) if score else {}
-        # Moodle reads neither names nor groups back, and students choose some of them
+        # Moodle does not read names and groups, and students choose some of them
         own |= {column: row.get(column, "") for column in NAMES}
         rows.append([own[column] if column in own else Foreign(row.get(column, "")) for column in head])
     return table(head, rows)
 
 
 def _of_all(score):
-    """What the worksheet gets: grade and comment; of a refused submission, which has no grade, the reason."""
+    """Return grade and comment for the worksheet. A refused submission has no grade, and the comment is the reason."""
     if _grade(score) is None and not score.submission.refused:
         return {}
     return (
@@ -215,7 +215,7 @@ def _of_all(score):
 
 
 def _of_unit(score, name):
-    """The same for one unit."""
+    """Return the same for one unit."""
     unit = next((one for one in score.units if one.name == name), None)
     if score.submission.refused and not (unit and unit.complete):
         return {COMMENTS: _comment(score)}
@@ -232,9 +232,9 @@ def _comment(score):
 
 
 def canvas(scores):
-    """Canvas's gradebook (lib/gradebook_importer.rb) with one column, which the instructor renames to the assignment's
-    name and number in Canvas. Students without a final grade are left out: an empty cell would delete the grade that
-    they have in Canvas."""
+    """Return Canvas's gradebook (lib/gradebook_importer.rb) with one column, which the instructor renames to the
+    assignment's name and number in Canvas. Students without a final grade are left out, because an empty cell would
+    delete their grade in Canvas."""
     total = max((score.highest for score in scores), default=0)
     head = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", scores[0].rules.title if scores else Rules.title]
     graded = [score for score in scores if _grade(score) is not None]
@@ -249,8 +249,8 @@ def canvas(scores):
 
 
 def nbgrader(scores):
-    """The columns of `nbgrader export` (nbgrader/plugins/export.py), with a row for each unit and student; a unit is an
-    assignment."""
+    """Return the columns of `nbgrader export` (nbgrader/plugins/export.py), with a row for each unit and student; a
+    unit is an assignment."""
     head = [
         "assignment",
         "duedate",
@@ -295,8 +295,8 @@ def nbgrader(scores):
 
 
 def gradescope(score, comments=None):
-    """Gradescope's results.json (its "Autograder Specifications"). If anything is ungraded, it has no scores at all,
-    since Gradescope would add up the present ones. comments: {(unit, gap): a row of the gradebook}."""
+    """Return Gradescope's results.json (its "Autograder Specifications"). If anything is ungraded, it has no scores at
+    all, because Gradescope would add up the present ones. comments: {(unit, gap): a row of the gradebook}."""
     one = score.submission
     tests = []
     for unit in score.units:

@@ -1,9 +1,9 @@
 """Runs at the instructor's. Students receive it: no.
 
-``python -m grader serve DIR``: the report and the feedback as live pages on this computer, where grades are adjusted
-by hand, gaps are commented on, and a student is graded again, also while a grader runs.
+``python -m grader serve DIR``: serve the report and the feedback as live pages on this computer. A person can adjust
+grades, comment on gaps, and grade a student again, also while a grader runs.
 
-The server answers on 127.0.0.1 alone. Who opens it must know the token that it prints, which a cookie then stands for.
+The server listens only on 127.0.0.1. A browser needs the token that it prints, and then gets a cookie.
 """
 
 import asyncio
@@ -24,14 +24,14 @@ HOST = "127.0.0.1"
 
 
 class ServeError(OneSentence, OSError):
-    """A sentence on why there are no live pages."""
+    """The reason why there are no live pages."""
 
 
 def serve(folder, port, engines, trusted, say=print):
     """Serve the pages on the gradebook in `folder` until Ctrl-C. engines, trusted: for grading again. Raises
     OneSentence errors."""
     with Gradebook(folder, writing=False) as book:
-        scores_of(book)  # raises if there is no gradebook, or a rule of the course is not right
+        scores_of(book)  # raises if there is no gradebook, or if a rule of the course is invalid
     asyncio.run(_serve(folder, port, engines, trusted, say))
 
 
@@ -41,11 +41,11 @@ async def _serve(folder, port, engines, trusted, say):
     except (OSError, OverflowError) as error:
         if getattr(error, "errno", None) == errno.EADDRINUSE:
             raise ServeError(
-                f"port {port} is in use, perhaps by another `serve`: give another one by --port, or --port 0 for any"
+                f"port {port} is in use, perhaps by another `serve`: choose another with --port, or --port 0 for any"
                 " free one"
             ) from None
         raise ServeError(
-            f"port {port} can't be used ({getattr(error, 'strerror', None) or error}): give another one by --port"
+            f"port {port} can't be used ({getattr(error, 'strerror', None) or error}): choose another with --port"
         ) from None
     port = sockets[0].getsockname()[1]
     token, ended, loop = secrets.token_urlsafe(24), asyncio.Event(), asyncio.get_running_loop()
@@ -55,8 +55,8 @@ async def _serve(folder, port, engines, trusted, say):
     server = tornado.httpserver.HTTPServer(application(desk, token, port), max_body_size=1_000_000)
     server.add_sockets(sockets)
     say(
-        f"The pages are at http://{HOST}:{port}/?token={token}\nThis address is for you alone: who has it can change"
-        " grades. Ctrl-C ends it."
+        f"The pages are at http://{HOST}:{port}/?token={token}\nKeep this address private: anybody who has it can"
+        " change grades. Ctrl-C ends it."
     )
     keeping = asyncio.create_task(desk.keep_reports())
     try:

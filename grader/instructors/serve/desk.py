@@ -1,4 +1,4 @@
-"""What the live pages work on: the gradebook in its folder, the reports that are due, and the grader that grades a
+"""The data of the live pages: the gradebook in its folder, the reports that are due, and a process that grades a
 student again."""
 
 import asyncio
@@ -15,12 +15,12 @@ from grader.instructors import adjustments
 from grader.instructors.gradebook import Gradebook, Lock
 from grader.instructors.reports import PROGRESS, scores_of
 
-EVERY = 0.5  # seconds between two looks at whether reports are due
-PATIENCE = 20.0  # seconds in which a grader may store what it has, once it is told to end
+EVERY = 0.5  # seconds between two checks whether reports are due
+PATIENCE = 20.0  # seconds in which a grader may store its results after a request to end
 
 
 class Desk:
-    """The gradebook in `folder`, as the pages see it."""
+    """The gradebook in `folder` for the live pages."""
 
     def __init__(self, folder, engines, trusted):
         self.folder, self._engines, self._trusted = folder, engines, trusted
@@ -30,7 +30,7 @@ class Desk:
         self._regrading = self._said = None
 
     def scores(self):
-        """The Scores of the class as the gradebook has them now."""
+        """Return the Scores of the class from the current gradebook."""
         with Gradebook(self.folder, writing=False) as book:
             version = book.version()
             if version != self._version:
@@ -38,8 +38,7 @@ class Desk:
         return self._scores
 
     def progress(self, student=None):
-        """What a page shows while it is open: the version of what is on it, and of a grader that runs, how far it
-        is."""
+        """Return the data that an open page polls: the version of its content, and the progress of a running grader."""
         with Gradebook(self.folder, writing=False) as book:
             now = {
                 "version": book.version(student),
@@ -55,7 +54,7 @@ class Desk:
         return now
 
     def grader(self):
-        """The process that grades at the moment, as a text, or None."""
+        """Return the process that grades at the moment, as a text, or None."""
         if self._regrading and self._regrading.poll() is None:
             return "a grader"
         return self._lock.owner()
@@ -64,7 +63,7 @@ class Desk:
         self._due = True
 
     async def keep_reports(self):
-        """Write the reports whenever something was changed here."""
+        """Write the reports after each change on these pages."""
         while not self._ended:
             await asyncio.sleep(EVERY)
             if self._due:
@@ -74,7 +73,7 @@ class Desk:
         self._due, self._problem = False, ""
         try:
             await asyncio.to_thread(adjustments.reports_again, self.folder)
-        except Exception as error:  # of any kind: it is shown, and tried again
+        except Exception as error:  # any error is shown, and the next attempt follows
             self._due, self._problem = True, str(error)
             await asyncio.sleep(5 * EVERY)
 
@@ -93,7 +92,7 @@ class Desk:
         )
 
     def _what_changed(self):
-        """What the grader that was started here has changed, once it has ended well; else ""."""
+        """Return what the grader that was started here has changed, if it has ended well; otherwise ""."""
         if not self._regrading or self._regrading.poll() != 0:
             return ""
         self._said.seek(0)
@@ -101,17 +100,15 @@ class Desk:
         return f"Graded again: {'; '.join(map(str.strip, lines)) or 'no grade has changed'}."
 
     def _problem_of_grading(self):
-        """The last line that the grader said if it has failed, else ""."""
+        """Return the last line of the grader's output if it has failed, otherwise ""."""
         if not self._regrading or not self._regrading.poll():
             return ""
         self._said.seek(0)
-        return (self._said.read().decode(errors="replace").strip().splitlines() or ["the grader ended without a word"])[
-            -1
-        ]
+        return (self._said.read().decode(errors="replace").strip().splitlines() or ["the grader ended silently"])[-1]
 
     async def end(self, keeping):
-        """End the grader that was started here, and write the reports that are due. keeping: the task of
-        `keep_reports`. Returns what to say."""
+        """End the grader that was started here, and write the reports that are due. Return the message to print.
+        keeping: the task of `keep_reports`."""
         self._ended = True
         if self._regrading and self._regrading.poll() is None:
             self._regrading.send_signal(signal.SIGINT)

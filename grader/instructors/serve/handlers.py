@@ -1,8 +1,8 @@
-"""The pages' addresses: /, /feedback/STUDENT.html, and what their forms and scripts send.
+"""The pages' addresses: /, /feedback/STUDENT.html, and the requests of their forms and scripts.
 
-Other web sites and other people on this computer are kept out: the Host header must be this server's (a name that
-somebody points to this computer is not), the cookie stands for the token, and a change must come from a form of these
-pages: it carries tornado's _xsrf token, and its Origin header, if there is one, must be this server's.
+Other web sites and other people on this computer are kept out: the Host header must be this server's (not another name
+that resolves to this computer), the cookie proves the token, and a change must come from a form of these pages: it
+carries tornado's _xsrf token, and its Origin header, if there is one, must be this server's.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from handson.errors import OneSentence
 LONGEST = 2_000  # characters of a reason or comment
 HEADERS = {
     "Cache-Control": "no-store",
-    "Content-Security-Policy": "frame-ancestors 'none'",  # what a page itself can't say
+    "Content-Security-Policy": "frame-ancestors 'none'",  # a page itself cannot set this policy
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
@@ -36,7 +36,7 @@ HEADERS = {
 
 
 def application(desk, token, port):
-    """The tornado application of the pages on `desk`, for who has the token."""
+    """Return the tornado application of the pages on `desk`, for users with the token."""
     routes = [
         ("/(?:report.html)?", Report),
         (r"/feedback/([^/]+)\.html", Feedback),
@@ -54,7 +54,7 @@ def application(desk, token, port):
         token=token,
         session=secrets.token_urlsafe(24),
         hosts={f"127.0.0.1:{port}", f"localhost:{port}"},
-        cookie=f"grader_{port}",  # cookies don't tell ports apart
+        cookie=f"grader_{port}",  # cookies do not depend on the port
         xsrf_cookies=True,
         xsrf_cookie_name=f"grader_xsrf_{port}",
         xsrf_cookie_kwargs={"httponly": True, "samesite": "Strict"},
@@ -63,7 +63,7 @@ def application(desk, token, port):
 
 
 class Page(tornado.web.RequestHandler):
-    """The base of all: who may come in, and how errors are said."""
+    """The base class of all pages: access control, and error pages."""
 
     def set_default_headers(self):
         self.clear_header("Server")
@@ -87,7 +87,7 @@ class Page(tornado.web.RequestHandler):
             self.set_cookie(
                 self.settings["cookie"], self.settings["session"], httponly=True, samesite="Strict", path="/"
             )
-            self.redirect(self.request.path)  # the token leaves the address, and the browser's history
+            self.redirect(self.request.path)  # removes the token from the address, and from the browser's history
             return
         if not _equal(self.get_cookie(self.settings["cookie"], ""), self.settings["session"]):
             raise Refused(
@@ -99,16 +99,16 @@ class Page(tornado.web.RequestHandler):
             and origin is not None
             and origin not in {f"http://{host}" for host in self.settings["hosts"]}
         ):
-            raise Refused(403, "This change comes from another page, so it is not made.")
+            raise Refused(403, "This change comes from another page, so it was refused.")
 
     @property
     def desk(self):
         return self.settings["desk"]
 
     def live(self, version, **more):
-        """What the templates need for a live page."""
+        """Return the values of a live page for its template."""
         author = tornado.escape.url_unescape(self.get_cookie("grader_author", ""))
-        wait = max(1.0, 5 * self.request.request_time())  # a large class is not read again and again while it is graded
+        wait = max(1.0, 5 * self.request.request_time())  # limits how often a large class is read while it is graded
         return SimpleNamespace(xsrf=self.xsrf_token.decode(), version=version, author=author, wait=wait, **more)
 
     def write_error(self, status_code, exc_info=None, **_):
@@ -131,7 +131,7 @@ class Page(tornado.web.RequestHandler):
             super().log_exception(kind, error, traceback)
 
     def score(self, student=None, name=None):
-        """The Score of a student, by name or by the name of the student's files."""
+        """Return the Score of a student, by name or by the name of the student's files."""
         for score in self.desk.scores():
             if score.student == student or name is not None and file_name(score.student) == name:
                 return score
@@ -139,7 +139,7 @@ class Page(tornado.web.RequestHandler):
 
 
 class Refused(tornado.web.HTTPError):
-    """A status, and the sentence to show."""
+    """An HTTP status, and the sentence to show."""
 
     def __init__(self, status, sentence):
         super().__init__(status)
@@ -181,7 +181,7 @@ class Feedback(Page):
 
 
 class Answers(Page):
-    """What a class wrote into a gap: equal answers together, with one form for all who wrote the same."""
+    """A class's answers to a gap, in groups of equal answers with a form for each group."""
 
     async def get(self):
         where = tuple(self.get_query_argument(name, "") for name in ("unit", "track", "gap"))
@@ -198,7 +198,7 @@ class Answers(Page):
 
 
 class Decide(Answers):
-    """One decision for all who wrote the same into a gap."""
+    """One decision for all students with the same answer to a gap."""
 
     async def post(self):
         names = ("unit", "track", "gap", "digest", "version", "points", "text", "author")
@@ -220,7 +220,7 @@ class Decide(Answers):
 
 
 class File(Page):
-    """A file as a student handed it in, as plain text."""
+    """A file that a student handed in, as plain text."""
 
     def get(self):
         score, unit = (
@@ -232,7 +232,7 @@ class File(Page):
         place = attempt and unpacked(attempt, self.desk.folder / "submissions")
         file = self.get_query_argument("file", "")
         if not place or file not in files or not (place / file).is_file():
-            raise Refused(404, "This file is not there any more.")
+            raise Refused(404, "This file no longer exists.")
         self.set_header("Content-Type", "text/plain; charset=utf-8")
         self.set_header("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'; sandbox")
         self.finish(clean((place / file).read_bytes().decode(errors="replace")))
@@ -240,14 +240,14 @@ class File(Page):
 
 class Progress(Page):
     def check_xsrf_cookie(self):
-        """Nothing is changed here."""
+        """Skip the check, because this request changes nothing."""
 
     def get(self):
         self.finish(self.desk.progress(self.get_query_argument("student", None)))
 
 
 class Adjust(Page):
-    """A form for a gap, a unit or the whole grade: what to do stands in `action`."""
+    """A form for a gap, a unit or the whole grade. Its `action` decides the change."""
 
     def post(self):
         form = SimpleNamespace(
@@ -279,7 +279,7 @@ class Adjust(Page):
                 case "comment":
                     adjustments.comment(self.desk.folder, *where, form.text, form.author, said.append, **keep)
                 case _:
-                    raise Refused(400, "This form does not say what to do.")
+                    raise Refused(400, "This form names no action.")
         except Stale:
             self.ask(
                 409,
@@ -298,7 +298,7 @@ class Adjust(Page):
             )
 
     def _refuse_unknown(self, form):
-        """Refuse a form about a unit or a gap that nobody has."""
+        """Refuse a form for a unit or a gap that no student has."""
         units = {one.name: one for one in self.score(form.student).units}
         of_gaps = (*units[form.unit].gaps, *units[form.unit].others) if form.unit in units else ()
         known = form.unit in units or form.unit == BONUS or (not form.unit and not form.gap)
@@ -306,7 +306,7 @@ class Adjust(Page):
             raise Refused(404, "There is no such task or gap in the gradebook: load the page again.")
 
     def ask(self, status, form, sentence):
-        """Show what was typed in beside what is there now, to be sent again or not."""
+        """Show the person's input next to the present value, to be sent again or not."""
         score = self.score(form.student)
         with Gradebook(self.desk.folder, writing=False) as book:
             comment = comments_of(book)[form.student].get((form.unit, form.gap))
@@ -328,13 +328,13 @@ class Regrade(Page):
 
 
 def _version(book, same, unit, track, gap):
-    """A text that is another one after each change to the points of those who wrote the same."""
+    """Return a text that differs after each change of the points of the students with the same answer."""
     versions = "".join(book.version(score.student, unit, gap) + ";" for score in same.scores)
     return hashlib.sha256(versions.encode()).hexdigest()[:16]
 
 
 def _points(text):
-    """Points as a person types them: 2, 2.5 or 2,5."""
+    """Return the points in a person's input: 2, 2.5 or 2,5."""
     try:
         points = float(text.replace(",", "."))
     except ValueError:
@@ -353,5 +353,5 @@ def _equal(one, other):
 
 
 def _plain(text):
-    """Text that a cookie can hold."""
+    """Return text that a cookie can contain."""
     return tornado.escape.url_escape("".join(letter for letter in text if letter.isprintable())[:100])

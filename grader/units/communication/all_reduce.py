@@ -1,4 +1,4 @@
-"""The checks of all_reduce.py: the sum on every rank, and the messages that the algorithm sends."""
+"""The checks of all_reduce.py: the sum on every rank, and the messages of each algorithm."""
 
 import numpy
 
@@ -7,37 +7,48 @@ from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array
 from grader.probes.exact import numbers
 
-ROUNDED = 0.01  # what rounding to whole numbers or half precision changes, of the largest number, at most
+ROUNDED = 0.01  # the largest error of rounding to whole numbers or to half precision, relative to the largest number
 PROBE = "grader.units.communication.probes.probe_all_reduce:all_reduce"
 
 
 def _sum(case, length, ranks=None):
-    """The sum of the numbers of some ranks, None for all."""
+    """Return the sum of the numbers of some ranks; None: of all ranks."""
     return sum(numbers(case["seed"], rank, length) for rank in (range(case["ranks"]) if ranks is None else ranks))
 
 
 def _of_lengths(seen, case):
-    """(length, [what was found on each rank]) for each length."""
+    """Return (length, [the findings of each rank]) for each length."""
     return [(length, [of_rank["found"][place] for of_rank in seen]) for place, length in enumerate(case["lengths"])]
 
 
 def _as_naive(of_ranks, case):
-    """None, or a sentence if numbers are sent as in `naive` where another way is asked for."""
+    """Return a sentence if another function sends its numbers as `naive` does, or None."""
     if (
         case["function"] != "naive"
         and len(of_ranks) > 2
         and [len(found["messages"]) for found in of_ranks] == _through_rank_0(case)
     ):
         return (
-            f"all numbers go through rank 0, as in `naive`; in `{case['function']}` each rank sends as much as every"
-            " other rank"
+            f"all numbers pass through rank 0, as in `naive`; in `{case['function']}`, all ranks send equally many"
+            " messages"
         )
     return None
 
 
 def _through_rank_0(case):
-    """How many messages each rank sends."""
+    """Return how many messages each rank sends."""
     return [case["ranks"] - 1] + [1] * (case["ranks"] - 1)
+
+
+def _collective(of_ranks):
+    """Return a sentence on the first collective that a rank calls, or None."""
+    used = next((found["collectives"][0] for found in of_ranks if found["collectives"]), None)
+    return used and f"your code calls the collective {used!r}: use send and receive instead"
+
+
+def _tensor(length):
+    """Return the case that a sentence is about."""
+    return f" (a tensor of {length} number{'s' * (length > 1)})"
 
 
 def sum_on_every_rank(seen, case, expected):
@@ -45,45 +56,52 @@ def sum_on_every_rank(seen, case, expected):
         if problem := _as_naive(of_ranks, case):
             return problem
         right = _sum(case, length)
-        if used := next((found["collectives"][0] for found in of_ranks if found["collectives"]), None):
-            return f"the collective {used!r} is called: build it from send and receive"
+        if problem := _collective(of_ranks):
+            return problem
         wrong = [rank for rank, found in enumerate(of_ranks) if not criteria.close(found["tensor"], right)]
         if wrong:
-            where = f"a tensor of {length} number{'s' * (length > 1)}: {criteria.ranks(wrong)} "
             if what := _instead_of_the_sum(of_ranks[wrong[0]]["tensor"], case, length, wrong[0]):
-                return f"a tensor of {length} numbers: rank {wrong[0]} has {what}; the sum has each rank's once"
+                return f"on rank {wrong[0]}, {what}; the sum has the numbers of every rank once{_tensor(length)}"
             own = all(criteria.close(of_ranks[rank]["tensor"], numbers(case["seed"], rank, length)) for rank in wrong)
-            has = "has" if len(wrong) == 1 else "have"
-            if all(criteria.close(of_ranks[rank]["tensor"], right, ROUNDED) for rank in wrong):
-                return where + f"{has} the sum, rounded: the numbers must keep the type of `tensor`"
-            return where + (f"still {has} only what was there before" if own else f"{has} something else than the sum")
+            rounded = all(criteria.close(of_ranks[rank]["tensor"], right, ROUNDED) for rank in wrong)
+            what = (
+                "has the sum, but rounded: keep the type of `tensor`"
+                if rounded
+                else "is unchanged: copy the sum into it"
+                if own
+                else "does not have the sum"
+            )
+            return f"on {criteria.ranks(wrong)}, `tensor` {what}{_tensor(length)}"
     return None
 
 
 def _instead_of_the_sum(found, case, length, rank):
-    """What is in a rank's tensor, or in its first chunk that is wrong, if that is added up of the ranks' numbers."""
+    """Return the content of a rank's tensor, or of its first wrong chunk, in words, if it is a sum of the ranks'
+    numbers; else ""."""
     everybodys = [numbers(case["seed"], other, length) for other in range(case["ranks"])]
     if times := criteria.shares(found, everybodys):
-        return criteria.words_of_shares(times, rank)
+        return f"`tensor` has {criteria.words_of_shares(times, rank)}"
     for place in range(case["ranks"]):
         chunk, parts = (
             numpy.array_split(one, case["ranks"])[place] for one in (found, numpy.stack(everybodys, axis=1))
         )
         if not criteria.close(chunk, parts.sum(axis=1)):
-            what = _what_it_holds(chunk, case, length, rank)
-            return f"at the place of chunk {place} {what}" if what else ""
+            what = _what_it_holds(chunk, case, length, rank, place)
+            return f"chunk {place} of `tensor` has {what}" if what else ""
     return ""
 
 
-def _what_it_holds(found, case, length, rank):
-    """What some numbers are, if they are a chunk added up of the ranks' numbers: which chunk, and whose; else ""."""
+def _what_it_holds(found, case, length, rank, due=None):
+    """Return which chunk some numbers are, and whose, in words, if they are a sum of the ranks' chunks; else "". due:
+    the number of a chunk that is not named."""
     for place in range(case["ranks"]):
         parts = [
             numpy.array_split(numbers(case["seed"], other, length), case["ranks"])[place]
             for other in range(case["ranks"])
         ]
         if len(parts[0]) and any(times := criteria.shares(found[: len(parts[0])], parts) or ()):
-            return f"chunk {place}, with {criteria.words_of_shares(times, rank)}"
+            whose = criteria.words_of_shares(times, rank)
+            return whose if place == due else f"chunk {place} with {whose}"
     return ""
 
 
@@ -91,8 +109,8 @@ def sum_of_one_chunk(seen, case, expected):
     for length, of_ranks in _of_lengths(seen, case):
         if problem := _as_naive(of_ranks, case):
             return problem
-        if used := next((found["collectives"][0] for found in of_ranks if found["collectives"]), None):
-            return f"the collective {used!r} is called: build it from send and receive"
+        if problem := _collective(of_ranks):
+            return problem
         right = numpy.array_split(_sum(case, length), case["ranks"])
         for rank, found in enumerate(of_ranks):
             chunks, place = numpy.array_split(found["tensor"], case["ranks"]), (rank + 1) % case["ranks"]
@@ -105,53 +123,53 @@ def sum_of_one_chunk(seen, case, expected):
                     ),
                     None,
                 )
-                held = _what_it_holds(chunks[place], case, length, rank)
+                held = _what_it_holds(chunks[place], case, length, rank, place)
                 instead = (
-                    f"; it has that of chunk {other}"
+                    f"; it has the sum of chunk {other}"
                     if other is not None
-                    else f"; at its place is {held}"
+                    else f"; its chunk {place} has {held}"
                     if held
                     else ""
                 )
                 return (
-                    f"after the reduce-scatter, rank {rank} does not have the sum of chunk {place}{instead} (a tensor"
-                    f" of {length} numbers)"
+                    f"after the reduce-scatter, rank {rank} does not have the sum of chunk"
+                    f" {place}{instead}{_tensor(length)}"
                 )
     return None
 
 
 def _holds(message, right):
-    """Whether a message has these numbers; behind them it may be filled up to the length of other messages."""
+    """Whether a message starts with these numbers; it may be padded to the length of other messages."""
     return criteria.close(message["numbers"][: len(right)], right)
 
 
 def _too_long(of_ranks, length):
-    """None, or a sentence on a message with more numbers than the tensor has."""
+    """Return a sentence on a message with more numbers than the tensor has, or None."""
     for rank, found in enumerate(of_ranks):
         if (most := max((len(message["numbers"]) for message in found["messages"]), default=0)) > length:
-            return f"rank {rank} sends {most} numbers at once; the tensor has {length}"
+            return f"rank {rank} sends a message of {most} numbers, but `tensor` has only {length}"
     return None
 
 
 def sums_so_far(case, length, rank, place, step):
-    """(what a message of the reduce-scatter holds, in words; its numbers). place: that of the chunk; all ranks from
-    `place` on have added theirs."""
+    """Return (the content of a message of the reduce-scatter, in words; its numbers). place: the number of the chunk,
+    to which all ranks starting at `place` have added their numbers."""
     others = [(place + more) % case["ranks"] for more in range(step + 1)]
     return (
-        f"chunk {place} of {criteria.ranks(sorted(others))}, added up",
+        f"chunk {place} with the numbers of {criteria.ranks(sorted(others))}{' added up' * (step > 0)}",
         numpy.array_split(_sum(case, length, others), case["ranks"])[place],
     )
 
 
 def sums(case, length, rank, place, step):
-    """As `sums_so_far`, for the all-gather."""
+    """Like `sums_so_far`, but for the all-gather."""
     place = (place + 1) % case["ranks"]
     return f"the sum of chunk {place}", numpy.array_split(_sum(case, length), case["ranks"])[place]
 
 
 def only_to_the_right(holds):
-    """A judge: each rank sends N - 1 messages to its right neighbour, each of one chunk. holds(case, length, rank,
-    place, step): what it holds."""
+    """Return a judge: each rank sends N - 1 messages to its right neighbour, each with one chunk. holds(case, length,
+    rank, place, step): returns the content of a message."""
 
     def judge(seen, case, expected):
         ranks = case["ranks"]
@@ -161,24 +179,26 @@ def only_to_the_right(holds):
                 messages, right = found["messages"], (rank + 1) % ranks
                 if others := sorted({message["to"] for message in messages} - {right}):
                     return (
-                        f"rank {rank} sends to {criteria.ranks(others)}; in the ring it sends to its right neighbour"
-                        " only"
+                        f"rank {rank} sends to {criteria.ranks(others)}; in the ring, it sends only to its right"
+                        f" neighbour, rank {right}"
                     )
                 if (most := max((len(message["numbers"]) for message in messages), default=0)) > longest:
                     return (
-                        f"rank {rank} sends {most} of {length} numbers at once; in the ring it sends one chunk at a"
-                        f" time, {longest} at most"
+                        f"rank {rank} sends a message of {most} numbers; in the ring, a message is one chunk, which has"
+                        f" at most {longest} of the {length} numbers"
                     )
                 if len(messages) != ranks - 1:
-                    return f"rank {rank} sends {len(messages)} messages; N - 1 = {ranks - 1} do"
+                    return (
+                        f"rank {rank} sends {len(messages)} message{'s' * (len(messages) != 1)}; it should send N - 1 ="
+                        f" {ranks - 1}, one in each step"
+                    )
                 for step, message in enumerate(messages):
                     what, numbers = holds(case, length, rank, (rank - step) % ranks, step)
                     if not _holds(message, numbers):
                         held = _what_it_holds(message["numbers"], case, length, rank)
                         return (
-                            f"rank {rank} should send in step {step} {what}"
-                            + (f"; it sends {held}" if held else "; it sends other numbers")
-                            + f" (a tensor of {length} numbers)"
+                            f"in step {step}, rank {rank} should send {what}; it sends"
+                            f" {held or 'other numbers'}{_tensor(length)}"
                         )
         return None
 
@@ -186,8 +206,8 @@ def only_to_the_right(holds):
 
 
 def log_rounds(seen, case, expected):
-    """A judge: in each of log2 N rounds every rank sends to one partner the sum of the ranks that it has heard of,
-    itself included."""
+    """A judge: in each of log2 N rounds, every rank sends one partner the sum of the numbers that have reached it,
+    including its own."""
     rounds = case["ranks"].bit_length() - 1
     for length, of_ranks in _of_lengths(seen, case):
         if problem := _too_long(of_ranks, length):
@@ -196,17 +216,15 @@ def log_rounds(seen, case, expected):
             partners = [message["to"] for message in found["messages"]]
             if sorted(partners) != sorted(rank ^ (1 << number) for number in range(rounds)):
                 return (
-                    f"rank {rank} sends to ranks {partners}; its partners are"
-                    f" {[rank ^ (1 << number) for number in range(rounds)]}, one in each round"
+                    f"rank {rank} sends to {criteria.ranks(partners) if partners else 'no rank'}; its partners are"
+                    f" {criteria.ranks([rank ^ (1 << number) for number in range(rounds)])}, one per round"
                 )
         for rank, found in enumerate(of_ranks):
             known = {rank}
             for number, message in enumerate(found["messages"]):
                 if not _holds(message, _sum(case, length, known)):
-                    return (
-                        f"what rank {rank} sends in round {number} is not the sum of {criteria.ranks(sorted(known))},"
-                        " which it has by then"
-                    )
+                    what = f"the sum of {criteria.ranks(sorted(known))}" if number else "its own numbers"
+                    return f"in round {number}, rank {rank} should send {what}; it sends other numbers"
                 known |= {rank ^ message["to"] ^ other for other in known}
     return None
 
@@ -216,8 +234,8 @@ def through_rank_0(seen, case, expected):
         counts = [len(found["messages"]) for found in of_ranks]
         if counts != _through_rank_0(case):
             return (
-                f"the ranks send {counts} messages; rank 0 sends the sum to each of the others, and they send their"
-                " numbers to rank 0"
+                f"ranks 0 to {len(counts) - 1} send {', '.join(map(str, counts))} messages; rank 0 should send the sum"
+                " to each other rank, and each other rank should send one message, to rank 0"
             )
         if problem := _too_long(of_ranks, length):
             return problem
@@ -226,14 +244,12 @@ def through_rank_0(seen, case, expected):
                 ("the sum", _sum(case, length)) if rank == 0 else ("its own numbers", _sum(case, length, [rank]))
             )
             if not all(_holds(message, right) for message in found["messages"]):
-                return (
-                    f"what rank {rank} sends is not {what}: the sum is made on rank 0, from what the other ranks send"
-                )
+                return f"rank {rank} does not send {what}: rank 0 adds up the numbers that the other ranks send"
     return None
 
 
 def _check(gap, function, criteria, ranks):
-    # 13: each of three chunks is long enough to show whose numbers were added up
+    # 13: each of the three chunks is long enough to show whose numbers were added up
     cases = tuple({"function": function, "ranks": number, "lengths": [13, 2, 1]} for number in ranks)
     return Check(gap, PROBE, cases, criteria, observed=_observed)
 
@@ -254,17 +270,17 @@ CHECKS = (
         (
             Criterion(
                 "sum_on_every_rank",
-                "the sum, on every rank",
+                "every rank has the sum",
                 1,
                 sum_on_every_rank,
-                "Rank 0 adds up what it receives, then sends the sum to all others.",
+                "Rank 0 adds the tensors that it receives to its own, then sends the sum to all other ranks.",
             ),
             Criterion(
                 "through_rank_0",
-                "everything goes through rank 0",
+                "all numbers pass through rank 0",
                 1,
                 through_rank_0,
-                "Each rank but rank 0 sends one message, and receives one.",
+                "Every rank except rank 0 sends one message and receives one message.",
                 needs="sum_on_every_rank",
             ),
         ),
@@ -279,14 +295,14 @@ CHECKS = (
                 "each rank has the sum of one chunk",
                 2,
                 sum_of_one_chunk,
-                "Send chunk (rank - step) % size, add what arrives to chunk (rank - step - 1) % size.",
+                "Send chunk (rank - step) % size, and add the message that arrives to chunk (rank - step - 1) % size.",
             ),
             Criterion(
                 "one_chunk_to_the_right",
-                "a chunk at a time, to the right neighbour",
+                "each rank sends one chunk per step, to its right neighbour",
                 1,
                 only_to_the_right(sums_so_far),
-                "send(chunks[...], right), once in each step.",
+                "Call send(chunks[...], right) once per step.",
                 needs="sum_of_one_chunk",
             ),
         ),
@@ -298,17 +314,18 @@ CHECKS = (
         (
             Criterion(
                 "sum_on_every_rank",
-                "the sum, on every rank",
+                "every rank has the sum",
                 2,
                 sum_on_every_rank,
-                "Send chunk (rank + 1 - step) % size; what arrives replaces chunk (rank - step) % size.",
+                "Send chunk (rank + 1 - step) % size, and replace chunk (rank - step) % size with the message that"
+                " arrives.",
             ),
             Criterion(
                 "one_chunk_to_the_right",
-                "a chunk at a time, to the right neighbour",
+                "each rank sends one chunk per step, to its right neighbour",
                 1,
                 only_to_the_right(sums),
-                "send(chunks[...], right), once in each step.",
+                "Call send(chunks[...], right) once per step.",
                 needs="sum_on_every_rank",
             ),
         ),
@@ -320,14 +337,14 @@ CHECKS = (
         (
             Criterion(
                 "sum_on_every_rank",
-                "the sum, on every rank",
+                "every rank has the sum",
                 2,
                 sum_on_every_rank,
-                "Both partners add what the other one sends; then the distance doubles.",
+                "Both partners add the tensor that they receive; then the distance doubles.",
             ),
             Criterion(
                 "partner_each_round",
-                "a partner in each round",
+                "each rank exchanges with one partner per round",
                 1,
                 log_rounds,
                 "The partner's rank differs in one bit: rank ^ distance.",

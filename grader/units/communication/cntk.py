@@ -1,4 +1,4 @@
-"""The checks of train_cntk.py: the source, the learners, the session and the loop by hand, judged by what they do."""
+"""The checks of train_cntk.py: the results of the source, the learners, the session and the loop by hand."""
 
 import numpy
 
@@ -14,13 +14,13 @@ def right_labels(seen, case, expected):
     _, labels = pixels(case)
     found = seen[0]
     if not found["numbers"]:
-        return "the source gives no image at all"
+        return "the source returns no images"
     if any(not 0 <= number < case["samples"] for number in found["numbers"]):
-        return "the source gives images that the map file does not name"
+        return "the source returns images that are not in the map file"
     if wrong := [place for place, number in enumerate(found["numbers"]) if found["labels"][place] != labels[number]]:
         place = wrong[0]
         return (
-            f"image {found['numbers'][place]} comes with the label {found['labels'][place]}; in the map file it has"
+            f"image {found['numbers'][place]} has the label {found['labels'][place]}; in the map file, its label is"
             f" {labels[found['numbers'][place]]}"
         )
     return None
@@ -29,14 +29,14 @@ def right_labels(seen, case, expected):
 def as_many(seen, case, expected):
     count = len(seen[0]["numbers"])
     if count > 10 * case["samples"]:
-        return f"the source never ends: it should give max_samples = {case['max_samples']} images"
+        return f"the source never ends: it should return max_samples = {case['max_samples']} images"
     if count != case["max_samples"]:
         of_each = (
-            ": each worker opens the whole source, and next_minibatch divides its minibatches"
+            ": each worker opens the whole source, and next_minibatch splits the minibatches"
             if count * len(seen) == case["max_samples"]
             else ""
         )
-        return f"the source gives {count} images; max_samples is {case['max_samples']}{of_each}"
+        return f"the source returns {count} images, but max_samples is {case['max_samples']}{of_each}"
     return None
 
 
@@ -46,15 +46,15 @@ def random_if_asked(seen, case, expected):
     in_order = all(sweep == list(range(len(sweep))) for sweep in sweeps)
     if other := next((rank for rank in range(len(seen)) if seen[rank]["numbers"] != numbers), None):
         return (
-            f"workers 0 and {other} get the images in different orders: next_minibatch gives each its part of the same"
-            " order, so all need the same seed"
+            f"workers 0 and {other} read the images in different orders: next_minibatch splits one common order, so use"
+            " the same seed on all workers"
         )
     if case["randomize"] and in_order:
-        return "the images come in the order of the map file, but randomize is True"
+        return "the source returns the images in the order of the map file, but randomize is True"
     if case["randomize"] and sweeps[0] in sweeps[1:]:
-        return "the images come in the same order in each epoch, but randomize is True"
+        return "the source returns the images in the same order in each epoch, but randomize is True"
     if not case["randomize"] and not in_order:
-        return "the images come in a random order, but randomize is False"
+        return "the source returns the images in a random order, but randomize is False"
     return None
 
 
@@ -74,9 +74,7 @@ def as_simulated(seen, case, expected):
         f"{'block_size' if case['block_size'] else 'bits'}={case['block_size'] or case['bits']},"
         f" warm_up={case['warm_up']}"
     )
-    return criteria.with_reason(
-        f"with {asked}, after minibatch {step + 1} parameters are not those of the definition", problem
-    )
+    return criteria.with_reason(f"with {asked}, the parameters are wrong after minibatch {step + 1}", problem)
 
 
 def once_each(seen, case, expected):
@@ -85,34 +83,34 @@ def once_each(seen, case, expected):
 
 
 def _each_once(of_ranks, samples, sweeps):
-    """None if all ranks together take each sample as often as there are sweeps."""
+    """Return None if all ranks together take each sample once per sweep, else a sentence."""
     taken = [number for of_rank in of_ranks for number in of_rank]
     if not taken:
-        return "nothing is trained on: trainer.train_minibatch takes a minibatch"
+        return "your code trains on no images: call trainer.train_minibatch(part)"
     if any(not 0 <= number < samples for number in taken):
         return (
-            "the network is trained on images that are none of the source's: give trainer.train_minibatch what"
-            " source.next_minibatch returns"
+            "your code trains on images that are not from the source: pass the result of source.next_minibatch to"
+            " trainer.train_minibatch"
         )
     if len(of_ranks) > 1 and len(taken) == samples * sweeps * len(of_ranks):
         return (
-            f"each worker takes all {samples} images of an epoch: it should take its partition, by num_data_partitions"
-            " and partition_index"
+            f"each worker trains on all {samples} images of an epoch: it should train on its partition, with"
+            " num_data_partitions and partition_index"
         )
     if len(of_ranks) > 1 and all(sorted(of_rank) == sorted(of_ranks[0]) for of_rank in of_ranks):
-        return f"all workers take the same {len(of_ranks[0])} images: partition_index is the worker's own rank"
+        return f"all workers train on the same {len(of_ranks[0])} images: set partition_index to the worker's own rank"
     counts = numpy.bincount(taken, minlength=samples)
     if (counts != sweeps).any():
         image = int(numpy.flatnonzero(counts != sweeps)[0])
         return (
-            f"image {image} is taken {counts[image]} times in {sweeps} epoch{'s' * (sweeps > 1)}, by all workers"
-            " together; once an epoch is right"
+            f"all workers together train on image {image} {counts[image]} times in"
+            f" {sweeps} epoch{'s' * (sweeps > 1)}; they should train on it once per epoch"
         )
     return None
 
 
 def _whole(case):
-    """How many images the minibatches have: a minibatch ends with its epoch."""
+    """Return the sizes of the minibatches: a minibatch ends with its epoch."""
     whole, rest = divmod(case["samples"], case["minibatch"])
     return (whole * [case["minibatch"]] + [rest] * (rest > 0)) * (case["max_samples"] // case["samples"])
 
@@ -121,22 +119,25 @@ def whole_minibatches(seen, case, expected):
     found = [sum(map(len, of_step)) for of_step in zip(*(of_rank["steps"] for of_rank in seen))]
     if not found:
         return (
-            "nothing is trained on"
+            "your code trains on no images"
             if not any(of_rank["steps"] for of_rank in seen)
-            else "not all workers train: all must make the same number of steps"
+            else "not all workers train, but all workers must run the same number of steps"
         )
     steps = {len(of_rank["steps"]) for of_rank in seen}
     if len(steps) > 1:
-        return f"the workers make {sorted(steps)} steps: all must make the same number"
+        return (
+            f"the workers run different numbers of steps ({', '.join(map(str, sorted(steps)))}): all must run the same"
+            " number"
+        )
     if max(found) != case["minibatch"]:
         return (
-            f"a minibatch of all workers has {max(found)} images; minibatch_size, {case['minibatch']}, is that of all"
-            " workers together"
+            f"a minibatch of all workers has {max(found)} images; minibatch_size = {case['minibatch']} counts the"
+            " images of all workers together"
         )
     if found != (right := _whole(case)):
         return (
-            f"the minibatches of all workers have {criteria.first_few(found, 8)} images; by minibatch_size there are"
-            f" {criteria.first_few(right, 8)}"
+            f"the minibatches of all workers have {criteria.first_few(found, 8)} images; with minibatch_size, they"
+            f" should have {criteria.first_few(right, 8)}"
         )
     return None
 
@@ -145,7 +146,8 @@ def as_one_big_batch(seen, case, expected):
     for rank, of_rank in enumerate(seen):
         if not criteria.close(of_rank["parameters"], expected["parameters"]):
             return (
-                f"at the end, parameters of rank {rank} are not those of one process that takes the minibatches whole"
+                f"at the end, the parameters of rank {rank} differ from those of one process that trains on whole"
+                " minibatches"
             )
     return None
 
@@ -155,8 +157,8 @@ def trained_with_all(seen, case, expected):
     of_ranks = [[number for step in run["steps"] for number in step] for run in first]
     if (ended := sum(map(len, of_ranks))) == case["samples"]:
         return (
-            f"the training ends after {ended} of {2 * ended} samples: the source itself ends after all epochs, so"
-            " max_samples is not needed"
+            f"the session ends after {ended} of {2 * ended} samples: the source itself ends after all epochs, so leave"
+            " out max_samples"
         )
     if problem := _each_once(of_ranks, case["samples"], 2):
         return problem
@@ -164,16 +166,19 @@ def trained_with_all(seen, case, expected):
     right = case["batchsize"] * len(seen)
     if largest != right:
         each = (
-            " (mb_size counts those of all workers together)" if len(seen) > 1 and largest == case["batchsize"] else ""
+            " (mb_size counts the images of all workers together)"
+            if len(seen) > 1 and largest == case["batchsize"]
+            else ""
         )
         return (
-            f"a minibatch has {largest} images; {len(seen)} workers with args.batchsize = {case['batchsize']} have"
-            f" {right}{each}"
+            f"a minibatch has {largest} images; for {len(seen)} workers with args.batchsize = {case['batchsize']}, it"
+            f" should have {right}{each}"
         )
     for rank, run in enumerate(first):
         if not criteria.close(run["parameters"], expected["two"]):
             return (
-                f"at the end, parameters of rank {rank} are not those of one process that takes the minibatches whole"
+                f"at the end, the parameters of rank {rank} differ from those of one process that trains on whole"
+                " minibatches"
             )
     return None
 
@@ -185,33 +190,34 @@ def saved_and_restored(seen, case, expected):
     runs, samples = seen[0]["runs"], case["samples"]
     saved, steps = runs[0]["saved"], [len(run["steps"]) for run in runs]
     if not saved:
-        return "no checkpoint is written: checkpoint_config says where and how often"
-    if not {samples, 2 * samples} <= set(saved) or len(saved) > 3:  # a session writes one at its end, too
+        return "the session writes no checkpoint: pass a CheckpointConfig as checkpoint_config"
+    if not {samples, 2 * samples} <= set(saved) or len(saved) > 3:  # a session also writes one at its end
         return (
-            f"in two epochs checkpoints are written after {', '.join(map(str, saved[:5]))} samples; one after every"
-            f" args.samples = {samples} is asked for"
+            f"in two epochs, the session writes checkpoints after {', '.join(map(str, saved[:5]))} samples; it should"
+            f" write one after every args.samples = {samples}"
         )
     if steps[1] > steps[0]:
-        return "with args.restore the training begins anew: the CheckpointConfig must restore"
+        return "with args.restore, training starts again: pass restore=args.restore to CheckpointConfig"
     if steps[2] < steps[0]:
-        return "without args.restore the training goes on from the checkpoint: it should begin anew"
+        return "without args.restore, training resumes from the checkpoint, but it should start again"
     if not all(criteria.close(of_rank["runs"][1]["parameters"], expected["three"]) for of_rank in seen):
-        return "two epochs, and another one after a restart, do not give the parameters of three epochs in one run"
+        return "two epochs and a third epoch after a restart do not end with the parameters of three epochs in one run"
     return None
 
 
 def tested_at_the_end(seen, case, expected):
     tested = sorted(number for of_rank in seen for number in of_rank["runs"][0]["tested"])
     if not tested:
-        return "nothing is tested: test_config takes a TestConfig of test_source"
+        return "the session tests no images: pass cntk.TestConfig(test_source) as test_config"
     if tested != list(range(case["samples"])):
         return (
-            f"{len(tested)} images are tested, {len(set(tested))} of them different; test_source has {case['samples']}"
+            f"the session tests {len(tested)} images, {len(set(tested))} of them different; test_source has"
+            f" {case['samples']} images"
         )
     if any(
         run["before the test"] < len(run["steps"]) for run in (of_rank["runs"][0] for of_rank in seen) if run["tested"]
     ):
-        return "the test comes before the training is over; it should show what the trained network can do"
+        return "the session tests before the end of training, but it should test the trained network"
     return None
 
 
@@ -219,16 +225,16 @@ def a_line_an_epoch(seen, case, expected):
     lines = seen[0]["runs"][0]["lines"]
     if lines != 2:
         return (
-            f"a run of two epochs prints {lines} line{'s' * (lines != 1)} of progress; progress_frequency ="
-            " args.samples gives one for each epoch"
+            f"a run of two epochs prints {lines} line{'s' * (lines != 1)} of progress; with progress_frequency ="
+            " args.samples, it prints one line per epoch"
         )
     return None
 
 
 SOURCE = {"ranks": 1, "samples": 20, "minibatch": 6}
-LABELS, ALL = "images with their labels", "the images of all workers, once an epoch"
+LABELS, ALL = "the source returns images with their labels", "all workers together use each image once per epoch"
 LEARNER = {"ranks": 2, "samples": 24, "minibatch": 8, "max_samples": 56, "lr": 0.1}
-TRAINED = "the minibatches of all workers"
+TRAINED = "the session trains on the minibatches of all workers"
 _RUN = {
     "steps": [[int]],
     "saved": [int],
@@ -255,18 +261,18 @@ CHECKS = (
             ),
             Criterion(
                 "number_asked_for",
-                "as many as asked for",
+                "the source ends after max_samples images",
                 1,
                 as_many,
-                "max_samples goes on to the MinibatchSource.",
+                "Pass max_samples to the MinibatchSource.",
                 "images_with_labels",
             ),
             Criterion(
                 "order_asked_for",
-                "in the order asked for",
+                "randomize decides the order of the images",
                 1,
                 random_if_asked,
-                "randomize goes on to the MinibatchSource.",
+                "Pass randomize to the MinibatchSource.",
                 "images_with_labels",
             ),
         ),
@@ -284,11 +290,11 @@ CHECKS = (
         (
             Criterion(
                 "updates_as_asked",
-                "updates as the options say",
+                "the learner updates as the options require",
                 3,
                 as_simulated,
-                "data_parallel_distributed_learner(local, ...) or block_momentum_distributed_learner(local, ...); both"
-                " have distributed_after.",
+                "Use data_parallel_distributed_learner(local, ...) or block_momentum_distributed_learner(local, ...)."
+                " Both have the option distributed_after.",
             ),
         ),
         oracle=f"{ORACLES}:learner",
@@ -308,26 +314,26 @@ CHECKS = (
             ),
             Criterion(
                 "checkpoint_every_epoch",
-                "a checkpoint after every epoch",
+                "the session writes a checkpoint after every epoch",
                 2,
                 saved_and_restored,
-                "CheckpointConfig(filename=..., frequency=..., restore=...).",
+                "Pass cntk.CheckpointConfig(filename=..., frequency=..., restore=...).",
                 "minibatches_of_all",
             ),
             Criterion(
                 "progress_every_epoch",
-                "a line of progress after every epoch",
+                "the session prints a line of progress after every epoch",
                 1,
                 a_line_an_epoch,
-                "progress_frequency counts samples of all workers.",
+                "progress_frequency counts the samples of all workers.",
                 "minibatches_of_all",
             ),
             Criterion(
                 "test_at_the_end",
-                "a test at the end",
+                "the session tests the trained network",
                 1,
                 tested_at_the_end,
-                "test_config=cntk.TestConfig(test_source)",
+                "Pass test_config=cntk.TestConfig(test_source).",
                 "minibatches_of_all",
             ),
         ),
@@ -344,22 +350,22 @@ CHECKS = (
                 ALL,
                 2,
                 once_each,
-                "num_data_partitions: how many workers there are; partition_index: which one this is.",
+                "Set num_data_partitions to the number of workers, and partition_index to the rank of this worker.",
             ),
             Criterion(
                 "whole_minibatches",
-                "whole minibatches",
+                "minibatch_size counts the images of all workers",
                 1,
                 whole_minibatches,
-                "minibatch_size counts the images of all workers.",
+                "Pass minibatch_size as it is: next_minibatch splits it among the workers.",
                 "every_image_once",
             ),
             Criterion(
                 "as_one_big_batch",
-                "as one big batch",
+                "the parameters equal those of one process with whole minibatches",
                 1,
                 as_one_big_batch,
-                "trainer.train_minibatch(minibatch), once for each minibatch.",
+                "Call trainer.train_minibatch(part) once per minibatch.",
                 "every_image_once",
             ),
         ),

@@ -1,5 +1,5 @@
-"""The checks of half_and_late.py, Chainer: what the communicator does with gradients, and the optimizer with
-parameters."""
+"""The checks of half_and_late.py, Chainer: the gradients after the communicator's mean, and the parameters after the
+optimizer's updates."""
 
 import numpy
 
@@ -20,8 +20,8 @@ def mean_of_gradients(seen, case, expected):
         if criteria.close(found, expected["mean"], 2e-3):
             continue
         own = len(seen) > 1 and criteria.close(found, expected["own"][rank], 2e-3)
-        return f"after multi_node_mean_grad, rank {rank} has " + (
-            "its own gradients still" if own else "something else than the mean of all ranks' gradients"
+        return f"after multi_node_mean_grad, rank {rank} " + (
+            "still has its own gradients" if own else "does not have the mean of all ranks' gradients"
         )
     return None
 
@@ -32,10 +32,11 @@ def bytes_of_type(seen, case, expected):
     for rank, of_rank in enumerate(seen):
         if of_rank["sent"] != right:
             what = (
-                f"for half({case['dtype']!r}), rank {rank} hands {of_rank['sent']} bytes to the all-reduce of"
+                f"for half({case['dtype']!r}), rank {rank} passes {of_rank['sent']} bytes to the all-reduce of"
                 f" {sum(case['lengths'])} gradients"
             )
-            return f"{what}; as {case['dtype'] or f'{of_parameters}, the type of the parameters,'} they have {right}"
+            due = case["dtype"] or f"{of_parameters}, the type of the parameters"
+            return f"{what}; as {due}, the gradients have {right} bytes"
     return None
 
 
@@ -56,12 +57,13 @@ def as_simulated(seen, case, expected):
         )
         if not sentence and not numpy.ptp(found[:3], axis=0).any():
             sentence = (
-                "the first three updates change nothing: is the optimizer made multi-node twice? Each loses its own"
-                " first updates"
+                "the first three updates change nothing: does your code call create_multi_node_optimizer twice? Each"
+                " multi-node optimizer loses its first updates"
             )
         if not sentence and (rate := sgd.ratio((found - found[0]).ravel(), (right - right[0]).ravel(), 1e-2)):
             sentence = (
-                f"the learning rate is {rate:.3g} times that of the optimizer that `late` gets: leave it as it is"
+                f"the learning rate is {rate:.3g} times the rate of the optimizer that `late` receives: do not change"
+                " it"
             )
         step = next(step for step in range(len(right)) if not criteria.close(found[step], right[step], tolerance))
         return sentence or f"on rank {rank}, the parameters after update {step + 1} are not those of double buffering"
@@ -69,21 +71,21 @@ def as_simulated(seen, case, expected):
 
 
 def in_flight(seen, case, expected):
-    """A judge: when an update returns, its all-reduce has begun and nobody has waited for it. The first update makes
+    """A judge: when an update returns, its all-reduce has started and was not waited for. The first update makes the
     parameters equal."""
     for rank, of_rank in enumerate(seen):
         for number, under_way in enumerate(of_rank["under way"][1:], start=2):
             if under_way != 1:
                 return (
-                    f"after update {number} on rank {rank}, {under_way} all-reduces are under way: it should be that of"
-                    " this update's gradients"
+                    f"after update {number} on rank {rank}, {under_way} all-reduces are in flight; the all-reduce of"
+                    " this update's gradients should be"
                 )
         dtype = case.get("dtype", "float32")
         right = (case["updates"] - 1) * BYTES[dtype] * sum(case["lengths"])
         if of_rank["sent"] != right:
             return (
-                f"in {case['updates']} updates rank {rank} hands {of_rank['sent']} bytes to all-reduces; with `comm`,"
-                f" which sends {dtype} here, they are {right}"
+                f"in {case['updates']} updates, rank {rank} passes {of_rank['sent']} bytes to all-reduces; with `comm`,"
+                f" which sends {dtype} here, it should pass {right}"
             )
     return None
 
@@ -91,34 +93,34 @@ def in_flight(seen, case, expected):
 HALF = (
     Criterion(
         "mean_gradients",
-        "the mean of the gradients",
+        "`comm` computes the mean of the gradients",
         2,
         mean_of_gradients,
-        "create_communicator makes a communicator of all ranks.",
+        "create_communicator returns a communicator of all ranks.",
     ),
     Criterion(
         "half_bytes",
-        "half the bytes",
+        "`comm` sends gradients as `dtype`",
         1,
         bytes_of_type,
-        "Pass `dtype` on as allreduce_grad_dtype.",
+        "Pass `dtype` as allreduce_grad_dtype.",
         needs="mean_gradients",
     ),
 )
 LATE = (
     Criterion(
         "mean_of_last_step",
-        "the mean of the step before",
+        "each update uses the mean of the previous step",
         2,
         as_simulated,
         "create_multi_node_optimizer(optimizer, comm, double_buffering=...)",
     ),
     Criterion(
         "overlaps_updates",
-        "an all-reduce goes on between updates",
+        "an all-reduce runs between updates",
         1,
         in_flight,
-        "Double buffering does that by itself.",
+        "With double buffering, the optimizer starts the all-reduce and does not wait for it.",
         needs="mean_of_last_step",
     ),
 )

@@ -1,5 +1,5 @@
-"""The checks of data_parallel.py: gradients against those of one big batch, and the order in which all-reduces
-begin."""
+"""The checks of data_parallel.py: the gradients are compared with those of one big batch, and the order of the
+all-reduces with that of backward."""
 
 import numpy
 
@@ -9,20 +9,20 @@ from grader.checks.forms import Array
 
 PROBES = "grader.units.communication.probes.probe_data_parallel:"
 ORACLES = "grader.units.communication.oracles.oracle_data_parallel:"
-MORE = 4  # numbers that may travel beside a bucket's gradients, such as a count of the ranks
+MORE = 4  # additional numbers that may be sent with a bucket's gradients, such as a count of the ranks
 
 
 def of_rank_0(seen, case, expected):
     right = expected["right"]
     for rank, of_rank in enumerate(seen):
         if problem := criteria.explained(
-            of_rank["parameters"], right, {"each rank keeps its own": expected["own"][rank]} if rank else {}
+            of_rank["parameters"], right, {"the parameters are unchanged": expected["own"][rank]} if rank else {}
         ):
-            return f"on rank {rank}: {problem}; all ranks need the parameters of rank 0"
+            return f"on rank {rank}, {problem}: all ranks need the parameters of rank 0"
         if not criteria.close(of_rank["parameters"], right):
             if numpy.count_nonzero(of_rank["parameters"] == right):
-                return f"rank {rank} has only some of rank 0's parameters: broadcast each of them"
-            return f"the parameters of rank {rank} are not those that rank 0 had at the beginning"
+                return f"on rank {rank}, only some parameters are those of rank 0: broadcast each parameter"
+            return f"on rank {rank}, the parameters are not those with which rank 0 started"
     return None
 
 
@@ -30,11 +30,11 @@ def each_once(seen, case, expected):
     found, count = [one for bucket in seen[0]["buckets"] for one in bucket], len(case["sizes"])
     if lost := [number for number in range(count) if number not in found]:
         return (
-            f"{len(lost)} of {count} parameters are in no bucket (parameter {lost[0]}, counted from 0): their gradients"
+            f"`buckets` lacks {len(lost)} of {count} parameters (parameter {lost[0]}, counted from 0): their gradients"
             " would never be averaged"
         )
     if len(found) > count:
-        return "a parameter is in more than one bucket: its gradient would be sent more than once"
+        return "`buckets` has a parameter in more than one bucket: its gradient would be sent more than once"
     return None
 
 
@@ -43,16 +43,16 @@ def backwards(seen, case, expected):
     if found == sorted(found, reverse=True):
         return None
     first = (
-        "the first parameters fill the first bucket"
+        "`buckets` starts with the first parameters"
         if found == sorted(found)
-        else f"the parameters are in the order {criteria.first_few(found, 6)}"
+        else f"`buckets` has the parameters in the order {criteria.first_few(found, 6)}"
     )
-    return f"{first}; backward finishes the last parameter first, so it belongs into the first bucket"
+    return f"{first}; backward finishes the last parameter first, so put it into the first bucket"
 
 
 def full(seen, case, expected):
-    """A judge: no bucket is too large, and none was closed too early."""
-    # no gradient waits for an empty one
+    """A judge: no bucket is too large, and no bucket was closed too early."""
+    # no gradient waits for an empty bucket
     most, sizes, buckets = case["most"], case["sizes"], [bucket for bucket in seen[0]["buckets"] if bucket]
     from_the_first, from_the_last = (
         _filled(order, sizes, most) for order in (range(len(sizes)), reversed(range(len(sizes))))
@@ -60,26 +60,26 @@ def full(seen, case, expected):
     turned_around = backwards(seen, case, expected) is None and sorted(map(sorted, buckets)) == from_the_first
     if turned_around and from_the_first != sorted(map(sorted, from_the_last)):
         return (
-            "the buckets are filled from the first parameter on, and turned around afterwards: fill them from the last"
-            " parameter on, since it is finished first"
+            "`buckets` was filled in the order of the parameters, and then reversed: start with the last parameter,"
+            " because backward finishes it first"
         )
     for number, bucket in enumerate(buckets):
         total = 4 * sum(sizes[one] for one in bucket)
         if total > most and len(bucket) > 1:
             return (
-                f"bucket {number} has {total} bytes in {len(bucket)} parameters; {most} are the most: close it before a"
-                " parameter that does not fit"
+                f"bucket {number} has {total} bytes in {len(bucket)} parameters, but at most {most} bytes are allowed:"
+                " close a bucket before a parameter that does not fit"
             )
         if number and 4 * sizes[bucket[0]] <= most - 4 * sum(sizes[one] for one in buckets[number - 1]):
             return (
-                f"bucket {number - 1} is closed too early: the first parameter of bucket {number} would fit into it"
-                f" ({most} bytes, of 4 for each number)"
+                f"bucket {number - 1} is closed too early: the first parameter of bucket {number} would fit into its"
+                f" {most} bytes (4 bytes per number)"
             )
     return None
 
 
 def _filled(order, sizes, most):
-    """Buckets that are filled with the numbers of parameters in an order."""
+    """Return buckets that are filled with the numbers of parameters in this order."""
     buckets, room = [], 0
     for number in order:
         if not buckets or 4 * sizes[number] > room:
@@ -98,28 +98,28 @@ def one_big_batch(seen, case, expected):
             where = f"on rank {rank}, in step {number + 1},"
             if not all(step["begun"]):
                 bucket = step["begun"].index(False)
-                left = "self.missing must be set for the next step" if number else "it needs self.mean and self.work"
+                left = "reset self.missing for the next step" if number else "set self.mean and self.work"
                 return f"{where} bucket {bucket} has no all-reduce after backward: {left}"
             if step["changed"]:
                 return (
-                    f"{where} the tensor of an all-reduce is changed while it is in flight: what is sent then is a"
-                    " matter of chance"
+                    f"{where} your code changes the tensor of an all-reduce that is in flight: the numbers that are"
+                    " sent then depend on chance"
                 )
             if step["shared"]:
                 return (
-                    f"{where} two all-reduces in flight have the same memory: the second overwrites what the first"
-                    " still sends; make a tensor for each"
+                    f"{where} two all-reduces in flight share memory, so the second overwrites the numbers that the"
+                    " first still sends: create a tensor for each all-reduce"
                 )
             found = numpy.concatenate(step["means"])
             if criteria.close(found, right[number]):
                 continue
             if ranks > 1 and criteria.close(found, expected["own"][rank][number]):
-                return f"{where} `self.mean` has the gradients of this rank alone"
+                return f"{where} `self.mean` has only the gradients of this rank"
             if sentence := next(
                 (sentence for sentence, values in known.items() if criteria.close(found, values[number])), None
             ):
                 return sentence
-            return f"{where} the means are not the gradients of one big batch"
+            return f"{where} `self.mean` is not the mean of all ranks' gradients"
     return None
 
 
@@ -129,43 +129,47 @@ def one_all_reduce(seen, case, expected):
             begun = [what for what, _ in step["events"] if what == "begin"]
             if len(begun) != len(case["buckets"]):
                 return (
-                    f"in step {number + 1} rank {rank} starts {len(begun)} all-reduces; there are"
-                    f" {len(case['buckets'])} buckets, and each needs one"
+                    f"in step {number + 1}, rank {rank} starts {len(begun)} all-reduces for {len(case['buckets'])}"
+                    " buckets: each bucket needs one all-reduce"
                 )
             if len(step["sent"]) > len(begun):
                 sent = ", ".join(name for name, _ in step["sent"])
                 return (
-                    f"in step {number + 1} rank {rank} hands over {sent}; one all-reduce for each of the"
-                    f" {len(case['buckets'])} buckets does it"
+                    f"in step {number + 1}, rank {rank} calls {sent}; one all-reduce for each of the"
+                    f" {len(case['buckets'])} buckets is enough"
                 )
             sent, size = sum(bytes_sent for _, bytes_sent in step["sent"]), 8 * sum(map(len, step["means"]))
             if sent > size + 8 * MORE * len(begun):
-                return f"in step {number + 1} rank {rank} hands {sent} bytes to all-reduces; the gradients have {size}"
+                return (
+                    f"in step {number + 1}, rank {rank} passes {sent} bytes to all-reduces, but the gradients have only"
+                    f" {size} bytes"
+                )
     return None
 
 
 def while_backward_goes_on(seen, case, expected):
-    """A judge of the order of events: each all-reduce begins right after the last gradient of its bucket, and nobody
-    waits."""
+    """A judge of the order of events: each all-reduce starts right after the last gradient of its bucket, and no rank
+    waits for it during backward."""
     for rank, of_rank in enumerate(seen):
         for number, step in enumerate(of_rank["steps"]):
             if "wait" in [what for what, _ in step["events"]]:
                 return (
-                    f"rank {rank} waits for an all-reduce while backward goes on: then nothing is hidden; leave that to"
-                    " `wait`"
+                    f"rank {rank} waits for an all-reduce during backward, so no communication is hidden: leave the"
+                    " waiting to `wait`"
                 )
             if [what for what, _ in step["events"]] != _events(case):
                 return (
-                    f"in step {number + 1} rank {rank} does not begin each all-reduce right after the last gradient of"
-                    " its bucket"
+                    f"in step {number + 1}, rank {rank} does not start each all-reduce right after the last gradient"
+                    " of its bucket"
                 )
     return None
 
 
 def _events(case):
-    """The right order.
+    """Return the events in the right order.
 
-    case["order"]: that in which gradients are finished, as places; case["buckets"]: how many places each bucket has.
+    case["order"]: the places of the gradients, in the order in which backward finishes them; case["buckets"]: the
+    number of places of each bucket.
     """
     bucket_of = [number for number, size in enumerate(case["buckets"]) for _ in range(size)]
     missing, events = list(case["buckets"]), []
@@ -180,19 +184,19 @@ def every_gradient(seen, case, expected):
     for number, step in enumerate(calls):
         times = [[one for one, *_ in step].count(place) for place in range(count)]
         if not any(times):
-            return f"in backward pass {number + 1} nothing calls `ready`"
+            return f"in backward pass {number + 1}, `ready` is never called"
         place = next((place for place in range(count) if times[place] != 1), None)
         if place is not None:
             return (
-                f"in backward pass {number + 1} `ready` is called {times[place]} times for parameter {place}; once,"
-                " each time"
+                f"in backward pass {number + 1}, `ready` is called {times[place]} times for parameter {place}; it"
+                " should be called once per backward pass"
             )
         if not all(there for _, there, _ in step):
             return "`ready` is called before parameter.grad is complete: use register_post_accumulate_grad_hook"
         if late := [place for place, _, last in step if not last]:
             return (
-                f"`ready` is called for parameter {late[0]} only when gradients after its own are complete, too: give"
-                " each parameter a hook of its own that calls it at once"
+                f"`ready` is called for parameter {late[0]} only after later gradients are complete, too: register a"
+                " separate hook for each parameter, which calls `ready` at once"
             )
     return None
 
@@ -200,11 +204,10 @@ def every_gradient(seen, case, expected):
 def means_in_place(seen, case, expected):
     for number, step in enumerate(seen[0]["steps"]):
         if step["parameters"]:
-            return "the parameters change; the means belong into parameter.grad, and the optimizer does the rest"
+            return "`wait` changes the parameters: copy the means into parameter.grad; the optimizer updates parameters"
         if not criteria.close(step["gradients"], expected["right"][number]):
             if step["unwaited"]:
-                never = f"{step['unwaited']} of {len(case['buckets'])} all-reduces are not waited for"
-                return f"in step {number + 1}, {never}: a mean is read before self.work.wait(), or not at all"
+                return f"{_unwaited(step, case, number)}: call self.work.wait() before you read self.mean"
             if sentence := next(
                 (
                     one
@@ -214,10 +217,15 @@ def means_in_place(seen, case, expected):
                 None,
             ):
                 return sentence
-            return f"in step {number + 1}, the gradients are not the parts of `self.mean` that belong to them"
+            return f"in step {number + 1}, parameter.grad is not the part of `self.mean` that belongs to the parameter"
         if step["unwaited"]:
-            return f"in step {number + 1}, {step['unwaited']} of {len(case['buckets'])} all-reduces are not waited for"
+            return f"{_unwaited(step, case, number)}: call self.work.wait()"
     return None
+
+
+def _unwaited(step, case, number):
+    """Return how many all-reduces of a step are never waited for, in words."""
+    return f"in step {number + 1}, {step['unwaited']} of {len(case['buckets'])} all-reduces are never waited for"
 
 
 STEP = {
@@ -229,7 +237,7 @@ STEP = {
     "shared": bool,
 }
 DONE = {"gradients": Array((None,)), "parameters": bool, "unwaited": int}
-MEAN, ONE = "the mean gradients, as of one big batch", "an all-reduce for each bucket"
+MEAN, ONE = "`self.mean` is the mean of all ranks' gradients", "each bucket starts one all-reduce"
 CHECKS = (
     Check(
         "broadcast",
@@ -238,7 +246,7 @@ CHECKS = (
         (
             Criterion(
                 "rank_0_everywhere",
-                "the parameters of rank 0 on every rank",
+                "every rank has the parameters of rank 0",
                 1,
                 of_rank_0,
                 "dist.broadcast(tensor, 0) overwrites `tensor` on all other ranks.",
@@ -254,14 +262,14 @@ CHECKS = (
         (
             Criterion(
                 "each_parameter_once",
-                "each parameter in one bucket",
+                "each parameter is in one bucket",
                 1,
                 each_once,
-                "Append every parameter to the last bucket, after the place where you may open a new one.",
+                "Append every parameter to the last bucket, also if you have just opened this bucket for it.",
             ),
             Criterion(
                 "last_parameter_first",
-                "the last parameter first",
+                "`buckets` starts with the last parameter",
                 1,
                 backwards,
                 "reversed(parameters) goes through a list backwards.",
@@ -269,10 +277,10 @@ CHECKS = (
             ),
             Criterion(
                 "buckets_full",
-                "buckets as full as they can be",
+                "the buckets are as full as possible",
                 1,
                 full,
-                "Open a new bucket only when parameter.nbytes is more than the room left.",
+                "Open a new bucket only if parameter.nbytes is more than the free bytes of the last bucket.",
                 needs="each_parameter_once",
             ),
         ),
@@ -295,12 +303,12 @@ CHECKS = (
                 ONE,
                 1,
                 one_all_reduce,
-                "Count the bucket's gradients; start when none is missing.",
+                "Count the gradients of the bucket, and start the all-reduce when none is missing.",
                 needs="mean_gradients",
             ),
             Criterion(
                 "overlaps_backward",
-                "begun while backward goes on",
+                "all-reduces start during backward",
                 2,
                 while_backward_goes_on,
                 "dist.all_reduce(self.mean, async_op=True) returns at once.",
@@ -317,10 +325,10 @@ CHECKS = (
         (
             Criterion(
                 "ready_for_each_gradient",
-                "`ready` is called for each gradient",
+                "`ready` is called once for each gradient",
                 2,
                 criteria.on_each_rank(every_gradient),
-                "The function that you register gets the parameter as its only argument.",
+                "The function that you register is called with the parameter as its only argument.",
             ),
         ),
         observed=lambda case: {"calls": ([(int, bool, bool)],) * 2},
@@ -332,10 +340,10 @@ CHECKS = (
         (
             Criterion(
                 "means_gradients",
-                "the means are the gradients",
+                "parameter.grad is the mean of all ranks' gradients",
                 2,
                 criteria.on_each_rank(means_in_place),
-                "self.work.wait(); then self.mean.split(...) and view_as(parameter).",
+                "Call self.work.wait(), then use self.mean.split(...) and view_as(parameter).",
             ),
         ),
         ORACLES + "wait",

@@ -1,4 +1,5 @@
-"""The checks of half_and_late.py, PyTorch: the hooks against a simulation of their definition, and what they send."""
+"""The checks of half_and_late.py, PyTorch: the hooks are compared with a simulation of their definition, and their
+bytes with those of the type."""
 
 from grader.checks.check import Check, Criterion
 from grader.units.communication.hooks import ORACLE, PROBE, as_simulated, observed
@@ -13,18 +14,18 @@ def half_the_bytes(seen, case, expected):
             total = sum(size for _, size in sent)
             if total > most:
                 return (
-                    f"rank {rank} hands {total} bytes to the all-reduce of {sum(case['lengths'])} gradients; as"
-                    f" {case['dtype']} they have {least}"
+                    f"rank {rank} passes {total} bytes to the all-reduce of {sum(case['lengths'])} gradients; as"
+                    f" {case['dtype']}, the gradients have {least} bytes"
                 )
             if not total:
-                return f"rank {rank} sends nothing"
+                return f"rank {rank} sends no gradients"
     return None
 
 
 def of_all_ranks(seen, case, expected):
     problem = as_simulated("the mean")(seen, case, expected)
     if problem and any(of_rank["forgotten"] for of_rank in seen):
-        return "nobody waits for the all-reduce: `future` must be of what it gives, as work.get_future().then(...) is"
+        return "the all-reduce is never waited for: derive `future` from it, with work.get_future().then(...)"
     return problem
 
 
@@ -33,8 +34,8 @@ def of_the_step_before(seen, case, expected):
     known = {*expected, *(of_rank["misused"] for of_rank in seen)}
     if problem not in known and any(of_rank["forgotten"] for of_rank in seen):
         return (
-            "nobody waits for the all-reduce of the step before: its mean may not be there yet, which is a matter of"
-            " chance"
+            "the all-reduce of the previous step is never waited for, so it depends on chance whether `mean` is"
+            " complete: call work.wait()"
         )
     return problem
 
@@ -46,13 +47,13 @@ def in_flight(seen, case, expected):
                 others = [name for name, _ in sent if name != "allreduce"]
                 what = " and ".join([f"{len(sent) - len(others)} all-reduces", *others])
                 return (
-                    f"in step {number + 1} rank {rank} starts {what} for {len(case['lengths'])} buckets: one for each,"
-                    " in every step"
+                    f"in step {number + 1}, rank {rank} starts {what} for {len(case['lengths'])} buckets: start one"
+                    " all-reduce per bucket in every step"
                 )
         if any(of_rank["waited"]):
             return (
-                f"in step {of_rank['waited'].index(True) + 1} rank {rank} waits for the all-reduce that it has just"
-                " started: it is to go on during the next step"
+                f"in step {of_rank['waited'].index(True) + 1}, rank {rank} waits for the all-reduce that it has just"
+                " started: this all-reduce should run during the next step"
             )
         if problem := as_dtype(rank, of_rank["sent"], case):
             return problem
@@ -60,22 +61,22 @@ def in_flight(seen, case, expected):
 
 
 def as_dtype(rank, steps, case):
-    """None if in each of the `steps` a rank sends as many bytes as `dtype` needs; else a sentence."""
+    """Return None if a rank sends as many bytes as `dtype` needs in each of the `steps`, else a sentence."""
     dtype = case.get("dtype", "float32")
     right, most = _bytes(case)
     for number, sent in enumerate(steps):
         total = sum(size for _, size in sent)
         if not right <= total <= most:
             return (
-                f"in step {number + 1} rank {rank} hands {total} bytes to the all-reduce of {sum(case['lengths'])}"
-                f" gradients; as `dtype`, {dtype} here, they have {right}"
+                f"in step {number + 1}, rank {rank} passes {total} bytes to the all-reduce of {sum(case['lengths'])}"
+                f" gradients; as `dtype`, here {dtype}, the gradients have {right} bytes"
             )
     return None
 
 
 def _bytes(case):
-    """(the bytes of all gradients as the case's type, those with one number more in each bucket, such as a count of the
-    ranks)."""
+    """Return (the bytes of all gradients in the case's type, the bytes with one additional number per bucket, such as a
+    count of the ranks)."""
     size, lengths = BYTES[case.get("dtype", "float32")], case["lengths"]
     return size * sum(lengths), size * (sum(lengths) + len(lengths))
 
@@ -84,17 +85,17 @@ LATE = {"function": "late", "ranks": 2, "lengths": [4, 7], "steps": 4}
 HALF = (
     Criterion(
         "mean_gradients",
-        "the mean of the gradients",
+        "the hook returns the mean of the gradients",
         2,
         of_all_ranks,
-        "Divide by dist.get_world_size(), convert with .to(dtype), and back when it has come.",
+        "Divide by dist.get_world_size(), convert with .to(dtype), and convert back after the all-reduce.",
     ),
     Criterion(
         "half_bytes",
-        "half the bytes",
+        "the gradients are sent as `dtype`",
         1,
         half_the_bytes,
-        "What goes into dist.all_reduce must have the short type already.",
+        "Convert the gradients to `dtype` before you pass them to dist.all_reduce.",
         needs="mean_gradients",
     ),
 )
@@ -131,17 +132,17 @@ CHECKS = (
         (
             Criterion(
                 "mean_of_last_step",
-                "the mean of the step before",
+                "each step uses the mean of the previous step",
                 2,
                 of_the_step_before,
-                "pending[index] has what was started in the step before.",
+                "pending[index] holds the tensor and the work of the previous step's all-reduce.",
             ),
             Criterion(
                 "one_all_reduce_per_bucket",
-                "an all-reduce for each bucket, in every step",
+                "every step starts one all-reduce per bucket",
                 1,
                 in_flight,
-                "dist.all_reduce(tensor, async_op=True) starts one.",
+                "dist.all_reduce(tensor, async_op=True) starts an all-reduce and returns its work.",
                 needs="mean_of_last_step",
             ),
         ),

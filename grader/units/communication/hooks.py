@@ -1,4 +1,4 @@
-"""The checks of hooks.py: each hook against a simulation of its definition."""
+"""The checks of hooks.py: each hook is compared with a simulation of its definition."""
 
 import numpy
 
@@ -6,7 +6,7 @@ from grader.checks import criteria, sgd
 from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array
 
-# tolerances: of gradients that travel as they are, and as a short type, with sums in it
+# tolerances: of float32 gradients, and of gradients that are sent and summed in a shorter type
 EXACT, SHORT = 1e-5, {"float16": 2e-3, "bfloat16": 2e-2}
 PROBE, ORACLE = (
     "grader.units.communication.probes.probe_hooks:hook",
@@ -15,7 +15,7 @@ PROBE, ORACLE = (
 
 
 def as_simulated(what):
-    """A judge: the gradients after backward are those of the simulation, in each step and on each rank."""
+    """Return a judge: the gradients after backward equal those of the simulation, in each step and on each rank."""
 
     def judge(seen, case, expected):
         right, tolerance = expected["right"], SHORT.get(case.get("dtype"), EXACT)
@@ -34,14 +34,12 @@ def as_simulated(what):
                 ):
                     return sentence
             if not numpy.isfinite(found).all():
-                return f"on rank {rank} gradients are infinite or NaN{_overflow(case)}"
+                return f"on rank {rank}, gradients are infinite or NaN{_overflow(case)}"
             step = next(step for step in range(len(right)) if not criteria.close(found[step], right[step], tolerance))
             number = int(numpy.abs(found[step] - right[step]).argmax())
             shown, due = criteria.distinct_digits(found[step][number], right[step][number])
             times = sgd.ratio(found.ravel(), right.ravel(), tolerance)
-            why = (
-                f"all are {criteria.distinct_digits(times, 1, 3)[0]} times as large as they should be" if times else ""
-            )
+            why = f"all gradients are {criteria.distinct_digits(times, 1, 3)[0]} times too large" if times else ""
             return criteria.with_reason(
                 f"on rank {rank}, in step {step + 1}, {what} of gradient {number} is {shown}; it should be {due}", why
             )
@@ -52,8 +50,8 @@ def as_simulated(what):
 
 def _overflow(case):
     overflows = {
-        "float16": ": float16 ends at 65,504, and the sum over the ranks is larger; divide before you convert",
-        "bfloat16": ": `dtype` is bfloat16 here, in which they would be finite; float16 ends at 65,504",
+        "float16": ": the largest float16 is 65,504, and the sum over the ranks is larger; divide before you convert",
+        "bfloat16": ": `dtype` is bfloat16 here, which can hold them; the largest float16 is 65,504",
     }
     return overflows.get(case.get("dtype"), "")
 
@@ -70,16 +68,16 @@ def observed(case):
 
 
 def only_its_message(what):
-    """A judge as `as_simulated`; a hook sends nothing but the one message for each bucket that the script's own lines
-    send."""
+    """Return a judge like `as_simulated`, which also requires that a hook sends only the one message per bucket that
+    the script's own lines send."""
 
     def judge(seen, case, expected):
         for rank, of_rank in enumerate(seen):
             for number, sent in enumerate(of_rank["sent"]):
                 if len(sent) > len(case["lengths"]):
                     return (
-                        f"in step {number + 1} rank {rank} sends {len(sent)} messages for {len(case['lengths'])}"
-                        " buckets: `gather` below sends what is needed"
+                        f"in step {number + 1}, rank {rank} sends {len(sent)} messages for {len(case['lengths'])}"
+                        " buckets: the lines below your code send everything with `gather`"
                     )
         return as_simulated(what)(seen, case, expected)
 
@@ -87,49 +85,49 @@ def only_its_message(what):
 
 
 def as_many_as_count(seen, case, expected):
-    """A judge of top_k: in each step a rank sends `count` values, of 4 bytes, and as many places, of 4 bytes."""
+    """A judge of top_k: in each step, a rank sends `count` values of 4 bytes, and `count` indices of 4 bytes."""
     right = sorted(8 * max(1, round(case["share"] * length)) for length in case["lengths"])
     for rank, of_rank in enumerate(seen):
         for number, sent in enumerate(of_rank["sent"]):
             for found, needed in zip(sorted(size for _, size in sent), right):
                 if found != needed:
-                    both = f"{needed // 8} values and their places (`count`) have {needed}"
+                    both = f"`count` = {needed // 8} values and their indices have {needed} bytes"
                     return (
-                        f"in step {number + 1} rank {rank} sends {found} bytes; {both}: no more of them where several"
-                        " are equal, and no fewer where some are 0"
+                        f"in step {number + 1}, rank {rank} sends {found} bytes, but {both}: send exactly `count`"
+                        " values, also if several values are equal or 0"
                     )
     return None
 
 
 def a_bit_for_each(seen, case, expected):
-    """A judge of one_bit: in each step a rank sends a bit for each gradient, in whole bytes, and `scale`, of 8 bytes at
-    most."""
+    """A judge of one_bit: in each step, a rank sends one bit per gradient, in whole bytes, and `scale`, which has at
+    most 8 bytes."""
     lengths = sorted(case["lengths"])
     for rank, of_rank in enumerate(seen):
         for number, sent in enumerate(of_rank["sent"]):
             for found, length in zip(sorted(size for _, size in sent), lengths):
                 if found > (bits := -(-length // 8)) + 8:
                     needed = (
-                        f"`positive` has {bits} byte{'s' * (bits > 1)}, with a bit for each gradient, and `scale`, a"
-                        " single number, has 4"
+                        f"`positive` needs {bits} byte{'s' * (bits > 1)}, one bit per gradient, and `scale` is a single"
+                        " number with 4 bytes"
                     )
-                    return f"in step {number + 1} rank {rank} sends {found} bytes for {length} gradients; {needed}"
+                    return f"in step {number + 1}, rank {rank} sends {found} bytes for {length} gradients; {needed}"
     return None
 
 
 ONE_BIT = Criterion(
     "one_bit_error_feedback",
-    "signs, with error feedback",
+    "the hook sends signs, with error feedback",
     3,
     lambda *all: only_its_message("the mean of the signs")(*all) or a_bit_for_each(*all),
-    "owed = gradients + residual; residual = owed - what is sent.",
+    "owed = gradients + residual; the new residual is `owed` minus scale or -scale.",
 )
 TOP_K = Criterion(
     "top_k_error_feedback",
-    "the largest, with error feedback",
+    "the hook sends the largest values, with error feedback",
     3,
     lambda *all: only_its_message("the mean of what was sent")(*all) or as_many_as_count(*all),
-    "The residual is `owed`, with 0 where a value was sent.",
+    "The residual is `owed`, with 0 at the indices of the values that are sent.",
 )
 CHECKS = (
     Check(

@@ -1,5 +1,4 @@
-"""The checks of local_sgd.py: the parameters after each block, against a simulation of the definition in one
-process."""
+"""The checks of local_sgd.py: the parameters after each block are compared with a simulation in one process."""
 
 import numpy
 
@@ -12,7 +11,7 @@ PROBE, ORACLE = (
     "grader.units.communication.oracles.oracle_local_sgd:blocks",
 )
 TOLERANCE = 1e-6
-MORE = 4  # numbers that may travel beside the parameters, such as a count of the ranks
+MORE = 4  # additional numbers that may be sent with the parameters, such as a count of the ranks
 
 
 def as_simulated(seen, case, expected):
@@ -31,24 +30,24 @@ def as_simulated(seen, case, expected):
     if made:
         return f"after block {block + 1}, {made}"
     off = numpy.abs(found[rank][block] - right[rank][block]).max()
-    return f"after block {block + 1}, the parameters of rank {rank} are not those of the definition (off by {off:.2g})"
+    return f"after block {block + 1}, the parameters of rank {rank} differ from the right ones by {off:.2g}"
 
 
 def _made_of(found, block, rank, seen, case, expected):
-    """What the first wrong parameters of a rank consist of, in words; None if of nothing that is known."""
+    """Return the sum that makes up the first wrong parameters of a rank, in words; None if it is unknown."""
     everybodys = [of_rank["mine"][block] for of_rank in seen]
     if case["gap"] == "mean":
         if times := criteria.shares(found, everybodys):
             return (
-                f"`mean` of rank {rank} has {criteria.words_of_shares(times, rank)}; it should have those of all ranks,"
-                f" each 1/{len(seen)} times"
+                f"`mean` of rank {rank} has {criteria.words_of_shares(times, rank)}; it should have the numbers of"
+                f" every rank 1/{len(seen)} times"
             )
         return None
     starts = [expected["start"], *expected["right"][rank]]
-    parts = {"`mean`": numpy.mean(everybodys, axis=0), "the start before": starts[block]}
+    parts = {"`mean`": numpy.mean(everybodys, axis=0), "the previous start": starts[block]}
     if block:
-        parts["the velocity before"] = numpy.subtract(starts[block], starts[block - 1])
-    due = f"the start before + block.velocity = {criteria.sum_of(expected['right'][rank][block], parts)}"
+        parts["the previous velocity"] = numpy.subtract(starts[block], starts[block - 1])
+    due = f"the previous start + block.velocity = {criteria.sum_of(expected['right'][rank][block], parts)}"
     made = criteria.sum_of(found, parts)
     return made and f"block.start of rank {rank} is {made}; it should be {due}"
 
@@ -58,9 +57,9 @@ def one_message(seen, case, expected):
         for number, sent in enumerate(of_rank["sent"]):
             size = 8 * len(of_rank["blocks"][0])
             one = [name for name, _ in sent] == ["allreduce"] and size <= sent[0][1] <= size + 8 * MORE
-            if not one and (sent or len(seen) > 1):  # one rank alone needs none
-                shown = ", ".join(f"{name} of {bytes_sent} bytes" for name, bytes_sent in sent) or "nothing"
-                return f"in block {number + 1} rank {rank} hands over {shown}; one all-reduce of {size} bytes does it"
+            if not one and (sent or len(seen) > 1):  # a single rank needs no all-reduce
+                shown = ", ".join(f"{name} with {bytes_sent} bytes" for name, bytes_sent in sent) or "no collective"
+                return f"in block {number + 1}, rank {rank} calls {shown}; one all-reduce of {size} bytes is enough"
     return None
 
 
@@ -69,7 +68,7 @@ def _observed(case):
     return {"mine": numbers, "blocks": numbers, "sent": ([(str, int)],) * case["blocks"]}
 
 
-MEAN = "the mean of all ranks' parameters"
+MEAN = "`mean` is the mean of all ranks' parameters"
 CHECKS = (
     Check(
         "mean",
@@ -81,14 +80,14 @@ CHECKS = (
                 MEAN,
                 2,
                 as_simulated,
-                "Divide by the number of ranks, then dist.all_reduce: it adds up in place.",
+                "Divide by the number of ranks, then call dist.all_reduce, which adds up in place.",
             ),
             Criterion(
                 "one_all_reduce_per_block",
-                "one all-reduce in each block",
+                "each block ends with one all-reduce",
                 1,
                 one_message,
-                "dist.all_reduce(mean), once.",
+                "Call dist.all_reduce(mean) once.",
                 needs="mean_parameters",
             ),
         ),
@@ -102,7 +101,7 @@ CHECKS = (
         (
             Criterion(
                 "block_momentum",
-                "blocks with momentum",
+                "block.start and block.velocity follow block momentum",
                 3,
                 as_simulated,
                 "velocity = momentum * velocity + (mean - start); start = start + velocity.",

@@ -1,4 +1,4 @@
-"""The checks of train_restarts.py: a training that is interrupted ends as one that is not."""
+"""The checks of train_restarts.py: an interrupted run ends with the same parameters as an uninterrupted run."""
 
 import numpy
 
@@ -24,10 +24,10 @@ def as_uninterrupted(seen, case, expected):
         if problem is not None:
             difference = numpy.abs(of_rank["parameters"] - right).max()
             where = (
-                f"{case['steps'] - case['stop']} steps after a restart, parameters of rank {rank} differ by up to"
+                f"{case['steps'] - case['stop']} steps after a restart, the parameters of rank {rank} differ by up to"
                 f" {difference:.2g}"
             )
-            return criteria.with_reason(f"{where} from those of a run without one", problem)
+            return criteria.with_reason(f"{where} from those of an uninterrupted run", problem)
     return None
 
 
@@ -35,17 +35,17 @@ CASE = {"ranks": 2, "samples": 20, "batchsize": 3, "lr": 0.1, "noise": 0.5, "ste
 
 
 def _check(gap, hint):
-    judged = Criterion("resumes_exactly", "a restart loses nothing", 3, as_uninterrupted, hint)
+    judged = Criterion("resumes_exactly", "a restart changes no result", 3, as_uninterrupted, hint)
     return Check(gap, PROBE, (CASE,), (judged,), ORACLE, observed=lambda case: {"parameters": Array((None,))})
 
 
 CHECKS = (
     _check(
         "state",
-        "Model, optimizer and batches are the same on all ranks; residuals and random numbers are each rank's own.",
+        "Model, optimizer and batches are equal on all ranks; residuals and random numbers differ from rank to rank.",
     ),
     _check(
         "restore",
-        "Five things: model, optimizer, batches, residuals (fill the dictionary that is given), random numbers.",
+        "Restore five parts: model, optimizer, batches, residuals (fill the given dictionary) and random numbers.",
     ),
 )

@@ -1,4 +1,4 @@
-"""What the unit is made of: the checks of each of its files, by their places in its folder of solutions."""
+"""The checks of each file of the unit, by its path in the folder of solutions."""
 
 from grader.checks.check import starred
 from grader.units.communication import (

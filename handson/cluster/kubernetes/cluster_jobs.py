@@ -1,7 +1,8 @@
-"""Submit a training to Kubernetes, look at it, and delete it: ``python -m handson kubernetes submit``;
+"""Submit a training run to Kubernetes, query it, and delete it: ``python -m handson kubernetes submit``.
 `handson.cluster.follow` follows it.
 
-A job's id is its site and its training, such as kind/torchrun. Only objects with the label of the course are deleted.
+A job's id is its site and its training, such as kind/torchrun. Only objects with the label of the course are
+deleted.
 """
 
 import json
@@ -19,16 +20,16 @@ from handson.cluster.kubernetes.kubectl import Kubectl, KubernetesError
 from handson.files import course_folder, written_aside
 
 KINDS = {"torchrun": "job", "mpi": "job", "mpijob": "mpijob", "trainjob": "trainjob"}
-PODS = {  # by which label a job's pods, and among them the pod with the log, are found
+PODS = {  # labels of a job's pods, and of the pod with the log
     "job": ("job-name={}", "batch.kubernetes.io/job-completion-index=0"),
     "mpijob": ("training.kubeflow.org/job-name={}", "training.kubeflow.org/job-role=launcher"),
     "trainjob": ("jobset.sigs.k8s.io/jobset-name={}", "batch.kubernetes.io/job-completion-index=0"),
 }
-MARK = "app.kubernetes.io/part-of=handson"  # the label of what the course has made
+MARK = "app.kubernetes.io/part-of=handson"  # the label of all objects that the course creates
 
 
 def cluster(name=None):
-    """The Kubectl of a site (default: the chosen one). Raises SiteError and KubernetesError."""
+    """Return the Kubectl of a site (default: the chosen one). Raises SiteError and KubernetesError."""
     site = sites.read(name or sites.chosen())
     if site.kubernetes is None:
         raise sites.SiteError(
@@ -39,8 +40,8 @@ def cluster(name=None):
 
 
 def apply(kubectl, part="course", say=print):
-    """Create what the trainings of a site need (course), or the grader with its keys. Nothing that is there is
-    deleted."""
+    """Create the objects that the training runs of a site need (course), or the grader with its keys. Existing objects
+    are kept."""
     with tempfile.TemporaryDirectory() as folder:
         say(kubectl.run("apply", "-k", str(render.render(kubectl.site.name, folder) / part), part=part).strip())
     if part == "grader":
@@ -48,7 +49,7 @@ def apply(kubectl, part="course", say=print):
 
 
 def _keys_of_engines(kubectl, say):
-    """Make the Secret with ipyparallel's connection files. One that is there is kept."""
+    """Create the Secret with ipyparallel's connection files, unless it exists."""
     if kubectl.get("secret", "ipyparallel-keys") is not None:
         return
     label = dict([MARK.split("=")])
@@ -59,12 +60,12 @@ def _keys_of_engines(kubectl, say):
         "stringData": connection_files(),
     }
     kubectl.run("create", "-f", "-", text=json.dumps(secret))
-    say("the Secret ipyparallel-keys was made")
+    say("the Secret ipyparallel-keys was created")
 
 
 def connection_files():
-    """{name: text} of ipyparallel's connection files: a new key that signs all messages, the controller's name, and
-    fixed ports."""
+    """Return {name: text} of ipyparallel's connection files: a new key that signs all messages, the controller's name,
+    and fixed ports."""
     common = {
         "ssh": "",
         "interface": "tcp://*",
@@ -99,12 +100,12 @@ def connection_files():
 
 
 def keys(kubectl, say=print):
-    """Make the Secret of ssh keys that mpi needs. The keys are in no file that stays, and nobody sees them. Keys that
-    are there are kept."""
+    """Create the Secret of ssh keys that mpi needs, unless it exists. The keys are written only to temporary files, and
+    never shown."""
     if kubectl.get("secret", "ssh-keys") is not None:
         say(
-            "the Secret ssh-keys is there, and kept. To make new keys, delete it: kubectl delete secret ssh-keys -n"
-            f" {kubectl.at.namespace}"
+            "the Secret ssh-keys exists already, so it is kept. To create new keys, delete it: kubectl delete secret"
+            f" ssh-keys -n {kubectl.at.namespace}"
         )
         return
     with tempfile.TemporaryDirectory() as folder:
@@ -121,11 +122,11 @@ def keys(kubectl, say=print):
         files = [f"--from-file=ssh-privatekey={key}", f"--from-file=ssh-publickey={key}.pub"]
         kubectl.run("create", "secret", "generic", "ssh-keys", "--type=kubernetes.io/ssh-auth", *files)
     kubectl.run("label", "secret", "ssh-keys", MARK)
-    say("the Secret ssh-keys was made")
+    say("the Secret ssh-keys was created")
 
 
 def submit(kubectl, part="torchrun", script=None, options=(), say=print):
-    """Start the training `part` of the base with a script of task 3 and its options; returns the job's id. Raises
+    """Start the training `part` of the base with a script of task 3 and its options, and return the job's id. Raises
     KubernetesError."""
     if part not in KINDS:
         raise KubernetesError(f"there is no training {part!r}: they are {', '.join(KINDS)}")
@@ -140,7 +141,7 @@ def submit(kubectl, part="torchrun", script=None, options=(), say=print):
         made = manifests(kubectl.site, part, script, options, Path(folder))
     [job] = [one for one in made if one["kind"].lower() == KINDS[part]]
     rest = [one for one in made if one is not job]
-    # refused before anything is changed
+    # invalid input is refused before anything changes
     kubectl.run("create", "--dry-run=server", "-f", "-", text=yaml.safe_dump(job), part=part)
     kubectl.run("apply", "-f", "-", text=yaml.safe_dump_all(rest), part=part)
     kubectl.run("create", "-f", "-", text=yaml.safe_dump(job), part=part)
@@ -148,8 +149,8 @@ def submit(kubectl, part="torchrun", script=None, options=(), say=print):
 
 
 def manifests(site, part, script, options, folder):
-    """The objects of a training as dictionaries: the site's overlay of `part`, the script as a ConfigMap, and the
-    options."""
+    """Return the objects of a training as dictionaries: the site's overlay of `part`, the script as a ConfigMap, and
+    the options."""
     render.render(site.name, folder / "site")
     for file, content in render.submission(part, script, options).items():
         (folder / file).write_bytes(content)
@@ -163,8 +164,7 @@ def manifests(site, part, script, options, folder):
 
 
 def look(job_id):
-    """What `follow` needs to know of a job: (waits, over, problem, the file with its log); None if there is no such
-    job."""
+    """Return (waits, over, problem, the file with its log) of a job for `follow`; None if there is no such job."""
     site, _, name = job_id.partition("/")
     kind, kubectl = KINDS.get(name), cluster(site)
     if kind is None:
@@ -191,7 +191,7 @@ def look(job_id):
 
 
 def delete(kubectl, part, say=print):
-    """Delete a training and its Service; results stay on the claim. Raises KubernetesError if the course did not make
+    """Delete a training and its Service; results stay on the claim. Raises KubernetesError if the course did not create
     it."""
     if part not in KINDS:
         raise KubernetesError(f"there is no training {part!r}: they are {', '.join(KINDS)}")
@@ -202,7 +202,7 @@ def delete(kubectl, part, say=print):
     name, _, value = MARK.partition("=")
     if job["metadata"].get("labels", {}).get(name) != value:
         raise KubernetesError(
-            f"{KINDS[part]}/{part} was not made by the course, so it stays: delete it by hand if it is yours"
+            f"{KINDS[part]}/{part} was not created by the course, so it stays: delete it by hand if it is yours"
         )
     say(
         kubectl.run(

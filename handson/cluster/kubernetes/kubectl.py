@@ -1,4 +1,4 @@
-"""kubectl, and what its errors mean: each is told as one sentence, with the object and the next command to type."""
+"""Run kubectl, and convert its errors to one sentence with the object and the next command to type."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from handson.errors import OneSentence
 
 PATIENCE = 60  # seconds for a cluster to answer
 AWAY = r"connection refused|no such host|i/o timeout|unable to connect|was refused"
-CAUSES = (  # what kubectl or the cluster says (a regular expression), what it means, what to do
+CAUSES = (  # a regular expression for the message of kubectl or the cluster, its meaning, what to do
     (
         r"context .* does not exist|context was not found|no context exists",
         "kubectl has no such context",
@@ -17,7 +17,7 @@ CAUSES = (  # what kubectl or the cluster says (a regular expression), what it m
     ),
     (
         r"Unauthorized|must be logged in|getting credentials",
-        "the cluster does not know you, or not any more",
+        "the cluster does not accept your credentials, or they have expired",
         "log in again; for EKS: aws eks update-kubeconfig --name CLUSTER",
     ),
     (
@@ -32,7 +32,7 @@ CAUSES = (  # what kubectl or the cluster says (a regular expression), what it m
     ),
     (
         r"exceeded quota",
-        "the namespace may not use as much",
+        "the namespace's quota is too small",
         "see what is left: kubectl describe quota -n {namespace}; then ask for less, or delete other jobs",
     ),
     (
@@ -43,29 +43,29 @@ CAUSES = (  # what kubectl or the cluster says (a regular expression), what it m
     (
         r"forbidden",
         "you may not do this in this cluster",
-        "ask its administrator for the right: kubectl auth can-i --list -n {namespace}",
+        "ask its administrator for permission: kubectl auth can-i --list -n {namespace}",
     ),
     (
         r'namespaces "[^"]*" not found',
-        "the namespace is not there",
+        "the namespace does not exist",
         "create it: python -m handson kubernetes apply --site {site}",
     ),
 )
 
 
 class KubernetesError(OneSentence, RuntimeError):
-    """What is wrong with a cluster or an object in it, and the next command to type."""
+    """A problem with a cluster or an object in it, and the next command to type."""
 
     status = 1
 
 
 class Away(KubernetesError, TimeoutError):
-    """That a cluster does not answer: it may do so later."""
+    """A cluster does not answer now; it may answer later."""
 
 
 class Kubectl:
-    """Commands for the cluster and a namespace of a site, whichever context is the current one. namespace: by default
-    the students'."""
+    """Run commands in the cluster and a namespace of a site, whatever kubectl's current context is. namespace: by
+    default the students'."""
 
     def __init__(self, site, namespace=None):
         self.site, self.at = site, site.kubernetes
@@ -74,8 +74,8 @@ class Kubectl:
             raise KubernetesError("there is no kubectl on PATH: install it (https://kubernetes.io/docs/tasks/tools/)")
 
     def run(self, *words, text=None, part="", missing=None):
-        """What kubectl prints. text: its standard input. missing: returned where the object is not there. Raises
-        KubernetesError."""
+        """Run kubectl, and return its output. text: its standard input; missing: the result if the object does not
+        exist. Raises KubernetesError."""
         where = [*(["--context", self.at.context] if self.at.context else []), "--namespace", self.namespace]
         try:
             done = subprocess.run(
@@ -94,12 +94,12 @@ class Kubectl:
         raise self.explained(done.stderr, part)
 
     def get(self, *words, **options):
-        """The object that `kubectl get` shows; None if it is not there."""
+        """Return the object that `kubectl get` shows; None if it does not exist."""
         text = self.run("get", *words, "--output", "json", missing="null", **options)
         return json.loads(text)
 
     def current(self):
-        """The name of kubectl's current context."""
+        """Return the name of kubectl's current context."""
         done = subprocess.run(
             ["kubectl", "config", "current-context"], capture_output=True, text=True, timeout=PATIENCE
         )
@@ -108,7 +108,7 @@ class Kubectl:
         return done.stdout.strip()
 
     def explained(self, said, part=""):
-        """What an error of kubectl means, as a KubernetesError."""
+        """Return the meaning of kubectl's error as a KubernetesError."""
         last = (said.strip().splitlines() or ["kubectl said nothing"])[-1].removeprefix("error: ")
         for pattern, meaning, cure in CAUSES:
             if re.search(pattern, said, re.IGNORECASE):
@@ -117,4 +117,6 @@ class Kubectl:
                     f" {cure.format(part=part or 'NAME', namespace=self.namespace, site=self.site.name)}"
                 )
                 return (Away if pattern is AWAY else KubernetesError)(sentence)
-        return KubernetesError(f"kubectl failed ({last}): try the same by hand, with --namespace {self.namespace}")
+        return KubernetesError(
+            f"kubectl failed ({last}): run the same command by hand, with --namespace {self.namespace}"
+        )

@@ -1,4 +1,4 @@
-"""What a site's file says of Kubernetes, as kustomize overlays of jobs/kubernetes/base: ``python -m handson kubernetes
+"""Write a site's Kubernetes settings as kustomize overlays of jobs/kubernetes/base: ``python -m handson kubernetes
 render``.
 
 An overlay is a folder for each part of the base. `kubectl kustomize FOLDER/PART` shows the manifests, `kubectl apply -k
@@ -16,7 +16,7 @@ from handson.files import COURSE
 
 
 class _Dumper(yaml.SafeDumper):
-    """YAML as people write it: no references, and texts of several lines as such."""
+    """Write YAML for people: no references, and strings of several lines as blocks."""
 
     def ignore_aliases(self, data):
         return True
@@ -29,8 +29,8 @@ _Dumper.add_representer(
 
 ROOM = COURSE / "jobs/kubernetes"
 BASE = ROOM / "base"
-KINDS = {"mpijob": "MPIJob", "trainjob": "TrainJob"}  # of the trainings that are no Job
-FOLDERS = {"course": "course", "grader": "grades"}  # the parts with a volume, and the name of its claim
+KINDS = {"mpijob": "MPIJob", "trainjob": "TrainJob"}  # of the trainings that are not a Job
+FOLDERS = {"course": "course", "grader": "grades"}  # parts with a volume -> the name of its claim
 TRAININGS = ("torchrun", "mpi", "mpijob", "trainjob")
 HEAD = (
     "# Made by `python -m handson kubernetes render --site {}` from jobs/sites/{}.toml: change that file, not this"
@@ -39,13 +39,13 @@ HEAD = (
 
 
 def parts():
-    """The parts of the base: what a site needs once (course, grader), and the trainings."""
+    """Return the parts of the base: the parts that a site needs once (course, grader), and the training runs."""
     return sorted(path.name for path in BASE.iterdir())
 
 
 def render(name, folder=None):
-    """Write the overlays of the site `name` into `folder` (default: jobs/kubernetes/overlays/NAME). Returns the folder.
-    Raises SiteError."""
+    """Write the overlays of the site `name` into `folder` (default: jobs/kubernetes/overlays/NAME), and return the
+    folder. Raises SiteError."""
     site = sites.read(name)
     if site.kubernetes is None:
         raise sites.SiteError(
@@ -62,7 +62,7 @@ def render(name, folder=None):
 
 
 def overlay(site, part, base):
-    """{file: content} of the overlay of one part of the base, which is at the path `base` from there."""
+    """Return {file: content} of the overlay of one part of the base. base: the relative path of the base."""
     at = site.kubernetes
     image, _, tag = at.image.rpartition(":")
     files, made = (
@@ -99,12 +99,12 @@ def overlay(site, part, base):
 
 
 def namespace(at, part):
-    """The namespace of a part: that of the grader is another one than the students'."""
+    """Return the namespace of a part. The grader's differs from the students'."""
     return f"{at.namespace}-grader" if part == "grader" else at.namespace
 
 
 def submission(part, script, options):
-    """{file: bytes} of a kustomization on top of an overlay in site/: a training's script, and options for it."""
+    """Return {file: bytes} of a kustomization on top of an overlay in site/: a training script, and its options."""
     arguments = {
         "mpijob": "/spec/mpiReplicaSpecs/Launcher/template/spec/containers/0/args/-",
         "trainjob": "/spec/trainer/args/-",
@@ -129,7 +129,7 @@ def submission(part, script, options):
 
 
 def _patch(kind, changes):
-    """A kustomize patch of the objects of a kind. changes: {JSON pointer: value}."""
+    """Return a kustomize patch of the objects of a kind. changes: {JSON pointer: value}."""
     return {
         "target": {"kind": kind},
         "patch": _text([{"op": "add", "path": path, "value": value} for path, value in changes.items()]),
@@ -137,8 +137,7 @@ def _patch(kind, changes):
 
 
 def _claim(at, part, folder):
-    """The changes of a claim: of the volume that is made of `folder`, or of one that a storage class makes on
-    demand."""
+    """Return the changes of a claim: a volume for `folder`, or a volume that a storage class creates on demand."""
     changes = {"/spec/resources/requests/storage": at.size}
     if folder:
         return changes | {"/spec/storageClassName": "", "/spec/volumeName": f"{at.namespace}-{FOLDERS[part]}"}
@@ -146,7 +145,7 @@ def _claim(at, part, folder):
 
 
 def _volume(at, part, folder):
-    """The PersistentVolume for a claim, of a folder: "server:/path" of NFS, or "/path" of all nodes."""
+    """Return the PersistentVolume for a claim on a folder: "server:/path" for NFS, or "/path" on all nodes."""
     server, colon, path = folder.rpartition(":")
     if colon:
         source = {
@@ -172,12 +171,13 @@ def _volume(at, part, folder):
 
 
 def processes(site):
-    """Of each pod: one for each GPU that the exercises use; without GPUs, as many as they use."""
+    """Return the number of processes per pod: one for each GPU that the exercises use; without GPUs, the exercises'
+    number of processes."""
     return min(site.gpus, site.exercise_gpus) if site.gpus else site.exercise_gpus
 
 
 def _training(site, part):
-    """[(kind, changes)] of a training: pods, processes, and what they need."""
+    """Return [(kind, changes)] of a training: pods, processes, and their resources."""
     pods, each, at = site.exercise_nodes, processes(site), site.kubernetes
     needs = {"cpu": str(each * at.cpus), "memory": _times(each, at.memory)} | (
         {at.gpu_resource: str(each)} if site.gpus else {}

@@ -1,11 +1,10 @@
-"""How a job in Kubernetes is, from what `kubectl get` shows of it, of its pods and of events. Functions of JSON
-only."""
+"""Derive the state of a Kubernetes job from JSON that `kubectl get` shows of the job, its pods and events."""
 
 import re
 
 STARTING = ("ContainerCreating", "PodInitializing")
 DONE = {"Complete": True, "Succeeded": True, "SuccessCriteriaMet": True, "Failed": False}
-WAITS = (  # of a pod that does not start: what Kubernetes says, what it means, what to do
+WAITS = (  # reasons of a pod that does not start: Kubernetes' word, its meaning, what to do
     (
         r"ImagePullBackOff|ErrImage\w+|InvalidImageName|Failed to pull image",
         "its node cannot pull the image {image}",
@@ -39,13 +38,13 @@ WAITS = (  # of a pod that does not start: what Kubernetes says, what it means, 
     ),
     (r"untolerated taint", "no node is open for such pods", "look at their taints: kubectl describe nodes"),
     (r"FailedMount|MountVolume", "a volume cannot be mounted", "kubectl describe pod {pod} -n {namespace}"),
-    (r"exceeded quota", "the namespace may not use as much", "kubectl describe quota -n {namespace}"),
+    (r"exceeded quota", "the namespace's quota is too small", "kubectl describe quota -n {namespace}"),
     (r"violates PodSecurity", "the namespace refuses such pods", "kubectl get events -n {namespace}"),
 )
 
 
 def over(job):
-    """Whether a job ended well; None while it has not ended."""
+    """Return whether a job ended well; None if it has not ended."""
     for condition in (job.get("status") or {}).get("conditions") or ():
         if condition["status"] == "True" and condition["type"] in DONE:
             return DONE[condition["type"]]
@@ -53,14 +52,14 @@ def over(job):
 
 
 def incomplete(pods):
-    """Whether pods of a job are missing, or have not begun."""
+    """Return whether pods of a job are missing, or have not started."""
     return not pods or any(pod.get("status", {}).get("phase") == "Pending" for pod in pods)
 
 
 def waiting(pods, events, at, site):
-    """Why a job does not begin, as half a sentence with the next command; "" if all of its pods run or have run.
+    """Return why a job does not start, as half a sentence with the next command; "" if all of its pods run or have run.
 
-    events: the warnings about the job, its pods, and what makes them.
+    events: the warnings about the job, its pods, and their controllers.
     """
     for pod in pods:
         status, name = pod.get("status", {}), pod["metadata"]["name"]
@@ -96,7 +95,7 @@ def problem(job, pods, again):
 
 
 def _failure(pod, again):
-    """(when, sentence) of a pod that failed; None of another one."""
+    """Return (when, sentence) for a pod that failed; None for other pods."""
     status, name = pod.get("status", {}), pod["metadata"]["name"]
     taken = [
         one for one in status.get("conditions") or () if one["type"] == "DisruptionTarget" and one["status"] == "True"

@@ -1,6 +1,7 @@
-"""Profiles from files: nvprof's and nsys's SQLite, Chrome traces of torch.profiler and of our Chainer recorder.
+"""Read profiles from files: SQLite files of nvprof and nsys, Chrome traces of torch.profiler and of the course's
+Chainer recorder.
 
-A file that is none of them, or that is damaged, raises ProfileError, one sentence.
+Files of any other format, and damaged files, raise ProfileError with one sentence.
 """
 
 import re
@@ -11,12 +12,12 @@ from handson.profiling.readers import chrome, sqlite
 from handson.profiling.timeline import ProfileError, Run
 
 SUFFIXES = (".json", ".json.gz", ".sqlite", ".db", ".nvvp", ".nvprof")
-# other files of a run with the suffix of a profile
+# other files of a run with a profile's suffix
 NO_PROFILES = re.compile(r"(result|pipeline|products|memory_rank\d+)\.json")
 
 
 def read(path):
-    """The Timelines in a file, one for each process; a rank that the file does not name stays None. Raises
+    """Return the Timelines in a file, one for each process. A rank that the file does not name is None. Raises
     ProfileError."""
     path = Path(path)
     try:
@@ -41,14 +42,16 @@ def read(path):
             f"{path} cannot be read ({error.strerror or error}): give the files or folders of profiles"
         ) from None
     if not any(len(timeline) for timeline in timelines):
-        raise ProfileError(f"{path} has no events, since nothing was recorded: run more steps, or skip fewer (--skip)")
+        raise ProfileError(
+            f"{path} has no events, because nothing was recorded: run more steps, or skip fewer (--skip)"
+        )
     for timeline in timelines:
         timeline.source = str(path)
     return timelines
 
 
 def load(paths):
-    """The Runs in files and folders, in the given order. A folder is a run; files of one folder are a run, too.
+    """Return the Runs in files and folders, in the given order. A folder is a run; so are all files of one folder.
 
     The clocks of different machines are aligned. Raises ProfileError.
     """
@@ -85,8 +88,8 @@ def _run(folder, files):
 
 
 def _give_ranks(timelines):
-    """Give the next ranks, by process id, to processes that have none. Raises ProfileError if two processes have one
-    rank."""
+    """Number the processes without a rank by process id, starting at the next free rank. Raises ProfileError if two
+    processes have the same rank."""
     taken = {}
     for timeline in timelines:
         if timeline.rank is not None and (other := taken.setdefault(timeline.rank, timeline)) is not timeline:

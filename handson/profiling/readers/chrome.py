@@ -1,9 +1,8 @@
-"""Chrome traces ("Trace Event Format"): what torch.profiler and our Chainer recorder write, plain or gzipped, of any
-size.
+"""Read Chrome traces ("Trace Event Format") of torch.profiler and of the course's Chainer recorder, plain or gzipped,
+of any size.
 
-Events are read one by one (ijson), so that only the columns of the timeline need memory.
-
-Where a GPU was recorded, an iteration is what host and GPU did for it: see `Launches`.
+Events are parsed one by one (ijson), so that only the columns of the timeline need memory. With a GPU, an iteration
+includes the GPU's work for it: see `Launches`.
 """
 
 import gzip
@@ -16,13 +15,13 @@ from handson.profiling import kinds
 from handson.profiling.readers.launches import Launches
 from handson.profiling.timeline import COMPUTE, HOST, Builder, ProfileError
 
-HEAD, TAIL = 2**20, 2**16  # bytes at the beginning and the end of a trace, in which its facts are
+HEAD, TAIL = 2**20, 2**16  # bytes at the start and the end of a trace, which contain its metadata
 LAUNCHES = ("cuda_runtime", "cuda_driver", "runtime")
 GPU_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset")
 
 
 def read(path):
-    """The Timeline of one trace. Raises ProfileError, and OSError where the file cannot be read."""
+    """Return the Timeline of one trace. Raises ProfileError, or OSError if the file cannot be read."""
     try:
         with _open(path) as file:
             head, tail = _ends(file)
@@ -58,7 +57,7 @@ def _open(path):
 
 
 def _ends(file):
-    """The beginning and the end of a trace, as text; between them there are only events."""
+    """Return the start and the end of a trace, as strings; only events are between them."""
     head = tail = file.read(HEAD)
     if isinstance(file, gzip.GzipFile):
         while more := file.read(HEAD):
@@ -70,7 +69,7 @@ def _ends(file):
 
 
 def _facts(head, tail):
-    """The facts of a trace outside its events: rank, size, host, and the moment (ns) from which its times count."""
+    """Return the metadata of a trace: rank, size, host, and the time (ns) at which its clock is zero."""
     before, after = head.split('"traceEvents"')[0], tail.rpartition("]")[2]
 
     def value(name, pattern):
@@ -92,8 +91,8 @@ def _facts(head, tail):
 
 
 def _events(file, prefix, large_numbers=False):
-    """A Builder with all complete events, the id of the process, and its Launches. large_numbers: read whole numbers
-    beyond 2 ** 63, such as ids of communicators, too, which takes longer."""
+    """Return a Builder with all complete events, the process id, and the Launches. large_numbers: also parse integers
+    beyond 2 ** 63, such as ids of communicators, which is slower."""
     file.seek(0)
     builder, pid, launches, known, lanes = Builder(), None, Launches(), {}, {}
     for event in ijson.items(file, prefix, use_float=not large_numbers):

@@ -1,5 +1,5 @@
-"""When an iteration ends that a GPU works for: the host hands work to the GPU and runs ahead, so the range of an
-iteration in a profile, which the host marks, ends too early. All readers of profiles with kernels use this."""
+"""Find the end of an iteration on a GPU. The host launches work and runs ahead of the GPU, so the iteration's range,
+which the host marks, ends too early. All readers of profiles with kernels use this."""
 
 from array import array
 
@@ -7,14 +7,15 @@ import numpy
 
 
 class Launches:
-    """What the host launched, and when the GPU was done with it; both carry a correlation id. Times in ns."""
+    """The host's launches, and the ends of the launched work on the GPU; a correlation id connects them. Times in
+    ns."""
 
     def __init__(self):
         self.begun, self.done = (array("q"), array("q")), (array("q"), array("q"))  # correlation ids, moments
 
     @property
     def on_gpu(self):
-        """Whether the GPU did anything."""
+        """Return whether the GPU was used."""
         return len(self.done[0]) > 0
 
     def add(self, on_gpu, correlation, moment):
@@ -22,10 +23,10 @@ class Launches:
             column.append(value)
 
     def settle(self, begins, ends):
-        """The begins and ends of iterations of the host, in order, as those of host and GPU together.
+        """Return the begins and ends of iterations including the GPU's work, from those of the host, in order.
 
-        An iteration ends when the host has ended it and the GPU has done all that was launched in it; the next one
-        begins then.
+        An iteration ends when the host has ended it and the GPU has finished all work that was launched in it; the next
+        one begins then.
         """
         ids, launched = map(numpy.array, self.begun)
         order = numpy.argsort(ids)

@@ -1,4 +1,4 @@
-"""The SQLite files of nvprof (-o) and of Nsight Systems (nsys export --type sqlite). A table exists only if it has
+"""Read the SQLite files of nvprof (-o) and of Nsight Systems (nsys export --type sqlite). A table exists only if it has
 rows.
 
 Schemas: CUPTI's activity records in both; nsys adds StringIds and serialised process ids, documented with "nsys
@@ -30,7 +30,7 @@ FUNCTIONS = {
     165: "cudaDeviceSynchronize",
     211: "cudaLaunchKernel",
 }
-# the mark with which our recorder names the process to both tools
+# the mark with which our recorders name the process in both tools
 WHO = re.compile(r"handson: rank (\d+) of (\d+) on (.*)")
 EMIT_NVTX = re.compile(r", (?:op_id|seq|sizes|input_op_ids) = .*")  # torch's emit_nvtx adds this to the names of ranges
 COPY_TABLES = {"CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"}
@@ -39,7 +39,7 @@ PID = "(({} >> 24) & 16777215)"
 
 
 def read(path):
-    """A Timeline for each process in the file. Raises ProfileError."""
+    """Return a Timeline for each process in the file. Raises ProfileError."""
     database = sqlite3.connect(f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1", uri=True)
     database.text_factory = lambda text: text.decode("utf-8", "replace")
     try:
@@ -79,7 +79,7 @@ class _Processes:
         return self.builders[pid]
 
     def range(self, pid, begin, end, name, lane):
-        """Add a range; a mark, if `end` is None."""
+        """Add a range, or a mark if `end` is None."""
         name = EMIT_NVTX.sub("", name)
         if found := WHO.fullmatch(name):
             self.who[pid] = {"rank": int(found[1]), "size": int(found[2]), "host": found[3]}
@@ -87,7 +87,7 @@ class _Processes:
             self.add(pid, begin, end, name, kinds.of_range(name), lane)
 
     def function(self, pid, begin, end, name, thread, correlation):
-        """Add a function of CUDA, which may have launched something."""
+        """Add a CUDA function, which may be a launch."""
         self.add(pid, begin, end, name, HOST, f"thread {thread}")
         self.launches[pid].add(False, correlation, begin)
 
@@ -113,7 +113,7 @@ class _Processes:
         return timelines
 
     def nsys(self, database, tables):
-        """Read an export of nsys: all processes that used a GPU or NVTX."""
+        """Read an export of nsys: all processes that have used a GPU or NVTX."""
         names = dict(database.execute("SELECT id, value FROM StringIds"))
         for kind in tables & {"CUPTI_ACTIVITY_KIND_KERNEL"}:
             query = (
@@ -122,7 +122,7 @@ class _Processes:
             )
             for begin, end, pid, device, stream, name, correlation in database.execute(query):
                 self.kernel(pid, begin, end, names.get(name), f"GPU {device}, stream {stream}", correlation)
-        # a CUDA graph, unless nsys was told --cuda-graph-trace=node: all of its kernels as one piece
+        # a CUDA graph: all of its kernels as one event, except with nsys --cuda-graph-trace=node
         for kind in tables & {"CUPTI_ACTIVITY_KIND_GRAPH_TRACE"}:
             query = (
                 f"SELECT start, end, {PID.format('globalPid')}, deviceId, streamId, graphId, correlationId FROM {kind}"
@@ -150,7 +150,7 @@ class _Processes:
             for begin, end, pid, thread, way, name, number in database.execute(
                 f"{query} WHERE eventType IN ({PUSH_POP}, {START_END}, {MARK})"
             ):
-                if way == MARK or end is not None:  # a range that was never closed has no end
+                if way == MARK or end is not None:  # the end is missing if a range was never closed
                     self.range(
                         pid, begin, None if way == MARK else end, name or names.get(number, UNNAMED), f"thread {thread}"
                     )
@@ -160,7 +160,7 @@ class _Processes:
         return self.timelines()
 
     def nvprof(self, database, tables):
-        """Read a file of nvprof. With -o FILE%p it has one process; with several, a kernel belongs to the process that
+        """Read a file of nvprof. With -o FILE%p it contains one process; otherwise a kernel belongs to the process that
         launched it."""
         names = dict(database.execute("SELECT _id_, value FROM StringTable"))
         functions = sorted(tables & {"CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_DRIVER"})
@@ -200,7 +200,7 @@ class _Processes:
                     correlation,
                 )
         for kind in tables & {"CUPTI_ACTIVITY_KIND_MARKER"}:
-            begun = {}  # a range is two rows with one id; the first has the name
+            begun = {}  # a range has two rows with the same id; the first has the name
             for number, flags, moment, name in database.execute(
                 f"SELECT id, flags, timestamp, name FROM {kind} ORDER BY timestamp, _id_"
             ):

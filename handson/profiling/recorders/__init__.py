@@ -1,5 +1,5 @@
-"""The recorders of a training process: PyTorch's profiler, a trace of our own for Chainer, and marks for nvprof and
-nsys, which record from outside.
+"""The recorders of a training process: PyTorch's profiler, the course's own trace for Chainer, and marks for nvprof and
+nsys, which record from outside the process.
 
 `begin` chooses one of them; handson.pytorch and handson.chainer call it when they are imported.
 """

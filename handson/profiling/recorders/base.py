@@ -1,4 +1,4 @@
-"""What all recorders have in common: they count a process's steps, and know when to record and what that costs."""
+"""The code that all recorders share: they count a process's steps, decide when to record, and measure the overhead."""
 
 import contextlib
 import statistics
@@ -9,7 +9,7 @@ from handson.training.launch import launcher_rank
 
 
 class Recorder:
-    """Counts steps, and calls `start` and `stop` around those to record. Subclasses override `start`, `mark`, `stop`
+    """Count steps, and call `start` and `stop` around the steps to record. Subclasses override `start`, `mark`, `stop`
     and perhaps `span`."""
 
     def __init__(self, asked, steps_ended=0):
@@ -19,7 +19,7 @@ class Recorder:
 
     @property
     def last(self):
-        """The number of the last step to record."""
+        """Return the number of the last step to record."""
         return self.plan.skip + self.plan.steps
 
     def step(self):
@@ -37,13 +37,13 @@ class Recorder:
         self.seconds_writing += time.perf_counter() - self.moments[self.ended]
 
     def start(self):
-        """Begin to record: `plan.skip` steps have ended."""
+        """Start recording, after `plan.skip` steps."""
 
     def mark(self):
-        """A step has ended, another begins."""
+        """Mark the end of a step, and the beginning of the next one."""
 
     def stop(self):
-        """Write the recording: step number `last` has ended, or the training has ended before it."""
+        """Write the recording: step number `last` has ended, or training has ended before it."""
 
     def span(self, category, name):
         return contextlib.nullcontext()
@@ -52,8 +52,8 @@ class Recorder:
         """Add an event of this thread; times in ns."""
 
     def unrecorded_step(self):
-        """The median time (s) of the skipped steps, without the last one, in which a tool may warm up; None if there
-        are none."""
+        """Return the median time (s) of the skipped steps without the last one, in which a tool may warm up; None if
+        there are none."""
         return self._median(2, self.plan.skip - 1)
 
     def _median(self, first, last):
@@ -65,8 +65,8 @@ class Recorder:
         return statistics.median(times) if times else None
 
     def finish(self):
-        """The process ends: write a recording that is still open (with fewer steps than planned); rank 0 prints a
-        summary."""
+        """Write a recording that is still open at the end of the process, with fewer steps than planned; rank 0 prints
+        a summary."""
         if self.state == "recording":
             self.state = "after"
             self.stop()
@@ -74,12 +74,12 @@ class Recorder:
             print(self.sentence(), file=sys.stderr, flush=True)
 
     def sentence(self):
-        """A summary of the recording, with its overhead."""
+        """Return a summary of the recording, with its overhead."""
         before, during = self.unrecorded_step(), self._median(self.plan.skip + 1, self.last)
         if during is None:
             return (
-                f"Nothing was recorded: the training ended after {self.ended} steps, of which {self.plan.skip} were to"
-                " be skipped (--skip)"
+                f"Nothing was recorded: the training ended after {self.ended} steps, and the first {self.plan.skip}"
+                " are skipped (--skip)"
             )
         cost = f", {1000 * before:.1f} ms before that ({100 * (during / before - 1):+.0f} %)" if before else ""
         return (

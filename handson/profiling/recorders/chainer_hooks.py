@@ -1,5 +1,5 @@
-"""Hooks by which a Chainer process reports to a recording: its functions (a TimerHook), batches, updates, steps and
-collectives."""
+"""Hooks with which a Chainer process reports its functions (a TimerHook), batches, updates, steps and collectives to a
+recorder."""
 
 import functools
 import time
@@ -25,7 +25,7 @@ COLLECTIVES = (
 
 
 class SpanHook(TimerHook):
-    """Chainer's TimerHook, which also notes when functions began."""
+    """Chainer's TimerHook, which also records when functions started."""
 
     def __init__(self, recorder):
         super().__init__()
@@ -40,7 +40,7 @@ class SpanHook(TimerHook):
 
 
 def install(recorder):
-    """Let this process, and those forked from it, report everything but collectives to `recorder`."""
+    """Report all events except collectives of this process, and of processes forked from it, to `recorder`."""
     chainer.get_function_hooks()[SpanHook.name] = SpanHook(recorder)
     SerialIterator.next = _recorded(SerialIterator.next, "loading", "data loading: iterator")
     convert._call_converter = _recorded(convert._call_converter, "loading", "data loading: converter")
@@ -49,7 +49,7 @@ def install(recorder):
 
 
 def install_steps(recorder):
-    """Let each update report the begin of a step to `recorder`."""
+    """Report the start of each update to `recorder`, as the start of a step."""
     update = StandardUpdater.update
 
     @functools.wraps(update)
@@ -61,15 +61,15 @@ def install_steps(recorder):
 
 
 def watch(communicator):
-    """Report the rank and the collectives of a ChainerMN communicator. (It refuses ordinary setting of attributes,
-    hence `vars`.)"""
+    """Report the rank and the collectives of a ChainerMN communicator. (It forbids setting attributes, hence
+    `vars`.)"""
     recording.identify(communicator.rank, communicator.size)
     for name in COLLECTIVES:
         vars(communicator)[name] = _recorded(getattr(communicator, name), "communication", f"mpi:{name}")
 
 
 def _recorded(function, category, words):
-    """The function, with a span around each call."""
+    """Return the function with a span around each call."""
 
     @functools.wraps(function)
     def recorded(*arguments, **options):

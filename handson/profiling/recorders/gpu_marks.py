@@ -1,4 +1,4 @@
-"""Marks by which a process tells nvprof and nsys when to record, which rank it is, and where its steps are (NVTX)."""
+"""Marks for nvprof and nsys: when to record, the rank of the process, and its steps (NVTX)."""
 
 import contextlib
 import sys
@@ -9,7 +9,7 @@ from handson.profiling.timeline import AFTER_TRAINING
 
 
 class GpuMarks(Recorder):
-    """Marks of either track, which has its own way to call NVTX and CUDA's profiler control."""
+    """Marks for both tracks, which call NVTX and CUDA's profiler control in different ways."""
 
     def __init__(self, asked, track):
         super().__init__(asked, steps_ended=0 if track == "pytorch" else -1)
@@ -49,7 +49,7 @@ class GpuMarks(Recorder):
                 self.push(f"step {self.ended + 1}")
 
     def stop(self):
-        if self.ended < self.last:  # the last step did not end
+        if self.ended < self.last:  # the last step has not ended
             self.push(AFTER_TRAINING)
             self.pop()
             self.pop()

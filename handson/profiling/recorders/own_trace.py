@@ -1,4 +1,4 @@
-"""A recording of our own, for Chainer, which has no profiler that writes traces."""
+"""A recorder for Chainer, which has no profiler that writes traces."""
 
 import contextlib
 import json
@@ -12,10 +12,10 @@ from handson.training import virtual_gpus
 
 
 class OwnRecorder(Recorder):
-    """A Chrome trace of the steps, and of what `span` and `add` were called with."""
+    """Record a Chrome trace of the steps, and of the calls of `span` and `add`."""
 
     def __init__(self, asked):
-        super().__init__(asked, steps_ended=-1)  # here `step` is called where a step begins
+        super().__init__(asked, steps_ended=-1)  # `step` is called at the start of a step here
         self.events, self.step_began = [], None
 
     def start(self):

@@ -1,4 +1,4 @@
-"""Recording with torch.profiler: a Chrome trace for each rank. A step goes from one optimizer.step to the next, so
+"""Recording with torch.profiler: a Chrome trace for each rank. A step lasts from one optimizer.step to the next, so
 scripts need no marks."""
 
 import json
@@ -14,20 +14,21 @@ from handson.profiling.recorders.base import Recorder
 from handson.profiling.timeline import AFTER_TRAINING
 from handson.training import virtual_gpus
 
-MEMORY = 16 * 2**20  # bytes for each recorded step
+MEMORY = 16 * 2**20  # bytes per recorded step
 
 
 def _touch_memory(length):
-    """Take memory from the kernel and free it. It then stays with this process (see virtual_gpus.keep_freed_memory).
+    """Allocate memory from the kernel and free it, so that it stays with this process (see
+    virtual_gpus.keep_freed_memory).
 
-    The profiler's small blocks take the place of a step's large arrays, which then need new memory. Without this
-    function, page faults (4,096 in a step of task 1) make a recorded step 10 % longer; with it 1 %.
+    The profiler's small blocks would occupy the memory of a step's large arrays, which would then need new pages.
+    Without this function, page faults (4,096 in a step of task 1) make a recorded step 10 % longer; with it, 1 %.
     """
     numpy.ones(length, numpy.uint8)
 
 
 def count_steps(recorder):
-    """Let `recorder` count the steps of the first optimizer that makes one. (An iteration may have steps of several
+    """Make `recorder` count the steps of the first optimizer that runs one. (An iteration may include steps of several
     optimizers.)"""
     first = None
 
@@ -69,7 +70,7 @@ class TorchRecorder(Recorder):
 
     def stop(self):
         if self.ended < self.last:
-            with record_function(AFTER_TRAINING):  # the profiler counts what follows as one more step
+            with record_function(AFTER_TRAINING):  # the profiler counts the following events as one more step
                 pass
         self.profiler.stop()
 

@@ -21,7 +21,7 @@ from handson.cluster import virtual_nodes
 
 HERE = Path(__file__).resolve().parent
 LOGIN, NODES = "login", ("node1", "node2")
-CPUS, GPUS = 2, ("/dev/null", "/dev/zero")  # of each node; Slurm counts any device that is named in gres.conf as a GPU
+CPUS, GPUS = 2, ("/dev/null", "/dev/zero")  # of each node; Slurm counts any device in gres.conf as a GPU
 LIMIT = 60  # seconds for Slurm to start, and for one of its commands
 PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin:/usr/bin:/bin"
 PACKAGES = {
@@ -62,8 +62,8 @@ class Slurm:
 
     def __init__(self, folder, holder, hosts):
         self.folder, self.holder, self.hosts = folder, holder, hosts
-        # In the user namespace of virtual nodes an ordinary user seems to be root. Slurm must not believe this: as root it would try to
-        # become other users, of which there are none. So a second user namespace makes it an ordinary user again.
+        # In the user namespace of virtual nodes an ordinary user appears as root. As root, Slurm would try to become other
+        # users, which do not exist. So a second user namespace makes it an ordinary user again.
         rooted = not os.path.samefile(f"/proc/{holder.pid}/ns/user", "/proc/self/ns/user")
         self.user = pwd.getpwnam("nobody") if rooted and os.getuid() == 0 else pwd.getpwuid(os.getuid())
         self._as_user = (
@@ -189,7 +189,7 @@ def main():
         try:
             with slurm(Path(folder)) as cluster:
                 process = cluster.start(*(sys.argv[1:] or [os.environ.get("SHELL", "/bin/sh")]), folder=os.getcwd())
-                signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command
+                signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command handles Ctrl-C
                 sys.exit(process.wait())
         except OSError as error:
             sys.exit(f"two_hosts.py: {error.strerror}")

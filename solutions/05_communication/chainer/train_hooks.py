@@ -1,4 +1,4 @@
-"""Train with what ChainerMN has in place of communication hooks: mpiexec -n 2 python train_hooks.py --help"""
+"""Train with ChainerMN's options instead of communication hooks: mpiexec -n 2 python train_hooks.py --help"""
 
 from functools import partial
 
@@ -21,7 +21,8 @@ from handson.training import data, options
 from handson.training.all_ranks import all_ranks_end_together
 from handson.training.banner import announce
 
-# name -> the type in which gradients travel (None: that of the parameters), and what makes the optimizer
+# name -> the data type of the gradients on the network (None: that of the parameters), and a function that creates the
+# optimizer
 METHODS = {
     "plain": (None, create_multi_node_optimizer),
     "float16": ("float16", create_multi_node_optimizer),
@@ -51,7 +52,7 @@ def train(args, method, train_set, test_set):
     while updater.epoch < args.epoch:
         updater.update()
         if updater.is_new_epoch:
-            chainer_method_runs.wait(optimizer)  # or an all-reduce would hide behind the evaluation
+            chainer_method_runs.wait(optimizer)  # otherwise the evaluation would hide an all-reduce
             progress.add(model.loss.array, model, test_set, convert, device)
     progress.report(args, len(mine) * comm.size * args.epoch)
 

@@ -1,6 +1,7 @@
-"""DistributedDataParallel from scratch: train_data_parallel.py uses what is here, in this order.
+"""DistributedDataParallel from scratch. train_data_parallel.py calls these functions and methods in this order.
 
-Backward computes the gradients of the last layer first. They can travel while it goes on to the layers before.
+Backward computes the gradients of the last layer first. They can be sent while backward continues with the earlier
+layers.
 """
 
 import torch
@@ -8,24 +9,25 @@ import torch.distributed as dist
 
 
 def broadcast(model):
-    """Give all ranks the parameters of rank 0: each began with random ones of its own."""
+    """Copy the parameters of rank 0 to all ranks: each rank has started with its own random parameters."""
     ### BEGIN SOLUTION broadcast:
-    ### dist.broadcast each parameter (.detach() of it, which autograd does not follow) from rank 0
+    ### broadcast each parameter from rank 0 with dist.broadcast. Pass parameter.detach(), which
+    ### autograd does not track
     for parameter in model.parameters():
         dist.broadcast(parameter.detach(), 0)
     ### END SOLUTION
 
 
 def fill_buckets(parameters, most):
-    """Lists of parameters whose gradients travel together, in the order in which backward finishes them: the last
-    parameter is the first.
+    """Return lists of parameters whose gradients are sent together, in the order in which backward finishes the
+    gradients: the last parameter comes first.
 
-    A bucket has `most` bytes at most, unless a single parameter has more. It is closed when the next parameter does not
-    fit.
+    A bucket holds at most `most` bytes, unless a single parameter has more. It is closed when the next parameter does
+    not fit.
     """
     ### BEGIN SOLUTION buckets:
-    ### `buckets`: a list of lists. Go through the list `parameters` backwards; parameter.nbytes is
-    ### its size
+    ### set `buckets` to a list of lists of parameters. Go through the list `parameters` backwards.
+    ### The size of a parameter in bytes is parameter.nbytes
     buckets, room = [], 0
     for parameter in reversed(parameters):
         if not buckets or parameter.nbytes > room:
@@ -38,28 +40,29 @@ def fill_buckets(parameters, most):
 
 
 class Bucket:
-    """Parameters whose gradients travel together, in one all-reduce."""
+    """Parameters whose gradients are averaged together, in one all-reduce."""
 
     def __init__(self, parameters):
         self.parameters = parameters
-        self.missing = len(parameters)  # how many of their gradients are not yet there
-        self.mean = self.work = None  # the mean gradients in one long tensor, and their all-reduce
+        self.missing = len(parameters)  # number of gradients that are not complete yet
+        self.mean = self.work = None  # the averaged gradients in one long tensor, and their all-reduce
 
     def register(self):
-        """From now on, backward calls `self.ready(parameter)` each time that a gradient is complete."""
+        """Make backward call `self.ready(parameter)` whenever a gradient of this bucket is complete."""
         ### BEGIN SOLUTION hook:
-        ### for each parameter of the bucket: parameter.register_post_accumulate_grad_hook(...); the
-        ### function that it gets is called with the parameter
+        ### call parameter.register_post_accumulate_grad_hook(function) for each parameter of the
+        ### bucket. Backward calls the function with the parameter as its argument
         for parameter in self.parameters:
             parameter.register_post_accumulate_grad_hook(self.ready)
         ### END SOLUTION
 
     def ready(self, parameter):
-        """Backward has just finished the gradient of this parameter. The last one starts the all-reduce."""
+        """Count the gradient of `parameter`, which backward has just finished. The last gradient starts the
+        all-reduce."""
         ### BEGIN SOLUTION ready:
-        ### one gradient less is missing. When none is: `self.mean`, the gradients of the bucket in one
-        ### tensor, divided by the number of ranks; `self.work`, its dist.all_reduce(...,
-        ### async_op=True); and set self.missing for the next step
+        ### decrease self.missing by 1. If it is now 0: set `self.mean` to the gradients of the
+        ### bucket in one tensor, divided by the number of ranks. Set `self.work` to the result of
+        ### dist.all_reduce(..., async_op=True). Reset self.missing for the next step
         self.missing -= 1
         if self.missing == 0:
             gradients = torch.cat([parameter.grad.flatten() for parameter in self.parameters])
@@ -69,10 +72,11 @@ class Bucket:
         ### END SOLUTION
 
     def wait(self):
-        """Between backward and the optimizer: wait for the all-reduce, and put the means in the place of the
-        gradients."""
+        """Wait for the all-reduce, and replace the gradients with the averaged gradients. Called between backward and
+        the optimizer step."""
         ### BEGIN SOLUTION wait:
-        ### wait for self.work, then copy the parts of self.mean to the gradients of the parameters
+        ### wait for self.work. Then copy the parts of self.mean into the gradients of the
+        ### parameters
         self.work.wait()
         parts = self.mean.split([parameter.numel() for parameter in self.parameters])
         for parameter, part in zip(self.parameters, parts):

@@ -15,7 +15,7 @@ from handson.pytorch import devices, pytorch_method_runs
 from handson.pytorch.model import WideNet
 from handson.training import data
 
-METHODS = {  # name -> the hook (powersgd: torch's own), and what makes its state
+METHODS = {  # name -> the hook (powersgd: torch's own), and a function that creates its state
     "plain": (hooks.plain, lambda: None),
     "float16": (half_and_late.half, lambda: torch.float16),
     "bfloat16": (half_and_late.half, lambda: torch.bfloat16),
@@ -51,7 +51,7 @@ def train(rank, args, method, train_set, test_set):
             loss = F.cross_entropy(replica(images), labels)
             loss.backward()
             optimizer.step()
-        pytorch_method_runs.wait(state)  # or an all-reduce would hide behind the evaluation
+        pytorch_method_runs.wait(state)  # otherwise the evaluation would hide an all-reduce
         progress.add(loss.detach(), model, test_set, args.size)
     progress.report(args, len(train_set) * args.epoch)
 

@@ -1,4 +1,4 @@
-"""Train with local SGD and block momentum, the functions of local_sgd.py: mpiexec -n 2 python train_local_sgd.py
+"""Train with local SGD and block momentum (local_sgd.py): mpiexec -n 2 python train_local_sgd.py
 --help"""
 
 import os
@@ -13,7 +13,7 @@ from handson.pytorch import devices, pytorch_method_runs
 from handson.pytorch.model import WideNet
 from handson.training import data
 
-METHODS = {  # name -> (steps between two averages, block momentum: Chen and Huo take 1 - 1/N for N ranks)
+METHODS = {  # name -> (steps between two averages, block momentum; Chen and Huo use 1 - 1/N for N ranks)
     "local-sgd-1": (1, 0.0),
     "local-sgd-4": (4, 0.0),
     "local-sgd-12": (12, 0.0),
@@ -28,7 +28,7 @@ def train(rank, args, method, train_set, test_set):
     sampler = DistributedSampler(train_set, seed=args.seed)
     train_loader = DataLoader(train_set, args.batchsize, sampler=sampler)
 
-    torch.manual_seed(args.seed)  # all ranks begin with the same parameters
+    torch.manual_seed(args.seed)  # all ranks start with the same parameters
     model = WideNet(len(train_set.classes)).to(device)
     start = parameters_to_vector(model.parameters()).detach()
     block = Block(start, *METHODS[method])

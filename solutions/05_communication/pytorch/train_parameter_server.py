@@ -1,4 +1,4 @@
-"""Train with a parameter server, the functions of parameter_server.py: mpiexec -n 4 python train_parameter_server.py
+"""Train with a parameter server (parameter_server.py): mpiexec -n 4 python train_parameter_server.py
 --help"""
 
 import os
@@ -12,7 +12,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from handson.pytorch import devices, pytorch_method_runs
 from handson.pytorch.model import WideNet
 
-METHODS = {  # name -> (how the server takes gradients, seconds that the last worker sleeps before each step)
+METHODS = {  # name -> (the server's function, seconds that the last worker sleeps before each step)
     "synchronous": (serve_together, 0.0),
     "asynchronous": (serve, 0.0),
     "synchronous-slow-worker": (serve_together, 0.2),
@@ -23,7 +23,7 @@ METHODS = {  # name -> (how the server takes gradients, seconds that the last wo
 def train(rank, args, method, train_set, test_set):
     device = devices.use(args.gpu[int(os.environ["LOCAL_RANK"])])
     workers, (server, pause) = dist.get_world_size() - 1, METHODS[method]
-    torch.manual_seed(args.seed)  # all ranks begin with the same parameters
+    torch.manual_seed(args.seed)  # all ranks start with the same parameters
     model = WideNet(len(train_set.classes)).to(device)
     pytorch_method_runs.guard(model, args.epoch, least=2)
     if rank > 0:
@@ -31,8 +31,8 @@ def train(rank, args, method, train_set, test_set):
         return work(model, pytorch_method_runs.endless(train_set, args, rank - 1, workers, device, slow))
 
     parameters = parameters_to_vector(model.parameters()).detach().cpu()
-    images = min(args.batchsize, len(train_set) // workers)  # of a gradient
-    gradients = len(train_set) // images  # in an epoch
+    images = min(args.batchsize, len(train_set) // workers)  # per gradient
+    gradients = len(train_set) // images  # per epoch
     steps = gradients // workers if server is serve_together else gradients
     progress = pytorch_method_runs.Progress(rank, method, together=False)
 

@@ -1,4 +1,4 @@
-"""Train with 1-bit gradients, and go on after a node has died, also with another number of ranks: torchrun
+"""Train with 1-bit gradients, and resume after a node has died, even with another number of ranks: torchrun
 --nproc-per-node 2 --max-restarts 3 train_restarts.py --help"""
 
 import os
@@ -24,11 +24,12 @@ CLASSES = 10
 
 
 def state_of(model, optimizer, residuals, batches):
-    """All that the next step depends on, as two dictionaries: what is the same on all ranks, and what each rank has for
-    itself."""
+    """Return everything that the next step depends on, as two dictionaries: the state that is equal on all ranks, and
+    the state of this rank."""
     ### BEGIN SOLUTION state:
-    ### `shared`, with "model", "optimizer" and "batches" (each has a state_dict()), and `own`, with
-    ### "residuals" and "random" (torch.get_rng_state())
+    ### set `shared` to a dictionary with "model", "optimizer" and "batches": the state_dict() of
+    ### each. Set `own` to a dictionary with "residuals" and "random", which is
+    ### torch.get_rng_state()
     shared = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "batches": batches.state_dict()}
     own = {"residuals": residuals, "random": torch.get_rng_state()}
     ### END SOLUTION
@@ -36,10 +37,11 @@ def state_of(model, optimizer, residuals, batches):
 
 
 def restore(shared, own, model, optimizer, residuals, batches):
-    """Put everything back to where it was when `state_of` returned `shared` and `own`. residuals: {} so far."""
+    """Restore the state in which `state_of` returned `shared` and `own`. residuals: an empty dictionary."""
     ### BEGIN SOLUTION restore:
-    ### put back all five: load_state_dict(...) for three of them, torch.set_rng_state(...) for the
-    ### random numbers; the hook keeps `residuals`, so fill this dictionary
+    ### restore all five parts of the state. Call load_state_dict(...) of model, optimizer and
+    ### batches. Set the random numbers with torch.set_rng_state(...). Fill the dictionary
+    ### `residuals`, because the hook keeps this object
     model.load_state_dict(shared["model"])
     optimizer.load_state_dict(shared["optimizer"])
     batches.load_state_dict(shared["batches"])
@@ -49,7 +51,7 @@ def restore(shared, own, model, optimizer, residuals, batches):
 
 
 def save(folder, shared, own, batches):
-    """Write a checkpoint, to which each rank adds its part. All ranks call it."""
+    """Write a checkpoint, to which each rank adds its part. All ranks must call this function."""
     state = {"shared": shared, f"rank {dist.get_rank()}": own}
     dcp.save(state, checkpoint_id=checkpoints.path(folder, batches))
     checkpoints.remove_old(folder)
@@ -58,7 +60,7 @@ def save(folder, shared, own, batches):
 def train(rank, args, files):
     device, size = devices.use(args.gpu[int(os.environ["LOCAL_RANK"])]), dist.get_world_size()
     batches = Partition(len(files), args.batchsize * size, size, rank, args.seed)
-    # with torch's generator, every new iterator of the loader would draw one of the noise's numbers
+    # with torch's generator, each new iterator of the loader would draw one of the noise's random numbers
     train_loader = DataLoader(files, batch_sampler=batches, generator=torch.Generator())
 
     torch.manual_seed(args.seed)
@@ -66,7 +68,7 @@ def train(rank, args, files):
     refuse_nan(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
     residuals = {}
-    torch.manual_seed(args.seed + 1 + rank)  # each rank has noise of its own
+    torch.manual_seed(args.seed + 1 + rank)  # each rank has its own noise
 
     folder = args.out / "checkpoints"
     if found := checkpoints.load(folder, device):

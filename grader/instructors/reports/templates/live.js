@@ -1,4 +1,4 @@
-// Looks every few seconds at what the grader does, and shows the page anew when something on it has changed; never while somebody types.
+// Polls the grader every few seconds, and reloads the page when its content has changed, but never while a person types.
 "use strict";
 {
   const status = document.getElementById("status"), { version, wait, student } = status.dataset;

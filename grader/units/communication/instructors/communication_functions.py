@@ -1,4 +1,4 @@
-"""The answers to the gaps in notebook 05_communication: inputs, what is right, and typical mistakes."""
+"""The answers to the gaps in notebook 05_communication: inputs, right values and typical mistakes."""
 
 from statistics import linear_regression
 
@@ -28,8 +28,8 @@ def _but(**wrong):
 
 
 def _messages(chance):
-    """Sizes and seconds, in arrays, as the notebook has them, of an alpha and a beta; the messages between the first
-    and the last are a little off, as measured ones are."""
+    """Return sizes and seconds, in arrays as in the notebook, for some alpha and beta. The messages between the first
+    and the last deviate a little, as measured messages do."""
     alpha, beta = chance.uniform(1e-5, 1e-3), chance.uniform(1e6, 1e9)
     sizes = sorted(64 * 4**power for power in chance.sample(range(9), chance.turn([4, 6, 5])))
     seconds = [alpha + size / beta for size in sizes]
@@ -43,13 +43,13 @@ def _alpha_beta(sizes, seconds):
 
 
 def _nearest_line(sizes, seconds):
-    """Of the standard library: NumPy's digits depend on the processor."""
+    """Fit a line with the standard library, because NumPy's digits depend on the processor."""
     line = linear_regression(sizes, [1e6 * each for each in seconds])
     return [line.intercept, 1 / line.slope]
 
 
 def _latency(chance):
-    """In half of the calls, the bytes are so few that rounding them is seen."""
+    """Return arguments; in half of the calls, the bytes are so few that rounding is visible."""
     alpha, beta = chance.turn([30, 1000]), chance.turn([5, 1000])
     return {"alpha": chance.uniform(10, alpha), "beta": chance.uniform(2, beta), "ranks": 2 ** chance.randint(2, 6)}
 
@@ -77,9 +77,9 @@ def _hook_but(method_of_it, wrong):
 
 
 def _blocks(chance):
-    """In turns, steps that make one more than whole blocks, whole blocks, and one less; the last training ends before
-    its first block does. The number of blocks is odd, since `round` takes 4.5 for 4, but 3.5 for 4, too. The ranks do
-    not divide the parameters."""
+    """Return arguments whose steps are, in turns, one more than whole blocks, whole blocks, and one less. In the last
+    call, training ends before its first block does. The number of blocks is odd, because `round` returns 4 for 4.5 and
+    for 3.5. The number of ranks does not divide the number of parameters."""
     period = chance.randint(3, 12)
     blocks = 0 if chance.call == 5 else 2 * chance.randint(2, 4) + 1
     steps, parameters = blocks * period + chance.turn([1, 0, period - 1]), 100 * chance.randint(700, 3000)
@@ -108,61 +108,74 @@ ANSWERS = {
         },
         _bytes_sent,
         {
-            "in the naive all-reduce rank 0 also sends to itself: it sends to the N - 1 other ranks": _but(
+            "in your naive all-reduce, rank 0 also sends to itself: it sends only to the N - 1 other ranks": _but(
                 naive=lambda n, ranks: ranks * n
             ),
-            "in the naive all-reduce rank 0 sends the sum; what it receives is not counted": _but(
-                naive=lambda n, ranks: 2 * (ranks - 1) * n
+            (
+                "in your naive all-reduce, the messages that rank 0 receives are counted: count only the messages"
+                " that it sends"
+            ): _but(naive=lambda n, ranks: 2 * (ranks - 1) * n),
+            (
+                "your naive all-reduce counts a rank other than 0: rank 0 is the busiest, it sends the sum to each"
+                " other rank"
+            ): _but(naive=lambda n, ranks: n),
+            (
+                "your ring has only N - 1 messages: count the reduce-scatter and the all-gather, with N - 1 messages"
+                " each"
+            ): _but(ring=lambda n, ranks: (ranks - 1) / ranks * n),
+            "in your ring, each message has all n bytes: a message has n / N bytes": _but(
+                ring=lambda n, ranks: 2 * (ranks - 1) * n
             ),
-            "that is what the other ranks send in the naive all-reduce; rank 0 sends the sum to each of them": _but(
-                naive=lambda n, ranks: n
-            ),
-            "the ring has a reduce-scatter and an all-gather, each with N - 1 messages": _but(
-                ring=lambda n, ranks: (ranks - 1) / ranks * n
-            ),
-            "in a ring a message has 1/N of the bytes": _but(ring=lambda n, ranks: 2 * (ranks - 1) * n),
-            "a ring has N - 1 steps of each kind, not N": _but(ring=lambda n, ranks: 2 * n),
-            "with //, 2 (N - 1) / N becomes 1: divide with /": _but(ring=lambda n, ranks: n),
-            "each message of the ring was rounded: n / ranks need not be whole": _but(
+            "in your ring, both parts have N steps: each part has N - 1 steps": _but(ring=lambda n, ranks: 2 * n),
+            "in your ring, 2 (N - 1) // N is 1: divide with /": _but(ring=lambda n, ranks: n),
+            "in your ring, n // ranks is rounded: divide with /, as n / ranks need not be a whole number": _but(
                 ring=lambda n, ranks: 2 * (ranks - 1) * (n // ranks)
             ),
-            "doubling takes log2 N rounds, not N - 1, and each round has n bytes": _but(
+            "your doubling has N - 1 rounds: it has log2 N rounds, with n bytes each": _but(
                 doubling=lambda n, ranks: (ranks - 1) * n
             ),
-            "doubling takes log2 N rounds, each with all n bytes": _but(doubling=lambda n, ranks: n),
+            "your doubling has a single round: it has log2 N rounds, with n bytes each": _but(
+                doubling=lambda n, ranks: n
+            ),
         },
     ),
     "alpha_beta": Function(
         _messages,
         _alpha_beta,
         {
-            "that is the microseconds a byte takes; beta is bytes per microsecond, which are MB/s": (
+            "your beta is in microseconds per byte: return bytes per microsecond, which are MB/s": (
                 lambda sizes, seconds: [_alpha_beta(sizes, seconds)[0], 1 / _alpha_beta(sizes, seconds)[1]]
             ),
-            "alpha is not yet the time of the smallest message: its bytes take some of that": lambda sizes, seconds: [
-                1e6 * seconds[0],
-                _alpha_beta(sizes, seconds)[1],
-            ],
-            "beta follows from the differences between the two messages: the time of the largest one contains alpha": (
+            "your alpha is the whole time of the smallest message: subtract the time of its bytes": (
+                lambda sizes, seconds: [1e6 * seconds[0], _alpha_beta(sizes, seconds)[1]]
+            ),
+            (
+                "your beta uses the whole time of the largest message, which contains alpha: use the differences of"
+                " the two messages"
+            ): (
                 lambda sizes, seconds: [
                     1e6 * seconds[0] - sizes[0] * 1e6 * seconds[-1] / sizes[-1],
                     sizes[-1] / seconds[-1] / 1e6,
                 ]
             ),
-            "your beta comes first: return [alpha, beta]": lambda sizes, seconds: _alpha_beta(sizes, seconds)[::-1],
-            "that is the line nearest to all messages; it should go through the first and the last": _nearest_line,
-            "the first and the last message count, not the first two": lambda sizes, seconds: _alpha_beta(
-                sizes[:2], seconds[:2]
+            "your result has beta first: return [alpha, beta]": lambda sizes, seconds: _alpha_beta(sizes, seconds)[
+                ::-1
+            ],
+            "your line is the best fit of all messages: it should go through the first and the last message": (
+                _nearest_line
             ),
-            "beta is in Mbit/s, 8 times as much as in MB/s; return MB/s": lambda sizes, seconds: [
+            "your result uses the first two messages: use the first and the last message": lambda sizes, seconds: (
+                _alpha_beta(sizes[:2], seconds[:2])
+            ),
+            "your beta is in Mbit/s, which is 8 times as much: return MB/s": lambda sizes, seconds: [
                 _alpha_beta(sizes, seconds)[0],
                 8 * _alpha_beta(sizes, seconds)[1],
             ],
-            "alpha is in seconds; return microseconds": lambda sizes, seconds: [
+            "your alpha is in seconds: return microseconds": lambda sizes, seconds: [
                 _alpha_beta(sizes, seconds)[0] / 1e6,
                 _alpha_beta(sizes, seconds)[1],
             ],
-            "alpha is in seconds and beta in bytes/s; return microseconds and MB/s": lambda sizes, seconds: [
+            "your alpha is in seconds, and your beta in bytes/s: return microseconds and MB/s": lambda sizes, seconds: [
                 _alpha_beta(sizes, seconds)[0] / 1e6,
                 _alpha_beta(sizes, seconds)[1] * 1e6,
             ],
@@ -172,11 +185,11 @@ ANSWERS = {
         _latency,
         _ring_wins_from,
         {
-            "the latency of the ring is 2 (N - 1) alpha, that of doubling log2 N alpha: their difference counts": (
+            "your result lacks the latency of doubling: subtract log2 N alpha from the ring's 2 (N - 1) alpha": (
                 lambda alpha, beta, ranks: _ring_wins_from(alpha, beta, ranks, more=lambda ranks: 2 * (ranks - 1))
             ),
-            "the ring has 2 (N - 1) messages: a reduce-scatter and an all-gather": lambda alpha, beta, ranks: (
-                _ring_wins_from(
+            "in your result, the ring has N - 1 messages: it has 2 (N - 1), in a reduce-scatter and an all-gather": (
+                lambda alpha, beta, ranks: _ring_wins_from(
                     alpha,
                     beta,
                     ranks,
@@ -184,16 +197,16 @@ ANSWERS = {
                     lambda ranks: _rounds(ranks) - (ranks - 1) / ranks,
                 )
             ),
-            "doubling has log2 N rounds, not one": lambda alpha, beta, ranks: _ring_wins_from(
+            "in your result, doubling has one round: it has log2 N rounds": lambda alpha, beta, ranks: _ring_wins_from(
                 alpha, beta, ranks, lambda ranks: 2 * (ranks - 1) - 1, lambda ranks: 1 - 2 * (ranks - 1) / ranks
             ),
-            "beta is bytes per microsecond: n / beta are microseconds, so n is alpha *times* beta, times a number": (
+            "your result divides alpha by beta: n / beta is a time, so n is alpha times beta, times a number": (
                 lambda alpha, beta, ranks: _ring_wins_from(alpha, 1 / beta, ranks)
             ),
-            "that is in MB; alpha in microseconds times beta in bytes per microsecond are bytes": (
+            "your result is in MB: alpha in microseconds times beta in bytes per microsecond gives bytes": (
                 lambda alpha, beta, ranks: _ring_wins_from(alpha, beta, ranks) / 1e6
             ),
-            "that is negative: the ring sends fewer bytes, and more messages": lambda alpha, beta, ranks: (
+            "your result is negative: the ring sends fewer bytes, but more messages": lambda alpha, beta, ranks: (
                 -_ring_wins_from(alpha, beta, ranks)
             ),
         },
@@ -202,19 +215,29 @@ ANSWERS = {
         lambda chance: {"method": chance.turn(list(HOOKS)), "parameters": 800 * chance.randint(10, 2000)},
         lambda method, parameters: HOOKS[method](parameters),
         {
-            "a float32 has 4 bytes": _hook_but("plain", lambda n: n),
-            "that is bits: 8 of them are a byte": lambda method, parameters: 8 * HOOKS[method](parameters),
-            "a float16 has 16 bits, which are 2 bytes": _hook_but("float16", lambda n: 16 * n),
-            "signs are bits: 8 of them are a byte": _hook_but("1-bit", lambda n: n + 4),
-            "with 1 bit, the scale travels too: 4 bytes": _hook_but("1-bit", lambda n: n / 8),
-            "there is one scale of 4 bytes for all gradients, not one for each": _hook_but(
-                "1-bit", lambda n: n / 8 + 4 * n
+            "your result for plain counts one byte per gradient: a float32 has 4 bytes": _hook_but(
+                "plain", lambda n: n
             ),
-            "with top-1-percent, each value travels with its place: 4 bytes more": _hook_but(
+            "your result is in bits: 8 bits are a byte": lambda method, parameters: 8 * HOOKS[method](parameters),
+            "your result for float16 counts 16 bytes per gradient: a float16 has 16 bits, which are 2 bytes": _hook_but(
+                "float16", lambda n: 16 * n
+            ),
+            "your result for 1-bit counts one byte per sign: 8 signs fit into one byte": _hook_but(
+                "1-bit", lambda n: n + 4
+            ),
+            "your result for 1-bit lacks the scale: add 4 bytes": _hook_but("1-bit", lambda n: n / 8),
+            "your result for 1-bit has a scale for each gradient: there is one scale of 4 bytes for all gradients": (
+                _hook_but("1-bit", lambda n: n / 8 + 4 * n)
+            ),
+            "your result for top-1-percent lacks the indices: add 4 bytes for each value": _hook_but(
                 "top-1-percent", lambda n: 4 * n / 100
             ),
-            "a place takes 4 bytes, as the value does": _hook_but("top-1-percent", lambda n: 5 * n / 100),
-            "top-1-percent sends one value of a hundred": _hook_but("top-1-percent", lambda n: 8 * n),
+            "your result for top-1-percent counts one byte per index: an index has 4 bytes, like a value": _hook_but(
+                "top-1-percent", lambda n: 5 * n / 100
+            ),
+            "your result for top-1-percent counts all values: it sends 1 % of them": _hook_but(
+                "top-1-percent", lambda n: 8 * n
+            ),
         },
     ),
     "lost_share": Function(
@@ -225,28 +248,29 @@ ANSWERS = {
         },
         lambda interval, checkpoint, between: checkpoint / interval + interval / 2 / between,
         {
-            "a failure loses half an interval on average, not a whole one": lambda interval, checkpoint, between: (
-                checkpoint / interval + interval / between
+            "your result repeats a whole interval per failure: on average, half an interval is repeated": (
+                lambda interval, checkpoint, between: checkpoint / interval + interval / between
             ),
-            "failures cost time, too: what was done since the last checkpoint": lambda interval, checkpoint, between: (
-                checkpoint / interval
+            "your result lacks the failures: each failure repeats half an interval on average": (
+                lambda interval, checkpoint, between: checkpoint / interval
             ),
-            "the checkpoints take time, too: one in each interval": lambda interval, checkpoint, between: (
-                interval / 2 / between
+            "your result lacks the checkpoints: each interval contains one checkpoint": (
+                lambda interval, checkpoint, between: interval / 2 / between
             ),
-            "that is in per cent; return a share, from 0 to 1": lambda interval, checkpoint, between: (
+            "your result is in percent: return a share from 0 to 1": lambda interval, checkpoint, between: (
                 100 * (checkpoint / interval + interval / 2 / between)
             ),
-            "those are seconds; return a share of the time": lambda interval, checkpoint, between: (
+            "your result is in seconds: return a share of the time": lambda interval, checkpoint, between: (
                 checkpoint + interval / 2
             ),
-            "a checkpoint is written once in an interval, not once between two failures": (
+            "your result has one checkpoint per failure: each interval contains one checkpoint": (
                 lambda interval, checkpoint, between: checkpoint / between + interval / 2 / between
             ),
-            "a checkpoint is written every `interval` seconds: its share of the time is checkpoint / interval": (
-                lambda interval, checkpoint, between: checkpoint / (interval + checkpoint) + interval / 2 / between
-            ),
-            "the two losses add up": lambda interval, checkpoint, between: (
+            (
+                "your interval starts after the checkpoint: `interval` contains it, so its share is checkpoint /"
+                " interval"
+            ): (lambda interval, checkpoint, between: checkpoint / (interval + checkpoint) + interval / 2 / between),
+            "your result multiplies the two shares: add them": lambda interval, checkpoint, between: (
                 checkpoint / interval * interval / 2 / between
             ),
         },
@@ -255,33 +279,36 @@ ANSWERS = {
         _blocks,
         _block_bytes,
         {
-            "a block that is not finished sends nothing: the number of blocks is whole": (
+            "your result counts a part of a block: an unfinished block sends nothing, so use steps // period": (
                 lambda parameters, steps, period, ranks: steps / period * _ring_bytes(parameters, ranks)
             ),
-            "a block that is not finished sends nothing: round down": lambda parameters, steps, period, ranks: (
-                -(-steps // period) * _ring_bytes(parameters, ranks)
+            "your result counts the unfinished block: it sends nothing, so round down": (
+                lambda parameters, steps, period, ranks: -(-steps // period) * _ring_bytes(parameters, ranks)
             ),
-            "the last block counts, too, if it ends with the last step": lambda parameters, steps, period, ranks: (
-                (steps - 1) // period * _ring_bytes(parameters, ranks)
+            "your result lacks the last block: it counts if it ends with the last step": (
+                lambda parameters, steps, period, ranks: (steps - 1) // period * _ring_bytes(parameters, ranks)
             ),
-            "that is what the ranks would send in every step; they send once in `period` steps": (
+            "your result has an all-reduce in every step: the ranks average once every `period` steps": (
                 lambda parameters, steps, period, ranks: steps * _ring_bytes(parameters, ranks)
             ),
-            "a longer period sends less: there are steps // period blocks": lambda parameters, steps, period, ranks: (
-                steps * period * _ring_bytes(parameters, ranks)
+            "your result grows with `period`: a longer period sends less, in steps // period blocks": (
+                lambda parameters, steps, period, ranks: steps * period * _ring_bytes(parameters, ranks)
             ),
-            "the ring has a reduce-scatter and an all-gather, each with (N - 1) / N of the bytes": (
-                lambda parameters, steps, period, ranks: _block_bytes(parameters, steps, period, ranks) / 2
+            (
+                "your ring has only one part: count the reduce-scatter and the all-gather, with (N - 1) / N of the"
+                " bytes each"
+            ): (lambda parameters, steps, period, ranks: _block_bytes(parameters, steps, period, ranks) / 2),
+            "your result counts one byte per parameter: a float32 has 4 bytes": (
+                lambda parameters, steps, period, ranks: _block_bytes(parameters, steps, period, ranks) / 4
             ),
-            "a float32 has 4 bytes": lambda parameters, steps, period, ranks: (
-                _block_bytes(parameters, steps, period, ranks) / 4
+            "your result is for a single block: there are steps // period blocks": (
+                lambda parameters, steps, period, ranks: _ring_bytes(parameters, ranks)
             ),
-            "that is a single block": lambda parameters, steps, period, ranks: _ring_bytes(parameters, ranks),
-            "a rank sends 2 (N - 1) / N times the bytes of the parameters in a ring, a factor that // makes 1": (
+            "in your ring, the factor 2 (N - 1) / N is 1: divide with /, not with //": (
                 lambda parameters, steps, period, ranks: steps // period * 4 * parameters
             ),
-            "each message of the ring has 1/N of the bytes": lambda parameters, steps, period, ranks: (
-                ranks * _block_bytes(parameters, steps, period, ranks)
+            "in your ring, each message has all bytes: a message has 1/N of the bytes": (
+                lambda parameters, steps, period, ranks: ranks * _block_bytes(parameters, steps, period, ranks)
             ),
         },
     ),

@@ -1,4 +1,4 @@
-"""What the learners of train_cntk.py should give: the definition of each, simulated for all workers in one process."""
+"""The right results of the learners of train_cntk.py: each is simulated for all workers in one process."""
 
 import math
 
@@ -10,14 +10,12 @@ from grader.units.communication.communication_numbers import pixels
 from grader.units.communication.probes.probe_cntk import CRITERION, PixelNet
 from handson.pytorch.streams import Partition
 
-ALONE = (
-    "each worker trains alone to the end: a distributed learner wraps `local`, and lets the workers communicate in time"
-)
-BLOCK = "a block is args.block_size samples of all workers together, not of each"
+ALONE = "the workers never communicate: wrap `local` in a distributed learner, with distributed_after=args.warm_up"
+BLOCK = "block_size counts the samples of all workers together, not of each worker"
 
 
 def minibatches(case, count=None):
-    """[(images, one-hot labels) of each minibatch] of all workers, in the order of the source."""
+    """Return [(images, one-hot labels) of each minibatch] of all workers, in the order of the source."""
     images, labels = pixels(case)
     order, left, found = Partition(case["samples"], case["samples"]), count or case["max_samples"], []
     while left > 0:
@@ -28,33 +26,35 @@ def minibatches(case, count=None):
 
 
 def learner(rank, ranks, case):
-    """{"right" or the sentence of a mistake: the parameters (workers, minibatches, numbers) after each minibatch}."""
+    """Return {"right" or the sentence of a mistake: the parameters (workers, minibatches, numbers) per minibatch}."""
     block_size, warm_up = case["block_size"], case["warm_up"]
     rules = {ALONE: {"bits": 0, "block_size": 0}, "right": {}}
     if warm_up:
-        rules["the workers communicate from the first minibatch on: distributed_after says from when"] = {"warm_up": 0}
+        rules["the workers communicate from the first minibatch on: pass distributed_after=args.warm_up"] = {
+            "warm_up": 0
+        }
     if block_size:
         rules |= {
             (
-                "the gradients are exchanged in every minibatch: with args.block_size, block momentum exchanges"
-                " models, once in a block"
+                "the workers exchange gradients in every minibatch: if args.block_size is not 0, use block momentum,"
+                " which averages models once per block"
             ): {"block_size": 0},
             BLOCK: {"block_size": block_size * case["ranks"]},
-            f"{BLOCK}, so give it as it is": {"block_size": max(1, block_size // case["ranks"])},
-            "Nesterov's momentum is switched off: leave it as CNTK has it": {"nesterov": False},
-            "the local momentum is kept after each block: leave the reset as CNTK has it": {"reset": False},
+            f"{BLOCK}: pass args.block_size as it is": {"block_size": max(1, block_size // case["ranks"])},
+            "Nesterov's momentum is switched off: keep CNTK's default": {"nesterov": False},
+            "the local momentum is kept after each block: keep CNTK's default, which resets it": {"reset": False},
         }
         if warm_up:
             sentence = (
-                "the third argument is block_momentum_as_time_constant: name the warm start,"
+                "the third argument is block_momentum_as_time_constant: pass the warm start by name,"
                 " distributed_after=args.warm_up"
             )
             rules[sentence] = {"warm_up": 0, "momentum": math.exp(-block_size / warm_up)}
     else:
         rules |= {
-            "all bits are sent: num_quantization_bits says how many": {"bits": 32},
-            "gradients travel as one bit, but args.bits is 32": {"bits": 1},
-            "models are exchanged in blocks, but args.block_size is 0: that is for the data-parallel learner": {
+            "the gradients have 32 bits, but args.bits is 1: pass num_quantization_bits=args.bits": {"bits": 32},
+            "the gradients have one bit, but args.bits is 32: pass num_quantization_bits=args.bits": {"bits": 1},
+            "the workers average models in blocks, but args.block_size is 0: use the data-parallel learner": {
                 "block_size": case["minibatch"]
             },
         }
@@ -62,7 +62,7 @@ def learner(rank, ranks, case):
 
 
 def simulate(case):
-    """The parameters (workers, minibatches, numbers). case["bits"] 0: nothing is sent."""
+    """Return the parameters (workers, minibatches, numbers). case["bits"] 0: the workers send nothing."""
     if case["block_size"]:
         return _blocks(case)
     ranks = case["ranks"]
@@ -92,7 +92,7 @@ def simulate(case):
 
 
 def _blocks(case, nesterov=True, reset=True):
-    """Block momentum with 1 - 1 / workers, as Chen and Huo define it; case["momentum"]: with another one. Blocks begin
+    """Simulate block momentum with 1 - 1 / workers, as Chen and Huo define it, or with case["momentum"]. Blocks start
     after the warm start."""
     ranks, momentum = case["ranks"], case.get("momentum", 1 - 1 / case["ranks"])
     models = [network(case["seed"] % 1000, PixelNet) for _ in range(ranks)]
@@ -114,7 +114,7 @@ def _blocks(case, nesterov=True, reset=True):
             model = model + change
             begin, in_block = model + momentum * change if nesterov else model, 0
             for one, optimizer in zip(models, optimizers):
-                # which become views of it
+                # a copy, because the parameters become views of it
                 torch.nn.utils.vector_to_parameters(torch.from_numpy(begin.copy()), one.parameters())
                 if reset:
                     optimizer.state.clear()
@@ -123,12 +123,12 @@ def _blocks(case, nesterov=True, reset=True):
 
 
 def big_batch(rank, ranks, case):
-    """{"parameters": after the last minibatch of one process that takes each of them whole}."""
+    """Return {"parameters": those of one process after the last whole minibatch}."""
     return {"parameters": simulate(case | {"ranks": 1, "bits": 32, "warm_up": 0, "block_size": 0})[0, -1]}
 
 
 def sessions(rank, ranks, case):
-    """{"two", "three": the parameters after so many sweeps}."""
+    """Return {"two", "three": the parameters after two and after three sweeps}."""
     plain = case | {
         "ranks": 1,
         "bits": 32,
@@ -143,20 +143,20 @@ def sessions(rank, ranks, case):
 
 
 def _parts(images, labels, whole, ranks):
-    """(the images of each rank, their labels): parts of a minibatch, or the `whole` minibatch for each rank."""
+    """Return (the images of each rank, their labels): parts of a minibatch, or the `whole` minibatch for each rank."""
     return [[one] * ranks if whole else one.tensor_split(ranks) for one in (images, labels)]
 
 
 def _gradient(model, images, labels):
-    """The sum of the images' gradients, as one array."""
+    """Return the sum of the images' gradients, as one array."""
     model.zero_grad()
     CRITERION[0](model(images), labels).sum().backward()
     return flat(parameter.grad for parameter in model.parameters())
 
 
 def _one_bit(owed, model):
-    """What arrives of `owed`: for each parameter, the mean of what is 0 or more in the place of each such number, and
-    that of the rest."""
+    """Return `owed` as it arrives: for each parameter, every number that is 0 or more becomes the mean of these
+    numbers, and every other number the mean of the others."""
     parts = []
     for part in numpy.split(owed, numpy.cumsum([parameter.numel() for parameter in model.parameters()])[:-1]):
         above = part >= 0

@@ -1,5 +1,4 @@
-"""What the Chainer track's half_and_late.py should give: means of the given gradients, and double buffering by its
-definition."""
+"""The right results of the Chainer track's half_and_late.py: means of the given gradients, and double buffering."""
 
 import numpy
 
@@ -7,16 +6,16 @@ from grader.units.communication.probes.probe_communication_chainer import Vector
 
 
 def half(rank, ranks, case):
-    """{"mean": the mean of the ranks' gradients, "own": [each rank's]}."""
+    """Return {"mean": the mean of the ranks' gradients, "own": [the gradients of each rank]}."""
     own = numpy.stack([gradients(case, number) for number in range(case["ranks"])])
     return {"mean": own.mean(axis=0), "own": own}
 
 
 def late(rank, ranks, case):
-    """{"right" or the sentence of a mistake: the parameters after each update (updates, numbers), or those of each rank
-    (ranks, ...)}.
+    """Return {"right" or the sentence of a mistake: the parameters after each update (updates, numbers), or those of
+    each rank (ranks, ...)}.
 
-    ChainerMN's first update only gives all ranks the parameters of rank 0.
+    ChainerMN's first update only copies the parameters of rank 0 to all ranks.
     """
     own = numpy.stack(
         [[gradients(case, number, update) for update in range(case["updates"])] for number in range(case["ranks"])]
@@ -32,10 +31,10 @@ def late(rank, ranks, case):
     late = numpy.concatenate([nothing, nothing, means[1:]])[: case["updates"]]
     return {
         "right": parameters(late),
-        "each update uses its own mean, not that of the step before: ask for double buffering": parameters(
+        "each update uses its own mean: pass double_buffering=True to use the mean of the previous step": parameters(
             numpy.concatenate([nothing, means[1:]])
         ),
         (
-            "each rank updates with its own gradients: keep what create_multi_node_optimizer returns, as `optimizer`"
+            "each rank updates with its own gradients: assign the result of create_multi_node_optimizer to `optimizer`"
         ): numpy.stack([parameters(own[number], starts[number]) for number in range(case["ranks"])]),
     }

@@ -1,5 +1,5 @@
-"""What data_parallel.py should give: the parameters of rank 0, and the gradients of one batch that is as large as those
-of all ranks together."""
+"""The right results of data_parallel.py: the parameters of rank 0, and the gradients of one batch that holds the
+batches of all ranks."""
 
 import numpy
 import torch
@@ -15,15 +15,15 @@ def broadcast(rank, ranks, case):
 
 
 def ready(rank, ranks, case):
-    """right: [steps][numbers]; own: [ranks][steps][numbers]; and the values of mistakes."""
+    """Return "right" [steps][numbers], "own" [ranks][steps][numbers], and the values of mistakes."""
     ranks = case["ranks"]
     own = [[flat(own_gradients(case, other, ranks, step)) for step in range(case["steps"])] for other in range(ranks)]
     right = numpy.stack([_big_batch(case, step) for step in range(case["steps"])])
     return {
         "right": right,
         "own": own,
-        "the gradients are summed, not averaged: divide by the number of ranks": ranks * right,
-        "the mean is taken twice: divide by the number of ranks once": right / ranks,
+        "`self.mean` is the sum of the gradients: divide by the number of ranks": ranks * right,
+        "`self.mean` is divided by the number of ranks twice: divide once": right / ranks,
     }
 
 
@@ -38,12 +38,13 @@ def wait(rank, ranks, case):
     right = numpy.stack([flat(means(case, step)) for step in range(2)])
     return {
         "right": right,
-        "the means are divided once more: they are means already": right / 2,
-        "the means are added to this rank's own gradients: they must take their place": right + OWN,
-        "`self.mean` is read before self.work.wait(): until then it is not the mean yet": numpy.full_like(
+        "parameter.grad is divided once more: `self.mean` is the mean already": right / 2,
+        "parameter.grad is the sum of the mean and this rank's own gradient: replace the gradient with the mean": right
+        + OWN,
+        "`self.mean` is read before self.work.wait(): it is the mean only after the all-reduce": numpy.full_like(
             right, NOT_YET
         ),
-        "parameter.grad still has this rank's own gradients: copy the parts of `self.mean` there": numpy.full_like(
+        "parameter.grad still has this rank's own gradient: copy the parts of `self.mean` into it": numpy.full_like(
             right, OWN
         ),
     }

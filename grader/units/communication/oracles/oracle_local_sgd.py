@@ -1,5 +1,4 @@
-"""Local SGD and block momentum by their definition, simulated for all ranks in one process; and the same with typical
-mistakes."""
+"""Local SGD and block momentum, simulated for all ranks in one process, also with typical mistakes."""
 
 import numpy
 import torch
@@ -8,37 +7,34 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from grader.probes.pytorch_scripts import flat, network
 from grader.units.communication.probes.probe_local_sgd import step
 
-# what each rank takes for the mean of `all` ranks' parameters; its own are `mine`
+# the mean of `all` ranks' parameters that each rank computes; its own parameters are `mine`
 MEANS = {
     "right": lambda mine, all: sum(all) / len(all),
-    "the parameters are summed, not averaged: divide by the number of ranks": lambda mine, all: sum(all),
-    "the mean is taken twice: divide by the number of ranks once": lambda mine, all: sum(all) / len(all) ** 2,
-    "each rank goes on with its own parameters: dist.all_reduce adds those of the others": lambda mine, all: mine,
-    "each rank has only its own part of the mean: dist.all_reduce adds those of the others": lambda mine, all: (
-        mine / len(all)
+    "`mean` is the sum of the parameters: divide by the number of ranks": lambda mine, all: sum(all),
+    "`mean` is divided by the number of ranks twice: divide once": lambda mine, all: sum(all) / len(all) ** 2,
+    "`mean` has only the rank's own parameters: add those of the other ranks with dist.all_reduce": lambda mine, all: (
+        mine
+    ),
+    "`mean` has only the rank's own part of the mean: add those of the other ranks with dist.all_reduce": (
+        lambda mine, all: mine / len(all)
     ),
 }
 MOMENTA = {  # (start, velocity) of the next block; m: the momentum, v: the velocity so far
     "right": lambda mean, start, v, m: (start + m * v + mean - start, m * v + mean - start),
-    "block.momentum changes nothing: the velocity of the block before is lost, or not used": (
+    "block.momentum has no effect: add block.momentum times the old block.velocity to the step": (
         lambda mean, start, v, m: (mean, 0)
     ),
-    "the step of the block counts twice: the velocity is added to block.start, not to `mean`": (
+    "block.start contains the step of the block twice: add the velocity to block.start, not to `mean`": (
         lambda mean, start, v, m: (mean + m * v + mean - start, m * v + mean - start)
     ),
-    "the step of the block is damped: only the velocity before is multiplied": lambda mean, start, v, m: (
-        start + m * v + (1 - m) * (mean - start),
-        m * v + (1 - m) * (mean - start),
+    "block.velocity contains only a part of the step: multiply only the old velocity by block.momentum": (
+        lambda mean, start, v, m: (start + m * v + (1 - m) * (mean - start), m * v + (1 - m) * (mean - start))
     ),
-    "the step has the wrong sign: it is `mean` minus block.start": lambda mean, start, v, m: (
-        2 * start + m * v - mean,
-        m * v + start - mean,
+    "block.velocity contains the step with the wrong sign: the step is `mean` minus block.start": (
+        lambda mean, start, v, m: (2 * start + m * v - mean, m * v + start - mean)
     ),
-    "block.start stays where it was: it must move by the velocity": lambda mean, start, v, m: (
-        start,
-        m * v + mean - start,
-    ),
-    "that is Nesterov's momentum; here the velocity itself is added": lambda mean, start, v, m: (
+    "block.start does not change: add the velocity to it": lambda mean, start, v, m: (start, m * v + mean - start),
+    "block.start uses Nesterov's momentum: add the velocity itself": lambda mean, start, v, m: (
         mean + m * (m * v + mean - start),
         m * v + mean - start,
     ),
@@ -46,8 +42,8 @@ MOMENTA = {  # (start, velocity) of the next block; m: the momentum, v: the velo
 
 
 def blocks(rank, ranks, case):
-    """{"right" or the sentence of a mistake: the parameters after each block, [ranks][blocks][numbers]; "start": those
-    of all ranks before}."""
+    """Return {"right" or the sentence of a mistake: the parameters after each block, [ranks][blocks][numbers]; "start":
+    the parameters of all ranks before the first block}."""
     start = {"start": flat(network(case["seed"]).parameters())}
     if case["gap"] == "mean":
         return start | {

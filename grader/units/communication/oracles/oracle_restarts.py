@@ -1,5 +1,5 @@
-"""How trainings with restarts end: the one that nothing interrupts, and those that lose something. All ranks in one
-process."""
+"""The final parameters of runs with a restart: an exact run, and runs that lose a part of the state. All ranks run in
+one process."""
 
 import copy
 
@@ -9,24 +9,21 @@ from grader.probes.pytorch_scripts import flat
 from grader.units.communication.probes.probe_restarts import Run
 
 LOST = {
-    "the model begins anew": ("model",),
-    "the optimizer's momentum is lost: after the restart it begins at 0": ("optimizer",),
-    "the residuals are lost: what the ranks still owed before the restart is never sent": ("residuals",),
-    "only the first bucket's residual comes back: each bucket has one": ("residuals but the first",),
-    "the position in the epoch is lost: after the restart, images of this epoch are taken again": ("batches",),
-    "the random numbers begin anew: the state of each rank's generator is lost": ("random",),
-    "all ranks go on with the residuals of rank 0: each rank has its own": ("residuals of rank 0",),
-    "all ranks go on with the random numbers of rank 0: each rank has its own": ("random of rank 0",),
-    "residuals and random numbers are lost: a checkpoint needs what each rank has for itself, too": (
-        "residuals",
-        "random",
-    ),
-    "only the model comes back": ("optimizer", "residuals", "batches", "random"),
+    "the model is lost: it starts again": ("model",),
+    "the optimizer's momentum is lost: it starts again at 0": ("optimizer",),
+    "the residuals are lost: the gradients that were not sent yet are never sent": ("residuals",),
+    "only the residual of the first bucket is restored: each bucket has a residual": ("residuals but the first",),
+    "the position in the epoch is lost: images of this epoch are used again": ("batches",),
+    "the random numbers start again: the state of each rank's generator is lost": ("random",),
+    "all ranks resume with the residuals of rank 0: each rank has its own residuals": ("residuals of rank 0",),
+    "all ranks resume with the random numbers of rank 0: each rank has its own random numbers": ("random of rank 0",),
+    "residuals and random numbers are lost: a checkpoint also needs the state of each rank": ("residuals", "random"),
+    "only the model is restored: restore all five parts": ("optimizer", "residuals", "batches", "random"),
 }
 
 
 def restart(rank, ranks, case):
-    """{"right" or the sentence of a loss: the parameters at the end}."""
+    """Return {"right" or the sentence of a loss: the final parameters}."""
     return {"right": _train(case, None)} | {sentence: _train(case, lost) for sentence, lost in LOST.items()}
 
 

@@ -1,4 +1,4 @@
-"""The probe of all_reduce.py: the functions run on real ranks, and what they send is noted where it leaves the
+"""The probe of all_reduce.py: it runs the functions on real ranks, and notes their messages where they leave the
 process."""
 
 import contextlib
@@ -20,27 +20,28 @@ UNLIKE = re.compile(r"size of tensor a \((\d+)\) must match the size of tensor b
 
 @contextlib.contextmanager
 def chunks_in_a_ring():
-    """Raises StudentMistake for the number of a chunk that there is not, and for chunks that do not fit together."""
+    """Raise StudentMistake for the number of a chunk that does not exist, and for chunks of different lengths."""
     try:
         yield
     except RuntimeError as error:
         if not (lengths := UNLIKE.search(str(error))):
             raise
         raise StudentMistake(
-            f"a chunk of {lengths[1]} numbers meets one of {lengths[2]}, so these are different chunks: expect the"
-            " chunk to which you add what arrives, which is the one that your left neighbour sends"
+            f"your code combines a chunk of {lengths[1]} numbers with a chunk of {lengths[2]} numbers, so these are"
+            " different chunks: expect the chunk that your left neighbour sends, and add it to your own chunk with the"
+            " same number"
         ) from error
     except IndexError as error:
         if "tuple index" not in str(error):
             raise
         raise StudentMistake(
-            "there is no chunk with this number: after the last chunk comes chunk 0 again, so take each number modulo"
-            " `size`, in brackets: (...) % size"
+            "your code uses a chunk number that does not exist: chunk 0 follows the last chunk, so take each number"
+            " modulo `size`, in brackets: (...) % size"
         ) from error
 
 
 def all_reduce(rank, ranks, source, case):
-    """For each of case["lengths"]: the tensor after case["function"], and what this rank sent."""
+    """Return, for each of case["lengths"], the tensor after case["function"] and the messages of this rank."""
     join(rank, ranks)
     found = []
     for length in case["lengths"]:
@@ -48,7 +49,7 @@ def all_reduce(rank, ranks, source, case):
         everybodys = [torch.from_numpy(numbers(case["seed"], other, length)) for other in range(ranks)]
 
         def reduced(chunks, step):
-            """In place of the gap reduce_scatter: after the last step, this rank has the sum of its chunk."""
+            """Replace the gap reduce_scatter: after the last step, this rank has the sum of its chunk."""
             if step == ranks - 2:
                 place = (rank + 1) % ranks
                 chunks[place].copy_(sum(everybodys).tensor_split(ranks)[place])
@@ -66,7 +67,7 @@ def all_reduce(rank, ranks, source, case):
                 Script(source, stand_ins, function=case["function"]).run(lambda names: None, tensor)
         dist.barrier()
         messages = [{"to": to, "numbers": flat([tensor])} for to, tensor in sent.messages]
-        # who waits for all ranks has moved no numbers
+        # a barrier moves no numbers
         collectives = [name for name, _ in sent.collectives if not name.endswith("barrier")]
         found.append({"tensor": tensor.numpy(), "messages": messages, "collectives": collectives})
     return {"found": found}

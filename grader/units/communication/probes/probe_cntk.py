@@ -1,5 +1,5 @@
-"""Probes of train_cntk.py: its functions run on real ranks, with images in files, and what the network is trained on is
-noted."""
+"""Probes of train_cntk.py: they run its functions on real ranks, with images in files, and note the images on which the
+network is trained."""
 
 import contextlib
 import itertools
@@ -23,13 +23,13 @@ from handson.cntk.learners import Learner
 from handson.errors import OneSentence
 from handson.words import a_kind
 
-sessions = itertools.count()  # the same numbers on all ranks
+sessions = itertools.count()  # equal on all ranks
 SCRIPT = "05_communication/pytorch/train_cntk.py"
 CRITERION = cntk.cross_entropy_with_softmax, cntk.classification_error
 
 
 class PixelNet(Network):
-    """Takes pixels from 0 to 255."""
+    """A network whose input are pixels from 0 to 255."""
 
     def forward(self, images):
         return super().forward(images.double() / 255)
@@ -37,10 +37,10 @@ class PixelNet(Network):
 
 @contextlib.contextmanager
 def together(rank, ranks, case, *more):
-    """All workers of handson.cntk are the ranks of this check. Gives a folder with train.txt, and "test" in `more` adds
-    test.txt."""
+    """Context manager: the workers of handson.cntk are the ranks of this check. It yields a folder with train.txt;
+    "test" in `more` adds test.txt."""
     join(rank, ranks)
-    # which an earlier case may have written
+    # an earlier case may have written it
     folder = Path(f"images_{rank}_{case['seed']}_{case['samples']}_{case.get('classes')}")
     folder.mkdir(exist_ok=True)
     for part in (part for part in ("train", *more) if not (folder / f"{part}.txt").exists()):
@@ -59,7 +59,7 @@ def together(rank, ranks, case, *more):
 
 
 def stream(path, samples, randomize=True):
-    """The MinibatchSource that the solution makes."""
+    """Return the MinibatchSource of the solution."""
     streams = cntk.StreamDefs(
         features=cntk.StreamDef(field="image"), labels=cntk.StreamDef(field="label", shape=CLASSES)
     )
@@ -71,7 +71,7 @@ def local_learner(model, case):
 
 
 def source(rank, ranks, source, case):
-    """What the student's source gives: the numbers of the images in their order, and their labels."""
+    """Return what the student's source returns: the numbers of the images in their order, and their labels."""
     with together(rank, ranks, case) as folder:
         classes = case["classes"]
         given = {
@@ -80,27 +80,26 @@ def source(rank, ranks, source, case):
             "randomize": case["randomize"],
             "max_samples": case["max_samples"],
         }
-        # the script's own CLASSES is what its data have, too
+        # in a run, the script's CLASSES is also the number of classes of its data
         made = GapCode(source).run(**given, CLASSES=classes).returned
         if not isinstance(made, cntk.MinibatchSource):
-            raise StudentMistake(f"create_source should return a MinibatchSource; it returns {a_kind(made)}")
+            raise StudentMistake(f"create_source should return a MinibatchSource, but it returns {a_kind(made)}")
         for name in ("features", "labels"):
             if not hasattr(made.streams, name):
                 raise StudentMistake(
-                    f"the source has no stream called {name!r}: its streams are"
-                    f" {', '.join(vars(made.streams)) or 'none'}"
+                    f"the source has no stream {name!r}; its streams are: {', '.join(vars(made.streams)) or 'none'}"
                 )
         numbers, labels = [], []
         while len(numbers) <= 10 * case["samples"] and (minibatch := made.next_minibatch(case["minibatch"])):
             images, one_hot = minibatch[made.streams.features], minibatch[made.streams.labels]
             if one_hot.ndim == 2 and one_hot.shape[1] != classes:
                 raise StudentMistake(
-                    f"`labels` are vectors of {one_hot.shape[1]} numbers; these data have {classes} classes: the shape"
-                    " of `labels` is `classes`"
+                    f"`labels` are vectors of {one_hot.shape[1]} numbers, but these data have {classes} classes: pass"
+                    " shape=classes to the StreamDef of `labels`"
                 )
             if images.shape[1:] != (1, 2, 2) or one_hot.shape != (len(images), classes):
                 raise StudentMistake(
-                    f"`features` should be images and `labels` vectors of {classes} numbers; their shapes are"
+                    f"`features` should be images, and `labels` vectors of {classes} numbers, but their shapes are"
                     f" {tuple(images.shape)} and {tuple(one_hot.shape)}"
                 )
             numbers += [int(image[0, 0, 0]) for image in images]
@@ -109,7 +108,7 @@ def source(rank, ranks, source, case):
 
 
 def learner(rank, ranks, source, case):
-    """The parameters after each minibatch with the student's learner."""
+    """Return the parameters after each minibatch with the student's learner."""
     with together(rank, ranks, case) as folder:
         model = network(case["seed"] % 1000, PixelNet)
         args = options_of(
@@ -128,7 +127,7 @@ def learner(rank, ranks, source, case):
             .returned
         )
         if not isinstance(made, Learner):
-            raise StudentMistake(f"create_learner should return a learner; it returns {a_kind(made)}")
+            raise StudentMistake(f"create_learner should return a learner, but it returns {a_kind(made)}")
         trainer, trace, given = (
             cntk.Trainer(model, CRITERION, made),
             [],
@@ -140,8 +139,8 @@ def learner(rank, ranks, source, case):
             part = made.partitions(given.given) if isinstance(made, DistributedLearner) else due
             if part != due and part == (1, 0):
                 raise StudentMistake(
-                    f"distributed_after is {made.distributed_after}, and args.warm_up is {case['warm_up']}, a number of"
-                    " samples of all workers together: give it as it is"
+                    f"distributed_after is {made.distributed_after}, but args.warm_up is {case['warm_up']}: pass"
+                    " args.warm_up as it is, because both count the samples of all workers together"
                 )
             if not (minibatch := given.next_minibatch(case["minibatch"], streams, *part)):
                 break
@@ -151,8 +150,7 @@ def learner(rank, ranks, source, case):
 
 
 def loop(rank, ranks, source, case):
-    """The numbers of the images that this rank trains on, [[int] of each step], and how many minibatches the source has
-    given."""
+    """Return the numbers of the images on which this rank trains, [[int] of each step], and its final parameters."""
     with together(rank, ranks, case) as folder:
         steps, given_out = [], []  # (minibatch, steps before it)
         trainer = _noting(steps, network(case["seed"] % 1000, PixelNet), case)
@@ -163,14 +161,14 @@ def loop(rank, ranks, source, case):
             minibatch, before = given_out[-1] if given_out else ({}, 0)
             if minibatch and len(steps) == before > 0 and not any(map(len, minibatch.values())):
                 raise StudentMistake(
-                    "a worker whose part of a minibatch is empty must call train_minibatch, too: the other workers wait"
-                    " for it there"
+                    "a worker skips train_minibatch if its part of a minibatch is empty: it must call it, because the"
+                    " other workers wait for it"
                 )
 
         def counted(*arguments, **options):
             not_left_out()
             if len(given_out) > case["max_samples"]:
-                raise StudentMistake("the loop does not end: an empty minibatch, {}, says that the source is exhausted")
+                raise StudentMistake("the loop does not end: stop when the source returns an empty minibatch, {}")
             given_out.append((original(*arguments, **options), len(steps)))
             return given_out[-1][0]
 
@@ -186,7 +184,7 @@ def loop(rank, ranks, source, case):
 
 
 def _noting(steps, model, case):
-    """A Trainer that notes the images of each minibatch."""
+    """Return a Trainer that notes the images of each minibatch."""
 
     class Noting(cntk.Trainer):
         def train_minibatch(self, arguments, **options):
@@ -199,17 +197,18 @@ def _noting(steps, model, case):
 
 
 def session(rank, ranks, source, case):
-    """What three runs of the student's session do: of two epochs; of three, with args.restore; of two again, without.
+    """Return the findings of three runs of the student's session: two epochs; three epochs, with args.restore; two
+    epochs again, without it.
 
-    {"steps": their steps with [image] each, "parameters", "saved": samples seen at each checkpoint, "lines": of
-    progress, "tested": images, "before the test": how many steps}
+    A run is {"steps": [images of each step], "parameters", "saved": samples at each checkpoint, "lines": number of
+    lines of progress, "tested": images, "before the test": number of steps}.
     """
     runs = []
     with together(rank, ranks, case, "test") as folder:
         out = Path(f"out{next(sessions)}")  # without the checkpoint of an earlier case
         out.mkdir(exist_ok=True)
         for sweeps, restore in ((2, False), (3, True), (2, False)):
-            steps, saved, tested, begun = [], [], [], []  # begun: the number of steps before each minibatch of the test
+            steps, saved, tested, begun = [], [], [], []  # begun: number of steps before each minibatch of the test
             trainer = _noting(steps, network(case["seed"] % 1000, PixelNet), case)
             original = trainer.save_checkpoint
 

@@ -1,5 +1,4 @@
-"""Probes of half_and_late.py, Chainer: the communicator and the optimizer of a student at work, over gloo in place of
-MPI."""
+"""Probes of half_and_late.py, Chainer: they run a student's communicator and optimizer, over gloo instead of MPI."""
 
 from types import SimpleNamespace
 from unittest import mock
@@ -19,11 +18,11 @@ from handson.chainer import communicators, mean_gradients
 from handson.words import a_kind
 
 IN_PLACE = "in place"
-MPI = SimpleNamespace(IN_PLACE=IN_PLACE, Query_thread=lambda: 0, THREAD_MULTIPLE=3)  # no thread of its own
+MPI = SimpleNamespace(IN_PLACE=IN_PLACE, Query_thread=lambda: 0, THREAD_MULTIPLE=3)  # no thread that polls
 
 
 class Counting(Group):
-    """A group that counts the bytes that it is given to add up, and the all-reduces that nobody has waited for."""
+    """A group that counts the bytes of its all-reduces, and the all-reduces that were not waited for."""
 
     bytes, under_way = 0, 0
 
@@ -43,7 +42,7 @@ class Counting(Group):
 
 
 class Vectors(chainer.Link):
-    """Parameters of some lengths."""
+    """A link whose parameters have these lengths."""
 
     def __init__(self, lengths, seed, dtype="float32"):
         super().__init__()
@@ -67,12 +66,12 @@ def gradients(case, rank, update=0):
 
 
 def _ranks(rank, ranks):
-    """(the group of all ranks, what is another thing while a student's code runs)."""
+    """Return (the group of all ranks, the names that are replaced while a student's code runs)."""
     join(rank, ranks)
     group = Counting(rank, range(ranks))
 
     def create_communicator(communicator_name="hierarchical", mpi_comm=None, allreduce_grad_dtype=None):
-        communicators.choose(communicator_name, allreduce_grad_dtype)  # refuses what there is not
+        communicators.choose(communicator_name, allreduce_grad_dtype)  # raises TrackError for an unknown name or type
         return communicators.CpuCommunicator(mpi_comm or group, allreduce_grad_dtype)
 
     replaced = (
@@ -85,23 +84,23 @@ def _ranks(rank, ranks):
 
 def _only_for_gpus(*arguments, **options):
     raise StudentMistake(
-        "ChainerMN's own create_communicator sends gradients in another type on GPUs only: use the one that this file"
-        " imports"
+        "your code calls ChainerMN's own create_communicator, which converts gradients only on GPUs: use the"
+        " create_communicator that this file imports"
     )
 
 
 def _without_mpi():
-    """What makes the course's all-reduces work over a Counting group."""
+    """Return a context manager in which the course's all-reduces run over a Counting group."""
     return mock.patch.multiple(mean_gradients, MPI=MPI, _message=lambda buffer: (buffer,))
 
 
 def half(rank, ranks, source, case):
-    """The gradients of a rank after the mean was taken by half(case["dtype"]), and the bytes that it gave to
-    all-reduces."""
+    """Return the gradients of a rank after the communicator half(case["dtype"]) has averaged them, and the bytes that
+    this rank passed to all-reduces."""
     group, replaced = _ranks(rank, ranks)
     comm = Script(source, {}, replaced=replaced, function="half").run(lambda names: None, case["dtype"])
     if not isinstance(comm, communicators.CpuCommunicator):
-        raise StudentMistake(f"`comm` is {a_kind(comm)}, which is no communicator")
+        raise StudentMistake(f"`comm` should be a communicator, but it is {a_kind(comm)}")
     model = Vectors(case["lengths"], case["seed"], case.get("of", "float32"))
     model.set_gradients(gradients(case, rank))
     group.bytes = 0
@@ -111,15 +110,15 @@ def half(rank, ranks, source, case):
 
 
 def late(rank, ranks, source, case):
-    """The parameters after each update by the optimizer that late() gives, how many all-reduces are then under way, and
-    the bytes that this rank gave to all of them."""
+    """Return the parameters after each update of late()'s optimizer, the number of all-reduces in flight after each
+    update, and the bytes that this rank passed to all-reduces."""
     group, replaced = _ranks(rank, ranks)
     comm = communicators.CpuCommunicator(group, case.get("dtype"))
     optimizer = Script(source, {}, replaced=replaced, function="late").run(
         lambda names: None, chainer.optimizers.SGD(case["lr"]), comm
     )
     if not hasattr(optimizer, "update"):
-        raise StudentMistake(f"`optimizer` is {a_kind(optimizer)}, which is no optimizer")
+        raise StudentMistake(f"`optimizer` should be an optimizer, but it is {a_kind(optimizer)}")
     model, trace, under_way = Vectors(case["lengths"], case["seed"] + rank), [], []
     optimizer.setup(model)
     with _without_mpi():

@@ -1,5 +1,5 @@
-"""Probes of data_parallel.py. The probe plays backward, and an all-reduce happens only when it is waited for, so that
-order shows."""
+"""Probes of data_parallel.py. The probe simulates backward, and runs an all-reduce only when the code waits for it, so
+that the order of events is visible."""
 
 import contextlib
 from functools import partial
@@ -16,11 +16,11 @@ from grader.probes.script import causes
 from grader.sandbox.rank import StudentMistake
 from handson.words import a_kind
 
-NOT_YET, OWN = 5.0, 7.0  # each number of a mean before anybody waits for it, and of this rank's own gradients
+NOT_YET, OWN = 5.0, 7.0  # each number of a mean before the code waits for it, and of this rank's own gradients
 
 
 class Work:
-    """An all-reduce that happens when it is waited for."""
+    """An all-reduce that runs when the code waits for it."""
 
     def __init__(self, number, tensor, happen, note):
         self.number, self.tensor, self.happen, self.note = number, tensor, happen, note
@@ -41,7 +41,7 @@ class Work:
 
 
 class Future(torch.futures.Future):
-    """What Work.get_future returns: waits for the work as soon as anybody asks."""
+    """The result of Work.get_future: it waits for the work when the code asks for the value."""
 
     def __init__(self, work):
         super().__init__()
@@ -57,8 +57,8 @@ class Future(torch.futures.Future):
 
 
 class Network:
-    """What a rank gives to its process group. events: ["gradient", 0], ["begin" or "wait", number of the all-reduce],
-    in their order."""
+    """The calls of a rank's process group. events: ["gradient", 0], ["begin" or "wait", number of the all-reduce], in
+    their order."""
 
     def __init__(self):
         self.events, self.works = [], []
@@ -87,7 +87,7 @@ class Network:
 
 @precision()
 def broadcast(rank, ranks, source, case):
-    """The parameters of this rank afterwards."""
+    """Return the parameters of this rank after the student's broadcast."""
     join(rank, ranks)
     model = network(case["seed"] + rank)
     with Collectives().noted(all_ended=True):
@@ -97,7 +97,7 @@ def broadcast(rank, ranks, source, case):
 
 
 def buckets(rank, ranks, source, case):
-    """Which parameters are in which bucket."""
+    """Return which parameters are in which bucket."""
     parameters = [torch.nn.Parameter(torch.zeros(size)) for size in case["sizes"]]
     made, places = (
         GapCode(source).run(parameters=list(parameters), most=case["most"]).buckets,
@@ -106,47 +106,48 @@ def buckets(rank, ranks, source, case):
     if not isinstance(made, (list, tuple)) or not all(isinstance(bucket, (list, tuple)) for bucket in made):
         raise StudentMistake("`buckets` should be a list of lists of parameters")
     if any(id(one) not in places for bucket in made for one in bucket):
-        raise StudentMistake("`buckets` has something that is no parameter of the model")
+        raise StudentMistake("`buckets` contains an object that is not a parameter of the model")
     return {"buckets": [[places[id(one)] for one in bucket] for bucket in made]}
 
 
 def parts(parameters, sizes):
-    """Parameters, the last one first, in buckets of these sizes."""
+    """Return the parameters, the last one first, in buckets of these sizes."""
     rest = iter(parameters[::-1])
     return [[next(rest) for _ in range(size)] for size in sizes]
 
 
 def own_gradients(case, rank, ranks, step):
-    """The gradients that a rank computes by itself in a step, for the parameters of `network`, the last one first."""
+    """Return the gradients that a rank computes by itself in a step, for the parameters of `network`, the last
+    first."""
     model = network(case["seed"])
     images, labels = batch(case["seed"], step, [3] * ranks, rank)
     return torch.autograd.grad(F.cross_entropy(model(images), labels), list(model.parameters()))[::-1]
 
 
 def made_buckets(student, parameters, sizes):
-    """The Bucket objects of the student's file, as `parts`, and all their parameters in this order."""
+    """Return Bucket objects of the student's file, filled as by `parts`, and all their parameters in this order."""
     buckets = [student.module.Bucket(part) for part in parts(parameters, sizes)]
     return buckets, [parameter for bucket in buckets for parameter in bucket.parameters]
 
 
 @contextlib.contextmanager
 def gradients_there(bucket):
-    """Raises StudentMistake for an all-reduce that begins before all gradients of its bucket are there."""
+    """Raise StudentMistake for an all-reduce that starts before all gradients of its bucket are complete."""
     try:
         yield
     except (AttributeError, TypeError) as error:
         if "None" not in str(error) or all(parameter.grad is not None for parameter in bucket.parameters):
             raise
         raise StudentMistake(
-            "an all-reduce begins when a gradient of its bucket is not there yet: it takes len(self.parameters) calls"
+            "an all-reduce starts before all gradients of its bucket are complete: wait for len(self.parameters) calls"
             " of `ready`, one for each gradient"
         ) from error
 
 
 @precision()
 def ready(rank, ranks, source, case):
-    """For each step: which buckets have an all-reduce, their means, in which order things happened, what was sent, and
-    whether memory was used twice."""
+    """Return for each step: which buckets have an all-reduce, their means, the events in their order, the bytes that
+    were sent, and whether two all-reduces share memory."""
     join(rank, ranks)
     student = GapCode(source)
     buckets, parameters = made_buckets(student, list(network(case["seed"]).parameters()), case["buckets"])
@@ -190,23 +191,23 @@ def ready(rank, ranks, source, case):
 
 @precision()
 def hook(rank, ranks, source, case):
-    """The calls of `ready` in two backward passes: (place of the parameter, whether its gradient was complete, and
-    whether it was the last one so far that was)."""
+    """Return the calls of `ready` in two backward passes: (place of the parameter, whether its gradient was complete,
+    and whether it was the last gradient that was complete)."""
     join(rank, ranks)
     model, calls, student = network(case["seed"]), [], GapCode(source)
     buckets, parameters = made_buckets(student, list(model.parameters()), case["buckets"])
     places = {id(one): place for place, one in enumerate(parameters)}
-    complete = []  # the parameters whose gradients are, in their order
+    complete = []  # the parameters whose gradients are complete, in their order
     for parameter in parameters:
         parameter.register_post_accumulate_grad_hook(complete.append)
 
     def note(bucket, parameter):
         if not calls:
             raise StudentMistake(
-                "`ready` is called at once, before any backward pass: register the function itself, self.ready"
+                "`ready` is called by `register`, before any backward pass: register the function self.ready itself"
             )
         if id(parameter) not in map(id, bucket.parameters):
-            raise StudentMistake("`ready` gets something that is no parameter of its bucket")
+            raise StudentMistake("`ready` is called with an object that is not a parameter of its bucket")
         seen = None if parameter.grad is None else parameter.grad.clone()
         calls[-1].append((places[id(parameter)], seen, bool(complete) and complete[-1] is parameter))
 
@@ -228,7 +229,7 @@ def hook(rank, ranks, source, case):
 
 
 def means(case, step):
-    """What the all-reduces of a step give: a long tensor for each bucket."""
+    """Return the results of the all-reduces of a step: a long tensor for each bucket."""
     generator = torch.Generator().manual_seed(case["seed"] + step)
     made = parts(list(network(case["seed"]).parameters()), case["buckets"])
     return [
@@ -238,8 +239,8 @@ def means(case, step):
 
 @precision()
 def wait(rank, ranks, source, case):
-    """For each of two steps: the gradients afterwards, whether parameters changed, and how many all-reduces nobody
-    waited for."""
+    """Return for each of two steps: the gradients after `wait`, whether the parameters have changed, and how many
+    all-reduces were never waited for."""
     join(rank, ranks)
     student, steps = GapCode(source), []
     buckets, parameters = made_buckets(student, list(network(case["seed"]).parameters()), case["buckets"])

@@ -13,7 +13,7 @@ from handson.words import a_kind
 
 
 class Vectors(nn.Module):
-    """Parameters of some lengths; the loss of `gradients` has exactly these gradients."""
+    """A module whose parameters have these lengths; the loss of `gradients` has exactly these gradients."""
 
     def __init__(self, lengths):
         super().__init__()
@@ -24,9 +24,11 @@ class Vectors(nn.Module):
 
 
 def gradients(case, step, rank):
-    """The gradients of a rank in a step, for each parameter. case["large"]: the first of each rank, so large that it,
-    or a sum, overflows in float16; case["zeros"]: some are 0; case["few"]: in the first step of the student's hook, so
-    many of each parameter are not 0."""
+    """Return the gradients of a rank in a step, for each parameter.
+
+    case["large"]: the first gradient of each rank, so large that it or a sum overflows in float16; case["zeros"]:
+    whether some are 0; case["few"]: the number of gradients of each parameter that are not 0 in the hook's first step.
+    """
     generator = torch.Generator().manual_seed(case["seed"] + 7919 * step + 31 * rank)
     made = [torch.randn(length, generator=generator) for length in case["lengths"]]
     for one in made:
@@ -40,16 +42,16 @@ def gradients(case, step, rank):
 
 
 class Kept(dict):
-    """The state of a hook: notes which bucket finds what which bucket has kept, and whether that is in the memory of a
-    bucket. turn: (step, bucket) of the call of the hook that uses it."""
+    """The state of a hook. It notes which bucket finds the entries of which bucket, and whether an entry is in the
+    memory of a bucket. turn: (step, bucket) of the hook's current call."""
 
     def __init__(self):
         super().__init__()
         self.in_a_bucket = False
-        # key -> the turn in which it was kept; bucket -> the buckets of what it has found
+        # key -> the turn in which it was stored; bucket -> the buckets whose entries it has found
         self.turn, self.kept_in, self.found = None, {}, {}
-        self.found_in = {}  # turn -> whether anything that was kept before was found
-        self.missed = set()  # buckets that have looked for a key that is not there, after the first step
+        self.found_in = {}  # turn -> whether an entry of an earlier turn was found
+        self.missed = set()  # buckets that have looked for a missing key after the first step
 
     def _look_up(self, key):
         found = self.found.setdefault(self.turn[1], set())
@@ -87,8 +89,8 @@ class Kept(dict):
         super().__setitem__(key, value)
 
     def look_for(self, buffer):
-        """Note whether anything that is kept is in the memory of a bucket's `buffer`; what a functional collective
-        gives has none of its own."""
+        """Note whether an entry is in the memory of a bucket's `buffer`. The result of a functional collective has no
+        memory of its own."""
         tensors = [
             one
             for kept in self.values()
@@ -100,44 +102,46 @@ class Kept(dict):
         )
 
     def misused(self, name, steps):
-        """A sentence on the dictionary, called `name`, if it keeps a bucket's memory, if keys mix up buckets, or if
-        they are never found again in `steps` steps; or ""."""
+        """Return a sentence on the dictionary, called `name`, if it holds a bucket's memory, if keys mix up buckets, or
+        if they are never found again in `steps` steps; or ""."""
         if self.in_a_bucket:
             return (
-                f"`{name}` keeps the bucket's own memory, which the gradients of the next step overwrite: keep a tensor"
-                " of its own, as `gradients + ...` and `gradients / ...` make one; `+=`, `add_`, `div_`, and `.to` of"
-                " the type that it has already, do not"
+                f"`{name}` holds the bucket's own memory, which the gradients of the next step overwrite: store a new"
+                " tensor, such as `gradients + ...` or `gradients / ...`; `+=`, `add_`, `div_`, and `.to` with the same"
+                " type return no new tensor"
             )
         if any(found and bucket not in found for bucket, found in self.found.items()):
             return (
-                f"buckets have the same key in `{name}`, so a bucket finds what another one has kept: the key of each"
-                " bucket is bucket.index()"
+                f"`{name}` has the same key for several buckets, so a bucket finds the entry of another bucket: use"
+                " bucket.index() as the key"
             )
         keep = {bucket for _, bucket in self.kept_in.values()}
         never = {bucket for bucket, found in self.found.items() if steps > 1 and not found and bucket in keep}
         if never and not never & self.missed:
             return (
-                f"`{name}` is only read after it was written in the same step, so what was kept in the step before is"
-                " never used: look there first, by bucket.index()"
+                f"`{name}` is written before it is read in the same step, so the entry of the previous step is never"
+                " used: first read the entry of bucket.index()"
             )
         if never:
             return (
-                f"a bucket has another key in `{name}` in each step, so it never finds what it has kept: its key is"
-                " bucket.index(), the same in all steps"
+                f"`{name}` has a different key for the same bucket in each step, so a bucket never finds its entry: use"
+                " bucket.index(), which is the same in all steps"
             )
         if any(not found and self.found_in.get((step - 1, bucket)) for (step, bucket), found in self.found_in.items()):
             return (
-                f"a bucket has another key in `{name}` after a restart, when its memory is another one, and what it has"
-                " kept is lost: its key is bucket.index()"
+                f"`{name}` has a different key for the same bucket after a restart, so its entry is lost: use"
+                " bucket.index(), which does not depend on memory"
             )
         return ""
 
 
 def hook(rank, ranks, source, case):
-    """The gradients after backward in each step, [steps][all numbers]; for each step what this rank sent, [name,
-    bytes], and whether the hook waited for what it had just started; whether nobody has waited for a collective, of
-    `late` for one of the step before; a sentence on what is wrong with the hook's state, or "". The last of several
-    steps is after a restart: another replica, with the state that was kept."""
+    """Return the findings of a hook: "steps": the gradients after backward, [steps][all numbers]; "sent": [name, bytes]
+    of this rank's collectives, per step; "waited": per step, whether the hook waited for a collective that it had just
+    started; "forgotten": whether a collective was never waited for (with `late`, one of the previous step); "misused":
+    a sentence on a mistake in the hook's state, or "". The last of several steps follows a restart, with another
+    replica and the same state.
+    """
     join(rank, ranks)
     kept = Kept()
     given = [getattr(torch, case["dtype"])] if "dtype" in case else []
@@ -145,7 +149,7 @@ def hook(rank, ranks, source, case):
     state, extra = (given[0], []) if case["function"] == "half" else (kept, given)
     name_of_state = "pending" if case["function"] == "late" else "residuals"
     script = Script(source, {}, function=case["function"])
-    # before: bucket -> what its hook started in the step before
+    # before: bucket -> the collectives that its hook started in the previous step
     collectives, steps, sent, at_once, forgotten, before = Collectives(), [], [], [], [], {}
 
     def registered(_, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -156,12 +160,12 @@ def hook(rank, ranks, source, case):
                 .then(lambda future: future.value()[0])
             )
         kept.turn = len(steps), bucket.index()
-        collectives.works.clear()  # those of the buckets before
+        collectives.works.clear()  # those of the previous buckets
         with collectives.noted():
             future = script.run(lambda names: None, state, bucket, *extra)
         kept.look_for(bucket.buffer())
         if not isinstance(future, torch._C.Future):
-            raise StudentMistake(f"the hook should return a future of the tensor; it returns {a_kind(future)}")
+            raise StudentMistake(f"the hook should return a future of the tensor, but it returns {a_kind(future)}")
         at_once[-1] |= any(work is one for work in collectives.works for one in collectives.waited)
         due = before.get(bucket.index(), ()) if case["function"] == "late" else collectives.works
         forgotten.extend(map(collectives.is_in_flight, due))
@@ -169,8 +173,8 @@ def hook(rank, ranks, source, case):
         return future
 
     def started():
-        """A replica that has made two steps, since DistributedDataParallel fills its buckets anew after the first
-        one."""
+        """Return a replica after two steps, because DistributedDataParallel rebuilds its buckets after the first
+        step."""
         replica = DistributedDataParallel(Vectors(case["lengths"]), bucket_cap_mb=1e-5)
         replica.register_comm_hook(None, registered)
         for step in range(2):
@@ -198,8 +202,8 @@ def hook(rank, ranks, source, case):
             if isinstance(one, (tuple, list)):  # (tensor, work)
                 if not hasattr(one[1], "wait"):
                     raise StudentMistake(
-                        "an entry of `pending` should be (tensor, work), in this order: after each epoch, the script"
-                        " waits for its work"
+                        "an entry of `pending` should be (tensor, work), in this order, because the script waits for"
+                        " the work after each epoch"
                     )
                 one[1].wait()
     return {

@@ -1,4 +1,4 @@
-"""The probe of local_sgd.py: each rank trains a small network with its own batches, and the student's code runs after
+"""The probe of local_sgd.py: each rank trains a small network on its own batches, and runs the student's code after
 each block."""
 
 import torch
@@ -12,11 +12,11 @@ from grader.probes.pytorch_scripts import batch, flat, join, network, precision
 from grader.sandbox.rank import StudentMistake
 
 RATE = 0.5  # the learning rate
-IMAGES = 3  # of a rank in a step
+IMAGES = 3  # per rank and step
 
 
 def step(model, case, number, rank):
-    """Step `number` of SGD on a rank: changes the parameters of `model`."""
+    """Run step `number` of SGD on a rank, which changes the parameters of `model`."""
     images, labels = batch(case["seed"], number, [IMAGES] * case["ranks"], rank)
     gradients = torch.autograd.grad(F.cross_entropy(model(images), labels), list(model.parameters()))
     with torch.no_grad():
@@ -26,8 +26,8 @@ def step(model, case, number, rank):
 
 @precision()
 def blocks(rank, ranks, source, case):
-    """The parameters of this rank at the end of each block ("mine"), those with which the next one starts ("blocks"),
-    and what it sent in each: [name, bytes]."""
+    """Return the parameters of this rank at the end of each block ("mine"), the parameters with which the next block
+    starts ("blocks"), and the collectives of each block, [name, bytes] ("sent")."""
     join(rank, ranks)
     model, student = network(case["seed"]), GapCode(source)
     block = student.module.Block(torch.from_numpy(flat(model.parameters())), case["period"], case["momentum"])
@@ -43,8 +43,8 @@ def blocks(rank, ranks, source, case):
                 block.start = student.run(mine=mine).mean
             elif student.run(block=block, mean=mean_of_ranks(mine)).block is not block:
                 raise StudentMistake(
-                    "`block` is another one after your code, and the next step gets the one before: change that one's"
-                    " block.velocity and block.start"
+                    "`block` is a different object after your code, but the next step uses the old object: set"
+                    " block.velocity and block.start of the given block"
                 )
         vector_to_parameters(torch.as_tensor(block.start).clone(), model.parameters())
         found.append(flat(model.parameters()))
@@ -53,7 +53,7 @@ def blocks(rank, ranks, source, case):
 
 
 def mean_of_ranks(mine):
-    """What the gap `mean` gives."""
+    """Return the right result of the gap `mean`."""
     everybodys = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
     dist.all_gather(everybodys, mine)
     return torch.stack(everybodys).mean(dim=0)

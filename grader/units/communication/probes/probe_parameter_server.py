@@ -1,4 +1,4 @@
-"""Probes of parameter_server.py: the messages go through the probe, in one process, so that their order is always the
+"""Probes of parameter_server.py: the messages pass through the probe, in one process, so that their order is always the
 same."""
 
 import contextlib
@@ -14,15 +14,16 @@ from grader.probes.pytorch_scripts import batch, network, precision
 from grader.probes.script import Script
 from grader.sandbox.rank import StudentMistake
 from grader.units.communication.communication_numbers import LENGTH, RATE
+from handson.words import a_kind
 
 
 class Message:
-    """What isend and irecv return. A tensor that is sent must stay as it is until somebody has waited, or its receiver
-    has answered.
+    """The work that isend and irecv return. A sent tensor must not change before `wait`, or before its receiver has
+    answered.
 
-    to: the rank that it is sent to; dropped: a list for the ranks whose messages are given up before that, for gloo
-    then breaks off one that has not left; receive: a function that gets the message, and returns its source, as soon as
-    somebody waits for it.
+    to: the rank of the receiver; dropped: a list of the ranks whose messages were deleted before that, because gloo
+    then aborts a message that has not left; receive: a function that receives the message when `wait` is called, and
+    returns its source.
     """
 
     def __init__(self, tensor=None, to=None, dropped=None, receive=None):
@@ -58,18 +59,19 @@ class Message:
 
 @contextlib.contextmanager
 def messages(ranks, rank, send, receive):
-    """torch.distributed's messages go to send(tensor, to), and come from receive(tensor, source or None), which returns
-    the source.
+    """Context manager that replaces torch.distributed's messages with send(tensor, to) and receive(tensor, source or
+    None), which returns the source.
 
-    Gives the messages sent that somebody still has, a weak set. Raises StudentMistake if one is given up on its way.
+    It yields the sent messages that are still referenced, a weak set. Raises StudentMistake if a message is deleted
+    before it has arrived.
     """
     dropped, on_the_way = [], weakref.WeakSet()
 
     def none_dropped():
         if dropped:
             raise StudentMistake(
-                "nobody waits for what `isend` returns, and nobody keeps it: then the message may never leave."
-                " dist.send waits by itself"
+                "your code neither keeps nor waits for the work that `isend` returns, so the message may never leave:"
+                " use dist.send, which waits"
             )
 
     def sent(tensor, dst=None, *arguments, group_dst=None, **options):
@@ -108,37 +110,39 @@ def messages(ranks, rank, send, receive):
 
 @precision()
 def serve(rank, ranks, source, case):
-    """The parameters after each step, the answers {"to", "parameters", "type"}, and the staleness that the student's
-    server returns."""
+    """Return the parameters after each update, the answers {"to", "parameters", "type"}, and the staleness that the
+    student's server returns."""
     arrivals, answers, unanswered, seen = list(case["arrivals"]), [], [], []
     come, late = iter(enumerate(arrivals)), list(range(1, 1 + max(arrivals)))
 
     def receive(tensor, worker):
         step, first = next(come, (len(arrivals), None))
-        if first is None and len(seen) == len(arrivals):  # the last gradient of each worker, which comes too late
+        if first is None and len(seen) == len(arrivals):  # the last gradient of each worker, which arrives too late
             return late.pop()
         if first is None:
-            raise StudentMistake("the server takes more gradients than it counts steps: `version` grows by 1 with each")
+            raise StudentMistake(
+                "the server receives more gradients than it counts: increase `version` by 1 for each gradient"
+            )
         if first in unanswered:
             raise StudentMistake(
-                f"worker {first} has no answer yet, and the server already waits for another gradient: nobody should"
-                " wait for anybody else"
+                f"the server waits for another gradient before it has answered worker {first}: answer each gradient at"
+                " once, so that no worker waits for another worker"
             )
         if worker not in (None, first):
             raise StudentMistake(
-                f"the server waits for worker {worker}, but worker {first}'s gradient is there: dist.recv without a"
-                " source takes the first that comes"
+                f"the server waits for worker {worker}, but the gradient of worker {first} has arrived: call dist.recv"
+                " without a source, which receives the first gradient that arrives"
             )
         if tensor.numel() != LENGTH:
             raise StudentMistake(
-                f"a gradient has {LENGTH} numbers, as `parameters` has; your tensor has {tensor.numel()}"
+                f"your tensor for a gradient has {tensor.numel()} numbers, but `parameters` has {LENGTH}"
             )
         unanswered.append(first)
         tensor.copy_(torch.from_numpy(numbers(case["seed"], step, LENGTH)))
         return first
 
     def send(tensor, to):
-        if tensor.dtype == torch.bool or len(seen) == len(arrivals):  # what the script sends after each answer
+        if tensor.dtype == torch.bool or len(seen) == len(arrivals):  # the script sends it after each answer
             return
         if to in unanswered:
             unanswered.remove(to)
@@ -152,23 +156,26 @@ def serve(rank, ranks, source, case):
     def evaluate(version):
         if any(message.changed() for message in on_the_way):
             raise StudentMistake(
-                "`parameters` changes while an answer is still on its way: wait for what isend returns, or send a copy"
+                "`parameters` changes while an answer is in flight: wait for the work that isend returns, or send a"
+                " copy"
             )
         seen.append(parameters.numpy().copy())
 
     with messages(1 + max(arrivals), 0, send, receive) as on_the_way:
         staleness = script.run(lambda names: None, parameters, RATE, len(arrivals), evaluate)
-    if not isinstance(staleness, list) or len(seen) != len(arrivals):
+    if not isinstance(staleness, list):
+        raise StudentMistake(f"`staleness` should be a list, but it is {a_kind(staleness)}")
+    if len(seen) != len(arrivals):
         raise StudentMistake(
-            f"`version` should count the steps: after {len(arrivals)} gradients, {len(seen)} steps were made"
+            f"the server stops after {len(seen)} of {len(arrivals)} gradients: increase `version` by 1 per gradient"
         )
     return {"parameters": numpy.stack(seen), "answers": answers, "staleness": [int(one) for one in staleness]}
 
 
 @precision()
 def work(rank, ranks, source, case):
-    """For each step of a worker: the messages, in their order, whether its gradient was sent, and whether the answer
-    was received."""
+    """Return for each step of a worker: its messages in their order, whether it sent its gradient, and whether it
+    received the answer."""
     model, steps, answers = network(case["seed"]), [], []
 
     def batches():
@@ -181,7 +188,7 @@ def work(rank, ranks, source, case):
         steps[-1]["sent"] = tensor.clone()
 
     def receive(tensor, source):
-        if tensor.dtype == torch.bool:  # whether the training goes on
+        if tensor.dtype == torch.bool:  # whether training continues
             tensor.fill_(len(steps) < case["steps"])
             return 0
         steps[-1]["events"].append(["receive", 0 if source is None else int(source)])  # only rank 0 sends

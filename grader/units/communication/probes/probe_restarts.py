@@ -1,5 +1,5 @@
-"""The probe of train_restarts.py: a small training of several ranks that stops, is put back by the student's code, and
-goes on."""
+"""The probe of train_restarts.py: several ranks train a small network, stop, restore their state with the student's
+code, and resume."""
 
 import io
 
@@ -12,12 +12,12 @@ from grader.sandbox.rank import StudentMistake
 from handson.pytorch.streams import Partition
 from handson.words import a_kind
 
-BUCKETS = 2  # that have a residual each
+BUCKETS = 2  # each has a residual
 PARTS = {"shared": ("model", "optimizer", "batches"), "own": ("residuals", "random")}
 
 
 class Run:
-    """One rank's training: batches of numbered samples with noise, one bit for each gradient, error feedback,
+    """The training of one rank: batches of numbered samples with noise, one bit per gradient, error feedback and
     momentum."""
 
     def __init__(self, case, rank):
@@ -31,8 +31,8 @@ class Run:
         torch.manual_seed(self.case["seed"] % 1000 + 1 + self.rank)
 
     def sent(self):
-        """What this rank sends in the next step, as one tensor of -scale and scale. The residual is what it does not
-        send."""
+        """Return the message of this rank in the next step, one tensor of -scale and scale. The residual is the part
+        that is not sent."""
         case = self.case
         left = case["samples"] - self.batches.position
         size = case["batchsize"] * case["ranks"]
@@ -62,7 +62,7 @@ class Run:
         self.optimizer.step()
 
     def steps(self, count):
-        """Steps together with the other ranks' processes."""
+        """Run steps together with the other ranks' processes."""
         for _ in range(count):
             mean = self.sent() / self.case["ranks"]
             dist.all_reduce(mean)
@@ -72,7 +72,7 @@ class Run:
         return {"model": self.model, "optimizer": self.optimizer, "batches": self.batches}
 
     def state(self):
-        """(shared, own), as train_restarts.py has them."""
+        """Return (shared, own), as in train_restarts.py."""
         return {name: part.state_dict() for name, part in self.parts().items()}, {
             "residuals": self.residuals,
             "random": torch.get_rng_state(),
@@ -89,8 +89,8 @@ class Run:
 
 
 def restart(rank, ranks, source, case):
-    """The parameters at the end of a training that has stopped after case["stop"] steps, with the student's code in
-    place of ours."""
+    """Return the final parameters of a run that has stopped after case["stop"] steps, and was saved or restored by the
+    student's code."""
     join(rank, ranks)
     run = Run(case, rank)
     run.steps(case["stop"])
@@ -103,26 +103,26 @@ def restart(rank, ranks, source, case):
             torch.equal(residuals[bucket], run.residuals[bucket]) for bucket in residuals
         ):
             raise StudentMistake(
-                "your code changes `residuals`: the training goes on after a checkpoint, and still needs them"
+                "your code changes `residuals`, but training continues after a checkpoint and needs them"
             )
         shared, own = names.shared, names.own
         for name, part in (("shared", shared), ("own", own)):
             if not isinstance(part, dict):
-                raise StudentMistake(f"`{name}` should be a dictionary; it is {a_kind(part)}")
+                raise StudentMistake(f"`{name}` should be a dictionary, but it is {a_kind(part)}")
             if missing := [key for key in PARTS[name] if key not in part]:
                 why = (
-                    "each rank has its own, and the file holds the `shared` of rank 0 only"
+                    "this state differs from rank to rank, and the file holds only the `shared` of rank 0"
                     if name == "own"
-                    else "without it the run can't go on where it was"
+                    else "without it, the run cannot resume exactly"
                 )
                 raise StudentMistake(f"`{name}` has no {missing[0]!r}: {why}")
         if not isinstance(own["residuals"], dict):
             raise StudentMistake(
-                f"own['residuals'] is {a_kind(own['residuals'])}, so nobody knows which residual is of which"
-                " bucket: give the dictionary as it is"
+                f"own['residuals'] is {a_kind(own['residuals'])}, from which the bucket of a residual cannot be read:"
+                " store the dictionary `residuals` as it is"
             )
     box = [_through_a_file(shared)]
-    dist.broadcast_object_list(box, 0)  # the file has what rank 0 gives
+    dist.broadcast_object_list(box, 0)  # the file holds the `shared` of rank 0
     shared, own = box[0], _through_a_file(own)
     run = Run(case, rank)
     if source["gap"] == "restore":
@@ -131,13 +131,13 @@ def restart(rank, ranks, source, case):
         try:
             run.restore(shared, own)
         except Exception as error:  # a student's state may hold anything
-            raise StudentMistake(f"the state can't be put back ({type(error).__name__}: {str(error)[:100]})") from error
+            raise StudentMistake(f"the state can't be restored ({type(error).__name__}: {str(error)[:100]})") from error
     run.steps(case["steps"] - case["stop"])
     return {"parameters": flat(run.model.parameters())}
 
 
 def _through_a_file(part):
-    """What comes back of a dictionary that was written into a checkpoint."""
+    """Return a dictionary as it is after it was written into a checkpoint and read again."""
     file = io.BytesIO()
     try:
         torch.save(part, file)
@@ -145,6 +145,6 @@ def _through_a_file(part):
         return torch.load(file, weights_only=True)
     except Exception as error:
         raise StudentMistake(
-            f"the state can't be read back from a file ({type(error).__name__}): put state_dict()s, tensors and numbers"
-            " into it"
+            f"the state can't be read from a file ({type(error).__name__}): store only state_dict()s, tensors and"
+            " numbers"
         ) from error
