@@ -128,8 +128,7 @@ def execute(name):
     cell fails."""
     import nbclient
 
-    folder = course()
-    run = filled(name)
+    folder, run, depends_on = course(), filled(name), key(name)
     given = {script for other in NOTEBOOKS for pair in FIXED.findall(_source(other)) for script in pair if script}
     _fill(given)
 
@@ -158,7 +157,7 @@ def execute(name):
     seconds = {number: _seconds(cell) for number, cell in enumerate(run.cells) if cell.cell_type == "code"}
     failures = [output for cell in run.cells for output in cell.get("outputs", ()) if output.output_type == "error"]
     place = (WORK if failures else RUNS) / f"{name}.ipynb"
-    place.write_text(nbformat.writes(tidy(run, key(name))) + "\n")
+    place.write_text(nbformat.writes(tidy(run, depends_on)) + "\n")
     if failures:
         raise RuntimeError(f"{name}: {failures[0].ename}: {failures[0].evalue} (the run is {place})")
     return seconds
