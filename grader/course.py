@@ -63,6 +63,12 @@ def uses_frameworks(unit):
     return any(needs_frameworks(part.file) for part in UNITS[unit])
 
 
+@functools.cache
+def has_contest(unit):
+    """Whether a unit declares a contest, so that it has a leaderboard."""
+    return any(check.contest for part in UNITS[unit] for check in part.checks)
+
+
 def ready():
     """Return the names of the units that can be checked here. Some units need the second environment."""
     there = frameworks.why_not() is None

@@ -1,6 +1,7 @@
 """The first notebook shows which notebooks there are, whatever units the course has; and what each of them has at its
 head and at its end."""
 
+import ast
 import json
 import re
 from pathlib import Path
@@ -81,6 +82,19 @@ def test_each_section_with_gaps_ends_with_a_check_of_them(name):
         assert not named or self_check.named(unit, named)
 
 
+@pytest.mark.parametrize("name", ["01_single_gpu", "02_multi_gpu", "03_multi_node", "04_profiling"])
+def test_a_prediction_that_a_student_skips_is_missed_by_no_other_cell(name):
+    """In the cell of a gap, PUT YOUR CODE says what is missing; later, a NameError would say nothing."""
+    used = [
+        node.id
+        for source in cells(name, "code")
+        if "# PUT YOUR CODE" not in source
+        for node in ast.walk(ast.parse(re.sub(r"^([!%])", r"# \1", source, flags=re.MULTILINE)))
+        if isinstance(node, ast.Name) and node.id.startswith("prediction_")
+    ]
+    assert used == []
+
+
 def test_every_time_is_shown_beside_its_title(capsys):
     contents.show(ROOT / "notebooks")
     assert all(re.search(r"\d+ minutes$", line) for line in capsys.readouterr().out.splitlines())
@@ -112,6 +126,8 @@ def test_every_column_of_the_table_of_a_profile_is_explained():
     ] == []
 
 
-def test_what_is_for_the_fast_has_no_points():
-    before, found, fast = (ROOT / "notebooks/03_multi_node.ipynb").read_text("utf-8").partition("# For the fast")
-    assert found and "# PUT YOUR CODE" in before and "# PUT YOUR CODE" not in fast
+def test_optional_experiments_have_no_points():
+    before, found, optional = (
+        (ROOT / "notebooks/03_multi_node.ipynb").read_text("utf-8").partition("# Optional experiments")
+    )
+    assert found and "# PUT YOUR CODE" in before and "# PUT YOUR CODE" not in optional

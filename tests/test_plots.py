@@ -130,6 +130,11 @@ PICTURES = {
         ({"one": a_curve(20), "other": a_curve(10)}, 25),
         "one: 4.5 %, other: 9.0 %; predicted 25 %",
     ),
+    "epochs and updates without a prediction": (
+        multi_gpu.equal_epochs_and_updates,
+        ({"one": a_curve(20), "other": a_curve(10)}, None),
+        "one: 4.5 %, other: 9.0 %.",
+    ),
     "rates": (multi_gpu.rates_and_errors, ({"one": a_curve(20)},), "one: 4.5 %"),
     "bars": (figures.bar_chart, ({"a": 1, "b": 2}, "size [m]", {"b": 3}), "a 1, b 2; predicted for b 3."),
     "ratios": (figures.bar_chart, ({"a": 1.0, "b": 1.5}, "speed-up", None, 1), "a 1, b 1.5"),

@@ -11,8 +11,8 @@ LIMIT = 10  # seconds after which a rank that still runs writes where it is, and
 
 
 def report(log, loss):
-    """Append the mean over all ranks of `loss`, a tensor with this rank's own loss, to the list `log` of rank 0."""
-    # PUT YOUR CODE: append a float to `log` on rank 0, and let no rank wait for ever
+    """Append the mean of all ranks' losses to rank 0's list `log`; `loss` is a tensor with this rank's loss."""
+    # PUT YOUR CODE: append a float to `log` on rank 0; no rank may wait forever
     if dist.get_rank() == 0:
         dist.all_reduce(loss)
         log.append(loss.item() / dist.get_world_size())
@@ -25,7 +25,7 @@ def main():
         faulthandler.dump_traceback_later(LIMIT, exit=True, file=stack)
         log = []
         for epoch in range(3):
-            loss = torch.tensor(2.0 / (epoch + 1) + dist.get_rank())  # in place of a training
+            loss = torch.tensor(2.0 / (epoch + 1) + dist.get_rank())  # replaces real training
             report(log, loss)
             dist.barrier()  # all ranks begin the next epoch together
         faulthandler.cancel_dump_traceback_later()

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Here go the #PBS lines of your training script for queue, resources, group and time. The notebooks add them by themselves.
+# Copy to this place the #PBS lines of your training job script: queue, resources, group and time. In a notebook, the course adds them.
 #PBS -N multi_gpu_profile
 
 cd "${PBS_O_WORKDIR:-.}"

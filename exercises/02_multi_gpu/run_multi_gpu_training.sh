@@ -1,6 +1,6 @@
 #!/bin/bash
-# PUT YOUR CODE: the queue; one node, with two processes of one thread, and a GPU for each; the group;
-# the time limit
+# PUT YOUR CODE: request the queue; one node, with two processes of one thread, and a GPU for each;
+# the group; the time limit
 #PBS -q (queue)
 #PBS -l (nodes and so on: select=...)
 #PBS -W (group: group_list=...)

@@ -1,6 +1,6 @@
 #!/bin/bash
-# PUT YOUR CODE: the queue; two nodes, each with two MPI processes of one thread, and a GPU for each;
-# the group; the time limit
+# PUT YOUR CODE: request the queue; two nodes, each with two MPI processes of one thread, and a GPU
+# for each; the group; the time limit
 #PBS -q (queue)
 #PBS -l (nodes and so on: select=...)
 #PBS -l (placement: one chunk on each node)

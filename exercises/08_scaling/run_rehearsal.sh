@@ -12,5 +12,6 @@ export PATH="${PBS_O_PATH:-$PATH}"
 # handson-launcher prints settings by which mpiexec reaches the other nodes of this job: by pbsdsh, srun or ssh.
 eval "$(handson-launcher)"
 
-# The ranks sleep for the measured steps of RUN, and all-reduce its gradients. $PBS_NODEFILE has a line for each process, the name of its host.
+# The ranks sleep for the measured step times of RUN, and all-reduce gradients of its size.
+# $PBS_NODEFILE contains a line for each process: the name of its host.
 mpiexec -n $(wc -l <"$PBS_NODEFILE") -hostfile "$PBS_NODEFILE" python -m handson rehearse "${RUN:-results/one}" $OPTIONS

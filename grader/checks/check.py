@@ -62,6 +62,9 @@ class Check:
 
     runner: runner(cases, source, server, readable) runs the gap in place of grader.run_probes.alone, and returns the
     same: for a check that needs more than the ranks of one sandbox.
+
+    contest: whether the runner compares the code with a reference solution (`measured` of its Outcome), so that the
+    unit has a leaderboard.
     """
 
     gap: str
@@ -73,6 +76,7 @@ class Check:
     given: Callable | None = None
     observed: Callable | None = None
     runner: Callable | None = None
+    contest: bool = False
 
 
 def starred(checks, *gaps):

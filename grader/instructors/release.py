@@ -30,8 +30,8 @@ GAP_IN_CELL = re.compile(
     r'^ *### BEGIN SOLUTION (\w+):|^ *raise NotImplementedError\("PUT YOUR CODE: (\w+)"\)', re.MULTILINE
 )
 REQUESTS_GO_HERE = (
-    "# Here go the #PBS lines of your training script for queue, resources, group and time. The notebooks add them by"
-    " themselves."
+    "# Copy to this place the #PBS lines of your training job script: queue, resources, group and time. In a notebook,"
+    " the course adds them."
 )
 # of a whole unit, or of a notebook and its scripts, at the end of a notebook; checks of single gaps give no points
 CHECK_IN_CELL = re.compile(

@@ -27,7 +27,8 @@ from handson.files import COURSE
 from handson.tables import known, table, wanted
 
 FILE = COURSE / "course.toml"
-KEYS = "title site language zone scale pass counts attempts drop_lowest bonus late units students groups".split()
+KEYS = "title site language zone scale pass counts attempts drop_lowest bonus pseudonyms".split()
+KEYS += "late units students groups".split()
 LAST, BEST, LAST_IN_TIME = "last", "best", "last in time"
 MOST_LATE_DAYS = 30
 DAY = timedelta(days=1)
@@ -39,6 +40,7 @@ Minutes = Annotated[float, Meta(ge=0, le=100_000, description="a number, from 0 
 Attempts = Annotated[int, Meta(ge=1, le=10_000, description="a whole number from 1 to 10000")]
 LateDays = Annotated[int, Meta(ge=0, le=MOST_LATE_DAYS, description=f"a whole number from 0 to {MOST_LATE_DAYS}")]
 Dropped = Annotated[int, Meta(ge=0, le=len(UNITS) - 1, description=f"a whole number from 0 to {len(UNITS) - 1}")]
+YesOrNo = Annotated[bool, Meta(description="true or false")]
 Points = Annotated[dict[str, Number], Meta(description="a table of gaps and their points, 0 or more each")]
 Line = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]+\Z", description="a line of text")]
 Site = Annotated[str, Meta(pattern=r"^[\w.-]+\Z", description="the name of a site, as in jobs/sites")]
@@ -119,10 +121,11 @@ class Rules:
     scale: AboveZero = None  # the grade for full points; None: grades are points
     passing: Number = None  # the lowest passing grade
     counts: Counts = LAST
-    attempts: Attempts = None  # the number that counts
-    drop_lowest: Dropped = 0  # number of units with the lowest share of points that do not count
-    bonus: Number = 0  # largest number of bonus points for a student
-    late_days: int = 0  # free days per student
+    attempts: Attempts = None  # how many count
+    drop_lowest: Dropped = 0  # how many units with the lowest share of their points are no part of the grade
+    bonus: Number = 0  # the most bonus points that a person may give a student
+    pseudonyms: YesOrNo = False  # whether leaderboards show students pseudonyms
+    late_days: int = 0  # free days of each student
     units: dict = field(default_factory=dict)
     students: dict = field(default_factory=dict)
     groups: dict = field(default_factory=dict)  # name: students

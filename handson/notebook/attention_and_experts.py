@@ -1,4 +1,4 @@
-"""Figures of notebook 09_attention_and_experts: the work of ranks under a causal mask, ways of attention, experts."""
+"""The figures of notebook 09_attention_and_experts: work under a causal mask, ways of attention, and experts."""
 
 import json
 from pathlib import Path
@@ -13,17 +13,17 @@ WAYS = {"ring": "ring", "zigzag": "ring", "heads": "heads"}  # way -> the way wh
 
 
 def read(folder):
-    """Return the content of attention.json in a results folder."""
+    """Return the measurements of attention.py from its result folder."""
     return json.loads(Path(folder, "attention.json").read_text())
 
 
 def load(folder, method):
-    """Return the number of tokens per expert in a training run of train_experts.py."""
+    """Return the numbers of tokens per expert in a training run of train_experts.py."""
     return json.loads(Path(folder, f"{method}_0", "experts.json").read_text())
 
 
 def work_of_ranks(chunks, keys_seen, length=2):
-    """Draw how many keys each rank's queries see. chunks: rank -> the numbers of its chunks; length: tokens per
+    """Return bars of the keys that each rank's queries see. chunks: rank -> numbers of its chunks; length: tokens in a
     chunk."""
     work = {
         f"rank {rank}: chunks {', '.join(map(str, mine))}": keys_seen(
@@ -31,11 +31,11 @@ def work_of_ranks(chunks, keys_seen, length=2):
         )
         for rank, mine in chunks.items()
     }
-    return figures.bar_chart(work, "keys that the queries of a rank see")
+    return figures.bar_chart(work, "keys seen by the queries of a rank")
 
 
 def ways(measured, score_bytes, sent_bytes):
-    """Draw the seconds, memory and bytes sent of each way, and the student's predictions of the last two."""
+    """Return the picture of the time, the memory and the bytes sent of each way, with the student's two formulas."""
     drawing, left, middle, right = figures.axes(11, 3.2, columns=3)
     sizes, ranks = [measured[name] for name in ("tokens", "heads", "width")], measured["ranks"]
     tokens, heads, width = sizes
@@ -48,10 +48,10 @@ def ways(measured, score_bytes, sent_bytes):
     scores = {way: score_bytes(kind, tokens, heads, ranks) / MB for way, kind in WAYS.items()}
     expected = {way: sent_bytes(kind, tokens, heads * width, ranks) / MB for way, kind in WAYS.items()}
     figures.bars(left, milliseconds, "time of an attention [ms]")
-    figures.bars(middle, memory, "most memory [MB]", scores)
+    figures.bars(middle, memory, "peak memory [MB]", scores)
     figures.bars(right, sent, "sent by a rank [MB]", expected)
-    middle.plot([], [], color=PREDICTED, linewidth=2.5, label="formula: of the scores alone")
-    right.plot([], [], color=PREDICTED, linewidth=2.5, label="formula")
+    middle.plot([], [], color=PREDICTED, linewidth=2.5, label="your formula: only the scores")
+    right.plot([], [], color=PREDICTED, linewidth=2.5, label="your formula")
     for axes in middle, right:
         figures.legend_above(axes)
     words = "; ".join(f"{name} {value:.0f} ms" for name, value in milliseconds.items())
@@ -61,7 +61,7 @@ def ways(measured, score_bytes, sent_bytes):
 
 
 def computing(measured):
-    """Draw the time that each rank computes in a causal attention, for the ring with stretches and with zigzag."""
+    """Return the picture of each rank's computing time in a causal attention, for stretches and for zigzag."""
     found = {
         row["way"]: [1000 * seconds for seconds in row["computing"]]
         for row in measured["rows"]
@@ -80,7 +80,7 @@ def computing(measured):
 
 
 def experts(folder):
-    """Draw the share of the tokens that the fullest expert gets in each step, and the share that is dropped, over all
+    """Return the picture of the fullest expert's share of the tokens in each step, and of the dropped share, over all
     layers."""
     drawing, left, right = figures.axes(9, 3.2, columns=2)
     words = []
@@ -94,9 +94,9 @@ def experts(folder):
         words.append(f"{method} {fullest[-1]:.0%} and {dropped[-1]:.0%}")
     left.axhline(1 / counts.shape[2], color="0.3", linestyle=":", linewidth=1)
     left.set(xlabel="step", ylabel="share of the tokens", ylim=(0, 1))
-    left.set_title("of the fullest expert; dotted: equally many", fontsize="medium")
+    left.set_title("fullest expert; dotted: equal shares", fontsize="medium")
     right.set(xlabel="step", ylabel="share of the tokens", ylim=(0, 1))
-    right.set_title("dropped", fontsize="medium")
+    right.set_title("dropped tokens", fontsize="medium")
     left.legend(fontsize="small", edgecolor="none")
     return picture(
         drawing,

@@ -30,7 +30,7 @@ def bytes_and_time(runs, predicted, seconds=None):
     sizes = {method: _most(run, "activations") for method, [run, *_] in runs.items()}
     milliseconds = {method: 1000 * of_a_step(run) for method, [run, *_] in runs.items()}
     predicted = {method: size / MB for method, size in predicted.items()}
-    figures.bars(left, sizes, "most activations [MB]; long line: predicted", predicted, **part("activations"))
+    figures.bars(left, sizes, "maximum of activations [MB]; long line: predicted", predicted, **part("activations"))
     expected = {method: 1000 * time for method, time in (seconds or {}).items()}
     figures.bars(right, milliseconds, "time of a step [ms]" + "; long line: predicted" * bool(expected), expected)
     words = "; ".join(f"{method} {sizes[method]:.1f} MB, {milliseconds[method]:.0f} ms" for method in runs)
@@ -54,8 +54,8 @@ def against_ranks(runs, kinds, predicted):
     figures.bars_beside(right, alone)
     whole = _most(next(iter(runs[ranks[0]].values()))[0], "parameters")
     right.axhline(whole, color="0.3", linestyle="--", linewidth=1, label="all parameters")
-    left.set(ylabel="most on a rank [MB]")
-    titles = "parameters + gradients + optimizer; lines: predicted", "optimizer's state alone"
+    left.set(ylabel="maximum per rank [MB]")
+    titles = "parameters + gradients + optimizer; lines: predicted", "only the optimizer's state"
     for axes, title in zip((left, right), titles):
         axes.set(xlabel="ranks", xticks=range(len(ranks)), xticklabels=ranks)
         axes.set_title(title, fontsize="medium")

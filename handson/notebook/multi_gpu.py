@@ -216,13 +216,12 @@ def equal_epochs_and_updates(curves, predicted):
         axes.axvline(end, color="0.3", linestyle="--", linewidth=1)
         axes.text(end, 97, words, va="top", ha=side, fontsize="small")
     right.set_ylabel("")
-    left.plot(fewest, predicted, **FORESEEN)
+    if predicted is not None:  # a student may skip the prediction
+        left.plot(fewest, predicted, **FORESEEN)
     lines = left.get_legend_handles_labels()
     drawing.legend(*lines, fontsize="small", frameon=False, loc="outside upper center", ncols=len(curves) + 1)
-    return picture(
-        drawing,
-        f"Test error against epochs and against updates; at the end {_final(curves)}; predicted {predicted:g} %.",
-    )
+    words = "" if predicted is None else f"; predicted {predicted:g} %"
+    return picture(drawing, f"Test error against epochs and against updates; at the end {_final(curves)}{words}.")
 
 
 def rates_and_errors(curves):

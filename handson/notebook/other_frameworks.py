@@ -1,6 +1,6 @@
-"""Figures of notebook 07_frameworks: each system's throughput in the student's runs, the number of script lines that it
-requires, and what it does silently; and replicas in threads, as in torch.nn.DataParallel, compared with replicas in
-processes."""
+"""The tables and figures of notebook 07_frameworks: the throughput of each system in the student's runs, the number of
+changed lines, and the silent steps of each system; and replicas in threads, as in torch.nn.DataParallel, next to
+replicas in processes."""
 
 import ast
 import difflib
@@ -30,63 +30,64 @@ DDP = "02_multi_gpu/pytorch/train_cifar_multi_gpu.py"
 
 
 class System(NamedTuple):
-    """The name of a system's runs in other_frameworks, its files for several workers, and its script for one device."""
+    """The name of a system's runs, its files for several workers, and its script for one device."""
 
     name: str
     files: tuple
     single: str
-    silently: str  # what it does without being asked
+    silently: str  # its silent steps
 
 
 SYSTEMS = {  # (track, name of the run)
     ("pytorch", "multi_gpu"): System(
-        "DDP, of 02_multi_gpu", (DDP,), PYTORCH, "averages gradients during backward, and sends rank 0's weights to all"
+        "DDP, of 02_multi_gpu",
+        (DDP,),
+        PYTORCH,
+        "averages the gradients during backward, and broadcasts rank 0's weights",
     ),
     ("pytorch", "data_parallel"): System(
         "DataParallel",
         ("07_frameworks/pytorch/train_cifar_data_parallel.py",),
         PYTORCH,
-        "divides each batch; loss and optimizer on the first GPU alone; on GPUs, copies the model in each step",
+        "splits each batch; runs loss and optimizer only on the first GPU; on GPUs, copies the model in each step",
     ),
-    ("tensorflow", "single_gpu"): System(
-        "TensorFlow, fit", (), TENSORFLOW, "compiles the step when it is first called"
-    ),
+    ("tensorflow", "single_gpu"): System("TensorFlow, fit", (), TENSORFLOW, "compiles the step at its first call"),
     ("tensorflow", "mirrored"): System(
         "TensorFlow, fit, mirrored",
         ("07_frameworks/tensorflow/train_cifar_mirrored.py",),
         TENSORFLOW,
-        "divides each batch, adds gradients up; in a short last batch a mean of means",
+        "splits each batch, sums the gradients; uses a mean of means for a short last batch",
     ),
     ("tensorflow", "multi_worker"): System(
         "TensorFlow, own loop, multi-worker",
         tuple(f"07_frameworks/tensorflow/{name}.py" for name in ("train_cifar_multi_worker", "replicas", "cluster")),
         TENSORFLOW,
-        "sends the first worker's variables to all, adds gradients up",
+        "broadcasts the first worker's variables, sums the gradients",
     ),
     ("tensorflow", "parameter_server"): System(
         "TensorFlow, parameter server",
         tuple(f"07_frameworks/tensorflow/{name}.py" for name in ("train_cifar_parameter_server", "cluster")),
         TENSORFLOW,
-        "no worker waits: gradients are of older parameters, images are not used equally often",
+        "no worker waits, so gradients are stale, and images are not used equally often",
     ),
     ("lightning", "lightning"): System(
         "Lightning",
         ("07_frameworks/lightning/train_cifar_lightning.py",),
         PYTORCH,
-        "starts the ranks, wraps the model in DDP, gives loaders a DistributedSampler, moves batches, calls zero_grad,"
-        " backward and step",
+        "starts the ranks, wraps the model in DDP, adds a DistributedSampler to loaders, moves batches to the device,"
+        " calls zero_grad, backward and step",
     ),
     ("accelerate", "accelerate"): System(
         "Accelerate",
         ("07_frameworks/accelerate/train_cifar_accelerate.py",),
         PYTORCH,
-        "wraps the model in DDP, divides the batches of loaders; repeats images to fill the last ones",
+        "wraps the model in DDP, splits the batches of loaders, repeats images to fill the last batches",
     ),
     ("jax", "shard_map"): System(
         "JAX, one process",
         (),
         JAX,
-        "adds up gradients of what is the same on all devices; compiles again for the shape of a short last batch",
+        "sums the gradients of parameters that all devices share; compiles again for a short last batch",
     ),
     ("jax", "multi_process"): System(
         "JAX, several processes", ("07_frameworks/jax/train_cifar_multi_process.py",), JAX, "as in one process"
@@ -126,7 +127,7 @@ class Row(NamedTuple):
 def ready(folder, script):
     """Return whether a script of `folder` can run here; if not, print why."""
     if script.endswith(DDP) and has_gaps(Path(folder, script)):
-        print(f"Left out: exercises/{DDP} has gaps, which {DDP.partition('/')[0]} fills.")
+        print(f"Skipped: exercises/{DDP} has gaps; fill them in {DDP.partition('/')[0]}.")
         return False
     return "/pytorch/" in f"/{script}" or frameworks.why_not() is None
 
@@ -186,7 +187,7 @@ def table(results, exercises):
         silent[row.system.name] = row.system.silently
     said = [*aligned(HEADINGS, lines), "", *compare.disturbed(results), *impossible(rows(results))]
     if has_gaps(exercises / PYTORCH):
-        said.append(f"{PYTORCH} has gaps, so how many lines differ from it is not known.")
+        said.append(f"{PYTORCH} has gaps, so the number of different lines is unknown.")
     return [*said, "", "What they did silently:", *(f"  {name}: {what}" for name, what in silent.items())]
 
 
@@ -194,7 +195,7 @@ def impossible(rows):
     """Return a sentence for each Row whose speed-up is higher than its number of workers allows."""
     return [
         f"The speed-up of {row.name}, {row.speedup:.2f}, is more than {counted(row.workers, 'worker')} can give:"
-        " something slowed down the run of one worker."
+        " something slowed down the single-worker run."
         for row in rows
         if row.speedup and row.speedup > compare.TOLERANCE * row.workers
     ]
@@ -224,7 +225,7 @@ def picture(results):
         xlim=(0, 1.65 * max(row.workers * (row.alone or row.rate) for row in found)),
     )
     right.set(xlabel="first step [s]", xlim=(0, 1.4 * max(row.first or 1 for row in found)))
-    left.plot([], [], **IDEAL | {"label": "ideal: each worker as fast as one alone"})
+    left.plot([], [], **IDEAL | {"label": "ideal: each worker as fast as a single one"})
     figures.legend_above(left)
     words = "; ".join(
         f"{row.name} {row.rate:.0f} images/s"
@@ -299,8 +300,8 @@ def measured(rounds=ROUNDS):
             limit.cancel()
             process.kill()
     raise MeasurementFailed(
-        f"the measurement of threads ended without an answer, or took longer than {LIMIT} seconds: see with `top` what"
-        " else runs here, then run the cell again"
+        f"the measurement of threads failed, or took longer than {LIMIT} seconds: check with `top` which other programs"
+        " run, then run the cell again"
     )
 
 

@@ -99,7 +99,7 @@ def faster(before, after, predicted):
     steps = [analysis.common_steps(run)[0] for run in (before, after)]
     seconds = [float((of_run[:, 2] - of_run[:, 1]).mean()) for of_run in steps]
     found = {"a step": seconds[0] / seconds[1], "the whole run": after.result.throughput / before.result.throughput}
-    return figures.bar_chart(found, "times as fast as before", predicted={"a step": predicted})
+    return figures.bar_chart(found, "times as fast as before", predicted=predicted and {"a step": predicted})
 
 
 def used(run, peak):

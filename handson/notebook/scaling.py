@@ -1,4 +1,4 @@
-"""Helpers of notebook 08_scaling: a single-worker run, rehearsals with more workers, and the figures."""
+"""The parts of notebook 08_scaling that are not its lesson: a single-worker run, rehearsals with more, and figures."""
 
 import time
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""Helpers of attention.py (unit attention_and_experts): attention to a part of the keys, refusals of sizes that cannot
-be divided, and the program that checks and measures each way."""
+"""The parts of attention.py (unit attention_and_experts) that are not its lesson: attention to some of the keys, errors
+for sequences that cannot be split, and the main program, which checks and measures each way."""
 
 import argparse
 import json
@@ -20,7 +20,7 @@ from handson.pytorch.communicator import gloo_group
 from handson.pytorch.tensor_counter import TensorCounter
 from handson.training import identity, options, progress
 
-TOLERANCE = 1e-5  # relative: float32 is added up in another order
+TOLERANCE = 1e-5  # relative: float32 sums have another order
 REPEATS = 5
 
 
@@ -32,7 +32,8 @@ class Partial(NamedTuple):
 
 
 class Sent(TorchDispatchMode):
-    """Count the `bytes` that this rank sends to other ranks, by messages and by all_to_all_single with equal parts."""
+    """`bytes`: the bytes that this rank has sent to other ranks, with messages and with all_to_all_single of equal
+    parts."""
 
     bytes = 0
 
@@ -41,16 +42,16 @@ class Sent(TorchDispatchMode):
             self.bytes += sum(tensor.nbytes for tensor in args[0])
         elif operator.namespace == "c10d" and operator.__name__.startswith("alltoall_base"):
             size = dist.get_world_size()
-            self.bytes += args[1].nbytes * (size - 1) // size  # its own part stays
+            self.bytes += args[1].nbytes * (size - 1) // size  # the rank's own part stays
         return operator(*args, **(kwargs or {}))
 
 
 class WrongAttention(OneSentence):
-    """A way of attention does not return the result of a single process."""
+    """A way of attention differs from attention in one process."""
 
 
 def attend(query, key, value, query_places, key_places, causal):
-    """Return the Partial of some tokens' queries, keys and values (heads, tokens, width of a head).
+    """Return the Partial of queries, keys and values (heads, tokens, width of a head) of some tokens.
 
     query_places, key_places: the positions of these tokens in the whole sequence, in ascending order. causal: a query
     sees only the keys up to its own position.
@@ -59,7 +60,7 @@ def attend(query, key, value, query_places, key_places, causal):
         return _attend(query, key, value)
     parts, runs = [], query_places.tensor_split((query_places.diff() != 1).nonzero().flatten() + 1)
     for run, mine in zip(runs, query.split([len(run) for run in runs], dim=1)):
-        seen = int((key_places <= run[-1]).sum())  # later keys are skipped
+        seen = int((key_places <= run[-1]).sum())  # later keys are not computed at all
         hidden = key_places[:seen] > run[:, None]
         parts.append(_attend(mine, key[:, :seen], value[:, :seen], hidden))
     return Partial(*(torch.cat(of_parts, dim=1) for of_parts in zip(*parts)))
@@ -75,18 +76,17 @@ def _attend(query, key, value, hidden=None):
 
 
 def check_division(tokens, heads, size):
-    """Refuse a sequence or heads that cannot be divided among `size` ranks. Raises TrackError."""
+    """Raise TrackError if the sequence or the heads cannot be split among `size` ranks."""
     if tokens % (2 * size):
         more = -(-tokens // (2 * size)) * 2 * size
         raise TrackError(
-            f"a sequence of {tokens} tokens cannot be split into {2 * size} equal chunks, two for each rank: pad it to"
+            f"a sequence of {tokens} tokens cannot be split into {2 * size} equal chunks, two per rank: pad it to"
             f" {more} tokens",
             True,
         )
     if heads % size:
         raise TrackError(
-            f"{heads} heads cannot be divided among {size} ranks: take a multiple of {size} as --heads, or fewer ranks",
-            True,
+            f"{heads} heads cannot be split among {size} ranks: choose a multiple of {size} for --heads", True
         )
 
 
@@ -121,16 +121,16 @@ def _arguments():
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     add, whole = parser.add_argument, options.positive(int, 65536)
-    add("-g", "--gpu", type=options.gpu_ids, metavar="IDS", help="ids of GPUs; accepted, but not used")
-    add("--tokens", type=whole, default=2048, metavar="N", help="in the whole sequence")
-    add("--heads", type=whole, default=4, metavar="N", help="of the attention")
-    add("--width", type=whole, default=32, metavar="N", help="width of each head")
+    add("-g", "--gpu", type=options.gpu_ids, metavar="IDS", help="accepted like in the training scripts, but not used")
+    add("--tokens", type=whole, default=2048, metavar="N", help="tokens in the whole sequence")
+    add("--heads", type=whole, default=4, metavar="N", help="heads of the attention")
+    add("--width", type=whole, default=32, metavar="N", help="numbers per token and head")
     add(
         "--patience",
         type=options.natural,
         default=60,
         metavar="SECONDS",
-        help="seconds of waiting after which a rank ends; 0: no limit",
+        help="end ranks that wait this long; 0: never",
     )
     _, script, track = identity.of(sys.argv[0])
     options.add_out(parser, script, track)
@@ -150,7 +150,7 @@ def _measured(name, attention, places, causal, args, comm):
         found = attention(*mine, places, causal)
     off = (found - right).abs().max().item() if found.shape == right.shape else math.inf
     if not (worst := max(comm.allgather(off))) <= TOLERANCE * max(1.0, right.abs().max().item()):
-        raise WrongAttention(f"{name}: the result is not that of one process (off by {worst:.3g}): correct it first")
+        raise WrongAttention(f"{name}: the result differs from that of one process by {worst:.3g}: fix it first")
     times, computing = [], []
     for _ in range(REPEATS):
         dist.barrier()

@@ -1,4 +1,5 @@
-"""Helpers of the training script of unit 10_challenge: its main program, the text, and the progress table."""
+"""The parts of the training script of unit 10_challenge that are not its lesson: the main program, the text, and the
+table of a training run."""
 
 import math
 from functools import partial
@@ -8,18 +9,22 @@ from types import SimpleNamespace
 import torch
 import torch.distributed as dist
 
-from handson.challenge_limits import LENGTH, LOSS, MEMORY, RANKS, TRAINING, UNSEEN
+from handson.challenge_limits import LENGTH, LOSS, MEMORY, RANKS, TRAINING, UNSEEN, out_of_memory
 from handson.errors import TrackError
 from handson.made_text import made_text
 from handson.pytorch import devices
 from handson.pytorch.challenge_task import Task, loss_on
 from handson.pytorch.communicator import communicator
+from handson.pytorch.plain_training import WINDOWS
+from handson.pytorch.tensor_counter import OutOfMemory
 from handson.training import banner, method_runs, options
 
 
 def train_each(methods):
-    """Run the script: form the process group, and train with each method that --method names. methods: name -> function
-    of a Task, which returns the trained network."""
+    """Run the main program of the script: form the process group, and train with each method that --method names.
+
+    methods: name -> a function of a Task that returns the network.
+    """
     args = options.parse(gpus=devices.first, add_options=partial(_add_options, methods))
     dist.init_process_group(devices.backend(args.gpu))  # reads RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
     comm = communicator(args)
@@ -34,15 +39,17 @@ def train_each(methods):
 
 def _add_options(methods, parser):
     method_runs.add_options(parser, methods)
-    parser.add_argument("--text", type=Path, metavar="FILE", help="a text of your own, in place of an invented one")
-    parser.set_defaults(dataset="an invented language", size=LENGTH, epoch=1)
+    parser.add_argument(
+        "--text", type=Path, metavar="FILE", help="your own text file. Default: a text in an invented language"
+    )
+    parser.set_defaults(dataset="an invented language", size=LENGTH, epoch=1, batchsize=WINDOWS)
     if parser.get_default("gpu_memory") is None:
-        # real GPUs are much larger, so their tensors are only counted
+        # a real GPU is never this small, so its tensors are only counted
         parser.set_defaults(gpu_memory=math.inf if torch.cuda.is_available() else MEMORY)
 
 
 def _text(args):
-    """Return the bytes to train on, and the bytes after them, which judge the network. Raises TrackError."""
+    """Return the bytes to train on, followed by the bytes to judge with. Raises TrackError."""
     if args.text is None:
         return torch.frombuffer(bytearray(made_text(args.seed, TRAINING + UNSEEN)), dtype=torch.uint8)
     args.dataset = str(args.text)
@@ -61,7 +68,11 @@ def _train(comm, args, method, solution, text):
     device = devices.use(args.gpu[comm.intra_rank])
     task = Task(text[:-UNSEEN], args.seed, comm.rank, comm.size, device)
     progress = method_runs.Progress(comm.rank, method, devices.wait_for_all, accuracy=False)
-    network = solution(task)
+    try:
+        network = solution(task)
+    except OutOfMemory as error:
+        error.args = (out_of_memory(error),)
+        raise
     progress.add(lambda: loss_on(network, text[-UNSEEN:], device))
     progress.report(args, max(1, task.drawn) * comm.size)
     if comm.rank == 0:

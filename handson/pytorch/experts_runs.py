@@ -1,5 +1,5 @@
-"""Helpers of train_experts.py (unit attention_and_experts): its options, and a file with the number of tokens per
-expert."""
+"""The parts of train_experts.py (unit attention_and_experts) that are not its lesson: its options, and a file with the
+number of tokens per expert."""
 
 import json
 
@@ -11,7 +11,7 @@ from handson.training import options, transformer_options
 
 
 def add_options(methods):
-    """Return transformer_options.add, extended by the options of experts."""
+    """Return a function that adds the options of transformer_options.add, and those for experts."""
 
     def add_to(parser):
         transformer_options.add(methods)(parser)
@@ -35,14 +35,14 @@ def add_options(methods):
 
 
 class Load:
-    """Count the tokens that the router sends to each expert, and the dropped tokens, in each step, over all layers and
-    ranks. All ranks create one, and call its methods together."""
+    """The numbers of tokens per expert, and of dropped tokens, in each step, over all layers and ranks. All ranks
+    create a Load, and call its methods together."""
 
     def __init__(self, comm, layers):
         self.comm, self.layers, self.counts, self.dropped = comm, layers, [], []
 
     def add(self):
-        """Add the counts of a step."""
+        """Record a finished step."""
         self.counts.append(torch.stack([layer.counts for layer in self.layers]))
         self.dropped.append(sum(layer.dropped for layer in self.layers))
 

@@ -10,7 +10,7 @@ TOKENS = 256  # a token is a byte
 
 
 class CausalAttention(Attention):
-    """Like Attention, but each token attends only to itself and to earlier tokens."""
+    """Attention with a causal mask: each token attends only to itself and to earlier tokens."""
 
     def forward(self, tokens):
         query, key, value = (self.split(of(tokens)) for of in (self.query, self.key, self.value))
@@ -19,7 +19,7 @@ class CausalAttention(Attention):
 
 
 class Embedding(nn.Module):
-    """Map bytes (N, length), integers, to tokens (N, length, width), and add the embedding of their positions."""
+    """Convert bytes (N, length), whole numbers, to tokens (N, length, width), and add an embedding of the position."""
 
     def __init__(self, length, width):
         super().__init__()
@@ -31,8 +31,7 @@ class Embedding(nn.Module):
 
 
 class LanguageModel(nn.Module):
-    """Map bytes (N, length) to scores of each next byte (N, length, 256). Its parts follow each other: embedding,
-    blocks, head."""
+    """Convert bytes (N, length) to scores of each next byte (N, length, 256), with an embedding, blocks, and a head."""
 
     def __init__(self, length=64, width=64, heads=4, blocks=2):
         super().__init__()

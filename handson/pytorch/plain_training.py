@@ -8,13 +8,12 @@ from torch.nn.parallel import DistributedDataParallel
 
 from handson.pytorch.challenge_task import loss_of
 
-WINDOWS, MICRO_BATCHES = 8, 2  # windows of a rank in a step; the parts into which it splits them
+WINDOWS, MICRO_BATCHES = 8, 2  # per rank and step, processed one micro-batch after the other
 STEPS, RATE = 140, 0.01
 
 
 def train(task, micro_batches=MICRO_BATCHES, steps=STEPS):
-    """Return the trained network. With one micro-batch, the activations of all windows are in memory at the same
-    time."""
+    """Return the trained network. With one micro-batch, the activations of all windows are in memory at once."""
     model = DistributedDataParallel(task.network())
     optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
     batches = task.batches(WINDOWS // micro_batches)

@@ -9,18 +9,19 @@
 # %% [markdown]
 # # Start here
 #
-# In this course you train one network three times: on one GPU, on the two GPUs of a node, and on two nodes of two GPUs each.
-# You fill gaps in training scripts and job scripts, submit the jobs with `qsub`, and find out what more GPUs bring.
+# In this course you train one network three times: on one GPU, on the two GPUs of a node, and on two nodes with two
+# GPUs each. You fill in gaps in training scripts and job scripts, submit the jobs with `qsub`, and find out how much
+# faster more GPUs are.
 #
 # **In about 15 minutes you will**
 #
-# - see which machine you are on, and submit your first batch job,
-# - know the two ways to use several GPUs, and what an all-reduce is,
-# - fill your first gap, and check it.
+# - find out which machine you are on, and submit your first batch job,
+# - learn the two ways to use several GPUs, and what an all-reduce is,
+# - fill in your first gap, and check it.
 #
-# Words that are new to you are in the [glossary](../docs/glossary.md).
+# The [glossary](../docs/glossary.md) explains words that are new to you.
 #
-# Each notebook has a folder of the same name in `exercises/`, with its scripts. These are the notebooks, in order:
+# The scripts of a notebook are in the folder with the same number in `exercises/`. These are the notebooks, in order:
 
 # %%
 from handson.notebook import contents
@@ -28,17 +29,21 @@ from handson.notebook import contents
 contents.show()
 
 # %% [markdown]
-# **You have one hour only?** Do this notebook, then `02_multi_gpu` and `03_multi_node`, and leave out their sections with a star (\*).
+# **Do you have only one hour?** Do this notebook, then `02_multi_gpu` and `03_multi_node`, and skip the sections that
+# are marked with a star (\*).
 #
 # ## How it works
 #
-# 1. **Read** a cell, and **predict** what it will show, before you run it with Shift-Enter. A wrong prediction teaches more than none.
-# 2. **Fill** the gaps: places marked `PUT YOUR CODE`, in these notebooks and in the scripts in `exercises/`.
-# 3. **Submit** the scripts with `qsub`, and look at what they print and draw.
-# 4. **Check** your work with `check(...)` at the end of each notebook: it says what is right, what is not, and where to look.
-#    You can check as often as you like, also in between.
+# 1. **Read** a cell, and **predict** what it will show. Then run it with Shift-Enter. A wrong prediction teaches more
+#    than no prediction.
+# 2. **Fill in** the gaps. These are the places marked `PUT YOUR CODE`, in the notebooks and in the scripts in
+#    `exercises/`.
+# 3. **Submit** the scripts with `qsub`, and look at their output and their figures.
+# 4. **Check** your work with `check(...)` at the end of each notebook. The check reports what is right, what is wrong,
+#    and where to look. You can check as often as you like, even if you have not filled in all gaps.
 #
-# The scripts come in two tracks, *PyTorch* and *Chainer*. Choose one; where both are filled, the better one counts.
+# The scripts come in two tracks, *PyTorch* and *Chainer*. Choose one of them. If you fill in both tracks, the better
+# one counts.
 
 # %% [markdown]
 # ## The machine you are on
@@ -51,12 +56,13 @@ from handson.cluster import doctor
 doctor.summary()
 
 # %% [markdown]
-# No GPU? Then a *virtual GPU* stands for one: a process with one thread on one core. Everything in this course works the same way with
-# both. Where there are more virtual GPUs than cores, several share a core, and none of them gets all of it.
+# If there is no GPU, a *virtual GPU* replaces it: a process with one thread on one core. Everything in this course
+# works the same way with real and with virtual GPUs. If there are more virtual GPUs than cores, several of them share a
+# core, and each of them is slower.
 
 # %% [markdown]
-# A cluster is reached through a batch system. `pbsnodes` shows its nodes; on a machine without a batch system, the course brings a
-# small PBS, and the nodes are *virtual nodes*.
+# You use a cluster through a batch system. The command `pbsnodes` lists the nodes of the cluster. On a machine without
+# a batch system, the course uses its own small PBS, and the nodes are *virtual nodes*.
 
 # %%
 # !pbsnodes -aSj
@@ -64,16 +70,17 @@ doctor.summary()
 # %% [markdown]
 # ## Your first job
 #
-# A job script is a shell script. Its `#PBS` lines say what the job needs: a queue, nodes and cores, a group, a time limit, a name.
+# A job script is a shell script. Its `#PBS` lines state what the job needs: a queue, nodes and cores, a group, a time
+# limit, and a name.
 
 # %%
 # !cat ../exercises/00_start/first_job.sh
 
 # %% [markdown]
-# `qsub` hands the script to PBS and prints the job's number; `-j oe` puts output and errors into one file. `submit` does the same
-# from a notebook.
+# `qsub` passes the script to PBS and prints the job's id. The option `-j oe` writes output and errors to one file. In a
+# notebook, `submit` does the same as `qsub`.
 #
-# Which name will the output file have? Will it be there at once?
+# What will be the name of the output file? Will the file be there immediately?
 
 # %%
 from handson.cluster.follow import follow, submit
@@ -82,13 +89,14 @@ job = submit("../exercises/00_start", "-j", "oe", "first_job.sh")
 print(job)
 
 # %% [markdown]
-# `qstat` shows jobs that wait (Q) or run (R), and with `-x` those that have finished (F) too.
+# `qstat` lists the jobs that wait (Q) or run (R). With `-x`, it also lists the jobs that have finished (F).
 
 # %%
 # !qstat -x | tail -n 3
 
 # %% [markdown]
-# `follow` says what a job waits for, and shows its output while it runs. (The square button ends the following; the job goes on.)
+# `follow` prints what a job waits for, and then the job's output. (The square button stops `follow`. The job
+# continues.)
 
 # %%
 follow(job)
@@ -97,13 +105,14 @@ follow(job)
 # !ls ../exercises/00_start
 
 # %% [markdown]
-# The output file is named after the job (`#PBS -N`) and its number: `first_job.o` and the number. It is complete when the job has ended.
-# On a busy cluster that can take hours: the queue decides, not you.
+# The name of the output file consists of the job's name (`#PBS -N`), `.o`, and the job's number. For job 12, it is
+# `first_job.o12`. The file is complete when the job has ended. On a busy cluster this can take hours, because the queue
+# decides when a job starts.
 #
 # ## Two ways to use several GPUs
 #
-# **Data parallel**: every GPU has the whole network and its own part of the data. After the backward pass, all put their gradients
-# together, and all make the same update. This shortens the training.
+# **Data parallel**: every GPU has the whole network and its own part of the data. After the backward pass, the GPUs
+# average their gradients, so they all make the same update. This shortens the training time.
 
 # %%
 from handson.notebook import drawings
@@ -111,20 +120,21 @@ from handson.notebook import drawings
 drawings.data_parallel()
 
 # %% [markdown]
-# **Model parallel**: the network itself is cut into parts, a part for each GPU, and all see the same data. This makes networks
-# possible that are too big for one GPU.
+# **Model parallel**: the network itself is split into parts, one part for each GPU, and all GPUs see the same data.
+# This makes it possible to train networks that are too big for one GPU.
 
 # %%
 drawings.model_parallel()
 
 # %% [markdown]
-# In the drawing above, GPU 1 can't begin before GPU 0 has finished. Which of the two ways would you choose for a network that fits
-# into one GPU?
+# In the drawing above, GPU 1 cannot start before GPU 0 has finished. Which of the two ways would you choose for a
+# network that fits into one GPU?
 #
-# This course takes the first: the network fits into one GPU, and all GPUs are busy all the time.
+# This course starts with data parallel training: the network fits into one GPU, and all GPUs are busy all the time.
 #
-# The workers are numbered from 0: the number of a worker is its **rank**, and the worker itself is called "rank 0", too. What makes data
-# parallel training work is the **all-reduce**: every rank brings its gradients, and every rank gets the mean of all.
+# The workers are numbered from 0. The number of a worker is its **rank**. The worker itself is also called by its rank,
+# for example "rank 0". Data parallel training needs the **all-reduce**: every rank contributes its gradients, and every
+# rank receives the mean of all gradients.
 
 # %%
 drawings.all_reduce()
@@ -132,9 +142,9 @@ drawings.all_reduce()
 # %% [markdown]
 # ## Four ranks in this notebook \*
 #
-# Jobs run while you wait. To play with ranks, let this notebook have four of its own: they are a job, too, with two ranks on each of two
-# nodes, and stay for an hour, or until you end them. (On two cores that do nothing else they are there after about five seconds, on a
-# busy machine it can take a minute. Each takes about 180 MB of memory.)
+# To experiment with ranks without a job script, start four ranks in this notebook. These ranks are a job, too, with two
+# ranks on each of two nodes. They run for an hour, or until you stop them. (On two idle cores, the ranks start in about
+# five seconds. On a busy machine, the start can take a minute. Each rank needs about 180 MB of memory.)
 
 # %%
 import handson.notebook
@@ -142,8 +152,9 @@ import handson.notebook
 ranks = handson.notebook.ranks(4)
 
 # %% [markdown]
-# A cell that begins with `%%px` runs on all ranks. `rank`, `local_rank` (the number on its own node), `world_size`, `torch` and
-# `dist` (`torch.distributed`) are there. Predict what each rank prints, then run the cell.
+# A cell that begins with `%%px` runs on all ranks. In such a cell you can use `rank`, `local_rank` (the rank's number
+# on its own node), `world_size` (the number of ranks), `torch`, and `dist` (which is `torch.distributed`). Predict what
+# each rank prints, then run the cell.
 
 # %%
 # %%px
@@ -151,8 +162,8 @@ x = torch.ones(2) * rank
 print(f"one of {world_size}, local rank {local_rank}: {x}")
 
 # %% [markdown]
-# Now the all-reduce, which adds up by default. What is `x` on rank 0 afterwards, and what on rank 3? Equal lines of several ranks are
-# shown once.
+# The next cell runs an all-reduce. By default, an all-reduce computes the sum. What is `x` on rank 0 afterwards, and
+# what is it on rank 3? (If several ranks print the same line, the notebook shows it once.)
 
 # %%
 # %%px
@@ -160,7 +171,8 @@ dist.all_reduce(x)
 print(x)
 
 # %% [markdown]
-# Variables stay. A data-parallel step takes the mean: divide by the number of ranks.
+# The ranks keep their variables from cell to cell. A data-parallel step needs the mean of the gradients, so it divides
+# the sum by the number of ranks.
 
 # %%
 # %%px
@@ -170,7 +182,7 @@ gradient /= world_size
 print(gradient)
 
 # %% [markdown]
-# An all-reduce ends when all ranks have called it. Here one does not. What will happen?
+# An all-reduce ends when all ranks have called it. In the next cell, one rank does not call it. What will happen?
 
 # %%
 # %%px
@@ -178,10 +190,15 @@ if rank != 2:
     dist.all_reduce(x)
 
 # %% [markdown]
-# After some seconds the notebook says who waits where, and frees the ranks; the square button does so at once. The ranks keep their
-# variables: try `%px x`. (A tensor whose all-reduce was broken off may hold part of a sum on some ranks.) Break something else. Then say
-# in your own words what an all-reduce does, and when it ends. (Each rank brings a tensor, and each gets the sum of all. It ends when all
-# ranks have called it.) Last, end the ranks: they hold the job's nodes, for which your next job would wait.
+# After a few seconds, the notebook prints which ranks wait and where, and interrupts them. The square button interrupts
+# them immediately. The ranks keep their variables: try `%px x`. (If an all-reduce was interrupted, its tensor may
+# contain a partial sum on some ranks.)
+#
+# Try other mistakes, too. Then explain in your own words what an all-reduce does, and when it ends. (Every rank
+# contributes a tensor, and every rank receives the sum of all tensors. The all-reduce ends when all ranks have called
+# it.)
+#
+# Finally, stop the ranks. They occupy the nodes of their job, and your next job would have to wait for these nodes.
 
 # %%
 ranks.stop()
@@ -189,15 +206,15 @@ ranks.stop()
 # %% [markdown]
 # ## Your first gap
 #
-# A job asks for its resources in a line such as `#PBS -l select=2:ngpus=2:mpiprocs=2:ompthreads=1`: two nodes, and on each of them two
-# GPUs, two processes (one for each GPU), and one thread a process.
+# A job requests its resources with a line such as `#PBS -l select=2:ngpus=2:mpiprocs=2:ompthreads=1`. This line
+# requests two nodes, and on each node two GPUs, two processes (one for each GPU), and one thread per process.
 #
 # How many workers train together in such a job?
 
 
 # %%
 def workers(select, mpiprocs):
-    """The number of processes in a job with `-l select=SELECT:mpiprocs=MPIPROCS`."""
+    """Return the number of processes in a job with `-l select=SELECT:mpiprocs=MPIPROCS`."""
     ### BEGIN SOLUTION workers: return the number of processes on all nodes together
     return select * mpiprocs
     ### END SOLUTION
@@ -211,8 +228,8 @@ print("select=8:mpiprocs=4 ->", workers(8, 4))
 # %% [markdown]
 # ## Your first prediction
 #
-# One GPU takes a certain time for an epoch. How many times as fast will two GPUs be? Any number that you have a reason for will do;
-# in the second notebook you measure it.
+# One GPU needs a certain time for an epoch. How many times as fast will two GPUs be? Write any number for which you
+# have a reason. You will measure the right number in the notebook `02_multi_gpu`.
 
 # %%
 # How many times as fast as one worker will two workers be?
@@ -224,7 +241,7 @@ print(f"I expect two workers to be {prediction} times as fast as one.")
 # %% [markdown]
 # ## Your first check
 #
-# Save the notebook (Ctrl-S) and run the cell. A check looks at what your code does, not at how it is written.
+# Save the notebook (Ctrl-S) and run the cell. A check tests what your code does, not how it is written.
 
 # %%
 from grader import check
@@ -236,6 +253,6 @@ check("start")
 #
 # - Submit a batch job, follow it, and find its output.
 # - Read from a job script how many processes it starts, and on how many nodes.
-# - Say what happens in an all-reduce.
+# - Explain what happens in an all-reduce.
 #
-# Go on with the next notebook; the file browser on the left has them in order.
+# Continue with the next notebook. The file browser on the left lists the notebooks in order.

@@ -9,30 +9,31 @@
 # %% [markdown]
 # # One GPU
 #
-# Before two GPUs can be compared with one, we must know what one does: what a training step is made of, how fast it is, and what
-# limits it.
+# Before you compare two GPUs with one, find out what one GPU does. Which parts does a training step have, how fast is
+# it, and what limits it?
 #
 # **In about 40 minutes you will**
 #
-# - make a training step by hand: forward, backward, optimize,
-# - fill a training script and a job script, and measure the throughput,
-# - find out which batch size is large enough, and what in an epoch is worth improving.
+# - run a training step by hand: forward, backward, optimize,
+# - complete a training script and a job script, and measure the throughput,
+# - find out which batch size is large enough, and which parts of an epoch are worth improving.
 #
-# Words that are new to you are in the [glossary](../docs/glossary.md).
+# The [glossary](../docs/glossary.md) explains words that are new to you.
 
 # %%
 from handson.training.options import usual_model
 
 TRACK = "pytorch"  # or "chainer"
-MODEL = usual_model(TRACK)  # "convnet" on a core; on a GPU "resnet50" or "resnet18", which keep it at work
-OPTIONS = ""  # for the training script, such as "--epoch 2"
+MODEL = usual_model(TRACK)  # "convnet" on a core; on a GPU "resnet50" or "resnet18", which keep it busy
+OPTIONS = ""  # of the training script, such as "--epoch 2"
 SIZE = 256  # side of the images in the measurements below, in pixels
 FOLDER = "../exercises/01_single_gpu"
 
 # %% [markdown]
 # ## The training loop, part by part
 #
-# The data set has 1,500 images of handwritten digits for training, and 297 for testing. Here are the first ten.
+# The data set has images of handwritten digits: 1,500 for training and 297 for testing. Here are the first ten training
+# images.
 
 # %%
 import torch
@@ -46,9 +47,10 @@ print(len(train_set), "training images, each a tensor of shape", tuple(train_set
 single_gpu.images(train_set)
 
 # %% [markdown]
-# Eight pixels are little work for a GPU. So each batch is enlarged to 256 x 256 pixels and three channels, as in the lecture.
+# An image of 8 x 8 pixels is too little work for a GPU. As in the lecture, each batch is therefore enlarged to 256 x
+# 256 pixels with three channels.
 #
-# What is the shape of a batch of 4 enlarged images? Say it before you run the cell.
+# What is the shape of a batch of 4 enlarged images? Predict it before you run the cell.
 
 # %%
 images = data.enlarge(train_set.images[:4], 256)
@@ -56,9 +58,11 @@ labels = train_set.labels[:4]
 print(images.shape)
 
 # %% [markdown]
-# **Forward**: the network turns every image into ten scores, one for each digit. The *loss* says in one number how bad they are.
+# **Forward**: the network computes ten scores for every image, one for each digit. The *loss* is one number that
+# measures how wrong these scores are.
 #
-# This network has learned nothing yet. Which loss do you expect? (If all ten digits seem equally likely, it is log(10) = 2.3.)
+# This network has not learned anything yet. Which loss do you expect? (If the network gives the same probability to all
+# ten digits, the loss is log(10) = 2.3.)
 
 # %%
 from handson.pytorch.model import ConvNet
@@ -70,10 +74,11 @@ loss = F.cross_entropy(outputs, labels)
 print("scores:", tuple(outputs.shape), "  loss:", round(loss.item(), 3))
 
 # %% [markdown]
-# A loss near 2.3 is that of guessing. With four images, it can differ by some tenths.
+# A loss near 2.3 means that the network is guessing. With only four images, the loss can differ from 2.3 by a few
+# tenths.
 #
-# **Backward**: for every parameter of the network, its *gradient* says how the loss changes with it. How many parameters does the
-# network have: thousands, or millions?
+# **Backward**: for every parameter of the network, backward computes its *gradient*. The gradient is the rate at which
+# the loss changes when this parameter changes. How many parameters does the network have: thousands, or millions?
 
 # %%
 loss.backward()
@@ -81,7 +86,7 @@ parameters = list(model.parameters())
 print(sum(parameter.numel() for parameter in parameters), "parameters, and as many gradients")
 
 # %% [markdown]
-# **Optimize**: every parameter goes a little against its gradient; how far, the *learning rate* says.
+# **Optimize**: every parameter moves a small step against its gradient. The *learning rate* sets the size of the step.
 #
 # Will the loss of the same four images be smaller after this step?
 
@@ -92,17 +97,18 @@ after = F.cross_entropy(model(images), labels)
 print("loss before:", round(loss.item(), 3), "  after:", round(after.item(), 3))
 
 # %% [markdown]
-# That was one *iteration*: forward, backward, optimize. A training repeats it with batch after batch; when all images had their
-# turn, an *epoch* is over.
+# That was one *iteration*: forward, backward, optimize. Training repeats this for one batch after another. One pass
+# through all training images is an *epoch*.
 #
 # ## The training script
 #
-# Open `exercises/01_single_gpu` in the file browser. Fill the gaps marked PUT YOUR CODE in the script of your track, and those in
-# `run_single_gpu_training.sh`. (In Chainer, the loop is inside of `StandardUpdater` and `Trainer`.)
+# Open `exercises/01_single_gpu` in the file browser. Fill in the gaps marked PUT YOUR CODE in the script of your track
+# and in `run_single_gpu_training.sh`. (In Chainer, `StandardUpdater` and `Trainer` run the loop for you.)
 #
-# In the PyTorch script, `train_step` is the iteration from above, and `evaluate` computes the loss and the accuracy on the test set. A
-# `DataLoader` makes the batches: with `shuffle=True`, each epoch has all images once, in a new random order. The *seed*
-# (`torch.manual_seed`) makes random numbers repeatable, so a second run has the same weights at its start and the same batches.
+# In the PyTorch script, `train_step` is the iteration from above, and `evaluate` computes the loss and the accuracy on
+# the test set. A `DataLoader` makes the batches. With `shuffle=True`, each epoch uses every image once, in a new random
+# order. The *seed* (`torch.manual_seed`) makes random numbers repeatable: a second run starts with the same weights and
+# uses the same batches.
 
 # %%
 # !cd {FOLDER} && grep -n "# PUT YOUR CODE" {TRACK}/*.py *.sh
@@ -116,7 +122,8 @@ check("single_gpu", "train_cifar_single_gpu.py", "run_single_gpu_training.sh", t
 # %% [markdown]
 # ## Run it
 #
-# In a terminal you would type `cd exercises/01_single_gpu` and `qsub -j oe run_single_gpu_training.sh`. The cell does the same.
+# In a terminal you would type `cd exercises/01_single_gpu` and `qsub -j oe run_single_gpu_training.sh`. The next cell
+# does the same.
 #
 # How long will 4 epochs take? Guess.
 
@@ -134,21 +141,26 @@ run = runs.of_job(FOLDER, job)
 runs.show(run)
 
 # %% [markdown]
-# The training loss falls from epoch to epoch. The validation loss, on images that the network never trained on, falls with it, though less
-# smoothly. If the validation loss rises while the training loss falls, the network learns its images by heart: it *overfits*.
+# The training loss falls from epoch to epoch. The validation loss is measured on the test images, which are never used
+# for training. It also falls, but less smoothly. If the validation loss rises while the training loss falls, the
+# network memorises the training images: it *overfits*.
 #
 # ## Throughput
 #
-# The last line of the output is the **throughput**: images per second. It is what this course compares.
+# The last line of the output is the **throughput** in images per second. This course compares runs by their throughput.
 #
-# Write it down as a function. It gets the batch size and the time of each step, in seconds, and steps may take unequally long.
+# Write the throughput as a function. Its arguments are the batch size and a list with the time of each step in seconds.
+# The steps may take different times.
 
 
 # %%
 def throughput(batchsize, step_seconds):
-    """Images/s of steps with `batchsize` images each, which took `step_seconds` (a list of seconds)."""
+    """Return the images/s of steps that use `batchsize` images each.
+
+    step_seconds: a list with the seconds of each step.
+    """
     ### BEGIN SOLUTION throughput:
-    ### return how many images there were in all steps, divided by the time that these took
+    ### return the number of images in all steps, divided by the total time of these steps
     return batchsize * len(step_seconds) / sum(step_seconds)
     ### END SOLUTION
 
@@ -163,39 +175,43 @@ check("single_gpu", "throughput", track=TRACK)
 # %% [markdown]
 # ## Forward, backward, optimize
 #
-# Which part of a step takes longest? For every layer, backward computes two things: the gradients of its weights, and those of its
-# inputs. Forward computes one.
+# Which part of a step takes longest? For every layer, forward computes one result, the outputs. Backward computes two:
+# the gradients of the weights, and the gradients of the inputs.
 
 # %%
-# How many times as long as forward does backward take?
+# How many times as long as forward will backward take?
 ### BEGIN SOLUTION prediction_backward: write `prediction_backward = ` and your number
 prediction_backward = 2
 ### END SOLUTION
 print(f"I expect backward to take {prediction_backward} times as long as forward.")
 
 # %% [markdown]
-# The next cell makes 20 steps with a clock in between.
+# The next cell runs 20 steps and measures the time of each part. (If you skipped the prediction, the figure is drawn
+# without it.)
 
 # %%
 from handson.notebook import measure
 
 steps = measure.steps(batchsize=32, size=SIZE, model=MODEL)
-single_gpu.parts_of_step(steps.seconds(), predicted=prediction_backward)
+predicted = globals().get("prediction_backward")  # None if you skipped it
+single_gpu.parts_of_step(steps.seconds(), predicted=predicted)
 
 # %%
 import numpy
 
 medians = {part: numpy.median(seconds) for part, seconds in steps.seconds().items()}
 print("backward / forward:", round(medians["backward"] / medians["forward"], 2))
-print("predicted:", prediction_backward)
+print("predicted:", predicted)
 print("throughput:", round(throughput(32, steps.of_steps())), "images/s")
 
 # %% [markdown]
-# Most people see backward take 1.5 to 2.5 times as long as forward, and optimize next to nothing: this network has few parameters for its
-# many pixels. Is your ratio far from that? Look at the marks: if they are scattered widely, something else used the core meanwhile. A measurement says
-# so above its figure if other programs took much of the cores: then run its cell again when they have ended.
+# Backward usually takes 1.5 to 2.5 times as long as forward. Optimize takes almost no time, because this network has
+# few parameters compared with its number of pixels. Is your ratio very different? Look at the marks in the figure, one
+# for each step. If they are widely scattered, another program used the core at the same time. If other programs used a
+# large part of the cores, a line above the figure says so. Then wait until they have ended, and run the cell again.
 #
-# The throughput printed here is higher than that of your job: the clock of these steps leaves out the evaluation and the start.
+# The throughput printed here is higher than that of your job, because these step times do not include the start and the
+# evaluation.
 
 # %%
 check("single_gpu", "prediction_backward")
@@ -203,10 +219,10 @@ check("single_gpu", "prediction_backward")
 # %% [markdown]
 # ## Batch size against throughput
 #
-# A step does things that cost the same whatever the batch size is: starting operations, updating parameters. With more images a step,
-# these matter less. But a GPU (or a core) can't do more than it can.
+# Part of the time of a step does not depend on the batch size: the time to launch operations and to update parameters.
+# With more images per step, this part matters less. But a GPU (or a core) has a maximum throughput.
 #
-# What will the curve look like? Draw it in the air.
+# What will the curve look like? Sketch it before you run the cell.
 
 # %%
 seconds_of_steps = measure.batch_sizes(size=SIZE, model=MODEL)
@@ -214,16 +230,17 @@ rates = {size: throughput(size, seconds) for size, seconds in seconds_of_steps.i
 single_gpu.throughputs(rates)
 
 # %% [markdown]
-# Most curves rise steeply at first, then flatten: from some size on, the device has enough to do. On a core this comes soon, at 4 to 16
-# images; a GPU with thousands of cores needs many more. If yours falls at the end, the images of a step don't fit into the caches any more.
+# Most curves rise steeply at first and then flatten: from some batch size on, the device has enough to do. A core
+# reaches this point at 4 to 16 images. A GPU with thousands of cores needs many more images. If your curve falls again
+# for large batches, the images of a step no longer fit into the caches.
 #
-# The largest batch is not always the one to take: it needs more memory, and the notebook on several GPUs shows what it does to the
-# accuracy. So read from the table the *smallest* batch size that comes close to the best throughput.
+# The largest batch is not always the best choice. It needs more memory, and the notebook `02_multi_gpu` shows how it
+# changes the accuracy. So choose the *smallest* batch size whose throughput is close to the best one.
 
 
 # %%
 def smallest_batch(rates, share=0.9):
-    """The smallest batch size with at least `share` of the best throughput.
+    """Return the smallest batch size with at least `share` of the best throughput.
 
     rates: batch size -> images/s.
     """
@@ -244,13 +261,14 @@ check("single_gpu", "smallest_batch")
 # %% [markdown]
 # ## How much of the device is used?
 #
-# Images per second depend on the network: `resnet50` computes 350 times as much for each image as `convnet`. The *model FLOPs utilisation*
-# (MFU) compares trainings of any network:
+# Images per second depend on the network: `resnet50` needs 350 times as much computation for each image as `convnet`.
+# The *model FLOPs utilisation* (MFU) makes training runs of different networks comparable:
 #
 # $$\text{MFU} = \frac{\text{images/s} \times \text{FLOPs per image}}{\text{FLOP/s that the device can reach}}$$
 #
-# A FLOP is one floating-point operation. PyTorch's `FlopCounterMode` counts those of forward and backward. The cell measures what the
-# device can reach: it multiplies two large matrices. Which share of that does your best batch size use: 10 %, 50 %, 90 %?
+# A FLOP is one floating-point operation. PyTorch's `FlopCounterMode` counts the FLOPs of forward and backward. The next
+# cell also measures how many FLOP/s the device can reach: it multiplies two large matrices. Which share of this number
+# does your best batch size use: 10 %, 50 %, 90 %?
 
 # %%
 from handson.pytorch import flops
@@ -259,39 +277,41 @@ per_image = flops.of_image(MODEL, SIZE)
 peak = measure.peak()
 best = max(rates.values())
 print(f"{MODEL}, {SIZE} pixels: {per_image / 1e9:.2f} billion FLOPs for each image")
-print(f"training: {best * per_image / 1e9:,.0f} billion FLOP/s; one large product: {peak / 1e9:,.0f}")
+print(f"training: {best * per_image / 1e9:,.0f} billion FLOP/s; one large matrix multiplication: {peak / 1e9:,.0f}")
 print(f"MFU: {100 * best * per_image / peak:.0f} %")
 
 # %% [markdown]
-# Trainings of large networks on GPUs reach 30 to 60 %. What keeps yours below 100 %? Convolutions with few channels use the device less well
-# than one large product. Normalisation, ReLU and the optimizer move much data for few FLOPs. And loading and enlarging count as time,
-# but their FLOPs don't count.
+# For large networks on GPUs, an MFU of 30 to 60 % is usual. What keeps yours below 100 %? Convolutions with few
+# channels use the device less well than one large matrix multiplication. Normalisation, ReLU and the optimizer move
+# much data and need few FLOPs. Loading and enlarging images takes time, but the MFU does not count their FLOPs.
 
 # %% [markdown]
 # ## Why a GPU waits, and what helps
 #
-# A GPU does nothing by itself: for each operation, Python *launches* a program on it, a *kernel*. A launch takes some millionths of a second,
-# whatever the kernel does. If the kernels are shorter than their launches, the GPU waits for Python. With the small network `convnet`, the
-# kernels of an H200 ran for 31 % of a step, and 15,400 images/s said little about that GPU.
+# A GPU does not start any work by itself. For each operation, Python *launches* a program on the GPU, a *kernel*. A
+# launch takes some millionths of a second, however small the kernel is. If the kernels are shorter than their launches,
+# the GPU waits for Python. With the small network `convnet`, the kernels of an H200 ran for only 31 % of a step. So the
+# throughput of 15,400 images/s said little about that GPU.
 #
-# Two things help: give it more to do with each launch, or launch less often.
+# Two things help: more work in each launch, or fewer launches.
 #
-# | way | what it does |
+# | way | effect |
 # |---|---|
-# | a larger batch, a larger network | each kernel takes longer; there are as many launches |
-# | a *CUDA graph* | all kernels of a step are launched at once; the step is recorded before, and can't change |
+# | a larger batch, a larger network | each kernel takes longer; the number of launches stays the same |
+# | a *CUDA graph* | all kernels of a step are launched at once; the step is recorded first, and cannot change afterwards |
 # | `torch.compile` | joins operations into fewer kernels; compiling takes a minute |
 #
-# When the kernels are what takes the time, they can be made shorter:
+# If the kernels take most of the time, make the kernels shorter:
 #
-# | way | what it does |
+# | way | effect |
 # |---|---|
-# | TF32 | convolutions round float32 to 10 bits behind the point, and use the GPU's *tensor cores*. PyTorch does it by itself |
-# | bfloat16, by `torch.autocast` | 16 bits for each number in products: half of the memory, and tensor cores again |
-# | channels last | the colours of a pixel lie side by side in memory, as tensor cores want them |
+# | TF32 | convolutions round the mantissa of float32 to 10 bits, and use the GPU's *tensor cores*; this is PyTorch's default |
+# | bfloat16, with `torch.autocast` | convolutions and matrix multiplications use 16 bits for each number: half of the memory, and tensor cores again |
+# | channels last | the channels of a pixel are next to each other in memory, as tensor cores need them |
 #
-# The cell measures some of these. On a core there are no launches to wait for, so it tries what makes sense there. Before you run it: which
-# way gives the GPU the most work? Which has the most images a second? (They need not be the same.)
+# The next cell measures some of these ways. On a core there are no launches to wait for, so the cell only tries the
+# ways that make sense there. Before you run it: which way gives the GPU the most work? Which way has the highest
+# throughput? (These can be two different ways.)
 
 # %%
 from handson.notebook import device_ways
@@ -300,37 +320,40 @@ found = device_ways.ways(size=SIZE)
 device_ways.show(found)
 
 # %% [markdown]
-# On the H200, `resnet50` with 32 images had 1,480 images/s with TF32, and 1,470 with bfloat16 and channels last. Nothing gained? Its kernels ran for
-# 94 % of the time before and for 49 % after: they had become so short that Python was the limit. With 128 images there were 3,460 images/s,
-# and the kernels ran for 96 % of the time. So look at both numbers: first see who waits for whom, then choose what to change.
+# On the H200 with batches of 32 images, `resnet50` reached 1,480 images/s with TF32, and 1,470 with bfloat16 and
+# channels last. Did these gain nothing? The kernels ran for 94 % of the time before, and for 49 % after the change:
+# they had become so short that Python was the bottleneck. With the same settings and batches of 128 images, the
+# throughput was 3,460 images/s, and the kernels ran for 96 % of the time. So look at both numbers. First find out
+# whether the GPU waits for Python, then choose what to change.
 #
-# On a core, bfloat16 is slow where the processor has no instructions for it, and a larger batch helps little: a core has enough to do.
+# On a core, bfloat16 is slow if the processor has no instructions for it. A larger batch helps little, because even a
+# small batch keeps a core busy.
 
 # %% [markdown]
 # ## Where the time of an epoch goes
 #
-# An epoch is more than forward, backward and optimize: images are loaded and enlarged, and at its end the test set is evaluated.
-# Which share will these have together?
+# An epoch contains more than forward, backward and optimize: images are loaded and enlarged, and at the end of the
+# epoch the network is evaluated on the test set. Which share of the epoch do these other parts take together?
 
 # %%
 epoch = measure.epoch(size=SIZE, model=MODEL)
 single_gpu.epoch(epoch)
 
 # %% [markdown]
-# On a core, forward and backward take most of the epoch. On a fast GPU they shrink, and loading can become the largest part: then a faster GPU
-# would not help. You see such a case in `04_profiling`.
+# On a core, forward and backward take most of the epoch. On a fast GPU they take less time, and loading can become the
+# largest part. Then a faster GPU would not help. You will see such a case in `04_profiling`.
 #
-# Suppose that one part cost no time at all. By which factor would the epoch become shorter? (This is *Amdahl's law* at its limit: it
-# shows what is worth improving.)
+# Suppose that one part took no time at all. How many times as fast would the epoch be? (This is the limit that
+# *Amdahl's law* gives: it shows which parts are worth improving.)
 
 
 # %%
 def limit(seconds, part):
-    """By which factor an epoch gets faster at most, if `part` is made faster.
+    """Return how many times as fast an epoch is if `part` takes no time at all.
 
-    seconds: part -> the seconds it takes in the epoch.
+    seconds: part -> the seconds of this part in the epoch.
     """
-    ### BEGIN SOLUTION limit: return the time of the epoch now, divided by its time without the part
+    ### BEGIN SOLUTION limit: return the time of the epoch, divided by its time without the part
     total = sum(seconds.values())
     return total / (total - seconds[part])
     ### END SOLUTION
@@ -340,16 +363,16 @@ def limit(seconds, part):
 from handson import figures
 
 limits = {part: limit(epoch, part) for part in epoch}
-figures.bar_chart(limits, "speed-up of the epoch if this part cost nothing", start=1)
+figures.bar_chart(limits, "speed-up of the epoch if this part took no time", start=1)
 
 # %% [markdown]
-# A bar of length zero (a factor of 1) is a part that is not worth improving. Two GPUs share the work of forward and backward, but not
-# everything else: keep the picture in mind for the next notebook.
+# A bar of length zero (a factor of 1) is a part that is not worth improving. Two GPUs share the work of forward and
+# backward, but not all of the other parts. Remember this figure for the next notebook.
 #
 # ## Check
 #
-# Save the notebook (Ctrl-S) and run the cell. It checks the gaps of this notebook, of the scripts, and of the job script. A message may
-# speak of *rank 0*: a training with one process has one rank, number 0, and that is your script.
+# Save the notebook (Ctrl-S) and run the cell. It checks the gaps of this notebook, of the scripts, and of the job
+# script. A message may mention *rank 0*. Training with one process has one rank, number 0, so rank 0 is your script.
 
 # %%
 from grader import check
@@ -359,8 +382,8 @@ check("single_gpu")
 # %% [markdown]
 # ## What you can do now
 #
-# - Take a training step apart, and name what takes its time.
+# - Divide a training step into its parts, and find the part that takes the most time.
 # - Write a job script for one GPU, and read the throughput from its output.
-# - Choose a batch size by measurement, and say what is worth improving (Amdahl's law).
+# - Choose a batch size by measurement, and find the part that is worth improving (Amdahl's law).
 #
-# Go on with the next notebook; the file browser on the left has them in order.
+# Continue with the next notebook. The file browser on the left lists the notebooks in order.

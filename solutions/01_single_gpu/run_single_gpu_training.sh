@@ -1,5 +1,5 @@
 #!/bin/bash
-### BEGIN SOLUTION resources: the queue; one node, with one process of one thread, and a GPU; the group; the time limit
+### BEGIN SOLUTION resources: request the queue; one node, with one process of one thread, and a GPU; the group; the time limit
 #PBS -q lecture
 #PBS -l select=1:ngpus=1:mpiprocs=1:ompthreads=1
 #PBS -W group_list=gt00

@@ -9,23 +9,22 @@
 # %% [markdown]
 # # Two GPUs of one node
 #
-# Task 1 of the lecture: the same training, on two GPUs at once, a process for each. How much faster is it, why not twice as fast, and
-# what becomes of the accuracy?
+# Task 1 of the lecture: train the same network on two GPUs at once, with one process for each GPU. How much faster is
+# this, why is it not twice as fast, and how does the accuracy change?
 #
 # **In about 60 minutes you will**
 #
-# - see what a single-GPU script lacks for two GPUs, and fill it in,
-# - measure the speed-up and the efficiency, and find out where the missing part went,
-# - find the reason why two ranks wait for each other for ever,
-# - see what a bigger batch does to the accuracy, and how the learning rate can make up for it.
+# - find out what a single-GPU script lacks for two GPUs, and fill it in,
+# - measure the speed-up and the efficiency, and find out what reduces them,
+# - find out why two ranks wait for each other forever,
+# - see how a bigger batch changes the accuracy, and how the learning rate can compensate for this.
 #
-# (One hour for the course? Leave out the sections with a star (\*).) Words that are new to you are in the [glossary](../docs/glossary.md).
+# (Do you have only one hour for the course? Skip the sections with a star (\*).) The [glossary](../docs/glossary.md)
+# explains words that are new to you.
 
 # %%
 TRACK = "pytorch"  # or "chainer"
-OPTIONS = (
-    ""  # for the training script, such as "--epoch 2"; on a GPU it trains "--model resnet50" unless told otherwise
-)
+OPTIONS = ""  # of the training script, such as "--epoch 2"; on a GPU, the default is "--model resnet50"
 SIZE = 256  # side of the images in the measurement of steps, in pixels
 SEEDS = 4  # repetitions of the experiment with bigger batches
 EXERCISES = "../exercises"
@@ -34,11 +33,12 @@ FOLDER = f"{EXERCISES}/02_multi_gpu"
 # %% [markdown]
 # ## The fourth step
 #
-# On one GPU, an iteration is forward, backward, optimize. Data parallel training puts an **all-reduce** in between: every GPU does
-# forward and backward with images of its own; then all get the mean of their gradients, so that all make the same update.
+# On one GPU, an iteration is forward, backward, optimize. Data parallel training adds an **all-reduce** before
+# optimize. Every GPU runs forward and backward with its own images. Then every GPU receives the mean of all gradients,
+# so all GPUs make the same update.
 #
-# What would become of the two networks without it? (Each would learn from its own images alone: after the first step they differ, and
-# you would have two half-trained networks.)
+# What would happen to the two networks without the all-reduce? (Each network would learn only from its own images.
+# After the first step the networks would differ, and you would have two half-trained networks.)
 
 # %%
 from handson.notebook import drawings
@@ -46,12 +46,13 @@ from handson.notebook import drawings
 drawings.four_steps()
 
 # %% [markdown]
-# ## A part of the data for each
+# ## A shard of the data for each worker
 #
-# Each worker gets a part, a *shard*, of the training set, and goes through it with a loader (in Chainer: an *iterator*) of its own.
-# Both tracks cut the data **at random**: Chainer once, before the training, and PyTorch again in each epoch.
+# Each worker receives its own part of the training set, a *shard*. It reads this shard with its own loader (in Chainer:
+# an *iterator*). Both tracks split the data **at random**: Chainer once, before the training, and PyTorch again in each
+# epoch.
 #
-# Suppose the data set were sorted by class, and cut in the middle instead. Which digits would rank 0 see?
+# Suppose that the data set were sorted by class and split in the middle. Which digits would rank 0 see?
 
 # %%
 import torch
@@ -63,14 +64,15 @@ from handson.training import data
 labels = data.load("digits")[0].labels
 in_order = labels.sort().values.chunk(2)
 at_random = [labels[part.indices] for part in random_split(labels, [0.5, 0.5])]
-multi_gpu.classes_of_shards({"sorted, cut in the middle": in_order, "cut at random": at_random})
+multi_gpu.classes_of_shards({"sorted, split in the middle": in_order, "split at random": at_random})
 
 # %% [markdown]
-# Cut in the middle, each rank would know half of the digits, and their gradients would pull in different directions. Cut at random, both
-# see all classes about equally often.
+# If the sorted data is split in the middle, each rank sees only half of the digits, and the gradients of the two ranks
+# point in different directions. If the data is split at random, both ranks see all classes about equally often.
 #
-# All ranks must run the same number of steps, because an all-reduce waits for every rank. In PyTorch, a `DistributedSampler` splits the
-# images. If the number of ranks does not divide the number of images, how can all ranks get equally many?
+# All ranks must run the same number of steps, because an all-reduce waits for every rank. In PyTorch, a
+# `DistributedSampler` splits the images. If the images cannot be divided equally among the ranks, how can all ranks
+# still get the same number of images?
 
 # %%
 from torch.utils.data import DistributedSampler
@@ -81,14 +83,18 @@ for ranks in (2, 4, 7):
     print(f"{len(labels)} images for {ranks} ranks: {images} each, {repeated} repeated")
 
 # %% [markdown]
-# The sampler fills up the last places with the first images of the epoch's order. These images are used twice in this epoch, and count twice
-# in the mean. With 7 ranks, they are 5 of 1,505, which changes the mean little, and the next epoch repeats other images. In return, all ranks
-# have equally many images in each step. So the mean over the ranks of their mean losses is the mean over all images of the step, and the mean
-# of their gradients is the gradient of one big batch. (Ranks with unequal batches would need weights.)
+# The sampler fills the missing places with the first images of the epoch's order. These images are used twice in this
+# epoch, so they count twice in the mean. With 7 ranks, these are 5 of 1,505 images. This changes the mean little, and
+# the next epoch repeats other images.
+#
+# In return, all ranks have the same number of images in each step. So the mean of the ranks' losses is the mean loss of
+# all images of the step, and the mean of the ranks' gradients is the gradient of one big batch. (If the ranks had
+# different numbers of images, these means would need weights.)
 #
 # ## \* The mean of the gradients, by hand
 #
-# Two live ranks, as in `00_start`, this time both on one node. (They are PyTorch's, whichever track you chose.)
+# Start two ranks in this notebook, as in `00_start`. This time, both ranks are on one node. (They use PyTorch in both
+# tracks.)
 
 # %%
 import handson.notebook
@@ -96,7 +102,8 @@ import handson.notebook
 ranks = handson.notebook.ranks(2, nodes=1)
 
 # %% [markdown]
-# Both ranks make the same network, and each does forward and backward with its own half of the images. Will they print equal gradients?
+# Both ranks create the same network. Each rank runs forward and backward with its own half of the images. Will the
+# ranks print equal gradients?
 
 # %%
 # %%px
@@ -124,7 +131,7 @@ for parameter in model.parameters():
 print(model.bias.grad[:3])
 
 # %% [markdown]
-# Is that the gradient of one big batch? Let each rank compute it from all images, and compare.
+# Is this the gradient of one big batch? In the next cell each rank computes the gradient of all images. Compare.
 
 # %%
 # %%px
@@ -133,7 +140,7 @@ cross_entropy(model(images), labels).backward()
 print(model.bias.grad[:3])
 
 # %% [markdown]
-# `DistributedDataParallel` has the three lines in it: its `backward` does not end before the gradients are averaged.
+# `DistributedDataParallel` does the work of these three lines: when its `backward` ends, the gradients are averaged.
 
 # %%
 # %%px
@@ -145,7 +152,8 @@ cross_entropy(replica(images[mine]), labels[mine]).backward()
 print(model.bias.grad[:3])
 
 # %% [markdown]
-# Why must all ranks make equally many steps? Give rank 0 one more than rank 1. What will the notebook say after five seconds?
+# Why must all ranks run the same number of steps? In the next cell, rank 0 runs one step more than rank 1. What will
+# the notebook print after five seconds?
 
 # %%
 # %%px
@@ -154,8 +162,8 @@ for step in range(steps):
     dist.all_reduce(torch.ones(1))
 
 # %% [markdown]
-# That was a hang, made on purpose; below you find one in a script. Now let the ranks go: they hold the cores of their job, and your next job
-# would wait for these.
+# You caused this hang on purpose. Later in this notebook, you will find the cause of a hang in a script. Now stop the
+# ranks. They occupy the cores of their job, and your next job would have to wait for these cores.
 
 # %%
 ranks.stop()
@@ -167,11 +175,11 @@ ranks.stop()
 # |---|---|---|
 # | a process for each GPU | `mp.spawn(worker, ...)` | `MultiprocessParallelUpdater` |
 # | the processes find each other | `MASTER_ADDR`, `MASTER_PORT`, `dist.init_process_group` | `MultiprocessParallelUpdater` |
-# | its GPU | `args.gpu[rank]` | `devices={"main": 0, "gpu1": 1}` |
-# | its shard | `DistributedSampler` | `split_dataset_n_random` |
+# | the GPU of a process | `args.gpu[rank]` | `devices={"main": 0, "gpu1": 1}` |
+# | the shard of a process | `DistributedSampler` | `split_dataset_n_random` |
 # | the mean of the gradients | `DistributedDataParallel` | `MultiprocessParallelUpdater` |
 #
-# The next cell shows the lines of the new script that your single-GPU script doesn't have. How many do you expect?
+# The next cell shows the lines of the new script that are not in your single-GPU script. How many lines do you expect?
 
 # %%
 SINGLE = f"{EXERCISES}/01_single_gpu/{TRACK}/train_cifar_single_gpu.py"
@@ -179,21 +187,26 @@ MULTI = f"{FOLDER}/{TRACK}/train_cifar_multi_gpu.py"
 # !diff {SINGLE} {MULTI} | grep "^>" | cut -c 1-100
 
 # %% [markdown]
-# Some names in the PyTorch script are new:
+# These names in the PyTorch script are new:
 #
-# - `mp.spawn(worker, arguments, nprocs=2)` starts two processes. Each of them calls `worker(rank, *arguments)` with its number, the **rank**.
-# - `dist.init_process_group` makes them a group, which can communicate. Rank 0 listens at the port `MASTER_PORT` of the host `MASTER_ADDR`;
-#   the other ranks connect to it. `dist.destroy_process_group` ends the group.
-# - `DistributedSampler(train_set, seed=args.seed)` shuffles the images' numbers and gives each rank its part. With the same *seed*, all ranks draw
-#   the same random numbers, so they split the data in the same way without sending messages. `sampler.set_epoch(epoch)` tells it the number
-#   of the epoch: without this call, every epoch has the same order.
-# - `DistributedDataParallel(model)` copies rank 0's parameters to all ranks, and averages the gradients during `backward`. The batch normalisation
-#   of each rank uses the images of this rank alone; its *running statistics*, which evaluation uses, are those of rank 0, since
-#   `DistributedDataParallel` copies them to all ranks before each forward pass.
+# - `mp.spawn(worker, arguments, nprocs=2)` starts two processes. Each process calls `worker(rank, *arguments)` with its
+#   number, the **rank**.
+# - `dist.init_process_group` joins the processes into a group that can communicate. Rank 0 listens on the port
+#   `MASTER_PORT` of the host `MASTER_ADDR`, and the other ranks connect to it. `dist.destroy_process_group` ends the
+#   group.
+# - `DistributedSampler(train_set, seed=args.seed)` shuffles the indices of the images and gives each rank its shard.
+#   With the same *seed*, all ranks draw the same random numbers, so they split the data in the same way without sending
+#   messages. `sampler.set_epoch(epoch)` passes the number of the epoch to the sampler. Without this call, every epoch
+#   has the same order.
+# - `DistributedDataParallel(model)` copies rank 0's parameters to all ranks, and averages the gradients during
+#   `backward`. In training, the batch normalisation of a rank uses only the images of this rank. In evaluation, it uses
+#   *running statistics*. These are rank 0's, because `DistributedDataParallel` copies them to all ranks before each
+#   forward pass.
 #
-# Only rank 0 prints, evaluates, and writes the result; the loss and the accuracy on the training set are those of its own images.
+# Only rank 0 prints, evaluates, and writes the result. The training loss and the training accuracy that it prints are
+# those of its own images.
 #
-# Fill the gaps of this script, and of `run_multi_gpu_training.sh`: one node, two GPUs, two processes.
+# Fill in the gaps of this script and of `run_multi_gpu_training.sh`: one node, two GPUs, two processes.
 
 # %%
 # !cd {FOLDER} && grep -n "# PUT YOUR CODE" {TRACK}/*.py *.sh
@@ -207,7 +220,8 @@ check("multi_gpu", "train_cifar_multi_gpu.py", "run_multi_gpu_training.sh", trac
 # %% [markdown]
 # ## Run it
 #
-# In a terminal: `cd exercises/02_multi_gpu` and `qsub -j oe run_multi_gpu_training.sh`. What throughput do you expect?
+# In a terminal you would type `cd exercises/02_multi_gpu` and `qsub -j oe run_multi_gpu_training.sh`. What throughput
+# do you expect?
 
 # %%
 from handson.cluster.follow import follow, submit
@@ -224,7 +238,8 @@ runs.show(two)
 # %% [markdown]
 # ## Speed-up and efficiency
 #
-# To compare with: your last run with one worker under the same conditions. If there is none, it is made now.
+# Compare this run with your last run with one worker under the same conditions. If there is no such run, the next cell
+# starts it.
 
 # %%
 one = runs.of_one_worker(two, EXERCISES, OPTIONS)
@@ -232,26 +247,32 @@ print(f"1 worker:  {one.throughput:6.1f} images/s")
 print(f"2 workers: {two.throughput:6.1f} images/s")
 
 # %% [markdown]
-# The **speed-up** says how many times as fast several workers are as one.
+# The **speed-up** is how many times as fast several workers are as one worker.
 
 
 # %%
 def speed_up(single, several):
-    """How many times as fast; `single` and `several` are throughputs in images/s."""
+    """Return how many times as fast several workers are as one.
+
+    single, several: the throughput of one worker, and of several workers together, in images/s.
+    """
     ### BEGIN SOLUTION speed_up: return the speed-up
     return several / single
     ### END SOLUTION
 
 
 # %% [markdown]
-# The **efficiency** says which part of the ideal speed-up that is. Ideally, N workers are N times as fast.
+# The **efficiency** is the part of the ideal speed-up that was reached. Ideally, N workers are N times as fast as one.
 
 
 # %%
 def efficiency(single, several, workers):
-    """The part of the ideal speed-up that was reached: 1 is all of it. (Measured, it can be more.)"""
+    """Return the part of the ideal speed-up that was reached: 1 if all of it was reached.
+
+    (A measured efficiency can be above 1.)
+    """
     ### BEGIN SOLUTION efficiency:
-    ### return the efficiency; `workers` is the number of workers in `several`
+    ### return the efficiency; `several` is the throughput of `workers` workers
     return several / single / workers
     ### END SOLUTION
 
@@ -263,9 +284,10 @@ print("(the lecture, on two GPUs: 1.71 and 0.857)")
 multi_gpu.speed_up([one, two])
 
 # %% [markdown]
-# Was your prediction in `00_start` right? On two cores that do nothing else, 1.6 to 1.8 is usual. If yours is below 1.3, look at what else the
-# machine does (`top`), or whether it has two cores at all, and run the job again. (Two workers on one GPU share it: there, about 1 is right.)
-# If it is above 2, something slowed down the run with one worker.
+# Was your prediction in `00_start` right? On two idle cores, a speed-up of 1.6 to 1.8 is usual. If yours is below 1.3,
+# find out which other programs are running (`top`), and whether the machine has two cores at all. Then run the job
+# again. (If two workers share one GPU, a speed-up of about 1 is right.) If your speed-up is above 2, something slowed
+# down the run with one worker.
 
 # %%
 check("multi_gpu", "speed_up", "efficiency")
@@ -273,10 +295,11 @@ check("multi_gpu", "speed_up", "efficiency")
 # %% [markdown]
 # ## Why two workers are not twice as fast
 #
-# The next cell makes 20 steps with one worker, and 20 with two, and notes when each part begins and ends. The figure shows what both
-# ranks did in four of the steps.
+# The next cell runs 20 steps with one worker and 20 steps with two workers, and records when each part of a step begins
+# and ends. The figure shows what both ranks did in four of these steps.
 #
-# No rank can leave the all-reduce before the other has come to it. Look for the rank that comes first: what does it do?
+# No rank can leave the all-reduce before the other rank has entered it. Look for the rank that enters it first. What
+# does this rank do?
 
 # %%
 from handson.notebook import measure
@@ -286,20 +309,21 @@ steps = measure.steps(workers=2, size=SIZE)
 multi_gpu.ranks(steps)
 
 # %% [markdown]
-# The rank that comes first waits (the dotted parts). No rank is slower by design here: now this one is late, now the other, because
-# a core also does other things. Both lose time whenever one is late.
+# The rank that enters first waits for the other one (the dotted parts). Here, neither rank is always the slower one:
+# sometimes rank 0 is late, and sometimes rank 1, because each core also does other work. Both ranks lose time whenever
+# one rank is late.
 #
-# How long does each rank wait in a step, on average? `arrivals[step, rank]` is the moment, in seconds, when the rank came to the
-# all-reduce.
+# How long does each rank wait in a step, on average? `arrivals[step, rank]` is the time, in seconds, at which the rank
+# enters the all-reduce.
 
 
 # %%
 def waiting(arrivals):
-    """The mean seconds that each rank waits in a step for the last one.
+    """Return how many seconds each rank waits for the last rank in a step, on average.
 
-    arrivals: a NumPy array with a row for each step, and a column for each rank.
+    arrivals: a NumPy array with a row for each step and a column for each rank.
     """
-    ### BEGIN SOLUTION waiting: return a list or an array with a number for each rank
+    ### BEGIN SOLUTION waiting: return a list or an array with one number for each rank
     last = arrivals.max(axis=1, keepdims=True)
     return (last - arrivals).mean(axis=0)
     ### END SOLUTION
@@ -310,14 +334,15 @@ for rank, seconds in enumerate(waiting(steps.began("all-reduce"))):
     print(f"rank {rank} waits {1000 * seconds:.1f} ms of {1000 * steps.mean(rank):.1f} ms")
 
 # %% [markdown]
-# So a step with two workers is longer than one with a single worker: by waiting, by communication, and, because both share the memory
-# of the machine, mostly also by computation.
+# So a step with two workers takes longer than a step with one worker, for three reasons: the ranks wait, they
+# communicate, and they share the memory of the machine, which usually slows down the computation.
 
 # %%
 multi_gpu.steps_compared(single_steps, steps)
 
 # %% [markdown]
-# One more thing kept your job from a speed-up of 2: rank 0 alone evaluates the test set, and the other rank waits for it.
+# There is another reason why the speed-up of your job is below 2: only rank 0 evaluates the test set, and the other
+# rank waits for it.
 
 # %%
 check("multi_gpu", "waiting")
@@ -325,11 +350,14 @@ check("multi_gpu", "waiting")
 # %% [markdown]
 # ## A hang
 #
-# A collective such as the all-reduce ends when *all* ranks have called it. If one never calls it, the others wait: a **deadlock**.
-# For a long time nothing is printed: NCCL gives up after 10 minutes, gloo after 30, and MPI never.
+# A collective such as the all-reduce ends when *all* ranks have called it. If one rank never calls it, the other ranks
+# keep waiting: this is a **deadlock**. For a long time, nothing is printed: NCCL gives up after 10 minutes, gloo after
+# 30 minutes, and MPI never.
 #
-# `hanging.py` has one. Read it: which line will rank 0 never leave, and which line rank 1? Then start it, with `torchrun`, which starts as many
-# processes as you ask for, and gives each a rank. After 10 seconds each rank writes where it is (by Python's `faulthandler`), and ends.
+# The script `hanging.py` has a deadlock. Read it. Which line will rank 0 never leave, and which line will rank 1
+# never leave? Then start the script with `torchrun`, which starts the number of processes that you ask for, and gives
+# each process a rank. After 10 seconds, each rank writes its position in the script (with Python's `faulthandler`),
+# and ends.
 
 # %%
 command = "OMP_NUM_THREADS=1 torchrun --standalone --nproc-per-node 2 hanging.py"
@@ -338,25 +366,29 @@ command = "OMP_NUM_THREADS=1 torchrun --standalone --nproc-per-node 2 hanging.py
 # !cd {FOLDER}/results && grep "line" stack_of_rank_1.txt
 
 # %% [markdown]
-# The innermost function comes first: rank 0 is in `all_reduce`, rank 1 in `barrier`. Both are collectives, and both ranks wait for the other.
-# (Nothing is listed? Then your script does not hang any more.)
+# The innermost function comes first: rank 0 is in `all_reduce`, and rank 1 is in `barrier`. Both functions are
+# collectives, so each rank waits for the other. (If no function is listed, your script no longer hangs.)
 #
-# More tools, for the day when it is your own job that hangs:
+# These tools help when your own job hangs:
 #
-# - `TORCH_DISTRIBUTED_DEBUG=DETAIL` lets PyTorch compare the collectives of all ranks, and say which differ: see the next cell.
-# - On real GPUs, NCCL's *flight recorder* keeps the last collectives of each rank, and writes them to files at a time-out: set
-#   `TORCH_FR_BUFFER_SIZE=2000` and `TORCH_NCCL_DUMP_ON_TIMEOUT=1`.
-# - `py-spy dump --pid PID` shows the stack of a process that runs already, on its node (`pip install py-spy`).
-# - `python -m handson doctor` in a job finds out whether the ranks can reach each other at all.
+# - `TORCH_DISTRIBUTED_DEBUG=DETAIL` makes PyTorch compare the collectives of all ranks and report the difference. The
+#   next cell shows this.
+# - On real GPUs, NCCL's *flight recorder* keeps the last collectives of each rank, and writes them to files when a
+#   collective times out. Set `TORCH_FR_BUFFER_SIZE=2000` and `TORCH_NCCL_DUMP_ON_TIMEOUT=1`.
+# - `py-spy dump --pid PID` shows the stack of a running process. Run it on the node of this process
+#   (`pip install py-spy`).
+# - `python -m handson doctor`, as a command in a job, tests whether the ranks can reach each other.
 #
-# The course's own training scripts have a limit: after two minutes without a finished step (`--patience`) they end, and say where each rank was.
+# The training scripts of this course have a time limit: after two minutes without a finished step (`--patience`),
+# they end and print where each rank was.
 
 # %%
 # !cd {FOLDER} && TORCH_DISTRIBUTED_DEBUG=DETAIL {command} 2>&1 | grep -o "mean losses.*\|Rank . is running collective: [^)]*OpType=[A-Z_]*"
 
 # %% [markdown]
-# Fix `report` in `exercises/02_multi_gpu/hanging.py`, save it, and run the first of the two cells again: it should print the mean losses, 2.5, 1.5
-# and about 1.17. The check runs it with three ranks, too: some calls give these numbers with two ranks alone, or by chance.
+# Fix `report` in `exercises/02_multi_gpu/hanging.py`, save it, and run the first of the two cells above again. It
+# should print the mean losses 2.5, 1.5, and about 1.17. The check also runs the script with three ranks, because some
+# wrong solutions give these numbers only with two ranks, or by chance.
 
 # %%
 check("multi_gpu", "hanging.py")
@@ -364,9 +396,11 @@ check("multi_gpu", "hanging.py")
 # %% [markdown]
 # ## \* Where the efficiency went
 #
-# A *profile* of a training says more than 20 steps of ours: it is recorded while your own scripts run. From one with one worker and one
-# with two, `handson explain` splits what is lost into communication that nothing hides, imbalance (a rank waits for another), what
-# each step costs anew, and contention (two share the memory and the cores of one machine). Which will be the largest here?
+# The 20 steps above were a separate measurement. A *profile* shows more, because it is recorded while your own scripts
+# run. `handson explain` compares a profile of one worker with a profile of two workers. It divides the lost efficiency
+# into four causes: communication that is not hidden by computation, imbalance (a rank waits for another rank), the
+# overhead of each step, and contention (two ranks share the memory and the cores of one machine). Which cause will be
+# the largest here?
 
 # %%
 from handson.notebook import profiled_runs
@@ -377,21 +411,23 @@ double = profiled_runs.of_job(FOLDER, profiled_runs.start(FOLDER, "run_multi_gpu
 profiled_runs.explained(single, double)
 
 # %% [markdown]
-# On two cores of one machine, contention is mostly the largest: both share the memory, so the same operators take longer. If the machine is busy
-# with something else, imbalance grows: whichever rank is disturbed, the other waits for it. On two GPUs, communication comes first. Repeat
-# the cell before you believe small differences. You will read such profiles in `04_profiling`.
+# On two cores of one machine, contention is usually the largest cause: both ranks share the memory, so the same
+# operators take longer. If other programs use the machine, imbalance grows, because whenever one rank is disturbed, the
+# other rank waits for it. On two GPUs, communication is the largest cause. Repeat the cell before you believe small
+# differences. You will read such profiles in `04_profiling`.
 #
-# ## \* What the bigger batch does
+# ## \* What the bigger batch changes
 #
-# Each of N workers takes 32 images, so an update is made from N x 32: the *total* batch is bigger, and there are fewer updates in an
-# epoch. Both tracks make an update from the last images of an epoch, too, even if they are fewer.
+# Each of N workers uses 32 images per step, so each update uses N x 32 images. The *total* batch is bigger, and an
+# epoch has fewer updates. At the end of an epoch, both tracks make an update from the remaining images, even if they do
+# not fill the batch.
 
 
 # %%
 def updates(images, batchsize, workers, epochs):
-    """How often the parameters are updated in `epochs` epochs; `batchsize` is that of each worker."""
+    """Return the number of updates in `epochs` epochs; `batchsize` is the batch size of each worker."""
     ### BEGIN SOLUTION updates:
-    ### return a whole number; in each epoch, the last update may have fewer images
+    ### return a whole number; the last update of each epoch may use fewer images
     total = batchsize * workers
     return -(-images // total) * epochs
     ### END SOLUTION
@@ -402,24 +438,26 @@ for workers in (1, 2, 4, 8):
     print(f"{workers} x 32 images:", updates(1500, 32, workers, epochs=6), "updates in 6 epochs")
 
 # %% [markdown]
-# Now an experiment with small images (16 pixels), after a figure in [Train longer, generalize better](https://arxiv.org/abs/1705.08741):
-# the batch of 8 workers, at first for as many *epochs* as with one worker, then for as many *updates*.
+# The next experiment uses small images (16 pixels). It follows a figure in [Train longer, generalize
+# better](https://arxiv.org/abs/1705.08741). It trains with the total batch of 8 workers, first for as many *epochs* as
+# one worker, and then for as many *updates*.
 #
-# (The next but one cell trains 12 networks: a minute or two. A bar shows how far it is.)
+# (The second cell below trains 12 networks, which takes one or two minutes. A bar shows the progress.)
 #
-# After 6 epochs, the single worker misreads about 9 % of the test images. And 8 workers after 6 epochs?
+# After 6 epochs, one worker misclassifies about 9 % of the test images. What do you expect of 8 workers after 6 epochs?
+# (If you skip this prediction, the figure is drawn without it.)
 
 # %%
-# Which part of the test images do 8 workers misread after 6 epochs, in percent?
+# What percentage of the test images will 8 workers misclassify after 6 epochs?
 ### BEGIN SOLUTION prediction_error: write `prediction_error = ` and your number, from 0 to 100
 prediction_error = 25
 ### END SOLUTION
-print(f"I expect 8 workers to misread {prediction_error} % of the test images.")
+print(f"I expect 8 workers to misclassify {prediction_error} % of the test images.")
 
 # %%
 from handson.notebook.multi_gpu import Plan
 
-RATE = 0.002  # the learning rate, for now the same for all
+RATE = 0.002  # the learning rate, here the same for all plans
 equal_epochs = updates(1500, 32, 8, epochs=6)
 equal_updates = updates(1500, 32, 1, epochs=6)
 plans = {
@@ -428,13 +466,14 @@ plans = {
     "8 workers, equal updates": Plan(256, [RATE] * equal_updates),
 }
 curves = multi_gpu.train(plans, SEEDS)
-multi_gpu.equal_epochs_and_updates(curves, prediction_error)
+predicted = globals().get("prediction_error")  # None if you skipped it
+multi_gpu.equal_epochs_and_updates(curves, predicted)
 
 # %% [markdown]
-# The line is the mean of several runs with other seeds, the band reaches from the best to the worst.
+# Each line is the mean of several runs with different seeds. Its band reaches from the best run to the worst.
 #
-# With equal updates, the bigger batch is as good as the small one, or better: it has seen eight times as many images. But then
-# nothing was gained in time. With equal epochs, it has simply not gone far enough.
+# With equal updates, the bigger batch is as good as the small one, or better, because it has used eight times as many
+# images. But then the 8 workers have saved no time. With equal epochs, the bigger batch has made too few updates.
 
 # %%
 check("multi_gpu", "updates", "prediction_error")
@@ -442,26 +481,27 @@ check("multi_gpu", "updates", "prediction_error")
 # %% [markdown]
 # ## \* Longer steps
 #
-# The remedy of [Accurate, large minibatch SGD](https://arxiv.org/abs/1706.02677): with N times the batch, take N times the learning
-# rate, since each update stands for N small ones. Rates so high can do harm in the first updates; so begin with the old rate and let
-# it rise in a straight line: a **warm-up**.
+# [Accurate, large minibatch SGD](https://arxiv.org/abs/1706.02677) has a remedy: for a batch that is N times as big,
+# use N times the learning rate, because each update replaces N small updates. Such high rates can do harm in the first
+# updates. So start with the old rate, and let it rise linearly: this is a **warm-up**.
 
 
 # %%
 def learning_rate(update, base, workers, warmup):
-    """The learning rate of update number `update`, counted from 0.
+    """Return the learning rate of update number `update`, counted from 0.
 
-    It rises in a straight line from `base` in update 0 to `workers` times `base`
-    in update `warmup`, and stays there.
+    It rises linearly from `base` in update 0 to `workers` times `base` in update `warmup`,
+    and then stays the same.
     """
-    ### BEGIN SOLUTION learning_rate: return the rate; mind what comes after the warm-up
+    ### BEGIN SOLUTION learning_rate: return the rate; after the warm-up it stays the same
     progress = min(1, update / warmup)
     return base * (1 + (workers - 1) * progress)
     ### END SOLUTION
 
 
 # %% [markdown]
-# What will be better after 6 epochs: the rate as it was, 8 times the rate at once, or with a warm-up of one epoch?
+# Which of these will be best after 6 epochs: the old rate, 8 times the old rate from the start, or 8 times the old rate
+# after a warm-up of one epoch?
 
 # %%
 warmup = updates(1500, 32, 8, epochs=1)
@@ -471,8 +511,9 @@ same_rate = {"1 worker": curves["1 worker"], "8 workers, same rate": curves["8 w
 multi_gpu.rates_and_errors(same_rate | multi_gpu.train(plans, SEEDS))
 
 # %% [markdown]
-# The scaled rate makes up for most of what the bigger batch has lost. Whether the warm-up helps, too, depends on the rate: try
-# `RATE = 0.004`, and run the last cells again. (There is a limit: with 8 x 0.02, no warm-up saves it.)
+# The higher rate compensates for most of the accuracy that the bigger batch lost. Whether the warm-up also helps
+# depends on the rate. Try `RATE = 0.004`, and run the cells from there again. (There is a limit: with 8 x 0.02,
+# training fails even with a warm-up.)
 #
 # ## Check
 #
@@ -486,9 +527,10 @@ check("multi_gpu")
 # %% [markdown]
 # ## What you can do now
 #
-# - Turn a single-GPU script into one for all GPUs of a node: processes, shards, the mean of the gradients.
-# - Measure speed-up and efficiency, and name what limits them: waiting, communication, shared memory, shared cores.
-# - Find out where the ranks of a job that hangs are waiting.
-# - Say what the bigger batch of N workers does to the accuracy, and what linear scaling and a warm-up are for.
+# - Turn a single-GPU script into a script for all GPUs of a node: processes, shards, the mean of the gradients.
+# - Measure the speed-up and the efficiency, and name what limits them: waiting, communication, shared memory, shared
+#   cores.
+# - Find out where the ranks of a hanging job wait.
+# - Explain how the bigger batch of N workers changes the accuracy, and why linear scaling and a warm-up help.
 #
-# Go on with the next notebook; the file browser on the left has them in order.
+# Continue with the next notebook. The file browser on the left lists the notebooks in order.

@@ -1,5 +1,5 @@
 #!/bin/bash
-### BEGIN SOLUTION resources: the queue; one node, with two processes of one thread, and a GPU for each; the group; the time limit
+### BEGIN SOLUTION resources: request the queue; one node, with two processes of one thread, and a GPU for each; the group; the time limit
 #PBS -q lecture
 #PBS -l select=1:ngpus=2:mpiprocs=2:ompthreads=1
 #PBS -W group_list=gt00

@@ -9,32 +9,32 @@
 # %% [markdown]
 # # Two nodes
 #
-# Task 2 of the lecture: two nodes with two GPUs each. Processes on several nodes are started by MPI, and their gradients travel
-# through a network.
+# Task 2 of the lecture: train on two nodes with two GPUs each. MPI starts the processes on several nodes, and their
+# gradients travel through a network.
 #
 # **In about 60 minutes you will**
 #
-# - tell rank, intra_rank and inter_rank apart, and let ranks speak to each other by MPI,
+# - distinguish rank, intra_rank and inter_rank, and exchange numbers between ranks with MPI,
 # - train on two nodes, and make the scaling table of your own runs,
-# - predict what a slow network costs, and measure it,
-# - write a data-parallel training from an empty file.
+# - predict how a slow network changes the throughput, and measure it,
+# - write a data-parallel training script from an empty file.
 #
-# (One hour for the course? Leave out the sections with a star (\*).) Words that are new to you are in the [glossary](../docs/glossary.md).
+# (Do you have only one hour for the course? Skip the sections with a star (\*).) The [glossary](../docs/glossary.md)
+# explains words that are new to you.
 
 # %%
 TRACK = "pytorch"  # or "chainer"
-OPTIONS = (
-    ""  # for the training script, such as "--epoch 2"; on a GPU it trains "--model resnet50" unless told otherwise
-)
+OPTIONS = ""  # of the training script, such as "--epoch 2"; on a GPU, the default is "--model resnet50"
 EXERCISES = "../exercises"
 FOLDER = f"{EXERCISES}/03_multi_node"
 
 # %% [markdown]
 # ## Ranks
 #
-# `mpiexec -n 4` starts four processes, and gives each a number: its **rank**. The number on its own node is the **intra_rank**, and
-# that of its node the **inter_rank**. These are ChainerMN's names; in PyTorch, the environment variables `RANK`, `LOCAL_RANK` (the
-# intra_rank) and `WORLD_SIZE` (the number of ranks) tell each process who it is.
+# `mpiexec -n 4` starts four processes and gives each process a number: its **rank**. The number of a process on its own
+# node is the **intra_rank**. The number of its node is the **inter_rank**. These are ChainerMN's names. In PyTorch,
+# each process reads these numbers from environment variables: `RANK`, `LOCAL_RANK` (the intra_rank), and `WORLD_SIZE`
+# (the number of ranks).
 
 # %%
 from handson.notebook import drawings
@@ -42,12 +42,12 @@ from handson.notebook import drawings
 drawings.nodes(2, per_node=2)
 
 # %% [markdown]
-# Which of these numbers must choose the GPU? GPUs are counted on each node from 0.
+# Which of these numbers selects the GPU of a process? On each node, the GPUs are counted from 0.
 
 
 # %%
 def intra_rank(rank, per_node):
-    """The number of a rank on its node, where every node has `per_node` ranks."""
+    """Return the number of a rank on its node; every node has `per_node` ranks."""
     ### BEGIN SOLUTION intra_rank:
     ### return the intra_rank; the first `per_node` ranks are on the first node
     return rank % per_node
@@ -65,10 +65,11 @@ from grader import check
 check("multi_node", "intra_rank")
 
 # %% [markdown]
-# ## \* Who talks to whom, over which network
+# ## \* Who communicates with whom, over which network
 #
-# Four live ranks, as in `00_start`. Which of them are on the second node, and which local ranks have they?
-# (They are PyTorch's. `ranks(4, "chainer")` would give them ChainerMN's communicator `comm`, with `comm.intra_rank`.)
+# Start four ranks in this notebook, as in `00_start`. Which of them are on the second node, and what are their local
+# ranks? (The ranks use PyTorch in both tracks. `ranks(4, "chainer")` would define ChainerMN's communicator `comm`,
+# which has `comm.intra_rank`.)
 
 # %%
 import handson.notebook
@@ -82,8 +83,9 @@ import socket
 print(f"local rank {local_rank} on {socket.gethostname()}")
 
 # %% [markdown]
-# Ranks of one node reach each other by the *loopback* network `lo`, which does not leave the node. Ranks of different nodes need a real network;
-# between virtual nodes it is called `eth0`. The function below counts what a node sends through each while its ranks communicate.
+# Ranks on the same node communicate through the *loopback* network `lo`, which does not leave the node. Ranks on
+# different nodes need a real network. Between virtual nodes, this network is called `eth0`. The function below measures
+# how many bytes a node sends through each network while its ranks communicate.
 
 # %%
 # %%px
@@ -91,7 +93,7 @@ import psutil
 
 
 def traffic(communicate):
-    """Print how much this node sends through each of its networks."""
+    """Print how many MB this node sends through each of its networks."""
     before = psutil.net_io_counters(pernic=True)
     dist.barrier()
     communicate()
@@ -103,7 +105,8 @@ def traffic(communicate):
 
 
 # %% [markdown]
-# Rank 0 sends a million numbers, 4 MB, to rank 1, and then to rank 2. Through which network does each message travel?
+# Rank 0 sends a million numbers, which are 4 MB, first to rank 1, and then to rank 2. Through which network does each
+# message travel?
 
 # %%
 # %%px
@@ -124,17 +127,20 @@ traffic(lambda: send(1))
 traffic(lambda: send(2))
 
 # %% [markdown]
-# Now an all-reduce of these 4 MB. The ranks form a ring, 0 to 1 to 2 to 3 and back to 0, and each sends 6 MB in all to its right neighbour.
-# How much leaves each node?
+# The next cell runs an all-reduce of these 4 MB. The ranks form a ring: 0 to 1 to 2 to 3, and back to 0. Each rank
+# sends 6 MB in total to its right neighbour. How many bytes leave each node?
 
 # %%
 # %%px
 traffic(lambda: dist.all_reduce(x))
 
 # %% [markdown]
-# Only two of the ring's four connections lead from node to node, so 6 MB leave each node and 6 MB stay within it. (If ranks 0 and 2 were on
-# one node, and 1 and 3 on the other, all four would lead from node to node. Where all is on one host, everything goes through `lo`.) Why 6? In a ring, each of N ranks sends 2 (N - 1) / N times the
-# data: that formula comes back in the section on a slow network.
+# Two of the four connections of the ring lead from one node to the other. So 6 MB leave each node, and 6 MB stay within
+# it. (If ranks 0 and 2 were on one node, and ranks 1 and 3 on the other, all four connections would lead from node to
+# node. If all ranks are on one host, everything goes through `lo`.)
+#
+# Why does each rank send 6 MB? In a ring, each of N ranks sends 2 (N - 1) / N times the size of the data. You will use
+# this formula in the section on a slow network.
 
 # %%
 ranks.stop()
@@ -145,33 +151,36 @@ ranks.stop()
 # | | PyTorch | Chainer |
 # |---|---|---|
 # | the ranks find each other | `MASTER_ADDR`, `MASTER_PORT`, `dist.init_process_group` | `create_communicator(name)` |
-# | its GPU | `LOCAL_RANK` | `comm.intra_rank` |
-# | its shard | `DistributedSampler`: every rank reads all data | `scatter_dataset`: rank 0 sends the parts |
+# | the GPU of a rank | `LOCAL_RANK` | `comm.intra_rank` |
+# | the shard of a rank | `DistributedSampler`: every rank reads all data | `scatter_dataset`: rank 0 sends the shards |
 # | the mean of the gradients | `DistributedDataParallel` | `create_multi_node_optimizer` |
 # | evaluation on all ranks | `dist.all_reduce` of the sums | `create_multi_node_evaluator` |
 #
-# In `02_multi_gpu`, the PyTorch script started its processes itself. On several nodes a *launcher* does it: `mpiexec` or `torchrun`. torchrun
-# sets `RANK`, `LOCAL_RANK`, `WORLD_SIZE`, `MASTER_ADDR` and `MASTER_PORT` for each process. Under `mpiexec`, `options.parse` sets the same
-# variables, from those of MPI. So the same script runs under both, and `dist.init_process_group` needs nothing else.
+# In `02_multi_gpu`, the PyTorch script starts its own processes. On several nodes, a *launcher* starts them: `mpiexec`
+# or `torchrun`. `torchrun` sets `RANK`, `LOCAL_RANK`, `WORLD_SIZE`, `MASTER_ADDR` and `MASTER_PORT` for each process.
+# Under `mpiexec`, the course's `options.parse` sets these variables from MPI's own. So the same script runs under both
+# launchers, and `dist.init_process_group` needs no other information.
 #
-# All ranks run the same script; only rank 0 prints and writes files. What would the output look like otherwise? (Four times the same
-# table, line by line, in any order.)
+# All ranks run the same script, but only rank 0 prints and writes files. What would the output look like if all ranks
+# printed? (It would contain the same table four times, with the lines in any order.)
 
 # %% [markdown]
 # ## Evaluation on all ranks
 #
-# In `02_multi_gpu`, rank 0 evaluated the whole test set while the other waited. Now every rank takes a part, and the parts are put together.
-# If their sizes differ, the mean of the ranks' accuracies is *not* the accuracy: 1 of 1 and 1 of 3 images make 2 of 4.
+# In `02_multi_gpu`, rank 0 evaluates the whole test set, and the other rank waits. Here, every rank evaluates a part of
+# the test set, and the results are combined. If the parts have different sizes, the mean of the ranks' accuracies is
+# *not* the accuracy of the whole test set. For example, if one rank has 1 correct of 1 image, and another rank has 1
+# correct of 3 images, the accuracy is 2 of 4.
 
 
 # %%
 def total_accuracy(correct, images):
-    """The accuracy on the whole test set.
+    """Return the accuracy on the whole test set.
 
-    correct: how many images each rank got right; images: how many it had.
+    correct: how many images each rank classified correctly; images: how many images it had.
     """
     ### BEGIN SOLUTION total_accuracy:
-    ### return the accuracy; `correct` and `images` are lists with a number for each rank
+    ### return the accuracy; `correct` and `images` are lists with one number for each rank
     return sum(correct) / sum(images)
     ### END SOLUTION
 
@@ -183,23 +192,24 @@ print(total_accuracy([1, 1], [1, 3]), "should be 0.5")
 check("multi_node", "total_accuracy")
 
 # %% [markdown]
-# ## The same by MPI
+# ## The same with MPI
 #
-# Here you had the numbers of all ranks in two lists. In reality each rank knows only its own, and they must be sent. That is what MPI
-# is for. A *communicator* such as `MPI.COMM_WORLD` stands for all ranks; on each of them:
+# In the last section, you had the numbers of all ranks in two lists. In a real run, each rank knows only its own
+# numbers, and the ranks must exchange them. MPI does this. A *communicator* such as `MPI.COMM_WORLD` represents all
+# ranks. Every rank can use it:
 #
 # | call | returns |
 # |---|---|
-# | `comm.rank`, `comm.size` | this rank's number; how many ranks there are |
-# | `comm.allreduce(number)` | the sum over all ranks, on every rank |
+# | `comm.rank`, `comm.size` | this rank's number, and the number of ranks |
+# | `comm.allreduce(number)` | the sum of all ranks' numbers, on every rank |
 # | `comm.allgather(thing)` | a list of all ranks' things, on every rank |
-# | `comm.gather(thing)` | that list on rank 0, `None` on the others |
+# | `comm.gather(thing)` | this list on rank 0, and `None` on the other ranks |
 # | `comm.bcast(thing)` | rank 0's thing, on every rank |
 #
-# Every rank has to make these calls, in the same order, or they wait for ever. (In the script, after 10 seconds each rank that still waits
-# writes where it is, and ends.)
+# All ranks must make these calls in the same order. Otherwise they wait for each other forever. (In this script, a rank
+# that still waits after 10 seconds prints its position in the script, and ends.)
 #
-# Fill the gap in `mpi_accuracy.py`. What will each of four ranks print?
+# Fill in the gap in `mpi_accuracy.py`. What will each of the four ranks print?
 
 # %%
 # !cd {FOLDER} && mpiexec -n 4 python -m mpi4py mpi_accuracy.py
@@ -210,16 +220,17 @@ check("multi_node", "mpi_accuracy.py")
 # %% [markdown]
 # ## The scripts
 #
-# Fill the gaps of the training script, and those of the job script:
+# Fill in the gaps of the training script and of the job script:
 #
-# - `select=2`: two nodes (*chunks*, as PBS calls them)
-# - `ngpus=2`: the GPUs of each
-# - `mpiprocs=2`: the MPI processes on each
-# - `ompthreads=1`: the threads of each process
-# - `place=scatter`: each chunk on a node of its own; else PBS may put two chunks on one node that has room for both
+# - `select=2`: two nodes (PBS calls them *chunks*)
+# - `ngpus=2`: two GPUs on each node
+# - `mpiprocs=2`: two MPI processes on each node
+# - `ompthreads=1`: one thread in each process
+# - `place=scatter`: each chunk on a different node; otherwise, PBS may put both chunks on one node
 #
-# In the Chainer script, only rank 0 has the data: on the other ranks `train_set` and `test_set` are `None`, until `scatter_dataset` has sent
-# each rank its part. In the PyTorch script, every rank reads the data and takes its own part of them.
+# In the Chainer script, only rank 0 reads the data. On the other ranks, `train_set` and `test_set` are `None` until
+# `scatter_dataset` has sent each rank its shard. In the PyTorch script, every rank reads all data and uses its own
+# shard.
 
 # %%
 # !cd {FOLDER} && grep -n "# PUT YOUR CODE" {TRACK}/*.py *.sh
@@ -230,17 +241,18 @@ check("multi_node", "train_cifar_multi_node.py", "run_multi_node_training.sh", t
 # %% [markdown]
 # ## Run it
 #
-# First a prediction. Think of what four workers need, and of what this machine has: on two cores, four virtual GPUs share them.
+# First make a prediction. Think of the cores or GPUs that four workers need, and of those that this machine has. For
+# example, on two cores, the four virtual GPUs share these cores.
 
 # %%
-# Which efficiency will four workers reach here, as a part of 1?
+# Which efficiency will four workers reach here? (1 is ideal.)
 ### BEGIN SOLUTION prediction_efficiency: write `prediction_efficiency = ` and your number
 prediction_efficiency = 0.4
 ### END SOLUTION
 print(f"I expect four workers to be {4 * prediction_efficiency:.2f} times as fast as one.")
 
 # %% [markdown]
-# In a terminal: `cd exercises/03_multi_node` and `qsub -j oe run_multi_node_training.sh`.
+# In a terminal you would type `cd exercises/03_multi_node` and `qsub -j oe run_multi_node_training.sh`.
 
 # %%
 from handson.cluster.follow import follow, submit
@@ -261,7 +273,8 @@ check("multi_node", "prediction_efficiency")
 # %% [markdown]
 # ## The scaling table
 #
-# Your runs on one, two and four workers under the same conditions belong together. If one is missing, it is made now.
+# The table compares your runs with one, two and four workers under the same conditions. If one of these runs is
+# missing, the next cell starts it.
 
 # %%
 runs.of_one_worker(four, EXERCISES, OPTIONS)
@@ -277,17 +290,19 @@ throughputs = {row.workers: row.throughput for row in compare.table(results)}
 print({workers: round(rate, 1) for workers, rate in throughputs.items()}, "images/s")
 
 # %% [markdown]
-# The lecture reports 51.1, 87.6 and 172.1 images/s on 1, 2 and 4 GPUs: speed-ups of 1.71 and 3.37, efficiencies of 0.857 and 0.842.
-# Make such a table of yours.
+# The lecture reports 51.1, 87.6 and 172.1 images/s on 1, 2 and 4 GPUs. These are speed-ups of 1.71 and 3.37, and
+# efficiencies of 0.857 and 0.842. Make such a table of your own runs. (If you skipped the prediction, the figure is
+# drawn without it.)
 
 
 # %%
 def scaling(throughputs):
-    """Rows [workers, images/s, speed-up, efficiency], by the number of workers.
+    """Return rows [workers, images/s, speed-up, efficiency], sorted by the number of workers.
 
-    throughputs: workers -> images/s, with 1 worker among them.
+    throughputs: workers -> images/s; one of its keys is 1 worker.
     """
-    ### BEGIN SOLUTION scaling: return a list of such rows; both are against 1 worker
+    ### BEGIN SOLUTION scaling:
+    ### return a list of such rows; speed-up and efficiency are relative to 1 worker
     rows = []
     for workers, rate in sorted(throughputs.items()):
         speed_up = rate / throughputs[1]
@@ -300,20 +315,23 @@ def scaling(throughputs):
 print("workers  images/s  speed-up  efficiency")
 for workers, rate, speed_up, efficiency in scaling(throughputs):
     print(f"{workers:7}  {rate:8.1f}  {speed_up:8.2f}  {efficiency:10.3f}")
-print("predicted efficiency of 4 workers:", prediction_efficiency)
+predicted = globals().get("prediction_efficiency")  # None if you skipped it
+print("predicted efficiency of 4 workers:", predicted)
 
 # %%
 for line in compare.remarks(results):
     print(line)
-compare.picture(results, {4: 4 * prediction_efficiency})
+compare.picture(results, {4: 4 * predicted} if predicted else None)
 
 # %% [markdown]
-# On two cores, two workers can be twice as fast as one, and four workers not faster than that: the dotted line. So an efficiency below 0.5
-# with four workers says nothing bad about your script, only that there are two cores; 0.35 to 0.45 is usual there. If you have a core or
-# a GPU for each worker and are still below 0.7, the network or the slowest rank is what to look at.
+# On two cores, two workers can be twice as fast as one, but four workers cannot be faster than that. The dotted line
+# shows this limit. So an efficiency below 0.5 with four workers does not mean that your script is wrong. It means that
+# there are only two cores, on which 0.35 to 0.45 is usual. If you have a core or a GPU for each worker and your
+# efficiency is still below 0.7, look at the network and at the slowest rank.
 #
-# A row with several runs has their median; the number behind ± is how much they differ. A cross marks a run during which other programs took
-# much of the machine: repeat it, and delete its folder in `results/`.
+# If there are several runs with the same number of workers, the row shows their median. The number after ± shows how
+# much the runs differ. A cross marks a run during which other programs used a large part of the machine. Repeat such a
+# run, and delete its folder in `results/`.
 
 # %%
 check("multi_node", "scaling")
@@ -321,8 +339,8 @@ check("multi_node", "scaling")
 # %% [markdown]
 # ## \* Where did the efficiency go?
 #
-# Profiles of one worker and of four show it, as in `02_multi_gpu`. What takes the place of what was largest there, when four workers share the
-# cores, and a network lies between them?
+# Profiles of one worker and of four workers show this, as in `02_multi_gpu`. Which cause was the largest there? Which
+# cause will be the largest now, when four workers share the cores and communicate over a network?
 
 # %%
 from handson.notebook import profiled_runs
@@ -333,16 +351,16 @@ several = profiled_runs.of_job(FOLDER, profiled_runs.start(FOLDER, "run_multi_no
 profiled_runs.explained(single, several)
 
 # %% [markdown]
-# With four workers on two cores, each operator takes about twice as long: contention. With a core or a GPU for each, communication and
-# imbalance remain.
+# If four workers share two cores, each operator takes about twice as long: this is contention. If each worker has its
+# own core or GPU, only communication and imbalance remain.
 #
-# How many GPUs should one take? More give the result sooner, but each is used worse. A computing centre may ask that an efficiency is
-# kept. Read from a table how many workers that allows.
+# How many GPUs should you use? With more GPUs you have the result sooner, but you use each GPU less efficiently. A
+# computing centre may require a minimum efficiency. Read from a table how many workers such a minimum allows.
 
 
 # %%
 def most_workers(table, least):
-    """The largest number of workers whose efficiency is at least `least`.
+    """Return the largest number of workers whose efficiency is at least `least`.
 
     table: what `scaling` returns, rows [workers, images/s, speed-up, efficiency].
     """
@@ -363,18 +381,18 @@ check("multi_node", "most_workers")
 # %% [markdown]
 # ## \* A slow network
 #
-# Virtual nodes have a network of their own, which can be slowed down. In a ring all-reduce, each of N ranks sends
-# 2 (N - 1) / N times the size of the gradients, and each number takes 4 bytes. How long does that take?
+# Virtual nodes have their own network, and this network can be slowed down. In a ring all-reduce, each of N ranks sends
+# 2 (N - 1) / N times the size of the gradients, and each number takes 4 bytes. How long does this take?
 
 
 # %%
 def allreduce_seconds(parameters, workers, megabits):
-    """The seconds of a ring all-reduce, with a gradient for each of `parameters`.
+    """Return the seconds that a ring all-reduce takes, with a gradient for each of `parameters`.
 
-    megabits: what a rank can send, in Mbit/s.
+    megabits: the rate at which a rank can send, in Mbit/s.
     """
     ### BEGIN SOLUTION allreduce_seconds:
-    ### return the seconds; a byte has 8 bits, and Mbit/s are a million bits a second
+    ### return the seconds; a byte has 8 bits, and 1 Mbit/s is a million bits per second
     sent = 2 * (workers - 1) / workers * 4 * parameters
     return 8 * sent / (megabits * 1e6)
     ### END SOLUTION
@@ -386,8 +404,9 @@ for megabits in (10_000, 1_000, 100, 20):
     print(f"{megabits:6} Mbit/s: {1000 * allreduce_seconds(PARAMETERS, 4, megabits):7.2f} ms")
 
 # %% [markdown]
-# Compare that with the time of a step. At which rate does the network matter? The next cell trains for an epoch at three rates. Between
-# real nodes, the network is as fast as it is: there, the cell measures it, and trains a small and a large network.
+# Compare these times with the time of a step. At which rate does the network matter? The next cell trains for one epoch
+# at each of three rates. A network between real nodes cannot be slowed down. There, the cell measures the rate of the
+# network, and trains a small and a large neural network.
 
 # %%
 from handson.cluster import slow_network
@@ -407,8 +426,9 @@ for rate in rates:
     follow(submit(FOLDER, "-j", "oe", "run_multi_node_training.sh", **variables))
 
 # %% [markdown]
-# The marks are what your function predicts from the run at full speed (between real nodes: from the run on one node, whose ranks need no
-# network), if nothing is computed during the all-reduce.
+# In the next figure, the marks are the predictions of your function. They start from the run at full speed, and assume
+# that nothing is computed during the all-reduce. (Between real nodes, they start from the run on one node, whose ranks
+# need no network.)
 
 # %%
 from handson import figures
@@ -429,10 +449,10 @@ for model, (step, throughput) in models.items():
 figures.bar_chart(measured, "throughput of four workers [images/s]", predicted) if measured else None
 
 # %% [markdown]
-# The measured throughput is mostly below the mark, since the formula counts bytes alone. It leaves out that every message has a delay, that the
-# ranks of a step don't begin to send at the same moment, and that a slow line loses packets when its queue is full: TCP then waits, up to
-# 0.2 s, before it sends them again. So the formula gives the best case and the order of magnitude. If your bars are *above* the marks,
-# the all-reduce is hidden behind the backward pass.
+# The measured throughput is usually below the mark, because the formula only counts bytes. It leaves out three things.
+# Every message has a latency. The ranks do not start to send at the same moment. A slow link loses packets when its
+# queue is full, and TCP then waits up to 0.2 s before it sends them again. So the formula gives the best case and the
+# order of magnitude. If your bars are *above* the marks, the all-reduce is hidden behind the backward pass.
 
 # %%
 check("multi_node", "allreduce_seconds")
@@ -440,34 +460,38 @@ check("multi_node", "allreduce_seconds")
 # %% [markdown]
 # ## \* From an empty file
 #
-# Until now the process group, the training loop and the start were given. Now write them yourself: `from_scratch.py` describes at its top what
-# it should do, and has no line of it. You need from PyTorch: `dist.init_process_group`, `DistributedSampler`, `DataLoader`,
-# `DistributedDataParallel` and an optimizer. The PyTorch script of this unit shows all of them.
+# In the earlier scripts, the process group, the training loop and the start were given. Now write them yourself. The
+# text at the top of `from_scratch.py` describes the task, and the script has no code for it yet. You need these parts
+# of PyTorch: `dist.init_process_group`, `DistributedSampler`, `DataLoader`, `DistributedDataParallel`, and an
+# optimizer. The PyTorch script of this unit uses all of them.
 #
-# `torchrun` starts it. It needs no MPI and no job: it starts the processes of this node, and sets the variables that tell each process its
-# rank and where the ranks meet (the *rendezvous*). In a job on several nodes, it is started once on each; `docs/launching.md` has the lines.
+# `torchrun` starts the script. It needs neither MPI nor a job. It starts the processes of this node, and sets the
+# variables that give each process its rank and the address at which the ranks find each other (the *rendezvous*). In a
+# job on several nodes, you start `torchrun` once on each node. `docs/launching.md` has the commands.
 #
-# (On a machine with a single GPU, two ranks cannot have one each: put `HANDSON_DEVICE=cpu` before both `torchrun`, and they use cores.)
+# (On a machine with a single GPU, the two ranks cannot have one GPU each. Then put `HANDSON_DEVICE=cpu` before both
+# `torchrun` commands, and the ranks use cores.)
 
 # %%
 # !cd {FOLDER} && OMP_NUM_THREADS=1 torchrun --standalone --nproc-per-node 1 from_scratch.py
 # !cd {FOLDER} && OMP_NUM_THREADS=1 torchrun --standalone --nproc-per-node 2 from_scratch.py
 
 # %% [markdown]
-# Two runs of a few seconds: don't be surprised by a speed-up that is worse than that of your jobs. The images are small here (64 pixels), so a
-# step is short, and what each step costs anew weighs more.
-#
-# # For the fast
-#
-# Nothing below, up to the check, has points.
+# These runs take only a few seconds, so their speed-up can be lower than that of your jobs. The images are small here
+# (64 pixels), so a step is short, and the overhead of each step is a larger part of it.
 
 # %%
 check("multi_node", "from_scratch.py")
 
 # %% [markdown]
+# # Optional experiments
+#
+# The sections from here to the last check have no points.
+#
 # ## One node
 #
-# The multi-node script also runs on one node with two GPUs, as the multi-GPU script does. Which will be faster there?
+# The multi-node script also runs on one node with two GPUs, like the multi-GPU script. Which of the two scripts will be
+# faster there?
 
 # %%
 from pathlib import Path
@@ -482,16 +506,20 @@ names = {"multi-GPU script": throughputs[2], "multi-node script, 1 x 2": one_by_
 figures.bar_chart(names, "throughput of two workers [images/s]")
 
 # %% [markdown]
-# The two differ little, because the gradients take the same way within a node. The multi-node script also adds up the evaluation of all ranks,
-# which costs a message once an epoch; in return, the ranks share the work of the evaluation.
+# The two scripts differ little, because within a node the gradients take the same path. The multi-node script also adds
+# up the evaluation results of all ranks, which needs one message per epoch. In return, the ranks share the work of the
+# evaluation.
 #
 # ## Communicators
 #
-# ChainerMN's `create_communicator` knows several ways to bring gradients together: `naive`, `flat`, `hierarchical`, `two_dimensional`,
-# `single_node`, `non_cuda_aware`, `pure_nccl`. Most need GPUs; the first line of a job's output says which one runs instead. What helps on a
-# slow network: gradients as *float16* (half the bytes), and *double buffering* (communicate the last gradients while computing the next).
+# ChainerMN's `create_communicator` supports several ways to average gradients: `naive`, `flat`, `hierarchical`,
+# `two_dimensional`, `single_node`, `non_cuda_aware`, `pure_nccl`. Most of them need GPUs. If the chosen one cannot run,
+# the first line of the job's output names the one that runs instead. Two options help on a slow network: gradients as
+# *float16* (half the bytes), and *double buffering* (the ranks communicate the last gradients while they compute the
+# next ones).
 #
-# Which will be fastest on the slowest of the networks above? (This needs the script of the Chainer track.)
+# Which combination will be fastest on the slowest of the networks above? (This section needs the script of the Chainer
+# track.)
 
 # %%
 variants = {
@@ -502,7 +530,7 @@ variants = {
 script = Path(FOLDER, "chainer/train_cifar_multi_node.py").read_text()
 if "raise NotImplementedError" in script:
     variants = {}
-    print("Nothing to compare yet: the Chainer script is still to be filled.")
+    print("Nothing to compare yet: fill in the gaps of the Chainer script first.")
 slowest = rates[-1] if rates else "none"
 for number, option in enumerate(variants.values()):
     variables = {"TRACK": "chainer", "OPTIONS": f"{OPTIONS} -e 1 {option} -o results/fast/{number}"}
@@ -515,8 +543,8 @@ names = {name: run.images / run.train_seconds for name, run in zip(variants, fou
 figures.bar_chart(names, "throughput of four workers [images/s]") if variants else None
 
 # %% [markdown]
-# Where the network is what limits, double buffering gains most: the all-reduce then costs nothing as long as it is shorter than the computation.
-# But each update uses gradients that are one step old, which can cost accuracy.
+# If the network is the bottleneck, double buffering gains most: the all-reduce costs no time as long as it is shorter
+# than the computation. But each update uses gradients that are one step old, which can reduce the accuracy.
 #
 # ## Check
 #
@@ -530,9 +558,9 @@ check("multi_node")
 # %% [markdown]
 # ## What you can do now
 #
-# - Run a training on several nodes by MPI or `torchrun`, and let each rank use its own GPU.
-# - Make a scaling table, name its limit, and decide how many GPUs are worth it.
-# - Estimate from the number of parameters what a network costs in each step.
-# - Write a data-parallel training from an empty file.
+# - Train on several nodes with MPI or `torchrun`, so that each rank uses its own GPU.
+# - Make a scaling table, name the bottleneck, and decide how many GPUs are worth using.
+# - Estimate from the number of parameters how much time a network adds to each step.
+# - Write a data-parallel training script from an empty file.
 #
-# Go on with the next notebook; the file browser on the left has them in order.
+# Continue with the next notebook. The file browser on the left lists the notebooks in order.

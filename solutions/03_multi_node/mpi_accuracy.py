@@ -1,4 +1,4 @@
-"""What four ranks have counted becomes one accuracy, by calls of MPI: mpiexec -n 4 python -m mpi4py mpi_accuracy.py
+"""Compute one accuracy from the counts of four ranks, with MPI: mpiexec -n 4 python -m mpi4py mpi_accuracy.py
 
 With `-m mpi4py`, an error on one rank ends all ranks.
 """
@@ -11,10 +11,12 @@ LIMIT = 10  # seconds after which a rank that still runs writes where it is, and
 
 
 def accuracy(comm, correct, images):
-    """The accuracy on all ranks' test images, on every rank. `correct` of its `images` did this rank get right; comm:
-    all ranks."""
+    """Return the accuracy on the test images of all ranks, on every rank.
+
+    comm: all ranks; correct: how many of its `images` test images this rank classified correctly.
+    """
     ### BEGIN SOLUTION mpi_accuracy:
-    ### return the accuracy on every rank, by calls of `comm` such as comm.allreduce(number)
+    ### return the accuracy on every rank; use methods of `comm` such as comm.allreduce(number)
     return comm.allreduce(correct) / comm.allreduce(images)
     ### END SOLUTION
 
@@ -22,12 +24,12 @@ def accuracy(comm, correct, images):
 def main():
     faulthandler.dump_traceback_later(LIMIT, exit=True)
     comm = MPI.COMM_WORLD
-    correct, images = 10 * (comm.rank + 1), 60 + 10 * comm.rank  # in place of an evaluation
+    correct, images = 10 * (comm.rank + 1), 60 + 10 * comm.rank  # replaces a real evaluation
     found = accuracy(comm, correct, images)
     lines = comm.gather(
         f"rank {comm.rank} on {MPI.Get_processor_name()}: {correct} of {images} here, {found!s:.5} of all"
     )
-    if comm.rank == 0:  # only here, gather returns what all ranks have sent
+    if comm.rank == 0:  # only rank 0 receives the list from gather
         print(*lines, sep="\n")
 
 

@@ -1,5 +1,5 @@
 #!/bin/bash
-### BEGIN SOLUTION resources: the queue; two nodes, each with two MPI processes of one thread, and a GPU for each; the group; the time limit
+### BEGIN SOLUTION resources: request the queue; two nodes, each with two MPI processes of one thread, and a GPU for each; the group; the time limit
 #PBS -q lecture
 #PBS -l select=2:ngpus=2:mpiprocs=2:ompthreads=1
 #PBS -l place=scatter

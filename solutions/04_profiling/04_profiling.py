@@ -9,30 +9,33 @@
 # %% [markdown]
 # # Why is it not faster?
 #
-# Two GPUs were not twice as fast as one. A clock says *that* a training is slow; a **profile** says *why*: it notes when each operation
-# began and ended, on each GPU. You will read profiles of your own scripts, then find and fix what slows down three others.
+# Two GPUs were not twice as fast as one. A clock shows *that* training is slow. A **profile** shows *why*: it records
+# when each operation began and ended on each GPU. You will read profiles of your own scripts. Then you will find out
+# what slows down three other scripts, and fix it.
 #
 # **In about 60 minutes you will**
 #
-# - record a training, and read its timeline: who waits for whom, and why,
-# - tell communication from waiting, and find out how much of it is hidden,
-# - find the bottleneck of three slow scripts, predict what its removal gains, fix it, and measure.
+# - record a training run, and read its timeline: which rank waits for which, and why,
+# - distinguish communication from waiting, and measure how much communication is hidden,
+# - find the bottleneck of three slow scripts, predict how much faster a fix makes them, fix them, and measure.
 #
-# Words that are new to you are in the [glossary](../docs/glossary.md).
+# The [glossary](../docs/glossary.md) explains words that are new to you.
 
 # %%
-TRACK = "pytorch"  # or "chainer": of your training scripts; the scripts that are new here are PyTorch's
-SIZE = 256  # pixels of an image
+TRACK = "pytorch"  # or "chainer": the track of your training scripts; the new scripts of this notebook use PyTorch
+SIZE = 256  # side of the images, in pixels
 FOLDER = "../exercises/04_profiling"
 
 # %% [markdown]
 # ## Record
 #
-# In a terminal, `python -m handson profile -- python train.py` runs a script and records some of its steps: with nvprof on GPUs that it
-# knows, with Nsight Systems on newer ones, else with PyTorch's own profiler (for Chainer: with its hooks). Recording takes time itself, so
-# the first steps are left out, then a few are recorded.
+# The command `python -m handson profile -- python train.py` runs a script and records some of its steps. It uses nvprof
+# on GPUs that nvprof supports, Nsight Systems on newer GPUs, and PyTorch's own profiler otherwise (for Chainer: its
+# hooks). The first steps are not typical, so they are not recorded. Recording slows down the run, so only a few steps
+# are recorded.
 #
-# The job scripts `run_single_gpu_profile.sh` and `run_multi_gpu_profile.sh` do so with your training scripts.
+# The job scripts `run_single_gpu_profile.sh` and `run_multi_gpu_profile.sh` run this command with your training
+# scripts.
 
 # %%
 from handson.notebook import profiled_runs
@@ -43,8 +46,9 @@ job = profiled_runs.start(one_gpu, "run_single_gpu_profile.sh", TRACK=TRACK, OPT
 single = profiled_runs.of_job(one_gpu, job)
 
 # %% [markdown]
-# While the second job runs, look at the GPUs, as with `nvidia-smi`: how busy are they, and how much memory do they use? (A *virtual* GPU is
-# a core.) Which utilisation do you expect on two GPUs: higher than on one, or lower? (In a terminal: `python -m handson watch`.)
+# While the second job runs, the next cell shows how busy the GPUs are, and how much memory they use, as `nvidia-smi`
+# does. (A *virtual* GPU is a core.) Which utilisation do you expect on two GPUs: higher than on one, or lower? (In a
+# terminal, type `python -m handson watch`.)
 
 # %%
 two_gpus = "../exercises/02_multi_gpu"
@@ -57,50 +61,54 @@ multi = profiled_runs.of_job(two_gpus, job)
 # %% [markdown]
 # ## Two timelines at one scale
 #
-# Below are three steps of each run, with one GPU above, with two below. Dashed lines are where a step ends. Before you run the cell: which
-# run has the longer steps? And what will be in them that the other doesn't have?
+# The figure shows three steps of each run. The run with one GPU is at the top, and the run with two GPUs is below it.
+# Dashed lines mark the end of a step. Before you run the cell: which run has the longer steps? And which operations are
+# in these steps, but not in those of the other run?
 
 # %%
 profiled_runs.show(single, multi)
 
 # %% [markdown]
-# The same in numbers. Every moment of a step belongs to one of these parts:
+# The next cell shows the same in numbers. Every moment of a step belongs to one of these parts:
 #
 # | part | the device |
 # |---|---|
 # | compute | works on the network |
 # | loading | waits for the next batch, or makes it |
 # | copy | copies between host and GPU |
-# | communication | exchanges gradients, and computes nothing meanwhile |
-# | waiting | is in the all-reduce, but another rank isn't yet |
-# | host | does nothing: Python prepares the next operation |
+# | communication | exchanges gradients, and computes nothing during this time |
+# | waiting | is in the all-reduce, but another rank is not there yet |
+# | host | does nothing, because Python prepares the next operation |
 #
-# Two more columns are not parts of a step: *busy* is the share of the time in which the device itself works (compute, copy and, on a core,
-# loading); *overlap* is the share of all communication that is hidden, because the device computes meanwhile.
+# Two more columns are not parts of a step. The column *busy* is the share of the time in which the device itself works:
+# compute, copy, and on a core also loading. The column *overlap* is the share of the communication that is hidden,
+# because the device computes during this time.
 
 # %%
 profiled_runs.table(single)
 profiled_runs.table(multi)
 
 # %% [markdown]
-# On two cores, most of the time is compute in both runs, and each of its operations takes longer with two ranks, for they share the
-# memory. On GPUs that are much faster, the other parts weigh more.
+# On two cores, compute takes most of the time in both runs. Each operation takes longer with two ranks, because they
+# share the memory. On GPUs, which are much faster, the other parts take a larger share.
 #
-# Does a table end with *These shares say little*? Then other programs took the cores during that run (a note below the figure says so, too), and
-# what this notebook says of it may not hold: record it again when they have ended.
+# Does a table end with *These shares say little*? Then other programs used the cores during that run (a note below the
+# figure says so, too), and this notebook's explanations may not fit your numbers. Record the run again when these
+# programs have ended.
 #
 # ## Who waits for whom?
 #
-# For each rank, the profile has the time that it waits for each other one. Who waits the most? And for whom?
+# For each rank, the profile contains the time for which it waits for each other rank. Which rank waits the most, and
+# for which rank?
 
 
 # %%
 def who_waits(waits):
-    """The rank that waits the most, and the rank for which it waits the most.
+    """Return the rank that waits the most, and the rank for which it waits the most.
 
-    waits[rank][other]: the seconds in a step that `rank` waits for `other`.
+    waits[rank][other]: the seconds per step for which `rank` waits for `other`.
     """
-    ### BEGIN SOLUTION who_waits: return two ranks; the first has the largest sum of waits
+    ### BEGIN SOLUTION who_waits: return two ranks; the first rank has the largest sum of waits
     waiter = max(waits, key=lambda rank: sum(waits[rank].values()))
     return waiter, max(waits[waiter], key=waits[waiter].get)
     ### END SOLUTION
@@ -113,8 +121,8 @@ for rank, of_rank in waits.items():
 print("Rank {} waits the most, for rank {}.".format(*who_waits(waits)))
 
 # %% [markdown]
-# With equal work, ranks mostly wait in turns: now one is disturbed, now the other. If one rank waits much more than the other, the other has
-# more work, or a slower core.
+# With equal work, the ranks usually take turns waiting: sometimes one is disturbed, and sometimes the other. If one
+# rank waits much more than the other, the other rank has more work or a slower core.
 
 # %%
 # Save the notebook (Ctrl-S), then run this cell: it checks what you have written so far.
@@ -125,19 +133,20 @@ check("profiling", "who_waits")
 # %% [markdown]
 # ## Communication, or waiting?
 #
-# An all-reduce that takes long isn't always a slow network: no rank can leave it before the last one has come. How much of the time in
-# all-reduces is waiting?
+# A long all-reduce does not always mean a slow network: no rank can leave the all-reduce before the last rank has
+# entered it. Which part of the time in all-reduces is waiting?
 
 
 # %%
 def waiting_share(begin, end):
-    """For each rank, the part of its time in all-reduces that it waits for the last rank, from 0 to 1.
+    """Return the part of each rank's time in all-reduces in which it waits for the last rank, from 0 to 1.
 
-    begin, end: when the ranks came, and when they left, in seconds: NumPy arrays with a row for each
-    all-reduce and a column for each rank.
+    begin, end: when the ranks enter and leave each all-reduce, in seconds; NumPy arrays with a row
+    for each all-reduce and a column for each rank.
     """
     ### BEGIN SOLUTION waiting_share:
-    ### return an array with a number for each rank; divide sums over all all-reduces
+    ### return an array with one number for each rank: add up its waiting in all all-reduces, and divide
+    ### by the sum of its time in all of them
     waiting = begin.max(axis=1, keepdims=True) - begin
     return waiting.sum(axis=0) / (end - begin).sum(axis=0)
     ### END SOLUTION
@@ -153,20 +162,21 @@ check("profiling", "waiting_share")
 # %% [markdown]
 # ## Hidden communication
 #
-# `DistributedDataParallel` begins to average the gradients of the last layers while backward still computes those of the first. Such
-# communication is *hidden* by computation, and costs nothing. (Chainer's updater begins when backward has ended.) Which part is hidden?
+# While backward still computes the gradients of the first layers, `DistributedDataParallel` already averages those of
+# the last layers. Such communication is *hidden* by computation, and costs no time. (Chainer's updater starts to
+# average after backward has ended.) Which part of the communication is hidden?
 
 
 # %%
 def overlap(compute, communication):
-    """The part of the communication's time during which there is computation, too, from 0 to 1.
+    """Return the part of the communication time in which there is also computation, from 0 to 1.
 
-    compute, communication: lists of spans (begin, end) in seconds, in the order of time; those of one list don't
-    overlap each other.
+    compute, communication: lists of spans (begin, end) in seconds, sorted by time; the spans of one
+    list do not overlap each other.
     """
     ### BEGIN SOLUTION overlap:
-    ### for each pair of spans, add up how long both last at once; return this divided by all
-    ### communication
+    ### add up how long the two spans of each pair overlap; return this sum, divided by the total time
+    ### of the communication
     both = sum(max(0, min(end, to) - max(begin, since)) for begin, end in compute for since, to in communication)
     return both / sum(end - begin for begin, end in communication)
     ### END SOLUTION
@@ -176,7 +186,8 @@ def overlap(compute, communication):
 print(f"{100 * overlap(*profiled_runs.spans(multi)):.0f} % of the communication is hidden")
 
 # %% [markdown]
-# This network is small: all its gradients fit into one message, which can't leave before backward is nearly over.
+# This network is small: all its gradients fit into one message. This message cannot be sent before backward is nearly
+# finished.
 
 # %%
 check("profiling", "overlap")
@@ -184,18 +195,20 @@ check("profiling", "overlap")
 # %% [markdown]
 # ## Use of the devices
 #
-# Runs record how busy their GPUs are, too. Under the timelines you see it for the whole runs; the grey part is what the timelines show.
-# Why is the utilisation not the same all the time?
+# Every run also records how busy its GPUs are. The next figure shows this below the timelines, for the whole runs. The
+# grey part is the part that the timelines show. Why does the utilisation change during a run?
 
 # %%
 profiled_runs.show(single, multi, usage=True)
 
 # %% [markdown]
-# It is low at the start, while Python starts and loads the data, and falls when an epoch ends: rank 0 evaluates, and the other rank waits.
-# (A core that other programs use, too, stays busy: its utilisation counts them.)
+# The utilisation is low at the start, while Python starts and loads the data. It falls when an epoch ends, because rank
+# 0 evaluates and the other rank waits. (If other programs use the same core, it stays busy: its utilisation includes
+# those programs.)
 #
-# *Utilisation* only says that something was going on: on a GPU, that a kernel ran, however small. The *model FLOPs utilisation* of
-# `01_single_gpu` says how much of the device a training uses. Which of the two is larger?
+# The *utilisation* of a GPU is only the share of the time in which a kernel ran, however small this kernel was. The
+# *model FLOPs utilisation* (MFU) of `01_single_gpu` shows how much of the device's computing power a training run uses.
+# Which of the two is larger?
 
 # %%
 from handson.notebook import measure
@@ -205,20 +218,21 @@ for run in (single, multi):
     print(f"{run.name}: MFU {100 * profiled_runs.used(run, peak):.0f} % in the recorded steps")
 
 # %% [markdown]
-# The MFU is much smaller. Do two workers have less of it than one? Each computes as many FLOPs as before, and its step is longer: the time
-# of the all-reduce counts, too.
+# The MFU is much smaller. With two workers, each worker computes as many FLOPs as before, but its step is longer
+# because it includes the all-reduce. Is the MFU of your two workers therefore smaller than that of one?
 #
 # ## Mark the four steps
 #
-# From here on, all scripts are PyTorch's, on both tracks: in Chainer, an updater makes the four steps of an iteration out of your sight.
+# From here on, all scripts use PyTorch, in both tracks, because Chainer's updater hides the four steps of an iteration.
 #
-# A profile knows operators, not what you meant by them. So you give names to parts of your script:
-# `with record_function("forward"):` puts what is below it into a *range* of that name (for nvprof and Nsight Systems, it becomes a range
-# of NVTX).
+# A profile contains operators, but it does not know which part of your script they belong to. So you give names to
+# these parts: `with record_function("forward"):` puts the operations in its block into a *range* with that name. (For
+# nvprof and Nsight Systems, it becomes an NVTX range.)
 #
-# `pytorch/train_steps.py` in `exercises/04_profiling` has all four steps of an iteration in the open, the all-reduce, too. Mark them.
+# The script `pytorch/train_steps.py` in `exercises/04_profiling` contains all four steps of an iteration, including the
+# all-reduce. Mark them.
 #
-# Which of the four takes longest? And which the shortest time?
+# Which of the four steps takes the longest time, and which the shortest?
 
 # %%
 # !cd {FOLDER} && grep -n -A 2 "# PUT YOUR CODE" pytorch/train_steps.py
@@ -233,8 +247,8 @@ for name, of_ranks in profiled_runs.ranges(marked).items():
     print(f"{name:12}", *(f"rank {rank}: {1000 * seconds:6.1f} ms  " for rank, seconds in enumerate(of_ranks)))
 
 # %% [markdown]
-# Backward takes longest here too, and optimize the shortest time. The all-reduce looks long on the rank that comes first: its range includes the
-# waiting.
+# Backward takes the longest time, and optimize the shortest. The all-reduce looks long on the rank that enters it
+# first, because its range includes the waiting.
 
 # %%
 check("profiling", "train_steps.py")
@@ -242,14 +256,14 @@ check("profiling", "train_steps.py")
 # %% [markdown]
 # ## Three slow scripts
 #
-# Each of the next scripts trains as it should, but slower than it could. For each of them: read the script and **predict** what is
-# slow, **profile** it, **name** what the profile shows, **fix** the script at the gap, and profile again. The first profile is
-# kept in `results/`, so that you can run all cells again.
+# Each of the next three scripts trains correctly, but more slowly than necessary. For each script: read it and
+# **predict** which part is slow, **profile** it, **name** the part that the profile shows, **fix** the script at the
+# gap, and profile it again. The first profile is kept in `results/`, so you can run all cells again.
 #
 # ### 1. Images in files
 #
-# `slow_loading.py` trains with images as they are mostly stored: compressed, and larger than the network wants them. Is that slow? Isn't
-# it done while the GPU computes?
+# `slow_loading.py` reads images in the form in which they are usually stored: compressed, and larger than the network
+# needs them. Is this slow? Or does it happen while the GPU computes?
 
 # %%
 files = f"--epoch 6 --size {SIZE}"
@@ -260,23 +274,24 @@ profiled_runs.show(before)
 profiled_runs.table(before)
 
 # %%
-# Which part of the step can the script do without: "compute", "loading", "copy", "communication", "waiting" or "host"?
+# Which part of the step can the script avoid: "compute", "loading", "copy", "communication", "waiting" or "host"?
 ### BEGIN SOLUTION bottleneck: write `bottleneck = ` and the part, in quotes
 bottleneck = "loading"
 ### END SOLUTION
 print("In slow_loading.py I would look at:", bottleneck)
 
 # %%
-# By which factor will a step become faster at most, if this part is gone?
+# How many times as fast will a step be at most if this part is gone?
 ### BEGIN SOLUTION prediction_faster:
-### write `prediction_faster = ` and your number; the table has the part's share of a step
+### write `prediction_faster = ` and your number; the table shows the part's share of a step
 prediction_faster = 2.5
 ### END SOLUTION
 print("I expect a factor of", prediction_faster)
 
 # %% [markdown]
-# Now fix `pytorch/slow_loading.py`, save it, and see whether it is gone. (An idea: which work is done in each epoch, though its result is the
-# same each time?)
+# Now fix `pytorch/slow_loading.py`, save it, and see whether this part is gone. (An idea: which work is repeated in
+# each epoch, although its result is always the same? If you skipped the prediction, the next figure is drawn without
+# it.)
 
 # %%
 after = profiled_runs.of_script(FOLDER, "slow_loading.py", "after", files)
@@ -284,23 +299,26 @@ profiled_runs.show(before, after)
 
 # %%
 print(f"{before.result.throughput:.0f} images/s before, {after.result.throughput:.0f} after")
-profiled_runs.faster(before, after, prediction_faster)
+predicted = globals().get("prediction_faster")  # None if you skipped it
+profiled_runs.faster(before, after, predicted)
 
 # %% [markdown]
-# Is the factor of the whole run smaller than that of a step? Then your script does work before the first step that it did in the steps before.
-# The clock of the run counts it (that of the profile does not), and with more epochs it weighs less.
+# Is the speed-up of the whole run smaller than the speed-up of a step? Then your script now does work before the first
+# step that it did during the steps before. The time of the run includes this work, but the recorded steps do not. With
+# more epochs, this work matters less.
 #
-# Where the data doesn't fit into memory, `DataLoader(num_workers=...)` decodes in processes of its own, while the GPU computes. That
-# helps if there are cores that have nothing else to do.
+# If the data does not fit into memory, `DataLoader(num_workers=...)` decodes the images in separate processes while the
+# GPU computes. This helps if there are idle cores.
 
 # %%
 check("profiling", "bottleneck", "prediction_faster", "slow_loading.py")
 
 # %% [markdown]
-# On a GPU there is one more way to go: from the host's memory into its own. A GPU fetches by itself what lies in *pinned* memory, which the
-# system may not move; everything else is copied there before. `DataLoader(pin_memory=True)` makes pinned batches, and
-# `images.to(device, non_blocking=True)` then doesn't wait for the copy. The cell measures steps with batches of full-size images. Which way
-# will be as fast as no copy at all?
+# On a GPU, the data has one more way to go: from the host's memory to the GPU's memory. A GPU can itself fetch data
+# from *pinned* memory, which the operating system may not move. All other data must first be copied to pinned memory.
+# `DataLoader(pin_memory=True)` makes pinned batches, and with them `images.to(device, non_blocking=True)` does not wait
+# for the copy. The next cell measures steps with batches of full-size images. Which way will be as fast as no copy at
+# all?
 
 # %%
 from handson.notebook import device_ways
@@ -316,7 +334,8 @@ if not copies:
 #
 # ### 2. A faster GPU
 #
-# `uneven_work.py` was written for a machine with a newer GPU and an older one. What will this machine make of it?
+# `uneven_work.py` was written for a machine with one newer GPU and one older GPU. How will the script run on this
+# machine?
 
 # %%
 before = profiled_runs.of_script(FOLDER, "uneven_work.py", "before", options, keep=True)
@@ -333,7 +352,7 @@ slow_rank = 0
 print(f"The others wait for rank {slow_rank}.")
 
 # %% [markdown]
-# Fix `pytorch/uneven_work.py`.
+# Now fix `pytorch/uneven_work.py`, and save it.
 
 # %%
 after = profiled_runs.of_script(FOLDER, "uneven_work.py", "after", options)
@@ -343,17 +362,18 @@ profiled_runs.show(before, after)
 print(f"{before.result.throughput:.0f} images/s before, {after.result.throughput:.0f} after")
 
 # %% [markdown]
-# With equal shares no rank waits for long. The speed-up is at most 4/3 here: rank 0 had 2 of 3 images, and now has 1 of 2. Shares should fit
-# the speed of the devices *that are there*: measure it, don't believe it.
+# With equal shares, no rank waits for long. The speed-up is at most 4/3 here: rank 0 used 2 of 3 images before, and now
+# it uses 1 of 2. The shares should fit the speed of the devices *that the machine has*. Measure this speed, do not
+# assume it.
 
 # %%
 check("profiling", "slow_rank", "uneven_work.py")
 
 # %% [markdown]
-# ### 3. In step
+# ### 3. Too many collectives
 #
-# `waiting_every_step.py` reports the mean loss of all ranks. Its images are small, so that a step takes only a few milliseconds. How
-# often do the ranks have to meet in a step?
+# `waiting_every_step.py` reports the mean loss of all ranks. Its images are small, so a step takes only a few
+# milliseconds. How many collectives does a step need?
 
 # %%
 small = "--epoch 2 --size 32"
@@ -365,15 +385,15 @@ profiled_runs.table(before)
 profiled_runs.collectives(before)
 
 # %%
-# How many collectives are there in a step, the all-reduce of the gradients included?
+# How many collectives does a step have, including the all-reduce of the gradients?
 ### BEGIN SOLUTION collectives:
-### write `collectives = ` and the number of calls, of all names together
+### write `collectives = ` and the number of calls in a step, of all names together
 collectives = 3
 ### END SOLUTION
-print(f"The ranks meet {collectives} times in a step.")
+print(f"A step has {collectives} collectives.")
 
 # %% [markdown]
-# Fix `pytorch/waiting_every_step.py`: once is enough.
+# Fix `pytorch/waiting_every_step.py`: a step needs only one collective. Save the script.
 
 # %%
 after = profiled_runs.of_script(FOLDER, "waiting_every_step.py", "after", small)
@@ -384,11 +404,13 @@ profiled_runs.collectives(after)
 print(f"{before.result.throughput:.0f} images/s before, {after.result.throughput:.0f} after")
 
 # %% [markdown]
-# Each meeting costs the wait for whichever rank is late this time, so two meetings less make small steps much faster, and long steps hardly.
+# In each collective, all ranks wait for the rank that is late this time. So two fewer collectives make small steps much
+# faster, but long steps hardly.
 #
-# On a real GPU there is more to win: `loss.item()` waits until the GPU has finished all it was told to do, which then idles until Python
-# has told it more. A process that never asks can be many operations ahead. A profile shows such a wait as `cudaStreamSynchronize`: an H200 that
-# trained the small network with 32 images was at work for 23 % of a step, with five such waits in it.
+# On a real GPU, there is more to gain. `loss.item()` waits until the GPU has finished all queued operations. Then the
+# GPU is idle until Python has queued new operations. Without `loss.item()`, a process can queue many operations in
+# advance. A profile shows such a wait as `cudaStreamSynchronize`. For example, an H200 trained the small network with
+# 32 images and five such waits in each step, and it was busy for only 23 % of a step.
 #
 # ## Check
 #
@@ -400,13 +422,13 @@ from grader import check
 check("profiling")
 
 # %% [markdown]
-# `python -m handson timeline FOLDERS... --export trace.json` writes any of these profiles for <https://ui.perfetto.dev>, where you can zoom in to
-# single operators.
+# The command `python -m handson timeline FOLDERS... --export trace.json` writes any of these profiles to a file for
+# <https://ui.perfetto.dev>. There you can zoom in on single operators.
 #
 # ## What you can do now
 #
-# - Record a training with one command, and read its timeline.
-# - Tell a slow network from a slow rank, and a slow rank from slow loading.
-# - Predict what fixing a bottleneck can gain at most, and check it by measurement.
+# - Record a training run with one command, and read its timeline.
+# - Distinguish a slow network, a slow rank, and slow loading.
+# - Predict how much faster a run can become at most if you fix its bottleneck, and check this by measurement.
 #
-# If there is a next notebook, the file browser on the left has it.
+# If there is a next notebook, it is in the file browser on the left.

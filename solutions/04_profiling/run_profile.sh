@@ -7,8 +7,8 @@
 
 cd "${PBS_O_WORKDIR:-.}"
 export PATH="${PBS_O_PATH:-$PATH}"
-: "${SCRIPT:?say which script to record, as in qsub -v SCRIPT=train_steps.py -j oe run_profile.sh}"
+: "${SCRIPT:?set SCRIPT to the name of the script to record, as in qsub -v SCRIPT=train_steps.py -j oe run_profile.sh}"
 OUT="results/${NAME:-${SCRIPT%.py}_${PBS_JOBID%%.*}}"
-export TORCH_CPP_LOG_LEVEL=ERROR  # PyTorch would warn of ranges in the midst of which the recording begins
+export TORCH_CPP_LOG_LEVEL=ERROR  # no warnings about ranges that are open when the recording begins
 
 python -m handson profile ${PROFILE:---skip 12 --steps 8} -o "$OUT" -- python "${TRACK:-pytorch}/$SCRIPT" -o "$OUT" $OPTIONS

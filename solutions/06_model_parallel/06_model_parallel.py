@@ -9,17 +9,17 @@
 # %% [markdown]
 # # A network that does not fit
 #
-# So far each GPU had the whole network, and only the data were divided. What if the network is too large for one GPU? Here the virtual
-# GPUs have a memory of a size that you choose. You see when it is full, what helps before anything is split, and how ranks share the
-# optimizer's state.
+# So far each GPU had the whole network, and only the data were split. But a network can be too large for one GPU. In this notebook you
+# choose the memory size of the virtual GPUs. You find out which tensors fill the memory, how to save memory on one GPU, and how to
+# shard the optimizer's state among ranks.
 #
 # **In about 90 minutes you will**
 #
-# - compute on paper how much memory a training needs: parameters, gradients, optimizer state, activations,
-# - save memory on one GPU: gradient accumulation, activation checkpointing,
-# - divide the optimizer's state among ranks (ZeRO), then all of the state (FSDP).
+# - compute on paper how much memory training needs: parameters, gradients, optimizer state, activations,
+# - save memory on one GPU with gradient accumulation and activation checkpointing,
+# - shard the optimizer's state among ranks (ZeRO), then the complete state (FSDP).
 #
-# The section with a star (\*) gives no points: leave it out if time is short. It takes about 15 minutes more.
+# Sections with a star (\*) give no points: leave them out if time is short. They take about 25 minutes more.
 #
 # Words that are new to you are in the [glossary](../docs/glossary.md).
 
@@ -30,25 +30,25 @@ FOLDER = f"{EXERCISES}/06_model_parallel"
 # %%
 from handson import memory
 from handson.cluster.follow import JobFailed, follow, submit
-from handson.notebook import model_parallel, runs
+from handson.notebook import model_parallel, profiled_runs, runs, sharded_state
 
 SELECT = {ranks: f"1:ngpus={ranks}:mpiprocs={ranks}:ompthreads=1" for ranks in (1, 2)}
 SELECT[4] = "2:ngpus=2:mpiprocs=2:ompthreads=1"
 
 
 def run(script, name, options, ranks=1):
-    """Run a script on 1, 2 or 4 ranks, into results/`name`: method -> a result for each seed."""
+    """Run a script on 1, 2 or 4 ranks, write to results/`name`, and return method -> one result per seed."""
     variables = {"SCRIPT": script, "NAME": name, "OPTIONS": options, "HANDSON_NETWORK": "none"}
     job = submit(FOLDER, "-l", f"select={SELECT[ranks]}", "-j", "oe", "run_script.sh", **variables)
-    follow(job, say=runs.folded())  # of each training's table, the last line
+    follow(job, say=runs.folded())  # prints only the last line of each method's table
     return runs.of_methods(f"{FOLDER}/results/{name}")
 
 
 # %% [markdown]
 # ## Does it fit?
 #
-# The network is a transformer, which today's large networks are. An image is cut into *patches*, each patch becomes a *token* of
-# `width` numbers, and every block lets the tokens look at each other. Read it; all sections use it:
+# The network is a transformer, like today's large networks. It splits an image into *patches*, and turns each patch into a *token*: a
+# vector of `width` numbers. In every block, each token attends to all tokens of its image. Read the code, because all sections use it:
 
 # %%
 import inspect
@@ -58,14 +58,15 @@ from handson.pytorch import transformer
 print(inspect.getsource(transformer))
 
 # %% [markdown]
-# How many parameters does it have? A block of width w has four products of w x w in its attention, and two of w x 4w in its MLP; each has a
-# bias. Each of its two norms has 2 w parameters.
+# How many parameters does a block have? Its attention has four linear layers with w x w weights, where w is the width. Its MLP has two
+# linear layers with w x 4w weights. Each linear layer also has a bias, with one number per output. Each of the two norms has 2w parameters.
 
 
 # %%
 def block_parameters(width):
-    """The number of parameters of one Block."""
-    ### BEGIN SOLUTION block_parameters: return the number, with all biases and both norms
+    """Return the number of parameters of one Block."""
+    ### BEGIN SOLUTION block_parameters:
+    ### Return the number of parameters, including all biases and both norms.
     attention = 4 * (width * width + width)
     mlp = 4 * width * width + 4 * width + 4 * width * width + width
     norms = 2 * 2 * width
@@ -78,41 +79,46 @@ WIDTH, BLOCKS, TOKENS, BATCH = 128, 4, 16, 64
 network = transformer.Transformer(width=WIDTH, blocks=BLOCKS)
 parameters = sum(parameter.numel() for parameter in network.parameters())
 print(f"{BLOCKS} blocks: {BLOCKS * block_parameters(WIDTH):,} parameters")
-print(f"together with patches and head: {parameters:,}")
+print(f"with patches and head: {parameters:,} parameters")
 
 # %% [markdown]
-# Backward gives each parameter a gradient. The optimizer here is Adam, which keeps two numbers for each parameter: a mean of its gradients,
-# and a mean of their squares. All numbers are float32.
+# Backward computes a gradient for each parameter. The optimizer is Adam. It keeps two *moments* per parameter: a running mean of the
+# gradients, and a running mean of their squares. All numbers are float32.
 
 
 # %%
 def state_bytes(parameters):
-    """[bytes of the parameters, of their gradients, of Adam's state]; `parameters` is their number."""
-    ### BEGIN SOLUTION state_bytes: return a list with the three numbers of bytes
+    """Return [bytes of the parameters, of the gradients, of Adam's state] for this number of parameters."""
+    ### BEGIN SOLUTION state_bytes: Return a list of the three sizes in bytes.
     return [4 * parameters, 4 * parameters, 2 * 4 * parameters]
     ### END SOLUTION
 
 
 # %% [markdown]
-# And the activations? Backward needs what each layer got, so forward keeps it. For each token, a block keeps, in multiples of the width:
+# Activations are the last part. Backward needs the input of each layer, so forward keeps these tensors. The table shows their sizes per
+# token and block, in multiples of the width:
 #
-# | kept for the backward of | what | widths |
+# | kept for the backward of | tensors | widths |
 # |---|---|---|
 # | norm1 | its input | 1 |
-# | query, key, value | their input, which all three share | 1 |
-# | attention | query, key, value and what was taken | 4 |
+# | query, key, value | one input, which all three share | 1 |
+# | attention | query, key, value, and the result | 4 |
 # | norm2 | its input | 1 |
 # | up | its input | 1 |
 # | GELU | its input | 4 |
 # | down | its input | 4 |
 #
-# `out` needs what attention keeps already. Patches, head and what a norm remembers are small.
+# The input of `out` is the result of attention, which is kept already. The patches, the head and the statistics of the norms need little
+# memory, so your formula can ignore them.
 
 
 # %%
 def activation_bytes(batch, tokens, width, blocks):
-    """Bytes that the blocks keep from forward to backward; `tokens`: of one image."""
-    ### BEGIN SOLUTION activation_bytes: return the bytes; add up the table
+    """Return the bytes that all blocks keep from forward to backward.
+
+    batch: number of images; tokens: number of tokens per image.
+    """
+    ### BEGIN SOLUTION activation_bytes: Return the bytes: add up the widths of the table.
     widths = 1 + 1 + 4 + 1 + 1 + 4 + 4
     return widths * width * 4 * blocks * tokens * batch
     ### END SOLUTION
@@ -127,8 +133,8 @@ for part, size in predicted.items():
     print(f"{part:11} {size / 2**20:5.1f} MB")
 
 # %% [markdown]
-# With `--gpu-memory`, a run counts its tensors. Left: the memory in use during one step. Right: the memory in use at the fullest moment, the
-# most of each part, and your prediction.
+# With `--gpu-memory`, a run counts its tensors. The left figure shows the memory in use during one step. The right figure shows the memory
+# at the peak of the step, the maximum of each part, and your prediction.
 
 # %%
 options = f"--method plain --epoch 1 --batchsize {BATCH} --gpu-memory"
@@ -136,10 +142,11 @@ plain = run("train_memory.py", "counted", f"{options} unlimited")
 memory.picture([f"{FOLDER}/results/counted/plain_0"], predicted)
 
 # %% [markdown]
-# The parts do not reach their maximum at the same time: gradients appear while backward frees activations. So this network needs less than
-# the sum.
+# The parts do not reach their maxima at the same time, because backward frees activations while it creates gradients. So this network
+# needs less memory than the sum of the maxima.
 #
-# Now give the GPU 32 MB. Read the sentence with which the job ends: how much memory was asked for, and what holds the rest?
+# Now limit the GPU to 32 MB. The job ends with an error message. How much memory did the operation request, and which part holds most of the
+# memory in use?
 
 # %%
 LIMIT = 32 * 2**20
@@ -149,15 +156,15 @@ except JobFailed as error:
     print(error)
 
 # %% [markdown]
-# Which batch fits? At the fullest moment, memory holds the parameters, the optimizer state and the activations. Some operations need room for
-# a moment, so allow a tenth more for each image.
+# Which batch fits? At the peak, the memory holds the parameters, the optimizer state and the activations. Some operations also need
+# temporary memory, so the cell below adds 10 % to the bytes of each image.
 
 
 # %%
 def largest_batch(limit, network, of_an_image):
-    """The largest batch that fits a GPU with `limit` bytes, if the network takes `network` bytes, and each image
-    `of_an_image` bytes."""
-    ### BEGIN SOLUTION largest_batch: return the number of images, a whole number
+    """Return the largest batch size that fits a GPU with `limit` bytes, if the network needs `network` bytes and each
+    image needs `of_an_image` bytes."""
+    ### BEGIN SOLUTION largest_batch: Return the number of images, an integer.
     return (limit - network) // of_an_image
     ### END SOLUTION
 
@@ -174,50 +181,49 @@ fitted = run("train_memory.py", "fits", options)
 memory.picture([f"{FOLDER}/results/fits/plain_0"])
 
 # %%
-# Save the notebook (Ctrl-S), then run this cell: it checks what you have written so far.
+# Save the notebook (Ctrl-S), then run this cell: it checks your answers so far.
 from grader import check
 
 check("model_parallel", "block_parameters", "state_bytes", "activation_bytes", "largest_batch")
 
 # %% [markdown]
-# ## Before you split
+# ## Saving memory on one GPU
 #
-# A smaller batch is a different training. Two methods keep the batch as it is, and need less memory:
+# A smaller batch size changes the result of training. Two methods need less memory for the same batch:
 #
-# - **Gradient accumulation**: the batch goes through the network in *micro-batches*, and their gradients are added up. Only one
-#   micro-batch has activations at a time.
-# - **Activation checkpointing**: forward keeps only the input of each block. Backward computes the block a second time (Chen et al.,
-#   "Training deep nets with sublinear memory cost", 2016).
+# - **Gradient accumulation** splits the batch into *micro-batches*, and sums their gradients. Only one micro-batch has activations in
+#   memory at a time.
+# - **Activation checkpointing** keeps only the input of each block in forward. Backward then recomputes the block's activations (Chen et
+#   al., "Training deep nets with sublinear memory cost", 2016).
 #
-# Fill the gaps of `pytorch/save_memory.py`.
+# Fill in the gaps of `pytorch/save_memory.py`.
 
 # %%
 # !cd {FOLDER} && sed -n '/# PUT YOUR CODE/,/raise/p' pytorch/save_memory.py  # the gaps
 
 # %% [markdown]
-# How much memory do activations need with checkpointing?
+# How much memory do the activations need with checkpointing?
 
 
 # %%
 def checkpointed_bytes(batch, tokens, width, blocks):
-    """The most bytes of activations at any moment, if each block keeps only its input, and one block at a time is
-    computed again."""
+    """Return the peak bytes of activations if each block keeps only its input, and one block at a time is
+    recomputed."""
     ### BEGIN SOLUTION checkpointed_bytes:
-    ### return the bytes; the inputs of all blocks are there, and what one block keeps beside its
-    ### input
+    ### Return the bytes: the inputs of all blocks, plus the other activations of one block.
     widths = blocks + 15
     return widths * width * 4 * tokens * batch
     ### END SOLUTION
 
 
 # %%
-# How many times as long as without checkpointing will a step take?
+# By which factor does checkpointing lengthen a step?
 ### BEGIN SOLUTION prediction_slower:
-### write `prediction_slower = ` and your number; a backward takes about twice as long as a forward
+### Set `prediction_slower` to your factor. Backward takes about twice as long as forward.
 prediction_slower = 4 / 3
 ### END SOLUTION
 megabytes = checkpointed_bytes(BATCH, TOKENS, WIDTH, BLOCKS) / 2**20
-print(f"I expect {prediction_slower:.2f} times the time, and {megabytes:.1f} MB of activations.")
+print(f"I expect {prediction_slower:.2f} times as long a step, and {megabytes:.1f} MB of activations.")
 
 # %%
 options = f"--epoch 1 --batchsize {BATCH} --gpu-memory unlimited --method"
@@ -235,46 +241,119 @@ seconds = {"checkpoint": prediction_slower * of_plain}
 model_parallel.bytes_and_time(saving, expected, seconds)
 
 # %% [markdown]
-# With `plain` and with `checkpoint`, about 3 MB more are in use than you computed: in backward, the gradients of a block's activations exist for
-# a moment. Checkpointing does not reduce them. They are a tenth of the memory of `plain`, but a third of that of `checkpoint`.
+# `plain` and `checkpoint` both use about 3 MB more than you computed. The reason is that backward also holds the gradients of a few
+# activations for a short time. Checkpointing does not reduce these gradients. They are a tenth of the memory of `plain`, but a third of the
+# memory of `checkpoint`.
 
 # %%
 slower = runs.of_a_step(saving["checkpoint"][0]) / of_plain
-print(f"checkpointing: predicted {prediction_slower:.2f} times the time, measured {slower:.2f}")
+print(f"step with checkpointing: predicted {prediction_slower:.2f} times as long, measured {slower:.2f}")
 for method, [result] in saving.items():
     print(f"{method:27} loss {result.log[-1]['main/loss']:.4f}")
 
 # %% [markdown]
-# All methods train the same network: the losses are equal. Accumulation costs little as long as a micro-batch keeps the GPU busy;
-# checkpointing costs one more forward, and helps even where a single image does not fit. PyTorch's own `checkpoint` does the same as yours,
-# and also repeats dropout's random numbers. Neither method reduces the memory of parameters and optimizer state.
+# The losses are equal, so all methods train the same network. Accumulation costs little time as long as a micro-batch keeps the GPU busy.
+# Checkpointing costs one more forward, but it helps even if the activations of a single image do not fit. PyTorch's own `checkpoint` works
+# like yours, and also repeats the random numbers of dropout. Neither method reduces the memory of the parameters and the optimizer state.
 
 # %%
 check("model_parallel", "checkpointed_bytes", "prediction_slower", "save_memory.py")
 
 # %% [markdown]
-# ## Split the state
+# ## \* Selective checkpointing
 #
-# In data-parallel training, each rank has all parameters, all gradients, and Adam's state of all parameters: 16 bytes per parameter, the
-# same on every rank. **ZeRO** divides them:
+# Checkpointing of every block saves more memory than you may need, and each recomputation takes time. *Selective* checkpointing recomputes
+# only a part. Today's libraries offer two ways to select it; read both in `pytorch/train_memory.py`:
 #
-# - stage 1: each rank keeps the optimizer's state of its *shard* of the parameters. A *reduce-scatter* gives it the mean gradients of the
-#   shard; it updates the shard; an *all-gather* gives all ranks all shards;
-# - stages 2 and 3 also divide the gradients and the parameters. PyTorch calls stage 3 *FSDP*: a block's parameters are gathered when they
-#   are needed.
+# - **blocks**: `checkpoint-every-2nd` checkpoints every second block;
+# - **operations**: `checkpoint-selected` keeps the results of operations that take long, which are linear layers and attention. It
+#   recomputes the other operations, which are norms, GELU and sums. PyTorch's `create_selective_checkpoint_contexts` takes the list of
+#   operations.
 #
-# A ring all-reduce consists of a reduce-scatter and an all-gather, so with rings stage 1 sends not a byte more than DDP. (On CPUs it does:
-# gloo builds its reduce-scatter from all-reduces.) FSDP gathers twice, for forward and for backward: half as much again.
+# | method | widths that a block keeps | widths that are recomputed, one block at a time |
+# |---|---|---|
+# | `torch-checkpoint` | 1: its input | 15 |
+# | `checkpoint-every-2nd` | 1 and 16 in turn | 15, but only after another block has freed its 16 |
+# | `checkpoint-selected` | 11: its input, query, key, value, attention, out, 4 of up, down | 7 |
+#
+# The network is wider here, so that linear layers take most of the time. Which of the last two methods needs less memory, and which one is
+# faster?
+
+# %%
+UNIT = 4 * 256 * TOKENS * BATCH  # bytes of one width of all tokens
+widths = {
+    "plain": BLOCKS * 16,
+    "torch-checkpoint": BLOCKS * 1 + 15,
+    "checkpoint-every-2nd": BLOCKS // 2 * (1 + 16),
+    "checkpoint-selected": BLOCKS * 11 + 7,
+}
+options = f"--epoch 1 --batchsize {BATCH} --width 256 --gpu-memory unlimited --method"
+selective = run("train_memory.py", "selective", f"{options} {' '.join(widths)}")
+
+# %%
+model_parallel.bytes_and_time(selective, {method: UNIT * number for method, number in widths.items()})
+
+# %% [markdown]
+# The gradients of activations add about 6 MB to each prediction, as above. On this network, every second block saves more memory than the
+# selected operations, and both take less time than checkpointing of all blocks. If other programs use the cores, repeat the run before you
+# compare times. Try a list of your own: remove the linear layers from `KEPT` in `pytorch/train_memory.py`, and run the two cells again.
+
+# %% [markdown]
+# ## Sharding the state
+#
+# In data-parallel training, every rank holds all parameters, all gradients and Adam's complete state: 16 bytes per parameter. **ZeRO**
+# removes these copies. Each rank owns one *shard* of the parameters:
+#
+# - **Stage 1** shards the optimizer's state. A *reduce-scatter* gives each rank the mean gradients of its shard. The rank updates its shard
+#   of the parameters. An *all-gather* then sends all shards to all ranks. Every rank still needs memory for all gradients.
+# - **Stage 2** also shards the gradients: each rank keeps only the gradients of its shard.
+# - **Stage 3** also shards the parameters. PyTorch's *FSDP* is stage 3: it gathers the parameters of a block just before it uses them.
+#
+# A ring all-reduce consists of a reduce-scatter and an all-gather. So stage 1 sends as many bytes as DDP, if both use rings. (On CPUs stage 1
+# sends more, because gloo builds its reduce-scatter from an all-reduce.) FSDP gathers the parameters twice, for forward and for backward, so
+# it sends 1.5 times as many bytes.
+#
+# Fill in ZeRO by hand, for 4 ranks and a network with 4 MB of parameters. The shards are A to D, and shard A belongs to rank 0. For which
+# shards does each rank need memory, from backward to the update? Write the letters of the shards, such as "ABCD". The picture shows the sum
+# of each rank and the first wrong entry. (This cell is not graded.)
+
+# %%
+by_hand = {  # for each rank, from rank 0 to rank 3
+    "data parallel": {
+        "parameters": ["ABCD", "ABCD", "ABCD", "ABCD"],
+        "gradients": ["ABCD", "ABCD", "ABCD", "ABCD"],
+        "moments": ["ABCD", "ABCD", "ABCD", "ABCD"],
+    },
+    "ZeRO-1": {  # stage 1
+        "parameters": ["", "", "", ""],
+        "gradients": ["", "", "", ""],
+        "moments": ["", "", "", ""],
+    },
+    "ZeRO-2": {  # stage 2
+        "parameters": ["", "", "", ""],
+        "gradients": ["", "", "", ""],
+        "moments": ["", "", "", ""],
+    },
+    "ZeRO-3": {  # stage 3
+        "parameters": ["", "", "", ""],
+        "gradients": ["", "", "", ""],
+        "moments": ["", "", "", ""],
+    },
+}
+sharded_state.zero_by_hand(by_hand)
+
+# %% [markdown]
+# Now write the formula for any number of parameters and ranks.
 
 
 # %%
 def sharded_bytes(method, parameters, ranks):
-    """Bytes of parameters, gradients and Adam's state on each of `ranks` ranks, together; `method` is "ddp", "zero"
-    (stage 1) or "fsdp".
+    """Return the bytes that each of `ranks` ranks needs for parameters, gradients and Adam's state together.
 
-    parameters: their number. What is there only for a moment does not count.
+    method: "ddp", "zero" (stage 1) or "fsdp"; parameters: the number of parameters. Temporary tensors do not count.
     """
-    ### BEGIN SOLUTION sharded_bytes: return the bytes; what is divided, is divided by `ranks`
+    ### BEGIN SOLUTION sharded_bytes:
+    ### Return the bytes. Divide the sharded parts by `ranks`.
     weights = gradients = 4 * parameters
     state = 8 * parameters
     if method == "ddp":
@@ -286,27 +365,27 @@ def sharded_bytes(method, parameters, ranks):
 
 
 # %%
-print("GB on each rank, for a network of 7 billion parameters:")
+print("GB per rank, for a network with 7 billion parameters:")
 print("ranks  ddp  zero  fsdp")
 for ranks in (1, 2, 4, 64):
     ddp, zero, fsdp = (sharded_bytes(name, 7e9, ranks) / 2**30 for name in ("ddp", "zero", "fsdp"))
     print(f"{ranks:5} {ddp:4.0f} {zero:5.0f} {fsdp:5.0f}")
 
 # %% [markdown]
-# Fill the three gaps of `pytorch/zero.py`. All parameters are in one tensor with a row for each rank, so a shard is a row.
+# Fill in the three gaps of `pytorch/zero.py`. All parameters are in one tensor with one row per rank, so a shard is a row.
 #
-# The runs below also use PyTorch's own `ZeroRedundancyOptimizer`, which divides whole tensors and not rows. The network has two blocks here,
-# and the batch is smaller, so that the state takes most of the memory.
+# The runs below also use PyTorch's own `ZeroRedundancyOptimizer`. It distributes whole tensors instead of rows. The network has two blocks
+# here, and the batch is smaller, so that the state needs most of the memory.
 
 # %%
 # !cd {FOLDER} && sed -n '/# PUT YOUR CODE/,/raise/p' pytorch/zero.py  # the gaps
 
 # %%
-# From how many ranks on does Adam's state take less memory than the parameters, with ZeRO stage 1?
-### BEGIN SOLUTION prediction_ranks: write `prediction_ranks = ` and your number of ranks
+# With ZeRO stage 1, what is the smallest number of ranks at which Adam's state needs less memory than the parameters?
+### BEGIN SOLUTION prediction_ranks: Set `prediction_ranks` to your number of ranks.
 prediction_ranks = 3
 ### END SOLUTION
-print(f"I expect it from {prediction_ranks} ranks on.")
+print(f"I expect this with {prediction_ranks} or more ranks.")
 
 # %%
 options = "--method ddp zero torch-zero --epoch 1 --batchsize 16 --blocks 2 --gpu-memory unlimited"
@@ -328,8 +407,9 @@ model_parallel.against_ranks(
 )
 
 # %% [markdown]
-# DDP keeps its buckets besides the gradients, which doubles their memory. Your ZeRO keeps all gradients in one tensor, which is the bucket,
-# and for a moment the mean of its shard. On one rank nothing can be divided. This is the memory of rank 0 of two during one step:
+# DDP keeps buckets in addition to the gradients, which doubles their memory. Your ZeRO keeps all gradients in one tensor, which is also the
+# bucket, and for a short time the mean gradients of its shard. With one rank, there is only one shard, so ZeRO saves nothing. The next figure
+# shows the memory of rank 0 during one step with two ranks:
 
 # %%
 folders = [f"{FOLDER}/results/sharded_2/{method}_0" for method in ("ddp", "zero")]
@@ -339,30 +419,31 @@ memory.picture(folders, ranks=[0])
 check("model_parallel", "sharded_bytes", "prediction_ranks", "zero.py")
 
 # %% [markdown]
-# ## \* All of the state divided, in bfloat16
+# ## \* FSDP: sharding the complete state, in bfloat16
 #
-# Networks compute in *bfloat16*: 2 bytes, the range of float32, but only 8 bits of precision. A small update is lost in such a number, so the
-# optimizer works on float32 *masters*. All of this is 16 bytes per parameter, as many as in float32; the table counts them. What a step keeps
-# for backward is half as large.
+# Large networks compute in *bfloat16*. Such a number has 2 bytes, the range of float32, but only 8 bits of precision. A small update would be
+# lost by rounding, so the optimizer updates float32 *master* parameters. The state needs 16 bytes per parameter, as in float32; the
+# table lists its parts. The activations need half the memory.
 #
-# | bytes per parameter | parameters | masters | gradients | Adam | together |
+# | bytes per parameter | parameters | masters | gradients | Adam | sum |
 # |---|---|---|---|---|---|
 # | float32 | 4 | - | 4 | 8 | 16 |
 # | bfloat16, float32 masters | 2 | 4 | 2 | 8 | 16 |
-# | `fully_shard` with bfloat16, r ranks | a block's, for a moment | 4 / r | 4 / r | 8 / r | 16 / r |
+# | `fully_shard` with bfloat16, r ranks | 2, one block at a time | 4 / r | 4 / r | 8 / r | 16 / r |
 #
-# PyTorch's `fully_shard` is stage 3. It gathers what it wraps before that computes, and lets go of it afterwards (`reshard_after_forward`),
-# so what you wrap is in memory together. The model itself takes what its blocks leave, the patches and the head. As these are needed at once when
-# backward begins, they stay gathered by default. On GPUs the next block is gathered while one computes (*prefetch*); on CPUs nothing overlaps.
+# PyTorch's `fully_shard` is stage 3. It gathers the parameters of the wrapped module before the module computes, and frees them afterwards
+# (`reshard_after_forward`). So the parameters of one wrapped module are in memory at the same time. If you wrap the blocks and then the model,
+# the model's own group is the patches and the head. They stay gathered after forward by default, because backward starts with the head.
+# On GPUs, FSDP gathers the next block while the current block computes (*prefetch*). On CPUs, communication and computation do not overlap.
 #
-# Fill the gap of `pytorch/fully_sharded.py`.
+# Fill in the gap of `pytorch/fully_sharded.py`.
 
 # %%
 # !cd {FOLDER} && sed -n '/# PUT YOUR CODE/,/raise/p' pytorch/fully_sharded.py  # the gap
 
 # %%
-# A network has two blocks, and runs on two ranks. How many all-gathers does one step need, forward and backward together?
-### BEGIN SOLUTION prediction_gathers: write `prediction_gathers = ` and your number of all-gathers
+# A network with two blocks runs on two ranks. How many all-gathers does one step need, in forward and backward together?
+### BEGIN SOLUTION prediction_gathers: Set `prediction_gathers` to your number of all-gathers.
 prediction_gathers = 5
 ### END SOLUTION
 print(f"I expect {prediction_gathers} all-gathers.")
@@ -371,8 +452,27 @@ print(f"I expect {prediction_gathers} all-gathers.")
 # !cd {FOLDER} && OMP_NUM_THREADS=1 PYTHONWARNINGS=ignore torchrun --standalone --nproc-per-node 2 pytorch/fully_sharded.py
 
 # %% [markdown]
-# Each block is gathered for forward and again for backward, the rest only once, and each of the three has its gradients added up once. Now
-# all ways train the same network. How will the losses and the memory of `fsdp-bfloat16` differ from those of `ddp`?
+# FSDP gathers each block for forward and again for backward, and the patches and the head only once. One reduce-scatter per group sums the
+# gradients, which makes three.
+#
+# With `reshard_after_forward=False`, the blocks stay gathered from forward to backward. Which collectives does a step then save, and which
+# part of the memory grows? The next two cells record a few steps of both variants, and draw one step of rank 0.
+
+# %%
+options = "--epoch 1 --blocks 2 --batchsize 16"
+recorded = {"reshard_after_forward=True": profiled_runs.of_method(FOLDER, "train_sharded.py", "none", "fsdp", options)}
+
+# %%
+recorded["reshard_after_forward=False"] = profiled_runs.of_method(
+    FOLDER, "train_sharded.py", "none", "fsdp-gathered", options
+)
+sharded_state.collectives(recorded)
+
+# %% [markdown]
+# With `False`, the two all-gathers at the start of backward are missing. In return, all blocks' parameters stay in memory until their
+# backward, as in stage 2. The reduce-scatters are the same. On CPUs, a core waits for each collective, so no computation overlaps with it.
+#
+# Now all methods train the same network. How will the losses and the memory of `fsdp-bfloat16` differ from those of `ddp`?
 
 # %%
 options = "--method fsdp fsdp-bfloat16 --epoch 1 --batchsize 16 --blocks 2 --gpu-memory unlimited"
@@ -390,9 +490,9 @@ folders = [f"{FOLDER}/results/fully_sharded_2/{method}_0" for method in ("fsdp",
 memory.picture(folders, ranks=[0])
 
 # %% [markdown]
-# In float32, FSDP's loss is that of DDP and of your ZeRO. In bfloat16, it differs in its last digits; the masters, gradients and Adam's
-# state take as much as before, and the activations less. FSDP holds a block's parameters only while they are used: they count as activations
-# here, as nobody keeps them.
+# In float32, the loss of FSDP equals the loss of DDP and of your ZeRO. In bfloat16, it differs in the last digits. The masters, the gradients
+# and Adam's state need as much memory as in float32, and the activations need less. FSDP holds the gathered parameters of a block only while
+# the block computes. The figure counts them as activations, because they are temporary.
 
 # %%
 check("model_parallel", "prediction_gathers", "fully_sharded.py")
@@ -410,6 +510,6 @@ check("model_parallel", "06_model_parallel.ipynb", "save_memory.py", "zero.py")
 # %% [markdown]
 # ## What you can do now
 #
-# - Say from paper whether a training fits a GPU, and which part fills it.
-# - Choose smaller micro-batches, or computing activations again, and say what each of them costs.
-# - Divide the optimizer's state among ranks, and say what each stage of ZeRO divides.
+# - Compute on paper whether training fits a GPU, and which part needs most of the memory.
+# - Choose between gradient accumulation and activation checkpointing, and estimate the cost of each.
+# - Shard the optimizer's state among ranks, and name the parts that each stage of ZeRO shards.

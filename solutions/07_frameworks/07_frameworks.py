@@ -9,17 +9,17 @@
 # %% [markdown]
 # # The same training in other systems
 #
-# People train on many GPUs with TensorFlow, with PyTorch's older `DataParallel`, with Lightning, Accelerate or JAX. This notebook runs the
-# same training in each of them: the same network, the same images, the same batches. What does each system do for you, and what does it leave to
-# you?
+# You can train on many GPUs with TensorFlow, with PyTorch's older `DataParallel`, with Lightning, Accelerate or JAX.
+# This notebook runs the same training in each of these systems: the same network, the same images, the same batches.
+# Which part of the work does each system do for you, and which part is yours?
 #
 # **In about 110 minutes you will**
 #
-# - run one training in several systems, and compare what they reach with what they ask of you,
-# - make TF_CONFIG of a job's node file, and write the step of a *replica* under a *strategy*,
-# - know what belongs inside a strategy's scope, and how a `tf.data` set is divided,
-# - translate a DDP loop to Lightning and to Accelerate without changing what it computes,
-# - measure how much of a step is Python, and say why the threads of DataParallel can't do what processes can,
+# - run the same training in several systems, and compare their speed with the code that they need,
+# - build TF_CONFIG from a job's node file, and write the step of a *replica* under a *strategy*,
+# - decide which objects belong inside a strategy's scope, and see how a `tf.data` set is split,
+# - translate a DDP loop to Lightning and to Accelerate without changing its results,
+# - measure the share of Python in a step, and explain why the threads of DataParallel scale worse than processes,
 # - read each system with the help of a [dictionary](../docs/frameworks.md).
 #
 # New words are in the [glossary](../docs/glossary.md).
@@ -30,25 +30,29 @@ FOLDER = f"{EXERCISES}/07_frameworks"
 OPTIONS = "--epoch 2 --size 64"
 
 # %% [markdown]
-# These systems are in a second environment, which `make frameworks` makes beside the first one. Scripts find it by themselves. (With conda, this
-# notebook runs in an environment of its own, `handson-frameworks`: the first lines of `environment-frameworks.yml` have the commands.)
+# These systems are in a second environment, which `make frameworks` creates next to the first one. The scripts find it
+# by themselves. (With conda, this notebook runs in its own environment, `handson-frameworks`. The first lines of
+# `environment-frameworks.yml` show the commands.)
 
 # %%
 from handson import frameworks
 
-print(frameworks.why_not() or "TensorFlow, Lightning, Accelerate and JAX are there.")
+print(frameworks.why_not() or "TensorFlow, Lightning, Accelerate and JAX are installed.")
 
 # %% [markdown]
 # ## How processes find each other
 #
-# torchrun gives each PyTorch process its rank, and the address of rank 0. TensorFlow's processes know all addresses instead: each has *TF_CONFIG*
-# in its environment, with the cluster (the same everywhere) and its own task. A batch job has the hosts in `$PBS_NODEFILE`.
+# torchrun passes each PyTorch process its rank and the address of rank 0. A TensorFlow process needs the addresses of
+# all processes. It reads them from the environment variable *TF_CONFIG*, which contains the cluster (equal in all
+# processes) and the process's own task. A batch job lists its hosts in the file `$PBS_NODEFILE`.
 #
-# Fill the gap of `tensorflow/cluster.py`, then those of `tensorflow/replicas.py`:
+# Fill the gap in `tensorflow/cluster.py`, then the gaps in `tensorflow/replicas.py`:
 #
-# - `scope`: variables that are made inside the *scope* of a strategy have a copy on each replica; others don't. The optimizer has variables, too.
-# - `divided`: a `tf.data` set yields *global batches*; the strategy divides each of them among its replicas.
-# - `replica_step`: the part of one replica. `apply_gradients` adds up the gradients of all replicas. It does not divide.
+# - `scope`: a variable that is created inside the *scope* of a strategy has a copy on each replica. A variable
+#   created outside the scope exists only once. The optimizer has variables, too.
+# - `divided`: a `tf.data` set yields *global batches*. The strategy splits each of them among its replicas.
+# - `replica_step`: the part of a step that one replica computes. `apply_gradients` sums the gradients of all replicas.
+#   It does not divide the sum.
 
 # %%
 # !cd {FOLDER} && grep -n "# PUT YOUR CODE" */*.py
@@ -56,36 +60,41 @@ print(frameworks.why_not() or "TensorFlow, Lightning, Accelerate and JAX are the
 # %% [markdown]
 # ## One training, several systems
 #
-# `train_cifar_mirrored.py` is one process with a replica on each of two GPUs, trained by Keras's `fit`. What has to be added to the script for one
-# GPU? Guess how many lines differ, then look.
+# `train_cifar_mirrored.py` is a single process with a replica on each of two GPUs. Keras's `fit` trains it. Guess how
+# many lines differ from the script for one GPU, then look:
 
 # %%
 # !cd {FOLDER}/tensorflow && diff train_cifar_single_gpu.py train_cifar_mirrored.py
 
 # %% [markdown]
-# Keras's `fit` fails under `MultiWorkerMirroredStrategy`, so `train_cifar_multi_worker.py` has a loop of its own with your functions.
-# Lightning has no loop at all: it calls methods of yours. Accelerate keeps the loop, and wraps what is in it. `torch.nn.DataParallel` wraps
-# nothing but the model. Whoever translates a DDP loop must not change what it computes: fill the gaps of `lightning/train_cifar_lightning.py` and
-# `accelerate/train_cifar_accelerate.py`.
+# Keras's `fit` fails under `MultiWorkerMirroredStrategy`, so `train_cifar_multi_worker.py` has its own loop, which
+# calls your functions. A Lightning script has no loop: Lightning calls the methods of your class. Accelerate keeps the
+# loop and wraps the objects in it. `torch.nn.DataParallel` wraps only the model. When you translate a DDP loop, its
+# results must stay the same. Fill the gaps in `lightning/train_cifar_lightning.py` and
+# `accelerate/train_cifar_accelerate.py`:
 #
-# - `loader`: Lightning puts a DistributedSampler into your DataLoader. What is left to you?
-# - `training_step` and `step`: DDP takes the mean of the ranks' gradients. Which lines of a DDP step does each system take over?
-# - `validation`: each rank sees a part of the test images; `sync_dist` says that a number belongs to all ranks.
-# - `prepare`: what does Accelerate have to know, so that gradients are averaged and each rank gets its part of the images?
+# - `loader`: Lightning puts a DistributedSampler into your DataLoader. Which arguments remain for you?
+# - `training_step` and `step`: DDP averages the gradients of the ranks. Which lines of a DDP step does each system take
+#   over?
+# - `validation`: each rank evaluates its share of the test images. `sync_dist` averages a value over all ranks.
+# - `prepare`: which objects does Accelerate need, so that it averages the gradients and splits the images among the
+#   ranks?
 #
-# JAX has no gap for you. Read `jax/sharded.py`: a network is a function, *optax* has the optimizers, *shard_map* runs the step on each device with
-# its part of the images, and the same step serves one process with two devices (`train_cifar_shard_map.py`) and two processes (`train_cifar_multi_process.py`).
+# JAX has no gap. Read `jax/sharded.py`: the network is a function, *optax* provides the optimizers, and *shard_map*
+# runs the step on each device with the device's share of the images. The same step serves one process with two devices
+# (`train_cifar_shard_map.py`) and two processes (`train_cifar_multi_process.py`).
 #
-# Each script runs on one worker, then on two. Beside them runs your DDP script of `02_multi_gpu`. The jobs take some minutes together.
+# Each script runs on one worker, then on two. Your DDP script of `02_multi_gpu` runs for comparison. All jobs together
+# take some minutes.
 #
-# A run of two epochs is short: tracing and compiling the first step takes a large part of it in some systems, and would take next to nothing of a
-# long one. So the speed-up below is that of the epochs after the first, and the first step stands beside it. Which system will lose least to its
-# second worker?
+# A run of two epochs is short. Some systems need a large part of it to trace and compile the first step, which would
+# hardly count in a long run. So the speed-up below compares the epochs after the first one, and the time of the first
+# step is shown next to it. Which system loses least when a second worker joins?
 
 # %%
 ### BEGIN SOLUTION prediction_speedup:
-### write `prediction_speedup = ` and the highest speed-up on two workers that you expect of any
-### system here
+### write `prediction_speedup = ` and the highest speed-up on two workers that you expect from any
+### of these systems
 prediction_speedup = 1.7
 ### END SOLUTION
 print(f"I expect a speed-up of {prediction_speedup} at best.")
@@ -94,7 +103,7 @@ print(f"I expect a speed-up of {prediction_speedup} at best.")
 from handson.cluster.follow import follow, submit
 from handson.notebook import other_frameworks
 
-RUNS = [  # script, GPUs; ranks under mpiexec, or one process that takes all GPUs
+RUNS = [  # script, GPUs; ranks under mpiexec, or one process for all GPUs
     ("../02_multi_gpu/pytorch/train_cifar_multi_gpu.py", 1, "none"),
     ("../02_multi_gpu/pytorch/train_cifar_multi_gpu.py", 2, "none"),
     ("pytorch/train_cifar_data_parallel.py", 1, "none"),
@@ -126,15 +135,19 @@ print(f"\nYou expected a speed-up of {prediction_speedup} at best.")
 other_frameworks.picture(results)
 
 # %% [markdown]
-# - *Images/s*: in training, after the first epoch; then all is compiled, in JAX also the step with the short last batch. *Speed-up*: of these, over
-#   the same system on one worker (mirrored replicas: over `fit`; JAX's processes: over its one process).
-# - *First step*: where a system traces and compiles it, this takes longer than any other. *Whole run*: images/s with it, and with evaluation.
-# - *Lines that differ*: so many statements of your scripts are not in the script for one device. With `-`, one script serves one device and several.
+# - *Images/s*: the training throughput after the first epoch. By then everything is compiled, in JAX also the step with
+#   the short last batch.
+# - *Speed-up*: these images/s, divided by those of the same system on one worker (mirrored replicas: of `fit`; JAX's
+#   processes: of its single process).
+# - *First step*: takes longer than any other step in systems that trace and compile it. *Whole run*: images/s including
+#   the first step and the evaluation.
+# - *Lines that differ*: the number of statements in your scripts that are not in the script for one device. With `-`,
+#   one script serves one device and several.
 #
-# DDP, Lightning and Accelerate exchange gradients in the same way: what the last two gain or lose against DDP is theirs. The second epoch takes
-# only a few seconds, so small differences can be chance: run the jobs again before you believe them. Runs that are marked as disturbed say nothing
-# about a system. More of what systems do without a word is in
-# the [dictionary](../docs/frameworks.md).
+# DDP, Lightning and Accelerate exchange gradients in the same way. If Lightning or Accelerate is faster or slower than
+# DDP, the exchange is not the reason. The second epoch takes only a few seconds, so small differences can be chance:
+# run the jobs again before you trust them. Runs that are marked as disturbed prove nothing about a system. The
+# [dictionary](../docs/frameworks.md) lists further things that systems do silently.
 
 # %%
 # Save the notebook (Ctrl-S), then run this cell: it checks what you have written so far.
@@ -152,17 +165,17 @@ check(
 # %% [markdown]
 # ## What `fit` does with the last batch
 #
-# 1,500 images in batches of 64 leave a last batch of 28. Each replica takes the mean of the losses of *its* images, and `fit` takes the mean of
-# these means. Where the parts are unequal, do all images count the same?
+# 1,500 images in batches of 64 leave a last batch of 28. Each replica averages the losses of *its own* images, and
+# `fit` averages these averages. If the replicas have different numbers of images, does every image count the same?
 
 
 # %%
 def weights_of_fit(parts):
-    """The weight of one image of each replica in the loss of a step, under `fit`; parts: how many images each replica
-    has."""
+    """Return the weight of one image of each replica in the loss of a step under `fit`; parts: the number of images of
+    each replica."""
     ### BEGIN SOLUTION weights_of_fit:
-    ### return a list with a number for each replica: how much one of its images counts in the mean of
-    ### the replicas' means; the weights of all images add up to 1
+    ### return a list with one number for each replica: the weight of one of its images in the mean
+    ### of the replicas' means. The weights of all images add up to 1
     return [1 / (len(parts) * images) for images in parts]
     ### END SOLUTION
 
@@ -174,7 +187,7 @@ for parts in ([32, 32], [14, 14], [8, 7], [32, 1]):
     )
 
 # %% [markdown]
-# Your `replica_step` divides the sum of the losses by the number of all images, so that each image counts the same.
+# Your `replica_step` divides the sum of the losses by the number of all images, so every image counts the same.
 
 # %%
 check("frameworks", "weights_of_fit")
@@ -182,12 +195,14 @@ check("frameworks", "weights_of_fit")
 # %% [markdown]
 # ## Why DataParallel's threads don't scale
 #
-# `torch.nn.DataParallel` is one process with a thread for each GPU: it copies the model to the GPUs (*replicate*), divides the batch (*scatter*),
-# lets each thread run its replica (*parallel apply*), and collects the outputs on the first GPU (*gather*), where the loss is computed. Python runs
-# in one thread at a time (the *GIL*); what runs inside an operation, on a GPU or in a kernel on the CPU, does not hold it.
+# `torch.nn.DataParallel` is a single process with one thread per GPU. It copies the model to the GPUs (*replicate*) and
+# splits the batch (*scatter*). Each thread runs its replica (*parallel apply*). The outputs are collected on the first
+# GPU (*gather*), where the loss is computed. Only one thread at a time can run Python code (the *GIL*). Operations, on
+# a GPU or in a CPU kernel, run without the GIL.
 #
-# How much of a step is Python? Here is one, measured: its seconds, and when its operations began and ended. An operation can call others, which
-# then are in the list as well. (The cell also measures what comes below, which takes some 20 seconds; where other programs run, longer.)
+# How much of a step is Python? The next cell measures one step: its length in seconds, and the begin and end of each
+# operation. An operation can call other operations, which are then in the list, too. (The cell also measures the
+# numbers for the comparison below. This takes about 20 seconds, or longer if other programs run.)
 
 # %%
 step, operations = other_frameworks.one_step("convolutions")
@@ -198,11 +213,11 @@ for begin, end in operations[:5]:
 
 # %%
 def seconds_in_python(step, operations):
-    """The seconds of a step in which no operation runs; step: its length in seconds, operations: [(begin, end)] in
-    seconds since its begin."""
+    """Return the seconds of a step in which no operation runs; step: its length in seconds, operations: [(begin, end)]
+    in seconds since the begin of the step."""
     ### BEGIN SOLUTION seconds_in_python:
-    ### return the seconds of the step outside of all operations; these are sorted by their begin,
-    ### and one that another calls lies inside of it
+    ### return the seconds of the step that lie outside all operations. The operations are sorted
+    ### by their begin, and a called operation lies inside its caller
     busy, end_of_all = 0.0, 0.0
     for begin, end in operations:
         busy += max(0.0, end - max(begin, end_of_all))
@@ -212,27 +227,28 @@ def seconds_in_python(step, operations):
 
 
 # %% [markdown]
-# A replica's step takes `python` seconds of Python and `kernels` seconds inside of operations, and while one thread is in an operation, another one
-# may be in Python. How much faster are N threads than one, at best?
+# The step of a replica takes `python` seconds in Python and `kernels` seconds in operations. While one thread is in an
+# operation, another thread can run Python. How much faster than one thread are N threads at best?
 
 
 # %%
 def threads_speedup(python, kernels, threads):
-    """The speed-up of `threads` replicas in threads over one replica, at best; python, kernels: seconds of one
-    replica's step."""
+    """Return the best possible speed-up of `threads` replicas, each in a thread, over one replica; python, kernels:
+    seconds of one replica's step."""
     ### BEGIN SOLUTION threads_speedup:
-    ### return the speed-up: the images of `threads` replicas, and the time that their step takes at
-    ### least
+    ### return the speed-up: compare the images of `threads` replicas with the shortest time that
+    ### their step can take
     together = max(threads * python, python + kernels)
     return threads * (python + kernels) / together
     ### END SOLUTION
 
 
 # %% [markdown]
-# Your two functions, with steps that were measured here: of layers so small that most time is Python's, and of convolutions. Beside them, what two
-# threads really gain, and what two processes do, of which each has a Python of its own. Threads stay below what is possible at best: each operation
-# gives the lock away and then has to wait for it again. (Did a line above say that other programs took much of the cores? Two threads and two processes
-# then gain less than they could.)
+# The next cell applies your two functions to two measured steps. The first step has layers so small that Python takes
+# most of the time, the second one has convolutions. The cell also shows the measured speed-up of two threads, and of
+# two processes, each of which has its own Python. Threads stay below the best case, because each operation releases the
+# GIL and must then wait to get it back. (If a line above reports that other programs used the cores, two threads and
+# two processes gain less than they could.)
 
 # %%
 other_frameworks.compare_threads(seconds_in_python, threads_speedup)
@@ -245,8 +261,8 @@ check("frameworks")
 # %% [markdown]
 # ## What you can do now
 #
-# - Choose a system, and know what it does silently: who divides the batch, who scales the loss, who adds up the gradients.
-# - Make TF_CONFIG of a node file, and write a distributed step in TensorFlow.
-# - Translate a DDP loop to Lightning and to Accelerate without changing what is computed.
+# - Choose a system, and know its silent steps: who splits the batch, who scales the loss, who sums the gradients.
+# - Build TF_CONFIG from a node file, and write a distributed step in TensorFlow.
+# - Translate a DDP loop to Lightning and to Accelerate without changing its results.
 # - Read a step in JAX.
-# - Say when threads are enough, and when processes are needed.
+# - Decide when threads are enough, and when you need processes.

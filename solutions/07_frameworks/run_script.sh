@@ -13,7 +13,7 @@ export PATH="${PBS_O_PATH:-$PATH}"
 # handson-launcher prints settings by which mpiexec reaches the other nodes of this job: by pbsdsh, srun or ssh.
 eval "$(handson-launcher)"
 
-# A rank for each line of $PBS_NODEFILE; scripts with one process for all GPUs run without mpiexec (RANKS=none).
+# mpiexec starts a rank for each line of $PBS_NODEFILE. With RANKS=none, one process uses all GPUs, without mpiexec.
 if [ "$RANKS" = none ]; then
     python "$SCRIPT" $OPTIONS
 else

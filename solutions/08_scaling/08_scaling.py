@@ -9,25 +9,25 @@
 # %% [markdown]
 # # Will it scale?
 #
-# You have two cores. What would 512 workers do? This notebook builds a prediction from a few measured steps, part by part, and compares it
-# with runs and with tables that others published.
+# You have two cores. How fast would 512 workers be? This notebook builds a prediction from a few measured steps, part
+# by part. Then it compares the prediction with your own runs and with published tables.
 #
 # **In about 60 minutes you will**
 #
-# - say what a part of the work that cannot be divided costs (Amdahl), and when it does not matter (Gustafson),
+# - compute the cost of work that cannot be divided (Amdahl), and see when this cost hardly matters (Gustafson),
 # - compute how long the slowest of N workers takes,
-# - compare a ring with a tree,
-# - predict the step of 16 workers, then run it,
+# - compare a ring all-reduce with a tree,
+# - predict the step time of 16 workers, then run them,
 # - explain the tables of a report from the cloud, row by row,
 # - decide which machines to order.
 #
-# Words that are new to you are in the [glossary](../docs/glossary.md).
+# New words are in the [glossary](../docs/glossary.md).
 
 # %%
 EXERCISES = "../exercises"
 FOLDER = f"{EXERCISES}/08_scaling"
-NETWORK = "50mbit"  # of each of the two virtual nodes
-STEPS = 20  # of each run
+NETWORK = "50mbit"  # link of each of the two virtual nodes
+STEPS = 20  # per run
 
 # %%
 from handson.cluster import slow_network
@@ -35,19 +35,19 @@ from handson.notebook import measured_network
 
 if why := slow_network.why_not():
     NETWORK = "none"
-    print("The network can't be slowed down here, so it is measured:", why)
+    print("The network cannot be slowed down here, so its speed is measured:", why)
     measured_megabits = measured_network.megabits(FOLDER)
 
 # %% [markdown]
-# ## What cannot be divided
+# ## Serial work
 #
-# Suppose the share `serial` of the work of one worker cannot be divided: reading a file, say. The rest is shared by N workers. How much faster do
-# they finish the *same* work?
+# Suppose that one worker cannot divide the share `serial` of its work, for example reading a file. N workers divide the
+# remaining work among them. How many times as fast do they finish the *same* work?
 
 
 # %%
 def amdahl(serial, workers):
-    """The speed-up of `workers` workers over one, for the same work; `serial` is a share, 0 to 1."""
+    """Return the speed-up of `workers` workers over one, for the same work; `serial` is a share, 0 to 1."""
     ### BEGIN SOLUTION amdahl:
     ### return the time of one worker, which is 1, divided by the time of `workers` workers
     return 1 / (serial + (1 - serial) / workers)
@@ -55,14 +55,15 @@ def amdahl(serial, workers):
 
 
 # %% [markdown]
-# With more workers you mostly do *more* work: each has a batch of its own. Now `serial` is a share of the time that N workers take. One worker would
-# need N times as long for the rest. How much more do N workers do in the same time?
+# Usually more workers do *more* work, because each of them has its own batch. Now `serial` is a share of the time that
+# N workers take. A single worker would need N times as long for the divided part. How many times as much work do N
+# workers do in the same time?
 
 
 # %%
 def gustafson(serial, workers):
-    """How many times as much work `workers` workers do in the time of one; `serial` is the share of that time in which
-    they can't divide it."""
+    """Return how many times as much work as one worker `workers` workers do in the same time; `serial` is the share of
+    this time that goes into work that is not divided."""
     ### BEGIN SOLUTION gustafson:
     ### return the time that one worker would need, divided by the time of `workers` workers, which
     ### is 1
@@ -83,8 +84,10 @@ scaling.curves(
 )
 
 # %% [markdown]
-# Data-parallel training with a fixed batch per worker does more work: 5 % cost next to nothing (the curve lies just below the ideal line), and 50 % never more than
-# half of it. With a fixed *total* batch it is the same work, whose curve flattens: with 5 %, 20 workers gain a factor of 10, and 500 hardly twice as much.
+# Data-parallel training with a fixed batch per worker does more work with more workers. A serial share of 5 % then
+# costs next to nothing: the curve lies just below the ideal line. A serial share of 50 % costs at most half of the
+# speed-up. Training with a fixed *total* batch does the same work, and this curve flattens: with 5 %, 20 workers gain a
+# factor of 10, and 500 workers hardly twice as much.
 
 # %%
 # Save the notebook (Ctrl-S), then run this cell: it checks what you have written so far.
@@ -95,7 +98,8 @@ check("scaling", "amdahl", "gustafson")
 # %% [markdown]
 # ## The slowest of N
 #
-# All workers wait for the slowest one in each step. These are measured steps of one worker: your last run of task 1, or some that are made now.
+# In each step, all workers wait for the slowest one. The next cell reads measured steps of a single worker: from your
+# last run of `01_single_gpu`, or from a new run if you have none.
 
 # %%
 from handson.scaling import measured_runs
@@ -109,17 +113,18 @@ print(f"{single.name}, {single.parameters:,} parameters")
 print(f"{len(single.steps)} steps: mean {mean:.1f} ms, longest {longest:.1f} ms")
 
 # %% [markdown]
-# Draw one of your n steps for each of N workers, at random. The k-th shortest (k from 1 to n) is the slowest of them with the probability
-# (k/n)^N - ((k-1)/n)^N: all are among the k shortest, but not all among the k-1 shortest. So what do N workers wait for, on average?
+# Draw one of your n steps at random for each of N workers. Number the steps by length: k = 1 is the shortest, k = n the
+# longest. The slowest of the N drawn steps is step k with the probability (k/n)^N - ((k-1)/n)^N, because all N are
+# among the k shortest steps, but not all among the k - 1 shortest. So how long is the slowest step on average?
 
 
 # %%
 def slowest(steps, workers):
-    """The mean of the slowest of `workers` steps, each drawn at random from the list `steps` (seconds, in any
-    order)."""
+    """Return the mean length of the slowest of `workers` steps, each drawn at random from the list `steps` (seconds, in
+    any order)."""
     ### BEGIN SOLUTION slowest:
-    ### return the sum of each step, the shortest first, times the probability that it is the
-    ### slowest
+    ### return a sum over the steps, the shortest first: each step times the probability that it is
+    ### the slowest
     n = len(steps)
     return sum(step * ((k / n) ** workers - ((k - 1) / n) ** workers) for k, step in enumerate(sorted(steps), 1))
     ### END SOLUTION
@@ -136,40 +141,43 @@ for workers in (1, 4, 16, 64):
     )
 
 # %% [markdown]
-# With 512 workers you wait for your longest measured step in nearly every step, and would wait for longer ones, had you measured them.
+# 512 workers wait for your longest measured step nearly every time. If you had measured more steps, some of them would
+# have been even longer, and 512 workers would wait for those.
 
 # %%
 check("scaling", "slowest")
 
 # %% [markdown]
-# ## A ring, or a tree
+# ## A ring or a tree
 #
-# A message of m bytes takes alpha + m / beta seconds. A ring of N ranks has 2 (N - 1) of them, one after the other, each with 1/N of the bytes.
+# A message of m bytes takes alpha + m / beta seconds. A ring of N ranks sends 2 (N - 1) messages one after the other,
+# and each message has 1/N of the bytes.
 
 
 # %%
 def ring(size, ranks, alpha, beta):
-    """Seconds of an all-reduce of `size` bytes; alpha: seconds, beta: bytes/s."""
+    """Return the seconds of a ring all-reduce of `size` bytes; alpha: seconds, beta: bytes/s."""
     return 2 * (ranks - 1) * (alpha + size / ranks / beta)
 
 
 # %%
-size = 100e6  # of a network with 25 million parameters
+size = 100e6  # bytes of the gradients of 25 million parameters
 networks = {"1 Gbit/s": (50e-6, 1e9 / 8), "25 Gbit/s": (10e-6, 25e9 / 8), "100 Gbit/s": (2e-6, 100e9 / 8)}
 series = {name: lambda n, link=link: 1000 * ring(size, n, *link) for name, link in networks.items()}
 scaling.curves(series, "all-reduce of 100 MB [ms]", [2**power for power in range(1, 13)], ideal=False)
 
 # %% [markdown]
-# With many ranks, the bytes cost about 2 m / beta, however many there are. What grows is the number of messages. A *tree* has fewer, one after the other. In the
-# first round, every second rank sends all its bytes to a neighbour, who adds them to its own. Half of these neighbours send in the next round, and so on
-# until one rank has the sum. Then the sum travels the same way back.
+# With many ranks, the bytes cost about 2 m / beta, and this part hardly depends on the number of ranks. The number of
+# messages grows. A *tree* needs fewer messages in sequence. In the first round, every second rank sends all its bytes
+# to a neighbour, which adds them to its own. Half of these neighbours send in the next round, and so on, until one rank
+# has the sum. Then the sum travels back in the same way.
 
 
 # %%
 def tree(size, ranks, alpha, beta):
-    """Seconds of an all-reduce of `size` bytes by a tree of any number of ranks."""
+    """Return the seconds of a tree all-reduce of `size` bytes among any number of ranks."""
     ### BEGIN SOLUTION tree:
-    ### return the seconds; 5 ranks need as many rounds as 8; `(ranks - 1).bit_length()` is log2 of
+    ### return the seconds. 5 ranks need as many rounds as 8. `(ranks - 1).bit_length()` is log2 of
     ### `ranks`, rounded up
     rounds = (ranks - 1).bit_length()
     return 2 * rounds * (alpha + size / beta)
@@ -182,22 +190,23 @@ series = {"ring": lambda n: 1000 * ring(1e6, n, *link), "tree": lambda n: 1000 *
 scaling.curves(series, "all-reduce of 1 MB at 25 Gbit/s [ms]", [2**power for power in range(1, 13)], ideal=False)
 
 # %% [markdown]
-# With 1 MB the tree is faster from some hundred ranks on. Write 100e6 in place of 1e6: now the ring is faster, even with 4,096 ranks. So libraries choose by
-# the size of the message and the number of ranks.
+# For 1 MB, the tree is faster from some hundred ranks on. Replace 1e6 by 100e6: now the ring is faster, even with 4,096
+# ranks. Therefore libraries choose the algorithm by the message size and the number of ranks.
 
 # %%
 check("scaling", "tree")
 
 # %% [markdown]
-# ## Predict 16, then run it
+# ## Predict 16 workers, then run them
 #
-# A step is the slowest worker, plus the all-reduce, if nothing hides it. With double buffering the all-reduce of a step goes on while the next step computes:
-# then the longer of the two counts.
+# A step takes the computing time of the slowest worker plus the time of the all-reduce, if nothing hides the
+# all-reduce. With double buffering, the all-reduce of a step runs while the next step computes. Then only the longer of
+# the two counts.
 
 
 # %%
 def step_time(computing, all_reduce, double_buffering):
-    """Seconds of a step: `computing` of the slowest worker, `all_reduce` of the gradients."""
+    """Return the seconds of a step; computing: seconds of the slowest worker, all_reduce: seconds for the gradients."""
     ### BEGIN SOLUTION step_time:
     ### return the seconds, with double buffering (True) or without it (False)
     return max(computing, all_reduce) if double_buffering else computing + all_reduce
@@ -205,16 +214,18 @@ def step_time(computing, all_reduce, double_buffering):
 
 
 # %% [markdown]
-# 16 workers do not fit on two cores. So the ranks of the next jobs *sleep* for measured steps of one worker, and all-reduce real gradients over the network. First two ranks,
-# then four, on two nodes. They take longer than your formula says. Part of this is paid once a step, whatever the number of ranks (*overhead*); the rest is paid once a
-# message (alpha, the *latency*). One measurement can't tell the two apart. With two ranks there are 2 messages one after the other, with four there are 6: two equations.
+# 16 workers do not fit on two cores. In the next jobs, the ranks therefore *sleep* for measured step times of one
+# worker, and all-reduce real gradients over the network. First run two ranks, then four, on two nodes. Their steps take
+# longer than your formula predicts. One part of the difference occurs once per step, for any number of ranks (the
+# *overhead*). The other part occurs once per message (alpha, the *latency*). One measurement cannot separate the two.
+# Two ranks send 2 messages one after the other, four ranks send 6, so you have two equations.
 
 # %%
 from handson.scaling import message_times
 
 two = scaling.rehearse(FOLDER, one, 2, NETWORK, steps=STEPS)
 four = scaling.rehearse(FOLDER, one, 4, NETWORK, per_node=2, steps=STEPS)
-# bytes/s of data; message_times.rate leaves out the 4.4 % that are headers
+# bytes/s of data: message_times.rate subtracts 4.4 % for packet headers
 rate = measured_megabits * 1e6 / 8 if NETWORK == "none" else message_times.rate(NETWORK)
 bytes_sent = 4 * single.parameters
 rest_of_two = two.step - step_time(slowest(steps, 2), ring(bytes_sent, 2, 0, rate), False)
@@ -222,32 +233,36 @@ rest_of_four = four.step - step_time(slowest(steps, 4), ring(bytes_sent, 4, 0, r
 alpha = max(0, (rest_of_four - rest_of_two) / 4)
 overhead = max(0, rest_of_two - 2 * alpha)
 for run, rest in ((two, rest_of_two), (four, rest_of_four)):
-    print(f"{run.workers} ranks: {1000 * run.step:.1f} ms a step, of which {1000 * rest:.1f} ms are not explained")
+    print(f"{run.workers} ranks: {1000 * run.step:.1f} ms per step, of which {1000 * rest:.1f} ms are unexplained")
 print(f"So a step has {1000 * overhead:.1f} ms of overhead, and each message takes {1000 * alpha:.2f} ms.")
 
 # %%
 by_functions = step_time(slowest(steps, 16), overhead + ring(bytes_sent, 16, alpha, rate), False)
-print(f"Your functions say {1000 * by_functions:.0f} ms for 16 workers.")
+print(f"Your functions predict {1000 * by_functions:.0f} ms for 16 workers.")
 ### BEGIN SOLUTION prediction_16:
-### write `prediction_16 = ` and the milliseconds that you expect: what your functions say, or more
-### if you think that 16 processes on these cores wait for each other
+### write `prediction_16 = ` and the milliseconds that you expect: the result of your functions, or
+### more if you think that 16 processes on these cores wait for each other
 prediction_16 = 250
 ### END SOLUTION
 print(f"I expect {prediction_16} ms.")
 
 # %%
 sixteen = scaling.rehearse(FOLDER, one, 16, NETWORK, per_node=8, steps=STEPS)
-print(f"16 ranks: {1000 * sixteen.step:.1f} ms a step; you expected {prediction_16} ms")
-print(f"Each worker's MFU is {100 * single.step / sixteen.step:.0f} % of the MFU that one worker alone has.")
+print(f"16 ranks: {1000 * sixteen.step:.1f} ms per step; you expected {prediction_16} ms")
+print(f"Each worker's MFU is {100 * single.step / sixteen.step:.0f} % of the MFU of a single worker.")
 
 # %% [markdown]
-# Slower than your functions say? There are more processes than cores: in each message they wait for a core. Faster? Two short runs measure overhead and latency badly: repeat them.
-# A line above says so if other programs used the cores meanwhile; then none of these numbers says much.
+# Is the run slower than your functions predict? There are more processes than cores, so each process waits for a free
+# core in each message. Is it faster? Two short runs measure overhead and latency poorly: repeat them. If a line above
+# reports that other programs used the cores, repeat all three runs, because these numbers prove little.
 #
-# The last line is about the model FLOPs utilisation of `01_single_gpu`: each worker computes as many FLOPs in a step as before, and the step is longer.
+# The last line is about the model FLOPs utilisation of `01_single_gpu`: each worker computes as many FLOPs per step as
+# before, but the step takes longer.
 #
-# `python -m handson predict` does the same with a band. It draws your steps again and again, and fits anew each time: what the runs leave open makes the band wide.
-# It is for 8 workers a node: up to 8, no message crosses the network. Your runs of 2 and 4 had their workers on two nodes: they are grey in the figure.
+# `python -m handson predict` makes the same prediction with an uncertainty band. It draws from your steps many times
+# and repeats the fit each time. Where your runs leave the result open, the band is wide. The cell below predicts for 8
+# workers per node: with up to 8 workers, no message crosses the network. Your runs of 2 and 4 workers used two nodes,
+# so the figure shows them in grey.
 
 # %%
 from handson.scaling import model, predict
@@ -266,17 +281,18 @@ check("scaling", "step_time", "prediction_16")
 # %% [markdown]
 # ## A report from the cloud
 #
-# ChainerMN trained SSD on Amazon's EKS with 2, 4 and 8 instances. The example divides a batch of 32 images among the N workers. So each worker loads its images in
-# loading / N seconds and computes in compute / N. The ring takes network * 2 (N - 1) / N. Images for the next step are loaded *meanwhile*, by other processes.
+# ChainerMN trained SSD on Amazon's EKS with 2, 4 and 8 instances. The example divides a batch of 32 images among N
+# workers. So each worker loads its images in loading / N seconds and computes for compute / N seconds. The ring takes
+# network * 2 (N - 1) / N seconds. Other processes load the images of the next step *at the same time*.
 
 
 # %%
 def cloud_step(loading, compute, network, workers, double_buffering):
-    """Seconds of an iteration; loading, compute: seconds of the whole batch on one worker; network: seconds in which
-    the gradients leave a node once."""
+    """Return the seconds of an iteration; loading, compute: seconds for the whole batch on one worker; network: seconds
+    to send all gradients once."""
     ### BEGIN SOLUTION cloud_step:
-    ### return the seconds; what goes on at the same time does not add up: with double buffering,
-    ### that is all three
+    ### return the seconds. Times of parts that run at the same time do not add up. With double
+    ### buffering, all three parts run at the same time
     loading, compute, communication = loading / workers, compute / workers, network * 2 * (workers - 1) / workers
     if double_buffering:
         return max(loading, compute, communication)
@@ -288,8 +304,9 @@ def cloud_step(loading, compute, network, workers, double_buffering):
 scaling.eks(cloud_step)
 
 # %% [markdown]
-# Which rows does loading limit, which the network? The seconds above the table were fitted to all 15 rows, so a small error proves little. Only p2 with 4 instances is far off:
-# it is slower than any such model says. Something was wrong on that day, and nobody would have noticed without a model.
+# In which rows is loading the bottleneck, in which rows the network? The seconds above the table were fitted to all 15
+# rows, so a small error proves little. Only p2 with 4 instances is far off: it is slower than any such model predicts.
+# Something was wrong on that day, and without a model nobody would have noticed.
 
 # %%
 check("scaling", "cloud_step")
@@ -297,21 +314,22 @@ check("scaling", "cloud_step")
 # %% [markdown]
 # ## Which machines would you order?
 #
-# You have a budget and offers: nodes with a faster network cost more. For each offer you know the price of a node and have predicted the images/s of 1, 2, 3, ... nodes.
-# A *hierarchical* all-reduce adds up within each node first; then one GPU of each node takes part in a ring.
+# You have a budget and several offers. Nodes with a faster network cost more. For each offer you know the price per
+# node, and you have predicted the images/s of 1, 2, 3, ... nodes. A *hierarchical* all-reduce first sums within each
+# node; then one GPU of each node takes part in a ring.
 
 
 # %%
 def order(budget, prices, throughputs):
-    """[number of the offer, from 0; number of nodes] with the most images/s for at most `budget`. No two orders have
-    equally many.
+    """Return [index of the offer, from 0; number of nodes] with the most images/s for at most `budget`. No two orders
+    have the same images/s.
 
-    prices: of a node, for each offer. throughputs: the images/s of 1, 2, 3, ... nodes, for each offer a list, all of
-    the same length.
+    prices: the price of a node, for each offer. throughputs: for each offer a list with the images/s of 1, 2, 3, ...
+    nodes. All lists have the same length.
     """
     ### BEGIN SOLUTION order:
-    ### return the list of two numbers; a node more can be slower, and the whole budget need not be
-    ### spent
+    ### return a list of two numbers. An additional node can reduce the images/s, and you need not
+    ### spend the whole budget
     affordable = [
         (images, offer, nodes)
         for offer, (price, of_offer) in enumerate(zip(prices, throughputs))
@@ -338,7 +356,7 @@ offer, nodes = order(BUDGET, list(PRICES.values()), offers)
 print(f"{nodes} nodes with {list(PRICES)[offer]}: {offers[offer][nodes - 1]:,.0f} images/s")
 
 # %% [markdown]
-# Change BUDGET, SIZE and COMPUTE. When does the faster network pay?
+# Change BUDGET, SIZE and COMPUTE. When is the faster network worth its price?
 #
 # ## Check
 #
@@ -350,14 +368,16 @@ from grader import check
 check("scaling")
 
 # %% [markdown]
-# `python -m handson predict` predicts from the result folders of your own runs: one of one worker, and at least one of more workers with the same options. For example
+# `python -m handson predict` reads the result folders of your own runs: one single-worker run, and at least one run of
+# several workers with the same options. For example:
 #
 #     python -m handson predict exercises/01_single_gpu/results/* exercises/02_multi_gpu/results/* --network 25gbit --workers 1,2,4,...,512
 #
-# [Will it scale?](../docs/scaling.md) explains what it prints, and how to simulate all-reduces on networks with a slow card or with switches.
+# [Will it scale?](../docs/scaling.md) explains its output. It also shows how to simulate all-reduces on networks with a
+# slow NIC or with switches.
 #
 # ## What you can do now
 #
-# - Predict what many workers will do from a few measured steps, and say what the prediction leaves open.
-# - Say whether images, computation or the network limit a training.
-# - Order machines by what they do for their price.
+# - Predict the speed of many workers from a few measured steps, and state the uncertainty.
+# - Decide whether loading, computation or the network is the bottleneck of a training run.
+# - Choose machines by their images/s for a budget.

@@ -9,18 +9,19 @@
 # %% [markdown]
 # # Attention and experts on many ranks
 #
-# Two things let today's language models grow: sequences of a million tokens, and layers of which each token uses a small part. Neither
-# fits one GPU. Here a sequence is cut among ranks, and so are the experts of a layer; both must give what one process gives.
+# Today's language models grow in two ways: they read sequences of a million tokens, and they have layers of which each
+# token uses only a small part. Neither fits on one GPU. In this notebook you split a sequence among ranks, and then the
+# experts of a layer. Both must give the results of one process.
 #
 # **In about 100 minutes you will**
 #
-# - put two parts of a softmax together exactly, which is all that a cut sequence needs,
-# - write ring attention, and share its work evenly under a causal mask,
-# - write the other way, an all-to-all by heads, and compare bytes and memory of both with formulas,
-# - route tokens to experts on other ranks and back, with gradients,
-# - say what a full expert drops, and what the fullest rank costs all others.
+# - combine two parts of a softmax exactly, which is all that a split sequence needs,
+# - write ring attention, and balance its work under a causal mask,
+# - write the alternative, an all-to-all by heads, and compare the bytes and the memory of both with formulas,
+# - send tokens to experts on other ranks and back, with gradients,
+# - compute how many tokens a full expert drops, and how long all ranks wait for the fullest rank.
 #
-# Words that are new to you are in the [glossary](../docs/glossary.md).
+# New words are in the [glossary](../docs/glossary.md).
 
 # %%
 EXERCISES = "../exercises"
@@ -28,7 +29,7 @@ FOLDER = f"{EXERCISES}/09_attention_and_experts"
 
 # %%
 from handson.cluster.follow import follow, submit
-from handson.notebook import attention_and_experts, runs
+from handson.notebook import all_to_all, attention_and_experts, runs
 
 SELECT = {
     ranks: f"{nodes}:ngpus={ranks // nodes}:mpiprocs={ranks // nodes}:ompthreads=1"
@@ -37,7 +38,7 @@ SELECT = {
 
 
 def run(script, name, options, ranks=2):
-    """Run a script on 1, 2 or 4 ranks, into results/`name`."""
+    """Run a script on 1, 2 or 4 ranks, and return its result folder, results/`name`."""
     variables = {"SCRIPT": script, "NAME": name, "OPTIONS": options}
     follow(submit(FOLDER, "-l", f"select={SELECT[ranks]}", "-j", "oe", "run_script.sh", **variables))
     return f"{FOLDER}/results/{name}"
@@ -46,11 +47,13 @@ def run(script, name, options, ranks=2):
 # %% [markdown]
 # ## Two parts of a softmax
 #
-# A query compares itself with all keys, and takes the mean of their values with the weights of a softmax. If a rank sees only some of the
-# keys, it has a mean over those, and the sum of their exp(score). That is enough: with the sums, two means become the mean over all keys.
-# The sums themselves would overflow, so their logarithms are kept. (It is called *online softmax*: Milakov and Gimelshein, 2018.)
+# A query compares itself with all keys, and averages their values with the weights of a softmax. If a rank sees only
+# some of the keys, it has the average over these keys, and the sum of their exp(score). This is enough: the sums are
+# the weights that turn two averages into the average over all keys. The sums themselves would overflow, so the code
+# keeps their logarithms. (This is called *online softmax*: Milakov and Gimelshein, 2018.)
 #
-# One query, six keys with one number each. Is the mean of both halves right?
+# Here is one query with six keys, and each value is one number. Compare the average over all keys with the averages
+# over the two halves:
 
 # %%
 import torch
@@ -58,11 +61,12 @@ import torch
 scores, values = torch.tensor([1.0, 3.0, 0.5, 2.0, 6.0, -1.0]), torch.arange(1.0, 7.0)
 halves = [(scores[:3], values[:3]), (scores[3:], values[3:])]
 means = [(part.softmax(0) * value).sum().item() for part, value in halves]
-print(f"of all keys: {(scores.softmax(0) * values).sum().item():.4f}; of the halves: {means[0]:.4f}, {means[1]:.4f}")
+print(f"all keys: {(scores.softmax(0) * values).sum().item():.4f}; the halves: {means[0]:.4f}, {means[1]:.4f}")
 print("their sums of exp(score):", [round(part.exp().sum().item(), 1) for part, _ in halves])
 
 # %% [markdown]
-# The second half has nearly all of the weight. Fill the gap `combine` of `pytorch/attention.py`. `attend`, which gives the parts, is here:
+# The second half has nearly all of the weight. Fill the gap `combine` in `pytorch/attention.py`. The function `attend`
+# computes the two parts. This is its core:
 
 # %%
 import inspect
@@ -80,24 +84,26 @@ check("attention_and_experts", "combine")
 # %% [markdown]
 # ## A ring
 #
-# Each of N ranks has 1/N of the tokens: their queries, keys and values. Keys and values travel around a ring, and each rank attends to the block that it
-# has while it sends it on (Liu, Zaharia and Abbeel, "Ring attention", 2023). No rank ever has all keys.
+# Each of N ranks has 1/N of the tokens: their queries, keys and values. The keys and values travel around a ring. While
+# a rank sends a block on, it attends to this block (Liu, Zaharia and Abbeel, "Ring attention", 2023). No rank ever
+# holds all keys.
 #
-# The other way changes what is cut: by an *all-to-all*, each rank gets all tokens of some heads, computes those as if it were alone, and a
-# second all-to-all goes back (Jacobs et al., "DeepSpeed Ulysses", 2023).
+# The alternative splits the heads. An *all-to-all* gives each rank all tokens of some heads. The rank computes the
+# attention of these heads without further messages, and a second all-to-all sends the results back (Jacobs et al.,
+# "DeepSpeed Ulysses", 2023).
 #
-# What do the scores need, the largest tensor of an attention that keeps them?
+# The scores are the largest tensor of an attention that stores them. How many bytes do they need?
 
 
 # %%
 def score_bytes(way, tokens, heads, ranks):
-    """The most bytes of scores that a rank has at once, in float32; `way` is "one process", "ring" or "heads".
+    """Return the largest number of bytes of scores that a rank has at once, in float32.
 
-    tokens, heads: of the whole attention.
+    way: "one process", "ring" or "heads". tokens, heads: numbers of the whole attention.
     """
     ### BEGIN SOLUTION score_bytes:
-    ### return the bytes; in a step of the ring, a rank has scores of its queries and one block of
-    ### keys, for all heads
+    ### return the bytes. In a step of the ring, a rank has the scores of its queries and one block
+    ### of keys, for all heads
     if way == "ring":
         return 4 * heads * (tokens / ranks) ** 2
     if way == "heads":
@@ -107,15 +113,16 @@ def score_bytes(way, tokens, heads, ranks):
 
 
 # %% [markdown]
-# And what does a rank send? Each tensor has `tokens` x `width` numbers on all ranks together; `width` is that of all heads.
+# How many bytes does a rank send? Each tensor has `tokens` x `width` numbers on all ranks together. `width` is the
+# width of all heads together.
 
 
 # %%
 def sent_bytes(way, tokens, width, ranks):
-    """Bytes that a rank sends in one attention in float32, forward only; `way` is "ring" or "heads"."""
+    """Return the bytes that a rank sends in one attention in float32, forward only; `way` is "ring" or "heads"."""
     ### BEGIN SOLUTION sent_bytes:
-    ### return the bytes; ring: keys and values travel N - 1 times; heads: query, key, value and the
-    ### result are exchanged, and 1/N of a rank's part stays
+    ### return the bytes. Ring: keys and values travel N - 1 times. Heads: query, key, value and
+    ### result are exchanged, and 1/N of each tensor's part stays on its rank
     part = 4 * tokens / ranks * width
     if way == "ring":
         return 2 * (ranks - 1) * part
@@ -124,7 +131,7 @@ def sent_bytes(way, tokens, width, ranks):
 
 
 # %%
-TOKENS, HEADS, WIDTH = 2048, 4, 32  # WIDTH: of a head
+TOKENS, HEADS, WIDTH = 2048, 4, 32  # WIDTH: numbers per token and head
 for ranks in (2, 4, 16, 64):
     shown = {
         way: f"{score_bytes(way, TOKENS, HEADS, ranks) / 2**20:.2f} MB of scores, {sent_bytes(way, TOKENS, HEADS * WIDTH, ranks) / 2**20:.2f} MB sent"
@@ -133,36 +140,39 @@ for ranks in (2, 4, 16, 64):
     print(f"{ranks:2} ranks:", shown)
 
 # %% [markdown]
-# The ring needs less memory and sends more, N / 2 times as much; but its messages travel while the rank computes. By heads there can be no more ranks
-# than heads.
+# The ring needs less memory, but it sends N / 2 times as many bytes as the all-to-all by heads. However, its messages
+# travel while the rank computes. The all-to-all by heads allows at most as many ranks as heads.
 
 # %%
 check("attention_and_experts", "score_bytes", "sent_bytes")
 
 # %% [markdown]
-# ## The mask brings an imbalance
+# ## The imbalance of a causal mask
 #
-# A language model is *causal*: a token sees itself and the tokens before it. So the query at place p sees p + 1 keys.
+# A language model is *causal*: a token sees itself and the tokens before it. So the query at position p sees p + 1
+# keys.
 
 
 # %%
 def keys_seen(places):
-    """How many keys the queries at these places of the whole sequence see, all together; places are numbered from 0."""
+    """Return how many keys the queries at these positions see in total; positions in the sequence start at 0."""
     ### BEGIN SOLUTION keys_seen: return the number, for a causal mask
     return sum(place + 1 for place in places)
     ### END SOLUTION
 
 
 # %% [markdown]
-# If each rank has a stretch of the sequence, the last rank has most to do, and in each step of the ring all wait for the slowest. Cut the sequence
-# into 2 N chunks, and give each rank two. Try it by hand first: 16 tokens, 8 chunks, 4 ranks. Change `chunks` until all bars are equally long:
+# If each rank has a contiguous stretch of the sequence, the last rank has the most work, and in each step of the ring
+# all ranks wait for the slowest one. Instead, split the sequence into 2 N chunks, and give each rank two of them. Try
+# it by hand first, with 16 tokens, 8 chunks and 4 ranks. Change `chunks` until all bars have the same length:
 
 # %%
-chunks = {0: [0, 1], 1: [2, 3], 2: [4, 5], 3: [6, 7]}  # rank -> its two chunks: change it
+chunks = {0: [0, 1], 1: [2, 3], 2: [4, 5], 3: [6, 7]}  # rank -> its two chunks: change this
 attention_and_experts.work_of_ranks(chunks, keys_seen)
 
 # %% [markdown]
-# That is what is called *zigzag*. Now fill the other gaps of `pytorch/attention.py`: `zigzag`, `ring_step`, `to_heads`.
+# This distribution is called *zigzag*. Now fill the remaining gaps in `pytorch/attention.py`: `zigzag`, `ring_step`,
+# `to_heads`.
 
 # %%
 # !cd {FOLDER} && grep -n "# PUT YOUR CODE" pytorch/*.py
@@ -171,13 +181,15 @@ attention_and_experts.work_of_ranks(chunks, keys_seen)
 check("attention_and_experts", "keys_seen", "attention.py")
 
 # %% [markdown]
-# The script compares each way with attention in one process, then measures it: the time of an attention, and for how long each rank's processor works.
-# With two ranks and a causal mask: how many times as long as with zigzag does the slowest rank work, if each has a stretch?
+# The script compares each way with attention in one process. Then it measures the time of an attention and the
+# computing time of each rank. Take two ranks and a causal mask. How many times as long as with zigzag does the slowest
+# rank compute if each rank has a contiguous stretch?
 
 # %%
 ### BEGIN SOLUTION prediction_zigzag:
-### write `prediction_zigzag = ` and your number. The last of two ranks computes two squares with
-### stretches; with zigzag, five of the quarters that such a square has
+### write `prediction_zigzag = ` and your number. Call the scores of one rank's queries and one
+### rank's keys a square. With stretches, the last of two ranks computes two squares. With zigzag,
+### it computes five quarters of a square
 prediction_zigzag = 2 / 1.25
 ### END SOLUTION
 print(f"I expect {prediction_zigzag:.2f} times as long.")
@@ -189,25 +201,27 @@ attention_and_experts.ways(measured, score_bytes, sent_bytes)
 # %%
 slowest_rank = {row["way"]: max(row["computing"]) for row in measured["rows"] if row["causal"]}
 faster = slowest_rank["ring"] / slowest_rank["zigzag"]
-print(f"zigzag: predicted {prediction_zigzag:.2f} times as fast; the slowest rank's computing: {faster:.2f} times")
+print(f"zigzag: predicted {prediction_zigzag:.2f} times as fast; measured on the slowest rank: {faster:.2f} times")
 
 # %% [markdown]
-# The ways differ in memory as the formulas say. The time contains waiting: for other ranks, and for a core if there are fewer of them than ranks. For
-# how long does each of four ranks, on two nodes, work itself, with a causal mask?
+# The memory of the ways differs as the formulas predict. The time includes waiting: for other ranks, and for a core if
+# there are more ranks than cores. The next cell shows only the computing time, for each of four ranks on two nodes,
+# with a causal mask:
 
 # %%
 of_four = attention_and_experts.read(run("attention.py", "four_ranks", f"--tokens {TOKENS}", ranks=4))
 attention_and_experts.computing(of_four)
 
 # %% [markdown]
-# A sequence that cannot be cut evenly is refused, as everywhere: it is padded.
+# The script refuses a sequence that cannot be split evenly. In practice, such a sequence is padded.
 
 # %%
 # !cd {FOLDER} && mpiexec -n 2 python pytorch/attention.py --tokens 1001 2>&1 | head -1
 
 # %% [markdown]
-# Training sends twice more: in backward, keys and values go around again, and their gradients with them. On GPUs, PyTorch has both ways behind one
-# context, `torch.distributed.tensor.experimental.context_parallel`, with zigzag for causal masks; it has none for CPUs.
+# Training sends about three times as many bytes: in backward, the keys and values go around the ring again, together
+# with their gradients. On GPUs, PyTorch offers both ways in one context manager,
+# `torch.distributed.tensor.experimental.context_parallel`, with zigzag for causal masks. It does not support CPUs.
 
 # %%
 check("attention_and_experts", "prediction_zigzag")
@@ -215,14 +229,16 @@ check("attention_and_experts", "prediction_zigzag")
 # %% [markdown]
 # ## Experts
 #
-# A *mixture of experts* has, in place of one MLP, several of them: the *experts*. A *router*, one small layer, gives each token a probability for each expert,
-# and the token goes to the best one. So a layer can have eight times the parameters, and compute as long as one MLP.
+# A *mixture of experts* replaces one MLP by several MLPs, the *experts*. A *router*, which is one small layer, gives
+# each token a probability for each expert, and the token goes to the expert with the highest probability. So a layer
+# can have eight times as many parameters and still compute as long as a single MLP.
 #
-# An expert takes a limited number of tokens, its *capacity*: tensors need a size, and nobody should wait for one expert. Tokens beyond it are *dropped*: the
-# block passes them on as they are. And since a router likes what has been trained most, a *balancing loss* is added. It is 1 if all experts get equally
-# many tokens.
+# An expert accepts a limited number of tokens, its *capacity*: tensors need a size, and no rank should wait for one
+# expert. Tokens beyond the capacity are *dropped*: the block passes them on unchanged. A router tends to prefer the
+# experts that have been trained most. Therefore a *balancing loss* is added to the loss. It is 1 if all experts get the
+# same number of tokens.
 #
-# Fill `within_capacity` and `balancing_loss` of `pytorch/experts.py`.
+# Fill the gaps `within_capacity` and `balancing_loss` in `pytorch/experts.py`.
 
 # %%
 check("attention_and_experts", "within_capacity", "balancing_loss")
@@ -230,26 +246,44 @@ check("attention_and_experts", "within_capacity", "balancing_loss")
 # %% [markdown]
 # ## Experts on other ranks
 #
-# Each rank has images of its own, and experts of its own. A token travels to the rank of its expert, and what the expert made of it comes back: two
-# all-to-alls in forward and two in backward, and each rank sends as many tokens to each other rank as the router happened to choose.
+# Each rank has its own images and its own experts. A token travels to the rank of its expert, and the result travels
+# back. This takes two all-to-alls in forward and two in backward. The router decides how many tokens each rank sends to
+# each other rank.
 #
-# By hand, for two ranks with one expert each: rank 0 sends `[1, 3]` tokens (one stays, three go to rank 1), rank 1 sends `[2, 2]`. What does each rank
-# receive from rank 0 and from rank 1? Now fill `exchange_forward` and `exchange_backward`. The gradient of a token takes the way back.
+# Try it by hand first, with three ranks. Experts 0 and 1 are on rank 0, experts 2 and 3 on rank 1, experts 4 and 5 on
+# rank 2. `experts` contains the expert of each token. Each rank sorts its tokens by expert. How many tokens does each
+# rank send to each rank, including itself? How many does it receive from each? A square of the
+# picture is a token with the number of its expert, and a thick frame marks a token on a wrong rank. Replace the zeros
+# until the title reports no mistake:
+
+# %%
+experts = [[3, 0, 5, 2], [5, 5, 1, 4], [2, 0, 4, 1]]  # the expert of each token, of each rank
+sends = [[0, 0, 0], [0, 0, 0], [0, 0, 0]]  # sends[1][2]: tokens that rank 1 sends to rank 2
+receives = [[0, 0, 0], [0, 0, 0], [0, 0, 0]]  # receives[2][1]: tokens that rank 2 receives from rank 1
+all_to_all.by_hand(experts, sends, receives)
+
+# %% [markdown]
+# `all_to_all_single` needs both lists: each rank passes its row of `sends` and its row of `receives`. Now fill the gaps
+# `exchange_forward` and `exchange_backward` in `pytorch/experts.py`. The gradient of a token travels back to the rank
+# of the token.
 
 # %%
 check("attention_and_experts", "experts.py")
 
 # %% [markdown]
-# All ranks meet in the all-to-all that goes back, so all wait for the rank whose experts got most tokens.
+# No rank can finish the second all-to-all before the other ranks enter it. So all ranks wait for the rank whose experts
+# got the most tokens.
 
 
 # %%
 def slowest(counts, ranks):
-    """How many times as long as with equal numbers of tokens the experts take, since all ranks wait for the fullest one.
+    """Return how many times as long the experts take as with equal numbers of tokens, because all ranks wait for the
+    fullest one.
 
-    counts: tokens of each expert; the experts are divided evenly among the ranks, the first ones belong to rank 0.
+    counts: tokens of each expert. All ranks have the same number of experts, and rank 0 has the first ones.
     """
-    ### BEGIN SOLUTION slowest: return the number: 1 if all ranks have equally many tokens
+    ### BEGIN SOLUTION slowest:
+    ### return the number. It is 1 if all ranks have the same number of tokens
     each = len(counts) // ranks
     of_ranks = [sum(counts[rank * each : (rank + 1) * each]) for rank in range(ranks)]
     return max(of_ranks) / (sum(counts) / ranks)
@@ -260,11 +294,13 @@ def slowest(counts, ranks):
 print([round(slowest(counts, 2), 2) for counts in ([5, 5, 5, 5], [20, 0, 0, 0], [10, 0, 0, 10])])
 
 # %% [markdown]
-# Two trainings of a small transformer with 8 experts in each block, on two ranks: without the balancing loss and with it.
+# The next job trains a small transformer twice on two ranks, without the balancing loss and with it. Each block has 8
+# experts.
 
 # %%
 # Without the balancing loss, how many times as long will the experts take in the last step?
-### BEGIN SOLUTION prediction_slowest: write `prediction_slowest = ` and your number, from 1 to 2
+### BEGIN SOLUTION prediction_slowest:
+### write `prediction_slowest = ` and your number, from 1 to 2
 prediction_slowest = 1.4
 ### END SOLUTION
 print(f"I expect {prediction_slowest} times.")
@@ -278,14 +314,14 @@ for method, [result] in runs.of_methods(folder).items():
     load = attention_and_experts.load(folder, method)
     times = [slowest(counts, load["ranks"]) for counts in load["counts"][-1]]
     print(
-        f"{method:10} loss {result.log[-1]['main/loss']:.3f}; {result.throughput:.0f} images/s; in the last step each block's experts"
-        f" would take {', '.join(f'{one:.2f}' for one in times)} times as long, if none dropped a token"
+        f"{method:10} loss {result.log[-1]['main/loss']:.3f}; {result.throughput:.0f} images/s; without dropped tokens,"
+        f" the experts of each block would take {', '.join(f'{one:.2f}' for one in times)} times as long in the last step"
     )
 print(f"predicted: {prediction_slowest}")
 
 # %% [markdown]
-# With a capacity, no rank computes much longer than others: what the fullest expert cannot take is dropped instead. So an imbalance costs time without a
-# capacity, and tokens with one. A capacity of 0 would drop all:
+# With a capacity, no rank computes much longer than the others, because a full expert drops tokens instead. So an
+# imbalance costs time without a capacity, and tokens with one. A capacity of 0 would drop all tokens:
 
 # %%
 # !cd {FOLDER} && mpiexec -n 2 python pytorch/train_experts.py --epoch 1 --batchsize 1 --patch 8 --capacity-factor 1 -o results/none 2>&1 | tail -1
@@ -303,7 +339,7 @@ check("attention_and_experts")
 # %% [markdown]
 # ## What you can do now
 #
-# - Put partial results of a softmax together, wherever its keys are.
-# - Say which way of cutting a sequence needs which memory and which bytes.
-# - Divide the work of a causal mask evenly.
-# - Send tokens to experts on other ranks, and say what their imbalance costs.
+# - Combine partial results of a softmax, no matter which rank holds the keys.
+# - Compare the memory and the bytes of both ways to split a sequence.
+# - Balance the work of a causal mask.
+# - Send tokens to experts on other ranks, and compute the cost of their imbalance.

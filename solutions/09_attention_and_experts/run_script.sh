@@ -14,6 +14,6 @@ OUT="results/${NAME:-${SCRIPT%.py}_${PBS_JOBID%%.*}}"
 # handson-launcher prints settings by which mpiexec reaches the other nodes of this job: by pbsdsh, srun or ssh.
 eval "$(handson-launcher)"
 
-# TRACK=chainer takes the script of that track. PROFILE="--skip 5 --steps 8" records some steps.
-# $PBS_NODEFILE is a file with a line for each process, the name of its host; `wc -l` counts the lines.
+# PROFILE="--skip 5 --steps 8" records some steps.
+# $PBS_NODEFILE contains a line for each process: the name of its host. `wc -l` counts the lines.
 mpiexec -n $(wc -l <"$PBS_NODEFILE") -hostfile "$PBS_NODEFILE" python ${PROFILE:+-m handson profile $PROFILE -o "$OUT" -- python} "${TRACK:-pytorch}/$SCRIPT" -o "$OUT" $OPTIONS

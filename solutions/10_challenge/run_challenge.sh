@@ -13,5 +13,5 @@ OUT="results/${NAME:-challenge_${PBS_JOBID%%.*}}"
 # handson-launcher prints settings by which mpiexec reaches the other nodes of this job: by pbsdsh, srun or ssh.
 eval "$(handson-launcher)"
 
-# $PBS_NODEFILE is a file with a line for each process, the name of its host.
+# $PBS_NODEFILE contains a line for each process: the name of its host.
 mpiexec -n $(wc -l <"$PBS_NODEFILE") -hostfile "$PBS_NODEFILE" python pytorch/train_challenge.py -o "$OUT" $OPTIONS

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy
 import pytest
@@ -16,9 +17,10 @@ from classes import handed_in, said, store
 from grader import exercises, judging
 from grader.course import UNITS
 from grader.gaps import fill
+from grader.instructors import rules
 from grader.instructors.grade.work import readable
 from grader.instructors.gradebook import Gradebook
-from grader.instructors.reports import pages, scores_of, write_reports
+from grader.instructors.reports import leaderboards, scores_of, write_reports
 from grader.probes import FOR_SCRIPTS
 from grader.sandbox import Limits, Server
 from grader.sandbox.on_nodes import Nodes
@@ -27,8 +29,10 @@ from grader.verdict import NOT_ATTEMPTED, OUT_OF_MEMORY, PASSED, TIMEOUT
 from handson import challenge_limits as challenge
 from handson.cluster import virtual_nodes
 from handson.made_text import made_text
+from handson.notebook import challenge_figure
 from handson.pytorch.challenge_task import Task, loss_on
 from handson.pytorch.language import LanguageModel
+from handson.training.gpu_memory import OutOfMemory
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = "exercises/10_challenge/pytorch/challenge.py"
@@ -118,6 +122,21 @@ def test_the_loss_and_the_prediction_are_judged_by_what_was_measured():
     assert "4.1" in judged({"predicted": 4.1})["prediction"] and judged({"predicted": None})["prediction"]
 
 
+def test_out_of_memory_names_a_remedy_that_a_solution_has():
+    held = {"parameters": 2**20, "gradients": 2**20, "optimizer": 2**20, "activations": 4 * 2**20}
+    for network in (False, True):
+        sentence = challenge.out_of_memory(OutOfMemory("virtual GPU 0", 2**20, challenge.MEMORY, held, network=network))
+        assert sentence.startswith("virtual GPU 0 is out of memory") and sentence.count(": ") == 2
+        assert "windows" in sentence and "--" not in sentence and "smaller network" not in sentence
+
+
+def test_the_figure_of_the_challenge_describes_each_run():
+    memory = [{"peak": {"parameters": 2**20, "activations": 3 * 2**20}}, {"peak": {"parameters": 2**20}}]
+    run = SimpleNamespace(seconds=12.0, log=[{"bytes": 5e6}], memory=memory)
+    alt = challenge_figure.picture({"plain": run, "challenge": run}, {"challenge": 9.0}).alt
+    assert alt.count("12.0 s, 5.0 MB sent, 4.0 MB of memory") == 2 and alt.endswith(".")
+
+
 def test_a_network_that_was_not_trained_gets_nothing():
     wrong = judged({"loss": 5.6})
     assert wrong["within_limits"] and wrong["reaches_loss"]
@@ -201,10 +220,10 @@ def test_three_solutions_get_points_and_places(server, tmp_path):
             verdicts = list(judging.judge("challenge", (PART,), lambda file: text, server, {}, readable(), 11))
             assert {verdict.status for verdict in verdicts} == {PASSED}, verdicts
             store(book, handed_in(f"student{number}", digest=str(number)), verdicts)
-        board = pages.standings(scores_of(book))
-    assert len(board) == 3 and board[0][1]["speed_up"] >= board[-1][1]["speed_up"]
+        board = [row.measured for row in leaderboards.standings(scores_of(book), tmp_path)["challenge"]]
+    assert len(board) == 3 and board[0]["speed_up"] >= board[-1]["speed_up"]
     # on a busy machine a time says little
-    assert all(found["speed_up"] > 1 for _, found in board if found["others"] < contest.BUSY)
+    assert all(found["speed_up"] > 1 for found in board if found["others"] < contest.BUSY)
 
 
 def measured(speed_up, **fields):
@@ -212,14 +231,22 @@ def measured(speed_up, **fields):
     return found | {"plain_seconds": 5.0 * speed_up, "plain_bytes": 60e6, "others": 0.0} | fields
 
 
-def test_the_leaderboard_has_the_fastest_first_and_each_student_sees_no_names(tmp_path):
+@pytest.fixture
+def contestants(tmp_path):
+    """A gradebook in which two students have reached the loss, and a third one has not."""
     with Gradebook(tmp_path) as book:
         for student, speed_up in (("Anna Ohm", 1.75), ("Ben <b>", 3.25), ("Cara", None)):
             points, found = (4.0, measured(speed_up)) if speed_up else (0.0, None)
             verdict = said("train", points, 4.0, unit="challenge", track="", check="reaches a loss", measured=found)
             store(book, handed_in(student, digest=student), [verdict])
-        assert [score.student for score, _ in pages.standings(scores_of(book))] == ["Ben <b>", "Anna Ohm"]
-        write_reports(book, tmp_path)
+        yield book
+
+
+def test_the_leaderboard_has_the_fastest_first_and_each_student_sees_no_names(contestants, tmp_path):
+    board = leaderboards.standings(scores_of(contestants), tmp_path)["challenge"]
+    assert [row.score.student for row in board] == ["Ben <b>", "Anna Ohm"]
+    write_reports(contestants, tmp_path)
+    assert 'href="leaderboard.html"' in (tmp_path / "report.html").read_text()
     page = (tmp_path / "leaderboard.html").read_text()
     assert page.index("Ben &lt;b&gt;") < page.index("Anna Ohm") and "Cara" not in page and "3.25" in page
     anna, cara = ((tmp_path / f"feedback/{name}.html").read_text() for name in ("Anna Ohm", "Cara"))
@@ -227,10 +254,32 @@ def test_the_leaderboard_has_the_fastest_first_and_each_student_sees_no_names(tm
     assert "(you)" not in cara and "not on the leaderboard" in cara
 
 
+def test_students_see_pseudonyms_that_stay_the_same_and_the_instructor_sees_whose_they_are(
+    contestants, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(rules, "FILE", tmp_path / "course.toml")
+    rules.FILE.write_text("pseudonyms = true\n")
+    ben, anna = (row.pseudonym for row in leaderboards.standings(scores_of(contestants), tmp_path)["challenge"])
+    assert ben.isalpha() and ben != anna
+    write_reports(contestants, tmp_path)
+    pages = [(tmp_path / name).read_text() for name in ("feedback/Anna Ohm.html", "leaderboard.html")]
+    assert all(ben in page and anna in page for page in pages) and ["Ben" in page for page in pages] == [False, True]
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()  # with a secret of its own
+    assert leaderboards.standings(scores_of(contestants), elsewhere)["challenge"][0].pseudonym != ben
+
+
+def test_the_leaderboard_follows_the_declaration_of_its_unit(contestants, tmp_path, monkeypatch):
+    monkeypatch.setattr(leaderboards, "has_contest", lambda unit: False)
+    write_reports(contestants, tmp_path)
+    assert "Where you stand" not in (tmp_path / "feedback/Anna Ohm.html").read_text()
+
+
 def test_a_class_without_contests_has_no_leaderboard(tmp_path):
     with Gradebook(tmp_path) as book:
         store(book, handed_in(), [said()])
         write_reports(book, tmp_path)
+    assert "leaderboard.html" not in (tmp_path / "report.html").read_text()
     assert not (tmp_path / "leaderboard.html").exists()
 
 

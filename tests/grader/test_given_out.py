@@ -17,5 +17,5 @@ def test_the_first_notebook_lists_all_of_them():
 def test_hints_say_what_cannot_be_guessed_from_the_script():
     for path in sorted((ROOT / "exercises").glob("0[123]_*/*/train_cifar_*.py")):
         hints = " ".join(path.read_text().replace("\n    # ", " ").split())
-        assert "chainer" not in path.parts or "since `first_epoch` (not 0 in a resumed run)" in hints, path
-        assert "`device`: " not in hints or "`devices.use(id)`" in hints, path
+        assert "chainer" not in path.parts or "since `first_epoch` (in a resumed run, this is not 0)" in hints, path
+        assert "set `device`" not in hints or "`devices.use(id)`" in hints, path

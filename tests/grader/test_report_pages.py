@@ -119,7 +119,7 @@ def test_feedback_names_what_to_write_next_and_says_when_nothing_is_left(book):
     store(book, handed_in(), [said("device", 2.0), not_done("step", message="to be filled", hint="the mean")])
     assert (
         "To write next step in multi gpu, exercises/02_multi_gpu/pytorch/train_cifar_multi_gpu.py What to do next: fill"
-        " this gap" in feedback(book).text
+        " in this gap" in feedback(book).text
     )
     store(book, handed_in(digest="2"), [said("device", 2.0)])
     assert "You have all points" in feedback(book).text and "What to do next" not in feedback(book).text

@@ -137,6 +137,19 @@ def test_pages_run_no_script_but_their_own_and_send_nothing_elsewhere(browser):
         assert page.headers["Cache-Control"] == "no-store"
 
 
+def test_the_live_report_leads_to_the_leaderboard_of_a_contest(browser, tmp_path):
+    assert browser.ask("/leaderboard.html").status == 404 and "leaderboard" not in browser.ask("/").text
+    numbers = dict.fromkeys(("speed_up", "predicted", "seconds", "plain_seconds", "bytes", "plain_bytes"), 2.0)
+    measured = numbers | {"loss": 1.0, "memory": 4 << 20, "others": 0.0}
+    with Gradebook(tmp_path) as book:
+        store(book, handed_in("max"), [said("train", 4.0, 4.0, unit="challenge", track="", measured=measured)])
+    with served(tmp_path) as address:
+        other = Browser(address)
+        other.ask(f"/?{other.at.query}")
+        assert 'href="leaderboard.html"' in other.ask("/").text and "max" in other.ask("/leaderboard.html").text
+        assert "2.00 (you)" in other.ask("/feedback/max.html").text
+
+
 @pytest.mark.thorough
 def test_points_and_comments_are_stored_and_the_reports_written(browser, address):
     name = file_name(STUDENT)

@@ -46,11 +46,8 @@ def test_attention_cut_among_ranks_is_attention_in_one_process(size):
 @pytest.mark.parametrize(
     ("sizes", "sentence"),
     [
-        (
-            (1001, 4, 4),
-            "a sequence of 1001 tokens cannot be split into 8 equal chunks, two for each rank: pad it to 1008",
-        ),
-        ((96, 4, 3), "4 heads cannot be divided among 3 ranks"),
+        ((1001, 4, 4), "a sequence of 1001 tokens cannot be split into 8 equal chunks, two per rank: pad it to 1008"),
+        ((96, 4, 3), "4 heads cannot be split among 3 ranks"),
     ],
 )
 def test_a_sequence_or_heads_that_can_not_be_divided_are_one_sentence(sizes, sentence):
@@ -142,4 +139,4 @@ def uneven(comm):
 def test_experts_that_can_not_be_divided_are_one_sentence():
     ended = run_ranks(uneven, 2)
     assert all(rank.status for rank in ended)
-    assert "5 experts cannot be divided among 2 ranks" in ended[0].errors
+    assert "5 experts cannot be split among 2 ranks" in ended[0].errors

@@ -104,7 +104,7 @@ def test_its_script_leaves_a_result_for_the_table(tmp_path):
     assert run.log[0]["main/loss"] < 2.3
     head, row, *_, silently = other_frameworks.table([run], SCRIPT.parents[2])
     assert row.startswith("PyTorch, data_parallel  2") and "of" in row[head.index("lines that differ") :].split()[1]
-    assert silently.startswith("  PyTorch, data_parallel: divides each batch")
+    assert silently.startswith("  PyTorch, data_parallel: splits each batch")
 
 
 def test_images_per_second_later_are_without_what_compiles():

@@ -20,24 +20,25 @@ from handson.training.banner import announce
 
 
 def train(args, train_set, test_set):
-    # PUT YOUR CODE: `device`: what `devices.use(id)` returns for the first of the GPUs in args.gpu
+    # PUT YOUR CODE: set `device` to the result of `devices.use(id)`, where `id` is the first GPU in
+    # args.gpu
     raise NotImplementedError("PUT YOUR CODE: device")
 
     test_iterator = SerialIterator(test_set, args.batchsize, repeat=False, shuffle=False)
-    # PUT YOUR CODE: `train_iterator`: over the training set, in batches of args.batchsize, in the order
-    # of Shuffle(args.seed)
+    # PUT YOUR CODE: set `train_iterator` to an iterator over the training set, with batches of
+    # args.batchsize images, in the order of Shuffle(args.seed)
     raise NotImplementedError("PUT YOUR CODE: iterator")
 
     numpy.random.seed(args.seed)
     model = L.Classifier(get_model(args.model, len(train_set.classes)))
     model.to_device(device)
-    # PUT YOUR CODE: `optimizer`: momentum SGD with the rate args.lr and the momentum 0.9, set up for the
-    # model
+    # PUT YOUR CODE: set `optimizer` to momentum SGD with learning rate args.lr and momentum 0.9, and set
+    # it up for the model
     raise NotImplementedError("PUT YOUR CODE: optimizer")
 
     convert = Enlarge(args.size)
-    # PUT YOUR CODE: `updater`: takes batches from the iterator, runs forward and backward, and has the
-    # optimizer update
+    # PUT YOUR CODE: set `updater` to a StandardUpdater: it takes batches from the iterator, runs forward
+    # and backward, and lets the optimizer update the model
     raise NotImplementedError("PUT YOUR CODE: updater")
     trainer = Trainer(updater, (args.epoch, "epoch"), out=args.out)
     evaluator = TimedEvaluator(test_iterator, model, converter=convert, device=device)
@@ -48,8 +49,8 @@ def train(args, train_set, test_set):
     trainer.run(show_loop_exception_msg=False)
     seconds = time.perf_counter() - start
 
-    # PUT YOUR CODE: how many `images` went through the network since `first_epoch` (not 0 in a resumed
-    # run), and what `throughput` a second is that?
+    # PUT YOUR CODE: set `images` to the number of images that the network trained on since `first_epoch`
+    # (in a resumed run, this is not 0), and `throughput` to the images per second
     raise NotImplementedError("PUT YOUR CODE: throughput")
     results.finish(args, trainer, evaluator, throughput, images, seconds)
 

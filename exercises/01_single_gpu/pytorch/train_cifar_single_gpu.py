@@ -14,16 +14,16 @@ from handson.training.epoch_table import EpochTable
 
 
 def train_step(model, optimizer, images, labels):
-    """One iteration. Returns the mean loss of the batch, and the network's outputs."""
-    # PUT YOUR CODE: clear the gradients, then forward (`outputs` and the mean `loss` of the images),
-    # backward, and optimize
+    """Run one iteration, and return the mean loss of the batch and the network's outputs."""
+    # PUT YOUR CODE: clear the gradients. Set `outputs` to the outputs of the network, and `loss` to the
+    # mean loss of the images (forward). Run backward, then let the optimizer update the parameters
     raise NotImplementedError("PUT YOUR CODE: step")
     return loss.detach(), outputs.detach()
 
 
 @torch.no_grad()
 def evaluate(model, loader, device, size):
-    """The mean loss and the accuracy on the test set."""
+    """Return the mean loss and the accuracy on the test set."""
     model.eval()
     loss_sum, correct = 0.0, 0
     for images, labels in loader:
@@ -36,16 +36,17 @@ def evaluate(model, loader, device, size):
 
 
 def train(args, train_set, test_set):
-    # PUT YOUR CODE: `device`: what `devices.use(id)` returns for the first of the GPUs in args.gpu
+    # PUT YOUR CODE: set `device` to the result of `devices.use(id)`, where `id` is the first GPU in
+    # args.gpu
     raise NotImplementedError("PUT YOUR CODE: device")
     torch.manual_seed(args.seed)
-    # PUT YOUR CODE: `train_loader`: a DataLoader of train_set, with batches of args.batchsize images, in
-    # another order every epoch
+    # PUT YOUR CODE: set `train_loader` to a DataLoader of train_set, with batches of args.batchsize
+    # images, in a new random order every epoch
     raise NotImplementedError("PUT YOUR CODE: loader")
     test_loader = DataLoader(test_set, args.batchsize)
 
     model = get_model(args.model, len(train_set.classes)).to(device)
-    # PUT YOUR CODE: `optimizer`: SGD over the parameters of `model`, with the learning rate args.lr and
+    # PUT YOUR CODE: set `optimizer` to SGD for the parameters of `model`, with learning rate args.lr and
     # momentum 0.9
     raise NotImplementedError("PUT YOUR CODE: optimizer")
 
@@ -62,8 +63,8 @@ def train(args, train_set, test_set):
         table.add(loss_sum / len(train_set), correct / len(train_set))
     seconds = time.perf_counter() - start
 
-    # PUT YOUR CODE: how many `images` went through the network in all epochs, and what `throughput` a
-    # second is that?
+    # PUT YOUR CODE: set `images` to the number of images that the network trained on in all epochs, and
+    # `throughput` to the images per second
     raise NotImplementedError("PUT YOUR CODE: throughput")
     results.report(args, throughput, images, seconds, table.log, table.seconds)
 

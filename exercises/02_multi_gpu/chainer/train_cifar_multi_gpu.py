@@ -22,25 +22,26 @@ from handson.training.banner import announce
 
 
 def train(args, train_set, test_set):
-    # PUT YOUR CODE: `gpus`: a dictionary from names to GPU ids: "main" for the first of args.gpu, then
-    # "gpu1", "gpu2", ...
+    # PUT YOUR CODE: set `gpus` to a dictionary from names to GPU ids: "main" for the first id in
+    # args.gpu, then "gpu1", "gpu2", ...
     raise NotImplementedError("PUT YOUR CODE: devices")
     print(gpus)
 
     test_iterator = SerialIterator(test_set, args.batchsize, repeat=False, shuffle=False)
-    # PUT YOUR CODE: split the training set at random, by args.seed, into `parts` of equal length, one for
-    # each GPU; `train_iterators` is a list with an iterator over each, as in the single-GPU script
+    # PUT YOUR CODE: set `parts` to parts of the training set: one for each GPU, all of the same length,
+    # split at random with args.seed. Set `train_iterators` to a list with an iterator over each part, as
+    # in the single-GPU script
     raise NotImplementedError("PUT YOUR CODE: iterators")
 
     numpy.random.seed(args.seed)
     model = L.Classifier(get_model(args.model, len(train_set.classes)))
-    # PUT YOUR CODE: `optimizer`: momentum SGD with the rate args.lr and the momentum 0.9, set up for the
-    # model
+    # PUT YOUR CODE: set `optimizer` to momentum SGD with learning rate args.lr and momentum 0.9, and set
+    # it up for the model
     raise NotImplementedError("PUT YOUR CODE: optimizer")
 
     convert = Enlarge(args.size)
-    # PUT YOUR CODE: `updater`: as the StandardUpdater of the single-GPU script, but for all iterators and
-    # devices
+    # PUT YOUR CODE: set `updater` to a MultiprocessParallelUpdater: it is like the StandardUpdater of the
+    # single-GPU script, but it takes all iterators and all devices
     raise NotImplementedError("PUT YOUR CODE: updater")
     trainer = Trainer(updater, (args.epoch, "epoch"), out=args.out)
     evaluator = TimedEvaluator(test_iterator, model, converter=convert, device=devices.main(args.gpu))
@@ -51,8 +52,8 @@ def train(args, train_set, test_set):
     trainer.run(show_loop_exception_msg=False)
     seconds = time.perf_counter() - start
 
-    # PUT YOUR CODE: how many `images` went through the network since `first_epoch` (not 0 in a resumed
-    # run), and what `throughput` a second is that?
+    # PUT YOUR CODE: set `images` to the number of images that the network trained on since `first_epoch`
+    # (in a resumed run, this is not 0), and `throughput` to the images per second
     raise NotImplementedError("PUT YOUR CODE: throughput")
     results.finish(args, trainer, evaluator, throughput, images, seconds)
 

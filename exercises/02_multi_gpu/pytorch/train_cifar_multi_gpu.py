@@ -18,16 +18,17 @@ from handson.training.epoch_table import EpochTable
 
 
 def train_step(model, optimizer, images, labels):
-    """One iteration. Returns the mean loss of the batch, and the network's outputs."""
-    # PUT YOUR CODE: as on one GPU: clear the gradients, then forward (`outputs` and the mean `loss` of
-    # the images of this rank), backward, and optimize
+    """Run one iteration, and return the mean loss of the batch and the network's outputs."""
+    # PUT YOUR CODE: as on one GPU, clear the gradients. Set `outputs` to the outputs of the network, and
+    # `loss` to the mean loss of this rank's images (forward). Run backward, then let the optimizer update
+    # the parameters
     raise NotImplementedError("PUT YOUR CODE: step")
     return loss.detach(), outputs.detach()
 
 
 @torch.no_grad()
 def evaluate(model, loader, device, size):
-    """The mean loss and the accuracy on the test set."""
+    """Return the mean loss and the accuracy on the test set."""
     model.eval()
     loss_sum, correct = 0.0, 0
     for images, labels in loader:
@@ -40,18 +41,19 @@ def evaluate(model, loader, device, size):
 
 
 def train(rank, args, train_set, test_set):
-    # PUT YOUR CODE: `device`: `devices.use(id)` with a GPU of its own for every rank; args.gpu has an id
-    # for each
+    # PUT YOUR CODE: set `device` to the result of `devices.use(id)`. Every rank needs a different GPU:
+    # args.gpu contains one id for each rank
     raise NotImplementedError("PUT YOUR CODE: device")
     torch.manual_seed(args.seed)
-    # PUT YOUR CODE: `sampler`: a DistributedSampler, which gives every rank another part of train_set, in
-    # an order that follows from args.seed
+    # PUT YOUR CODE: set `sampler` to a DistributedSampler, which gives every rank a different part of
+    # train_set. The order of the images must depend on args.seed
     raise NotImplementedError("PUT YOUR CODE: sampler")
     train_loader = DataLoader(train_set, args.batchsize, sampler=sampler)
     test_loader = DataLoader(test_set, args.batchsize)
 
     model = get_model(args.model, len(train_set.classes)).to(device)
-    # PUT YOUR CODE: `replica`: the model, wrapped so that backward averages the gradients over the ranks
+    # PUT YOUR CODE: set `replica` to the model, wrapped so that backward averages the gradients over the
+    # ranks
     raise NotImplementedError("PUT YOUR CODE: replica")
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
 
@@ -59,7 +61,7 @@ def train(rank, args, train_set, test_set):
     table.begin()
     start = time.perf_counter()
     for epoch in range(args.epoch):
-        # PUT YOUR CODE: let `sampler` know which epoch this is, so that each one has an order of its own
+        # PUT YOUR CODE: pass the number of the epoch to `sampler`, so that each epoch has a different order
         raise NotImplementedError("PUT YOUR CODE: shuffle")
         loss_sum = correct = 0
         for images, labels in train_loader:
@@ -71,8 +73,8 @@ def train(rank, args, train_set, test_set):
             table.add(loss_sum / len(sampler), correct / len(sampler))
     seconds = time.perf_counter() - start
 
-    # PUT YOUR CODE: how many `images` did all ranks train on in all epochs, and what `throughput` a
-    # second is that?
+    # PUT YOUR CODE: set `images` to the number of images that all ranks together trained on in all
+    # epochs, and `throughput` to the images per second
     raise NotImplementedError("PUT YOUR CODE: throughput")
     if rank == 0:
         results.report(args, throughput, images, seconds, table.log, table.seconds)

@@ -24,34 +24,35 @@ from handson.training.banner import announce
 
 
 def train(comm, args, train_set, test_set):
-    # PUT YOUR CODE: `device`: `devices.use(id)` with a GPU of its own for every rank of a node; args.gpu
-    # lists those of the node by intra_rank
+    # PUT YOUR CODE: set `device` to the result of `devices.use(id)`. Every rank of a node needs a
+    # different GPU: args.gpu lists the node's ids by intra_rank
     raise NotImplementedError("PUT YOUR CODE: device")
 
     images_in_all, classes = comm.bcast_obj((len(train_set), len(train_set.classes)) if comm.rank == 0 else None)
-    # PUT YOUR CODE: deal rank 0's `train_set`, shuffled by args.seed, in parts of equal length without
-    # leaving an image out, and its `test_set` in parts that need not be equal
+    # PUT YOUR CODE: scatter rank 0's `train_set`, shuffled with args.seed, in parts of the same length
+    # that include every image. Scatter its `test_set` in parts that may have different lengths
     raise NotImplementedError("PUT YOUR CODE: scatter")
     test_iterator = SerialIterator(test_set, args.batchsize, repeat=False, shuffle=False)
-    # PUT YOUR CODE: `train_iterator`: as in the single-GPU script, over this rank's part
+    # PUT YOUR CODE: set `train_iterator` to an iterator over this rank's part, as in the single-GPU
+    # script
     raise NotImplementedError("PUT YOUR CODE: iterator")
 
     numpy.random.seed(args.seed)
     model = L.Classifier(get_model(args.model, classes))
     model.to_device(device)
-    # PUT YOUR CODE: `optimizer`: as in the single-GPU script, but made a multi-node optimizer, with
-    # double buffering if args.double_buffering, before it is set up for the model
+    # PUT YOUR CODE: set `optimizer` to that of the single-GPU script, make it a multi-node optimizer
+    # (with double buffering if args.double_buffering), and only then set it up for the model
     raise NotImplementedError("PUT YOUR CODE: optimizer")
 
     convert = Enlarge(args.size)
-    # PUT YOUR CODE: `updater`: takes batches from the iterator, runs forward and backward, and has the
-    # optimizer update
+    # PUT YOUR CODE: set `updater` to a StandardUpdater: it takes batches from the iterator, runs forward
+    # and backward, and lets the optimizer update the model
     raise NotImplementedError("PUT YOUR CODE: updater")
     trainer = Trainer(updater, (args.epoch, "epoch"), out=args.out)
     evaluator = TimedEvaluator(test_iterator, model, converter=convert, device=device)
     trainer.extend(chainermn.extensions.AllreducePersistent(model, comm))
-    # PUT YOUR CODE: `evaluator`: every rank evaluates its part of the test set, and the parts are put
-    # together
+    # PUT YOUR CODE: set `evaluator` to a multi-node evaluator: every rank evaluates its part of the test
+    # set, and the results of all ranks are combined
     raise NotImplementedError("PUT YOUR CODE: evaluator")
     add_reports(trainer, evaluator, comm)
     first_epoch = resume(trainer, args.resume)
@@ -60,8 +61,9 @@ def train(comm, args, train_set, test_set):
     trainer.run(show_loop_exception_msg=False)
     seconds = time.perf_counter() - start
 
-    # PUT YOUR CODE: how many `images` all ranks together trained on since `first_epoch` (not 0 in a
-    # resumed run), and what `throughput` a second is that? `train_set` is now this rank's part
+    # PUT YOUR CODE: set `images` to the number of images that all ranks together trained on since
+    # `first_epoch` (in a resumed run, this is not 0), and `throughput` to the images per second. Here,
+    # `train_set` is only this rank's part
     raise NotImplementedError("PUT YOUR CODE: throughput")
     results.finish(args, trainer, evaluator, throughput, images, seconds)
 

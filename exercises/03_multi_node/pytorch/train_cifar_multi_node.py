@@ -17,18 +17,19 @@ from handson.training.epoch_table import EpochTable
 
 
 def train_step(model, optimizer, images, labels):
-    """One iteration. Returns the mean loss of the batch, and the network's outputs."""
-    # PUT YOUR CODE: as on one GPU: clear the gradients, then forward (`outputs` and the mean `loss` of
-    # the images of this rank), backward, and optimize
+    """Run one iteration, and return the mean loss of the batch and the network's outputs."""
+    # PUT YOUR CODE: as on one GPU, clear the gradients. Set `outputs` to the outputs of the network, and
+    # `loss` to the mean loss of this rank's images (forward). Run backward, then let the optimizer update
+    # the parameters
     raise NotImplementedError("PUT YOUR CODE: step")
     return loss.detach(), outputs.detach()
 
 
 @torch.no_grad()
 def evaluate(model, loader, device, size):
-    """The mean loss and the accuracy on the test set, of which `loader` has this rank's part."""
+    """Return the mean loss and the accuracy on the test set; `loader` has this rank's part."""
     model.eval()
-    for buffer in model.buffers():  # BatchNorm's running statistics: those of rank 0 count
+    for buffer in model.buffers():  # all ranks use rank 0's running statistics of BatchNorm
         dist.broadcast(buffer, 0)
     loss_sum, correct = 0.0, 0
     for images, labels in loader:
@@ -37,26 +38,29 @@ def evaluate(model, loader, device, size):
         loss_sum += F.cross_entropy(outputs, labels, reduction="sum").item()
         correct += (outputs.argmax(dim=1) == labels).sum().item()
     model.train()
-    # PUT YOUR CODE: `loss` and `accuracy` on the whole test set: the same on all ranks. Add up over the
-    # ranks: loss_sum, correct, and len(loader.dataset), the images of this rank
+    # PUT YOUR CODE: set `loss` and `accuracy` to those of the whole test set, with the same values on all
+    # ranks. Add up over the ranks: loss_sum, correct, and len(loader.dataset), the number of this rank's
+    # images
     raise NotImplementedError("PUT YOUR CODE: evaluate")
     return loss, accuracy
 
 
 def train(rank, args, train_set, test_set):
-    # PUT YOUR CODE: `device`: `devices.use(id)` with a GPU of its own for every rank of a node; args.gpu
-    # has an id for each; the environment variable LOCAL_RANK is this rank's number on its node
+    # PUT YOUR CODE: set `device` to the result of `devices.use(id)`. Every rank of a node needs a
+    # different GPU: args.gpu contains one id for each rank of the node, and the environment variable
+    # LOCAL_RANK is this rank's number on its node
     raise NotImplementedError("PUT YOUR CODE: device")
     torch.manual_seed(args.seed)
-    # PUT YOUR CODE: `sampler`: a DistributedSampler, which gives every rank another part of train_set, in
-    # an order that follows from args.seed
+    # PUT YOUR CODE: set `sampler` to a DistributedSampler, which gives every rank a different part of
+    # train_set. The order of the images must depend on args.seed
     raise NotImplementedError("PUT YOUR CODE: sampler")
     train_loader = DataLoader(train_set, args.batchsize, sampler=sampler)
-    part = range(rank, len(test_set), dist.get_world_size())  # of the test set, for this rank
+    part = range(rank, len(test_set), dist.get_world_size())  # this rank's part of the test set
     test_loader = DataLoader(Subset(test_set, part), args.batchsize)
 
     model = get_model(args.model, len(train_set.classes)).to(device)
-    # PUT YOUR CODE: `replica`: the model, wrapped so that backward averages the gradients over the ranks
+    # PUT YOUR CODE: set `replica` to the model, wrapped so that backward averages the gradients over the
+    # ranks
     raise NotImplementedError("PUT YOUR CODE: replica")
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
 
@@ -64,7 +68,7 @@ def train(rank, args, train_set, test_set):
     table.begin()
     start = time.perf_counter()
     for epoch in range(args.epoch):
-        # PUT YOUR CODE: let `sampler` know which epoch this is, so that each one has an order of its own
+        # PUT YOUR CODE: pass the number of the epoch to `sampler`, so that each epoch has a different order
         raise NotImplementedError("PUT YOUR CODE: shuffle")
         loss_sum = correct = 0
         for images, labels in train_loader:
@@ -75,8 +79,8 @@ def train(rank, args, train_set, test_set):
         table.add(loss_sum / len(sampler), correct / len(sampler))
     seconds = time.perf_counter() - start
 
-    # PUT YOUR CODE: how many `images` did all ranks train on in all epochs, and what `throughput` a
-    # second is that?
+    # PUT YOUR CODE: set `images` to the number of images that all ranks together trained on in all
+    # epochs, and `throughput` to the images per second
     raise NotImplementedError("PUT YOUR CODE: throughput")
     if rank == 0:
         results.report(args, throughput, images, seconds, table.log, table.seconds)
@@ -84,7 +88,7 @@ def train(rank, args, train_set, test_set):
 
 def main():
     args = options.parse(gpus=devices.first)
-    # it reads RANK, MASTER_ADDR, ..., which torchrun sets, or options.parse under mpiexec
+    # this call reads RANK, MASTER_ADDR, ...: torchrun sets them, or options.parse under mpiexec
     dist.init_process_group(devices.backend(args.gpu))
     train_set, test_set = data.load(args.dataset)
     announce("multiple nodes", args, train_set)

@@ -1,4 +1,5 @@
-"""FSDP, which is ZeRO, stage 3, by PyTorch: mpiexec -n 2 python fully_sharded.py counts what one step sends.
+"""PyTorch's FSDP, which is stage 3 of ZeRO. This command counts the collectives of one step: mpiexec -n 2 python
+fully_sharded.py
 
 Zhao et al., "PyTorch FSDP: experiences on scaling fully sharded data parallel", VLDB 2023.
 """
@@ -13,21 +14,21 @@ from handson.pytorch import transformer
 
 
 def shard(model, mesh, dtype):
-    """Divide a Transformer among the ranks of a mesh: float32 masters in shards, from which each block is gathered in
+    """Shard the float32 masters of a Transformer among the ranks of a mesh, and return it. Each block is gathered in
     `dtype` for its forward, and again for its backward."""
-    # PUT YOUR CODE: fully_shard(module, mesh=..., mp_policy=..., reshard_after_forward=...) each of
-    # model.blocks, then `model`, which takes the rest; parameters in `dtype`, sums of gradients in
-    # float32
+    # PUT YOUR CODE: Call fully_shard(module, mesh=..., mp_policy=..., reshard_after_forward=...) for each
+    # of model.blocks, then for `model`, which takes the remaining parameters. The policy gathers
+    # parameters in `dtype`, and sums gradients in float32.
     raise NotImplementedError("PUT YOUR CODE: wrap")
     return model
 
 
 def count():
-    """Print how often the ranks communicate in one step of a network with two blocks."""
+    """Print the number of collectives in one step of a network with two blocks."""
     dist.init_process_group("gloo")
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     model = shard(transformer.Transformer(width=64, blocks=2), mesh, torch.bfloat16)
-    images = torch.rand(4, 3, 8, 8, requires_grad=True)  # without it, CommDebugMode warns
+    images = torch.rand(4, 3, 8, 8, requires_grad=True)  # CommDebugMode warns if no input needs a gradient
     with CommDebugMode() as forward:
         loss = model(images).float().mean()
     with CommDebugMode() as backward:

@@ -1,4 +1,4 @@
-"""Train with Accelerate, in the ranks that mpiexec or torchrun has started: mpiexec -n 2 python
+"""Train with Accelerate on ranks that mpiexec or torchrun started: mpiexec -n 2 python
 train_cifar_accelerate.py --help"""
 
 import os
@@ -20,21 +20,21 @@ from handson.training.epoch_table import EpochTable
 
 
 def train_step(accelerator, model, optimizer, images, labels):
-    """One iteration with a batch. Returns the mean loss of its images, and the network's outputs."""
-    # PUT YOUR CODE: clear the gradients, then forward (`outputs` and the mean `loss` of the images of
-    # this rank), backward by accelerator.backward(loss) in place of loss.backward(), and optimize
+    """Run one step with a batch. Return the mean loss of its images, and the network's outputs."""
+    # PUT YOUR CODE: clear the gradients. Compute `outputs` and the mean `loss` of this rank's images.
+    # Call accelerator.backward(loss) instead of loss.backward(), then run the optimizer step
     raise NotImplementedError("PUT YOUR CODE: step")
     return loss.detach(), outputs.detach()
 
 
 @torch.no_grad()
 def evaluate(accelerator, model, loader, size):
-    """The mean loss and the accuracy on the test set, the same on all ranks."""
+    """Return the mean loss and the accuracy on the test set. All ranks get the same values."""
     model.eval()
     loss_sum = correct = 0
     for images, labels in loader:
         outputs = model(data.enlarge(images, size))
-        # those of all ranks, without the images that are repeated to fill the last batches
+        # the outputs and labels of all ranks, without the images that were repeated to fill the last batches
         outputs, labels = accelerator.gather_for_metrics((outputs, labels))
         loss_sum += F.cross_entropy(outputs, labels, reduction="sum").item()
         correct += (outputs.argmax(dim=1) == labels).sum().item()
@@ -51,8 +51,9 @@ def train(args, train_set, test_set):
 
     model = get_model(args.model, len(train_set.classes))
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
-    # PUT YOUR CODE: `model`, `optimizer`, `train_loader` and `test_loader`: each as accelerator.prepare
-    # returns it, so that gradients are averaged and each rank gets a part of the images
+    # PUT YOUR CODE: set `model`, `optimizer`, `train_loader` and `test_loader` to the objects that
+    # accelerator.prepare returns for them. Then gradients are averaged, and each rank gets its part of
+    # the images
     raise NotImplementedError("PUT YOUR CODE: prepare")
 
     rank = accelerator.process_index
@@ -60,7 +61,7 @@ def train(args, train_set, test_set):
     table.begin()
     start = time.perf_counter()
     for _ in range(args.epoch):
-        loss_sum = correct = seen = 0  # of this rank's images
+        loss_sum = correct = seen = 0  # sums over this rank's images
         for images, labels in train_loader:
             images = data.enlarge(images, args.size)
             loss, outputs = train_step(accelerator, model, optimizer, images, labels)

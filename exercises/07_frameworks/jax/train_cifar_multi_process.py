@@ -1,4 +1,4 @@
-"""Train with JAX's shard_map on the cores of several nodes, as virtual GPUs: mpiexec -n 2 python
+"""Train with JAX's shard_map on the cores of several nodes, which act as virtual GPUs: mpiexec -n 2 python
 train_cifar_multi_process.py --help"""
 
 import time
@@ -25,7 +25,7 @@ def train(comm, args, train_set, test_set):
         mine = [numpy.split(array, comm.size)[comm.rank] for array in arrays]
         return jax.make_array_from_process_local_data(jax.NamedSharding(mesh, DIVIDED), mine)
 
-    parameters, statistics = initial(args.seed, len(train_set.classes))  # all processes begin with the same weights
+    parameters, statistics = initial(args.seed, len(train_set.classes))  # all processes start with the same weights
     optimizer = optax.sgd(args.lr, momentum=0.9)
     state = parameters, statistics, optimizer.init(parameters)
     state = jax.device_put(state, jax.NamedSharding(mesh, EVERYWHERE))

@@ -1,4 +1,4 @@
-"""Train with DataParallel: one process, which has a thread for each GPU. Options: python train_cifar_data_parallel.py
+"""Train with DataParallel: one process with a thread for each GPU. Options: python train_cifar_data_parallel.py
 --help"""
 
 import time
@@ -16,10 +16,10 @@ from handson.training.epoch_table import EpochTable
 
 
 def train_step(model, optimizer, images, labels):
-    """One iteration with a batch. Returns the mean loss of its images, and the network's outputs."""
+    """Run one step with a batch. Return the mean loss of its images, and the network's outputs."""
     optimizer.zero_grad()
     outputs = model(images)
-    loss = F.cross_entropy(outputs, labels)  # on the first GPU, of the images of all
+    loss = F.cross_entropy(outputs, labels)  # on the first GPU, for the images of all GPUs
     loss.backward()
     optimizer.step()
     return loss.detach(), outputs.detach()
@@ -27,7 +27,7 @@ def train_step(model, optimizer, images, labels):
 
 @torch.no_grad()
 def evaluate(model, loader, device, size):
-    """The mean loss and the accuracy on the test set."""
+    """Return the mean loss and the accuracy on the test set."""
     model.eval()
     loss_sum = correct = 0
     for images, labels in loader:
@@ -42,7 +42,7 @@ def evaluate(model, loader, device, size):
 def train(args, train_set, test_set):
     device = devices.use_all(args.gpu)
     torch.manual_seed(args.seed)
-    # DataParallel divides each batch
+    # DataParallel splits each batch
     train_loader = DataLoader(train_set, args.batchsize * len(args.gpu), shuffle=True)
     test_loader = DataLoader(test_set, args.batchsize)
 

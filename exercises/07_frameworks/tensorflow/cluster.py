@@ -1,14 +1,14 @@
-"""How TensorFlow's processes find each other: each has TF_CONFIG in its environment, with the addresses of all of them,
-and its own place."""
+"""TF_CONFIG for the processes of a job. TensorFlow's processes find each other with this variable: it contains the
+addresses of all processes, and the process's own index."""
 
 
 def tf_config(lines, rank, port):
-    """The content of TF_CONFIG for process `rank` of a job, as a dictionary.
+    """Return the content of TF_CONFIG for process `rank` of a job, as a dictionary.
 
-    lines: the lines of $PBS_NODEFILE, the name of a host for each process, in the order of the ranks; several processes
-    of a host need a port each. port: the first one that may be used.
+    lines: the lines of $PBS_NODEFILE. Each line is the host of a process, in the order of the ranks. Processes on one
+    host need different ports. port: the first port that you may use.
     """
-    # PUT YOUR CODE: return {"cluster": {"worker": [addresses, "host:port", of all ranks in order]},
-    # "task": {"type": "worker", "index": ...}}, the same "cluster" on all ranks. Ports count up from
-    # `port`, over all ranks or over those of a host
+    # PUT YOUR CODE: return {"cluster": {"worker": [addresses]}, "task": {"type": "worker", "index":
+    # ...}}. The addresses are "host:port" strings of all ranks, in order, and equal on all ranks. Count
+    # the ports up from `port`, over all ranks or over the ranks of a host
     raise NotImplementedError("PUT YOUR CODE: tf_config")

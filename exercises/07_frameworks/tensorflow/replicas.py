@@ -1,4 +1,4 @@
-"""What a training loop of one's own does on the replicas of a strategy: train_cifar_multi_worker.py uses these
+"""The parts of a custom training loop that run on the replicas of a strategy. train_cifar_multi_worker.py uses these
 functions."""
 
 from handson.tensorflow import UNTUNED
@@ -7,32 +7,33 @@ import tensorflow as tf
 
 
 def build(strategy, make_model, make_optimizer):
-    """(model, optimizer) with variables on all replicas of `strategy`. make_model() returns a Keras model,
-    make_optimizer() an optimizer; it makes its own variables when its `build` is called with the model's trainable
-    variables."""
-    # PUT YOUR CODE: `model` and `optimizer`: made so that the strategy has all their variables, the
-    # optimizer's too
+    """Return (model, optimizer) with variables on all replicas of `strategy`. make_model() returns a Keras model, and
+    make_optimizer() an optimizer. The optimizer creates its variables when you call its `build` with the model's
+    trainable variables."""
+    # PUT YOUR CODE: set `model` and `optimizer`, and create them so that the strategy holds all their
+    # variables, including those of the optimizer
     raise NotImplementedError("PUT YOUR CODE: scope")
     return model, optimizer
 
 
 def divided(strategy, images, labels, total, seed):
-    """A tf.data set that the strategy divides among its replicas: for each step, the batches of all replicas. images,
-    labels: arrays."""
+    """Return a tf.data set that the strategy splits among its replicas. It yields the batches of all replicas for each
+    step. images, labels: arrays."""
     options = tf.data.Options().merge(UNTUNED)
-    # PUT YOUR CODE: `batches`: shuffled anew in each epoch (by `seed`, with a buffer that holds all
-    # images), `total` images in each step over all replicas; every image once an epoch, also where
-    # several processes share the data (AutoShardPolicy.DATA)
+    # PUT YOUR CODE: set `batches` to a set that is shuffled again in each epoch (with `seed`, and a
+    # buffer for all images). Each step has `total` images over all replicas. Every image is used once per
+    # epoch, also if several processes share the data (AutoShardPolicy.DATA)
     raise NotImplementedError("PUT YOUR CODE: divided")
     return batches
 
 
 def replica_step(model, optimizer, images, labels, total):
-    """One replica's part of a step, called by strategy.run: `images` and `labels` are its part of the `total` images of
-    all replicas (a whole number).
+    """Run one replica's part of a step. strategy.run calls this function. `images` and `labels` are the replica's part
+    of a global batch of `total` images.
 
-    Returns the outputs, and a loss that all replicas' losses add up to: the mean over the `total` images."""
-    # PUT YOUR CODE: `outputs`, `loss`, and a step with the optimizer's `apply_gradients`, which adds up
-    # the gradients of all replicas
+    Return the outputs and the replica's loss. The losses of all replicas must add up to the mean loss of the global
+    batch."""
+    # PUT YOUR CODE: compute `outputs` and `loss`. Then run a step with the optimizer's `apply_gradients`,
+    # which sums the gradients of all replicas
     raise NotImplementedError("PUT YOUR CODE: replica_step")
     return outputs, loss

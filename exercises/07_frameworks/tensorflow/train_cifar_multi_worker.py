@@ -1,7 +1,8 @@
-"""Train with TensorFlow's MultiWorkerMirroredStrategy, a process for each GPU: mpiexec -n 2 python
+"""Train with TensorFlow's MultiWorkerMirroredStrategy, one process per GPU: mpiexec -n 2 python
 train_cifar_multi_worker.py --help
 
-Keras 3's `fit` fails under this strategy, so the loop is here: strategy.run calls `replica_step` on each replica."""
+Keras 3's `fit` fails under this strategy, so this script has its own loop: strategy.run calls `replica_step` on each
+replica."""
 
 import time
 
@@ -21,7 +22,7 @@ from handson.training.banner import announce
 def train(comm, strategy, args, train_set, test_set):
     devices.check_batches(len(train_set), args.batchsize, strategy.num_replicas_in_sync)
     total = args.batchsize * strategy.num_replicas_in_sync
-    keras.utils.set_random_seed(args.seed)  # all workers begin with the same weights
+    keras.utils.set_random_seed(args.seed)  # all workers start with the same weights
     model, optimizer = build(
         strategy,
         lambda: get_model(args.model, train_set.images.shape[1:], args.size, len(train_set.classes)),
@@ -39,7 +40,7 @@ def train(comm, strategy, args, train_set, test_set):
 
     @tf.function
     def step(images, labels, size):
-        """(sum of the losses, images that were right) of a step, over all replicas."""
+        """Return (sum of the losses, number of correct images) of a step, over all replicas."""
         return strategy.reduce("SUM", strategy.run(part, args=(images, labels, size)), axis=None)
 
     start = time.perf_counter()

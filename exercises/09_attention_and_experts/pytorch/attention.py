@@ -1,7 +1,8 @@
-"""Attention over a sequence that is cut among ranks: mpiexec -n 4 python attention.py --help
+"""Attention over a sequence that is split among ranks: mpiexec -n 4 python attention.py --help
 
-All tensors are (heads, tokens, width of a head). `attend(query, key, value, query_places, key_places, causal)` gives a
-Partial: what the queries take of these keys, and the logarithm of the sum of exp(score), for each query.
+All tensors have the shape (heads, tokens, width of a head). `attend(query, key, value, query_places, key_places,
+causal)` returns a Partial. For each query, it contains the average of the values with softmax weights (`taken`), and
+the logarithm of the sum of exp(score) (`total`).
 """
 
 import torch
@@ -11,53 +12,56 @@ from handson.pytorch.attentions import Partial, attend, measure
 
 
 def combine(one, other):
-    """The Partial of the keys of both Partials together: as if one softmax had seen them all."""
-    # PUT YOUR CODE: `total` (heads, queries): the logarithm of the sum of exp over all keys, by
-    # torch.logaddexp; `taken` (heads, queries, width): one.taken and other.taken, each with the share of
-    # that sum that its keys have. exp(total) itself would overflow
+    """Return the Partial of the keys of both Partials, as if one softmax had seen all of them."""
+    # PUT YOUR CODE: set `total` (heads, queries) to the logarithm of the sum of exp over all keys, with
+    # torch.logaddexp. Set `taken` (heads, queries, width) to the sum of one.taken and other.taken, each
+    # multiplied by its keys' share of that sum. exp(total) itself would overflow
     raise NotImplementedError("PUT YOUR CODE: combine")
     return Partial(taken, total)
 
 
 def places_of(tokens, rank, size, zigzag):
-    """The places of this rank's tokens in the whole sequence, in growing order: a stretch, or two with `zigzag`."""
+    """Return the positions of this rank's tokens in the whole sequence, in ascending order: one contiguous stretch, or
+    two chunks with `zigzag`."""
     chunks = torch.arange(tokens).chunk(2 * size if zigzag else size)
     if not zigzag:
         return chunks[rank]
-    # PUT YOUR CODE: `mine`: a list of the two of the 2 * size `chunks` that this rank gets. Rank 0 gets
-    # the first one, which sees least, and the last one, which sees most; rank 1 the next ones inwards
+    # PUT YOUR CODE: set `mine` to a list of the two of the 2 * size `chunks` that this rank gets. Rank 0
+    # gets the first chunk, which sees the fewest keys, and the last one, which sees the most. Rank 1 gets
+    # the next chunk from both ends, and so on
     raise NotImplementedError("PUT YOUR CODE: zigzag")
     return torch.cat(mine)
 
 
 def ring_attention(query, key, value, places, causal):
-    """What this rank's queries take of all ranks' keys, which travel around a ring. places: of each rank's tokens."""
+    """Return the attention of this rank's queries to the keys of all ranks. The keys travel around a ring. places: the
+    positions of each rank's tokens."""
     rank, size = dist.get_rank(), dist.get_world_size()
     right, left = (rank + 1) % size, (rank - 1) % size
     block, result = torch.stack([key, value]), None
     for step in range(size):
-        source = (rank - step) % size  # the rank that `block` comes from
+        source = (rank - step) % size  # the rank to which `block` belongs
         arriving = torch.empty_like(block)
-        # PUT YOUR CODE: begin to send `block` to the right and to receive `arriving` from the left, by
-        # dist.batch_isend_irecv with two dist.P2POp, but not in the last step; meanwhile attend to `block`;
-        # put that together with `result`, which is None in the first step; wait for both messages, then make
-        # `arriving` the `block` of the next step
+        # PUT YOUR CODE: start to send `block` to the right and to receive `arriving` from the left, with
+        # dist.batch_isend_irecv and two dist.P2POp, but not in the last step. Attend to `block` at the same
+        # time. Combine the Partial with `result`, which is None in the first step. Wait for both messages,
+        # then set `block` to `arriving`
         raise NotImplementedError("PUT YOUR CODE: ring_step")
     return result.taken
 
 
 def to_heads(part):
-    """All tokens of this rank's heads (heads / size, tokens, width), from all heads of its tokens."""
+    """Convert all heads of this rank's tokens to all tokens of this rank's heads (heads / size, tokens, width)."""
     size = dist.get_world_size()
-    # PUT YOUR CODE: `whole`: by one dist.all_to_all_single(received, part), which sends rank r the r-th
-    # part of dimension 0; in `received`, what comes from rank r lies at the r-th part of dimension 0.
-    # to_tokens below goes the other way
+    # PUT YOUR CODE: set `whole` with one dist.all_to_all_single(received, part). This call sends the r-th
+    # part of dimension 0 to rank r, and stores the data from rank r at the r-th part of dimension 0 of
+    # `received`. to_tokens below converts back
     raise NotImplementedError("PUT YOUR CODE: to_heads")
     return whole
 
 
 def to_tokens(whole):
-    """The way back: all heads of this rank's tokens."""
+    """Convert back to all heads of this rank's tokens."""
     size = dist.get_world_size()
     parts = whole.unflatten(1, (size, -1)).transpose(0, 1).flatten(0, 1)
     received = torch.empty_like(parts)
@@ -66,8 +70,8 @@ def to_tokens(whole):
 
 
 def head_attention(query, key, value, places, causal):
-    """As `ring_attention`; each rank has some of the heads, and all tokens (Jacobs et al., "DeepSpeed Ulysses", 2023).
-    The ranks have their tokens in the order of the sequence."""
+    """Return the same as `ring_attention`, but each rank computes some of the heads for all tokens (Jacobs et al.,
+    "DeepSpeed Ulysses", 2023). The ranks hold their tokens in the order of the sequence."""
     everywhere = torch.cat(places)
     query, key, value = to_heads(query), to_heads(key), to_heads(value)
     return to_tokens(attend(query, key, value, everywhere, everywhere, causal).taken)

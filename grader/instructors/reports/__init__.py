@@ -14,7 +14,7 @@ from grader.instructors import rules, worksheet
 from grader.instructors.collect import unpacked
 from grader.instructors.grade import digest
 from grader.instructors.gradebook import locked
-from grader.instructors.reports import pages, score_tables
+from grader.instructors.reports import leaderboards, pages, score_tables
 from grader.instructors.reports.answers import is_other
 from grader.instructors.reports.in_words import some
 from grader.instructors.reports.report_files import write
@@ -81,7 +81,7 @@ def write_reports(book, folder):
 
 def _tell(book, folder):
     of_class, comments = scores_of(book), comments_of(book)
-    board = pages.standings(of_class)
+    boards = leaderboards.standings(of_class, folder)
     term, of_units, attempts = worksheet.kept(folder), worksheet.kept_for_units(folder), book.attempts()
     term = worksheet.with_people(term, attempts, folder)
     of_units = {unit: worksheet.with_people(sheet, attempts, folder) for unit, sheet in of_units.items()}
@@ -94,8 +94,8 @@ def _tell(book, folder):
         **moodle,
         "canvas.csv": score_tables.canvas(of_class),
         "nbgrader.csv": score_tables.nbgrader(of_class),
-        "report.html": pages.report(of_class, absent(folder), folder),
-        **({"leaderboard.html": pages.leaderboard(board)} if board else {}),
+        "report.html": pages.report(of_class, absent(folder), folder, boards=boards),
+        **({"leaderboard.html": pages.leaderboard(boards)} if boards else {}),
     }.items():
         write(folder / name, text)
     for score in of_class:
@@ -103,6 +103,6 @@ def _tell(book, folder):
         write(folder / f"results/{name}.json", score_tables.gradescope(score, comments[score.student]))
         write(
             folder / f"feedback/{name}.html",
-            pages.feedback(score, pages.plots(folder / "plots" / name), comments[score.student], board=board),
+            pages.feedback(score, pages.plots(folder / "plots" / name), comments[score.student], boards=boards),
         )
     return len(of_class)

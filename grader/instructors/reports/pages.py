@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from html import escape
 from pathlib import Path
 from statistics import median
+from types import MappingProxyType
 
 import jinja2
 from markupsafe import Markup
@@ -37,12 +38,13 @@ LISTED = 300  # adjustments that the report lists
 BARS = 12  # bars of a histogram
 STEPS = (1, 2, 5, 10)  # possible widths of a bar, in % of the points
 TEMPLATES = Path(__file__).parent / "templates"
+NO_BOARDS = MappingProxyType({})
 
 
-def feedback(score, pictures=(), comments=None, live=None, board=()):
-    """Return the page for one student, from a Score. pictures: (name, data URI) pairs, from `plots`; comments: {(unit,
-    gap): a row}; live: the result of grader.instructors.serve.handlers.Page.live, for the live page; board: from
-    `standings`."""
+def feedback(score, pictures=(), comments=None, live=None, boards=NO_BOARDS):
+    """The page for one student, from a Score. pictures: (name, data URI) pairs, from `plots`; comments: {(unit, gap): a
+    row}; live: what grader.instructors.serve.handlers.Page.live gives, for the live page; boards: from
+    `leaderboards.standings`."""
     comments, earlier = comments or {}, {(row["unit"], row["gap"]): row for row in score.earlier}
     counting = {unit.name: unit.attempt.digest for unit in score.units if unit.attempt}
     older = {
@@ -60,7 +62,7 @@ def feedback(score, pictures=(), comments=None, live=None, board=()):
         sentences=grade(score),
         first=first_to_fix(score),
         language=score.rules.language,
-        board=board,
+        boards=boards,
     )
 
 
@@ -117,9 +119,9 @@ def message(sentence, back=False):
     return _render("message.html", None, (), sentence=sentence, back=back)
 
 
-def report(scores, absent=(), folder=None, live=None):
-    """Return the page on the class. absent: students whose submissions were not found this time; folder: where `grade`
-    has unpacked submissions, for examples of answers; live: as in `feedback`."""
+def report(scores, absent=(), folder=None, live=None, boards=NO_BOARDS):
+    """The page on the class. absent: students whose submissions were not found this time; folder: where `grade` has
+    unpacked what was handed in, for examples of what students wrote; live, boards: as in `feedback`."""
     graded = [score for score in scores if not score.submission.refused]
     final = [
         score
@@ -175,25 +177,14 @@ def report(scores, absent=(), folder=None, live=None):
         ]
         + [(score, "", "", score, score.checked if score.units else None) for score in scores if score.adjustment],
         earlier=[row for score in scores for row in score.earlier],
+        boards=boards,
         day=time.strftime("%Y-%m-%d %H:%M"),
     )
 
 
-def standings(scores):
-    """Return [(Score, the measurement of a contest)] of those who have reached the loss of the challenge, the fastest
-    first: see grader.units.challenge.contest."""
-    found = []
-    for score in scores:
-        verdicts = [verdict for unit in score.units for gap in unit.gaps for verdict in gap.verdicts]
-        measured = next((verdict.measured for verdict in verdicts if verdict.measured), None)
-        if measured:
-            found.append((score, measured))
-    return sorted(found, key=lambda row: (-row[1]["speed_up"], row[0].student))
-
-
-def leaderboard(board):
-    """Return the instructor's page on the challenge, from the result of `standings`."""
-    return _render("leaderboard.html", None, (), board=board, day=time.strftime("%Y-%m-%d %H:%M"))
+def leaderboard(boards):
+    """The instructor's page on contests. boards: from `leaderboards.standings`."""
+    return _render("leaderboard.html", None, (), boards=boards, day=time.strftime("%Y-%m-%d %H:%M"))
 
 
 def similarity(groups, left_out=(), solved=()):

@@ -21,7 +21,7 @@ from grader.course import UNITS
 from grader.instructors import adjustments
 from grader.instructors.collect import file_name, unpacked
 from grader.instructors.gradebook import BONUS, Gradebook, Stale
-from grader.instructors.reports import absent, answers, comments_of, pages
+from grader.instructors.reports import absent, answers, comments_of, leaderboards, pages
 from grader.instructors.reports.report_files import clean
 from handson.errors import OneSentence
 
@@ -39,6 +39,7 @@ def application(desk, token, port):
     """Return the tornado application of the pages on `desk`, for users with the token."""
     routes = [
         ("/(?:report.html)?", Report),
+        (r"/leaderboard\.html", Leaderboard),
         (r"/feedback/([^/]+)\.html", Feedback),
         ("/progress", Progress),
         ("/gap", Answers),
@@ -155,10 +156,18 @@ class Nowhere(Page):
 
 class Report(Page):
     def get(self):
-        scores = self.desk.scores()
-        self.finish(
-            pages.report(scores, absent(self.desk.folder), self.desk.folder, self.live(self.desk.progress()["version"]))
-        )
+        scores, folder = self.desk.scores(), self.desk.folder
+        boards = leaderboards.standings(scores, folder)
+        live = self.live(self.desk.progress()["version"])
+        self.finish(pages.report(scores, absent(folder), folder, live, boards))
+
+
+class Leaderboard(Page):
+    def get(self):
+        boards = leaderboards.standings(self.desk.scores(), self.desk.folder)
+        if not boards:
+            raise Refused(404, "No student has a place on a leaderboard yet.")
+        self.finish(pages.leaderboard(boards))
 
 
 class Feedback(Page):
@@ -177,7 +186,8 @@ class Feedback(Page):
             version = functools.partial(book.version, score.student)
             live = self.live(version(), of=lambda unit, gap: version(unit, gap), code=code, **beside)
             pictures = pages.plots(self.desk.folder / "plots" / file_name(score.student))
-            self.finish(pages.feedback(score, pictures, comments_of(book)[score.student], live))
+            boards = leaderboards.standings(self.desk.scores(), self.desk.folder)
+            self.finish(pages.feedback(score, pictures, comments_of(book)[score.student], live, boards))
 
 
 class Answers(Page):

@@ -1,4 +1,4 @@
 """Runs as grader/checks; probes/ beside student code. Students receive it: yes, but for the folder instructors.
 
-Unit attention_and_experts: sequences and experts that are divided among ranks.
+Unit attention_and_experts: sequences and experts that are split among ranks.
 """

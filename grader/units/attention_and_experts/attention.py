@@ -11,8 +11,8 @@ PROBES, ORACLES = (
 
 
 def as_expected(name, otherwise):
-    """A judge: on each rank, `name` is what the oracle says; otherwise: the sentence for what no misconception
-    explains."""
+    """Return a judge that requires the oracle's values of `name` on each rank. otherwise: the sentence for a mistake
+    that no known misconception explains."""
 
     def judge(seen, case, expected):
         for rank, (of_rank, right) in enumerate(zip(seen, expected)):
@@ -30,28 +30,28 @@ def one_all_to_all(seen, case, expected):
         if [name for name, _ in of_rank["sent"]] not in (["alltoall_base"], ["all_to_all_single"], ["alltoall"]):
             shown = ", ".join(name for name, _ in of_rank["sent"]) or "nothing"
             if len(seen) > 1 or of_rank["sent"]:
-                return f"rank {rank} hands over {shown}; one all_to_all_single does it, and sends each number once"
+                return f"rank {rank} calls {shown}: call all_to_all_single once, which sends each number only once"
     return None
 
 
 def balanced_chunks(seen, case, expected):
-    """A judge: each rank has two chunks, which see equally many keys together."""
+    """Judge whether each rank has two chunks that together see the same number of keys."""
     for size, of_ranks in zip(case["sizes"], seen[0]["chunks"]):
         for rank, mine in enumerate(of_ranks):
             if len(mine) != 2:
-                return f"rank {rank} of {size} gets {len(mine)} chunks; `mine` has two of the {2 * size}"
+                return f"`mine` has {len(mine)} chunks on rank {rank} of {size}, but it must have two of the {2 * size}"
         if sorted(sum(of_ranks, [])) != list(range(2 * size)):
-            return f"the {size} ranks get the chunks {of_ranks}; each of the {2 * size} belongs to one rank"
+            return f"the {size} ranks get the chunks {of_ranks}, but each of the {2 * size} must be on exactly one rank"
         if size > 1 and all(abs(mine[0] - mine[1]) == 1 for mine in of_ranks):
             return (
-                f"with {size} ranks, each gets two chunks that follow each other, which is a stretch again: the last"
-                " rank has most to do"
+                f"`mine` has two neighbouring chunks on each of {size} ranks, which are a contiguous stretch again: the"
+                " last rank has the most work"
             )
         for rank, mine in enumerate(of_ranks):
             if sum(mine) != 2 * size - 1:
                 return (
-                    f"rank {rank} of {size} gets the chunks {mine}; chunk i sees i chunks before it, so the numbers of"
-                    f" each rank's two should add up to {2 * size - 1}, for all to compute equally much"
+                    f"`mine` has the chunks {mine} on rank {rank} of {size}: chunk i sees i earlier chunks, so the two"
+                    f" numbers of each rank must add up to {2 * size - 1}"
                 )
     return None
 
@@ -59,7 +59,7 @@ def balanced_chunks(seen, case, expected):
 def growing(seen, case, expected):
     for size, of_ranks in zip(case["sizes"], seen[0]["chunks"]):
         if wrong := next((mine for mine in of_ranks if mine != sorted(mine)), None):
-            return f"with {size} ranks, one gets the chunks {wrong}: its places must be in growing order"
+            return f"`mine` has the chunks {wrong} on one of {size} ranks: put the earlier chunk first"
     return None
 
 
@@ -67,11 +67,11 @@ def to_the_right(seen, case, expected):
     ranks = len(seen)
     for rank, of_rank in enumerate(seen):
         if others := [to for to in of_rank["to"] if to != (rank + 1) % ranks]:
-            return f"rank {rank} sends to rank {others[0]}; in the ring it sends to its right neighbour only"
+            return f"rank {rank} sends to rank {others[0]}, but in a ring it sends only to its right neighbour"
         if len(of_rank["to"]) != ranks - 1:
             return (
-                f"rank {rank} sends {len(of_rank['to'])} messages in {ranks} steps; {ranks - 1} do: after the last step"
-                " nobody needs another block"
+                f"rank {rank} sends {len(of_rank['to'])} messages in {ranks} steps, but {ranks - 1} are enough: after"
+                " the last step no rank needs another block"
             )
     return None
 
@@ -80,8 +80,8 @@ def meanwhile(seen, case, expected):
     for rank, of_rank in enumerate(seen):
         if not all(of_rank["travelling"][:-1]):
             return (
-                f"rank {rank} attends to a block while no message is on its way: begin to send before `attend`, and"
-                " wait after it"
+                f"rank {rank} calls `attend` while no message is in flight: start to send before `attend`, and wait"
+                " after it"
             )
     return None
 
@@ -98,17 +98,17 @@ CHECKS = (
         (
             Criterion(
                 "sum_of_both",
-                "the sum of both",
+                "`total` covers the keys of both",
                 1,
-                as_expected("total", "`total` is not the logarithm of the sum of both"),
-                "torch.logaddexp(a, b) is log(exp(a) + exp(b)), without an overflow.",
+                as_expected("total", "`total` is not the logarithm of the sum over the keys of both"),
+                "torch.logaddexp(a, b) computes log(exp(a) + exp(b)) without overflow.",
             ),
             Criterion(
                 "shares",
-                "the share of each",
+                "`taken` weights both with their shares",
                 2,
-                as_expected("taken", "`taken` is not what one softmax over all keys gives"),
-                "The share of `one` is exp(one.total - total), for each query; [..., None] gives it a last dimension.",
+                as_expected("taken", "`taken` differs from the result of one softmax over all keys"),
+                "For each query, the share of `one` is exp(one.total - total). [..., None] adds the last dimension.",
             ),
         ),
         f"{ORACLES}combine",
@@ -121,17 +121,18 @@ CHECKS = (
         (
             Criterion(
                 "equally_much",
-                "all ranks compute equally much",
+                "all ranks have the same amount of work",
                 2,
                 balanced_chunks,
-                "The first and the last chunk, then the second and the last but one: their numbers have the same sum.",
+                "Combine the first chunk with the last, the second with the last but one: their numbers have the same"
+                " sum.",
             ),
             Criterion(
                 "growing_order",
-                "in growing order",
+                "`mine` is in ascending order",
                 1,
                 growing,
-                "The earlier chunk comes first in the list.",
+                "Put the earlier chunk first in the list.",
                 needs="equally_much",
             ),
         ),
@@ -144,17 +145,17 @@ CHECKS = (
         (
             Criterion(
                 "all_keys",
-                "the keys of all ranks",
+                "the result covers the keys of all ranks",
                 2,
-                as_expected("taken", "the result is not that of all keys and values"),
-                "Each step attends to `block`, combines, and goes on with what has arrived.",
+                as_expected("taken", "`result` differs from attention to all keys and values"),
+                "In each step, attend to `block`, combine, and set `block` to `arriving`.",
             ),
             Criterion(
                 "around_the_ring",
-                "a block in each step but the last, to the right",
+                "each step but the last sends a block to the right",
                 1,
                 to_the_right,
-                "if step < size - 1: send `block` right, receive `arriving` from the left.",
+                "If step < size - 1, send `block` to `right` and receive `arriving` from `left`.",
                 needs="all_keys",
             ),
             Criterion(
@@ -162,7 +163,7 @@ CHECKS = (
                 "blocks travel while the rank computes",
                 1,
                 meanwhile,
-                "dist.batch_isend_irecv begins both; wait for its works after `attend`.",
+                "dist.batch_isend_irecv starts both messages. Wait for the works that it returns after `attend`.",
                 needs="all_keys",
             ),
         ),
@@ -176,17 +177,20 @@ CHECKS = (
         (
             Criterion(
                 "all_tokens",
-                "all tokens of the rank's heads",
+                "`whole` has all tokens of the rank's heads",
                 2,
-                as_expected("whole", "`whole` is not all tokens of this rank's heads, in the order of the ranks"),
-                "received.unflatten(0, (size, -1)) has a dimension for the ranks: bring it beside that of the tokens.",
+                as_expected(
+                    "whole", "`whole` does not contain all tokens of this rank's heads in the order of the ranks"
+                ),
+                "received.unflatten(0, (size, -1)) adds a dimension for the ranks. Move it next to the tokens'"
+                " dimension.",
             ),
             Criterion(
                 "one_all_to_all",
-                "one all-to-all",
+                "one all-to-all is enough",
                 1,
                 one_all_to_all,
-                "dist.all_to_all_single(received, part.contiguous())",
+                "Call dist.all_to_all_single(received, part.contiguous()) once.",
                 needs="all_tokens",
             ),
         ),

@@ -1,4 +1,4 @@
-"""The checks of experts.py: which tokens an expert takes, the balancing loss, and the way there and back."""
+"""The checks of experts.py: the tokens that an expert accepts, the balancing loss, and both exchanges."""
 
 from grader.checks import criteria
 from grader.checks.check import Check, Criterion
@@ -19,8 +19,8 @@ def first_ones(seen, case, expected):
         if sentence := next((words for words, values in mistakes.items() if values == kept), None):
             return sentence
         place = next(place for place, (one, other) in enumerate(zip(kept, right)) if one != other)
-        what = "dropped, and its expert has room for it" if right[place] else "kept, and its expert is full"
-        return f"token {place} is {what}"
+        what = "dropped, but its expert has room for it" if right[place] else "kept, but its expert is full"
+        return f"`kept` is wrong for token {place}: it is {what}"
     return None
 
 
@@ -29,7 +29,7 @@ def value(seen, case, expected):
     return (
         problem
         if problem is None
-        else problem or f"`loss` is {seen[0]['loss']:.5g}; it should be {expected['loss']:.5g}"
+        else problem or f"`loss` is {seen[0]['loss']:.5g}, but it must be {expected['loss']:.5g}"
     )
 
 
@@ -38,8 +38,8 @@ def trains_the_router(seen, case, expected):
     if criteria.close(found, expected["gradient"], criteria.SINGLE):
         return None
     if not found.any():
-        return "`loss` gives the router no gradient: it must be computed from `probabilities` themselves"
-    return "the gradient of `loss` is not that of the formula"
+        return "`loss` has no gradient for the router: compute it from `probabilities`, without detach() and item()"
+    return "`loss` has the right value, but its gradient differs from that of the formula"
 
 
 COUNTS = [[1, 0, 3], [2, 2, 0], [0, 1, 1]]  # [from][to]
@@ -62,10 +62,10 @@ CHECKS = (
         (
             Criterion(
                 "first_ones",
-                "the first tokens of each expert",
+                "`kept` marks the first tokens of each expert",
                 2,
                 first_ones,
-                "counted.gather(1, expert[:, None]) is the place of each token among those of its expert, from 1 on.",
+                "counted.gather(1, expert[:, None]) numbers the tokens of each expert, starting at 1.",
             ),
         ),
         f"{ORACLES}within_capacity",
@@ -78,17 +78,18 @@ CHECKS = (
         (
             Criterion(
                 "balance",
-                "the balance",
+                "`loss` is the balancing loss",
                 2,
                 value,
-                "F.one_hot(expert, experts).mean over the tokens is the share; probabilities.mean(0) the other factor.",
+                "The mean of F.one_hot(expert, experts) over the tokens is the share. The other factor is"
+                " probabilities.mean(0).",
             ),
             Criterion(
                 "router_learns",
-                "the router learns from it",
+                "`loss` has a gradient for the router",
                 1,
                 trains_the_router,
-                "Keep the graph of `probabilities`: no .detach(), no .item().",
+                "Keep the graph of `probabilities`: use neither .detach() nor .item().",
                 needs="balance",
             ),
         ),
@@ -102,13 +103,20 @@ CHECKS = (
         (
             Criterion(
                 "arrived_in_order",
-                "each token at its rank",
+                "each token arrives at its rank",
                 2,
-                as_expected("arrived", "`arrived` is not what the ranks sent to this one, in the ranks' order"),
-                "dist.all_to_all_single(arrived, tokens, receives, sends): the output's sizes come first.",
+                as_expected(
+                    "arrived", "`arrived` does not contain the tokens for this rank in the order of the sending ranks"
+                ),
+                "Call dist.all_to_all_single(arrived, tokens, receives, sends): the sizes of the output come first.",
             ),
             Criterion(
-                "one_all_to_all", "one all-to-all", 1, one_all_to_all, "One call does it.", needs="arrived_in_order"
+                "one_all_to_all",
+                "one all-to-all is enough",
+                1,
+                one_all_to_all,
+                "Call dist.all_to_all_single once.",
+                needs="arrived_in_order",
             ),
         ),
         f"{ORACLES}exchange_forward",
@@ -121,13 +129,20 @@ CHECKS = (
         (
             Criterion(
                 "back_in_order",
-                "each gradient back at its token",
+                "each gradient returns to its token",
                 2,
-                as_expected("of_tokens", "`of_tokens` is not the gradients of this rank's tokens, in their order"),
-                "The same call, with `sends` and `receives` in each other's place.",
+                as_expected(
+                    "of_tokens", "`of_tokens` does not contain the gradients of this rank's tokens in their order"
+                ),
+                "Make the same call with `sends` and `receives` swapped.",
             ),
             Criterion(
-                "one_all_to_all", "one all-to-all", 1, one_all_to_all, "One call does it.", needs="back_in_order"
+                "one_all_to_all",
+                "one all-to-all is enough",
+                1,
+                one_all_to_all,
+                "Call dist.all_to_all_single once.",
+                needs="back_in_order",
             ),
         ),
         f"{ORACLES}exchange_backward",

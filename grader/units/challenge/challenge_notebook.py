@@ -5,7 +5,7 @@ from grader.checks.notebook_functions import function
 CHECKS = (
     function(
         "training_seconds",
-        "the seconds of a training",
-        "All steps compute; each exchange takes 2 (N - 1) messages of size / N bytes.",
+        "`training_seconds` is the time of a training run",
+        "Every step computes. Each exchange sends 2 (N - 1) messages of size / N bytes.",
     ),
 )

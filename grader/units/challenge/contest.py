@@ -1,10 +1,9 @@
-"""The contest: the grader trains with a student's code on two virtual nodes, and in the same minute with the plain
+"""The contest: the grader trains with a student's code on two virtual nodes, and right after that with the plain
 solution.
 
-Nothing counts that the student's ranks say of themselves, but for the memory, which is counted beside their code. The
-grader's clock and the nodes' network tell the seconds and the bytes. The loss is computed from the network that rank 0
-ends with, by a process that runs no student's code, on text that no rank had. Text and seed are others than the
-student's own.
+No measurement relies on the student's ranks, except for the memory, which is counted next to their code. The seconds
+come from the grader's clock, and the bytes from the nodes' network. The loss is computed from the network that rank 0
+returns, in a process without student code, on text that no rank had. The text and the seed differ from the student's.
 """
 
 import contextlib
@@ -35,21 +34,21 @@ LIMITS = Limits(
     cpu_seconds=2 * challenge.SECONDS,
     wall_seconds=challenge.SECONDS,
     waiting_seconds=challenge.SECONDS,
-    memory_bytes=1 << 30,  # of a process; of what a virtual GPU holds, the probe counts every byte
+    memory_bytes=1 << 30,  # per process; the probe counts every byte on a virtual GPU
     memory_together=4,
     still_seconds=10,  # a large message on a slow network takes seconds, in which no rank computes
 )
 FORM = {"memory": int, "speed_up": float, "network": [forms.Array()]}
 SEEN = {"loss": object, "problem": str, "memory": int, "predicted": object, "speed_up": object}  # None: there is none
 SEEN |= {"others": float}
-PORT = 29500  # at which the ranks of the first training meet; the second one takes the next
+PORT = 29500  # rendezvous port of the first training run; the second run uses the next port
 PATIENCE = 900  # seconds that a contest waits for its turn
-BUSY, BUSY_FACTOR = 0.1, 30  # where other programs have so much of the cores, so large a factor is right, too
-MOST = 1e6  # a prediction that counts as a number
+BUSY, BUSY_FACTOR = 0.1, 30  # if other programs use this share of the cores, this factor is accepted
+MOST = 1e6  # the largest prediction that counts
 
 
 def run(cases, source, server, readable):
-    """See Check.runner. Contests of one machine run one after the other, since each would slow down the other."""
+    """See Check.runner. Contests on one machine run one after the other, because they would slow each other down."""
     [case] = cases
     text = numpy.frombuffer(made_text(case["seed"], case["training"] + challenge.UNSEEN), "uint8")
     given, unseen = text[: case["training"]], text[case["training"] :]
@@ -58,9 +57,7 @@ def run(cases, source, server, readable):
         theirs, sent = _train(nodes, case, source, given, readable, PORT)
         for rank in theirs.ranks:
             if rank.status == TIMEOUT:
-                rank.message = (
-                    f"the training did not end within {LIMITS.wall_seconds} s: make fewer steps, or faster ones"
-                )
+                rank.message = f"`train` did not end within {LIMITS.wall_seconds} s: run fewer steps, or faster ones"
         if any(rank.status for rank in theirs.ranks):
             return [], (case, theirs)
         seen = _judged(theirs.observations, case, unseen, server)
@@ -79,9 +76,9 @@ def run(cases, source, server, readable):
 
 
 def _train(nodes, case, source, text, readable, port):
-    """(the Outcome of a training, the bytes that left its nodes). source: the student's; None for the plain
-    solution."""
-    # the text follows from the case's seed, so the ranks get another one, from which nobody finds the text
+    """Return (the Outcome of a training run, the bytes that left its nodes). source: the student's file; None for the
+    plain solution."""
+    # the case's seed determines the text, so the ranks get another seed, from which the text cannot be found
     seed = int(hashlib.sha256(f"first parameters {case['seed']}".encode()).hexdigest()[:6], 16)
     told = {"seed": seed, "memory": case["memory"], "plain_steps": case["plain_steps"]}
     told |= {"address": nodes.address, "port": port}
@@ -91,8 +88,8 @@ def _train(nodes, case, source, text, readable, port):
 
 
 def _machine():
-    """(seconds since some moment, seconds that programs have used all cores together since some moment); None where the
-    machine hides it."""
+    """Return (seconds of a clock, CPU seconds of all programs), both since an unknown moment; None if the machine hides
+    them."""
     try:
         return time.monotonic(), sum(linux.busy_ticks(linux.BY_PROGRAMS).values()) / linux.TICKS
     except (OSError, ValueError, IndexError):
@@ -100,7 +97,7 @@ def _machine():
 
 
 def _by_others(begin, end, *outcomes):
-    """The share of the machine's cores that other programs had between two `_machine`s; 0.0 where nobody knows."""
+    """Return the share of the cores that other programs used between two results of `_machine`; 0.0 if unknown."""
     if not (begin and end):
         return 0.0
     seconds, used = end[0] - begin[0], end[1] - begin[1]
@@ -108,10 +105,10 @@ def _by_others(begin, end, *outcomes):
 
 
 def _judged(observations, case, unseen, server):
-    """What a student's ranks have given, judged in another process. Raises SandboxFault."""
+    """Judge the observations of a student's ranks in another process. Raises SandboxFault."""
     seen = {"loss": None, "problem": "", "memory": 0, "predicted": None, "speed_up": None, "others": 0.0}
     if not all(forms.fits(of_rank, FORM) for of_rank in observations):
-        return seen | {"problem": "what it gave back is of another kind than numbers"}
+        return seen | {"problem": "a rank returns something other than numbers: return the trained network"}
     [judged] = server.run(ORACLE, [observations[0]["network"], unseen]).ranks
     if judged.status:
         raise SandboxFault(f"the loss could not be computed: {judged.message}")
@@ -120,7 +117,7 @@ def _judged(observations, case, unseen, server):
         seen
         | judged.observations
         | {
-            # the counter lets nothing beyond the limit pass, but code beside it could
+            # the counter refuses memory beyond the limit, but code in the same process could bypass it
             "memory": max(min(max(of_rank["memory"], 0), case["memory"]) for of_rank in observations),
             "predicted": float(predicted) if 0 < predicted < MOST else None,
         }
@@ -129,7 +126,7 @@ def _judged(observations, case, unseen, server):
 
 @contextlib.contextmanager
 def _one_at_a_time():
-    """In a `with`: no other contest of this user runs on this machine. Raises SandboxFault."""
+    """Wait until no other contest of this user runs on this machine, and keep others out. Raises SandboxFault."""
     path = Path(tempfile.gettempdir(), f"handson-contest-{os.getuid()}.lock")
     deadline = time.monotonic() + PATIENCE
     with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600), "w") as file:
@@ -145,12 +142,12 @@ def _one_at_a_time():
 
 
 def within_limits(seen, case, expected):
-    """A training that does not stay within them ends before anybody judges it; one that does nothing stays within them,
-    too."""
+    """Judge whether the network has learned something: a run beyond the limits has ended before, but a run that does
+    nothing also stays within them."""
     [found] = seen
     if found["problem"] or found["loss"] is None or found["loss"] <= case["learned"]:
         return None
-    return f"it does, but the network has learned next to nothing: its loss is {found['loss']:.2f}"
+    return f"`train` stays within the limits, but its network has learned almost nothing (loss {found['loss']:.2f})"
 
 
 def reaches_loss(seen, case, expected):
@@ -161,8 +158,8 @@ def reaches_loss(seen, case, expected):
         return "the loss of your network is infinite or NaN: lower the learning rate"
     if found["loss"] > case["loss"]:
         return (
-            f"the loss of your network is {found['loss']:.3f} on text that no rank has seen; {case['loss']:g} is to be"
-            " reached, on each text and with each seed: train some steps more than your own text needs"
+            f"the loss of your network is {found['loss']:.3f} on text that no rank has seen, but it must be at most"
+            f" {case['loss']:g} for each text and seed: train some steps more than your own text needs"
         )
     return None
 
@@ -173,18 +170,18 @@ def prediction(seen, case, expected):
     if measured is None:  # the loss is not reached
         return None
     if predicted is None:
-        return "SPEED_UP is no number above 0"
+        return "`SPEED_UP` must be a number above 0"
     factor = challenge.FACTOR if found["others"] < BUSY else BUSY_FACTOR
     if max(measured, predicted) / min(measured, predicted) <= factor:
         return None
     return (
-        f"you predict {predicted:.3g} times the speed of the plain solution, and {measured:.3g} times were measured:"
-        f" more than a factor of {factor} apart"
+        f"`SPEED_UP` is {predicted:.3g}, but the grader measured {measured:.3g}: they differ by more than a factor of"
+        f" {factor}"
     )
 
 
 def in_words(measured):
-    """What a contest has measured, as a sentence for the student."""
+    """Return the measurements of a contest as a sentence for the student."""
     return (
         f"{measured['speed_up']:.2f} times as fast as the plain solution ({measured['seconds']:.1f} s against"
         f" {measured['plain_seconds']:.1f} s), {measured['bytes'] / 1e6:.1f} MB between the nodes (plain:"
@@ -209,10 +206,10 @@ CHECKS = (
         (
             Criterion(
                 "number",
-                "a prediction",
+                "`SPEED_UP` is a prediction",
                 1,
-                sensible(0.01, 1000, "a number is asked for by which the time of the plain solution is divided"),
-                "Divide the seconds of the plain solution by those that you predict for yours.",
+                sensible(0.01, 1000, "it must be the plain solution's seconds divided by yours, from 0.01 to 1000"),
+                "Divide the seconds of the plain solution by the seconds that you predict for yours.",
             ),
         ),
         given=lambda case: {"name": "SPEED_UP"},
@@ -225,29 +222,31 @@ CHECKS = (
         (
             Criterion(
                 "within_limits",
-                "runs within the limits of memory and time",
+                "`train` stays within the limits of memory and time",
                 3,
                 within_limits,
-                "Take fewer windows at a time, or divide what a rank has to hold; the notebook counts both.",
+                "Take fewer windows at a time, or split the data that a rank holds. The notebook shows time and"
+                " memory.",
             ),
             Criterion(
                 "reaches_loss",
-                f"reaches a loss of {challenge.LOSS:g}",
+                f"`train` reaches a loss of {challenge.LOSS:g}",
                 4,
                 reaches_loss,
-                "Compute the loss on text that you hold back, and train until it is well below.",
+                "Compute the loss on text that you hold back, and train until this loss is well below the limit.",
             ),
             Criterion(
                 "prediction",
-                f"predicts its speed within a factor of {challenge.FACTOR}",
+                f"`SPEED_UP` is right within a factor of {challenge.FACTOR}",
                 3,
                 prediction,
-                "Seconds of a step: computing, and the bytes of its messages divided by the network's rate.",
+                "A step takes its computing time plus the bytes of its messages divided by the rate of the network.",
                 needs="reaches_loss",
             ),
         ),
         whole=True,
         observed=lambda case: SEEN,
         runner=run,
+        contest=True,
     ),
 )

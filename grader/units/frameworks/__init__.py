@@ -1,4 +1,4 @@
 """Runs as grader/checks; probes/ beside student code. Students receive it: yes, but for the folder instructors.
 
-The same training in the other systems: TensorFlow's strategies, Lightning, Accelerate, DataParallel.
+Unit frameworks: the same training with TensorFlow's strategies, Lightning, Accelerate and DataParallel.
 """

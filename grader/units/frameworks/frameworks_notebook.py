@@ -6,19 +6,19 @@ CHECKS = (
     prediction("prediction_speedup", 0.1, 2.5, "two workers are at most about twice as fast as one; write a speed-up"),
     function(
         "weights_of_fit",
-        "the weight of an image under fit",
-        "A mean over the replicas of means over their images: 1 / len(parts), times 1 / images.",
+        "`weights_of_fit` is the weight of one image of each replica",
+        "fit averages the replicas' averages: an image's weight is 1 / len(parts) times 1 / images of its replica.",
     ),
     function(
         "seconds_in_python",
-        "the seconds of a step in Python",
-        "Go through the operations in the order of their begin; of each, count what comes after the end of all before"
-        " it. Subtract that from the step.",
+        "`seconds_in_python` is the time of a step outside all operations",
+        "Go through the operations in the order of their begin. For each, count only the time after the latest end so"
+        " far. Subtract the sum from the step.",
     ),
     function(
         "threads_speedup",
-        "the speed-up of threads at best",
-        "The Python of all threads runs one after the other; one replica's step takes python + kernels. The longer of"
-        " the two is the time.",
+        "`threads_speedup` is the best possible speed-up of threads",
+        "The Python parts of all threads run one after the other, and the step of a replica takes python + kernels. The"
+        " longer of these two times is the time of the step.",
     ),
 )

@@ -1,24 +1,24 @@
-"""What replicas start with, for the probes and for the checks that know what must become of it."""
+"""The inputs of replicas: the probes use them, and the checks derive the right results from them."""
 
 import numpy
 
 FEATURES, CLASSES = 3, 4
-RATE, MOMENTUM = 0.5, 0.9  # the momentum shows that the optimizer makes the steps
+RATE, MOMENTUM = 0.5, 0.9  # with momentum, a check sees whether the optimizer runs the steps
 BATCH, TESTS = 3, 9  # size of the batches of `prepare`, images of its test set
 
 
 def samples(case):
-    """How many images a case has."""
+    """Return the number of images in a case."""
     return case["samples"] if "samples" in case else case["steps"] * case["total"]
 
 
 def endless(case):
-    """How many steps of an epoch are seen: four times as many as it should have."""
+    """Return the number of steps that are observed in an epoch: four times the right number."""
     return 4 * -(-samples(case) // case["total"])
 
 
 def start(case):
-    """The weights (FEATURES + 1, CLASSES) of a linear model; the last row is its bias."""
+    """Return the first weights (FEATURES + 1, CLASSES) of a linear model; the last row is its bias."""
     return (
         numpy.random.RandomState(case["seed"] % 2**32)
         .normal(size=(FEATURES + 1, CLASSES))
@@ -28,8 +28,8 @@ def start(case):
 
 
 def parts(case, step):
-    """[(images (n, FEATURES), labels (n,))] of each replica in a step: parts of unequal length, so that a mean of means
-    is wrong; of equal length, as samplers make them, if the case has "equal"."""
+    """Return [(images (n, FEATURES), labels (n,))] for each replica in a step. The parts have different lengths, so
+    that a mean of means is wrong. With "equal" in the case they have the same length, as with samplers."""
     chance = numpy.random.RandomState((case["seed"] + 7919 * (step + 1)) % 2**32)
     total = case["total"]
     images, labels = chance.normal(size=(total, FEATURES)).astype("float32"), chance.randint(0, CLASSES, total)
@@ -39,8 +39,8 @@ def parts(case, step):
 
 
 def evaluated(case):
-    """[[(images (n, FEATURES), labels (n,)) of each batch] of each rank] in an evaluation of case["images"] images,
-    dealt to the ranks in turn, to each as many."""
+    """Return [[(images (n, FEATURES), labels (n,)) of each batch] of each rank] in an evaluation of case["images"]
+    images. The images are distributed to the ranks in turn, the same number to each."""
     chance = numpy.random.RandomState((case["seed"] + 104729) % 2**32)
     images, labels = (
         chance.normal(size=(case["images"], FEATURES)).astype("float32"),

@@ -1,5 +1,5 @@
-"""The checks of replicas.py: the parameters after each step are those of one big batch, and each replica gets its part
-of the images."""
+"""The checks of replicas.py: the parameters after each step equal those of one process with the global batch, and each
+replica gets its part of the images."""
 
 import numpy
 
@@ -10,12 +10,12 @@ from grader.units.frameworks.frameworks_numbers import CLASSES, FEATURES, MOMENT
 
 PROBES = "grader.units.frameworks.probes.probe_replicas:"
 TOLERANCE = 2e-5  # TensorFlow computes in single precision
-NOT_BY_OPTIMIZER = "the steps have no momentum: `optimizer`, which has it, makes them"
+NOT_BY_OPTIMIZER = "the updates have no momentum: run them with `optimizer`, which has momentum"
 
 
 def gradients(weights, case, step):
-    """Of each replica's images of a step, with weights (FEATURES + 1, CLASSES): ([sum of their gradients], [sum of
-    their losses], [their number])."""
+    """Return ([sum of gradients], [sum of losses], [number of images]) of the replicas in a step, for weights
+    (FEATURES + 1, CLASSES)."""
     sums, losses, counts = [], [], []
     for images, labels in parts(case, step):
         inputs = numpy.hstack([images, numpy.ones((len(images), 1))])
@@ -30,13 +30,13 @@ def gradients(weights, case, step):
 
 
 def scaled_mean(factor):
-    """A function of the replicas' sums and counts: `factor` times the mean over the images of all replicas."""
+    """Return a function of the replicas' sums and counts: `factor` times the mean over the images of all replicas."""
     return lambda sums, counts: factor * sum(sums) / sum(counts)
 
 
 def kept(combine, share=MOMENTUM):
-    """As `combine`, plus a share of what it gave for the step before: with MOMENTUM, what an optimizer makes of the
-    gradients."""
+    """Return a function that adds to `combine` a share of its result in the step before. With MOMENTUM, it computes the
+    update of the optimizer."""
     before = [0]
 
     def with_the_last(sums, counts):
@@ -47,8 +47,8 @@ def kept(combine, share=MOMENTUM):
 
 
 def trained(case, combine):
-    """(the weights after each step, the mean loss of each step), where combine(sums, counts) makes one gradient of
-    those of the replicas."""
+    """Return (the weights after each step, the mean loss of each step), where combine(sums, counts) computes one
+    gradient from the gradients of the replicas."""
     weights, found, losses = start(case), [], []
     for step in range(case["steps"]):
         sums, of_replicas, counts = gradients(weights, case, step)
@@ -65,20 +65,20 @@ def big_batch(seen, case, expected):
         return _forward_passes(seen[0], replicas)
     wrong = {
         (
-            "each replica divides by the number of its own images; apply_gradients then adds these means up: divide"
-            " by `total`"
+            "`loss` is divided by the number of the replica's own images, and apply_gradients then sums these means:"
+            " divide by `total`"
         ): lambda sums, counts: sum(one / count for one, count in zip(sums, counts)),
-        "each replica's mean counts the same, however many images it has: divide the sum of its losses by `total`": (
+        "all replicas count the same, even with different numbers of images: divide the sum of the losses by `total`": (
             lambda sums, counts: sum(one / count for one, count in zip(sums, counts)) / len(sums)
         ),
-        f"the steps are {replicas} times too large: apply_gradients itself adds up the gradients of all replicas": (
+        f"the updates are {replicas} times too large: apply_gradients already sums the gradients of all replicas": (
             scaled_mean(replicas)
         ),
         (
-            f"the steps are {replicas} times too small: apply_gradients adds up the gradients of the replicas and"
-            f" takes no mean"
+            f"the updates are {replicas} times too small: apply_gradients sums the gradients of the replicas and does"
+            f" not average them"
         ): scaled_mean(1 / replicas),
-        "the losses are added up and not divided by `total`": lambda sums, counts: sum(sums),
+        "`loss` is a sum: divide it by `total`": lambda sums, counts: sum(sums),
         (
             "the parameters do not change: call optimizer.apply_gradients(zip(gradients, model.trainable_variables))"
         ): lambda sums, counts: 0 * sums[0],
@@ -90,8 +90,8 @@ def big_batch(seen, case, expected):
         return NOT_BY_OPTIMIZER
     off = numpy.abs(found - right).max()
     return (
-        f"after {case['steps']} steps the parameters differ by up to {off:.2g} from those of one process with all"
-        " images of each step"
+        f"after {case['steps']} steps the parameters differ by up to {off:.2g} from those of one process that trains on"
+        " all images of each step"
     )
 
 
@@ -99,20 +99,20 @@ def _forward_passes(seen, replicas):
     for passes in seen["passes"]:
         if not all(passes):
             return (
-                "the model is called without training=True: batch normalisation then takes statistics that it never"
-                " learns"
+                "`model` is called without training=True, so batch normalisation uses its running statistics and never"
+                " updates them"
             )
         if len(passes) > replicas:
             return (
-                "the images go through the model more than once in a step: one forward pass gives `outputs`, and these"
-                " give the loss"
+                "`model` is called more than once in a step: run one forward pass, and compute `loss` from its"
+                " `outputs`"
             )
     return (
         None
         if seen["outputs"]
         else (
-            "`outputs` are not largest where the model's are for the images before the step: from them the script"
-            " computes the accuracy"
+            "`outputs` predict other classes than the model before the step: return the outputs of the forward pass,"
+            " from which the script computes the accuracy"
         )
     )
 
@@ -126,8 +126,8 @@ def losses_add_up(seen, case, expected):
 
 
 def of_worst_step(found, right, what):
-    """For a sentence: the step whose number found is farthest from the right one, and both; what: the right one, in
-    words."""
+    """Return words on the step whose number is farthest from the right one, with both numbers; what: the right number,
+    in words."""
     step = int(numpy.abs(numpy.subtract(found, right)).argmax())
     shown, due = criteria.distinct_digits(found[step], right[step])
     return f"step {step + 1} is {shown}; {what} is {due}"
@@ -139,56 +139,56 @@ def each_once(seen, case, expected):
         used = sum(sum(epoch, []), [])
         if len(epoch) == endless(case) and len(used) > len(everything):
             return (
-                "an epoch never ends, or has each image several times: leave `repeat` out, as the loop over epochs does"
-                " that"
+                "`batches` never ends, or has each image several times per epoch: leave out `repeat`, because the"
+                " script has a loop over the epochs"
             )
         if any(len(step) != case["replicas"] for step in epoch):
             return (
-                f"the {case['replicas']} replicas get the same images: `batches` is what"
-                " strategy.experimental_distribute_dataset makes of the tf.data set"
+                f"`batches` is not split among the {case['replicas']} replicas: pass the tf.data set to"
+                " strategy.experimental_distribute_dataset"
             )
         if not used and number:
             return (
-                f"in epoch {number + 1} there are no images: an iterator ends with its first epoch, and a tf.data set"
-                " begins anew in each"
+                f"`batches` has no images in epoch {number + 1}: use the tf.data set, which restarts in each epoch, and"
+                " not an iterator, which ends after the first one"
             )
         if sorted(used) != everything:
             missing = set(everything).difference(used)
             if missing and len(epoch) < endless(case):
                 return (
-                    f"in epoch {number + 1}, {len(missing)} of {len(everything)} images are on no replica: the last"
-                    " batch may be smaller, but it counts"
+                    f"`batches` lacks {len(missing)} of {len(everything)} images in epoch {number + 1}: keep the last"
+                    " batch, which may be smaller"
                 )
             if not missing:
-                return f"in epoch {number + 1}, images are used {len(used)} times; there are {len(everything)}"
+                return f"`batches` has {len(used)} images in epoch {number + 1}, but there are {len(everything)}"
         if used != everything[: len(used)] and all(
             1 <= numpy.ptp(sum(step, [])) < sum(map(len, step)) for step in epoch
         ):
             return (
-                "each step has images that follow each other in the arrays: batches are shuffled, and not images;"
-                " `shuffle` comes before `batch`"
+                "`batches` contains batches in a new order, but each batch has neighbouring images of the arrays: call"
+                " `shuffle` before `batch`"
             )
         wrong = [sum(map(len, step)) for step in epoch[:-1] if sum(map(len, step)) != case["total"]]
         if wrong:
             return (
-                f"a step takes {wrong[0]} images over all replicas; it should take `total`, {case['total']}: the"
-                " strategy divides each batch among its replicas"
+                f"`batches` has {wrong[0]} images per step over all replicas, but it needs `total`, {case['total']}:"
+                " the strategy splits each batch among its replicas"
             )
         if any(0 in map(len, step) for step in epoch[:-1]):
-            return "a replica gets no images in some step"
+            return "`batches` has a step in which a replica gets no images"
     return None
 
 
 def new_order(seen, case, expected):
     orders = [sum(sum(epoch, []), []) for epoch in seen[0]["epochs"]]
-    new = training.new_order_every_epoch("shuffle does so anew unless it is told not to, or comes before `cache`")
+    new = training.new_order_every_epoch("`shuffle` reshuffles in each epoch by default, unless `cache` comes after it")
     problem = new([{"parts": [sorted(orders[0])], "orders": [orders]}], case, None)
     before = max((image - place for order in orders for place, image in enumerate(order)), default=0)
     # by chance, if all orders are equally likely: once in half a billion times
     if problem is None and before < samples(case) - (20 * samples(case)) ** 0.5:
         return (
-            f"no image comes more than {before} places before its own in the arrays: `shuffle` chooses among as many"
-            " images as its buffer holds, so give it len(images)"
+            f"`batches` moves no image forward by more than {before} positions: `shuffle` chooses only among the images"
+            " in its buffer, so set the buffer to len(images)"
         )
     return problem
 
@@ -198,29 +198,26 @@ def also_between_processes(seen, case, expected):
     if policy in ("DATA", "AUTO"):
         return None
     if policy == "":
-        return "the strategy does not get a tf.data set from you: use strategy.experimental_distribute_dataset"
+        return "the strategy gets no tf.data set: pass yours to strategy.experimental_distribute_dataset"
     if policy == "FUNCTION":
         return (
-            "each process would use all images: dataset.shard(context.num_input_pipelines, context.input_pipeline_id)"
-            " is its part"
+            "each process would use all images: select its part with dataset.shard(context.num_input_pipelines,"
+            " context.input_pipeline_id)"
         )
-    why = "each process would use all images" if policy == "OFF" else "there are no files to divide"
-    return f"with AutoShardPolicy.{policy}, {why}: take AutoShardPolicy.DATA"
+    why = "each process would use all images" if policy == "OFF" else "it splits files, and there are none"
+    return f"AutoShardPolicy.{policy} does not split the images ({why}): use AutoShardPolicy.DATA"
 
 
 def on_all_replicas(seen, case, expected):
     if wrong := [count for count in seen[0]["model"] if count != case["replicas"]]:
         return (
-            f"the variables of the model have {wrong[0]} cop{'y' if wrong[0] == 1 else 'ies'}; with {case['replicas']}"
-            f" replicas they need {case['replicas']}: make the model inside `with strategy.scope():`"
+            f"`model` has {wrong[0]} cop{'y' if wrong[0] == 1 else 'ies'} of its variables, but {case['replicas']}"
+            f" replicas need {case['replicas']}: create the model inside `with strategy.scope():`"
         )
     return (
         None
         if seen[0]["own"]
-        else (
-            "the model's variables belong to another strategy than the one that the function gets: make no new one,"
-            " take `strategy`"
-        )
+        else ("`model` belongs to another strategy: use the argument `strategy`, and do not create a new one")
     )
 
 
@@ -228,24 +225,28 @@ def optimizer_too(seen, case, expected):
     counts = seen[0]["optimizer"]
     if len(counts) < len(seen[0]["model"]):
         return (
-            "the optimizer has no variables for its momentum yet; with several replicas in a process, strategy.run"
-            " would be too late to make them: call its `build`"
+            "`optimizer` has no variables for its momentum yet, and inside strategy.run it is too late to create them:"
+            " call optimizer.build(model.trainable_variables) in the scope"
         )
     if [count for count in counts if count != case["replicas"]]:
-        return "the optimizer's variables are on one device only: make and build it inside `with strategy.scope():`"
+        return "`optimizer` has its variables on one device only: create and build it inside `with strategy.scope():`"
     if changed := seen[0]["changed"]:
         return (
-            f"the optimizer has another {changed[0]} than make_optimizer() gives it: leave it, since the loss is a mean"
-            " over all images already"
+            f"`optimizer` has a different {changed[0]} than make_optimizer() sets: do not change it, because the loss"
+            " is already a mean over all images"
         )
     return (
         None
         if seen[0]["knows"]
-        else "the optimizer is built for other variables than those of `model`, which it then can't change"
+        else (
+            "`optimizer` is built for other variables, so it cannot update `model`: build it with"
+            " model.trainable_variables"
+        )
     )
 
 
-BIG_BATCH, EACH_ONCE, ON_ALL = "the step of one big batch", "each image once an epoch", "the model on all replicas"
+BIG_BATCH = "the update equals that of one process with the global batch"
+EACH_ONCE, ON_ALL = "`batches` has each image once per epoch", "`model` is on all replicas"
 CASES_OF_STEP = ({"replicas": 2, "steps": 2, "total": 7},)
 CHECKS = (
     Check(
@@ -258,21 +259,21 @@ CHECKS = (
                 ON_ALL,
                 1,
                 on_all_replicas,
-                "Call make_model() in a block `with strategy.scope():`.",
+                "Call make_model() inside `with strategy.scope():`.",
             ),
             Criterion(
                 "optimizer_on_all_replicas",
-                "the optimizer on all replicas",
+                "`optimizer` is on all replicas",
                 1,
                 optimizer_too,
-                "Call make_optimizer() there, too, and optimizer.build(model.trainable_variables).",
+                "Call make_optimizer() and optimizer.build(model.trainable_variables) inside the scope, too.",
                 needs="model_on_all_replicas",
             ),
         ),
         observed=lambda case: {"model": (int, int), "own": bool, "optimizer": [int], "knows": bool, "changed": [str]},
     ),
     Check(
-        # more than the buffers that one finds in examples
+        # more images than the shuffle buffers in usual examples
         "divided",
         PROBES + "divided",
         ({"replicas": 2, "samples": 1503, "total": 300},),
@@ -282,23 +283,23 @@ CHECKS = (
                 EACH_ONCE,
                 2,
                 each_once,
-                "`batch(total)` takes the images of all replicas; strategy.experimental_distribute_dataset divides each"
-                " batch.",
+                "`batch(total)` makes global batches, and strategy.experimental_distribute_dataset splits each of"
+                " them.",
             ),
             Criterion(
                 "new_order_every_epoch",
-                "a new order in each epoch",
+                "`batches` has a new order in each epoch",
                 1,
                 new_order,
-                "`.shuffle(len(images), seed=seed)`, before `.batch`.",
+                "Call `.shuffle(len(images), seed=seed)` before `.batch`.",
                 needs="every_image_once",
             ),
             Criterion(
                 "part_per_process",
-                "a part for each process",
+                "each process gets its own part of the images",
                 1,
                 also_between_processes,
-                "options.experimental_distribute.auto_shard_policy = AutoShardPolicy.DATA",
+                "Set options.experimental_distribute.auto_shard_policy to AutoShardPolicy.DATA.",
                 needs="every_image_once",
             ),
         ),
@@ -314,14 +315,14 @@ CHECKS = (
                 BIG_BATCH,
                 3,
                 big_batch,
-                "tf.reduce_sum(losses) / total; then apply_gradients, which adds up the replicas' gradients.",
+                "Divide tf.reduce_sum(losses) by total. Then call apply_gradients, which sums the replicas' gradients.",
             ),
             Criterion(
                 "losses_add_up",
-                "losses that add up to the mean",
+                "the losses of all replicas add up to the mean",
                 1,
                 losses_add_up,
-                "loss = tf.reduce_sum(losses) / total",
+                "Set `loss` to tf.reduce_sum(losses) / total.",
                 needs="one_big_batch",
             ),
         ),

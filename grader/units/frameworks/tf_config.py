@@ -20,27 +20,27 @@ def one_address_each(seen, case, expected):
             )
         addresses = found["addresses"]
         if any("\n" in address for address in addresses):
-            return "the addresses have a line's end in them: take it off with strip()"
+            return "the addresses contain line ends: remove them with strip()"
         if len(addresses) < ranks and len(addresses) == len({line.strip() for line in case["lines"]}):
             return (
-                f"the job has {ranks} ranks, but rank {rank} names {len(addresses)} workers: a host that is in the file"
+                f"rank {rank} lists {len(addresses)} workers, but the job has {ranks} ranks: a host that is in the file"
                 " twice has two workers"
             )
         if len(set(addresses)) < len(addresses):
             return (
                 f"two workers have the address {next(one for one in addresses if addresses.count(one) > 1)}: processes"
-                " of one host need a port each"
+                " on one host need different ports"
             )
         if len(addresses) != ranks:
-            return f"the job has {ranks} ranks, but rank {rank} names {len(addresses)} workers"
+            return f"rank {rank} lists {len(addresses)} workers, but the job has {ranks} ranks"
         hosts = [address.rpartition(":")[0] for address in addresses]
         if hosts != [line.strip() for line in case["lines"]]:
-            return f"the hosts of rank {rank} are {', '.join(hosts)}: they should be those of the lines, in their order"
+            return f"rank {rank} lists the hosts {', '.join(hosts)}: list the hosts of `lines`, in the same order"
         if addresses != seen[0]["found"][0]["addresses"]:
             return f'"cluster" of rank {rank} differs from that of rank 0: all ranks need the same addresses'
         ports = [address.rpartition(":")[2] for address in addresses]
         if not all(port.isdigit() and case["port"] <= int(port) <= LAST_PORT for port in ports):
-            return f"the ports are {', '.join(ports)}: take those from {case['port']} to {LAST_PORT}"
+            return f"the ports are {', '.join(ports)}: use ports from {case['port']} to {LAST_PORT}"
     return None if right else "there are no lines"
 
 
@@ -48,18 +48,18 @@ def own_place(seen, case, expected):
     for rank, found in enumerate(seen[0]["found"]):
         role, index = found["task"]
         if type(index) is not int and index in (rank, str(rank)):
-            return f'"index" of rank {rank} is {index!r}, of type {type(index).__name__}: it should be a whole number'
+            return f'"index" of rank {rank} is {index!r}, of type {type(index).__name__}, but it must be an int'
         if (role, index) != ("worker", rank):
-            return f'"task" of rank {rank} says {found["task"]}: it should be its own place, worker {rank}'
+            return f'"task" of rank {rank} is {found["task"]}, but it must be the rank itself: worker {rank}'
     return None
 
 
 CASES = (
     {"lines": ["node1\n", "node2\n"], "port": 20480},
     {"lines": ["r101\n", "r101\n", "r101\n", "r102\n"], "port": 21000},
-    {"lines": ["node3\n", "node12\n", "node3\n"], "port": 20480},  # dealt to the hosts in turn
+    {"lines": ["node3\n", "node12\n", "node3\n"], "port": 20480},  # ranks on the hosts in turn
 )
-ADDRESSES = "an address for each rank"
+ADDRESSES = "each rank has an address"
 CHECKS = (
     Check(
         "tf_config",
@@ -71,14 +71,14 @@ CHECKS = (
                 ADDRESSES,
                 2,
                 one_address_each,
-                'f"{host}:{port + number}" for number and line of enumerate(lines).',
+                'Use f"{line.strip()}:{port + number}" for number and line in enumerate(lines).',
             ),
             Criterion(
                 "own_place",
-                "each rank's own place",
+                "each rank has its own index",
                 1,
                 own_place,
-                '"task" is all that differs between ranks: {"type": "worker", "index": rank}.',
+                'Only "task" differs between the ranks: {"type": "worker", "index": rank}.',
                 needs="address_rank",
             ),
         ),

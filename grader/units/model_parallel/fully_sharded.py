@@ -1,10 +1,10 @@
-"""The check of fully_sharded.py: what fully_shard divides, when it is gathered, and in which type."""
+"""The check of fully_sharded.py: which parameters are sharded, when they are gathered, and in which data type."""
 
 from grader.checks import criteria
 from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array
 
-TOLERANCE = 1e-4  # of gradients in float32, which ranks add up in another order
+TOLERANCE = 1e-4  # of gradients in float32: the order of the sums differs
 TYPES = {2: "16 bits", 4: "float32", 8: "float64"}
 
 
@@ -13,38 +13,39 @@ def _calls(of_rank, direction, kind):
 
 
 def by_block(seen, case, expected):
-    """A judge: each block is divided by itself, the model takes the rest, and the gradients are the mean of all
-    ranks."""
+    """Judge whether each block is sharded on its own, the model shards the remaining parameters, and the gradients are
+    the mean over all ranks."""
     for rank, of_rank in enumerate(seen):
         if whole := of_rank["whole"]:
             return (
-                f"all ranks have all of `{whole[0]}` and of {len(whole) - 1} other parameters, which nobody averages:"
-                " fully_shard also the model itself, after its blocks"
+                f"`{whole[0]}` and {len(whole) - 1} other parameters are not sharded, so their gradients are not"
+                " averaged: call fully_shard also for `model`, after its blocks"
             )
         gathers, wanted = len(_calls(of_rank, "forward", "allgather")), case["blocks"] + 1
         if len(seen) > 1 and gathers != wanted:  # a rank alone gathers nothing
             return (
-                f"in forward, the ranks gather {gathers} time{'s' * (gathers != 1)}; {case['blocks']} blocks and the"
-                f" rest of the model make {wanted}: what is wrapped together is in memory together"
+                f"forward has {gathers} all-gather{'s' * (gathers != 1)}, but {case['blocks']} blocks and the"
+                f" remaining parameters need {wanted}: call fully_shard for each block, since parameters that are"
+                " wrapped together are in memory together"
             )
         if not criteria.close(of_rank["gradients"], expected["gradients"], TOLERANCE):
-            return f"on rank {rank}, the gradients in float32 are not the mean of all ranks' gradients"
+            return f"the gradients of rank {rank} are not the mean over all ranks: fully_shard each block and `model`"
     return None
 
 
 def again(seen, case, expected):
-    """A judge: blocks are gathered again for their backward."""
+    """Judge whether blocks are gathered again for their backward."""
     gathers = len(_calls(seen[0], "backward", "allgather"))
     if len(seen) == 1 or gathers >= case["blocks"]:
         return None
     return (
-        f"in backward, the ranks gather {gathers} times for {case['blocks']} blocks: the others stay in memory after"
-        " forward: reshard_after_forward=True"
+        f"backward has {gathers} all-gather{'s' * (gathers != 1)} for {case['blocks']} blocks, so blocks stay in memory"
+        " after forward: set reshard_after_forward=True"
     )
 
 
 def precision(seen, case, expected):
-    """A judge: parameters travel in bfloat16, gradients in float32."""
+    """Judge whether parameters are gathered in bfloat16, and gradients summed in float32."""
     if len(seen) == 1:
         return None
     numbers = seen[0]["numbers"]
@@ -52,13 +53,13 @@ def precision(seen, case, expected):
     reduced = sum(_calls(seen[0], "backward", "reduce_scatter")) / numbers / len(seen)
     if round(gathered) != 2:
         return (
-            f"with `dtype` bfloat16, the parameters are gathered in {TYPES.get(round(gathered), 'another type')}:"
-            " the policy needs param_dtype=dtype"
+            f"parameters are gathered in {TYPES.get(round(gathered), 'another type')} although `dtype` is bfloat16:"
+            " give the policy param_dtype=dtype"
         )
     if round(reduced) != 4:
         return (
-            f"with `dtype` bfloat16, the gradients are added up in {TYPES.get(round(reduced), 'another type')}, which"
-            " loses small ones: the policy needs reduce_dtype=torch.float32"
+            f"gradients are summed in {TYPES.get(round(reduced), 'another type')} if `dtype` is bfloat16, which rounds"
+            " small gradients away: give the policy reduce_dtype=torch.float32"
         )
     return None
 
@@ -78,25 +79,25 @@ CHECKS = {
             (
                 Criterion(
                     "wrapped_by_block",
-                    "each block is divided by itself, the model takes the rest",
+                    "each block is sharded on its own, and the model shards the remaining parameters",
                     2,
                     by_block,
-                    "fully_shard(block, ...) in a loop, then fully_shard(model, ...).",
+                    "Call fully_shard(block, ...) in a loop, then fully_shard(model, ...).",
                 ),
                 Criterion(
                     "gathered_again",
-                    "blocks are gathered again for backward",
+                    "each block is gathered again for backward",
                     1,
                     again,
-                    "reshard_after_forward=True",
+                    "Set reshard_after_forward=True for each block.",
                     needs="wrapped_by_block",
                 ),
                 Criterion(
                     "mixed_precision",
-                    "parameters in bfloat16, sums in float32",
+                    "parameters are gathered in bfloat16, and gradients summed in float32",
                     1,
                     precision,
-                    "MixedPrecisionPolicy(param_dtype=..., reduce_dtype=...)",
+                    "Pass mp_policy=MixedPrecisionPolicy(param_dtype=..., reduce_dtype=...).",
                     needs="wrapped_by_block",
                 ),
             ),

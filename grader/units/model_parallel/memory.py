@@ -1,4 +1,4 @@
-"""The checks of the gaps on memory: what fits, accumulation and checkpointing, sharded state."""
+"""The checks of the gaps on memory: formulas, accumulation and checkpointing, sharded state."""
 
 import numpy
 
@@ -9,13 +9,13 @@ from grader.checks.notebook_functions import function, prediction
 from grader.probes.exact import numbers
 
 PROBES, ORACLES = "grader.units.model_parallel.probes.", "grader.units.model_parallel.oracles."
-TOLERANCE = 1e-6  # of what is computed in single precision
-ROUNDED = 0.03  # what rounding to whole numbers or half precision changes, of the largest number, at most
+TOLERANCE = 1e-6  # of values in single precision
+ROUNDED = 0.03  # largest error by rounding to whole numbers or half precision, as a share of the largest number
 
 
 def whole_batch(seen, case, expected):
     found = seen[0]["gradients"], seen[0]["loss"]
-    for what, kind in (("the gradients are", 0), ("the gradients are right, but `total` is", 1)):
+    for what, kind in (("the parameters' gradients are", 0), ("the gradients are right, but `total` is", 1)):
         if criteria.close(found[kind], expected["right"][kind], TOLERANCE):
             continue
         known = {sentence: values[kind] for sentence, values in expected.items() if sentence != "right"}
@@ -23,8 +23,8 @@ def whole_batch(seen, case, expected):
             (sentence for sentence, value in known.items() if criteria.close(found[kind], value, TOLERANCE)), None
         ):
             return sentence if not kind else f"{what} not the mean loss of the batch: {sentence}"
-        return f"{what} not {'those' if not kind else 'that'} of the whole batch in one pass"
-    return "`total` still has a graph, which keeps memory: add loss.detach()" if seen[0]["graph"] else None
+        return f"{what} not equal to {'those' if not kind else 'the mean loss'} of the whole batch in one pass"
+    return "`total` has a graph, which needs memory: add loss.detach() instead of loss" if seen[0]["graph"] else None
 
 
 def one_at_a_time(seen, case, expected):
@@ -32,13 +32,13 @@ def one_at_a_time(seen, case, expected):
     right = sorted((len(part) for part in numpy.array_split(numpy.arange(case["images"]), case["parts"])), reverse=True)
     if sizes != right:
         return (
-            f"the network goes forward with {', '.join(map(str, sizes))} images; the micro-batches have"
-            f" {', '.join(map(str, right))}"
+            f"the network's forward gets {', '.join(map(str, sizes))} images, but the micro-batches have"
+            f" {', '.join(map(str, right))}: call model(some) once for each micro-batch"
         )
     if most > 1:
         return (
-            f"the activations of up to {most} micro-batches are kept at once: go backward right after each forward,"
-            " which lets go of them (without retain_graph)"
+            f"the activations of up to {most} micro-batches are in memory at the same time: call loss.backward() right"
+            " after each forward, without retain_graph, to free them"
         )
     return None
 
@@ -47,34 +47,34 @@ def as_kept(seen, case, expected):
     found, right = seen[0], expected["right"]
     if not criteria.close(found["tokens"], right["tokens"]):
         if criteria.close(found["tokens"], expected["ones"]["tokens"]):
-            return "backward begins with ones: it must begin with `gradient`, output.backward(gradient)"
+            return "backward starts with ones, but must start with `gradient`: call output.backward(gradient)"
         if criteria.close(found["tokens"], expected["parts"]["tokens"]):
             return (
-                "the layer's parts are computed one after the other, but a block also adds to the tokens that it gets:"
+                "`output` is computed from the layer's parts one after the other, but the layer also adds its input:"
                 " call layer(tokens)"
             )
-        return "the gradient that is returned is not that of the layer's input"
+        return "`tokens.grad` is not the gradient of the input: run backward of `output`, from `gradient`"
     if criteria.close(found["parameters"], right["parameters"]):
         return None
     if criteria.close(found["parameters"], numpy.ones_like(right["parameters"])):
         return (
-            "the layer's parameters get no gradients: output.backward(gradient) adds to those of all leaves;"
-            " torch.autograd.grad to none"
+            "the layer's parameters get no gradients: call output.backward(gradient), which adds to the gradients of"
+            " all leaves; torch.autograd.grad does not"
         )
     if criteria.close(found["parameters"], right["parameters"] - 1):
         return (
-            "the gradients of the layer's parameters are replaced; those of other micro-batches are in them, so add to"
-            " them"
+            "the gradients of the layer's parameters are replaced, but they contain the gradients of earlier"
+            " micro-batches: add to them, as output.backward(gradient) does"
         )
-    return "the gradients of the layer's parameters are not those that it has where its activations are kept"
+    return "the gradients of the layer's parameters differ from those without checkpointing"
 
 
 def once(seen, case, expected):
     if seen[0]["passes"] != 1:
-        return f"the layer goes forward {seen[0]['passes']} times; once is enough"
+        return f"the layer is called {seen[0]['passes']} times, but must be called once: output = layer(tokens)"
     return (
-        "the activations that are computed again are kept after backward: it frees them, without retain_graph or"
-        " create_graph"
+        "the recomputed activations stay in memory after backward: remove retain_graph and create_graph, so that"
+        " backward frees them"
         if seen[0]["kept"]
         else None
     )
@@ -88,11 +88,12 @@ def own_row(seen, case, expected):
             continue
         if len(found) == rows.size:
             return (
-                f"on rank {rank}, `shard` has all {rows.size} numbers; it is one row of `values`, with {rows.shape[1]}"
+                f"`shard` has all {rows.size} numbers on rank {rank}, but must have one row of `values`, which has"
+                f" {rows.shape[1]} numbers: values[rank]"
             )
         if (other := next((row for row in range(len(rows)) if criteria.close(found, rows[row])), None)) is not None:
-            return f"rank {rank} has row {other} of `values`; its own is row {rank}"
-        return f"on rank {rank}, `shard` has {len(found)} numbers that are not row {rank} of `values`"
+            return f"`shard` is row {other} of `values` on rank {rank}, but must be row {rank}: values[rank]"
+        return f"`shard` has {len(found)} numbers on rank {rank}, which are not row {rank} of `values`: values[rank]"
     return None
 
 
@@ -100,10 +101,12 @@ def in_place(seen, case, expected):
     apart = [name for of_rank in seen for name in of_rank["apart"]]
     if other := next((name for name in apart if name != "shard"), None):
         return (
-            f"`{other}` is another tensor after your code: what the network has are views of the one before, and don't"
-            " change with it"
+            f"`{other}` is a new tensor after your code, but the network still uses views of the old tensor: do not"
+            f" assign to `{other}`"
         )
-    return "`shard` is a copy: a row of `values` without .clone() needs no memory of its own" if apart else None
+    return (
+        "`shard` is a copy, which needs memory of its own: use the row of `values` without .clone()" if apart else None
+    )
 
 
 def its_state(seen, case, expected):
@@ -111,18 +114,18 @@ def its_state(seen, case, expected):
     for rank, of_rank in enumerate(seen):
         if not of_rank["made"]:
             return (
-                "`optimizer` is not what make_optimizer gives, so it has other options than the run's:"
+                "`optimizer` does not come from make_optimizer, so it lacks the options of the run: set it to"
                 " make_optimizer([shard])"
             )
         if of_rank["optimizer"] != length:
             return (
-                f"what make_optimizer gives on rank {rank} has {of_rank['optimizer']} numbers, and keeps a state for"
-                f" each; the shard has {length}: make_optimizer([shard])"
+                f"`optimizer` keeps a state for {of_rank['optimizer']} numbers on rank {rank}, but the shard has"
+                f" {length} numbers: call make_optimizer([shard])"
             )
         if not of_rank["trained"]:
             return (
-                f"on rank {rank}, a step of `optimizer` does not change `shard`: it trains another tensor, which never"
-                " gets a gradient: make_optimizer([shard])"
+                f"`optimizer` does not update `shard` on rank {rank}, but another tensor, which never gets a gradient:"
+                " call make_optimizer([shard])"
             )
     return None
 
@@ -138,7 +141,7 @@ def _as_expected(field, otherwise):
             if sentence != "right" and criteria.close(found, values, TOLERANCE)
         )
         rounded = (
-            f"`{field}` are rounded: they must keep their type"
+            f"`{field}` are rounded, but must keep their data type"
             if criteria.close(found, expected["right"], ROUNDED)
             else None
         )
@@ -148,8 +151,9 @@ def _as_expected(field, otherwise):
 
 
 def mean_of_row(seen, case, expected):
-    """A judge: each rank has the mean of its row. Of other numbers it says whose they are, as far as that shows."""
-    otherwise = "`mean` is not the mean of all ranks' gradients of this shard"
+    """Judge whether each rank has the mean of its row. The message names the rows that wrong numbers come from, if they
+    can be recognised."""
+    otherwise = "`mean` is not the mean over all ranks of this shard's gradients"
     problem = _as_expected("gradients", otherwise)(seen, case, expected)
     if problem != otherwise:
         return problem
@@ -162,20 +166,20 @@ def mean_of_row(seen, case, expected):
             times = criteria.shares(of_rank["gradients"][0], [of_other[row] for of_other in everybodys])
             if times and any(times):
                 return (
-                    f"`mean` of rank {rank} has row {row}, with {criteria.words_of_shares(times, rank)}; it should have"
-                    f" the mean of row {rank}"
+                    f"`mean` on rank {rank} is made from row {row}, with {criteria.words_of_shares(times, rank)}, but"
+                    f" must be the mean of row {rank}"
                 )
     return problem
 
 
 def gathered(seen, case, expected):
-    problem = _as_expected("values", "`values` does not have the shards of all ranks in their rows")(
+    problem = _as_expected("values", "`values` does not contain the shard of each rank r in row r")(
         seen, case, expected
     )
     if problem and any(of_rank["moved"] for of_rank in seen):
         return (
-            "`values` is another tensor after your code, but the network's parameters are views of the one before:"
-            " write into the rows of that one"
+            "`values` is a new tensor after your code, but the network's parameters are views of the old tensor: write"
+            " into the rows of the old tensor with dist.all_gather(list(values), shard)"
         )
     return problem
 
@@ -186,9 +190,9 @@ def _one(kind, words):
         for rank, of_rank in enumerate(seen):
             for sent in of_rank["sent"]:
                 one = [kind in name for name, _ in sent] == [True] and sent[0][1] <= size
-                if not one and (sent or len(seen) > 1):  # one rank alone needs none
-                    shown = ", ".join(f"{name} of {count} bytes" for name, count in sent) or "nothing"
-                    return f"rank {rank} hands over {shown}; one {words} of {size} bytes does it"
+                if not one and (sent or len(seen) > 1):  # a single rank needs no collective
+                    shown = ", ".join(f"{name} of {count} bytes" for name, count in sent) or "no collective"
+                    return f"rank {rank} calls {shown}: call one {words} of {size} bytes"
         return None
 
     return judge
@@ -209,11 +213,12 @@ def _sharded(kind, criterion, more, field, **others):
 
 
 SAME, KEPT, OWN = (
-    "the gradients of the whole batch",
-    "the gradients that kept activations give",
-    "a shard for each rank",
+    "the gradients are those of the whole batch",
+    "the gradients are the same as without checkpointing",
+    "each rank has its own shard",
 )
-MEAN, ALL = "the mean gradients of the shard", "all parameters on every rank"
+MEAN = "`mean` is the mean of the shard's gradients"
+ALL = "every rank has all parameters"
 CHECKS = {
     "pytorch/save_memory.py": (
         Check(
@@ -226,14 +231,14 @@ CHECKS = {
                     SAME,
                     2,
                     whole_batch,
-                    "loss = F.cross_entropy(model(some), of_some) * len(some) / len(images)",
+                    "Set loss = F.cross_entropy(model(some), of_some) * len(some) / len(images).",
                 ),
                 Criterion(
                     "one_micro_batch_at_a_time",
-                    "one micro-batch at a time",
+                    "only one micro-batch has activations at a time",
                     1,
                     one_at_a_time,
-                    "loss.backward() frees what forward has kept.",
+                    "Call loss.backward() right after each forward: it frees the activations.",
                     needs="gradients_of_whole_batch",
                 ),
             ),
@@ -256,14 +261,14 @@ CHECKS = {
                     KEPT,
                     2,
                     as_kept,
-                    "with torch.enable_grad(): output = layer(tokens); then output.backward(gradient).",
+                    "Compute output = layer(tokens) inside torch.enable_grad(), then call output.backward(gradient).",
                 ),
                 Criterion(
                     "recomputed_once",
-                    "computed again once",
+                    "the layer is recomputed once",
                     1,
                     once,
-                    "One forward, one backward.",
+                    "Run one forward and one backward.",
                     needs="same_gradients",
                 ),
             ),
@@ -277,21 +282,21 @@ CHECKS = {
             f"{PROBES}probe_zero:shard",
             ({"ranks": 2},),
             (
-                Criterion("shard_rank", OWN, 1, own_row, "values[rank]"),
+                Criterion("shard_rank", OWN, 1, own_row, "Use the row values[rank]."),
                 Criterion(
                     "no_second_copy",
-                    "no second copy",
+                    "the shard shares the memory of `values`",
                     1,
                     in_place,
-                    "nn.Parameter(tensor) keeps the tensor's memory.",
+                    "nn.Parameter(tensor) shares the memory of the tensor.",
                     needs="shard_rank",
                 ),
                 Criterion(
                     "state_of_shard",
-                    "the state of the shard alone",
+                    "the optimizer has state only for the shard",
                     2,
                     its_state,
-                    "make_optimizer takes a list: [shard].",
+                    "Pass a list with only the shard: make_optimizer([shard]).",
                     needs="shard_rank",
                 ),
             ),
@@ -311,27 +316,27 @@ CHECKS = {
                 MEAN,
                 2,
                 mean_of_row,
-                "Divide `gradients` by the number of ranks; dist.reduce_scatter(result, list(gradients)).",
+                "Divide `gradients` by the number of ranks, then call dist.reduce_scatter(result, list(gradients)).",
             ),
             Criterion(
                 "one_reduce_scatter",
-                "one reduce-scatter",
+                "the gradients need one reduce-scatter",
                 1,
                 _one("reduce_scatter", "reduce-scatter"),
-                "An all-reduce sends twice as much.",
+                "Use dist.reduce_scatter: an all-reduce sends twice as many bytes.",
                 needs="mean_gradients_shard",
             ),
             "gradients",
         ),
         _sharded(
             "all_gather",
-            Criterion("all_parameters", ALL, 2, gathered, "dist.all_gather(list(values), shard)"),
+            Criterion("all_parameters", ALL, 2, gathered, "Call dist.all_gather(list(values), shard)."),
             Criterion(
                 "one_all_gather",
-                "one all-gather",
+                "the parameters need one all-gather",
                 1,
                 _one("allgather", "all-gather"),
-                "list(values) are the rows themselves, not copies.",
+                "Call dist.all_gather once: list(values) contains the rows themselves, not copies.",
                 needs="all_parameters",
             ),
             "values",
@@ -342,43 +347,42 @@ CHECKS = {
 NOTEBOOK = (
     function(
         "block_parameters",
-        "the parameters of a block",
-        "A product of n x m has n m weights and m biases; a norm has a weight and a bias for each of the w numbers.",
+        "the number of parameters of a block is right",
+        "A linear layer with n inputs and m outputs has n m weights and m biases. A norm has w weights and w biases.",
         uses=["handson.pytorch.transformer"],
     ),
     function(
         "state_bytes",
-        "the bytes of parameters, gradients and Adam's state",
-        "A float32 has 4 bytes; Adam keeps two numbers for each parameter.",
+        "the bytes of parameters, gradients and Adam's state are right",
+        "A float32 number has 4 bytes. Adam keeps two numbers per parameter.",
     ),
     function(
         "activation_bytes",
-        "the bytes of the activations",
-        "Add up the table: so many times the width, for each token of each image, in each block; then 4 bytes for each"
-        " number.",
+        "the bytes of the activations are right",
+        "Add up the widths of the table. Multiply the sum by width, blocks, tokens, batch, and 4 bytes per number.",
     ),
     function(
         "largest_batch",
-        "the largest batch that fits",
-        "What the network does not take is left for images: divide, and round down.",
-        whole="there is no half image",
+        "the largest batch size that fits is right",
+        "Subtract the network's bytes from the limit, divide by the bytes of an image, and round down.",
+        whole="a batch has a whole number of images",
     ),
     function(
         "checkpointed_bytes",
-        "the activations with checkpointing",
-        "The input of every block, and all activations of the one block that is computed again.",
+        "the bytes of the activations with checkpointing are right",
+        "Add the inputs of all blocks, and the other 15 widths of the block that is recomputed.",
     ),
     prediction(
         "prediction_slower",
         1,
         10,
-        "write a factor from 1 on: 1 means as long as without checkpointing, 2 twice as long",
+        "write a factor of at least 1: with 1 a step takes as long as without checkpointing, with 2 twice as long",
     ),
     function(
         "sharded_bytes",
-        "the bytes of the state on a rank",
-        "DDP: all of it. ZeRO-1 divides the optimizer's state; FSDP divides all.",
+        "the bytes of the state per rank are right",
+        "DDP shards nothing, ZeRO-1 shards the optimizer's state, FSDP shards all parts.",
     ),
-    prediction("prediction_ranks", 1, 64, "write a whole number of ranks, 1 to 64", whole=True),
-    prediction("prediction_gathers", 1, 64, "write a whole number of all-gathers, 1 to 64", whole=True),
+    prediction("prediction_ranks", 1, 64, "write a whole number of ranks from 1 to 64", whole=True),
+    prediction("prediction_gathers", 1, 64, "write a whole number of all-gathers from 1 to 64", whole=True),
 )

@@ -39,7 +39,7 @@ def all_gpus(seen, case, expected):
     if sorted(ids) == sorted(gpu):
         return None
     if len(set(ids)) < len(ids):
-        return f"with args.gpu = {gpu}, `gpus` has the ids {ids}: give each device an id of its own"
+        return f"with args.gpu = {gpu}, `gpus` has the ids {ids}: give each device a different id"
     if len(ids) == len(gpu):
         return f"with args.gpu = {gpu}, `gpus` has the ids {ids}: take the ids from args.gpu"
     return f"`gpus` has {counted(len(ids), 'device')} ({ids}), but args.gpu names {counted(len(gpu), 'GPU')} ({gpu})"
@@ -51,7 +51,7 @@ def part_for_each_gpu(seen, case, expected):
         shares = f"{counted(len(parts), 'part')} for {counted(devices, 'GPU')}"
         return f"the data set is split into {shares}: make one part for each GPU"
     if devices > 1 and all(sorted(part) == sorted(parts[0]) for part in parts):
-        return f"all {devices} parts have the same {len(parts[0])} images: give each GPU a part of its own"
+        return f"all {devices} parts have the same {len(parts[0])} images: give each GPU its own part"
     lengths, used = [len(part) for part in parts], [sample for part in parts for sample in part]
     if len(set(lengths)) > 1:
         return (
@@ -59,9 +59,12 @@ def part_for_each_gpu(seen, case, expected):
             " steps: make the parts equally long"
         )
     if len(set(used)) < len(used):
-        return f"{counted(len(used) - len(set(used)), 'image')} in more than one part: each image belongs to one GPU"
+        return f"{there(len(used) - len(set(used)), 'image')} in more than one part: each image belongs to one GPU"
     if images - len(used) >= devices:
-        return f"{images - len(used)} of {images} images are in no part: fewer images than GPUs may be left out"
+        return (
+            f"{images - len(used)} of {images} images are in no part: the number of images that are left out must be"
+            " smaller than the number of GPUs"
+        )
     return None
 
 

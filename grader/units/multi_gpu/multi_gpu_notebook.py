@@ -25,8 +25,8 @@ CHECKS = (
         "prediction_error",
         1,
         100,
-        "write percent, 0 or a number from 1 to 100 (a quarter is 25); one worker misreads 9, and guessing one of ten"
-        " digits misreads 90",
+        "write it in percent, as 0 or a number from 1 to 100 (a quarter is 25): one worker misclassifies 9 %, and a"
+        " network that guesses misclassifies 90 %",
         also=(0,),
     ),
     function(

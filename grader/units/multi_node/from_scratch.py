@@ -163,7 +163,7 @@ def _epochs(of_rank, case):
 
 def new_order(seen, case, expected):
     orders = [_epochs(of_rank, case) for of_rank in seen]
-    judge = training.new_order_every_epoch("does the sampler know the epoch (set_epoch)?")
+    judge = training.new_order_every_epoch("is the epoch passed to the sampler (set_epoch)?")
     return judge([{"parts": [sorted(of_rank[0])], "orders": [of_rank]} for of_rank in orders], case, None)
 
 
@@ -182,7 +182,7 @@ def trained_together(seen, case, expected):
     if problem := criteria.equal_on_all_ranks([trace[0] for trace in traces], "the parameters before the first step"):
         return f"{problem} (DistributedDataParallel sends rank 0's to all ranks)"
     if problem := criteria.equal_on_all_ranks([trace[-1] for trace in traces], "the parameters after the training"):
-        return f"{problem} (is each forward pass that of the DistributedDataParallel, which averages the gradients?)"
+        return f"{problem} (does each forward pass use the DistributedDataParallel, which averages the gradients?)"
     own = [of_rank["gradients"][0] for of_rank in seen]
     if len(seen) > 1 and all(criteria.close(gradient, own[0], ROUNDING * numpy.abs(own[0]).max()) for gradient in own):
         return (
@@ -373,7 +373,7 @@ FROM_SCRATCH = (
             ),
             Criterion(
                 "new_order_every_epoch",
-                "every epoch has a new order, from scratch",
+                "every epoch uses the images in a new order",
                 1,
                 new_order,
                 "Call `sampler.set_epoch(epoch)` before each epoch.",

@@ -21,7 +21,10 @@ def training_parts(seen, case, expected):
             " and deadlock: make the training parts equally long (force_equal_length)"
         )
     if sum(lengths) - images >= len(parts):
-        return f"{sum(lengths) - images} training images are used more than once: fewer images than ranks may be"
+        return (
+            f"{sum(lengths) - images} training images are used more than once: this number must be smaller than the"
+            " number of ranks"
+        )
     return None
 
 

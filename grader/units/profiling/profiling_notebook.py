@@ -35,8 +35,8 @@ CHECKS = (
         1,
         20,
         (
-            "leaving a part out cannot make a step slower, and it cannot make a step that much faster while the other"
-            " parts remain"
+            "a step without this part is not slower than before, and the other parts remain, so it cannot be that many"
+            " times as fast"
         ),
         before=SLOW_LOADING,
     ),

@@ -178,7 +178,7 @@ def every_image_once(seen, case, expected):
         if strange := [number for number, batch in enumerate(of_rank["batches"], 1) if min(batch, default=0) < 0]:
             return (
                 f"rank {rank} gets images that are not in the training set {often(strange, of_rank['batches'])}:"
-                " build the shards from its images only"
+                " build the shards from the images of `train_set` only"
             )
     if problem := mislabelled(seen):
         return problem

@@ -5,7 +5,7 @@ from grader.checks.notebook_functions import function, prediction
 CHECKS = (
     function(
         "workers",
-        ("`workers` counts the processes on all nodes"),
+        "`workers` counts the processes on all nodes",
         "`mpiprocs` is the number of processes on each node.",
         points=1,
     ),
@@ -13,6 +13,6 @@ CHECKS = (
         "prediction",
         0.25,
         2.5,
-        "two workers may be a little slower than one, or up to twice as fast, but hardly by that much",
+        "two workers are at worst a little slower than one worker, and at best about twice as fast",
     ),
 )

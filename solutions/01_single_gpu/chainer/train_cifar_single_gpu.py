@@ -21,14 +21,14 @@ from handson.training.banner import announce
 
 def train(args, train_set, test_set):
     ### BEGIN SOLUTION device:
-    ### `device`: what `devices.use(id)` returns for the first of the GPUs in args.gpu
+    ### set `device` to the result of `devices.use(id)`, where `id` is the first GPU in args.gpu
     device = devices.use(args.gpu[0])
     ### END SOLUTION
 
     test_iterator = SerialIterator(test_set, args.batchsize, repeat=False, shuffle=False)
     ### BEGIN SOLUTION iterator:
-    ### `train_iterator`: over the training set, in batches of args.batchsize, in the order of
-    ### Shuffle(args.seed)
+    ### set `train_iterator` to an iterator over the training set, with batches of args.batchsize
+    ### images, in the order of Shuffle(args.seed)
     train_iterator = SerialIterator(train_set, args.batchsize, order_sampler=Shuffle(args.seed))
     ### END SOLUTION
 
@@ -36,15 +36,16 @@ def train(args, train_set, test_set):
     model = L.Classifier(get_model(args.model, len(train_set.classes)))
     model.to_device(device)
     ### BEGIN SOLUTION optimizer:
-    ### `optimizer`: momentum SGD with the rate args.lr and the momentum 0.9, set up for the model
+    ### set `optimizer` to momentum SGD with learning rate args.lr and momentum 0.9, and set it up
+    ### for the model
     optimizer = chainer.optimizers.MomentumSGD(args.lr, momentum=0.9)
     optimizer.setup(model)
     ### END SOLUTION
 
     convert = Enlarge(args.size)
     ### BEGIN SOLUTION updater:
-    ### `updater`: takes batches from the iterator, runs forward and backward, and has the optimizer
-    ### update
+    ### set `updater` to a StandardUpdater: it takes batches from the iterator, runs forward and
+    ### backward, and lets the optimizer update the model
     updater = StandardUpdater(train_iterator, optimizer, converter=convert, device=device)
     ### END SOLUTION
     trainer = Trainer(updater, (args.epoch, "epoch"), out=args.out)
@@ -57,8 +58,8 @@ def train(args, train_set, test_set):
     seconds = time.perf_counter() - start
 
     ### BEGIN SOLUTION throughput:
-    ### how many `images` went through the network since `first_epoch` (not 0 in a resumed run), and
-    ### what `throughput` a second is that?
+    ### set `images` to the number of images that the network trained on since `first_epoch` (in a
+    ### resumed run, this is not 0), and `throughput` to the images per second
     images = len(train_set) * (args.epoch - first_epoch)
     throughput = images / seconds
     ### END SOLUTION

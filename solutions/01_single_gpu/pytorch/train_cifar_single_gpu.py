@@ -14,10 +14,10 @@ from handson.training.epoch_table import EpochTable
 
 
 def train_step(model, optimizer, images, labels):
-    """One iteration. Returns the mean loss of the batch, and the network's outputs."""
+    """Run one iteration, and return the mean loss of the batch and the network's outputs."""
     ### BEGIN SOLUTION step:
-    ### clear the gradients, then forward (`outputs` and the mean `loss` of the images), backward,
-    ### and optimize
+    ### clear the gradients. Set `outputs` to the outputs of the network, and `loss` to the mean
+    ### loss of the images (forward). Run backward, then let the optimizer update the parameters
     optimizer.zero_grad()
     outputs = model(images)
     loss = F.cross_entropy(outputs, labels)
@@ -29,7 +29,7 @@ def train_step(model, optimizer, images, labels):
 
 @torch.no_grad()
 def evaluate(model, loader, device, size):
-    """The mean loss and the accuracy on the test set."""
+    """Return the mean loss and the accuracy on the test set."""
     model.eval()
     loss_sum, correct = 0.0, 0
     for images, labels in loader:
@@ -43,21 +43,21 @@ def evaluate(model, loader, device, size):
 
 def train(args, train_set, test_set):
     ### BEGIN SOLUTION device:
-    ### `device`: what `devices.use(id)` returns for the first of the GPUs in args.gpu
+    ### set `device` to the result of `devices.use(id)`, where `id` is the first GPU in args.gpu
     device = devices.use(args.gpu[0])
     ### END SOLUTION
     torch.manual_seed(args.seed)
     ### BEGIN SOLUTION loader:
-    ### `train_loader`: a DataLoader of train_set, with batches of args.batchsize images, in another
-    ### order every epoch
+    ### set `train_loader` to a DataLoader of train_set, with batches of args.batchsize images, in a
+    ### new random order every epoch
     train_loader = DataLoader(train_set, args.batchsize, shuffle=True)
     ### END SOLUTION
     test_loader = DataLoader(test_set, args.batchsize)
 
     model = get_model(args.model, len(train_set.classes)).to(device)
     ### BEGIN SOLUTION optimizer:
-    ### `optimizer`: SGD over the parameters of `model`, with the learning rate args.lr and momentum
-    ### 0.9
+    ### set `optimizer` to SGD for the parameters of `model`, with learning rate args.lr and
+    ### momentum 0.9
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
     ### END SOLUTION
 
@@ -75,8 +75,8 @@ def train(args, train_set, test_set):
     seconds = time.perf_counter() - start
 
     ### BEGIN SOLUTION throughput:
-    ### how many `images` went through the network in all epochs, and what `throughput` a second is
-    ### that?
+    ### set `images` to the number of images that the network trained on in all epochs, and
+    ### `throughput` to the images per second
     images = len(train_set) * args.epoch
     throughput = images / seconds
     ### END SOLUTION

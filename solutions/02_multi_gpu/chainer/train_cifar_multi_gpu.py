@@ -23,16 +23,17 @@ from handson.training.banner import announce
 
 def train(args, train_set, test_set):
     ### BEGIN SOLUTION devices:
-    ### `gpus`: a dictionary from names to GPU ids: "main" for the first of args.gpu, then "gpu1",
-    ### "gpu2", ...
+    ### set `gpus` to a dictionary from names to GPU ids: "main" for the first id in args.gpu, then
+    ### "gpu1", "gpu2", ...
     gpus = {"main" if index == 0 else f"gpu{index}": gpu for index, gpu in enumerate(args.gpu)}
     ### END SOLUTION
     print(gpus)
 
     test_iterator = SerialIterator(test_set, args.batchsize, repeat=False, shuffle=False)
     ### BEGIN SOLUTION iterators:
-    ### split the training set at random, by args.seed, into `parts` of equal length, one for each
-    ### GPU; `train_iterators` is a list with an iterator over each, as in the single-GPU script
+    ### set `parts` to parts of the training set: one for each GPU, all of the same length, split at
+    ### random with args.seed. Set `train_iterators` to a list with an iterator over each part, as
+    ### in the single-GPU script
     parts = split_dataset_n_random(train_set, len(gpus), args.seed)
     train_iterators = [SerialIterator(part, args.batchsize, order_sampler=Shuffle(args.seed)) for part in parts]
     ### END SOLUTION
@@ -40,15 +41,16 @@ def train(args, train_set, test_set):
     numpy.random.seed(args.seed)
     model = L.Classifier(get_model(args.model, len(train_set.classes)))
     ### BEGIN SOLUTION optimizer:
-    ### `optimizer`: momentum SGD with the rate args.lr and the momentum 0.9, set up for the model
+    ### set `optimizer` to momentum SGD with learning rate args.lr and momentum 0.9, and set it up
+    ### for the model
     optimizer = chainer.optimizers.MomentumSGD(args.lr, momentum=0.9)
     optimizer.setup(model)
     ### END SOLUTION
 
     convert = Enlarge(args.size)
     ### BEGIN SOLUTION updater:
-    ### `updater`: as the StandardUpdater of the single-GPU script, but for all iterators and
-    ### devices
+    ### set `updater` to a MultiprocessParallelUpdater: it is like the StandardUpdater of the
+    ### single-GPU script, but it takes all iterators and all devices
     updater = MultiprocessParallelUpdater(train_iterators, optimizer, converter=convert, devices=gpus)
     ### END SOLUTION
     trainer = Trainer(updater, (args.epoch, "epoch"), out=args.out)
@@ -61,8 +63,8 @@ def train(args, train_set, test_set):
     seconds = time.perf_counter() - start
 
     ### BEGIN SOLUTION throughput:
-    ### how many `images` went through the network since `first_epoch` (not 0 in a resumed run), and
-    ### what `throughput` a second is that?
+    ### set `images` to the number of images that the network trained on since `first_epoch` (in a
+    ### resumed run, this is not 0), and `throughput` to the images per second
     images = sum(len(part) for part in parts) * (args.epoch - first_epoch)
     throughput = images / seconds
     ### END SOLUTION

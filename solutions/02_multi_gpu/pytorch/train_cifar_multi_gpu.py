@@ -18,10 +18,11 @@ from handson.training.epoch_table import EpochTable
 
 
 def train_step(model, optimizer, images, labels):
-    """One iteration. Returns the mean loss of the batch, and the network's outputs."""
+    """Run one iteration, and return the mean loss of the batch and the network's outputs."""
     ### BEGIN SOLUTION step:
-    ### as on one GPU: clear the gradients, then forward (`outputs` and the mean `loss` of the images
-    ### of this rank), backward, and optimize
+    ### as on one GPU, clear the gradients. Set `outputs` to the outputs of the network, and `loss`
+    ### to the mean loss of this rank's images (forward). Run backward, then let the optimizer
+    ### update the parameters
     optimizer.zero_grad()
     outputs = model(images)
     loss = F.cross_entropy(outputs, labels)
@@ -33,7 +34,7 @@ def train_step(model, optimizer, images, labels):
 
 @torch.no_grad()
 def evaluate(model, loader, device, size):
-    """The mean loss and the accuracy on the test set."""
+    """Return the mean loss and the accuracy on the test set."""
     model.eval()
     loss_sum, correct = 0.0, 0
     for images, labels in loader:
@@ -47,13 +48,14 @@ def evaluate(model, loader, device, size):
 
 def train(rank, args, train_set, test_set):
     ### BEGIN SOLUTION device:
-    ### `device`: `devices.use(id)` with a GPU of its own for every rank; args.gpu has an id for each
+    ### set `device` to the result of `devices.use(id)`. Every rank needs a different GPU: args.gpu
+    ### contains one id for each rank
     device = devices.use(args.gpu[rank])
     ### END SOLUTION
     torch.manual_seed(args.seed)
     ### BEGIN SOLUTION sampler:
-    ### `sampler`: a DistributedSampler, which gives every rank another part of train_set, in an
-    ### order that follows from args.seed
+    ### set `sampler` to a DistributedSampler, which gives every rank a different part of train_set.
+    ### The order of the images must depend on args.seed
     sampler = DistributedSampler(train_set, seed=args.seed)
     ### END SOLUTION
     train_loader = DataLoader(train_set, args.batchsize, sampler=sampler)
@@ -61,7 +63,7 @@ def train(rank, args, train_set, test_set):
 
     model = get_model(args.model, len(train_set.classes)).to(device)
     ### BEGIN SOLUTION replica:
-    ### `replica`: the model, wrapped so that backward averages the gradients over the ranks
+    ### set `replica` to the model, wrapped so that backward averages the gradients over the ranks
     replica = DistributedDataParallel(model)
     ### END SOLUTION
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
@@ -71,7 +73,7 @@ def train(rank, args, train_set, test_set):
     start = time.perf_counter()
     for epoch in range(args.epoch):
         ### BEGIN SOLUTION shuffle:
-        ### let `sampler` know which epoch this is, so that each one has an order of its own
+        ### pass the number of the epoch to `sampler`, so that each epoch has a different order
         sampler.set_epoch(epoch)
         ### END SOLUTION
         loss_sum = correct = 0
@@ -85,8 +87,8 @@ def train(rank, args, train_set, test_set):
     seconds = time.perf_counter() - start
 
     ### BEGIN SOLUTION throughput:
-    ### how many `images` did all ranks train on in all epochs, and what `throughput` a second is
-    ### that?
+    ### set `images` to the number of images that all ranks together trained on in all epochs, and
+    ### `throughput` to the images per second
     images = len(train_set) * args.epoch
     throughput = images / seconds
     ### END SOLUTION

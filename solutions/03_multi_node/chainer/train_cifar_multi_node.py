@@ -25,21 +25,21 @@ from handson.training.banner import announce
 
 def train(comm, args, train_set, test_set):
     ### BEGIN SOLUTION device:
-    ### `device`: `devices.use(id)` with a GPU of its own for every rank of a node; args.gpu lists
-    ### those of the node by intra_rank
+    ### set `device` to the result of `devices.use(id)`. Every rank of a node needs a different GPU:
+    ### args.gpu lists the node's ids by intra_rank
     device = devices.use(args.gpu[comm.intra_rank])
     ### END SOLUTION
 
     images_in_all, classes = comm.bcast_obj((len(train_set), len(train_set.classes)) if comm.rank == 0 else None)
     ### BEGIN SOLUTION scatter:
-    ### deal rank 0's `train_set`, shuffled by args.seed, in parts of equal length without leaving
-    ### an image out, and its `test_set` in parts that need not be equal
+    ### scatter rank 0's `train_set`, shuffled with args.seed, in parts of the same length that
+    ### include every image. Scatter its `test_set` in parts that may have different lengths
     train_set = chainermn.scatter_dataset(train_set, comm, shuffle=True, seed=args.seed)
     test_set = chainermn.scatter_dataset(test_set, comm, force_equal_length=False)
     ### END SOLUTION
     test_iterator = SerialIterator(test_set, args.batchsize, repeat=False, shuffle=False)
     ### BEGIN SOLUTION iterator:
-    ### `train_iterator`: as in the single-GPU script, over this rank's part
+    ### set `train_iterator` to an iterator over this rank's part, as in the single-GPU script
     train_iterator = SerialIterator(train_set, args.batchsize, order_sampler=Shuffle(args.seed))
     ### END SOLUTION
 
@@ -47,8 +47,8 @@ def train(comm, args, train_set, test_set):
     model = L.Classifier(get_model(args.model, classes))
     model.to_device(device)
     ### BEGIN SOLUTION optimizer:
-    ### `optimizer`: as in the single-GPU script, but made a multi-node optimizer, with double
-    ### buffering if args.double_buffering, before it is set up for the model
+    ### set `optimizer` to that of the single-GPU script, make it a multi-node optimizer (with
+    ### double buffering if args.double_buffering), and only then set it up for the model
     optimizer = chainer.optimizers.MomentumSGD(args.lr, momentum=0.9)
     optimizer = create_multi_node_optimizer(optimizer, comm, double_buffering=args.double_buffering)
     optimizer.setup(model)
@@ -56,15 +56,16 @@ def train(comm, args, train_set, test_set):
 
     convert = Enlarge(args.size)
     ### BEGIN SOLUTION updater:
-    ### `updater`: takes batches from the iterator, runs forward and backward, and has the optimizer
-    ### update
+    ### set `updater` to a StandardUpdater: it takes batches from the iterator, runs forward and
+    ### backward, and lets the optimizer update the model
     updater = StandardUpdater(train_iterator, optimizer, converter=convert, device=device)
     ### END SOLUTION
     trainer = Trainer(updater, (args.epoch, "epoch"), out=args.out)
     evaluator = TimedEvaluator(test_iterator, model, converter=convert, device=device)
     trainer.extend(chainermn.extensions.AllreducePersistent(model, comm))
     ### BEGIN SOLUTION evaluator:
-    ### `evaluator`: every rank evaluates its part of the test set, and the parts are put together
+    ### set `evaluator` to a multi-node evaluator: every rank evaluates its part of the test set,
+    ### and the results of all ranks are combined
     evaluator = chainermn.create_multi_node_evaluator(evaluator, comm)
     ### END SOLUTION
     add_reports(trainer, evaluator, comm)
@@ -75,8 +76,9 @@ def train(comm, args, train_set, test_set):
     seconds = time.perf_counter() - start
 
     ### BEGIN SOLUTION throughput:
-    ### how many `images` all ranks together trained on since `first_epoch` (not 0 in a resumed
-    ### run), and what `throughput` a second is that? `train_set` is now this rank's part
+    ### set `images` to the number of images that all ranks together trained on since `first_epoch`
+    ### (in a resumed run, this is not 0), and `throughput` to the images per second. Here,
+    ### `train_set` is only this rank's part
     images = images_in_all * (args.epoch - first_epoch)
     throughput = images / seconds
     ### END SOLUTION

@@ -1,8 +1,8 @@
 """ChainerMN's first example, with digits of 8 x 8 pixels: mpiexec -n 4 python train_mnist.py
 
-An iteration of ordinary training is forward, backward, optimize. ChainerMN puts an all-reduce before the last: every
-worker gets the mean of all workers' gradients, so that the parameters stay equal everywhere. All four are timed, and
-drawn in steps.png.
+An iteration of ordinary training is forward, backward, optimize. ChainerMN adds an all-reduce before optimize: every
+worker receives the mean of all workers' gradients, so the parameters stay equal on all workers. The script times all
+four steps, and draws them in steps.png.
 """
 
 import time
@@ -26,7 +26,7 @@ from handson.training.all_ranks import all_ranks_end_together
 
 
 class MLP(chainer.Chain):
-    """Images of 64 pixels to scores of 10 classes."""
+    """A network that computes scores of 10 classes from images of 64 pixels."""
 
     def __init__(self, units):
         super().__init__()

@@ -17,10 +17,11 @@ from handson.training.epoch_table import EpochTable
 
 
 def train_step(model, optimizer, images, labels):
-    """One iteration. Returns the mean loss of the batch, and the network's outputs."""
+    """Run one iteration, and return the mean loss of the batch and the network's outputs."""
     ### BEGIN SOLUTION step:
-    ### as on one GPU: clear the gradients, then forward (`outputs` and the mean `loss` of the images
-    ### of this rank), backward, and optimize
+    ### as on one GPU, clear the gradients. Set `outputs` to the outputs of the network, and `loss`
+    ### to the mean loss of this rank's images (forward). Run backward, then let the optimizer
+    ### update the parameters
     optimizer.zero_grad()
     outputs = model(images)
     loss = F.cross_entropy(outputs, labels)
@@ -32,9 +33,9 @@ def train_step(model, optimizer, images, labels):
 
 @torch.no_grad()
 def evaluate(model, loader, device, size):
-    """The mean loss and the accuracy on the test set, of which `loader` has this rank's part."""
+    """Return the mean loss and the accuracy on the test set; `loader` has this rank's part."""
     model.eval()
-    for buffer in model.buffers():  # BatchNorm's running statistics: those of rank 0 count
+    for buffer in model.buffers():  # all ranks use rank 0's running statistics of BatchNorm
         dist.broadcast(buffer, 0)
     loss_sum, correct = 0.0, 0
     for images, labels in loader:
@@ -44,8 +45,9 @@ def evaluate(model, loader, device, size):
         correct += (outputs.argmax(dim=1) == labels).sum().item()
     model.train()
     ### BEGIN SOLUTION evaluate:
-    ### `loss` and `accuracy` on the whole test set: the same on all ranks. Add up over the ranks:
-    ### loss_sum, correct, and len(loader.dataset), the images of this rank
+    ### set `loss` and `accuracy` to those of the whole test set, with the same values on all ranks.
+    ### Add up over the ranks: loss_sum, correct, and len(loader.dataset), the number of this rank's
+    ### images
     sums = torch.tensor([loss_sum, correct, len(loader.dataset)], device=device)
     dist.all_reduce(sums)
     loss, accuracy = (sums[:2] / sums[2]).tolist()
@@ -55,23 +57,24 @@ def evaluate(model, loader, device, size):
 
 def train(rank, args, train_set, test_set):
     ### BEGIN SOLUTION device:
-    ### `device`: `devices.use(id)` with a GPU of its own for every rank of a node; args.gpu has an id
-    ### for each; the environment variable LOCAL_RANK is this rank's number on its node
+    ### set `device` to the result of `devices.use(id)`. Every rank of a node needs a different GPU:
+    ### args.gpu contains one id for each rank of the node, and the environment variable LOCAL_RANK
+    ### is this rank's number on its node
     device = devices.use(args.gpu[int(os.environ["LOCAL_RANK"])])
     ### END SOLUTION
     torch.manual_seed(args.seed)
     ### BEGIN SOLUTION sampler:
-    ### `sampler`: a DistributedSampler, which gives every rank another part of train_set, in an
-    ### order that follows from args.seed
+    ### set `sampler` to a DistributedSampler, which gives every rank a different part of train_set.
+    ### The order of the images must depend on args.seed
     sampler = DistributedSampler(train_set, seed=args.seed)
     ### END SOLUTION
     train_loader = DataLoader(train_set, args.batchsize, sampler=sampler)
-    part = range(rank, len(test_set), dist.get_world_size())  # of the test set, for this rank
+    part = range(rank, len(test_set), dist.get_world_size())  # this rank's part of the test set
     test_loader = DataLoader(Subset(test_set, part), args.batchsize)
 
     model = get_model(args.model, len(train_set.classes)).to(device)
     ### BEGIN SOLUTION replica:
-    ### `replica`: the model, wrapped so that backward averages the gradients over the ranks
+    ### set `replica` to the model, wrapped so that backward averages the gradients over the ranks
     replica = DistributedDataParallel(model)
     ### END SOLUTION
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
@@ -81,7 +84,7 @@ def train(rank, args, train_set, test_set):
     start = time.perf_counter()
     for epoch in range(args.epoch):
         ### BEGIN SOLUTION shuffle:
-        ### let `sampler` know which epoch this is, so that each one has an order of its own
+        ### pass the number of the epoch to `sampler`, so that each epoch has a different order
         sampler.set_epoch(epoch)
         ### END SOLUTION
         loss_sum = correct = 0
@@ -94,8 +97,8 @@ def train(rank, args, train_set, test_set):
     seconds = time.perf_counter() - start
 
     ### BEGIN SOLUTION throughput:
-    ### how many `images` did all ranks train on in all epochs, and what `throughput` a second is
-    ### that?
+    ### set `images` to the number of images that all ranks together trained on in all epochs, and
+    ### `throughput` to the images per second
     images = len(train_set) * args.epoch
     throughput = images / seconds
     ### END SOLUTION
@@ -105,7 +108,7 @@ def train(rank, args, train_set, test_set):
 
 def main():
     args = options.parse(gpus=devices.first)
-    # it reads RANK, MASTER_ADDR, ..., which torchrun sets, or options.parse under mpiexec
+    # this call reads RANK, MASTER_ADDR, ...: torchrun sets them, or options.parse under mpiexec
     dist.init_process_group(devices.backend(args.gpu))
     train_set, test_set = data.load(args.dataset)
     announce("multiple nodes", args, train_set)

@@ -18,7 +18,7 @@ from handson.training import banner, data, image_files, launch, options, results
 
 
 def decode(file):
-    """The image (3, size, size) in the bytes of a file, with mean 0 and standard deviation 1."""
+    """Decode the bytes of a file to an image (3, size, size) with mean 0 and standard deviation 1."""
     pixels = torch.frombuffer(bytearray(zlib.decompress(file)), dtype=torch.uint8).float()
     side = round((len(pixels) / 3) ** 0.5)
     image = F.avg_pool2d(pixels.view(3, side, side), 2)
@@ -26,7 +26,7 @@ def decode(file):
 
 
 def average_gradients(model):
-    """Replace every gradient by its mean over all ranks: one message."""
+    """Replace every gradient by its mean over all ranks, with one message."""
     gradients = [parameter.grad for parameter in model.parameters()]
     message = parameters_to_vector(gradients) / dist.get_world_size()
     dist.all_reduce(message)
@@ -43,8 +43,9 @@ def train(rank, args, train_set):
     table = banner.LossTable(rank)
     start = time.perf_counter()
     ### BEGIN SOLUTION loader:
-    ### `train_loader`: as given below, batches of images and labels in the order of `sampler`, but
-    ### sooner ready; the clock runs, so what you do here to prepare the images counts, too
+    ### set `train_loader` to a loader with the same batches of images and labels as the one below,
+    ### in the order of `sampler`, but make it faster. The clock is running, so any work that
+    ### prepares the images here counts, too
     decoded = [(decode(file), label) for file, label in train_set]
     train_loader = DataLoader(decoded, args.batchsize, sampler=sampler)
     ### GIVEN

@@ -1,4 +1,4 @@
-"""Train with the four steps of an iteration in the open: python train_steps.py --help"""
+"""Train with the four steps of an iteration visible: python train_steps.py --help"""
 
 import os
 import time
@@ -18,7 +18,7 @@ from handson.training import banner, data, launch, options, results
 
 
 def average_gradients(model):
-    """Replace every gradient by its mean over all ranks: one message."""
+    """Replace every gradient by its mean over all ranks, with one message."""
     gradients = [parameter.grad for parameter in model.parameters()]
     message = parameters_to_vector(gradients) / dist.get_world_size()
     dist.all_reduce(message)
@@ -41,8 +41,8 @@ def train(rank, args, train_set):
         for images, labels in train_loader:
             images, labels = data.enlarge(images.to(device), args.size), labels.to(device)
             ### BEGIN SOLUTION mark:
-            ### put the four steps into ranges: forward (with the loss), backward, all-reduce,
-            ### optimize; `with record_function("forward"):` begins one
+            ### put each of the four steps into a range: forward (with the loss), backward,
+            ### all-reduce, optimize. `with record_function("forward"):` starts a range
             with record_function("forward"):
                 loss = F.cross_entropy(model(images), labels)
             with record_function("backward"):

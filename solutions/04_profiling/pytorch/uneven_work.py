@@ -19,7 +19,7 @@ from handson.training import banner, data, launch, options, results
 
 
 def average_gradients(model, weight):
-    """Replace every gradient by its mean over all ranks, with this rank's weight: one message."""
+    """Replace every gradient by its weighted mean over all ranks, with one message; `weight` is this rank's."""
     gradients = [parameter.grad for parameter in model.parameters()]
     message = weight * parameters_to_vector(gradients)
     dist.all_reduce(message)
@@ -29,17 +29,17 @@ def average_gradients(model, weight):
 def train(rank, args, train_set):
     device = devices.use(args.gpu[rank])
     ### BEGIN SOLUTION shards:
-    ### `shards`: a list with a part of the training set for every rank, such that the training is
+    ### set `shards` to a list with a part of the training set for each rank, so that training is
     ### faster
     shares = [1] * dist.get_world_size()
     parts = [Fraction(share, sum(shares)) for share in shares]
     shards = random_split(train_set, parts, torch.Generator().manual_seed(args.seed))
-    ### GIVEN # GPU 0 is a newer one: it takes two images where each other GPU takes one
+    ### GIVEN # GPU 0 is newer, so it gets two images for each image of another GPU
     ### GIVEN shares = [2] + [1] * (dist.get_world_size() - 1)
     ### GIVEN parts = [Fraction(share, sum(shares)) for share in shares]
     ### GIVEN shards = random_split(train_set, parts, torch.Generator().manual_seed(args.seed))
     ### END SOLUTION
-    # as many steps on all ranks, whatever their shares
+    # all ranks run the same number of steps, whatever their shares are
     batches = EpochBatches([len(shard) for shard in shards], rank, args.batchsize, args.seed)
     train_loader = DataLoader(shards[rank], batch_sampler=batches)
 

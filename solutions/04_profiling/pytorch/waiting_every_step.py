@@ -17,7 +17,7 @@ from handson.training import banner, data, launch, options, results
 
 
 def average_gradients(model):
-    """Replace every gradient by its mean over all ranks: one message."""
+    """Replace every gradient by its mean over all ranks, with one message."""
     gradients = [parameter.grad for parameter in model.parameters()]
     message = parameters_to_vector(gradients) / dist.get_world_size()
     dist.all_reduce(message)
@@ -46,8 +46,8 @@ def train(rank, args, train_set):
             average_gradients(model)
             optimizer.step()
             ### BEGIN SOLUTION losses:
-            ### `losses`: a list with a loss of each step, for which no step waits, neither for
-            ### other ranks nor for the device; the mean that is reported below must stay as it is
+            ### add one loss per step to the list `losses`. No step may wait for another rank or for
+            ### the device. The mean that is reported below must not change
             losses.append(loss.detach())
             ### GIVEN mean = loss.detach() / dist.get_world_size()
             ### GIVEN dist.all_reduce(mean)

@@ -1,18 +1,21 @@
-"""Two ways to need less memory for activations on the same GPU; both take time. train_memory.py trains with them."""
+"""Gradient accumulation and activation checkpointing: both need less memory for activations, and more time.
+
+train_memory.py trains with them.
+"""
 
 import torch
 import torch.nn.functional as F
 
 
 def accumulate(model, images, labels, parts):
-    """Forward and backward of a batch in `parts` micro-batches. Afterwards the gradients are those of the whole batch;
-    returns its mean loss."""
-    micro_batches = zip(images.tensor_split(parts), labels.tensor_split(parts))  # their lengths differ by one at most
+    """Run forward and backward of a batch in `parts` micro-batches, and return the batch's mean loss. The gradients are
+    those of the whole batch."""
+    micro_batches = zip(images.tensor_split(parts), labels.tensor_split(parts))  # their lengths differ by at most 1
     total = torch.zeros(())
     ### BEGIN SOLUTION accumulate:
-    ### for each (micro-batch, its labels): forward, then backward at once; backward adds to
-    ### parameter.grad. cross_entropy is a mean: weigh it by the micro-batch's share of the images.
-    ### `total`: the sum of these, without a graph
+    ### For each (micro-batch, its labels), run forward and then backward, which adds to
+    ### parameter.grad. cross_entropy is a mean: multiply it by the micro-batch's share of the images.
+    ### Set `total` to the sum of these losses, without a graph.
     for some, of_some in micro_batches:
         loss = F.cross_entropy(model(some), of_some) * len(some) / len(images)
         loss.backward()
@@ -22,13 +25,13 @@ def accumulate(model, images, labels, parts):
 
 
 class Again(torch.autograd.Function):
-    """What a layer computes, with nothing kept for backward but its input: backward computes the layer once again."""
+    """Apply a layer, and keep only its input for backward, which recomputes the layer."""
 
     @staticmethod
     def forward(ctx, tokens, layer):
         ctx.layer = layer
         ctx.save_for_backward(tokens)
-        return layer(tokens)  # inside of a Function, autograd keeps nothing
+        return layer(tokens)  # autograd keeps no activations inside a Function
 
     @staticmethod
     def backward(ctx, gradient):
@@ -36,11 +39,12 @@ class Again(torch.autograd.Function):
 
 
 def compute_again(layer, tokens, gradient):
-    """The gradient of `tokens`, the layer's input, from the `gradient` of its output. Those of the layer's parameters
-    are added to theirs."""
+    """Return the gradient of `tokens`, the layer's input, given the `gradient` of the layer's output. Also add to the
+    gradients of the layer's parameters."""
     ### BEGIN SOLUTION again:
-    ### `tokens`: the input as a new leaf, tokens.detach().requires_grad_(). Forward of the layer
-    ### within torch.enable_grad(), then backward of its output from `gradient`
+    ### Set `tokens` to a new leaf with the values of the input: tokens.detach().requires_grad_().
+    ### Run the layer's forward inside torch.enable_grad(), then backward of its output, starting
+    ### from `gradient`.
     tokens = tokens.detach().requires_grad_()
     with torch.enable_grad():
         output = layer(tokens)
@@ -50,7 +54,7 @@ def compute_again(layer, tokens, gradient):
 
 
 def checkpointed(model, images):
-    """The network's scores. Each block keeps its input alone."""
+    """Return the network's class scores. Each block keeps only its input."""
     tokens = model.patches(images)
     for block in model.blocks:
         tokens = Again.apply(tokens, block)

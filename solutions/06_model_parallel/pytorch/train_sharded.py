@@ -1,5 +1,5 @@
-"""Train with all state on every rank, and with it divided among them: mpiexec -n 2 python train_sharded.py --gpu-memory
-unlimited"""
+"""Train data parallel, with the state replicated on all ranks or sharded among them. Example: mpiexec -n 2 python
+train_sharded.py --gpu-memory unlimited"""
 
 import fully_sharded
 import torch
@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 from handson.pytorch import devices, transformer_runs
 
-METHODS = ("ddp", "zero", "torch-zero", "fsdp", "fsdp-bfloat16")
+METHODS = ("ddp", "zero", "torch-zero", "fsdp", "fsdp-bfloat16", "fsdp-gathered")
 
 
 def train(comm, args, method, train_set):
@@ -26,6 +26,8 @@ def train(comm, args, method, train_set):
     elif method.startswith("fsdp"):
         mesh = init_device_mesh(device.type, (comm.size,))
         model = fully_sharded.shard(model, mesh, torch.bfloat16 if method == "fsdp-bfloat16" else torch.float32)
+        if method == "fsdp-gathered":
+            model.set_reshard_after_forward(False)  # of all blocks
         optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
     else:
         model = DistributedDataParallel(model)

@@ -1,5 +1,5 @@
-"""ZeRO, stage 1, from scratch: all ranks have all parameters, but each has the optimizer's state of its *shard* alone,
-and updates only that.
+"""Stage 1 of ZeRO from scratch: every rank has all parameters, but keeps the optimizer's state only for its *shard*,
+and updates only this shard.
 
 Rajbhandari, Rasley, Ruwase and He, "ZeRO: memory optimizations toward training trillion parameter models", SC 2020.
 """
@@ -13,18 +13,18 @@ from torch import nn
 
 @dataclass
 class Shards:
-    """All numbers of a network in two tensors (ranks, numbers of a shard): row r is the shard of rank r, the end of the
-    last one is zeros."""
+    """Parameters and gradients of a network in two tensors of shape (ranks, numbers per shard). Row r is the shard of
+    rank r. The last row is padded with zeros."""
 
-    values: torch.Tensor  # the parameters are views of it
-    gradients: torch.Tensor  # their gradients are views of it
+    values: torch.Tensor  # the parameters are views of this tensor
+    gradients: torch.Tensor  # the gradients are views of this tensor
     shard: nn.Parameter  # this rank's row of `values`
-    optimizer: torch.optim.Optimizer  # of `shard` alone
+    optimizer: torch.optim.Optimizer  # updates only `shard`
 
 
 def in_rows(parameters, rows):
-    """(values, gradients): two tensors (rows, numbers); the parameters become views of the first, their gradients of
-    the second."""
+    """Return (values, gradients), two tensors of shape (rows, numbers). The parameters become views of `values`, and
+    their gradients become views of `gradients`."""
     count = sum(parameter.numel() for parameter in parameters)
     values, gradients = (parameters[0].new_zeros(rows, -(-count // rows)) for _ in range(2))
     begin = 0
@@ -38,12 +38,13 @@ def in_rows(parameters, rows):
 
 
 def divide(model, make_optimizer):
-    """The Shards of a model, which begins alike on all ranks. make_optimizer: a function of a list of parameters."""
+    """Return the Shards of a model that has equal parameters on all ranks. make_optimizer: takes a list of parameters,
+    and returns an optimizer."""
     values, gradients = in_rows(list(model.parameters()), dist.get_world_size())
     rank = dist.get_rank()
     ### BEGIN SOLUTION shard:
-    ### `shard`: an nn.Parameter of this rank's row of `values`, in the same memory; `optimizer`:
-    ### make_optimizer's, for this shard alone
+    ### Set `shard` to an nn.Parameter that shares its memory with this rank's row of `values`.
+    ### Set `optimizer` to the result of make_optimizer for only this shard.
     shard = nn.Parameter(values[rank])
     optimizer = make_optimizer([shard])
     ### END SOLUTION
@@ -51,11 +52,12 @@ def divide(model, make_optimizer):
 
 
 def mean_of_shard(gradients):
-    """The gradient of this rank's shard: its row of `gradients` (ranks, numbers of a shard), as a mean over the
-    ranks."""
+    """Return the gradient of this rank's shard: the mean over all ranks of the shard's row in `gradients`, which has
+    the shape (ranks, numbers per shard)."""
     ### BEGIN SOLUTION reduce_scatter:
-    ### `mean`: a tensor (numbers of a shard), by one reduce-scatter: dist.reduce_scatter(result,
-    ### list of rows) adds up row r for rank r. `gradients` may change: they are not needed any more
+    ### Set `mean` to a tensor of shape (numbers per shard), with one reduce-scatter:
+    ### dist.reduce_scatter(result, list of rows) sums row r of all ranks for rank r. You may
+    ### overwrite `gradients`, because they are not needed afterwards.
     gradients /= dist.get_world_size()
     mean = torch.empty_like(gradients[0])
     dist.reduce_scatter(mean, list(gradients))
@@ -64,18 +66,19 @@ def mean_of_shard(gradients):
 
 
 def gather(values, shard):
-    """On all ranks, row r of `values` (ranks, numbers of a shard) becomes the shard of rank r, in place. shard: this
-    rank's."""
+    """Copy the shard of each rank r into row r of `values`, in place and on all ranks. shard: this rank's shard;
+    `values` has the shape (ranks, numbers per shard)."""
     ### BEGIN SOLUTION all_gather:
-    ### one all-gather: dist.all_gather(list of rows, tensor)
+    ### Run one all-gather: dist.all_gather(list of rows, tensor).
     dist.all_gather(list(values), shard)
     ### END SOLUTION
 
 
 def step(shards):
-    """After backward, on all ranks together: all parameters become what one optimizer makes of the mean gradients."""
+    """Update all parameters on all ranks, like one optimizer that has the mean gradients. All ranks call this function
+    after backward."""
     shards.shard.grad = mean_of_shard(shards.gradients)
     shards.optimizer.step()
     gather(shards.values, shards.shard.detach())
     shards.gradients.zero_()
-    shards.shard.grad = None  # its memory is free during the next forward
+    shards.shard.grad = None  # frees its memory for the next forward

@@ -1,4 +1,4 @@
-"""The step that both JAX scripts make: shard_map runs it on each device, with the device's part of the images."""
+"""The training step of both JAX scripts: shard_map runs it on each device with the device's part of the images."""
 
 from functools import partial
 
@@ -8,15 +8,15 @@ from handson.jax.model import convnet, enlarge, losses
 import jax
 import optax
 
-# the same on all devices of the mesh; a part of the images on each of them
+# EVERYWHERE: equal on all devices of the mesh; DIVIDED: each device has a part of the images
 EVERYWHERE, DIVIDED = jax.P(), jax.P("images")
 
 
 def make_step(mesh, size, optimizer):
-    """A function step(state, images, labels) -> (state, (loss, accuracy)). state: (parameters, statistics of batch
-    normalisation, state of the optimizer).
+    """Return a function step(state, images, labels) -> (state, (loss, accuracy)). state: (parameters, statistics of
+    batch normalisation, state of the optimizer).
 
-    `images` and `labels` are those of all devices of `mesh`; loss and accuracy are means over all of them.
+    `images` and `labels` contain the images of all devices of `mesh`. Loss and accuracy are means over all images.
     """
 
     @partial(jax.jit, donate_argnums=0)
@@ -29,8 +29,8 @@ def make_step(mesh, size, optimizer):
             accuracy = (outputs.argmax(axis=1) == labels).mean()
             return jax.lax.pmean(losses(outputs, labels).mean(), "images"), jax.lax.pmean((found, accuracy), "images")
 
-        # Parameters are the same everywhere, so JAX adds up their gradients over the devices; of the loss, it is the
-        # mean already.
+        # The parameters are equal on all devices, so JAX sums their gradients over the devices. The loss is already a
+        # mean over the devices, so the sum needs no division.
         (mean, (statistics, accuracy)), gradients = jax.value_and_grad(loss, has_aux=True)(parameters)
         updates, optimizer_state = optimizer.update(gradients, optimizer_state)
         parameters = optax.apply_updates(parameters, updates)

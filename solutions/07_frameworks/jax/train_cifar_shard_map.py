@@ -1,4 +1,4 @@
-"""Train with JAX's shard_map: one process, which computes on each virtual GPU with a part of each batch: python
+"""Train with JAX's shard_map: one process that computes a part of each batch on each virtual GPU: python
 train_cifar_shard_map.py --help"""
 
 import time

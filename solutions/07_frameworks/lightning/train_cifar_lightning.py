@@ -1,5 +1,5 @@
-"""Train with Lightning, which starts a process for each GPU, or takes those of mpiexec: python train_cifar_lightning.py
---help"""
+"""Train with Lightning, which starts a process for each GPU, or uses the processes of mpiexec: python
+train_cifar_lightning.py --help"""
 
 from handson.lightning import reports
 
@@ -13,7 +13,7 @@ from handson.training import data, options
 
 
 class Training(L.LightningModule):
-    """What Lightning calls, in the order in which it does so; there is no loop."""
+    """The methods that Lightning calls, in the order of the calls. There is no loop."""
 
     def __init__(self, args, train_set, test_set):
         super().__init__()
@@ -25,8 +25,8 @@ class Training(L.LightningModule):
 
     def train_dataloader(self):
         ### BEGIN SOLUTION loader:
-        ### return a DataLoader of self.train_set, with batches of self.args.batchsize images, in
-        ### another order every epoch; where there are several ranks, Lightning gives it a
+        ### return a DataLoader of self.train_set with batches of self.args.batchsize images, in a
+        ### new order in each epoch. If there are several ranks, Lightning gives it a
         ### DistributedSampler
         return DataLoader(self.train_set, self.args.batchsize, shuffle=True)
         ### END SOLUTION
@@ -38,8 +38,8 @@ class Training(L.LightningModule):
         images, labels = batch
         images = data.enlarge(images, self.args.size)
         ### BEGIN SOLUTION training_step:
-        ### forward: `outputs`, and the mean `loss` of the images of this rank, with which Lightning
-        ### goes backward and optimizes
+        ### compute `outputs` and the mean `loss` of this rank's images. Lightning runs backward
+        ### and the optimizer step with this loss
         outputs = self.model(images)
         loss = F.cross_entropy(outputs, labels)
         ### END SOLUTION
@@ -50,16 +50,16 @@ class Training(L.LightningModule):
         outputs = self.model(data.enlarge(images, self.args.size))
         loss, accuracy = F.cross_entropy(outputs, labels), (outputs.argmax(dim=1) == labels).float().mean()
         ### BEGIN SOLUTION validation:
-        ### log `loss` as "validation/main/loss" and `accuracy` as "validation/main/accuracy", so that
-        ### after an epoch each rank has the means over the images of all ranks; Lightning gives each
-        ### rank as many of them
+        ### log `loss` as "validation/main/loss" and `accuracy` as "validation/main/accuracy".
+        ### After an epoch, each rank must have the means over the images of all ranks. Lightning
+        ### gives all ranks the same number of images
         found = {"validation/main/loss": loss, "validation/main/accuracy": accuracy}
         self.log_dict(found, sync_dist=True)
         ### END SOLUTION
 
 
 def main():
-    args = options.parse(gpus=None)  # a GPU for each rank
+    args = options.parse(gpus=None)  # one GPU per rank
     train_set, test_set = data.load(args.dataset)
     L.seed_everything(args.seed, verbose=False)
     report = reports.Report(args, train_set)

@@ -1,4 +1,4 @@
-"""Train with TensorFlow's MirroredStrategy: one process, with a replica of the network on each GPU. Options: python
+"""Train with TensorFlow's MirroredStrategy: one process with a replica of the network on each GPU. Options: python
 train_cifar_mirrored.py --help"""
 
 import time

@@ -1,7 +1,7 @@
 """Train with TensorFlow's ParameterServerStrategy: mpiexec -n 4 python train_cifar_parameter_server.py --help
 
-Rank 0 is the chief, which hands out steps; rank 1 has the parameters; the other ranks compute gradients. No worker
-waits for another one."""
+Rank 0 is the chief, which schedules the steps. Rank 1 holds the parameters. All other ranks are workers, which compute
+gradients. No worker waits for another worker."""
 
 import time
 
@@ -27,7 +27,8 @@ def train(strategy, args, train_set, test_set):
     table = reports.Table(reports.evaluator(model, test_set, args.batchsize))
 
     def batches():
-        """Each worker shuffles all images by itself: in an epoch, some images are used twice, others not at all."""
+        """Return the data set of a worker. Each worker shuffles all images by itself, so an epoch has some images
+        twice, and others not at all."""
         return (
             tf.data.Dataset.from_tensor_slices((train_set.images, train_set.labels))
             .shuffle(len(train_set))
@@ -42,7 +43,7 @@ def train(strategy, args, train_set, test_set):
                 outputs = model(images, training=True)
                 loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, outputs))
             gradients = tape.gradient(loss, model.trainable_variables)
-            optimizer.apply_gradients(zip(gradients, model.trainable_variables))  # of this worker alone
+            optimizer.apply_gradients(zip(gradients, model.trainable_variables))  # this worker's gradients only
             return loss, tf.reduce_mean(tf.cast(tf.equal(tf.argmax(outputs, 1), labels), "float32"))
 
         return strategy.run(part, args=next(iterator))
@@ -55,7 +56,7 @@ def train(strategy, args, train_set, test_set):
     for _ in range(args.epoch):
         found = []
         for scheduled in [coordinator.schedule(step, args=(iterator,)) for _ in range(steps)]:
-            found.append(scheduled.fetch())  # waits until a worker has done it
+            found.append(scheduled.fetch())  # waits until a worker has finished the step
             table.step()
         table.add(*(sum(map(float, means)) / steps for means in zip(*found)))
     seconds = time.perf_counter() - start
@@ -65,7 +66,7 @@ def train(strategy, args, train_set, test_set):
 
 
 def roles(lines, rank, port):
-    """The TF_CONFIG of a rank of a job: the first two have other roles than the workers."""
+    """Return the TF_CONFIG of a rank of a job. The first two ranks are not workers."""
     return rendezvous.with_parameter_server(tf_config(lines, rank, port))
 
 
@@ -73,7 +74,7 @@ def main():
     args = options.parse(gpus=None)
     comm = rendezvous.meet(args, rendezvous.of_job(roles), ("chief", "ps", "worker"))
     if comm.rank > 0:
-        workers.serve(comm)  # until the chief has ended
+        workers.serve(comm)  # serves until the chief ends
     workers.coordinate(comm)
     cluster = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     strategy = tf.distribute.ParameterServerStrategy(cluster)

@@ -1,6 +1,6 @@
 """Train a transformer whose MLPs are experts on different ranks: mpiexec -n 4 python train_experts.py --help
 
-Each rank has images of its own, as in data-parallel training, and experts of its own.
+Each rank has its own images, as in data-parallel training, and its own experts.
 """
 
 import torch
@@ -15,13 +15,14 @@ METHODS = {"unbalanced": 0.0, "balanced": 0.02}  # name -> weight of the balanci
 
 
 def average_gradients(model, layers):
-    """The loss is a mean over a rank's images, and the whole one a mean over all ranks' losses."""
+    """Average the gradients over the ranks. The loss of a rank is the mean over its images, and the total loss is the
+    mean of the ranks' losses."""
     size = dist.get_world_size()
     of_experts = {parameter for layer in layers for parameter in layer.mine.parameters()}
     for parameter in model.parameters():
         if parameter.grad is None:
             continue
-        if parameter not in of_experts:  # an expert has got the gradients of all ranks' tokens already
+        if parameter not in of_experts:  # an expert already has the gradients of all ranks' tokens
             dist.all_reduce(parameter.grad)
         parameter.grad /= size
 

@@ -1,4 +1,4 @@
-"""Your solution. The grader runs `train` on four ranks; all that it needs must be in this file."""
+"""Your solution. The grader runs `train` on four ranks, and this file must contain all of your code."""
 
 import torch
 import torch.distributed as dist
@@ -7,17 +7,19 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from handson.pytorch.challenge_task import loss_of
 
 ### BEGIN SOLUTION prediction:
-### before you measure: how many times as fast as the plain solution will yours be?
+### set SPEED_UP to your prediction before you measure: the seconds of the plain solution, divided
+### by the seconds of yours
 SPEED_UP = 2.5
 ### GIVEN SPEED_UP = None
 ### END SOLUTION
 
 
 def train(task):
-    """Train task.network(), and return it. That of rank 0 counts. `task` is a handson.pytorch.challenge_task.Task."""
+    """Train task.network(), and return it. The network of rank 0 counts. `task` is a
+    handson.pytorch.challenge_task.Task."""
     ### BEGIN SOLUTION train:
-    ### any training that fits into the memory and reaches the loss; you may write functions and
-    ### classes above
+    ### write any training that fits into the memory and reaches the loss. You may add functions
+    ### and classes above
     model = task.network()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     batches = task.batches(4)
@@ -26,7 +28,7 @@ def train(task):
         loss_of(model(text), following).backward()
         optimizer.step()
         optimizer.zero_grad()
-        if step % 12 == 0:  # local SGD: 12 steps of each rank by itself, then all take the mean
+        if step % 12 == 0:  # local SGD: each rank runs 12 steps by itself, then all average
             mean = parameters_to_vector(model.parameters()).detach() / task.ranks
             dist.all_reduce(mean)
             vector_to_parameters(mean, model.parameters())

@@ -1,4 +1,4 @@
-"""Train a language model with your solution, or with the plain one: mpiexec -n 4 python train_challenge.py
+"""Train a language model with your solution or with the plain solution: mpiexec -n 4 python train_challenge.py
 --method challenge plain"""
 
 from functools import partial

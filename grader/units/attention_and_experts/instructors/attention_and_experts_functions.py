@@ -12,7 +12,7 @@ def _scores(way, tokens, heads, ranks):
 
 
 def _scores_but(**wrong):
-    """score_bytes with another value for one way: "ring" or "heads"."""
+    """Return score_bytes with a wrong value for one way: "ring" or "heads"."""
     return lambda way, tokens, heads, ranks: (
         wrong[way](tokens, heads, ranks) if way in wrong else _scores(way, tokens, heads, ranks)
     )
@@ -24,7 +24,7 @@ def _sent(way, tokens, width, ranks):
 
 
 def _sent_but(**wrong):
-    """sent_bytes with another value for one way, from the bytes of a rank's part of a tensor."""
+    """Return sent_bytes with a wrong value for one way, computed from the bytes of a rank's part of a tensor."""
     return lambda way, tokens, width, ranks: (
         wrong[way](4 * tokens / ranks * width, ranks) if way in wrong else _sent(way, tokens, width, ranks)
     )
@@ -51,15 +51,15 @@ ANSWERS = {
         },
         _scores,
         {
-            "these are numbers, not bytes: a float32 has 4 bytes": lambda **of: _scores(**of) / 4,
-            "in the ring, a rank has its part of the queries, and one block of the keys at a time": _scores_but(
+            "`score_bytes` counts numbers instead of bytes: a float32 has 4 bytes": lambda **of: _scores(**of) / 4,
+            "`score_bytes` counts all keys for the ring, but a rank has one block of the keys at a time": _scores_but(
                 ring=lambda tokens, heads, ranks: 4 * heads * tokens**2 / ranks
             ),
-            "by heads, a rank has all queries and all keys, of its heads alone": _scores_but(
-                heads=lambda tokens, heads, ranks: 4 * heads / ranks * (tokens / ranks) ** 2
-            ),
-            "every head has scores of its own": lambda way, tokens, heads, ranks: _scores(
-                way, tokens, ranks if way == "heads" else 1, ranks
+            (
+                "`score_bytes` splits the tokens by heads, but a rank has all queries and all keys of its heads"
+            ): _scores_but(heads=lambda tokens, heads, ranks: 4 * heads / ranks * (tokens / ranks) ** 2),
+            "`score_bytes` counts one head, but every head has its own scores": lambda way, tokens, heads, ranks: (
+                _scores(way, tokens, ranks if way == "heads" else 1, ranks)
             ),
         },
     ),
@@ -72,42 +72,48 @@ ANSWERS = {
         },
         _sent,
         {
-            "in the ring, keys and values travel: two tensors": _sent_but(ring=lambda part, n: (n - 1) * part),
-            "N - 1 steps of the ring send: in the last one nothing travels any more": _sent_but(
+            "`sent_bytes` counts one tensor for the ring, but keys and values travel: two tensors": _sent_but(
+                ring=lambda part, n: (n - 1) * part
+            ),
+            "`sent_bytes` counts N steps of the ring, but the last step sends nothing: N - 1 steps send": _sent_but(
                 ring=lambda part, n: 2 * n * part
             ),
-            "queries stay where they are in the ring: two tensors travel": _sent_but(
+            "`sent_bytes` counts three tensors for the ring, but the queries stay: two tensors travel": _sent_but(
                 ring=lambda part, n: 3 * (n - 1) * part
             ),
-            "by heads, query, key and value go there, and the result comes back: four tensors": _sent_but(
+            "`sent_bytes` counts three tensors by heads, but the result travels back, too: four tensors": _sent_but(
                 heads=lambda part, n: 3 * (n - 1) / n * part
             ),
-            "by heads, 1/N of a rank's part stays where it is": _sent_but(heads=lambda part, n: 4 * part),
-            "these are numbers, not bytes: a float32 has 4 bytes": lambda **of: _sent(**of) / 4,
+            "`sent_bytes` counts whole parts by heads, but 1/N of each part stays on its rank": _sent_but(
+                heads=lambda part, n: 4 * part
+            ),
+            "`sent_bytes` counts numbers instead of bytes: a float32 has 4 bytes": lambda **of: _sent(**of) / 4,
         },
     ),
     "keys_seen": Function(
         lambda chance: {"places": sorted(chance.sample(range(60), 9))},
         lambda places: sum(place + 1 for place in places),
         {
-            "the query at place p sees its own key, too: p + 1": lambda places: sum(places),
-            "a query sees all keys up to its place, also those of other ranks": lambda places: (
+            "`keys_seen` leaves out the query's own key: the query at position p sees p + 1 keys": lambda places: sum(
+                places
+            ),
+            "`keys_seen` counts only the keys of this rank: a query sees all keys up to its position": lambda places: (
                 len(places) * (len(places) + 1) // 2
             ),
-            "that is without a causal mask, and only of this rank's keys": lambda places: len(places) ** 2,
+            "`keys_seen` ignores the causal mask, and counts only this rank's keys": lambda places: len(places) ** 2,
         },
     ),
     "slowest": Function(
         _load,
         _slowest,
         {
-            "that is the share of the fullest expert; a rank computes all of its experts": lambda counts, ranks: (
+            "`slowest` compares single experts, but a rank computes all of its experts": lambda counts, ranks: (
                 max(counts) / (sum(counts) / len(counts))
             ),
-            "divide the most tokens of a rank by the mean of the ranks, not by all tokens": lambda counts, ranks: (
-                _slowest(counts, ranks) / ranks
-            ),
-            "that is the number of tokens of the fullest rank: divide it by the mean of the ranks": (
+            (
+                "`slowest` divides by all tokens: divide the largest number of a rank by the mean of the ranks"
+            ): lambda counts, ranks: _slowest(counts, ranks) / ranks,
+            "`slowest` returns the tokens of the fullest rank: divide them by the mean of the ranks": (
                 lambda counts, ranks: _slowest(counts, ranks) * sum(counts) / ranks
             ),
         },

@@ -1,4 +1,4 @@
-"""What the gaps of attention.py should give, computed in one process, and what typical mistakes give."""
+"""The right results for the gaps of attention.py, computed in one process, and the results of typical mistakes."""
 
 import torch
 
@@ -10,22 +10,25 @@ def _arrays(values):
 
 
 def combine(rank, ranks, case):
-    """For the one rank: {"total": {"right" or a sentence: values}, "taken": the same}."""
+    """Return, for the single rank, {"total": {"right" or a sentence: values}, "taken": the same}."""
     one, other = partials(case)
     total = torch.logaddexp(one.total, other.total)
     of_one, of_other = ((of.total - total).exp()[..., None] for of in (one, other))
     totals = {
         "right": total,
-        "`total` is the sum of two logarithms, which is that of a product": one.total + other.total,
-        "`total` is the larger of both: the other one belongs to the sum, too": torch.maximum(one.total, other.total),
-        "`total` is the sum itself: its logarithm is asked for, which does not overflow": total.exp(),
+        "`total` is the sum of two logarithms, which is the logarithm of a product: use torch.logaddexp": one.total
+        + other.total,
+        "`total` is the larger of both, but the smaller one belongs to the sum, too": torch.maximum(
+            one.total, other.total
+        ),
+        "`total` is the sum itself: keep its logarithm, which does not overflow": total.exp(),
     }
     taken = {
         "right": of_one * one.taken + of_other * other.taken,
-        "`taken` is the mean of both, as if the keys of both had the same weight": (one.taken + other.taken) / 2,
-        "`taken` is the sum of both: weigh each with the share of the sum that its keys have": one.taken + other.taken,
-        "the weights are in each other's place": of_other * one.taken + of_one * other.taken,
-        "each is weighed with its total, which is a logarithm": (
+        "`taken` is the plain mean of both: weight each with its share of the sum": (one.taken + other.taken) / 2,
+        "`taken` is the plain sum of both: multiply each by its share of the sum": one.taken + other.taken,
+        "`taken` swaps the weights of the two": of_other * one.taken + of_one * other.taken,
+        "`taken` uses the totals as weights, but these are logarithms: use exp(total of each - total)": (
             one.total[..., None] * one.taken + other.total[..., None] * other.taken
         )
         / (one.total + other.total)[..., None],
@@ -41,7 +44,7 @@ def _softmax(query, key, value, seen=None):
 
 
 def ring(rank, ranks, case):
-    """For each rank {"taken": {"right" or a sentence: values}}."""
+    """Return {"taken": {"right" or a sentence: values}} for each rank."""
     query, key, value = of_the_ring(case)
     found = []
     for mine in places(case):
@@ -52,7 +55,7 @@ def ring(rank, ranks, case):
                 "taken": _arrays(
                     {
                         "right": _softmax(query[:, mine], key, value, seen),
-                        "each rank has attended to its own keys only": _softmax(
+                        "`result` covers only the rank's own keys: combine it with the Partial of each block": _softmax(
                             query[:, mine], key[:, mine], value[:, mine], own
                         ),
                     }
@@ -63,7 +66,7 @@ def ring(rank, ranks, case):
 
 
 def to_heads(rank, ranks, case):
-    """For each rank {"whole": {"right" or a sentence: values}}."""
+    """Return {"whole": {"right" or a sentence: values}} for each rank."""
     size, number = case["ranks"], case["heads"] // case["ranks"]
     parts = [heads_of(case, one) for one in range(size)]
     found = []
@@ -73,10 +76,10 @@ def to_heads(rank, ranks, case):
         values = {"right": torch.cat([part[one * number : (one + 1) * number] for part in parts], dim=1)}
         if number > 1:
             values[
-                "the numbers of the ranks are in each other's place: dimension 0 of `received` has the ranks, then the"
-                " heads; transpose before you flatten"
+                "`whole` mixes up the numbers of the ranks: dimension 0 of `received` has the ranks, then the heads, so"
+                " transpose before you flatten"
             ] = received.reshape(shape)
-        values["the tokens of the ranks are in turns: the ranks' dimension must stand before the tokens'"] = (
+        values["`whole` alternates the tokens of the ranks: move the ranks' dimension before the tokens' dimension"] = (
             received.unflatten(0, (size, -1)).permute(1, 2, 0, 3).flatten(1, 2)
         )
         found.append({"whole": _arrays(values)})

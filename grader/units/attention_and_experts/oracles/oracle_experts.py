@@ -1,4 +1,4 @@
-"""What the gaps of experts.py should give, computed in one process, and what typical mistakes give."""
+"""The right results for the gaps of experts.py, computed in one process, and the results of typical mistakes."""
 
 import torch
 
@@ -6,7 +6,7 @@ from grader.units.attention_and_experts.probes.probe_experts import chosen, prob
 
 
 def within_capacity(rank, ranks, case):
-    """For each capacity what is `right`, and `mistakes`: {sentence: what it gives}."""
+    """Return, for each capacity, the `right` result, and `mistakes`: {sentence: wrong result}."""
     expert = chosen(case).tolist()
 
     def kept(capacity, order=range(len(expert))):
@@ -20,17 +20,20 @@ def within_capacity(rank, ranks, case):
         "right": [kept(capacity) for capacity in case["capacities"]],
         "mistakes": [
             {
-                "an expert with capacity c takes c tokens; here it takes one less": kept(capacity - 1),
-                "an expert with capacity c takes c tokens; here it takes one more: the first token is number 1": kept(
-                    capacity + 1
+                "`kept` has one token too few per expert: an expert with capacity c accepts c tokens": kept(
+                    capacity - 1
                 ),
-                "the last tokens of an expert are kept; the first ones are asked for": kept(
+                (
+                    "`kept` has one token too many per expert: an expert accepts c tokens, and the first has the"
+                    " number 1"
+                ): kept(capacity + 1),
+                "`kept` marks the last tokens of each expert, but it must mark the first ones": kept(
                     capacity, reversed(range(len(expert)))
                 ),
-                "that is the first tokens of all; each expert has a capacity of its own": [
+                "`kept` marks the first tokens of the batch, but each expert has its own capacity": [
                     place < capacity for place in range(len(expert))
                 ],
-                "no token is dropped": [True] * len(expert),
+                "`kept` drops no token: an expert accepts only `capacity` tokens": [True] * len(expert),
             }
             for capacity in case["capacities"]
         ],
@@ -38,7 +41,7 @@ def within_capacity(rank, ranks, case):
 
 
 def balancing_loss(rank, ranks, case):
-    """The right `loss` and its `gradient`, and `mistakes`: {sentence: the loss}."""
+    """Return the right `loss` and its `gradient`, and `mistakes`: {sentence: the loss}."""
     experts, expert, given = case["experts"], chosen(case), probabilities(case).requires_grad_()
     share = torch.bincount(expert, minlength=experts).double() / case["tokens"]
     loss = experts * (share * given.mean(0)).sum()
@@ -48,12 +51,13 @@ def balancing_loss(rank, ranks, case):
         "loss": loss.item(),
         "gradient": given.grad.numpy(),
         "mistakes": {
-            "`loss` lacks the factor `experts`, which makes it 1 if all is even": loss.item() / experts,
-            "one factor is added up over the tokens; both are means over the tokens": loss.item() * case["tokens"],
-            "the shares are squared: one factor is the mean of the probabilities, which has a gradient": (
+            "`loss` lacks the factor `experts`, which makes it 1 for equal shares": loss.item() / experts,
+            "`loss` has a factor that is a sum over the tokens: both factors are means over the tokens": loss.item()
+            * case["tokens"],
+            "`loss` squares the shares: one factor is the mean of the probabilities, which has a gradient": (
                 experts * (share * share).sum().item()
             ),
-            "the mean probabilities are squared: one factor is the share of the tokens": (
+            "`loss` squares the mean probabilities: one factor is the share of the tokens": (
                 experts * (mean * mean).sum().item()
             ),
         },
@@ -61,7 +65,7 @@ def balancing_loss(rank, ranks, case):
 
 
 def _rows(case, name, back):
-    """What each rank gets, in the ranks' order. back: of the way back."""
+    """Return what each rank receives, in the order of the sending ranks. back: for the way back."""
     counts, size = case["counts"], case["ranks"]
     if back:
         counts = [list(column) for column in zip(*counts)]
@@ -69,18 +73,18 @@ def _rows(case, name, back):
     found = []
     for one in range(size):
         values = {"right": torch.cat([parts[other][one] for other in range(size)]).numpy()}
-        values["the numbers are zeros, or what was in the memory before: nothing is exchanged"] = 0 * values["right"]
+        values[f"`{name}` contains zeros or old memory: no exchange has filled it"] = 0 * values["right"]
         reverse = torch.cat([parts[other][one] for other in reversed(range(size))]).numpy()
-        values["the ranks are in the reverse order"] = reverse
+        values[f"`{name}` has the ranks in reverse order"] = reverse
         found.append({name: values})
     return found
 
 
 def exchange_forward(rank, ranks, case):
-    """For each rank {"arrived": {"right" or a sentence: values}}."""
+    """Return {"arrived": {"right" or a sentence: values}} for each rank."""
     return _rows(case, "arrived", back=False)
 
 
 def exchange_backward(rank, ranks, case):
-    """For each rank {"of_tokens": {"right" or a sentence: values}}."""
+    """Return {"of_tokens": {"right" or a sentence: values}} for each rank."""
     return _rows(case, "of_tokens", back=True)

@@ -1,4 +1,4 @@
-"""Probes of attention.py: each gap on its own; the ring and the all-to-all on real ranks."""
+"""The probes of attention.py: each gap runs on its own; the ring and the all-to-all run on real ranks."""
 
 import math
 
@@ -9,24 +9,23 @@ from grader.probes.gap_code import GapCode
 from grader.probes.pytorch_scripts import join
 from grader.sandbox.rank import StudentMistake
 from handson.pytorch.attentions import Partial, attend
+from handson.words import a_kind
 
 WIDTH = 3
 OF_A_RANK = 2, 2, WIDTH  # heads, tokens and width in the ring
 
 
 def a_tensor(name, found, shape):
-    """`found`, if it is a tensor of this shape. Raises StudentMistake."""
+    """Return `found` if it is a tensor of this shape. Raises StudentMistake."""
     if not isinstance(found, torch.Tensor) or tuple(found.shape) != tuple(shape):
-        what = f"has the shape {tuple(found.shape)}" if isinstance(found, torch.Tensor) else type(found).__name__
-        raise StudentMistake(
-            f"`{name}` should be a tensor of shape {tuple(shape)}; it is {what}".replace("is has", "has")
-        )
+        what = f"has the shape {tuple(found.shape)}" if isinstance(found, torch.Tensor) else f"is {a_kind(found)}"
+        raise StudentMistake(f"`{name}` {what}, but it must be a tensor of shape {tuple(shape)}")
     return found.detach()
 
 
 def partials(case):
-    """Two Partials in double precision, as a softmax over some keys gives them; the second has not seen any key for
-    its first query if case["blind"]."""
+    """Return two Partials in double precision, like those of softmaxes over some keys. With case["blind"], the second
+    one has seen no key for its first query."""
     chance = torch.Generator().manual_seed(case["seed"])
     shape = case["heads"], case["queries"]
 
@@ -41,7 +40,7 @@ def partials(case):
 
 
 def combine(rank, ranks, source, case):
-    """`taken` and `total` of two Partials together."""
+    """Return `taken` and `total` of two combined Partials."""
     one, other = partials(case)
     names = GapCode(source).run(one=one, other=other)
     return {
@@ -51,7 +50,7 @@ def combine(rank, ranks, source, case):
 
 
 def zigzag(rank, ranks, source, case):
-    """For each number of ranks: the numbers of the chunks that each rank gets."""
+    """Return the numbers of the chunks of each rank, for each number of ranks."""
     student, found = GapCode(source), []
     for size in case["sizes"]:
         of_ranks = []
@@ -59,16 +58,16 @@ def zigzag(rank, ranks, source, case):
             chunks = torch.arange(6 * size).chunk(2 * size)
             mine = student.run(tokens=6 * size, rank=one, size=size, zigzag=True, chunks=chunks).mine
             if not isinstance(mine, (list, tuple)) or not all(isinstance(chunk, torch.Tensor) for chunk in mine):
-                raise StudentMistake("`mine` should be a list of two of the tensors in `chunks`, not their numbers")
+                raise StudentMistake("`mine` must be a list of two of the tensors in `chunks`, not of their numbers")
             if not all(any(torch.equal(chunk, own) for own in chunks) for chunk in mine):
-                raise StudentMistake("`mine` has a tensor that is none of `chunks`")
+                raise StudentMistake("`mine` contains a tensor that is not in `chunks`: choose two of `chunks`")
             of_ranks.append([next(place for place, own in enumerate(chunks) if torch.equal(own, one)) for one in mine])
         found.append(of_ranks)
     return {"chunks": found}
 
 
 def of_the_ring(case):
-    """(query, key, value) of all ranks, (heads, tokens, width), in double precision."""
+    """Return (query, key, value) of all ranks, each (heads, tokens, width), in double precision."""
     heads, tokens, width = OF_A_RANK
     chance = torch.Generator().manual_seed(case["seed"])
     return torch.randn(3, heads, tokens * case["ranks"], width, generator=chance, dtype=torch.float64)
@@ -79,7 +78,7 @@ def places(case):
 
 
 def ring(rank, ranks, source, case):
-    """What the steps of the ring give, to which ranks messages went, and whether one was on its way when `attend` was
+    """Return the result of the ring, the targets of the messages, and whether a message was in flight when `attend` was
     called."""
     join(rank, ranks)
     query, key, value = of_the_ring(case)[:, :, places(case)[rank]]
@@ -105,7 +104,7 @@ def ring(rank, ranks, source, case):
             names = student.run(**common, **step_names, block=block, result=result)
             block, result = names.block, names.result
             if not isinstance(result, Partial):
-                raise StudentMistake(f"`result` is a {type(result).__name__} after step {step}, not a Partial")
+                raise StudentMistake(f"`result` is {a_kind(result)} after step {step}, but it must be a Partial")
             if step < ranks - 1:
                 a_tensor("block", block, (2, *OF_A_RANK))
     taken = a_tensor("result.taken", result.taken, OF_A_RANK)
@@ -113,13 +112,13 @@ def ring(rank, ranks, source, case):
 
 
 def heads_of(case, rank):
-    """All heads of a rank's tokens."""
+    """Return all heads of a rank's tokens."""
     chance = torch.Generator().manual_seed(case["seed"] + rank)
     return torch.randn(case["heads"], case["tokens"], WIDTH, generator=chance, dtype=torch.float64)
 
 
 def to_heads(rank, ranks, source, case):
-    """`whole`, and what this rank sent."""
+    """Return `whole`, and the messages of this rank."""
     join(rank, ranks)
     collectives = Collectives()
     with collectives.noted(all_ended=True):

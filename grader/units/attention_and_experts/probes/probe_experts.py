@@ -1,4 +1,4 @@
-"""Probes of experts.py: routing in one process, exchanges on real ranks."""
+"""The probes of experts.py: routing runs in one process, exchanges run on real ranks."""
 
 from types import SimpleNamespace
 
@@ -14,7 +14,7 @@ WIDTH = 2
 
 
 def chosen(case):
-    """The expert of each token: most choose expert 1, nobody chooses the last one."""
+    """Return the expert of each token: most tokens choose expert 1, and no token chooses the last one."""
     chance = torch.Generator().manual_seed(case["seed"])
     return torch.randint(0, 2 * case["experts"], (case["tokens"],), generator=chance).where(
         torch.rand(case["tokens"], generator=chance) < 0.4, torch.tensor(1)
@@ -22,13 +22,13 @@ def chosen(case):
 
 
 def within_capacity(rank, ranks, source, case):
-    """Which tokens are kept, for each capacity."""
+    """Return which tokens are kept, for each capacity."""
     student, found = GapCode(source), []
     for capacity in case["capacities"]:
         kept = student.run(expert=chosen(case), experts=case["experts"], capacity=capacity).kept
         kept = a_tensor("kept", kept, (case["tokens"],))
         if kept.dtype != torch.bool:
-            raise StudentMistake(f"`kept` has numbers of type {kept.dtype}; it should have a bool for each token")
+            raise StudentMistake(f"`kept` has the type {kept.dtype}, but it must have a bool for each token")
         found.append(kept.tolist())
     return {"kept": found}
 
@@ -39,11 +39,11 @@ def probabilities(case):
 
 
 def balancing_loss(rank, ranks, source, case):
-    """The loss, and its gradient with respect to the probabilities (zeros without a graph)."""
+    """Return the loss, and its gradient with respect to the probabilities (zeros without a graph)."""
     given = probabilities(case).requires_grad_()
     loss = GapCode(source).run(probabilities=given, expert=chosen(case), experts=case["experts"]).loss
     if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
-        raise StudentMistake("`loss` should be a tensor with one number, which leads back to `probabilities`")
+        raise StudentMistake("`loss` must be a tensor with one number, computed from `probabilities`")
     if loss.requires_grad:
         loss.sum().backward()
     gradient = torch.zeros_like(given) if given.grad is None else given.grad
@@ -51,7 +51,7 @@ def balancing_loss(rank, ranks, source, case):
 
 
 def tokens_of(case, rank, back=False):
-    """The tokens that a rank sends, in the ranks' order; back: the gradients of those that it has received."""
+    """Return the tokens that a rank sends, in the order of the target ranks; back: the gradients of received tokens."""
     counts = case["counts"]
     number = sum(of_rank[rank] for of_rank in counts) if back else sum(counts[rank])
     return torch.randn(number, WIDTH, generator=torch.Generator().manual_seed(case["seed"] + rank)).double()
@@ -70,10 +70,10 @@ def _exchange(rank, ranks, source, case, name, **given):
 
 
 def exchange_forward(rank, ranks, source, case):
-    """What has arrived, and what was sent."""
+    """Return the tokens that arrived, and the messages that were sent."""
     return _exchange(rank, ranks, source, case, "arrived", tokens=tokens_of(case, rank))
 
 
 def exchange_backward(rank, ranks, source, case):
-    """The gradients that came back, and what was sent."""
+    """Return the gradients that came back, and the messages that were sent."""
     return _exchange(rank, ranks, source, case, "of_tokens", gradient=tokens_of(case, rank, back=True))

@@ -24,10 +24,11 @@ ANSWERS = {
         _inputs,
         _seconds,
         {
-            "each all-reduce counts as one message of all bytes; it has 2 (N - 1) messages of 1/N of them": (
-                lambda steps, compute, exchanges, size, ranks, rate: steps * compute + exchanges * size / rate
-            ),
-            "that is the time with an exchange in every step; there are only `exchanges` of them": (
+            (
+                "`training_seconds` counts one message of all bytes per all-reduce: it has 2 (N - 1) messages of size"
+                " / N"
+            ): (lambda steps, compute, exchanges, size, ranks, rate: steps * compute + exchanges * size / rate),
+            "`training_seconds` counts an all-reduce in every step, but there are only `exchanges` all-reduces": (
                 lambda steps, compute, exchanges, size, ranks, rate: _seconds(steps, compute, steps, size, ranks, rate)
             ),
         },

@@ -1,4 +1,4 @@
-"""Judges a trained network. No student's code runs here."""
+"""Judge a trained network. No student code runs here."""
 
 import math
 
@@ -10,12 +10,16 @@ from handson.pytorch.language import LanguageModel
 
 
 def loss(rank, ranks, numbers, unseen):
-    """{"loss": of a LanguageModel with these parameters on a text, None where it is no finite number; "problem": what
-    is wrong with them}. numbers: an array for each parameter; unseen: the bytes of the text, an array."""
+    """Return {"loss": the loss of a LanguageModel with these parameters on a text, None unless it is finite; "problem":
+    a sentence on invalid parameters, or ""}. numbers: an array for each parameter; unseen: an array, the bytes of the
+    text."""
     network = LanguageModel(LENGTH)
     parameters = list(network.parameters())
     if [list(one.shape) for one in numbers] != [list(parameter.shape) for parameter in parameters]:
-        return {"loss": None, "problem": "`train` returns another network on rank 0 than task.network() gives"}
+        return {
+            "loss": None,
+            "problem": "`train` returns a network of another shape on rank 0: return the network of task.network()",
+        }
     for parameter, values in zip(parameters, numbers):
         parameter.data = torch.from_numpy(values.astype("float32"))
     found = loss_on(network, torch.from_numpy(unseen.copy()))

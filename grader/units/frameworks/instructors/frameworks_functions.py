@@ -4,8 +4,8 @@ from grader.instructors.notebook_answers import Function
 
 
 def _parts(chance):
-    """The images of two replicas or more; in one call two have equally many. No weight lies halfway between
-    hundredths, which may be rounded either way."""
+    """Return the images of two or more replicas; in one call, two replicas have the same number. No weight lies halfway
+    between hundredths, where rounding is ambiguous."""
     parts = [
         chance.randint(1, 9),
         chance.choice([*range(11, 20), *range(21, 31)]),
@@ -15,8 +15,7 @@ def _parts(chance):
 
 
 def _times(chance):
-    """Cases in which Python is the limit, also where it takes longer than the kernels, and others in which it is
-    not."""
+    """Return cases in which Python is the bottleneck, with and without longer kernels, and cases in which it is not."""
     threads, python = chance.randint(3, 9), chance.uniform(0.5, 3)
     limit = (threads - 1) * python  # as many seconds in kernels hide the Python of the other threads
     kernels = chance.turn(
@@ -30,9 +29,9 @@ def _speedup(python, kernels, threads):
 
 
 def _step(chance):
-    """A step with operations after each other. Some, the last one in half of the calls, call two others, one after the
-    other, the first of which calls one more; so operations lie inside of others, as those of a thread do. Lists, as the
-    notebook has them."""
+    """Return a step with consecutive operations. Some of them, in half of the calls also the last one, call two others
+    in sequence, and the first of these calls another one. So operations are nested, like in a thread. They are lists,
+    as in the notebook."""
     operations, now, calling = [], chance.uniform(0.1, 0.3), chance.turn([1, 0])
     for number in range(4):
         length = chance.uniform(0.5, 1.5)
@@ -55,7 +54,7 @@ def _in_python(step, operations):
 
 
 def _since_the_one_before(step, operations):
-    """With the end of the operation before in place of the latest end."""
+    """Return a wrong result: it uses the end of the previous operation instead of the latest end."""
     ends = [0.0, *(end for _, end in operations)]
     return step - sum(max(0.0, end - max(begin, before)) for (begin, end), before in zip(operations, ends))
 
@@ -69,18 +68,19 @@ ANSWERS = {
         _parts,
         lambda parts: [1 / (len(parts) * images) for images in parts],
         {
-            "that is the weight if all images count the same; under fit, each replica counts the same": lambda parts: [
+            "`weights_of_fit` weights all images equally, but under fit each replica counts the same": lambda parts: [
                 1 / sum(parts) for _ in parts
             ],
-            "that is the weight in the mean of one replica; the mean over the replicas divides by their number, too": (
-                lambda parts: [1 / images for images in parts]
-            ),
-            "that is the weight of a whole replica, not of one of its images": lambda parts: [
-                1 / len(parts) for _ in parts
-            ],
-            "that is the share of the images that a replica has": lambda parts: [
-                images / sum(parts) for images in parts
-            ],
+            (
+                "`weights_of_fit` returns the weight within one replica: the mean over the replicas also divides by"
+                " their number"
+            ): (lambda parts: [1 / images for images in parts]),
+            (
+                "`weights_of_fit` returns the weight of a whole replica: divide it by the number of its images"
+            ): lambda parts: [1 / len(parts) for _ in parts],
+            (
+                "`weights_of_fit` returns each replica's share of the images, but the weight of one image is asked for"
+            ): lambda parts: [images / sum(parts) for images in parts],
         },
     ),
     "seconds_in_python": Function(
@@ -88,26 +88,30 @@ ANSWERS = {
         _in_python,
         {
             (
-                "operations that others call are subtracted twice: count each moment once, however many operations"
-                " are under way"
+                "`seconds_in_python` subtracts called operations twice: count each moment once, for any number of"
+                " running operations"
             ): lambda step, operations: step - _sum(operations),
             (
-                "the operation before may be one that was called, and end before its caller does: compare with the"
-                " latest end of all before"
+                "`seconds_in_python` compares with the end of the previous operation, which may end before its caller:"
+                " compare with the latest end so far"
             ): (_since_the_one_before),
-            "that is the time in operations; Python has the remaining one": lambda step, operations: (
+            "`seconds_in_python` returns the time in operations: subtract it from the step": lambda step, operations: (
                 step - _in_python(step, operations)
             ),
-            "that is the time before the first operation and after the last; Python also runs between them": (
+            (
+                "`seconds_in_python` counts only before the first and after the last operation: Python also runs"
+                " between them"
+            ): (
                 lambda step, operations: (
                     step - (max(end for _, end in operations) - min(begin for begin, _ in operations))
                 )
             ),
-            "that is the share of the step; return seconds": lambda step, operations: (
+            "`seconds_in_python` returns a share of the step: return seconds": lambda step, operations: (
                 _in_python(step, operations) / step
             ),
             (
-                "that is the time in the operations, of which some are counted twice; Python has the remaining one"
+                "`seconds_in_python` returns the time in operations and counts some twice: count each moment once, and"
+                " subtract the sum from the step"
             ): lambda step, operations: _sum(operations),
         },
     ),
@@ -115,18 +119,19 @@ ANSWERS = {
         _times,
         _speedup,
         {
-            "that is the speed-up without the GIL: Python runs in one thread at a time": (
+            "`threads_speedup` ignores the GIL: only one thread at a time runs Python": (
                 lambda python, kernels, threads: threads
             ),
             (
-                "that is the speed-up if all Python must be over before kernels begin: while one thread is in a"
-                " kernel, another one may be in Python"
+                "`threads_speedup` starts kernels only after all Python has ended: while one thread is in a kernel,"
+                " another thread can run Python"
             ): lambda python, kernels, threads: threads * (python + kernels) / (threads * python + kernels),
-            "that is right only if Python is the limit; a step also takes python + kernels at least": (
-                lambda python, kernels, threads: (python + kernels) / python
-            ),
             (
-                "that is the time of the step; the speed-up compares the images per second"
+                "`threads_speedup` is right only if Python is the bottleneck: a step also takes at least python +"
+                " kernels"
+            ): (lambda python, kernels, threads: (python + kernels) / python),
+            (
+                "`threads_speedup` returns the time of the step: the speed-up compares images per second"
             ): lambda python, kernels, threads: max(threads * python, python + kernels),
         },
     ),

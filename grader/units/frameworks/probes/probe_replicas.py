@@ -1,5 +1,5 @@
-"""The probes of replicas.py: a MirroredStrategy over virtual devices of the CPU. They import TensorFlow when they are
-called, since the probes of all units are loaded where there is no second environment."""
+"""The probes of replicas.py: a MirroredStrategy over virtual devices of the CPU. They import TensorFlow only when they
+are called, because the probes of all units are also loaded without the second environment."""
 
 import ast
 import functools
@@ -29,8 +29,8 @@ def _strategy(replicas):
 
 
 def _linear(case, passes=None):
-    """A linear model with the weights that the case starts with. passes: a list that gets, of each forward pass,
-    whether it is in training."""
+    """Return a linear model with the first weights of the case. passes: a list to which each forward pass appends
+    whether it is in training mode."""
 
     import keras
 
@@ -51,9 +51,9 @@ def _copies(variable):
 
 
 def scope(rank, ranks, source, case):
-    """On how many replicas the variables of the model, and of the optimizer, are that the gap makes; whether the
-    model's are those of the strategy that it gets ("own"), whether the optimizer knows them, and which of its settings
-    are not those that it was made with ("changed")."""
+    """Return on how many replicas the gap's model and optimizer have their variables, whether the model belongs to the
+    given strategy ("own"), whether the optimizer is built for the model ("knows"), and which settings of the optimizer
+    differ from those of make_optimizer ("changed")."""
 
     import keras
 
@@ -66,7 +66,7 @@ def scope(rank, ranks, source, case):
     shapes = [tuple(variable.shape) for variable in model.trainable_variables] if isinstance(model, keras.Model) else []
     if shapes != [(FEATURES, CLASSES), (CLASSES,)] or not isinstance(optimizer, keras.optimizers.SGD):
         raise StudentMistake(
-            "`model` should be what make_model() returns, and `optimizer` what make_optimizer() returns"
+            "set `model` to the result of make_model(), and `optimizer` to the result of make_optimizer()"
         )
     momenta = [variable for variable in optimizer.variables if tuple(variable.shape) in shapes]
     return {
@@ -83,7 +83,7 @@ def scope(rank, ranks, source, case):
 
 
 def _changes(model, optimizer):
-    """Whether an optimizer that is built can change the variables of a model."""
+    """Return whether a built optimizer can update the variables of a model."""
     try:
         return all(optimizer._get_variable_index(variable) >= 0 for variable in model.trainable_variables)
     except KeyError:
@@ -91,8 +91,7 @@ def _changes(model, optimizer):
 
 
 class _Watched:
-    """A strategy that notes how the tf.data sets that it divides are to be shared between processes. case: as for
-    `divided`."""
+    """A strategy that records how its tf.data sets are split between processes. case: as for `divided`."""
 
     def __init__(self, strategy, case):
         self.strategy, self.case, self.policy = strategy, case, ""
@@ -126,7 +125,7 @@ class _Watched:
 
 
 def _with_few_threads(dataset):
-    """A tf.data set for which a sandbox has room."""
+    """Return the tf.data set with few threads, which the limits of the sandbox allow."""
 
     import tensorflow as tf
 
@@ -136,7 +135,7 @@ def _with_few_threads(dataset):
 
 
 def divided(rank, ranks, source, case):
-    """Which images each replica gets in each step of two epochs."""
+    """Return the images of each replica in each step of two epochs."""
     from handson.tensorflow import UNTUNED
 
     import keras
@@ -155,12 +154,14 @@ def divided(rank, ranks, source, case):
 
 
 def _epoch(strategy, batches, case):
-    """The numbers of the images of each replica in each step of an epoch, of which it sees `endless` steps at most.
-    Raises Wrong."""
+    """Return the numbers of the images of each replica in each step of an epoch, in at most `endless` steps. Raises
+    StudentMistake."""
     sizes, images, labels = [], [], []
     for pair in itertools.islice(batches, endless(case)):
         if not isinstance(pair, tuple) or len(pair) != 2:
-            raise StudentMistake(f"`batches` gives {a_kind(pair)} in each step: it should be a pair, images and labels")
+            raise StudentMistake(
+                f"`batches` yields {a_kind(pair)} in each step, but it must yield pairs of images and labels"
+            )
         of_images, of_labels = (
             [numpy.ravel(part) for part in strategy.experimental_local_results(one)] for one in pair
         )
@@ -170,15 +171,15 @@ def _epoch(strategy, batches, case):
     found = samples_of(images, samples(case), case["seed"])
     if others := sum(image != label for image, label in zip(found, labels)):
         raise StudentMistake(
-            f"{others} of {len(found)} images have the label of another image: shuffle images and labels together"
+            f"`batches` has {others} of {len(found)} images with the label of another image: shuffle both together"
         )
     numbers = iter(found)
     return [[list(itertools.islice(numbers, size)) for size in of_step] for of_step in sizes]
 
 
 def replica_step(rank, ranks, source, case):
-    """The weights after each step, the loss of each replica, the forward passes of all replicas in each step, of each
-    whether it is in training, and whether the outputs are largest where the model's are."""
+    """Return the weights after each step, the loss of each replica, the mode of each forward pass in each step (whether
+    it is training), and whether the outputs predict the classes of the model."""
 
     import keras
     import tensorflow as tf
@@ -194,7 +195,9 @@ def replica_step(rank, ranks, source, case):
         passes.pop()
         names = student.run(model=model, optimizer=optimizer, images=images, labels=labels, total=case["total"])
         if numpy.ndim(names.loss):
-            raise StudentMistake("`loss` has a number for each image: it should be one number, their sum by `total`")
+            raise StudentMistake(
+                "`loss` has one number per image, but it must be one number: their sum divided by `total`"
+            )
         alike.append(numpy.array_equal(numpy.argmax(names.outputs, 1), numpy.argmax(right, 1)))
         return names.loss
 
@@ -217,8 +220,8 @@ def replica_step(rank, ranks, source, case):
 
 
 def _trace(student, case):
-    """Trace the gap as the script's tf.function does, on one device: AutoGraph reads the source of what it converts
-    from a file. Raises Wrong."""
+    """Trace the gap on one device, as the script's tf.function does. AutoGraph reads the source of a function from its
+    file. Raises StudentMistake."""
 
     import keras
     import tensorflow as tf
@@ -237,5 +240,5 @@ def _trace(student, case):
     except Exception as error:
         words = str(error).strip().splitlines()[-1].strip()
         raise StudentMistake(
-            f"it runs here, but not in the script, where tf.function traces it before tensors have numbers: {words}"
+            f"your code fails in the script, where tf.function traces it with tensors that have no numbers yet: {words}"
         ) from error

@@ -1,6 +1,6 @@
-"""The probes of the scripts of Lightning and Accelerate: gaps run in a real Trainer, or with a real Accelerator, in a
-process group. Both are imported when a probe is called, since the probes of all units are loaded where there is no
-second environment."""
+"""The probes of the scripts for Lightning and Accelerate. Gaps run in a real Trainer, or with a real Accelerator, in a
+process group. Both are imported only when a probe is called, because the probes of all units are also loaded without
+the second environment."""
 
 import os
 import numpy
@@ -39,11 +39,11 @@ NOTHING = {
 }
 
 
-ONE_PASS = {"max_epochs": 1, "use_distributed_sampler": False}  # each rank is given its own batches
+ONE_PASS = {"max_epochs": 1, "use_distributed_sampler": False}  # each rank gets its own batches
 
 
 def linear(case):
-    """A linear model in double precision with the weights that the case starts with: (N, FEATURES) to (N, CLASSES)."""
+    """Return a linear model in double precision with the first weights of the case: (N, FEATURES) to (N, CLASSES)."""
     weights, model = torch.from_numpy(start(case)), nn.Linear(FEATURES, CLASSES).double()
     with torch.no_grad():
         model.weight.copy_(weights[:-1].T)
@@ -52,17 +52,17 @@ def linear(case):
 
 
 def weights_of(model):
-    """As `start` has them."""
+    """Return the weights in the layout of `start`."""
     return numpy.vstack([model.weight.detach().numpy().T, model.bias.detach().numpy()])
 
 
 def batches(case, rank):
-    """[(images, labels)] of a rank in each step in which it has images."""
+    """Return [(images, labels)] of a rank, for each step in which it has images."""
     return tensors([parts(case, step)[rank] for step in range(case["steps"])])
 
 
 def tensors(of_steps):
-    """[(images, labels)] of arrays as tensors, without those that have no image."""
+    """Convert [(images, labels)] from arrays to tensors, and leave out pairs without images."""
     return [
         (torch.from_numpy(images.astype("float64")), torch.from_numpy(labels.astype("int64")))
         for images, labels in of_steps
@@ -71,12 +71,12 @@ def tensors(of_steps):
 
 
 def given_batches(of_steps):
-    """A DataLoader of a list of batches; Lightning would take a list for several loaders."""
+    """Return a DataLoader of a list of batches, because Lightning would interpret a list as several loaders."""
     return torch.utils.data.DataLoader(of_steps, batch_size=None)
 
 
 class Numbered(torch.utils.data.TensorDataset):
-    """A data set whose image i is the number i. Named as the course's, by `classes`."""
+    """A data set whose image i is the number i. It has `classes`, like the data sets of the course."""
 
     def __init__(self, images):
         super().__init__(torch.arange(images, dtype=torch.float64)[:, None], torch.arange(images) % 10)
@@ -84,7 +84,7 @@ class Numbered(torch.utils.data.TensorDataset):
 
 
 def trainer(rank, ranks, per_node, **options):
-    """Lightning's Trainer for a rank of the group that is there."""
+    """Return Lightning's Trainer for a rank of the existing process group."""
 
     import lightning as L
 
@@ -118,15 +118,15 @@ def trainer(rank, ranks, per_node, **options):
 
 
 def a_loss(loss):
-    """The `loss` of a gap. Raises StudentMistake."""
+    """Return the `loss` of a gap. Raises StudentMistake."""
     if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
-        raise StudentMistake("`loss` should be a tensor with one number, from which `backward` starts")
+        raise StudentMistake("`loss` must be a tensor with one number, from which `backward` starts")
     return loss
 
 
 def loader(rank, ranks, source, case):
-    """The images of this rank in the order in which Lightning gives them to its training steps, in each of two epochs
-    ("orders"), and the sizes of the batches ("sizes")."""
+    """Return the images of this rank in the order of its training steps, for each of two epochs ("orders"), and the
+    sizes of the batches ("sizes")."""
     join(rank, ranks)
     import lightning as L
 
@@ -149,7 +149,7 @@ def loader(rank, ranks, source, case):
             try:
                 images, labels = batch
             except (TypeError, ValueError):
-                raise StudentMistake("a batch of your DataLoader should be a pair, images and labels") from None
+                raise StudentMistake("your DataLoader must yield pairs of images and labels") from None
             found["orders"][self.current_epoch] += images.flatten().long().tolist()
             found["sizes"][self.current_epoch].append(len(labels))
             return self.model(images).mean()
@@ -160,7 +160,7 @@ def loader(rank, ranks, source, case):
 
 
 def training_step(rank, ranks, source, case):
-    """The weights after each step under Lightning, and this rank's loss in each."""
+    """Return the weights after each step under Lightning, and this rank's loss in each step."""
     join(rank, ranks)
 
     import lightning as L
@@ -196,7 +196,7 @@ def training_step(rank, ranks, source, case):
 
 
 def validation(rank, ranks, source, case):
-    """What Lightning has for this rank after each of case["evaluations"], one by default: [loss, accuracy]."""
+    """Return Lightning's [loss, accuracy] on this rank after each of case["evaluations"] (default: one)."""
     join(rank, ranks)
 
     import lightning as L
@@ -222,39 +222,39 @@ def validation(rank, ranks, source, case):
         used.validate(module, given_batches(tensors(evaluated(case)[rank])), verbose=False)
         if missing := [name for name in names if name not in used.callback_metrics]:
             raise StudentMistake(
-                f'after the evaluation rank {rank} has no "{missing[0]}": log it under this name, on every rank'
+                f'rank {rank} has no "{missing[0]}" after the evaluation: log it under this name, on every rank'
             )
         found.append([float(used.callback_metrics[name]) for name in names])
     return {"found": found}
 
 
 def check_outputs(outputs, right):
-    """Raises StudentMistake if `outputs` are not those of the network before the step."""
+    """Raise StudentMistake unless `outputs` are those of the network before the step."""
     if getattr(outputs, "shape", None) != right.shape:
-        raise StudentMistake(f"`outputs` should have a row of scores for each of the {len(right)} images")
+        raise StudentMistake(f"`outputs` must have a row of scores for each of the {len(right)} images")
     if not torch.equal(outputs.argmax(dim=1), right.argmax(dim=1)):
         raise StudentMistake(
-            "`outputs` are not largest where the network's are for the images before the step: from them the script"
-            " computes the accuracy"
+            "`outputs` predict other classes than the network before the step: return the outputs of the forward pass,"
+            " from which the script computes the accuracy"
         )
 
 
 def accelerator_of(rank, ranks, per_node=None):
-    """A real Accelerator, which takes the process group that is there; it learns from the environment that there are
+    """Return a real Accelerator that uses the existing process group. It reads from the environment that there are
     several ranks."""
     join(rank, ranks, per_node or ranks)
     from handson.accelerate import use_gpu
 
     from accelerate import Accelerator
 
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}  # nothing is sent there
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}  # required, but no message goes there
     use_gpu(0)
     return Accelerator()
 
 
 def prepare(rank, ranks, source, case):
-    """The weights after each step with the prepared model and optimizer, and the images that the prepared loaders have
-    for this rank."""
+    """Return the weights after each step with the prepared model and optimizer, and the images of this rank in the
+    prepared loaders."""
     accelerator = accelerator_of(rank, ranks)
     from accelerate.optimizer import AcceleratedOptimizer
 
@@ -270,13 +270,13 @@ def prepare(rank, ranks, source, case):
     model, optimizer = names.model, names.optimizer
     if not isinstance(model, nn.Module) or not hasattr(optimizer, "step"):
         raise StudentMistake(
-            f"`model` is {a_kind(model)}, and `optimizer` {a_kind(optimizer)}: `prepare` returns"
-            " things in the order in which it gets them"
+            f"`model` is {a_kind(model)}, and `optimizer` is {a_kind(optimizer)}: `prepare` returns the prepared"
+            " objects in the order of its arguments"
         )
     if not isinstance(optimizer, AcceleratedOptimizer):
-        raise StudentMistake(f"`optimizer` is {a_kind(optimizer)}, which is not prepared")
+        raise StudentMistake(f"`optimizer` is {a_kind(optimizer)} that is not prepared: pass it to accelerator.prepare")
     if isinstance(getattr(model, "module", None), DistributedDataParallel):
-        raise StudentMistake("`model` is wrapped twice: `prepare` has wrapped it by DistributedDataParallel already")
+        raise StudentMistake("`model` is wrapped twice: `prepare` has already wrapped it in DistributedDataParallel")
     weights = []
     for images, labels in batches(case, rank):
         optimizer.zero_grad()
@@ -288,11 +288,11 @@ def prepare(rank, ranks, source, case):
 
 
 def step(rank, ranks, source, case):
-    """The weights after each step, and this rank's loss in each, with a model and an optimizer that are prepared."""
+    """Return the weights after each step, and this rank's loss in each step, with a prepared model and optimizer."""
     accelerator = accelerator_of(rank, ranks, case.get("ranks_per_node"))
     train_step, module, weights, losses = function_of(source, "train_step"), linear(case), [], []
     model, optimizer = accelerator.prepare(module, torch.optim.SGD(module.parameters(), RATE, MOMENTUM))
-    passes = []  # of each forward pass of a step, whether it is in training
+    passes = []  # whether each forward pass of a step is in training mode
     module.register_forward_pre_hook(lambda module, inputs: passes.append(module.training))
     for images, labels in batches(case, rank):
         with torch.no_grad():
@@ -303,14 +303,14 @@ def step(rank, ranks, source, case):
         try:
             loss, outputs = returned
         except (TypeError, ValueError):
-            raise StudentMistake("`train_step` no longer returns the pair of `loss` and `outputs`") from None
+            raise StudentMistake("`train_step` must return the pair of `loss` and `outputs`") from None
         losses.append(float(a_loss(loss)))
         if not all(passes):
-            raise StudentMistake("the images go through the network in evaluation mode; training needs `model.train()`")
+            raise StudentMistake("`model` is in evaluation mode during the step: training needs `model.train()`")
         if len(passes) > 1:
             raise StudentMistake(
-                "the images go through the network more than once in a step: one forward pass gives `outputs`, and"
-                " these give the loss"
+                "`model` is called more than once in a step: run one forward pass, and compute `loss` from its"
+                " `outputs`"
             )
         check_outputs(outputs, right)
         weights.append(weights_of(module))

@@ -1,4 +1,4 @@
-"""The answers to the notebook's gaps on memory: inputs, what is right, and typical mistakes."""
+"""Inputs, right values and typical mistakes of the notebook's gaps on memory."""
 
 from grader.instructors.notebook_answers import Function
 
@@ -21,10 +21,10 @@ def _shape(chance):
 
 
 def _largest(chance):
-    """In every second call, the batch takes all that there is; in the others, more than half of an image is left. Its
-    size is odd, since `round` takes 4.5 for 4, but 3.5 for 4, too."""
+    """Draw a limit that the batch fills exactly in every second call, and that leaves more than half of an image in the
+    other calls. The batch is odd, because `round` turns both 3.5 and 4.5 into 4."""
     of_an_image = chance.randint(10**5, 10**6)
-    # each rounded to images, limit and network don't give the answer
+    # so that rounding limit and network to images separately gives a wrong answer
     network = int(of_an_image * (chance.randint(2, 20) + chance.uniform(0.6, 0.9)))
     left = chance.turn([of_an_image // 2 + 1, 0])
     return {
@@ -50,7 +50,7 @@ def _but(**other):
 
 
 def _state(chance):
-    """The notebook has a number of parameters as an integer, and 7 billion as a float."""
+    """Draw numbers of parameters as integers and as floats, because the notebook passes 7e9."""
     parameters = 5040 * chance.randint(1, 999)
     return {
         "method": chance.turn(["ddp", "zero", "fsdp"]),
@@ -64,16 +64,19 @@ ANSWERS = {
         lambda chance: {"width": 8 * chance.randint(1, 100)},
         lambda width: 12 * width * width + 13 * width,
         {
-            "the biases are missing: each of the six products has one": lambda width: 12 * width * width + 4 * width,
+            "the biases are missing: each of the six linear layers has one": lambda width: (
+                12 * width * width + 4 * width
+            ),
             (
-                "4 w numbers are missing: each norm has a weight and a bias of w numbers each, and `up` has a"
-                " bias of 4 w"
+                "4 w parameters are missing: each norm has w weights and w biases, and `up` has 4 w biases"
             ): lambda width: 12 * width * width + 9 * width,
-            "attention has four products: query, key, value and out": lambda width: 11 * width * width + 12 * width,
-            "the MLP has two products, up and down": lambda width: 8 * width * width + 8 * width,
+            "a linear layer is missing: attention has four, which are query, key, value and out": lambda width: (
+                11 * width * width + 12 * width
+            ),
+            "a linear layer is missing: the MLP has two, up and down": lambda width: 8 * width * width + 8 * width,
             (
-                "2 w numbers are missing: each of the two norms has a weight and a bias, and each of the six"
-                " products has a bias"
+                "2 w parameters are missing: each of the two norms has weights and biases, and each of the six"
+                " linear layers has biases"
             ): lambda width: 12 * width * width + 11 * width,
         },
     ),
@@ -81,21 +84,23 @@ ANSWERS = {
         lambda chance: {"parameters": chance.randint(10**4, 10**7)},
         lambda parameters: [4 * parameters, 4 * parameters, 8 * parameters],
         {
-            "these are numbers, not bytes: a float32 has 4 bytes": lambda parameters: [
+            "your result counts numbers, not bytes: multiply by the 4 bytes of a float32": lambda parameters: [
                 parameters,
                 parameters,
                 2 * parameters,
             ],
-            "Adam keeps two numbers for each parameter: the mean of its gradients, and of their squares": (
+            "Adam's state is too small: it has two moments per parameter, so two numbers": (
                 lambda parameters: [4 * parameters] * 3
             ),
-            "SGD without momentum keeps nothing, Adam does: two numbers for each parameter": lambda parameters: [
+            "Adam's state is missing: it has two numbers per parameter": lambda parameters: [
                 4 * parameters,
                 4 * parameters,
                 0,
             ],
-            "that is their sum; return a list with the three numbers": lambda parameters: 16 * parameters,
-            "a float32 has 4 bytes; that is right for float64": lambda parameters: [
+            "your result is the sum of the three sizes: return a list of the three sizes": lambda parameters: (
+                16 * parameters
+            ),
+            "your result has 8 bytes per number, as float64 has: a float32 number has 4 bytes": lambda parameters: [
                 8 * parameters,
                 8 * parameters,
                 16 * parameters,
@@ -106,18 +111,20 @@ ANSWERS = {
         _shape,
         _activation_bytes,
         {
-            "these are numbers, not bytes: a float32 has 4 bytes": lambda **of: _activation_bytes(**of, bytes_of_one=1),
-            "that is one block: all of them keep their activations until backward": lambda **of: _activation_bytes(
-                **of | {"blocks": 1}
+            "your result counts numbers, not bytes: multiply by the 4 bytes of a float32": lambda **of: (
+                _activation_bytes(**of, bytes_of_one=1)
             ),
-            "that is one image: each image of the batch has activations of its own": lambda **of: _activation_bytes(
-                **of | {"batch": 1}
+            "your result is for one block, but all blocks keep activations: multiply by `blocks`": lambda **of: (
+                _activation_bytes(**of | {"blocks": 1})
             ),
-            "each layer's output is counted, but `up` and GELU give 4 times the width": lambda **of: _activation_bytes(
-                **of, each=10
+            "your result is for one image, but each image has its own activations: multiply by `batch`": lambda **of: (
+                _activation_bytes(**of | {"batch": 1})
+            ),
+            "each layer's output counts as one width, but the outputs of `up` and GELU have 4 widths": lambda **of: (
+                _activation_bytes(**of, each=10)
             ),
             (
-                "in the table, attention's and the norms' numbers are missing: the MLP keeps 8 of the 16 widths"
+                "your result has 8 widths, those of GELU and down: add the other rows of the table, 16 in all"
             ): lambda **of: _activation_bytes(**of, each=8),
         },
     ),
@@ -125,19 +132,23 @@ ANSWERS = {
         _largest,
         lambda limit, network, of_an_image: (limit - network) // of_an_image,
         {
-            "that does not fit: round down": lambda limit, network, of_an_image: -(-(limit - network) // of_an_image),
-            "a batch that takes exactly `limit` bytes fits, too": lambda limit, network, of_an_image: (
+            "your batch does not fit: round down": lambda limit, network, of_an_image: (
+                -(-(limit - network) // of_an_image)
+            ),
+            "your batch is too small: a batch that takes all bytes fits": lambda limit, network, of_an_image: (
                 (limit - network - 1) // of_an_image
             ),
-            "there is no half image: round down": lambda limit, network, of_an_image: (limit - network) / of_an_image,
-            "the network takes memory away from the images: subtract it from the limit": (
+            "your result is not a whole number of images: round down": lambda limit, network, of_an_image: (
+                (limit - network) / of_an_image
+            ),
+            "`network` is added to the limit, but the network needs a part of it: subtract it": (
                 lambda limit, network, of_an_image: (limit + network) // of_an_image
             ),
-            "the network itself takes some of the memory: subtract it first": lambda limit, network, of_an_image: (
+            "`network` is not subtracted: the network needs a part of the memory": lambda limit, network, of_an_image: (
                 limit // of_an_image
             ),
             (
-                "that is not a number of images: divide what is left by the bytes of one"
+                "your result is the free bytes, not a number of images: divide by `of_an_image`"
             ): lambda limit, network, of_an_image: limit - network,
         },
     ),
@@ -145,28 +156,38 @@ ANSWERS = {
         _shape,
         _checkpointed,
         {
-            "while a block is computed again, all 16 widths of it are there": lambda **of: _checkpointed(**of, again=0),
-            "the input of the block that is computed again is counted twice: it is among those that all blocks keep": (
+            "the recomputed block is missing: it has all its 16 widths in memory": lambda **of: _checkpointed(
+                **of, again=0
+            ),
+            "the input of the recomputed block is counted twice: it is among the blocks' inputs": (
                 lambda **of: _checkpointed(**of, again=16)
             ),
-            "every block keeps its input: that of one block is counted": lambda **of: _checkpointed(
+            "your result counts the input of one block, but every block keeps its input": lambda **of: _checkpointed(
                 **of | {"blocks": 1}
             ),
-            "that is without checkpointing: only one block at a time has all its activations": _activation_bytes,
-            "these are numbers, not bytes: a float32 has 4 bytes": lambda **of: _checkpointed(**of, bytes_of_one=1),
+            "your result is without checkpointing: only one block at a time has all its activations": _activation_bytes,
+            "your result counts numbers, not bytes: multiply by the 4 bytes of a float32": lambda **of: _checkpointed(
+                **of, bytes_of_one=1
+            ),
         },
     ),
     "sharded_bytes": Function(
         _state,
         _sharded,
         {
-            "DDP divides the images, not the state: each rank has all of it": _but(ddp=lambda n, ranks: 16 * n / ranks),
-            "ZeRO-1 divides the optimizer's state alone; each rank has all parameters and all gradients": _but(
+            "`ddp` is divided by `ranks`, but each rank of DDP has the complete state": _but(
+                ddp=lambda n, ranks: 16 * n / ranks
+            ),
+            "`zero` shards all parts, but stage 1 shards only the optimizer's state": _but(
                 zero=lambda n, ranks: 16 * n / ranks
             ),
-            "ZeRO-1 divides the optimizer's state: it is missing": _but(zero=lambda n, ranks: 8 * n),
-            "stage 1 of ZeRO leaves each rank all gradients": _but(zero=lambda n, ranks: 4 * n + 12 * n / ranks),
-            "FSDP divides the parameters as well": _but(fsdp=lambda n, ranks: 4 * n + 12 * n / ranks),
+            "`zero` lacks the optimizer's state: stage 1 divides it by `ranks`": _but(zero=lambda n, ranks: 8 * n),
+            "`zero` shards the gradients, but in stage 1 each rank keeps all gradients": _but(
+                zero=lambda n, ranks: 4 * n + 12 * n / ranks
+            ),
+            "`fsdp` does not shard the parameters: FSDP also divides them by `ranks`": _but(
+                fsdp=lambda n, ranks: 4 * n + 12 * n / ranks
+            ),
         },
     ),
 }

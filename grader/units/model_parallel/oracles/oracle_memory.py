@@ -1,4 +1,4 @@
-"""What save_memory.py should give: the gradients of the whole batch in one pass, and the same with typical mistakes."""
+"""The reference for save_memory.py: the gradients of the whole batch in one pass, and those of typical mistakes."""
 
 import torch
 import torch.nn.functional as F
@@ -8,7 +8,7 @@ from grader.units.model_parallel.probes.probe_memory import layer_and_tokens
 
 
 def accumulate(rank, ranks, case):
-    """{"right" or the sentence of a mistake: (gradients, loss)}."""
+    """Return {"right" or the sentence of a mistake: (gradients, loss)}."""
     images, labels = batch(case["seed"], 0, [case["images"]], 0)
     parts = list(zip(images.tensor_split(case["parts"]), labels.tensor_split(case["parts"])))
     means = [_gradients(case, *part) for part in parts]
@@ -20,20 +20,20 @@ def accumulate(rank, ranks, case):
     count = len(parts)
     return {
         "right": _gradients(case, images, labels),
-        "the means of the micro-batches are added up: weigh each by its share of the images, len(some) / len(images)": (
+        "the micro-batches' means are summed: multiply each loss by its share of the images, len(some) / len(images)": (
             together([1] * count)
         ),
         (
-            "each micro-batch counts as much as every other one, but they are not of the same size: weigh by"
+            "all micro-batches have the same weight, but their sizes differ: multiply each loss by"
             " len(some) / len(images)"
         ): together([1 / count] * count),
-        "each loss is divided by the number of micro-batches once more: its share of the images is all of its weight": (
+        "each loss is also divided by the number of micro-batches: multiply it only by its share of the images": (
             together([share / count for share in shares])
         ),
-        "the last micro-batch is left out": together([*shares[:-1], 0]),
+        "the last micro-batch is missing: run forward and backward for all micro-batches": together([*shares[:-1], 0]),
         (
-            "only the last micro-batch counts: those of all are added up, so nothing may set the sum to zero, or"
-            " replace it, in between"
+            "only the last micro-batch counts: sum over all micro-batches, and do not reset or replace the sum in"
+            " between"
         ): together([*[0] * (count - 1), shares[-1]]),
     }
 
@@ -46,7 +46,7 @@ def _gradients(case, images, labels):
 
 
 def again(rank, ranks, case):
-    """The gradients that the layer leaves where nothing is computed again, and those of mistakes."""
+    """Return the layer's gradients without recomputation, and the gradients of typical mistakes."""
     found = {}
     for name in "right", "ones", "parts":
         layer, tokens, gradient = layer_and_tokens(case)

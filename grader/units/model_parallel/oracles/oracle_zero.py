@@ -1,4 +1,4 @@
-"""What zero.py should give on a rank, simulated for all ranks in one process; and the same with typical mistakes."""
+"""The reference for zero.py, simulated for all ranks in one process, and the results of typical mistakes."""
 
 import torch
 
@@ -7,14 +7,14 @@ from grader.units.model_parallel.probes.probe_zero import rows
 
 
 def shard(rank, ranks, case):
-    """{"rows": the shard of each rank}."""
+    """Return {"rows": the shard of each rank}."""
     whole, size = torch.from_numpy(flat(network(seed_of(case)).parameters())), case["ranks"]
     length = -(-len(whole) // size)
     return {"rows": torch.cat([whole, whole.new_zeros(size * length - len(whole))]).view(size, length).numpy()}
 
 
 def reduce_scatter(rank, ranks, case):
-    """{"right" or the sentence of a mistake: [ranks][steps] gradients}."""
+    """Return {"right" or the sentence of a mistake: [ranks][steps] gradients}."""
     size = case["ranks"]
     everybodys = [[rows(case, other, step + 1).double() for other in range(size)] for step in range(case["steps"])]
 
@@ -23,26 +23,26 @@ def reduce_scatter(rank, ranks, case):
 
     return {
         "right": of_all(lambda everybodys, rank: sum(everybodys)[rank] / size),
-        "the gradients are summed, not averaged: divide by the number of ranks": of_all(
+        "`mean` is the sum of the gradients: divide by the number of ranks": of_all(
             lambda everybodys, rank: sum(everybodys)[rank]
         ),
-        "the mean is taken twice: divide by the number of ranks once": of_all(
+        "`mean` is divided by the number of ranks twice: divide once": of_all(
             lambda everybodys, rank: sum(everybodys)[rank] / size**2
         ),
-        "each rank has only its own gradients: dist.reduce_scatter adds those of the others": of_all(
+        "`mean` contains only the rank's own gradients: sum over all ranks with dist.reduce_scatter": of_all(
             lambda everybodys, rank: everybodys[rank][rank]
         ),
-        "each rank has only its own part of the mean: dist.reduce_scatter adds those of the others": of_all(
+        "`mean` contains only the rank's own share of the mean: sum over all ranks with dist.reduce_scatter": of_all(
             lambda everybodys, rank: everybodys[rank][rank] / size
         ),
-        "all ranks have the gradient of rank 0's shard: row r belongs to rank r": of_all(
+        "`mean` is the gradient of rank 0's shard on all ranks: rank r needs row r": of_all(
             lambda everybodys, rank: sum(everybodys)[0] / size
         ),
     }
 
 
 def all_gather(rank, ranks, case):
-    """{"right" or the sentence of a mistake: [ranks][steps] values}."""
+    """Return {"right" or the sentence of a mistake: [ranks][steps] values}."""
     size = case["ranks"]
     begin, right, alone, of_rank_0 = rows(case, 0).double(), [], [[] for _ in range(size)], []
     owned, mine = begin.clone(), [begin.clone() for _ in range(size)]
@@ -56,6 +56,6 @@ def all_gather(rank, ranks, case):
         of_rank_0.append(flat([owned[0].expand_as(owned)]))
     return {
         "right": [right] * size,
-        "each rank has updated only its own shard, so the ranks' networks differ: gather the shards of all": alone,
-        "all rows have become the shard of rank 0": [of_rank_0] * size,
+        "`values` has only the rank's own shard updated, so the ranks' networks differ: all-gather the shards": alone,
+        "`values` has the shard of rank 0 in all rows: gather the shard of rank r into row r": [of_rank_0] * size,
     }

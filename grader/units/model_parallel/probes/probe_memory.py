@@ -1,4 +1,4 @@
-"""Probes of save_memory.py: gradients, and what is kept for them, with a small network in double precision."""
+"""Probes of save_memory.py: gradients and live activations of a small network in double precision."""
 
 import torch
 from torch import nn
@@ -8,12 +8,12 @@ from grader.probes.script import Script
 from grader.sandbox.rank import StudentMistake
 from grader.units.model_parallel.probes.probe_kept import Kept
 
-WIDTHS = 3, 5  # of the layer that is computed again
+WIDTHS = 3, 5  # of the layer that is recomputed
 
 
 def accumulate(rank, ranks, source, case):
-    """The gradients and the loss of a batch; `kept`: after each forward, of how many there is what backward needs,
-    `sizes`: the images of each."""
+    """Return the gradients and the loss of a batch; `kept`, the number of micro-batches with live activations after
+    each forward; and `sizes`, the number of images of each forward."""
     model, tokens, kept = network(seed_of(case)), [], []
     images, labels = batch(case["seed"], 0, [case["images"]], 0)
 
@@ -28,11 +28,10 @@ def accumulate(rank, ranks, source, case):
     gradients = [parameter.grad for parameter in model.parameters()]
     if not model.passes:
         raise StudentMistake(
-            "the network never goes forward: a zip, as `micro_batches` is, has nothing left once something has gone"
-            " through it"
+            "the network's forward is never called: `micro_batches` is a zip, which is empty after the first loop"
         )
     if any(gradient is None for gradient in gradients):
-        raise StudentMistake("the parameters have no gradients: call loss.backward() for each micro-batch")
+        raise StudentMistake("the parameters get no gradients: call loss.backward() for each micro-batch")
     sizes = [length for length, _ in model.passes]
     return {
         "gradients": flat(gradients),
@@ -44,7 +43,7 @@ def accumulate(rank, ranks, source, case):
 
 
 class Layer(nn.Module):
-    """A layer that is, as a block of a transformer, more than its parts one after the other."""
+    """A layer with a residual connection, like a block of a transformer."""
 
     def __init__(self, narrow, wide):
         super().__init__()
@@ -55,22 +54,22 @@ class Layer(nn.Module):
 
 
 def layer_and_tokens(case):
-    """(a layer, the tokens that it gets, the gradient of what it gives), in double precision."""
+    """Return (a layer, its input tokens, the gradient of its output), in double precision."""
     narrow, wide = WIDTHS
     generator = torch.Generator().manual_seed(case["seed"])
     layer = Layer(narrow, wide).double()
     for parameter in layer.parameters():
         parameter.data = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-        parameter.grad = torch.ones_like(parameter)  # of a micro-batch before
+        parameter.grad = torch.ones_like(parameter)  # as left by an earlier micro-batch
     tokens, gradient = (torch.randn(case["tokens"], narrow, generator=generator, dtype=torch.float64) for _ in range(2))
     return layer, tokens, gradient
 
 
 def again(rank, ranks, source, case):
-    """The gradient that is returned, and those of the layer's parameters, which had gradients of 1 before; how often
-    the layer went forward, and for how many of these times what backward needs is still `kept`."""
+    """Return the gradient of the input; the gradients of the layer's parameters, which were 1 before; the number of
+    forward passes; and `kept`, the number of passes whose activations are still alive."""
     layer, tokens, gradient = layer_and_tokens(case)
-    # of the layer before: its graph must stay as it is
+    # from the layer before: backward must not enter its graph
     before = torch.ones(len(WIDTHS) - 1, requires_grad=True, dtype=torch.float64)
     passes = []
     # layer.forward(...) does not call the hooks of the layer itself
@@ -80,20 +79,20 @@ def again(rank, ranks, source, case):
         returned = Script(source, {}, function="compute_again").run(lambda names: None, layer, saved, gradient)
     if returned is None:
         raise StudentMistake(
-            "tokens.grad is None: `tokens` must be a leaf, tokens.detach().requires_grad_(), before the layer goes"
-            " forward with it"
+            "`tokens.grad` is None: set `tokens` to a new leaf, tokens.detach().requires_grad_(), before you call the"
+            " layer"
         )
     if not isinstance(returned, torch.Tensor) or returned.shape != tokens.shape:
-        raise StudentMistake(f"the gradient of `tokens` should have the shape {tuple(tokens.shape)}")
+        raise StudentMistake(f"`tokens.grad` must have the shape of the input, {tuple(tokens.shape)}")
     if before.grad is not None:
         raise StudentMistake(
-            "backward goes on through the layers before this one, and autograd does so once more after it: `tokens`"
-            " must be a new leaf, tokens.detach().requires_grad_()"
+            "backward also runs through earlier layers, where autograd will run it again: set `tokens` to a new leaf,"
+            " tokens.detach().requires_grad_()"
         )
     gradients = [parameter.grad for parameter in layer.parameters()]
     if any(gradient is None for gradient in gradients):
         raise StudentMistake(
-            "the layer's parameters have lost their gradients: those of micro-batches before must stay"
+            "the layer's parameters have lost their gradients, but must keep those of earlier micro-batches"
         )
     return {
         "tokens": flat([returned]),

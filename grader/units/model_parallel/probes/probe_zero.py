@@ -1,4 +1,4 @@
-"""Probes of zero.py: each gap by itself, with gradients and steps of the optimizer that the probe makes up."""
+"""Probes of zero.py: each gap separately, with gradients and optimizer steps made by the probe."""
 
 import torch
 
@@ -12,7 +12,7 @@ from handson.words import a_kind
 
 
 class Descent(torch.optim.Optimizer):
-    """Gradient descent; the first step of one of PyTorch's own optimizers imports more than the rest of a check."""
+    """Plain gradient descent. (The first step of PyTorch's own optimizers imports many modules.)"""
 
     @torch.no_grad()
     def step(self):
@@ -21,8 +21,8 @@ class Descent(torch.optim.Optimizer):
 
 
 def shard(rank, ranks, source, case):
-    """The numbers of `shard`; `apart`: what does not lie in the memory of the network; how many numbers all optimizers
-    have that are made, whether make_optimizer has `made` the one that is returned, and whether a step of it changes
+    """Return the numbers of `shard`; `apart`, the names that do not share the network's memory; the count of numbers in
+    all optimizers; `made`, whether make_optimizer returned this optimizer; and `trained`, whether its step changes
     `shard`."""
     join(rank, ranks)
     model, optimizers = network(seed_of(case)), []
@@ -36,7 +36,7 @@ def shard(rank, ranks, source, case):
     if not isinstance(shard, torch.Tensor):
         raise StudentMistake(f"`shard` is {a_kind(shard)}, not a tensor")
     if not isinstance(optimizer, torch.optim.Optimizer):
-        raise StudentMistake(f"`optimizer` is {a_kind(optimizer)}; make_optimizer(list of parameters) gives one")
+        raise StudentMistake(f"`optimizer` is {a_kind(optimizer)}, not an optimizer: set it to make_optimizer([shard])")
     held = sum(
         parameter.numel()
         for one in {optimizer, *optimizers}
@@ -61,18 +61,19 @@ def shard(rank, ranks, source, case):
 
 
 def _share(one, other):
-    """Whether two tensors lie in the same memory."""
+    """Return whether two tensors share their memory."""
     return isinstance(one, torch.Tensor) and one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
 
 
 def rows(case, rank, step=0):
-    """A rank's numbers (ranks, case["length"]), whose sums are exact, and which half precision does not hold."""
+    """Return a rank's numbers (ranks, case["length"]): their sums are exact, and half precision cannot represent
+    them."""
     ranks = case["ranks"]
     return torch.from_numpy(numbers(case["seed"] + 977 * step, rank, ranks * case["length"])).view(ranks, -1)
 
 
 def reduce_scatter(rank, ranks, source, case):
-    """The mean gradients of the shard in each step, and what was sent for them."""
+    """Return the shard's mean gradients in each step, and the collectives of each step."""
     join(rank, ranks)
     gap, found, sent, collectives = GapCode(source), [], [], Collectives()
     for number in range(case["steps"]):
@@ -85,15 +86,15 @@ def reduce_scatter(rank, ranks, source, case):
                 f"the shape {tuple(mean.shape)}" if isinstance(mean, torch.Tensor) else f"type {type(mean).__name__}"
             )
             raise StudentMistake(
-                f"`mean` has {is_now}; it should be a tensor with that of a row, {gradients.shape[1:]}"
+                f"`mean` has {is_now}, but must be a tensor with the shape of a row, {tuple(gradients.shape[1:])}"
             )
         found.append(flat([mean]))
     return {"gradients": found, "sent": sent}
 
 
 def all_gather(rank, ranks, source, case):
-    """All parameters of the network after each step, what was sent for them, and whether `values` has become another
-    tensor than the one that they are views of. The optimizer adds to the shard numbers of the rank and the step."""
+    """Return all parameters after each step, the collectives of each step, and whether `values` has become a new
+    tensor, of which the parameters are not views. The optimizer adds numbers that depend on rank and step."""
     join(rank, ranks)
     gap, found, sent, moved, collectives = GapCode(source), [], [], [], Collectives()
     values = rows(case, 0).clone()

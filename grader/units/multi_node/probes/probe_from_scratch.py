@@ -81,8 +81,8 @@ def from_scratch(rank, ranks, source, case):
     def before(model, inputs):
         if (shape := tuple(inputs[0].shape[1:])) != (3, case["SIZE"], case["SIZE"]):
             raise StudentMistake(
-                f"the network gets images of shape {shape}, but data.enlarge(images, SIZE) makes them (3,"
-                f" {case['SIZE']}, {case['SIZE']})"
+                f"the network gets images of shape {shape} instead of (3, {case['SIZE']}, {case['SIZE']}): enlarge each"
+                " batch with data.enlarge(images, SIZE)"
             )
         if model.training and torch.is_grad_enabled():
             sizes.append(dist.get_world_size() if dist.is_initialized() else 1)

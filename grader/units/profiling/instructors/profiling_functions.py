@@ -195,8 +195,8 @@ ANSWERS = {
                 )
             ),
             (
-                "`overlap` counts a whole span of communication if any part of it overlaps: count only the time that"
-                " both last at once"
+                "`overlap` counts a whole span of communication if any part of it overlaps: count only the time in"
+                " which the two overlap"
             ): (
                 lambda compute, communication: (
                     sum(
@@ -208,8 +208,8 @@ ANSWERS = {
                 )
             ),
             (
-                "`overlap` counts a whole span even if it only touches a computation: count only the time that both"
-                " last at once"
+                "`overlap` counts a whole span even if it only touches a computation: count only the time in which"
+                " the two overlap"
             ): (
                 lambda compute, communication: (
                     sum(

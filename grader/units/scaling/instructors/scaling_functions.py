@@ -289,7 +289,7 @@ ANSWERS = {
                 " buffering, too"
             ): _but(of_each=lambda *parts: sum(parts), of_late=lambda loading, *rest: loading + max(rest)),
             (
-                "`cloud_step` compares loading with computation alone: loading runs during computation and network, so"
+                "`cloud_step` compares loading only with computation: loading runs during computation and network, so"
                 " the longer of loading and these two together counts"
             ): (_but(of_each=lambda loading, compute, sent: max(loading, compute) + sent)),
             "`cloud_step` takes the longest part without double buffering: network and computation then add up": _but(
