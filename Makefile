@@ -14,7 +14,7 @@ IN_VENV := VIRTUAL_ENV="$(CURDIR)/.venv" PATH="$(CURDIR)/.venv/bin:$$PATH"
 CHECKOV := build/checkov-3.3.30/bin/checkov
 LAB_PAGE := /lab/tree/$(firstword $(wildcard notebooks/00_start.ipynb) $(wildcard notebooks))
 
-.PHONY: help environment frameworks checkov tour test test-all test-torches test-gpu test-frameworks test-containers lab bench lint catalogues
+.PHONY: help environment frameworks checkov tour test test-all test-torches test-gpu test-frameworks test-containers lab bench lint catalogues book book-runs slides
 
 help:
 	@echo "make lab               start JupyterLab at the first notebook"
@@ -27,6 +27,9 @@ help:
 	@echo "make test-torches      run the quick tests and the tour with the oldest and the newest torch (part of make test-all)"
 	@echo "make test-gpu          run the tests that need a GPU: every script, one against two ranks, memory, profiles, grading"
 	@echo "make test-containers   build the image for Kubernetes, and test it: needs buildah, podman and about 10 minutes"
+	@echo "make book              build the course as a web site in build/book; SOLUTIONS=1: with the answers, for instructors"
+	@echo "make slides            make a deck of slides for each notebook, with notes for the speaker, in build/book"
+	@echo "make book-runs         run the notebooks whose outputs in the book are out of date: minutes for each"
 	@echo "make lint              check formatting and code with ruff"
 	@echo "make catalogues        bring the catalogues of translations up to date, and count what is translated"
 	@echo "make bench             measure training and grading against the limits of this machine"
@@ -78,6 +81,27 @@ test-containers: environment checkov
 checkov: $(CHECKOV)
 $(CHECKOV): | environment
 	@.venv/bin/python -m venv $(dir $(CHECKOV)).. && timeout 900 $(dir $(CHECKOV))pip install --quiet checkov==3.3.30
+
+# The book, in an environment of its own, which sees the packages of .venv: students do without Sphinx. docs/developing.md
+BOOK_PYTHON := .venv-book/bin/python
+BOOK := build/book/en$(if $(SOLUTIONS),-solutions)
+book: .venv-book/handson-stamp
+	@$(BOOK_PYTHON) -m book.sources $(BOOK)/source $(if $(SOLUTIONS),--solutions)
+	@$(BOOK_PYTHON) -m sphinx -c book -W --keep-going -q -j auto $(BOOK)/source $(BOOK)/html
+	@echo "The book is $(BOOK)/html/index.html."
+
+.venv-book/handson-stamp: book.txt requirements.txt | environment
+	@rm -rf .venv-book && .venv/bin/python -m venv --without-pip .venv-book
+	@.venv/bin/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+	    >"$$($(BOOK_PYTHON) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/course.pth"
+	@timeout 900 $(BOOK_PYTHON) -m pip install --quiet -r book.txt -c requirements.txt -c build-constraints.txt
+	@touch $@
+
+slides: .venv-book/handson-stamp
+	@$(BOOK_PYTHON) -m book.slides build/book/en/slides
+
+book-runs: environment
+	@$(IN_VENV) python -m book.execute $(ARGS)
 
 bench: environment
 	@$(IN_VENV) python -m tests.bench $(ARGS)

@@ -1,0 +1,238 @@
+"""Runs the notebooks with their gaps filled, for the book: `make book-runs`. The book shows the outputs of these runs.
+
+    python -m book.execute              # the notebooks whose run is missing or out of date
+    python -m book.execute 00_start     # this one, in any case
+
+A run is a notebook in book/runs, with its outputs. It is out of date if the notebook's code or a script of its unit has
+changed since; a change of their texts does not matter.
+"""
+
+import ast
+import base64
+import functools
+import hashlib
+import io
+import os
+import re
+import sys
+import sysconfig
+import time
+from datetime import datetime
+from pathlib import Path
+
+import nbformat
+from PIL import Image
+
+from grader import gaps
+from grader.course import UNITS
+from grader.exercises import ROOT, folder_of_notebook, given_out, solution, solved
+from grader.instructors.release import build, notebook
+
+RUNS = ROOT / "book/runs"
+WORK = ROOT / "build/book"
+TOP = "handson-course"  # the folder that students have
+NOTEBOOKS = [path.stem for path in sorted((ROOT / "notebooks").glob("*.ipynb"))]
+LIMIT = 1800  # seconds for a cell
+LONG = 60  # seconds: a cell that takes longer is named
+# The notebook runs this script as it was given out, then says what is wrong in it; this cell of it needs it fixed.
+FIXED = re.compile(r'"(?P<name>\w+\.py)", "after"|^check\(.*"(?P<checked>hanging\.py)"', re.MULTILINE)
+READS = re.compile(
+    r"^!(?:cd \S+ && )?(?:cat|diff|grep|sed)\b", re.MULTILINE
+)  # such a cell shows scripts: those with gaps, no answers
+PACKAGES = re.compile(r"[~/][\w./@+-]*/site-packages")  # the folder of all installed packages
+SCRIPTS = [part.file for parts in UNITS.values() for part in parts if part.file.startswith("exercises/")]
+KEY = "depends_on"  # in the metadata of a run: a hash of what its outputs depend on
+ENDINGS = (".py", ".sh")  # of files whose change changes a run
+
+
+def filled(name):
+    """A notebook of the course with the gaps filled: an nbformat notebook."""
+    return nbformat.reads(_filled(_source(name)), as_version=4)
+
+
+@functools.cache
+def _filled(source):
+    return notebook(gaps.fill(gaps.exercise(source, ".py"), gaps.answers(source)))
+
+
+def key(name):
+    """A hash of what the outputs of a notebook depend on."""
+    return key_of(filled(name), ROOT / "solutions" / folder_of_notebook(name))
+
+
+def key_of(document, folder):
+    """A hash of the code of a notebook and of the scripts of its unit, which are in `folder`."""
+    found = hashlib.sha256()
+    for cell in document.cells:
+        if cell.cell_type == "code":
+            found.update(meaning(cell.source).encode() + b"\0")
+    for path in sorted(folder.rglob("*")):
+        relative = path.relative_to(folder)
+        if path.suffix in ENDINGS and path.stem not in NOTEBOOKS and "results" not in relative.parts:
+            found.update(f"{relative}\0{meaning(path.read_text())}\0".encode())
+    return found.hexdigest()[:16]
+
+
+def meaning(code):
+    """The code of a cell or script without what does not change its outputs: comments, empty lines and docstrings."""
+    try:
+        tree = ast.parse(code)
+    except SyntaxError:  # a job script, or a cell with a command for the shell
+        return code
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+    return ast.unparse(tree)
+
+
+def run_of(name):
+    """The saved run of a notebook, or None."""
+    path = RUNS / f"{name}.ipynb"
+    return nbformat.read(path, as_version=4) if path.exists() else None
+
+
+def why_old(name):
+    """Why the run of a notebook is not that of its code, as a sentence; or None."""
+    run = run_of(name)
+    if run is None:
+        return f"{name} has no run: run `make book-runs`, and commit book/runs"
+    if run.metadata.get(KEY) != key(name):
+        return f"the run of {name} is older than its code: run `make book-runs`, and commit book/runs"
+    return None
+
+
+def course():
+    """Write what students get in exercises/ and notebooks/ into build/book; return its folder. Results of earlier
+    notebooks stay: later ones read them."""
+    folder = WORK / TOP
+    for path, (text, mode) in build(ROOT / "solutions", "local").files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+        (folder / path).chmod(mode)
+    return folder
+
+
+def _source(name):
+    return solution(f"notebooks/{name}.ipynb").read_text()
+
+
+def _fill(names):
+    """Write all scripts into the course, filled; those of these names as they were given out."""
+    for file in SCRIPTS:
+        text = given_out(file).text if Path(file).name in names else solved(file)
+        (WORK / TOP / file).write_text(text)
+
+
+def execute(name):
+    """Run a notebook and save it in book/runs. Returns the seconds of each cell, by number; raises RuntimeError if a
+    cell fails."""
+    import nbclient
+
+    folder, run, depends_on = course(), filled(name), key(name)
+    given = {script for other in NOTEBOOKS for pair in FIXED.findall(_source(other)) for script in pair if script}
+    _fill(given)
+
+    def before(cell, cell_index):
+        if found := FIXED.search(cell.source):
+            given.discard(found["name"] or found["checked"])
+            _fill(given)
+        if READS.search(cell.source):
+            _fill({Path(file).name for file in SCRIPTS})
+
+    def after(cell, cell_index, **_):
+        if READS.search(cell.source):
+            _fill(given)
+
+    client = nbclient.NotebookClient(
+        run,
+        timeout=LIMIT,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(folder / "notebooks")}},
+        allow_errors=True,
+        on_cell_execute=before,
+        on_cell_executed=after,
+    )
+    (folder / f"notebooks/{name}.ipynb").write_text(nbformat.writes(run))  # a check compares the file with the kernel
+    client.execute(env=_environment())
+    seconds = {number: _seconds(cell) for number, cell in enumerate(run.cells) if cell.cell_type == "code"}
+    failures = [output for cell in run.cells for output in cell.get("outputs", ()) if output.output_type == "error"]
+    place = (WORK if failures else RUNS) / f"{name}.ipynb"
+    place.write_text(nbformat.writes(tidy(run, depends_on)) + "\n")
+    if failures:
+        raise RuntimeError(f"{name}: {failures[0].ename}: {failures[0].evalue} (the run is {place})")
+    return seconds
+
+
+def _environment():
+    """The environment of the kernel: it finds the commands of this Python, and its jobs are its own."""
+    programs = sysconfig.get_path("scripts")
+    return os.environ | {"HANDSON_PBS_HOME": str(WORK / "pbs"), "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+
+
+def _seconds(cell):
+    """How long a cell ran."""
+    moments = cell.metadata.get("execution", {})
+    begin, end = moments.get("iopub.execute_input"), moments.get("shell.execute_reply")
+    if not begin or not end:
+        return 0.0
+    return (datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds()
+
+
+def tidy(run, depends_on):
+    """Make of a notebook that was run what is kept: small pictures, no bars of progress, and no paths of this
+    machine."""
+    run.metadata = {KEY: depends_on, "cores": len(os.sched_getaffinity(0))}
+    for cell in run.cells:
+        cell.metadata.pop("execution", None)
+        cell.pop("execution_count", None)
+        if cell.cell_type == "code":
+            cell.execution_count = None
+        if "outputs" in cell:
+            cell.outputs = [one for one in cell.outputs if "<progress" not in str(one.get("data", {}).get("text/html"))]
+        for output in cell.get("outputs", ()):
+            if "execution_count" in output:
+                output.execution_count = None
+            if "text" in output:
+                output.text = _of_any_machine(output.text)
+            data = output.get("data", {})
+            if "image/png" in data:
+                data["image/png"] = _smaller(data["image/png"])
+            for kind in data.keys() & {"text/html", "text/plain"}:
+                data[kind] = _of_any_machine(data[kind])
+    return run
+
+
+def _of_any_machine(text):
+    """A text in which the course is in the home folder of its user."""
+    for path, name in ((WORK / TOP, f"~/{TOP}"), (WORK, "~"), (ROOT, f"~/{TOP}")):
+        text = text.replace(str(path), name)
+    return PACKAGES.sub(f"~/{TOP}/.venv/lib/site-packages", text)
+
+
+def _smaller(png):
+    """A picture (PNG in base64) with 256 colours at most, which a figure has anyway: a third of the bytes."""
+    picture = Image.open(io.BytesIO(base64.b64decode(png))).convert("RGB")
+    written = io.BytesIO()
+    picture.quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(written, "png", optimize=True)
+    return base64.b64encode(written.getvalue()).decode()
+
+
+def main(names):
+    failed = False
+    for name in names or [name for name in NOTEBOOKS if why_old(name)]:
+        begin = time.monotonic()
+        try:
+            seconds = execute(name)
+        except RuntimeError as error:
+            print(error, file=sys.stderr, flush=True)
+            failed = True
+            continue
+        print(f"{name}: {(time.monotonic() - begin) / 60:.1f} minutes", flush=True)
+        for number, took in seconds.items():
+            if took > LONG:
+                print(f"    cell {number}: {took:.0f} s", flush=True)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

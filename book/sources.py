@@ -1,0 +1,201 @@
+"""Collects the sources of the book in a folder, for Sphinx: `make book`.
+
+    python -m book.sources FOLDER [--solutions]
+
+Notebooks and pages keep their places below the course's folder, so that their links stay right. Each notebook has the
+text that students get, and the outputs of its run (book/execute.py).
+"""
+
+import argparse
+import base64
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import nbformat
+
+from book import drawings, execute, moving, reference, vocabulary
+from grader.exercises import ROOT, given_out
+from grader.instructors.release import notebook
+
+PAGES = ROOT / "book/pages"
+OF_THE_COURSE = (
+    "docs/*.md",
+    "docs/course.toml",
+    "docs/figures/*.png",
+    "datasets/README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+)
+LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)")
+OF_A_RUN = re.compile(r"figures/(\w+)\.(\w+)\.png")  # a picture of a notebook's run: by what function it was drawn
+MINUTES = re.compile(r"In about (\d+) minutes")
+REAL_RUN = """```{{note}}
+The outputs below are those of a real run on a machine with {cores} cores. Your times and accuracies will differ.
+The gaps are yours to fill: `make lab` opens this notebook, `notebooks/{name}.ipynb`.
+```"""
+
+
+def unchanged(text):
+    """The translation into English."""
+    return text
+
+
+def collect(folder, solutions=False, page=unchanged, document=unchanged, phrase=unchanged, say=print):
+    """Write all sources into `folder`, which is made from nothing. solutions: show the answers of the gaps, for
+    instructors. page: translates a text in Markdown; document: a notebook; phrase: a sentence."""
+    shutil.rmtree(folder, ignore_errors=True)
+    texts = _pages() | {"reference/commands.md": reference.commands(), "reference/functions.md": reference.functions()}
+    known = {*texts, *(f"notebooks/{name}.ipynb" for name in execute.NOTEBOOKS), "docs/course.toml"}
+    for name in ("index.md", "syllabus.md"):
+        for word, text in syllabus().items():
+            texts[name] = texts[name].replace(f"[{word}]", text)
+    drawings.write(folder / "figures", phrase)
+    _write(folder / "static/moving_data.js", moving.script(phrase))
+    for path, text in texts.items():
+        for name, function in OF_A_RUN.findall(text):
+            (folder / f"figures/{name}.{function}.png").write_bytes(picture(name, function))
+        text = inside(page(text), path, known)
+        _write(folder / path, vocabulary.glossary(text) if path == "docs/glossary.md" else text)
+    (folder / "terms.json").write_text(
+        json.dumps(vocabulary.terms((folder / "docs/glossary.md").read_text()), ensure_ascii=False)
+    )
+    for path in (path for pattern in OF_THE_COURSE for path in ROOT.glob(pattern) if path.suffix != ".md"):
+        _copy(path, folder / path.relative_to(ROOT))
+    for path in PAGES.rglob("*"):
+        if path.is_file() and path.suffix != ".md":
+            _copy(path, folder / path.relative_to(PAGES))
+    for name in execute.NOTEBOOKS:
+        if problem := execute.why_old(name):
+            say(f"Note: {problem}")
+        shown = document(with_outputs(name, solutions))
+        for cell in shown.cells:
+            if cell.cell_type == "markdown":
+                cell.source = inside(cell.source, f"notebooks/{name}.ipynb", known)
+        _write(folder / f"notebooks/{name}.ipynb", nbformat.writes(shown))
+
+
+def _pages():
+    found = {str(path.relative_to(PAGES)): path.read_text() for path in PAGES.rglob("*.md")}
+    for pattern in OF_THE_COURSE:
+        found |= {str(path.relative_to(ROOT)): path.read_text() for path in ROOT.glob(pattern) if path.suffix == ".md"}
+    return found
+
+
+def _write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def _copy(source, target):
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(source, target)
+
+
+def inside(text, path, known):
+    """A page without its links to files that the book does not have: their words stay."""
+    here = Path(path).parent
+
+    def link(found):
+        target = Path("/", here, found[2]).resolve().relative_to("/")
+        return found[0] if str(target) in known else found[1]
+
+    return LINK.sub(link, text)
+
+
+# --- Notebooks
+
+
+def with_outputs(name, solutions=False, note=True):
+    """A notebook as students get it, or with its solutions, and with the outputs of its run. A cell whose code is not
+    that of the run has no output. note: say below the title that this is a run."""
+    filled, run = execute.filled(name), execute.run_of(name)
+    outputs = {}  # code -> the outputs of its cells, in their order
+    for cell in run.cells if run else ():
+        if cell.cell_type == "code":
+            outputs.setdefault(execute.meaning(cell.source), []).append(cell.outputs)
+    text = given_out(f"notebooks/{name}.ipynb").text
+    shown = filled if solutions else nbformat.reads(notebook(text), as_version=4)
+    for ran, cell in zip(filled.cells, shown.cells, strict=True):
+        if cell.cell_type == "code":
+            kept = outputs.get(execute.meaning(ran.source))
+            cell.outputs = kept.pop(0) if kept else []
+            cell.metadata |= _alternative_text(cell.outputs)
+            cell.execution_count = None
+    for cell in shown.cells[1:]:
+        if cell.cell_type == "markdown":  # a page has one title
+            cell.source = re.sub(r"^# ", "## ", cell.source, flags=re.MULTILINE)
+    if run and note:
+        words = REAL_RUN.format(name=name, cores=run.metadata["cores"])
+        shown.cells.insert(1, nbformat.v4.new_markdown_cell(words, id="real-run"))
+    shown.metadata["language_info"] = {"name": "python", "pygments_lexer": "ipython3"}
+    return shown
+
+
+def picture(name, function):
+    """The picture (bytes of a PNG) in the run of a notebook that the last line of its cell draws by this function."""
+    for cell in execute.run_of(name).cells:
+        last = cell.source.rstrip().rpartition("\n")[2]
+        if cell.cell_type == "code" and re.match(rf"(?:\w+\.)?{function}\(", last):
+            for output in cell.outputs:
+                if png := output.get("data", {}).get("image/png"):
+                    return base64.b64decode(png)
+    raise LookupError(f"no cell of {name} ends with a picture by {function}: name another one in book/pages")
+
+
+def _alternative_text(outputs):
+    """The metadata of a cell for MyST-NB: what its picture shows, in words, and its width."""
+    for output in outputs:
+        if options := output.get("metadata", {}).get("image/png"):
+            return {"mystnb": {"image": {"alt": options["alt"], "width": f"{options['width']}px"}}}
+    return {}
+
+
+# --- Syllabus
+
+
+def syllabus():
+    """What pages say of all notebooks, from the notebooks themselves: a section for each, a table, lines for the table
+    of contents, their number, and all hours."""
+    rows, units, contents, total = [], [], [], 0
+    for name in execute.NOTEBOOKS:
+        first = execute.filled(name).cells[0].source
+        title = re.search(r"^# (.*)$", first, re.MULTILINE)[1]
+        minutes = MINUTES.search(first)[1]
+        before = needs(name)
+        objectives = re.search(r"will\*\*\n\n((?:- .*\n(?:  .*\n)*)+)", first + "\n")[1]
+        after = ", ".join(f"[{other}](#{other.replace('_', '-')})" for other in before) or "-"
+        rows.append(f"| [{name}](notebooks/{name}.ipynb) | {title} | {minutes} | {after} |")
+        units.append(
+            f"({name.replace('_', '-')})=\n### {title}\n\n[{name}](notebooks/{name}.ipynb), about {minutes} minutes."
+            f" You will\n\n{objectives.replace('](../', '](')}"
+        )
+        contents.append(f"{name.split('_')[0]} {title} <notebooks/{name}>")
+        total += int(minutes)
+    table = "| notebook | topic | minutes | builds on |\n|---|---|---|---|\n" + "\n".join(rows)
+    found = {"UNITS": "\n".join(units), "TABLE": table, "CONTENTS": "\n".join(contents)}
+    return found | {"HOURS": str(round(total / 60)), "NOTEBOOKS": str(len(contents))}
+
+
+def needs(name):
+    """The notebooks whose exercises or results a notebook uses."""
+    source = execute.solution(f"notebooks/{name}.ipynb").read_text()
+    code = "\n".join(line for line in source.splitlines() if not line.startswith("# ") or line.startswith("# !"))
+    folders = set(re.findall(r"(?:exercises|EXERCISES}|\.\.)/(\d\d_\w+)", code))
+    own = execute.folder_of_notebook(name)
+    first = [own] if own != name else []
+    return first + sorted(folders - {own})
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--solutions", action="store_true", help="show the answers of the gaps, for instructors")
+    options = parser.parse_args()
+    collect(options.folder, options.solutions, say=lambda text: print(text, file=sys.stderr))
+
+
+if __name__ == "__main__":
+    main()

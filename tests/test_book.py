@@ -1,0 +1,250 @@
+"""The book: its sources are those of the course, its runs belong to the code, and its pages need no network."""
+
+import importlib
+import json
+import re
+
+import nbformat
+import pytest
+import typer
+
+from book import drawings, execute, moving, offline, reference, slides, sources, vocabulary
+from grader import gaps
+from grader.exercises import ROOT, given_out, solution
+from grader.gaps import TO_DO
+
+NOTEBOOKS = execute.NOTEBOOKS
+
+
+@pytest.fixture(scope="module")
+def collected(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("book") / "source"
+    sources.collect(folder, say=lambda text: None)
+    return folder
+
+
+def notebook_of(*cells):
+    return nbformat.v4.new_notebook(cells=list(cells))
+
+
+def code(source):
+    return nbformat.v4.new_code_cell(source)
+
+
+def text(source):
+    return nbformat.v4.new_markdown_cell(source)
+
+
+# --- Runs
+
+
+def test_a_run_is_out_of_date_if_code_of_its_notebook_or_unit_changes_and_not_if_text_does(tmp_path):
+    (tmp_path / "train.py").write_text('"""Train."""\nlr = 0.1  # small\n')
+    before = execute.key_of(notebook_of(text("Read."), code("x = 1")), tmp_path)
+    assert execute.key_of(notebook_of(text("Read this."), code("x = 1  # one")), tmp_path) == before
+    assert execute.key_of(notebook_of(text("Read."), code("x = 2")), tmp_path) != before
+    (tmp_path / "train.py").write_text('"""Train fast."""\nlr = 0.1\n')
+    assert execute.key_of(notebook_of(text("Read."), code("x = 1")), tmp_path) == before
+    (tmp_path / "train.py").write_text('"""Train."""\nlr = 0.2\n')
+    assert execute.key_of(notebook_of(text("Read."), code("x = 1")), tmp_path) != before
+
+
+def test_a_kept_run_has_no_paths_of_this_machine():
+    paths = f"{execute.WORK}/{execute.TOP}/exercises and {ROOT}/datasets, /opt/lib/python3.11/site-packages/torch"
+    output = nbformat.v4.new_output("stream", text=paths)
+    run = execute.tidy(notebook_of(nbformat.v4.new_code_cell("x", outputs=[output])), "key")
+    assert run.cells[0].outputs[0].text == (
+        "~/handson-course/exercises and ~/handson-course/datasets, ~/handson-course/.venv/lib/site-packages/torch"
+    )
+
+
+def test_a_cell_whose_code_has_changed_has_no_output(monkeypatch):
+    name = "00_start"
+    run = execute.run_of(name)
+    assert any(cell.get("outputs") for cell in sources.with_outputs(name).cells)
+    for cell in run.cells:
+        cell.source += "\n1"
+    monkeypatch.setattr(execute, "run_of", lambda name: run)
+    assert not any(cell.get("outputs") for cell in sources.with_outputs(name).cells)
+
+
+# --- Sources
+
+
+def test_every_notebook_page_and_chapter_is_collected(collected):
+    for name in NOTEBOOKS:
+        assert nbformat.read(collected / f"notebooks/{name}.ipynb", as_version=4).cells
+    for path in [*ROOT.glob("docs/*.md"), ROOT / "CHANGELOG.md"]:
+        assert (collected / path.relative_to(ROOT)).exists()
+    contents = (collected / "index.md").read_text()
+    for page in collected.rglob("*.md"):
+        name = str(page.relative_to(collected).with_suffix(""))
+        assert name == "index" or f"\n{name}\n" in contents
+
+
+def lines(some):
+    """The lines of answers that are telling: long, and of code."""
+    return {line.strip() for answer in some.values() for line in answer.splitlines() if len(line.strip()) > 30}
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_students_see_gaps_and_instructors_answers(name):
+    source = solution(f"notebooks/{name}.ipynb").read_text()
+    answers = gaps.answers(source)
+    shown = {
+        which: "\n".join(cell.source for cell in sources.with_outputs(name, which).cells) for which in (False, True)
+    }
+    told = {line for line in lines(answers) if line in given_out(f"notebooks/{name}.ipynb").text}
+    assert not [line for line in lines(answers) - told if line in shown[False]]
+    assert shown[False].count(f"# {TO_DO}: ") >= len(answers)
+    assert all(line in shown[True] for line in lines(answers))
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_no_output_shows_an_answer_of_a_script(name):
+    folder = execute.folder_of_notebook(name)
+    answers = set()
+    for file in (file for file in execute.SCRIPTS if f"/{folder}/" in file):
+        given = given_out(file).text
+        answers |= {line for line in lines(gaps.answers(solution(file).read_text())) if line not in given}
+    printed = [
+        output.get("text", "")
+        for cell in sources.with_outputs(name).cells
+        for output in cell.get("outputs", ())
+        if "!" in cell.source
+    ]
+    assert [line for line in answers if any(line in text for text in printed)] == []
+
+
+def test_pictures_of_pages_have_words(collected):
+    pages = {path: path.read_text() for path in collected.rglob("*.md")}
+    pictures = [(path.name, words) for path, page in pages.items() for words in re.findall(r"!\[(.*?)\]\(", page)]
+    assert len(pictures) > 8
+    assert not [name for name, words in pictures if len(words) < 20]
+    for name in NOTEBOOKS:
+        for cell in nbformat.read(collected / f"notebooks/{name}.ipynb", as_version=4).cells:
+            if any("image/png" in output.get("data", {}) for output in cell.get("outputs", ())):
+                assert cell.metadata["mystnb"]["image"]["alt"]
+
+
+def test_links_to_files_that_the_book_lacks_are_words():
+    known = {"docs/a.md"}
+    page = "[a](a.md#part), [b](../jobs/b), [c](https://example.org), [d](#d)"
+    assert sources.inside(page, "docs/page.md", known) == "[a](a.md#part), b, [c](https://example.org), [d](#d)"
+
+
+def test_a_translation_passes_every_page_notebook_and_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr(execute, "NOTEBOOKS", NOTEBOOKS[:1])
+    monkeypatch.setattr(drawings, "write", lambda folder, phrase: folder.mkdir(parents=True))
+
+    def document(notebook):
+        notebook.cells[0].source += "\n\nNOTEBOOK"
+        return notebook
+
+    sources.collect(tmp_path, page=lambda text: text + "\nPAGE\n", document=document, phrase=str.upper, say=str)
+    assert "\nPAGE" in (tmp_path / "docs/running.md").read_text()
+    assert "NOTEBOOK" in (tmp_path / f"notebooks/{NOTEBOOKS[0]}.ipynb").read_text()
+    assert '"NEXT STEP"' in (tmp_path / "static/moving_data.js").read_text()
+
+
+# --- Reference and glossary
+
+
+def commands(group, words):
+    for name, command in group.commands.items():
+        if not command.hidden:
+            yield from commands(command, f"{words} {name}") if hasattr(command, "commands") else [f"{words} {name}"]
+
+
+@pytest.mark.parametrize("program", reference.PROGRAMS)
+def test_the_reference_has_every_command(program, collected):
+    page = (collected / "reference/commands.md").read_text()
+    app = typer.main.get_command(importlib.import_module(f"{program}.__main__").app)
+    assert [one for one in commands(app, f"python -m {program}") if f"### {one}\n" not in page] == []
+
+
+def test_the_reference_has_the_functions_that_exercises_use(collected):
+    page = (collected / "reference/functions.md").read_text()
+    assert "{py:function} handson.pipelines.simulate(schedule, forward=1.0" in page
+    assert "{py:class} handson.training.epoch_table.EpochTable(" in page
+    assert "_check" not in page  # what no exercise uses
+
+
+def test_the_words_of_the_glossary_are_found_once_a_page(collected):
+    assert {"all-reduce", "batch size", "MFU"} <= set(json.loads((collected / "terms.json").read_text()))
+    left = {"rank": "rank", "all-reduce": "all-reduce", "loss": "loss"}
+    found = vocabulary.first_uses("Ranks call an all-reduce; a rank gets the lossy mean.", left)
+    assert [term for _, _, term in found] == ["rank", "all-reduce"]
+    assert list(left) == ["loss"]
+
+
+# --- Slides
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_deck_has_questions_and_notes_and_leaves_out_what_has_a_star(name):
+    cells = sources.with_outputs(name, note=False).cells
+    made = slides.slides(cells, "Ask this.")
+    assert 6 <= len(made) <= 30
+    assert made[0].notes[0] == "Ask this." and made[0].kind == "title"
+    assert any('class="question"' in part for slide in made for part in slide.body)
+    assert not [slide.heading for slide in made if "*" in slide.heading]
+    starred = re.findall(r"^# ## \\\* (.*)$", solution(f"notebooks/{name}.ipynb").read_text(), re.MULTILINE)
+    assert not {slide.heading for slide in made} & set(starred)
+
+
+def test_a_question_stands_on_a_slide_of_its_own_before_its_figure():
+    picture = nbformat.v4.new_output("display_data", {"image/png": "eA=="}, metadata={"image/png": {"alt": "A bar"}})
+    drawn = nbformat.v4.new_code_cell("draw()", outputs=[picture])
+    made = slides.slides([text("# A title\n\nText.\n\nHow fast is it? Guess."), drawn, text("It is fast. But why?")])
+    assert [slide.kind for slide in made] == ["title", "figure", ""]
+    assert "How fast is it?" in made[0].body[-1] and "A bar" in made[1].body[0]
+    assert "It is fast. But why?" in made[2].notes
+
+
+def test_teaching_notes_of_a_unit_reach_its_deck():
+    page = "- **02.** What differs?\n  Ask it.\n- **03.** Bytes?\n"
+    assert slides.of_teaching(page, "02_multi_gpu") == "What differs? Ask it."
+    assert slides.of_teaching(page, "08_scaling") == ""
+
+
+# --- Figures that move
+
+
+@pytest.mark.parametrize("ranks", moving.RANKS)
+def test_the_moving_ring_ends_with_the_whole_sum_on_all_ranks(ranks):
+    moments = moving.ring(ranks)
+    assert len(moments) == 1 + 2 * (ranks - 1)
+    whole = list(range(ranks))
+    half = moments[ranks - 1]["parts"]
+    assert [of_rank.count(whole) for of_rank in half] == [1] * ranks
+    assert all(part == whole for of_rank in moments[-1]["parts"] for part in of_rank)
+
+
+def test_the_moving_pipelines_have_the_bubble_of_the_formula_and_hold_what_they_should():
+    found = moving.pipelines()
+    for stages in moving.STAGES:
+        for count in moving.MICRO_BATCHES:
+            for name in ("gpipe", "one_forward_one_backward"):
+                assert found[name][stages][count]["bubble"] == round(100 * (stages - 1) / (count + stages - 1))
+            assert found["gpipe"][stages][count]["held"] == [count] * stages
+            held = found["one_forward_one_backward"][stages][count]["held"]
+            assert held == [min(count, stages - stage) for stage in range(stages)]
+
+
+# --- Pages
+
+
+@pytest.mark.parametrize(
+    ("page", "problem"),
+    [
+        ('<script src="https://cdn.example.org/a.js"></script>', "another host"),
+        ('<link rel="stylesheet" href="//fonts.example.org/a.css">', "another host"),
+        ('<img src="a.png">', "no alternative text"),
+        ('<a href="https://example.org">a link</a><img src="a.png" alt="a bar"><link href="a.css">', None),
+    ],
+)
+def test_a_page_that_needs_another_host_or_lacks_words_is_reported(page, problem, tmp_path):
+    (tmp_path / "page.html").write_text(page)
+    found = offline.problems(tmp_path)
+    assert [problem in one for one in found] == ([True] if problem else [])
