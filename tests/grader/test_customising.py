@@ -54,16 +54,6 @@ def test_a_gap_less_and_what_verify_says_until_its_known_answers_are_deleted(cou
     assert RIGHT in course.verified()
 
 
-def test_a_translation(course):
-    for command in re.findall(r"^    (sed .*)$", SECTIONS["A translation"], re.MULTILINE):
-        course.type(command)
-    course.type(RELEASE)
-    assert RIGHT in course.verified()
-    shown = course.type("python -m grader check start", status=1)
-    assert "Prozesse auf allen Knoten" in shown
-    assert "gib die Zahl der Prozesse" in (course.folder / "notebooks/00_start.ipynb").read_text()
-
-
 def test_another_data_set(course):
     [code] = re.findall(r"^```python\n(.*?)^```$", SECTIONS["Another data set"], re.MULTILINE | re.DOTALL)
     (course.folder / "make.py").write_text(code)
