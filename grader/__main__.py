@@ -20,14 +20,14 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_mar
 
 @app.callback()
 def commands():
-    """Check the code that you wrote for a task."""
+    """Check your own work (`check`), or, for instructors, grade a class (`grade` and the commands around it)."""
 
 
 @app.command()
 def check(
-    unit: Annotated[str, typer.Argument(help="Name of the task, such as multi_gpu.")],
+    unit: Annotated[str, typer.Argument(help="Name of the unit, such as multi_gpu.")],
     names: Annotated[
-        list[str] | None, typer.Argument(help="Names of gaps or files to check. Default: all of the task.")
+        list[str] | None, typer.Argument(help="Names of gaps or files to check. Default: all of the unit.")
     ] = None,
     track: Annotated[
         str | None, typer.Option(help="Track to check, pytorch or chainer. Default: both, and the better one counts.")
@@ -36,7 +36,7 @@ def check(
         bool, typer.Option("--hints", help="Show a hint for each gap that was tried and is wrong.")
     ] = False,
 ):
-    """Check your code for a task in exercises/ and notebooks/: report what passed, what failed, and where to look."""
+    """Check your code for a unit. Report what passed, what failed, and where to look in exercises/ and notebooks/."""
     from grader.self_check import check
 
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:

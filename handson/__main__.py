@@ -1,4 +1,9 @@
-"""The course's commands, ``python -m handson COMMAND``. Each command imports its modules only when it runs."""
+"""Commands of the course "Hands-on distributed deep learning".
+
+`python -m handson COMMAND --help` explains each of them.
+"""
+
+# each command imports its modules only when it runs
 
 import sys
 
@@ -20,10 +25,8 @@ app = typer.Typer(
     add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, no_args_is_help=True, help=__doc__
 )
 site = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
-app.add_typer(site, name="site", help="Adapt the job scripts to a site: its queue, group, GPUs and modules.")
-app.add_typer(
-    kubernetes, name="kubernetes", help="Train in Kubernetes with the scripts of task 3 (docs/kubernetes.md)."
-)
+app.add_typer(site, name="site", help="Adapt the job scripts to a site: its queue, group and GPUs.")
+app.add_typer(kubernetes, name="kubernetes", help="Train in Kubernetes with the scripts of 03_multi_node.")
 
 
 class Track(StrEnum):
@@ -81,7 +84,7 @@ def images(
         Path | None, typer.Option("-o", "--output", help="Folder for the images. Default: datasets/<name>_files.")
     ] = None,
 ):
-    """Write the images of a data set as image files, with map files that list them (path, tab, label)."""
+    """Write the images of a data set as image files. Map files list them: path, tab, label."""
     from handson.training.map_files import write
 
     write(name, folder, speak)
@@ -92,7 +95,7 @@ def compare(
     outs: Annotated[list[Path], typer.Argument(metavar="OUT...", help="Result folders of training runs.")],
     figure: FigureInLastRun = None,
 ):
-    """Compare training runs: print a table, and draw throughput and speed-up."""
+    """Compare training runs. Print a table, and draw throughput and speed-up."""
     from handson.compare import compare
 
     compare(outs, figure, speak)
@@ -113,7 +116,7 @@ def profile(
     skip: Annotated[int, typer.Option(min=2, help="Number of steps per process to skip before recording.")] = 5,
     steps: Annotated[int, typer.Option(min=1, help="Number of steps per process to record.")] = 30,
 ):
-    """Record every process of a training run: python -m handson profile -- python train.py. `timeline` shows the
+    """Record a profile of a training run. Example: python -m handson profile -- python train.py. `timeline` shows the
     profiles."""
     from handson.profiling.tools import record
 
@@ -126,7 +129,7 @@ def torchrun(
         list[str], typer.Argument(metavar="WORDS...", help="Options of torchrun, a script, and the script's options.")
     ],
 ):
-    """Run torchrun on each node of this job: python -m handson torchrun --nproc-per-node 1 train.py."""
+    """Run torchrun on each node of this job. Example: python -m handson torchrun --nproc-per-node 1 train.py."""
     from handson.cluster.torchrun_nodes import on_all_nodes
 
     raise typer.Exit(not on_all_nodes(words))
@@ -143,7 +146,7 @@ def timeline(
     ] = None,
     steps: Annotated[int, typer.Option(min=1, help="Number of steps to draw.")] = 3,
 ):
-    """Show where the time of runs goes: print a table and a verdict, and draw the timelines at one scale."""
+    """Show where the time of runs goes. Print a table and a verdict, and draw the timelines at the same scale."""
     from handson.profiling.report import report
 
     report(profiles, figure, export, steps, speak)
@@ -158,7 +161,7 @@ def explain(
         typer.Option("-o", "--output", help="Path of the figure, as .png and .svg. Default: in the folder of MORE."),
     ] = None,
 ):
-    """Split the loss of efficiency with more workers into communication, imbalance, overhead per step and
+    """Explain the loss of efficiency with more workers. Its parts are communication, imbalance, overhead per step and
     contention."""
     from handson.profiling.explain import explain
 
@@ -167,7 +170,7 @@ def explain(
 
 @app.command()
 def follow(job: Annotated[str, typer.Argument(help="Id or number of the job.")]):
-    """Follow a job: show what it waits for, then its output until it has ended. After Ctrl-C, the job continues."""
+    """Follow a job until it has ended. Show what it waits for, then its output. After Ctrl-C, the job continues."""
     from handson.cluster.follow import follow
 
     follow(job, say=typer.echo)
@@ -176,7 +179,7 @@ def follow(job: Annotated[str, typer.Argument(help="Id or number of the job.")])
 @app.command()
 def submit(
     name: Annotated[str | None, typer.Option(help="Name of the student. Default: your login name.")] = None,
-    check: Annotated[bool, typer.Option("--check", help="Run the checks of all tasks first.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Run the checks of all units first.")] = False,
     here: Annotated[
         bool,
         typer.Option(
@@ -184,8 +187,8 @@ def submit(
         ),
     ] = False,
 ):
-    """Pack exercises and notebooks into NAME.zip, without results, and copy it to the site's folder for submissions, if
-    there is one."""
+    """Pack your work into NAME.zip, and hand it in. The zip has exercises and notebooks, without results. It is copied
+    to the site's folder for submissions, if there is one."""
     from handson.submit import submit
 
     submit(name, checked=check, drop=not here, say=speak)
@@ -199,7 +202,7 @@ def watch(
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two samples.")] = 2,
     count: Annotated[int | None, typer.Option(min=1, help="Number of samples to print. Default: until Ctrl-C.")] = None,
 ):
-    """Print utilisation and memory of this machine's GPUs, or of its virtual GPUs, while a job runs."""
+    """Print the utilisation and memory of GPUs while a job runs. Without GPUs, of virtual GPUs."""
     from handson.profiling.watch import watch
 
     watch(output, interval, count, speak)
@@ -218,7 +221,7 @@ def memory(
         ),
     ] = "",
 ):
-    """Show what fills the memory of each rank's GPU: compare it with formulas in a table, and draw one step."""
+    """Show what fills the memory of each rank's GPU. Compare it with formulas in a table, and draw one step."""
     from handson.memory import report
 
     report(outs, figure, predicted, speak)
@@ -231,8 +234,8 @@ def network(
     ] = Path("network.png"),
     largest: Annotated[float, typer.Option(help="Size of the largest message in MB.")] = 16,
 ):
-    """Measure the network between the ranks of a job: latency, bandwidth and all-reduce. Start it with mpiexec
-    (jobs/pbs/run_network.sh)."""
+    """Measure the network between the ranks of a job. Print latency, bandwidth and all-reduce times. Start the command
+    with mpiexec, as jobs/pbs/run_network.sh does."""
     from handson.cluster.network import network
 
     network(figure, largest * 2**20, speak)
@@ -248,7 +251,7 @@ def predict(
         ),
     ],
     workers: Annotated[
-        str, typer.Option(help="Numbers of workers to predict; ... continues by doubling.")
+        str, typer.Option(help="Comma-separated numbers of workers. In 1,2,4,...,512 the dots mean: keep doubling.")
     ] = "1,2,4,...,512",
     network: Annotated[
         str | None, typer.Option(help="Network rate of each node, such as 25gbit. Default: the rate of the runs.")
@@ -271,7 +274,8 @@ def predict(
         int | None, typer.Option("-b", "--batchsize", min=1, help="Batch size per worker. Default: as in the runs.")
     ] = None,
     parameters: Annotated[
-        int | None, typer.Option(min=1, help="Number of parameters, for runs that do not record it.")
+        int | None,
+        typer.Option(min=1, help="Number of parameters of the network. Only needed for runs that do not record it."),
     ] = None,
     accuracy: Annotated[
         float | None,
@@ -290,8 +294,8 @@ def predict(
         ),
     ] = None,
 ):
-    """Predict the throughput of many workers from measured runs of a few, with an uncertainty band: print a table and
-    the bottleneck, and draw a figure."""
+    """Predict the throughput of many workers from a few runs. Print a table with an uncertainty band and the
+    bottleneck, and draw a figure."""
     from handson.scaling.predict import command
 
     how = algorithm.value, dtype and dtype.value, double_buffering, batchsize
@@ -313,8 +317,8 @@ def rehearse(
     seed: Annotated[int, typer.Option(help="Seed that draws the steps.")] = 0,
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder for result.json.")] = Path("results/rehearsal"),
 ):
-    """Repeat a run's steps with more workers than there are cores: the ranks sleep instead of computing, but all-reduce
-    real gradients. Start it with mpiexec."""
+    """Rehearse a run with more workers than there are cores. The ranks sleep instead of computing, but all-reduce real
+    gradients. Start the command with mpiexec."""
     from handson.scaling.rehearse import rehearse
 
     rehearse(run, steps, out, dtype.value, double_buffering, overlap, parameters, seed, speak)
@@ -322,7 +326,7 @@ def rehearse(
 
 @app.command()
 def doctor():
-    """Find out why jobs do not run: check this machine, and, in a job, the connections to its other nodes."""
+    """Find out why jobs do not run. Check this machine, and, in a job, the connections to the job's other nodes."""
     from handson.cluster.doctor import doctor
 
     sys.exit(doctor(speak))
@@ -355,7 +359,7 @@ def use_site(
         bool, typer.Option("--solutions", help="For instructors: also rewrite the solutions of gaps.")
     ] = False,
 ):
-    """Rewrite the job scripts for a site, and print the lines that students write into the gaps."""
+    """Adapt the job scripts to a site. Print the lines that students write into the gaps."""
     from handson.cluster.job_scripts import use
 
     use(name, not solutions, speak)
@@ -370,11 +374,10 @@ if Path(__file__).with_name("instructors").is_dir():  # students don't receive i
         ] = None,
         track: Annotated[list[Track], typer.Option(help="Track to run; may be repeated.")] = list(Track),
         options: Annotated[
-            str,
-            typer.Option(help="Options for the training scripts. Without -e 2, they train for the lecture's 4 epochs."),
+            str, typer.Option(help="Options for the training scripts. The default trains for 2 epochs instead of 4.")
         ] = "-e 2",
     ):
-        """Submit the training jobs of all units, and compare their throughput."""
+        """Submit all training jobs, and compare their throughput."""
         from handson.instructors.training_tour import tour
 
         tour(

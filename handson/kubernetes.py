@@ -69,7 +69,7 @@ def keys(site: Site = None):
 
 @app.command(context_settings={"ignore_unknown_options": True})
 def submit(
-    training: Annotated[Training, typer.Argument(help="Way to start task 3.")],
+    training: Annotated[Training, typer.Argument(help="Way to start the training.")],
     options: Annotated[
         list[str] | None,
         typer.Argument(metavar="-- OPTIONS...", help="Options of the training script, such as -- --epoch=1."),
@@ -81,7 +81,7 @@ def submit(
     site: Site = None,
     wait: Annotated[bool, typer.Option("--follow/--no-follow", help="Follow the job until it has ended.")] = True,
 ):
-    """Send your script of task 3 to the cluster, and follow its log."""
+    """Send your script of 03_multi_node to the cluster, and follow its log."""
     from handson.cluster.follow import follow
     from handson.cluster.kubernetes import cluster_jobs
 

@@ -35,7 +35,7 @@ def release(
         str | None,
         typer.Option(
             help=(
-                "Site whose queue, group and modules job scripts get, and that grading expects. Default: the site of"
+                "Site for which job scripts are built and checked (queue, group, modules). Default: the site of"
                 " course.toml, or the chosen site."
             )
         ),
@@ -48,10 +48,12 @@ def release(
     ] = None,
     language: Annotated[
         str | None,
-        typer.Option(help="Language, such as ja: a folder in locale/. Default: that of course.toml, or English."),
+        typer.Option(
+            help="Language, such as ja: a folder in locale/. Default: the language of course.toml, or English."
+        ),
     ] = None,
 ):
-    """Build exercises and notebooks from the solutions: every gap becomes PUT YOUR CODE with its hint."""
+    """Build exercises and notebooks from the solutions. Every gap becomes PUT YOUR CODE with its hint."""
     from grader.instructors.bundle import bundle as write_bundle
     from grader.instructors.bundle import refuse_unwritable
     from grader.instructors.release import release
@@ -68,7 +70,7 @@ def release(
         typer.echo(f"{bundle}: what students receive.")
 
 
-catalogues = typer.Typer(help="Translate the course: docs/translating.md.", invoke_without_command=True)
+catalogues = typer.Typer(help="Update the catalogues of translations, and edit them.", invoke_without_command=True)
 app.add_typer(catalogues, name="catalogues")
 OfLanguage = Annotated[str, typer.Option(help="Language: a folder in locale/.")]
 Domain = Annotated[str, typer.Argument(help="Name of a catalogue, as `catalogues` lists them.")]
@@ -85,7 +87,8 @@ def update_catalogues(context: typer.Context, language: OfLanguage = "ja"):
 
 @catalogues.command("todo")
 def to_do(domain: Domain, language: OfLanguage = "ja"):
-    """Print as JSON what is not translated, or outdated: {English text: ""}, or OUTDATED: and its old translation."""
+    """Print as JSON the texts without a current translation. Each English text has "", or OUTDATED: and the old
+    translation."""
     from grader.instructors.translation.work import to_do
 
     typer.echo(to_do(language, domain))
@@ -117,7 +120,7 @@ def grade(
     cluster_file: Annotated[
         Path | None, typer.Option(help="Path of the cluster file of a running cluster. Default: start engines here.")
     ] = None,
-    unit: Annotated[list[str] | None, typer.Option(help="Unit to take; may be repeated. Default: all units.")] = None,
+    unit: Annotated[list[str] | None, typer.Option(help="Only this unit; may be repeated. Default: all units.")] = None,
     trusted: Annotated[bool, typer.Option("--trusted", help="Run student code without a sandbox.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Grade everything again, including current results.")] = False,
     worksheet: Annotated[
@@ -127,7 +130,8 @@ def grade(
         ),
     ] = None,
 ):
-    """Grade a class on an ipyparallel cluster. After an interruption, the same command continues where it stopped."""
+    """Grade a class. Engines run on this machine, or on an ipyparallel cluster (`--profile`). After an interruption,
+    the same command continues where it stopped."""
     from grader.instructors.grade.grading import grade
 
     grade(submissions, out, engines, profile, cluster_file, trusted, force, unit, typer.echo, worksheet)
@@ -135,7 +139,7 @@ def grade(
 
 @app.command()
 def verify(
-    unit: Annotated[list[str] | None, typer.Option(help="Unit to take; may be repeated. Default: all units.")] = None,
+    unit: Annotated[list[str] | None, typer.Option(help="Only this unit; may be repeated. Default: all units.")] = None,
     seeds: Annotated[
         int, typer.Option(min=0, help="Number of further seeds under which each known answer is judged.")
     ] = 0,
@@ -143,8 +147,8 @@ def verify(
         bool, typer.Option("--real", help="Also run the known answers in the real scripts, which takes hours.")
     ] = False,
 ):
-    """Test all checks at the chosen site: solutions get full marks, untouched exercises get nothing, and every known
-    mistake is found."""
+    """Test all checks on known answers, at the chosen site. Solutions must get full marks, untouched exercises nothing,
+    and every known mistake must be found."""
     sys.path.insert(0, str(COURSE))  # the folder answers/ is not an installed package
     from answers.verify import verify
 
@@ -158,7 +162,7 @@ def tour(
     ] = Path("results/tour_grading"),
     trusted: Annotated[bool, typer.Option("--trusted", help="Run the answers without a sandbox.")] = False,
 ):
-    """Grade a class of known answers: solutions, untouched exercises, and answers with one mistake."""
+    """Grade an example class of known answers. They are solutions, untouched exercises, and answers with a mistake."""
     sys.path.insert(0, str(COURSE))  # the folder answers/ is not an installed package
     from answers.tour import tour
 
@@ -167,7 +171,8 @@ def tour(
 
 @app.command()
 def course():
-    """Show the term of course.toml (units, points, deadlines, extensions, groups), or the errors in that file."""
+    """Show the rules of the term in course.toml, or its errors. The rules are units, points, deadlines, extensions and
+    groups."""
     from grader.instructors.reports.in_words import term
     from grader.instructors.rules import FILE, read
 
@@ -178,9 +183,7 @@ def course():
 
 
 cluster = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
-app.add_typer(
-    cluster, name="cluster", help="Start and stop engines for `grade --profile` in a job of the batch system."
-)
+app.add_typer(cluster, name="cluster", help="Start and stop engines for `grade --profile` in a job.")
 
 
 @cluster.command("start")
@@ -203,7 +206,7 @@ def start_cluster(
     ] = None,
     wait: Annotated[int, typer.Option(min=1, help="Seconds until all engines must be connected.")] = 600,
 ):
-    """Start a controller here and a job with engines, and wait until they are ready."""
+    """Start a controller here and a job with engines. Wait until they are ready."""
     from handson.cluster import engine_jobs
 
     engine_jobs.start(site, engines, nodes, profile, walltime, wait, typer.echo)
@@ -223,7 +226,7 @@ def stop_cluster(
 
 @app.command()
 def doctor():
-    """Report how well student code is confined on this machine, and how to improve it."""
+    """Report how well student code is confined on this machine. Explain how to improve it."""
     from grader.sandbox.layers_in_force import report
 
     for line in report():
@@ -243,13 +246,13 @@ def adjust(
     gap: Annotated[str, typer.Option(help="Name of the gap. Default: the whole unit.")] = "",
     points: Annotated[
         float | None,
-        typer.Option(help="Points that replace those of the checks. Default: remove an earlier adjustment."),
+        typer.Option(help="Points that replace the points of the checks. Default: remove an earlier adjustment."),
     ] = None,
     confirm: Annotated[
         bool, typer.Option("--confirm", help="Apply the adjustment of an earlier submission to the newest one.")
     ] = False,
     everybody: Annotated[
-        bool, typer.Option("--everybody", help="Set the points for all students who have a result there.")
+        bool, typer.Option("--everybody", help="Set the points for all students who have a result in the gap or unit.")
     ] = False,
     new: Annotated[bool, typer.Option("--new", help="Add a student who has submitted nothing.")] = False,
     show: Annotated[bool, typer.Option("--list", help="Only list the adjustments.")] = False,
@@ -278,7 +281,7 @@ def adjust(
 
 @app.command()
 def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that `grade --out` wrote.")]):
-    """Rewrite all tables and pages from the gradebook, also while `grade` is still running."""
+    """Rewrite all tables and pages from the gradebook. This also works while `grade` is running."""
     from grader.instructors.gradebook import Gradebook
     from grader.instructors.reports import outdated, write_reports
     from grader.instructors.rules import in_gradebook, read
@@ -305,7 +308,7 @@ def export(
         ),
     ] = None,
 ):
-    """Pack the feedback pages of a class into a zip that Moodle or Canvas imports."""
+    """Pack the feedback pages into a zip for Moodle or Canvas."""
     from grader.instructors.export import export
 
     export(folder, to.value, submissions, typer.echo, unit)
@@ -333,11 +336,12 @@ def regrade(
             help="Student or group, as in grades.csv, to grade again in any case. Default: all outdated results."
         ),
     ] = None,
-    unit: Annotated[list[str] | None, typer.Option(help="Unit to take; may be repeated. Default: all units.")] = None,
+    unit: Annotated[list[str] | None, typer.Option(help="Only this unit; may be repeated. Default: all units.")] = None,
     engines: Annotated[int, typer.Option(min=1, help="Number of engines to start on this machine.")] = 2,
     trusted: Annotated[bool, typer.Option("--trusted", help="Run student code without a sandbox.")] = False,
 ):
-    """Grade all attempts again that may count and have results of older checks, also of students who have left."""
+    """Grade outdated results again. These are the results of older checks, in every attempt that may count, including
+    those of students who have left."""
     from grader.instructors.grade.grading import again
 
     again(folder, student, unit, engines, trusted, typer.echo)
@@ -350,7 +354,8 @@ def serve(
     engines: Annotated[int, typer.Option(min=1, help="Number of engines that grade a student again.")] = 2,
     trusted: Annotated[bool, typer.Option("--trusted", help="Grade a student again without a sandbox.")] = False,
 ):
-    """Serve report and feedback as live pages on this computer: adjust grades, comment, grade a student again."""
+    """Serve report and feedback as live pages on this computer. There you can adjust grades, comment, and grade a
+    student again."""
     from grader.instructors.serve import serve
 
     serve(folder, port, engines, trusted, typer.echo)
@@ -363,7 +368,7 @@ def similarity(
         Path, typer.Option("--out", "-o", help="Path of the page that shows similar submissions side by side.")
     ] = Path("similarity.html"),
 ):
-    """List groups of submissions that share filled-in code which is neither in the exercise nor in the solution, and
+    """List groups of submissions with similar code. Code of the exercise and of the solution does not count. Also list
     submissions that contain the course's solutions."""
     from tempfile import TemporaryDirectory
 

@@ -138,7 +138,7 @@ def test_points_and_comments_by_hand_stand_on_the_page_and_in_the_table(at_desk,
     assert page.url.endswith(f"#{UNIT}") and tops[0]["y"] >= tops[1]["y"] + tops[1]["height"], (
         "the bar does not cover the task's name"
     )
-    edit(page, GAP, text="But well explained.").get_by_role("button", name="Only comment").click()
+    edit(page, GAP, text="But well explained.").get_by_role("button", name="Comment only").click()
     page.get_by_text("But well explained.").wait_for()
     page.get_by_role("link", name="The class", exact=True).click()
     row = page.locator("#students tbody tr", has_text="cleo10")
@@ -151,9 +151,9 @@ def test_points_and_comments_by_hand_stand_on_the_page_and_in_the_table(at_desk,
 
 def test_points_for_an_earlier_submission_are_confirmed(at_desk, desk):
     page = at_desk("feedback/ben.html")
-    page.get_by_text("does not count now").wait_for()
+    page.get_by_text("do not count now").wait_for()
     page.locator("form.decide [name=author]").fill("J. Roe")
-    page.get_by_role("button", name="Let them count").click()
+    page.get_by_role("button", name="Apply to the newest submission").click()
     page.get_by_text("Set to 1 point by hand: shown in class (J. Roe").wait_for()
     with Gradebook(desk.folder, writing=False) as book:
         assert book.adjustments()["ben", UNIT, GAP]["digest"] == "b2"

@@ -261,8 +261,8 @@ def test_students_who_are_gone_stay_in_the_gradebook_and_are_named(graded, tmp_p
     subprocess.run(["cp", "-r", str(graded[0] / "out"), str(out)], check=True)
     shutil.rmtree(tmp_path / "handed_in/bob")
     grading.grade(tmp_path / "handed_in", out, units=[UNIT], say=said.append)
-    assert "Not handed in this time, but in the gradebook: bob." in said and ("bob", UNIT) in results(out)
-    assert "Not handed in this time, but in the gradebook: bob." in (out / "report.html").read_text()
+    assert "In the gradebook, but not in this download: bob." in said and ("bob", UNIT) in results(out)
+    assert "In the gradebook, but not in this download: bob." in (out / "report.html").read_text()
 
 
 @pytest.mark.thorough

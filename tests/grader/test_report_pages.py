@@ -158,7 +158,7 @@ def test_ungraded_is_shown_as_such_and_never_as_0(book):
 def test_feedback_on_a_refused_submission_gives_the_reason(book):
     book.record([handed_in(digest="", refused="x.zip is encrypted.")])
     page = feedback(book)
-    assert "could not be graded" in page.text and "x.zip is encrypted." in page.text and " of " not in page.text
+    assert "could not be read" in page.text and "x.zip is encrypted." in page.text and " of " not in page.text
 
 
 def test_points_by_hand_for_a_refused_submission_are_told_everywhere(book):
@@ -370,7 +370,7 @@ def test_the_table_of_students_has_what_an_instructor_looks_for(book):
     assert (
         page.index('id="students"')
         < page.index("Hardest gaps")
-        < page.index("Commonest misconceptions")
+        < page.index("Most common misconceptions")
         < page.index("Distribution")
     )
 
@@ -397,8 +397,8 @@ def test_the_report_says_who_was_not_handed_in_this_time_until_they_are(book):
         note_absent(book.folder, absent)
         write_reports(book, book.folder)
         text = Page((book.folder / "report.html").read_text()).text
-        assert ("Not handed in this time, but in the gradebook: jane." in text) == bool(absent)
-        assert ("Submitted according to Moodle's worksheet, but not in what was graded: Ann_14." in text) == bool(
+        assert ("In the gradebook, but not in this download: jane." in text) == bool(absent)
+        assert ("Submitted according to Moodle's worksheet, but not in the download: Ann_14." in text) == bool(
             absent
         )
 
@@ -511,7 +511,7 @@ def test_a_sentence_that_one_student_was_told_is_folded(book):
             [said("a", 0.0, message="common"), said("b", 0.0, message=student)],
         )
     page = pages.report(scores(book))
-    common, folded = page.index("common</div>"), page.index("Told to one student each")
+    common, folded = page.index("common</div>"), page.index("Messages to a single student")
     assert common < folded < page.index(">ann</div>") and folded < page.index(">bob</div>")
 
 

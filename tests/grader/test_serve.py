@@ -332,7 +332,7 @@ def test_points_are_set_beside_the_code_and_for_all_who_wrote_the_same(with_code
     assert "mine = 1" in page and "PUT YOUR CODE" in page and "ann" in page and "cy ›" in page
     query = urllib.parse.urlencode({"unit": "single_gpu", "track": "pytorch", "gap": with_code.gap})
     page = browser.ask(f"/gap?{query}").text
-    assert "2 wrote" in page and "1 wrote" in page and "<b>other" not in page and "&lt;b&gt;other" in page
+    assert "Written by 2" in page and "Written by 1" in page and "<b>other" not in page and "&lt;b&gt;other" in page
     fields = dict(re.findall(r'type="hidden" name="(\w+)" value="(.*?)"', page.split("<form")[1]))
     decided = fields | {"points": "1,5", "text": "right, too", "author": "J. Roe"}
     assert browser.ask("/decide", decided).status == 303

@@ -144,7 +144,7 @@ def _say_collected(book, collected, submissions, of_moodle, sheet, listed, cours
             " the submissions again; texts that were typed in Moodle are not graded."
         )
     if absent:
-        say(f"Not handed in this time, but in the gradebook: {', '.join(absent)}.")
+        say(f"In the gradebook, but not in this download: {', '.join(absent)}.")
     return len(absent) + len(unseen)
 
 
