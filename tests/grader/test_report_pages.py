@@ -398,9 +398,7 @@ def test_the_report_says_who_was_not_handed_in_this_time_until_they_are(book):
         write_reports(book, book.folder)
         text = Page((book.folder / "report.html").read_text()).text
         assert ("In the gradebook, but not in this download: jane." in text) == bool(absent)
-        assert ("Submitted according to Moodle's worksheet, but not in the download: Ann_14." in text) == bool(
-            absent
-        )
+        assert ("Submitted according to Moodle's worksheet, but not in the download: Ann_14." in text) == bool(absent)
 
 
 def test_everything_is_written_where_it_belongs_and_only_when_it_changed(book):
