@@ -4,10 +4,10 @@ The grader: instructors run ``python -m grader``, students call `check` in their
 
 
 def check(unit, *names, track=None):
-    """Check what you wrote for a task such as "multi_gpu", and show what passed, what didn't and what to look at.
+    """Check your code for a unit such as "multi_gpu". Show what passed, what failed, and where to look.
 
-    names: of gaps or files, to check these only; track: "pytorch" or "chainer", to check this one only. Returns an
-    object with `points`, `max_points` and `verdicts`.
+    names: gaps or files to check (default: all). track: "pytorch" or "chainer" (default: both; the better one counts).
+    Returns an object with `points`, `max_points` and `verdicts`.
     """
     from grader.self_check import check
 

@@ -248,7 +248,7 @@ def _without_rooms(submissions, entries, say):
     others = [entry for entry in entries if entry not in rooms]
     if rooms and not any(_is_work(entry) for entry in others):
         raise CollectError(
-            f"{submissions} is one submission, for it has {rooms[0].name}/: name the folder that it is in"
+            f"{submissions} is a single submission (it contains {rooms[0].name}/): give the folder that contains it"
         )
     for room in rooms:
         say(f"{room.name}: left out, its name is not a student's.")
@@ -372,8 +372,8 @@ def _with_number(who, known, forms, otherwise, say):
     if student and otherwise and who.name not in (student, known[student][0]):
         beside = " and ".join(map(archives.shown, sorted(otherwise)))
         say(
-            f"{archives.shown(who.name)}: a student of its own, as {beside} is handed in, too; if this is {student},"
-            " give both the same name."
+            f"{archives.shown(who.name)}: graded as a separate student, because {beside} has submitted, too; if both"
+            f" are {student}, give both the same name."
         )
         return who
     if student:
@@ -382,11 +382,11 @@ def _with_number(who, known, forms, otherwise, say):
         return who._replace(student=student, name=known[student][0], number=known[student][1])
     if others:
         reason = (
-            f"for it could be {' or '.join(others)}; rename it to one of them."
+            f"because it could belong to {' or '.join(others)}: rename it accordingly."
             if len(others) > 1
             else f"did you mean {others[0]}?"
         )
-        say(f"{archives.shown(who.name)}: a student of its own{',' if len(others) > 1 else ';'} {reason}")
+        say(f"{archives.shown(who.name)}: graded as a separate student{',' if len(others) > 1 else ';'} {reason}")
     return who
 
 
@@ -508,8 +508,8 @@ def _say_what_is_younger(attempts, say):
     if younger:
         more = f" and {len(younger) - 3} more" if len(younger) > 3 else ""
         say(
-            f"Written over an hour after the time in the name: {', '.join(younger[:3])}{more}. Copies have the time of"
-            " copying; else look at it."
+            f"The file time is more than an hour later than the time in the name: {', '.join(younger[:3])}{more}. If"
+            " these are not copies, have a look."
         )
 
 
