@@ -3,6 +3,7 @@
 #   make tour ARGS="--track chainer"    ARGS are options for pytest, JupyterLab, the tour or the benchmark
 #   make PYTHON=python3.12 test         use another Python (3.11 to 3.13)
 #   make SYSTEM_TORCH=1 tour            on a GPU image: use the torch that it has
+#   make LANGUAGE=ja lab                in another language, which has a folder in locale/
 
 SHELL := bash
 export PYTHON SYSTEM_TORCH
@@ -13,7 +14,7 @@ IN_VENV := VIRTUAL_ENV="$(CURDIR)/.venv" PATH="$(CURDIR)/.venv/bin:$$PATH"
 CHECKOV := build/checkov-3.3.30/bin/checkov
 LAB_PAGE := /lab/tree/$(firstword $(wildcard notebooks/00_start.ipynb) $(wildcard notebooks))
 
-.PHONY: help environment frameworks checkov tour test test-all test-torches test-gpu test-frameworks test-containers lab bench lint book book-runs slides
+.PHONY: help environment frameworks checkov tour test test-all test-torches test-gpu test-frameworks test-containers lab bench lint catalogues book book-runs slides
 
 help:
 	@echo "make lab               start JupyterLab at the first notebook"
@@ -30,6 +31,7 @@ help:
 	@echo "make slides            make a deck of slides for each notebook, with notes for the speaker, in build/book"
 	@echo "make book-runs         run the notebooks whose outputs in the book are out of date: minutes for each"
 	@echo "make lint              check formatting and code with ruff"
+	@echo "make catalogues        bring the catalogues of translations up to date, and count what is translated"
 	@echo "make bench             measure training and grading against the limits of this machine"
 	@echo "make checkov           install a security linter in build/, with which make test-all checks the Kubernetes manifests"
 
@@ -104,7 +106,23 @@ book-runs: environment
 bench: environment
 	@$(IN_VENV) python -m tests.bench $(ARGS)
 
+catalogues: environment
+	@$(IN_VENV) python -m grader catalogues $(ARGS)
+
+# In another language, exercises and notebooks are in build/LANGUAGE. The variable LANGUAGE of a shell means something else.
+ROOM := $(CURDIR)
+ifeq ($(origin LANGUAGE),command line)
+ROOM := $(CURDIR)/build/$(LANGUAGE)
+SPEAK := HANDSON_LANGUAGE=$(LANGUAGE)
+in_language: environment
+	@$(IN_VENV) python -m grader release --language $(LANGUAGE) --course build/$(LANGUAGE)
+	@$(IN_VENV) python -m pip install --quiet -r locale/$(LANGUAGE)/requirements.txt || echo "The labels of figures stay English."
+else
+in_language: environment
+endif
+.PHONY: in_language
+
 # JupyterLab refuses to run as root, the only user in many containers, without --allow-root.
-lab: environment
-	@$(IN_VENV) jupyter lab --ServerApp.root_dir="$(CURDIR)" --LabApp.default_url="$(LAB_PAGE)" \
+lab: in_language
+	@$(IN_VENV) $(SPEAK) jupyter lab --ServerApp.root_dir="$(ROOM)" --LabApp.default_url="$(LAB_PAGE)" \
 	    $$([ "$$(id -u)" != 0 ] || echo --allow-root) $(ARGS)

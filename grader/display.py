@@ -3,15 +3,16 @@
 import re
 import shutil
 import sys
-import textwrap
 from dataclasses import dataclass
 from html import escape
 from itertools import groupby
 
 from grader.verdict import FAILED, GRADER_FAULT, NOT_ATTEMPTED, PASSED, UNTOUCHED, sign
+from handson.language import marked, translated
+from handson.words import ljust, rjust, width, wrapped
 
 HEADINGS = ("Gap", "What is checked", "Result", "Points", "What to look at")
-AS_ABOVE = "as above"
+AS_ABOVE, HINT, PRINTED = "as above", marked("Hint"), "What your code printed"
 STYLE = """/* The class stands twice to count more than the rules of JupyterLab. */
 .handson-check { font-family: var(--jp-ui-font-family, sans-serif); font-size: 13px; line-height: 1.45; }
 .handson-check.handson-check table { border-collapse: collapse; margin: 0; }
@@ -44,29 +45,28 @@ class Row:
 
     @property
     def message(self):
-        return AS_ABOVE if self.said and self.first.status not in (PASSED, NOT_ATTEMPTED) else self.first.message
+        again = self.said and self.first.status not in (PASSED, NOT_ATTEMPTED)
+        return translated(AS_ABOVE if again else self.first.message)
 
     @property
     def titles(self):
-        return "; ".join(verdict.check for verdict in self.verdicts)
+        return "; ".join(translated(verdict.check) for verdict in self.verdicts)
 
     @property
     def result(self):
-        return f"{sign(self.first.status)} {self.first.status}"
+        return f"{sign(self.first.status)} {translated(self.first.status)}"
 
     @property
     def points(self):
         if self.first.status == GRADER_FAULT:
-            return "not graded"
-        return (
-            f"{sum(verdict.points for verdict in self.verdicts):g} of"
-            f" {sum(verdict.max_points for verdict in self.verdicts):g}"
-        )
+            return translated("not graded")
+        points, most = (sum(getattr(one, name) for one in self.verdicts) for name in ("points", "max_points"))
+        return translated(f"{points:g} of {most:g}")
 
     @property
     def hint(self):
         """Return the hint; "" for gaps that passed, were not attempted, or failed because of a grader error."""
-        return "" if self.first.status in (PASSED, GRADER_FAULT, *UNTOUCHED) else self.first.hint
+        return "" if self.first.status in (PASSED, GRADER_FAULT, *UNTOUCHED) else translated(self.first.hint)
 
 
 def rows(checked):
@@ -82,7 +82,7 @@ def rows(checked):
 def _look_at(checked, row):
     """Return the location of the code with a wrong result, "" for other results, because an error names its line."""
     place = checked.places.get((row.first.track, row.gap)) if row.first.status == FAILED else None
-    return f"Look at {place}." if place else ""
+    return translated(f"Look at {place}.") if place else ""
 
 
 def _by_result(verdicts):
@@ -93,14 +93,14 @@ def summary(checked):
     """Return the result in one line."""
     track = next((f", {verdict.track} track" for verdict in checked.verdicts if verdict.track), "")
     ungraded = " (some could not be graded: run it again)" if any(v.points is None for v in checked.verdicts) else ""
-    return f"{checked.unit}{track}: {checked.points:g} of {checked.max_points:g} points{ungraded}"
+    return translated(f"{checked.unit}{track}: {checked.points:g} of {checked.max_points:g} points{ungraded}")
 
 
 def html(checked):
     """Return the table for a notebook. All text of a student's code is escaped."""
-    head = "".join(f'<th scope="col">{heading}</th>' for heading in HEADINGS)
+    head = "".join(f'<th scope="col">{translated(heading)}</th>' for heading in HEADINGS)
     body = "".join(f"<tbody>{_html_rows(checked, of_gap)}</tbody>" for of_gap in rows(checked))
-    note = f'<div class="note">{_marked(checked.note)}</div>' if checked.note else ""
+    note = f'<div class="note">{_marked(translated(checked.note))}</div>' if checked.note else ""
     caption = f"<caption><b>{escape(summary(checked))}</b>{note}</caption>"
     return (
         f'<div class="handson-check"><style>{STYLE}</style><table>{caption}<thead><tr>{head}</tr></thead>{body}</table>'
@@ -117,9 +117,9 @@ def _html_rows(checked, of_gap):
         if place := _look_at(checked, row):
             look += f"<div>{_marked(place)}</div>"
         if row.hint:
-            look += f"<details><summary>Hint</summary><div>{_marked(row.hint)}</div></details>"
+            look += f"<details><summary>{translated(HINT)}</summary><div>{_marked(row.hint)}</div></details>"
         if row.first.output and row.first.status != PASSED:
-            look += f"<details><summary>What your code printed</summary><pre>{escape(row.first.output)}</pre></details>"
+            look += f"<details><summary>{translated(PRINTED)}</summary><pre>{escape(row.first.output)}</pre></details>"
         lines.append(
             f'<tr>{gap}<td>{_marked(row.titles)}</td><td class="result {kind}">{escape(row.result)}</td>'
             f'<td class="points">{escape(row.points)}</td><td>{look}</td></tr>'
@@ -134,21 +134,19 @@ def _marked(text):
 
 def text(checked):
     """Return the result as text that fits the terminal's width."""
-    width = min(shutil.get_terminal_size().columns, 120) - 1
+    columns = min(shutil.get_terminal_size().columns, 120) - 1
     lines, name = (
-        [summary(checked), *textwrap.wrap(checked.note, width)],
+        [summary(checked), *wrapped(translated(checked.note), columns)],
         max((len(verdict.gap) for verdict in checked.verdicts), default=0),
     )
     for row in (row for of_gap in rows(checked) for row in of_gap):
-        first = f"{row.result:15} {row.gap:{name}} {row.points:>11}  "
-        lines += textwrap.wrap(row.titles, width, initial_indent=first, subsequent_indent=" " * len(first))
-        hint = row.hint and checked.hints and f"Hint: {row.hint}"
+        first = f"{ljust(row.result, 15)} {row.gap:{name}} {rjust(row.points, 11)}  "
+        lines += wrapped(row.titles, columns, first, " " * width(first))
+        hint = row.hint and checked.hints and f"{translated(HINT)}: {row.hint}"
         for sentence in filter(None, (row.message, _look_at(checked, row), hint)):
-            lines += textwrap.wrap(
-                sentence, width, initial_indent="      ", subsequent_indent="      ", break_on_hyphens=False
-            )
+            lines += wrapped(sentence, columns, "      ", "      ", break_on_hyphens=False)
     if not checked.hints and any(row.hint for of_gap in rows(checked) for row in of_gap):
-        lines.append("For hints on what failed, add --hints.")
+        lines.append(translated("For hints on what failed, add --hints."))
     return "\n".join(lines)
 
 
@@ -173,11 +171,12 @@ class Progress:
     def end(self, words):
         """Replace the progress with `words` in a notebook, and remove it from a terminal."""
         if self.place:
-            self.place.update(self._page(escape(words)))
+            self.place.update(self._page(escape(translated(words))))
         elif self.line:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
 
     def _say(self, words, bar):
+        words = translated(words)
         if self.place:
             self.place.update(self._page(f"{bar}{escape(words)}"))
         elif self.line:

@@ -20,6 +20,7 @@ from difflib import SequenceMatcher
 
 from grader import functions
 from handson.errors import OneSentence
+from handson.words import wrapped
 
 BEGIN = re.compile(r"( *)### BEGIN SOLUTION ([a-z][a-z0-9_]*):(?: (\S.*))?")
 MORE = re.compile(r" *### (?!BEGIN\b|END\b|GIVEN\b)(\S.*)")  # of the hint, directly below its marker
@@ -27,11 +28,16 @@ END = re.compile(r" *### END SOLUTION")
 GIVEN = re.compile(r"( *)### GIVEN(?: (.*))?")
 LIKE_A_MARKER = re.compile(r"\s*#+\s*(begin|end|given)\b|.*\b(begin|end)\s*_?solution", re.IGNORECASE)
 TO_DO = "PUT YOUR CODE"
+REQUESTS_GO_HERE = (  # in place of the requests of a job script for profiles
+    "Copy to this place the #PBS lines of your training job script: queue, resources, group and time. In a notebook,"
+    " the course adds them."
+)
 RAISES = re.compile(rf' *raise NotImplementedError\("{TO_DO}: ')
 # errors of ast.parse: bad syntax, a null character, nested too deep
 UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # the first bytes of its files
 CONFLICT = re.compile(r"(<{7}|>{7})( |$)")  # a line in a file with a git merge conflict
+BEHIND = "  # "  # between code and the comment after it
 CELL = "# %%"  # starts a cell in a percent script, the text of a notebook
 HOLDS = f"{CELL} with the gaps "  # starts a student's cell that has gaps, whose names follow
 
@@ -102,7 +108,7 @@ def exercise(solution, kind, where="text"):
                     f"{at}: the gap {name} touches the gap {gaps[-1].name}; put a line that students keep between them"
                 )
             begun, first = number, len(lines)
-            lines += [f"{indent}# {part}" for part in textwrap.wrap(f"{TO_DO}: {hint}", 100)]
+            lines += [f"{indent}# {part}" for part in wrapped(f"{TO_DO}: {hint}", 100)]
             to_raise = [f'{indent}raise NotImplementedError("{TO_DO}: {name}")'] if kind == ".py" else []
         elif END.fullmatch(line):
             if not begun:
@@ -327,6 +333,14 @@ def lines_of(exercise, submitted):
     return tuple(last := found.get(number, last - 1) + 1 for number in range(len(exercise.lines)))
 
 
+def _as_given(line, given):
+    """A line with the comment that it was given out with, where it has one in another language."""
+    if line.isascii() or BEHIND not in line:
+        return line
+    code = line.partition(BEHIND)[0]
+    return next((one for _, one in given if one.partition(BEHIND)[0] == code), line)
+
+
 @functools.lru_cache(maxsize=8)  # called for every gap of a file
 def _aligned(exercise, submitted, ours, theirs):
     """Return the given lines in a place, as (number, line), and for those found again in a place of `submitted` (number
@@ -338,7 +352,11 @@ def _aligned(exercise, submitted, ours, theirs):
         if number not in of_gaps and exercise.lines[number].strip()
     ]
     lines = text_lines(submitted)
-    found = [(number, lines[number].rstrip()) for number in range(theirs.first, theirs.end) if lines[number].strip()]
+    found = [
+        (number, _as_given(lines[number].rstrip(), given))
+        for number in range(theirs.first, theirs.end)
+        if lines[number].strip()
+    ]
     # A gap is None among the given lines, which equals no line. Otherwise an answer's first line that equals the given
     # line below would count as that line.
     here = sorted([*given, *((gap.first, None) for gap in exercise.gaps if ours.first <= gap.first < ours.end)])

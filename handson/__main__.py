@@ -14,6 +14,7 @@ import typer
 
 from handson.errors import run
 from handson.kubernetes import app as kubernetes
+from handson.language import speak
 
 app = typer.Typer(
     add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, no_args_is_help=True, help=__doc__
@@ -68,7 +69,7 @@ def prepare(
     """Download and prepare a data set; needed once."""
     from handson.training.prepare import prepare
 
-    prepare(name, archive, typer.echo)
+    prepare(name, archive, speak)
 
 
 @app.command()
@@ -83,7 +84,7 @@ def images(
     """Write the images of a data set as image files, with map files that list them (path, tab, label)."""
     from handson.training.map_files import write
 
-    write(name, folder, typer.echo)
+    write(name, folder, speak)
 
 
 @app.command()
@@ -94,7 +95,7 @@ def compare(
     """Compare training runs: print a table, and draw throughput and speed-up."""
     from handson.compare import compare
 
-    compare(outs, figure, typer.echo)
+    compare(outs, figure, speak)
 
 
 @app.command(context_settings={"ignore_unknown_options": True})
@@ -116,7 +117,7 @@ def profile(
     profiles."""
     from handson.profiling.tools import record
 
-    record(command, tool.value, folder, skip, steps, typer.echo)
+    record(command, tool.value, folder, skip, steps, speak)
 
 
 @app.command(context_settings={"ignore_unknown_options": True})
@@ -145,7 +146,7 @@ def timeline(
     """Show where the time of runs goes: print a table and a verdict, and draw the timelines at one scale."""
     from handson.profiling.report import report
 
-    report(profiles, figure, export, steps, typer.echo)
+    report(profiles, figure, export, steps, speak)
 
 
 @app.command()
@@ -161,7 +162,7 @@ def explain(
     contention."""
     from handson.profiling.explain import explain
 
-    explain(one, more, figure, typer.echo)
+    explain(one, more, figure, speak)
 
 
 @app.command()
@@ -187,7 +188,7 @@ def submit(
     there is one."""
     from handson.submit import submit
 
-    submit(name, checked=check, drop=not here, say=typer.echo)
+    submit(name, checked=check, drop=not here, say=speak)
 
 
 @app.command()
@@ -201,7 +202,7 @@ def watch(
     """Print utilisation and memory of this machine's GPUs, or of its virtual GPUs, while a job runs."""
     from handson.profiling.watch import watch
 
-    watch(output, interval, count, typer.echo)
+    watch(output, interval, count, speak)
 
 
 @app.command()
@@ -220,7 +221,7 @@ def memory(
     """Show what fills the memory of each rank's GPU: compare it with formulas in a table, and draw one step."""
     from handson.memory import report
 
-    report(outs, figure, predicted, typer.echo)
+    report(outs, figure, predicted, speak)
 
 
 @app.command()
@@ -234,7 +235,7 @@ def network(
     (jobs/pbs/run_network.sh)."""
     from handson.cluster.network import network
 
-    network(figure, largest * 2**20, typer.echo)
+    network(figure, largest * 2**20, speak)
 
 
 @app.command()
@@ -294,9 +295,7 @@ def predict(
     from handson.scaling.predict import command
 
     how = algorithm.value, dtype and dtype.value, double_buffering, batchsize
-    command(
-        paths, workers, network, latency, per_node, *how, parameters, accuracy, efficiency, start_up, figure, typer.echo
-    )
+    command(paths, workers, network, latency, per_node, *how, parameters, accuracy, efficiency, start_up, figure, speak)
 
 
 @app.command()
@@ -318,7 +317,7 @@ def rehearse(
     real gradients. Start it with mpiexec."""
     from handson.scaling.rehearse import rehearse
 
-    rehearse(run, steps, out, dtype.value, double_buffering, overlap, parameters, seed, typer.echo)
+    rehearse(run, steps, out, dtype.value, double_buffering, overlap, parameters, seed, speak)
 
 
 @app.command()
@@ -326,7 +325,7 @@ def doctor():
     """Find out why jobs do not run: check this machine, and, in a job, the connections to its other nodes."""
     from handson.cluster.doctor import doctor
 
-    sys.exit(doctor(typer.echo))
+    sys.exit(doctor(speak))
 
 
 @site.command("list")
@@ -334,7 +333,7 @@ def list_sites():
     """List the sites."""
     from handson.cluster.job_scripts import show_all
 
-    show_all(typer.echo)
+    show_all(speak)
 
 
 @site.command("show")
@@ -346,7 +345,7 @@ def show_site(
     """Show the requirements of job scripts at a site."""
     from handson.cluster.job_scripts import show
 
-    show(name, typer.echo)
+    show(name, speak)
 
 
 @site.command("use")
@@ -359,7 +358,7 @@ def use_site(
     """Rewrite the job scripts for a site, and print the lines that students write into the gaps."""
     from handson.cluster.job_scripts import use
 
-    use(name, not solutions, typer.echo)
+    use(name, not solutions, speak)
 
 
 if Path(__file__).with_name("instructors").is_dir():  # students don't receive it
@@ -382,7 +381,7 @@ if Path(__file__).with_name("instructors").is_dir():  # students don't receive i
             folder or Path("results") / time.strftime("tour_%Y%m%d-%H%M%S"),
             [one.value for one in track],
             options,
-            typer.echo,
+            speak,
         )
 
 

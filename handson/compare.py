@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from handson import figures
+from handson.language import marked, speak, translated
 from handson.training import identity
 from handson.training.banner import SHARED_GPU
 from handson.training.options import LEARNING_RATE
 from handson.training.results import OldResult, read
+from handson.words import ljust, rjust, width
 
 TRAINING = "train_cifar"  # of the lecture's scripts
 # conditions that must be equal in compared runs: name -> a Result's value in words; "" for the usual value
@@ -51,7 +53,9 @@ IN_LEGEND, LONGEST = 12, 60
 SHOWN = 5  # disturbed runs that are named
 TOLERANCE = 1.1  # a speed-up this many times the highest possible one is a measurement error
 LECTURE = {1: 51.1, 2: 87.6, 4: 172.1}  # workers -> images/s, as the lecture reports from Reedbush
-HEADINGS = ("task", "track", "workers", "runs", "images/s", "speed-up", "efficiency", "val. loss", "val. accuracy")
+HEADINGS = marked(
+    ("task", "track", "workers", "runs", "images/s", "speed-up", "efficiency", "val. loss", "val. accuracy")
+)
 LINES = ("-", "-.", (0, (5, 1)), (0, (3, 1, 1, 1)))  # for the first, second, ... conditions of a track
 
 
@@ -87,7 +91,7 @@ class Row:
         return self.speedup and self.speedup / self.workers
 
 
-def compare(outs, figure_path=None, say=print):
+def compare(outs, figure_path=None, say=speak):
     """Read the runs in the directories `outs`, `say` the table line by line, and draw the figure: in the last of these
     directories, if `figure_path` is None. Raises ResultError or FigureError.
 
@@ -254,13 +258,13 @@ def text(rows):
     """Return the table as lines of aligned text, followed by a sentence for each fact without a column."""
     common, own = _common_and_own(rows)
     own = [", ".join(filter(None, (condition, _disturbed(row)))) for row, condition in zip(rows, own)]
-    cells = [HEADINGS + ("conditions",) * any(own)] + [
+    cells = [tuple(map(translated, HEADINGS + marked(("conditions",)) * any(own)))] + [
         _cells(row) + (condition,) * any(own) for row, condition in zip(rows, own)
     ]
-    widths = [max(map(len, column)) for column in zip(*cells)]
-    justify = [str.ljust] * 3 + [str.rjust] * 6 + [str.ljust]
-    lines = ["  ".join(put(word, width) for put, word, width in zip(justify, line, widths)).rstrip() for line in cells]
-    lines = [f"Conditions: {common}", lines[0], "-" * max(map(len, lines)), *lines[1:]]
+    widths = [max(map(width, column)) for column in zip(*cells)]
+    justify = [ljust] * 3 + [rjust] * 6 + [ljust]
+    lines = ["  ".join(put(word, most) for put, word, most in zip(justify, line, widths)).rstrip() for line in cells]
+    lines = [f"Conditions: {common}", lines[0], "-" * max(map(width, lines)), *lines[1:]]
     if differing := [
         name for name, values in zip(CONDITIONS, zip(*(row.conditions for row in rows))) if len(set(values)) > 1
     ]:

@@ -10,6 +10,8 @@ import threading
 import traceback
 from pathlib import Path
 
+from handson.language import translated
+
 # the last one is torch.save's message
 DISK_IS_FULL = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT), "iostream error")
 GPU_IS_FULL = re.compile(  # torch's message: requested; the GPU, its memory, and its free memory
@@ -29,7 +31,7 @@ class OneSentence(Exception):
 
     def _render_traceback_(self):
         """Return what notebooks show instead of a traceback."""
-        return [str(self)]
+        return [translated(str(self))]
 
 
 class TrackError(OneSentence, ValueError):
@@ -127,7 +129,7 @@ def in_a_sentence(error):
 
 def say(sentence):
     """Print a sentence for the user on standard error, after the name of the program."""
-    print(f"{os.path.basename(sys.argv[0])}: {sentence}", file=sys.stderr, flush=True)
+    print(f"{os.path.basename(sys.argv[0])}: {translated(str(sentence))}", file=sys.stderr, flush=True)
 
 
 class GoneFolder(OneSentence, OSError):
@@ -159,7 +161,7 @@ def run(app, package):
         refuse_gone_folder()
         app(prog_name=f"python -m {package}")
     except OneSentence as error:
-        print(f"{' '.join([package, *sys.argv[1:2]])}: {error}", file=sys.stderr)
+        print(f"{' '.join([package, *sys.argv[1:2]])}: {translated(str(error))}", file=sys.stderr)
         sys.exit(error.status)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from handson.errors import OneSentence
 from handson.files import written_aside
+from handson.labels import in_language
 
 # the colours of Okabe and Ito, which people with any colour vision can distinguish
 BLACK, VERMILION, BLUE, GREEN = "#000000", "#D55E00", "#0072B2", "#009E73"
@@ -211,6 +212,7 @@ def save(drawing, path, description):
 
     stem = path.stem if path.suffix.lower() in PICTURES else path.name
     paths = [path.with_name(f"{stem}.png"), path.with_name(f"{stem}.svg")]
+    description = in_language(drawing, description)
     try:
         with (
             matplotlib.rc_context({"svg.hashsalt": "handson"}),
@@ -231,6 +233,6 @@ def picture(drawing, description, width=None):
     """Return a matplotlib Figure as a notebook shows it, with alternative text; `width` in pixels on the page."""
     from IPython.display import Image
 
-    png = io.BytesIO()
+    png, description = io.BytesIO(), in_language(drawing, description)
     drawing.savefig(png, format="png", dpi=150, metadata={"Description": description})
     return Image(png.getvalue(), alt=description, width=width or round(96 * drawing.get_figwidth()))

@@ -10,9 +10,11 @@ from pathlib import Path
 
 from handson import figures
 from handson.errors import OneSentence
+from handson.language import marked, speak, translated
 from handson.sizes import bytes_of, words
 from handson.training import gpu_memory
 from handson.training.gpu_memory import PARTS
+from handson.words import ljust, rjust, width
 
 DRAWN = 8  # ranks in a figure
 NAMES_ABOVE = 1.15  # of the drawn height: position of the names of phases, above the line of the limit
@@ -25,7 +27,7 @@ class NotCounted(OneSentence, ValueError):
     """The memory of a run cannot be shown."""
 
 
-def report(outs, figure_path=None, predicted="", say=print):
+def report(outs, figure_path=None, predicted="", say=speak):
     """Read the runs in the folders `outs`, `say` the table line by line, and draw the figure: in the last of these
     folders, if `figure_path` is None. predicted: text for `parse`.
 
@@ -91,22 +93,24 @@ def read(outs, predicted=None):
 def table(ranks):
     """Return the table as lines: for each rank the maximum of each part, the parts at the peak of their sum, and the
     prediction."""
-    rows = [("MB", *PARTS, "together", "limit")]
+    rows = [("MB", *map(translated, (*PARTS, *marked(("together", "limit")))))]
     for name, account in ranks:
         peak, most, predicted = ([account[kind][part] for part in PARTS] for kind in ("peak", "most", "predicted"))
         rows.append(
             (
-                f"{name}: at its peak",
+                translated(f"{name}: at its peak"),
                 *map(_mb, peak),
                 _mb(sum(peak)),
                 "" if account["limit"] is None else _mb(account["limit"]),
             )
         )
-        rows.append(("  most of each part", *map(_mb, most), "", ""))
-        rows.append(("  predicted", *map(_mb, predicted), "" if None in predicted else _mb(sum(predicted)), ""))
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]
-    lines.insert(1, "-" * max(map(len, lines)))
+        rows.append((translated("  most of each part"), *map(_mb, most), "", ""))
+        rows.append(
+            (translated("  predicted"), *map(_mb, predicted), "" if None in predicted else _mb(sum(predicted)), "")
+        )
+    widths = [max(map(width, column)) for column in zip(*rows)]
+    lines = ["  ".join([ljust(row[0], widths[0]), *map(rjust, row[1:], widths[1:])]).rstrip() for row in rows]
+    lines.insert(1, "-" * max(map(width, lines)))
     lines += [
         f"{name} ended because its GPU was full: {words(account['asked'])} more did not fit."
         for name, account in ranks

@@ -22,6 +22,7 @@ from handson import linux
 from handson.cluster import site as sites
 from handson.errors import OneSentence
 from handson.files import course_folder, written_aside, zipped
+from handson.language import speak
 
 ROOMS = ("exercises", "notebooks")
 LEFT_OUT = {"results", "datasets", "__pycache__", "venv", "env"}  # and hidden folders
@@ -35,7 +36,7 @@ class SubmitError(OneSentence, OSError):
     """Nothing is packed or copied; the message gives the reason."""
 
 
-def submit(name=None, folder=None, checked=False, drop=True, say=print):
+def submit(name=None, folder=None, checked=False, drop=True, say=speak):
     """Pack the course in `folder`, by default the one around the working directory, into NAME.zip there. Copy it to the
     drop folder of the chosen site, if it has one and `drop` is true. checked: run all checks first. Return the path of
     the zip. Raises OneSentence errors."""

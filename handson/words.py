@@ -1,4 +1,13 @@
-"""Counts and names in messages."""
+"""How messages count and name things, and how many columns of a terminal they take."""
+
+import re
+
+from handson.language import translated
+
+NOT_FIRST = "、。，．・：；？！）」』】〉》ーゝ々ぁぃぅぇぉっゃゅょァィゥェォッャュョ％"  # of a line
+NOT_LAST = "（「『【〈《"
+# what stays on one line: code, a word, or one letter of a wide script, with the brackets around it
+PIECES = rf"( *)((?:[{NOT_LAST}]*(?:`[^`]+`|[!-~]+|[^ ])[{NOT_FIRST}]*))"
 
 
 def counted(number, noun):
@@ -19,7 +28,50 @@ def a_kind(value):
     return f"{'an' if name[0] in 'aeioAEIO' or name == 'ndarray' else 'a'} {name}"
 
 
+def is_wide(letter):
+    """Return whether a letter takes two columns of a terminal, as those of Chinese, Japanese and Korean do."""
+    import unicodedata  # most users of this module don't need it
+
+    return not letter.isascii() and unicodedata.east_asian_width(letter) in "WF"
+
+
+def width(text):
+    """Return how many columns of a terminal a text takes."""
+    return len(text) + sum(map(is_wide, text))
+
+
+def ljust(text, columns):
+    """Return a text with spaces behind it, so that it takes so many columns."""
+    return text + " " * (columns - width(text))
+
+
+def rjust(text, columns):
+    """Return a text with spaces before it, so that it takes so many columns."""
+    return " " * (columns - width(text)) + text
+
+
 def aligned(headings, rows):
-    """Return the lines of a table of texts, with columns as wide as their texts."""
-    widths = [max(map(len, column)) for column in zip(headings, *rows)]
-    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in (headings, *rows)]
+    """The lines of a table of texts, each column as wide as it has to be, with its headings in the user's language."""
+    headings = list(map(translated, headings))
+    widths = [max(map(width, column)) for column in zip(headings, *rows)]
+    return ["  ".join(map(ljust, row, widths)).rstrip() for row in (headings, *rows)]
+
+
+def wrapped(text, columns, first="", others="", **options):
+    """Return a text in lines of at most so many columns; `first` and `others` begin the first line and the others.
+
+    Wide scripts have no spaces: a line of theirs ends between any two letters, but not before a full stop or behind an
+    opening bracket. options: of textwrap.wrap, for a text without them.
+    """
+    if not any(map(is_wide, text)):
+        import textwrap
+
+        return textwrap.wrap(text, columns, initial_indent=first, subsequent_indent=others, **options)
+    lines, line, empty = [], first, True
+    for space, piece in re.findall(PIECES, text):
+        if not empty and width(line + space + piece) > columns:
+            lines.append(line.rstrip())
+            line, empty = others, True
+        line += piece if empty else space + piece
+        empty = False
+    return [*lines, line]

@@ -40,6 +40,8 @@ LONGEST = (  # these begin, in this order
     "tests/slurm/",
 )
 
+os.environ["HANDSON_LANGUAGE"] = "en"  # of messages, whatever the system speaks
+
 # Threads that wait for work sleep. By itself libgomp lets them spin, on cores that several processes of tests share:
 # half of what PyTorch takes there.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")

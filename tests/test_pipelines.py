@@ -11,7 +11,7 @@ import pytest
 from IPython.display import Image
 
 from handson.notebook import model_parallel
-from handson.pipelines import ScheduleError, division_problem, schedule_problem, simulate
+from handson.pipelines import ScheduleError, division_problem, interleaved, schedule_problem, simulate, zero_bubble
 
 SOLUTION = runpy.run_path(
     str(Path(__file__).resolve().parent.parent / "solutions/06_model_parallel/pytorch/schedules.py")
@@ -41,6 +41,29 @@ def test_gpipe_holds_all_micro_batches_and_1f1b_one_for_each_stage_from_there_on
         assert simulate(gpipe(stages, micro_batches)).held == [micro_batches] * stages
         expected = [min(stages - stage, micro_batches) for stage in range(stages)]
         assert simulate(one_forward_one_backward(stages, micro_batches)).held == expected
+
+
+def test_chunks_divide_the_bubble_of_1f1b_by_their_number_and_hold_more():
+    for stages, rounds, chunks in itertools.product(range(2, 6), range(1, 4), range(2, 4)):
+        timeline = simulate(interleaved(stages, rounds * stages, chunks))
+        assert timeline.end == pytest.approx(3 * (rounds * stages + (stages - 1) / chunks))
+        if rounds > 1:
+            assert timeline.held[0] == pytest.approx(stages + (stages - 1) / chunks)
+    with pytest.raises(ScheduleError, match="a multiple of 3 micro-batches for 3 stages, not 4"):
+        interleaved(3, 4)
+
+
+def test_zero_bubble_waits_a_third_as_long_as_1f1b_and_holds_as_much_as_its_first_stage():
+    for stages, micro_batches in SIZES:
+        if micro_batches >= stages:
+            timeline = simulate(zero_bubble(stages, micro_batches))
+            assert timeline.end == pytest.approx(3 * micro_batches + stages - 1)
+            assert timeline.held == [stages] * stages
+
+
+def test_only_whole_operations_of_a_stage_are_for_the_students_pipeline():
+    for schedule in (zero_bubble(2, 2), interleaved(2, 2)):
+        assert "pipeline.py runs only whole forwards and backwards" in schedule_problem(schedule, 2)
 
 
 def test_two_stages_by_hand():
@@ -98,7 +121,14 @@ def test_no_operation_begins_before_what_it_needs_has_ended_and_no_stage_does_tw
         ),
         ([["B0", "F0"]], "stage 0 runs B0 before F0, whose activations it needs"),
         ([["F0", "F0", "B0"]], "stage 0 runs F0 twice"),
-        ([["F0", "W0"]], "stage 0: 'W0' is not an operation; F0 is the forward of micro-batch 0, and B0 its backward"),
+        ([["F0", "X0"]], "stage 0: 'X0' is not an operation; F0 is the forward of micro-batch 0, and B0 its backward"),
+        ([["F0", "W0", "I0"]], "stage 0 runs W0 before I0, whose gradients it needs"),
+        (
+            [["F0", "B0", "I0", "W0"]],
+            "stage 0 runs B0 and I0: B0 is the whole backward, and I0 and W0 are its two halves",
+        ),
+        ([["F0", "I0"]], "stage 0 never runs W0: each stage needs a forward and a backward for each micro-batch"),
+        ([["F0.0", "F0.1", "B0.0", "B0.1"]], "the schedule deadlocks: stage 0 waits for B0.1 of stage 0 to start B0.0"),
         ([["F0", 0]], "stage 0: 0 is not an operation; F0 is the forward of micro-batch 0, and B0 its backward"),
         ([], "a schedule needs a list of operations for each stage, such as [['F0', 'B0'], ['F0', 'B0']]"),
         (
@@ -123,7 +153,20 @@ def test_the_figure_has_a_row_for_each_stage_and_words_for_all_of_it():
     assert isinstance(timeline.picture(), Image)
 
 
+def test_the_figure_shows_halves_of_a_backward_chunks_and_activations_held():
+    drawing, description = simulate(zero_bubble(2, 2)).draw()
+    assert [text.get_text() for text in drawing.legends[0].get_texts()][1:] == ["backward: inputs", "backward: weights"]
+    assert "Stage 1: F0, I0, F1, I1, W0, W1. It holds at most 2." in description
+    drawing, _ = simulate(interleaved(2, 2)).draw()
+    assert [text.get_text() for text in drawing.legends[0].get_texts()][-1] == "later chunk"
+    assert {"holds 2", "holds 1.5"} <= {text.get_text() for text in drawing.axes[0].texts}
+
+
 def test_layers_and_batches_that_cannot_be_divided_are_one_sentence():
+    assert division_problem(3, 5, 64, 6, chunks=2).startswith(
+        "5 layers cannot be split into 3 stages of 2 chunks: start 2 ranks at most"
+    )
+    assert "a multiple of 2 micro-batches" in division_problem(2, 6, 63, 3, chunks=2)
     assert division_problem(4, 4, 64, 8) is None
     assert (
         division_problem(4, 3, 64, 8)
@@ -189,6 +232,6 @@ def test_stages_that_exchange_other_messages_than_their_neighbours_are_one_sente
     schedule = [["F0", "F1", "B0", "B1"], ["F0", "F1", "B1", "B0"]]
     assert simulate(schedule).held == [2, 2]
     assert schedule_problem(schedule, 2) == (
-        "the schedule deadlocks, since a stage receives the messages of another stage in the order in which they were"
+        "the schedule deadlocks, because a stage receives the messages of another stage in the order in which they were"
         " sent: stage 0 waits for B0 of stage 1, stage 1 waits until stage 0 receives B1"
     )

@@ -49,6 +49,7 @@ RUNS = {
     "pytorch/torch_pipeline.py": Run("train_pipeline.py", 3, (OF_12 + "torch-gpipe torch-1f1b --micro-batches 4",)),
     "pytorch/products.py": Run("train_mesh.py", 4, (OF_4 + "tensor-inside --dropout 0",), nodes=2),
     "pytorch/products_dtensor.py": Run("products_dtensor.py", 2, ("--width 16 --heads 2",)),
+    "pytorch/products_sequence.py": Run("products_sequence.py", 2, ("--width 16 --heads 2",)),
     "pytorch/mesh.py": Run("train_mesh.py", 4, (OF_4 + "tensor-inside data-inside --dropout 0",), nodes=2),
     "chainer/chain_list.py": Run(
         "train_pipeline.py",

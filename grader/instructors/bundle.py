@@ -9,10 +9,12 @@ from pathlib import Path
 from grader import exercises
 from grader.course import UNITS
 from grader.instructors.notebook_answers import recorded
+from handson.catalogue import MESSAGES
 from handson.cluster import job_scripts
 from handson.cluster import site as sites
 from handson.errors import OneSentence
 from handson.files import add_to_zip, written_aside
+from handson.language import CHOSEN, ENGLISH
 
 TOP = "handson-course"  # the archive's only top folder
 FOR_STUDENTS = "for_students"  # the folder with further content for students, mostly as links
@@ -41,9 +43,13 @@ def bundle(built, path, site=None, root=exercises.ROOT):
     here, files = sites.read(name), {}
     for path_inside, source in _for_students(root / FOR_STUDENTS):
         files[path_inside] = source.read_bytes(), source.stat().st_mode & 0o777
+    files |= _of_languages(built.language, root)
     for file in [file for file in files if file.suffix == ".sh" and file.parts[0] == "jobs"]:
         files[file] = job_scripts.fitted(files[file][0].decode(), here).encode(), files[file][1]
-    files[Path("requirements.txt")] = (root / "requirements.txt").read_text().partition(FOR_TESTS)[0].encode(), 0o644
+    needed = (root / "requirements.txt").read_text().partition(FOR_TESTS)[0]
+    if built.language != ENGLISH:
+        needed += (root / "locale" / built.language / "requirements.txt").read_text()  # a font for figures
+    files[Path("requirements.txt")] = needed.encode(), 0o644
     files |= {file: (text.encode(), mode) for file, (text, mode) in built.files.items()}
     files[Path("grader/exercises.json")] = exercises.recorded(built.exercises).encode(), 0o644
     for unit in UNITS:
@@ -64,6 +70,20 @@ def _for_students(folder):
         folders[:] = sorted(name for name in folders if _is_for_students(name))
         for name in sorted(filter(_is_for_students, names)):
             yield Path(place, name).relative_to(folder), Path(place, name)
+
+
+def _of_languages(language, root):
+    """The catalogues of messages for all languages; in another language than English, the pages too."""
+    files = {}
+    for folder in (root / "locale").glob("*/"):
+        names = [*folder.glob("*.t[ox]*"), *(one for form in MESSAGES for one in (folder / "LC_MESSAGES").glob(form))]
+        files |= {path.relative_to(root): (path.read_bytes(), 0o644) for path in sorted(names)}
+    if language != ENGLISH:
+        from grader.instructors.translation.pages import translated_pages
+
+        files |= {path: (text.encode(), 0o644) for path, text in translated_pages(language, root / FOR_STUDENTS)}
+        files[Path("locale", CHOSEN)] = f"{language}\n".encode(), 0o644
+    return files
 
 
 def _is_for_students(name):

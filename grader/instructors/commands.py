@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from handson.files import COURSE
+from handson.language import ENGLISH
 
 
 class Platform(StrEnum):
@@ -45,6 +46,10 @@ def release(
             metavar="FILE.zip", help="Path of an archive with everything that students receive. Default: none."
         ),
     ] = None,
+    language: Annotated[
+        str | None,
+        typer.Option(help="Language, such as ja: a folder in locale/. Default: that of course.toml, or English."),
+    ] = None,
 ):
     """Build exercises and notebooks from the solutions: every gap becomes PUT YOUR CODE with its hint."""
     from grader.instructors.bundle import bundle as write_bundle
@@ -53,10 +58,49 @@ def release(
 
     if bundle:
         refuse_unwritable(bundle)
-    built = release(solutions, course, check, typer.echo, site)
+    built = release(solutions, course, check, typer.echo, site, language)
+    if built.language != ENGLISH and course.resolve() != COURSE and not check:
+        from grader.instructors.translation.pages import write_pages
+
+        write_pages(built.language, course)
     if bundle:
         write_bundle(built, bundle, built.site)
         typer.echo(f"{bundle}: what students receive.")
+
+
+catalogues = typer.Typer(help="Translate the course: docs/translating.md.", invoke_without_command=True)
+app.add_typer(catalogues, name="catalogues")
+OfLanguage = Annotated[str, typer.Option(help="Language: a folder in locale/.")]
+Domain = Annotated[str, typer.Argument(help="Name of a catalogue, as `catalogues` lists them.")]
+
+
+@catalogues.callback()
+def update_catalogues(context: typer.Context, language: OfLanguage = "ja"):
+    """Bring all catalogues up to date with the English texts, and count what is translated."""
+    if not context.invoked_subcommand:
+        from grader.instructors.translation.work import update_and_count
+
+        update_and_count(language, typer.echo)
+
+
+@catalogues.command("todo")
+def to_do(domain: Domain, language: OfLanguage = "ja"):
+    """Print as JSON what is not translated, or outdated: {English text: ""}, or OUTDATED: and its old translation."""
+    from grader.instructors.translation.work import to_do
+
+    typer.echo(to_do(language, domain))
+
+
+@catalogues.command("put")
+def put_translations(
+    domain: Domain,
+    file: Annotated[Path, typer.Argument(help="File that `todo` printed, with translations.")],
+    language: OfLanguage = "ja",
+):
+    """Put translations into a catalogue; refuse those that differ in placeholders, code, numbers or links."""
+    from grader.instructors.translation.work import put
+
+    raise typer.Exit(put(language, domain, file, typer.echo))
 
 
 @app.command()

@@ -13,12 +13,13 @@ from pathlib import Path
 
 from grader import exercises, notebook_cells
 from grader.course import UNITS, most_points
-from grader.gaps import BEGIN, GapError, exercise, text_lines
+from grader.gaps import BEGIN, REQUESTS_GO_HERE, GapError, exercise, text_lines
 from grader.instructors.reports.in_words import head
 from grader.instructors.rules import FILE, NONE, read
 from handson.cluster import job_scripts
 from handson.cluster import site as sites
 from handson.files import written_aside
+from handson.language import ENGLISH, available
 from handson.pbs import directives
 from handson.pbs.pbs_errors import PBSError
 from handson.words import counted
@@ -29,10 +30,6 @@ LEFT_OUT = {"__pycache__", "results", ".ipynb_checkpoints", RELEASED}
 GAP_IN_CELL = re.compile(
     r'^ *### BEGIN SOLUTION (\w+):|^ *raise NotImplementedError\("PUT YOUR CODE: (\w+)"\)', re.MULTILINE
 )
-REQUESTS_GO_HERE = (
-    "# Copy to this place the #PBS lines of your training job script: queue, resources, group and time. In a notebook,"
-    " the course adds them."
-)
 # of a whole unit, or of a notebook and its scripts, at the end of a notebook; checks of single gaps give no points
 CHECK_IN_CELL = re.compile(
     r'^check\(\s*"(\w+)"((?:,\s*"\w+\.ipynb"(?:,\s*"[\w.]+")*)?)(?:, track="\w+")?,?\s*\)', re.MULTILINE
@@ -41,26 +38,28 @@ CHECK_IN_CELL = re.compile(
 
 @dataclass
 class Built:
-    """The content of exercises/ and notebooks/, for the site of this name. files: {path: (text, mode)}; exercises:
-    {path: its Exercise} of files with gaps."""
+    """The content of exercises/ and notebooks/, for the site of this name, in a language. files: {path: (text, mode)};
+    exercises: {path: its Exercise} of files with gaps."""
 
     site: str
+    language: str = ENGLISH
     files: dict = field(default_factory=dict)
     exercises: dict = field(default_factory=dict)
 
 
-def release(solutions, course, check=False, say=print, site=None):
+def release(solutions, course, check=False, say=print, site=None, language=None):
     """Build course/exercises and course/notebooks from `solutions`, or with `check` only compare them. Return what was
     Built.
 
     site: the site whose queue and modules job scripts get, and for which they are then checked; by default that of
-    course.toml, otherwise the chosen one. Raises GapError, SiteError and RulesError before anything is changed. Files
-    that were changed or added since the last release, and that this release replaces or lacks, are moved into
-    exercises.before-TIME or notebooks.before-TIME; results and the output of jobs stay.
+    course.toml, otherwise the chosen one. language: that of texts, comments and hints; by default that of course.toml.
+    Raises GapError, SiteError, RulesError and CatalogueError before anything is changed. Files that were changed or
+    added since the last release, and that this release replaces or lacks, are moved into exercises.before-TIME or
+    notebooks.before-TIME; results and the output of jobs stay.
     """
     rules = read(course / FILE.name)
     site = site or rules.site
-    built = build(solutions, site, rules)
+    built = build(solutions, site, rules, language)
     unrecorded = not check and any(
         (course / room).is_dir() and not (course / room / RELEASED).exists() for room in ("exercises", "notebooks")
     )
@@ -82,11 +81,12 @@ def release(solutions, course, check=False, say=print, site=None):
     return built
 
 
-def build(solutions, site=None, rules=NONE):
+def build(solutions, site=None, rules=NONE, language=None):
     """Return the Built exercises and notebooks of `solutions`. rules: the course's rules, which the heads of notebooks
-    state. Raises GapError and SiteError."""
+    state. Raises GapError, SiteError, and CatalogueError if there is no such language."""
     here, named = sites.for_exercises(site or sites.chosen()), {}
-    built = Built(here.name)
+    built = Built(here.name, language or (rules.language if rules.language in available() else ENGLISH))
+    in_language = _translation(built.language)
     for source in _sources(solutions):
         text, mode = source.read_text(), source.stat().st_mode & 0o777
         is_notebook = exercises.folder_of_notebook(source.stem) == source.parent.name
@@ -101,6 +101,7 @@ def build(solutions, site=None, rules=NONE):
             if training != source and training.exists():
                 text = without_requests(text, source)
         if source.suffix in (".py", ".sh"):
+            text = in_language(text, source.relative_to(solutions))
             given = exercise(text, source.suffix, source)
             _refuse_unchecked(given, path, source)
             _refuse_twins(given, path, source, named)
@@ -111,6 +112,22 @@ def build(solutions, site=None, rules=NONE):
             _refuse_cells_that_are_lost(given, source)
         built.files[path] = (notebook(_with_head(text, source, rules)), 0o644) if is_notebook else (text, mode)
     return built
+
+
+def _translation(language):
+    """A function that translates the text of a source, given its path in solutions/."""
+    if language == ENGLISH:
+        return lambda text, path: text
+    from grader.instructors.translation import catalogues
+    from grader.instructors.translation.translated_files import translated_file
+
+    requests = catalogues.translator(language, "check_all")(REQUESTS_GO_HERE)
+
+    def in_language(text, path):
+        translate = catalogues.translator(language, catalogues.domain_of_source(path))
+        return translated_file(text, path.suffix, translate).replace(REQUESTS_GO_HERE, requests)
+
+    return in_language
 
 
 def _with_head(script, source, rules):
@@ -133,7 +150,7 @@ def without_requests(text, source):
     except PBSError as error:
         raise GapError(f"{source} has a {str(error).strip()}: close its quotation marks") from None
     return (
-        "".join(kept).replace("#!/bin/bash\n", f"#!/bin/bash\n{REQUESTS_GO_HERE}\n", 1)
+        "".join(kept).replace("#!/bin/bash\n", f"#!/bin/bash\n# {REQUESTS_GO_HERE}\n", 1)
         if len(kept) < len(lines)
         else text
     )

@@ -21,7 +21,9 @@ import time
 from pathlib import Path
 
 from handson.cluster import launcher, nodes, site, virtual_nodes
+from handson.language import marked, speak, translated
 from handson.pbs import command
+from handson.words import aligned
 
 LIMIT = 60  # seconds for a command of a step on this machine, even a busy one
 FAR_LIMIT = 120  # seconds for a command on other nodes
@@ -81,7 +83,7 @@ class Note(str):
     """A finding of a step that is not an error, but that the user should know."""
 
 
-def doctor(say=print):
+def doctor(say=speak):
     """Run the steps, and `say` one line for each. Return the exit status: 0 if all are ok, 1 if one is broken."""
     hosts = job_hosts()
     for name, rung in HERE + (IN_JOB if hosts else ()):
@@ -101,7 +103,7 @@ def doctor(say=print):
     return 0
 
 
-def summary(say=print):
+def summary(say=speak):
     """Print the machine's resources in a few lines. This takes less than a second, because notebooks call it."""
     cores, gpus, (system, program), why = (
         len(os.sched_getaffinity(0)),
@@ -109,20 +111,24 @@ def summary(say=print):
         command.batch_system(),
         virtual_nodes.why_not(),
     )
-    say(f"cores          {cores}")
-    say(f"GPUs           {gpus or 'none, so virtual ones: a virtual GPU is a core'}")
+    rows = [
+        (translated("cores"), str(cores)),
+        (translated("GPUs"), str(gpus or translated("none, so virtual ones: a virtual GPU is a core"))),
+    ]
     try:
         here = site.load()
         machine = f"site {here.name}, with {here.nodes} nodes of {here.gpus} GPUs, queue {here.queue}"
     except site.SiteError as error:
         machine = str(error)
     name = {"embedded": "the embedded PBS", "pbs": "PBS", "slurm": "Slurm"}[system]
-    say(f"batch system   {name}{f' ({program})' if program else ''}; {machine}")
+    name = f"{translated(name)} ({program})" if program else translated(name)
+    rows.append((translated("batch system"), f"{name}; {translated(machine)}"))
     if system == "embedded":
-        found = f"no: {why}" if why else "yes: each node of a job has a host name and a network of its own"
-        say(f"virtual nodes  {found}")
+        found = marked(f"no: {why}") if why else "yes: each node of a job has a host name and a network of its own"
     else:
-        say(f"virtual nodes  none: the nodes of {name} are real ones")
+        found = f"none: the nodes of {name} are real ones"
+    for line in aligned(rows[0], [*rows[1:], (translated("virtual nodes"), translated(found))]):
+        say(line)
 
 
 def _gpus():

@@ -17,6 +17,7 @@ from pathlib import Path
 from handson import linux
 from handson.errors import OneSentence
 from handson.ipython import in_notebook
+from handson.language import translated
 from handson.pbs import command, jobs, scheduler
 from handson.pbs.pbs_errors import PBSError
 
@@ -100,10 +101,11 @@ def follow(job_id, output=None, say=print, limit=LIMIT):
     try:
         _follow(str(job_id), output, say, limit)
     except (KeyboardInterrupt, SystemExit) as stop:  # handson's commands convert Ctrl-C to SystemExit
-        say(
+        sentence = (
             f"Job {job_id} continues without being followed: follow({str(job_id)!r}) shows it again, and"
             f" `{_ending(job_id)}` ends it."
         )
+        say(translated(sentence))
         if isinstance(stop, SystemExit):
             raise
 
@@ -142,17 +144,18 @@ def _follow(job_id, output, say, limit):
                 heard = now
             elif (heard is None or now > heard + SILENCE) and job.silence != said:
                 said = job.silence
-                say(
+                sentence = (
                     f"job {job_id}: the batch system does not report its state ({said}); it is asked again until"
                     " it does"
                 )
+                say(translated(sentence))
             if "Can Never Run" in job.waits:
                 raise JobFailed(
                     f"job {job_id} would wait forever in {job.waits}: delete it ({_ending(job_id)}), and request less"
                 )
             if not job.silence and job.waits not in ("", said):
                 said = job.waits
-                say(f"job {job_id} waits in {said}")
+                say(translated(f"job {job_id} waits in {said}"))
             path = next((path for path in (job.output, output) if path and os.path.exists(path)), None)
             lines, shown = _read(path, shown, whole=job.over) if path else ([], shown)
             for line in lines:
@@ -198,7 +201,7 @@ def _silence(job_id, say):
             usual = (
                 "Python takes some seconds to start on all ranks, and some batch systems bring the output at the end"
             )
-            say(f"job {job_id} has printed nothing yet: {usual}{_busy()}")
+            say(translated(f"job {job_id} has printed nothing yet: {usual}{_busy()}"))
 
     return explain
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from handson.cluster import site as sites
 from handson.cluster.site import SiteError
 from handson.files import written_aside
+from handson.language import speak
 from handson.pbs import store
 from handson.words import counted
 
@@ -101,7 +102,7 @@ def _commands(site):
     return commands
 
 
-def use(name, gaps=True, say=print):
+def use(name, gaps=True, say=speak):
     """Adapt all job scripts to the site `name`, and store the name in jobs/sites/CHOSEN. Raises SiteError.
 
     A second call changes nothing. If it is interrupted, every script is complete, old or new. gaps: see `fitted`.
@@ -153,7 +154,7 @@ def _replace(path, text):
             os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
 
 
-def show(name=None, say=print):
+def show(name=None, say=speak):
     """Print the requirements of job scripts at the site `name` (default: the chosen one), and the site's resources."""
     site = sites.for_exercises(name or sites.chosen())
     facts = {
@@ -180,7 +181,7 @@ def show(name=None, say=print):
         say(f"  {key:10}{fact}")
 
 
-def show_all(say=print):
+def show_all(say=speak):
     """List the sites. The chosen one has a star, and a site that `use` refuses has the reason."""
     for name in sites.names():
         try:

@@ -27,6 +27,7 @@ from handson import linux
 from handson.cluster.nodes import current_node, job_nodes, meeting_address
 from handson.errors import OneSentence
 from handson.files import written_aside
+from handson.language import speak
 
 SIZES = [4**k for k in range(3, 13)]  # bytes: 64 B to 16 MB
 LONGEST = 4  # seconds: longer messages are not measured
@@ -83,7 +84,7 @@ def fit(medians):
     return float(alpha), float(1 / per_byte)
 
 
-def network(figure, largest=SIZES[-1], say=print):
+def network(figure, largest=SIZES[-1], say=speak):
     """Measure messages of up to `largest` bytes together with the other ranks. Rank 0 prints the results, and draws
     them as `figure`.
 

@@ -11,6 +11,7 @@ import numpy
 from handson import figures
 from handson.compare import note
 from handson.figures import BLUE, ORANGE, PREDICTED, SERIES, YOURS, picture
+from handson.language import speak
 from handson.notebook.runs import all_of, rate
 
 # grey, marker and line style of each algorithm
@@ -160,9 +161,9 @@ def order(runs, accuracy, predicted):
     seconds = {name: numpy.median(_seconds_to(runs[name], accuracy) or [numpy.inf]) for name in names}
     pairs = [(one, other) for place, one in enumerate(names) for other in names[place + 1 :]]
     right = sum(seconds[one] <= seconds[other] for one, other in pairs)
-    print(f"predicted: {', '.join(names)}")
-    print(f"measured:  {', '.join(sorted(names, key=seconds.get))}")
-    print(f"{right} of {len(pairs)} pairs are in the right order.")
+    speak(f"predicted: {', '.join(names)}")
+    speak(f"measured:  {', '.join(sorted(names, key=seconds.get))}")
+    speak(f"{right} of {len(pairs)} pairs are in the right order.")
 
 
 def _seconds_to(runs, accuracy):

@@ -4,10 +4,11 @@ import json
 import re
 from pathlib import Path
 
+from handson.language import translated
 from handson.words import aligned
 
 NAME = re.compile(r"\d\d[b-z]?_.*\.ipynb")
-MINUTES = re.compile(r"In about (\d+) minutes")
+MINUTES = re.compile(r"^\*\*.*?(\d+)", re.MULTILINE)  # "**In about 15 minutes you will**", in any language
 
 
 def titles(folder="."):
@@ -22,7 +23,7 @@ def show(folder="."):
     for path in _notebooks(folder):
         text = _text(path)
         minutes = MINUTES.search(text)
-        rows.append((path.stem, _title(text), f"{minutes[1]:>3} minutes" if minutes else ""))
+        rows.append((path.stem, _title(text), translated(f"{minutes[1]:>3} minutes") if minutes else ""))
     if rows:
         print(*aligned(rows[0], rows[1:]), sep="\n")
 

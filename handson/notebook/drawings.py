@@ -3,6 +3,7 @@
 import numpy
 
 from handson.figures import LAYERS, LINE, PALE_ORANGE, PAPER, PARTS, VERMILION, canvas, picture
+from handson.language import marked
 from handson.words import counted
 
 GRADIENT = PARTS["all-reduce"][0]
@@ -105,7 +106,10 @@ def all_reduce(values=((4, -2, 1), (2, 0, 3), (-1, 2, 1), (3, 4, -1))):
     height = 1.5 * ranks + 1.6
     drawing, axes = canvas(22, height)
     means = numpy.broadcast_to(values.mean(axis=0), values.shape)
-    for x, title, shown, colour in ((2.4, "before", values, PALE_ORANGE), (15.2, "after", means, GRADIENT)):
+    for x, title, shown, colour in (
+        (2.4, marked("before"), values, PALE_ORANGE),
+        (15.2, marked("after"), means, GRADIENT),
+    ):
         axes.text(x + 0.8 * parameters, height - 0.6, title, ha="center", va="center", fontsize=10, weight="bold")
         for rank, row in enumerate(shown):
             y = height - 2.6 - 1.5 * rank
@@ -202,7 +206,7 @@ def contributions(moments, columns, arrived=(), wrong=None, below=0.0):
     for moment, of_ranks in enumerate(moments):
         x = 1.6 + moment % columns * side
         top = (rows - moment // columns) * (side + 0.6) - 0.6 + below
-        title = f"after step {moment}" if moment else "before"
+        title = f"after step {moment}" if moment else marked("before")
         style = dict(ha="center", va="center", fontsize=9.5, weight="bold")
         colour = VERMILION if moment == wrong else "black"
         axes.text(x + 0.5 * (side - 1.2), top + 0.2, title, color=colour, **style)

@@ -26,6 +26,7 @@ from traitlets.config import Config
 from handson.cluster import engine_jobs
 from handson.cluster import site as sites
 from handson.errors import OneSentence
+from handson.language import marked, translated
 from handson.notebook import rank_of_notebook
 from handson.training import dump_stacks, launch
 from handson.words import counted
@@ -51,7 +52,7 @@ class RanksError(OneSentence, RuntimeError):
     """An error on the ranks, in a sentence. A notebook shows it without a traceback of this module."""
 
     def _render_traceback_(self):
-        return [str(self)]
+        return [translated(str(self))]
 
 
 def ranks(number=4, track="pytorch", nodes=None):
@@ -159,15 +160,15 @@ def _started(folder, number, nodes):
 def _say_why_they_wait(line):
     """Print a line of engine_jobs only if it explains why the job has not started."""
     if line.startswith("It waits"):
-        print(f"The job with the ranks has not started yet. {line}")
+        print(translated(f"The job with the ranks has not started yet. {line}"))
 
 
 def _say_where_they_are(found, seconds):
     nodes = {}
     for rank, node in found:
         nodes.setdefault(node, []).append(rank)
-    places = "; ".join(f"{named(ranks)} on {node}" for node, ranks in nodes.items())
-    print(f"{counted(len(found), 'rank')} ({places}), ready after {seconds:.1f} s.")
+    places = "; ".join(marked(f"{named(ranks)} on {node}") for node, ranks in nodes.items())
+    print(translated(f"{counted(len(found), 'rank')} ({places}), ready after {seconds:.1f} s."))
 
 
 def named(ranks):
@@ -203,7 +204,7 @@ class RankMagics(ParallelMagics):
             result.wait_for_output(1)
         show(result, waiting.targets)
         if stopped:
-            print(stopped)
+            print(translated(stopped))
         if failed := waiting.failed if stopped else waiting.errors():
             raise RanksError(failed)
 
@@ -269,7 +270,7 @@ class Waiting:
             return None  # a large message may take long
         words = [f"{named(ranks)} wait{'s' * (len(ranks) == 1)} in {place}" for place, ranks in at.items()]
         if idle:
-            words.append(f"{named(idle)} {'is' if len(idle) == 1 else 'are'} idle")
+            words.append(marked(f"{named(idle)} {'is' if len(idle) == 1 else 'are'} idle"))
         self.failed = self.errors()
         return "; ".join(words).capitalize() + "."
 
@@ -340,9 +341,9 @@ def show(result, targets):
                 texts[rank] += output["data"].get("text/plain", "") + "\n"
     for text, ranks in _alike(texts):
         if "\n" in text:
-            print(f"{named(ranks)}:\n{text}")
+            print(f"{translated(named(ranks))}:\n{text}")
         elif text:
-            print(f"{named(ranks)}: {text}")
+            print(f"{translated(named(ranks))}: {text}")
     if figures:
         parts = (
             f'<figure style="margin: 0"><img alt="figure of rank {rank}" src="data:image/png;base64,{image}">'

@@ -8,6 +8,7 @@ from pathlib import Path
 from handson.cluster import network
 from handson.cluster.follow import follow, submit
 from handson.files import COURSE
+from handson.language import speak
 from handson.training import results
 
 ON_ONE, ON_TWO = "select=1:ngpus=2:mpiprocs=2:ompthreads=1", "select=2:ngpus=2:mpiprocs=2:ompthreads=1"
@@ -33,7 +34,7 @@ def of_models(folder, track, models):
         for nodes, select in ((1, ON_ONE), (2, ON_TWO)):
             out = f"results/models/{model}_{nodes}"
             options = f"--model {model} --size 32 -e 1 -o {out}"
-            print(f"\n{model} on {nodes} node{'s' * (nodes > 1)}")
+            speak(f"\n{model} on {nodes} node{'s' * (nodes > 1)}")
             arguments = ("-l", select, "-j", "oe", "run_multi_node_training.sh")
             follow(submit(folder, *arguments, TRACK=track, OPTIONS=options))
             runs.append(results.read(Path(folder, out)))

@@ -82,6 +82,11 @@ def timeline(folder):
     return Timeline(found["schedule"], operations, "ms")
 
 
+def order(folder):
+    """Return the schedule of a run of train_pipeline.py: the operations of each stage."""
+    return json.loads(Path(folder, "pipeline.json").read_text())["schedule"]
+
+
 def throughputs(runs, allowed, expected=None):
     """Draw the throughput of each method. runs: method -> [Result of each seed], the run with one process first;
     allowed: method -> the speed-up that its bubble allows, drawn as a line; expected: the speed-up that the student

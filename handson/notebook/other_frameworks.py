@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from handson import compare, figures, frameworks
 from handson.ipython import progress_bar
+from handson.language import marked, speak
 from handson.notebook import runs as of_student
 from handson.notebook.measure import MeasurementFailed
 from handson.profiling import usage
@@ -96,7 +97,7 @@ SYSTEMS = {  # (track, name of the run)
 WORDS = {"tiny": "21 tiny layers", "convolutions": "convolutions"}
 ROUNDS, LIMIT = 3, 300  # rounds of a measurement, of which the best counts; seconds for all rounds
 IDEAL = figures.IDEAL | {"linestyle": "-", "linewidth": 2, "label": None}  # a mark at the end of a bar
-HEADINGS = ("system", "workers", "images/s", "speed-up", "first step", "whole run", "lines that differ")
+HEADINGS = marked(("system", "workers", "images/s", "speed-up", "first step", "whole run", "lines that differ"))
 GAP = "raise NotImplementedError"
 
 
@@ -127,7 +128,7 @@ class Row(NamedTuple):
 def ready(folder, script):
     """Return whether a script of `folder` can run here; if not, print why."""
     if script.endswith(DDP) and has_gaps(Path(folder, script)):
-        print(f"Skipped: exercises/{DDP} has gaps; fill them in {DDP.partition('/')[0]}.")
+        speak(f"Skipped: exercises/{DDP} has gaps; fill them in {DDP.partition('/')[0]}.")
         return False
     return "/pytorch/" in f"/{script}" or frameworks.why_not() is None
 
@@ -325,7 +326,7 @@ def compare_threads(seconds_in_python, threads_speedup):
         numbers = [1000 * python, 1000 * (seconds - python), *speedups, *(gain[-1] for gain in gains.values())]
         rows.append((words, *(f"{number:.2f}" for number in numbers)))
     at_best = "8 threads at best", "2 threads at best", "2 threads, measured", "2 processes, measured"
-    print(*aligned(("a step of", "ms of Python", "ms in kernels", *at_best), rows), sep="\n")
+    speak(*aligned(("a step of", "ms of Python", "ms in kernels", *at_best), rows), sep="\n")
     drawing, axes = figures.axes(6, 3.2, grid=False)
     figures.bars_beside(
         axes, gains, {"2 threads": [float(row[at_best.index("2 threads at best") + 3]) for row in rows]}

@@ -10,6 +10,7 @@ import numpy
 from handson import figures
 from handson.cluster.follow import follow, submit, wait_until_it_runs
 from handson.figures import picture
+from handson.language import speak
 from handson.notebook import runs
 from handson.profiling import analysis, explain, figure, profile_job_resources, rank_clocks, readers
 from handson.profiling import watch as watching
@@ -49,7 +50,7 @@ def of_script(folder, script, when, options, keep=False):
     """
     place = Path(folder, "results", f"{script.removesuffix('.py')}_{when}")
     if keep and (place / "result.json").exists():
-        print(f"{place} was recorded before; delete the folder to record it again.")
+        speak(f"{place} was recorded before; delete the folder to record it again.")
     else:
         shutil.rmtree(place, ignore_errors=True)
         follow(start(folder, "run_profile.sh", SCRIPT=script, NAME=place.name, OPTIONS=options))
@@ -83,15 +84,15 @@ def explained(one, more):
     has fewer workers. Raises ProfileError."""
     explanation = explain.split(one, more)
     lines = explain.text(explanation)
-    print(*lines, sep="\n")
+    speak(*lines, sep="\n")
     return picture(explain.draw(explanation), f"{' '.join(lines).rstrip('.')}.")
 
 
 def table(run):
     """Print the share of each part of a step, on each rank."""
-    print(run.name, *analysis.table(analysis.shares(run)), sep="\n")
+    speak(run.name, *analysis.table(analysis.shares(run)), sep="\n")
     if run.result and run.result.disturbance:
-        print(f"These shares are unreliable: {run.result.disturbance}.")
+        speak(f"These shares are unreliable: {run.result.disturbance}.")
 
 
 def faster(before, after, predicted):
@@ -112,7 +113,7 @@ def used(run, peak):
 def collectives(run):
     """Print how often ranks communicate in a step, and for how long, on rank 0."""
     for name, seconds, calls in analysis.operators(run.timelines[0], analysis.common_steps(run)[0], (COMMUNICATION,)):
-        print(f"{name:30}  {calls:.3g} {'call' if round(calls, 2) == 1 else 'calls'} a step, {1000 * seconds:.2f} ms")
+        speak(f"{name:30}  {calls:.3g} {'call' if round(calls, 2) == 1 else 'calls'} a step, {1000 * seconds:.2f} ms")
 
 
 def waits(run):

@@ -9,6 +9,7 @@ import numpy
 from handson import compare, figures
 from handson.cluster.follow import follow, submit
 from handson.figures import SERIES
+from handson.language import speak
 from handson.training.identity import OTHER_SYSTEMS
 from handson.training.results import ResultError, read
 
@@ -99,7 +100,7 @@ def script_of_one_worker(exercises, track):
     return folder, unit, for_one
 
 
-def folded(say=print):
+def folded(say=speak):
     """Return a function for `follow(job, say=folded())` that shortens the output: from the table of each training run
     it passes only the last line, with the name of the method, to `say`. All other lines are passed unchanged."""
     method, columns, last = "", [], None

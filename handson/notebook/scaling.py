@@ -7,6 +7,7 @@ import numpy
 
 from handson import figures
 from handson.cluster.follow import follow, submit
+from handson.language import speak
 from handson.notebook import runs as of_student
 from handson.profiling import usage
 from handson.scaling import measured_runs, published
@@ -76,7 +77,7 @@ def rehearse(folder, one, workers, network, per_node=1, options="", steps=20):
     follow(submit(folder, *resources, "-j", "oe", "run_rehearsal.sh", **variables, HANDSON_NETWORK=network))
     [[run], _, remarks] = measured_runs.read([Path(folder) / "results" / name])
     for remark in remarks:
-        print(remark)
+        speak(remark)
     return run
 
 
@@ -104,8 +105,8 @@ def eks(step):
     rows."""
     rows = [(*key, workers, rate) for key, of_table in published.EKS.items() for workers, rate in of_table.items()]
     seconds = published.fit_eks(rows)
-    print("Seconds that fit best: " + ", ".join(f"{name} {value:.2f}" for name, value in seconds.items()))
-    print("\ntable                          workers  published  your model  error")
+    speak("Seconds that fit best: " + ", ".join(f"{name} {value:.2f}" for name, value in seconds.items()))
+    speak("\ntable                          workers  published  your model  error")
     for instance, table, workers, rate in rows:
         network = seconds[f"network {instance}" + " placement group" * (table == "placement group")]
         found = 1 / step(
@@ -115,4 +116,4 @@ def eks(step):
             workers,
             "double" in table,
         )
-        print(f"{instance}, {table:26}  {workers:>6}  {rate:>9.3f}  {found:>10.3f}  {found / rate - 1:+.0%}")
+        speak(f"{instance}, {table:26}  {workers:>6}  {rate:>9.3f}  {found:>10.3f}  {found / rate - 1:+.0%}")

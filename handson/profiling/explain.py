@@ -17,6 +17,7 @@ two differ if the recorded steps are not typical, for example because other prog
 from dataclasses import dataclass
 
 from handson import compare, figures
+from handson.language import speak
 from handson.profiling import analysis, readers
 from handson.profiling.timeline import COMPUTE, COPY, LOADING, ProfileError
 from handson.words import counted
@@ -224,7 +225,7 @@ def draw(explanation):
     return drawing
 
 
-def explain(one, more, figure_path=None, say=print):
+def explain(one, more, figure_path=None, say=speak):
     """Read two runs, and `say` and draw why efficiency is lost. The figure goes into the folder of `more`, if
     `figure_path` is None. Raises ProfileError, ResultError or FigureError."""
     runs = [run for path in (one, more) for run in readers.load([path])]

@@ -2,6 +2,7 @@
 and draw the figure."""
 
 from handson import compare, figures
+from handson.language import speak
 from handson.profiling import analysis, readers
 from handson.profiling.timeline import COMMUNICATION, COMPUTE, COPY, STEP
 
@@ -9,7 +10,7 @@ LONGEST = 4  # number of operators to list
 NAME = 60  # characters of an operator's name to show
 
 
-def report(paths, figure_path=None, export=None, steps=3, say=print):
+def report(paths, figure_path=None, export=None, steps=3, say=speak):
     """Read the runs in `paths`, `say` the report, and draw `steps` steps. The figure goes into the folder of the last
     run, if `figure_path` is None. Raises ProfileError, ResultError or FigureError."""
     from handson.profiling.figure import figure

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from handson.errors import OneSentence
+from handson.language import speak
 from handson.profiling import profile_job_resources
 from handson.profiling.recording import VARIABLE, Plan
 from handson.training.launch import launcher_rank
@@ -29,7 +30,7 @@ class RecordError(OneSentence, ValueError):
     """The reason why a command cannot be recorded."""
 
 
-def record(command, tool, folder, skip, steps, say=print):
+def record(command, tool, folder, skip, steps, say=speak):
     """Replace this process with `command` (a list of words), recorded by `tool` into `folder`. "auto": choose the tool.
     Raises RecordError."""
     if not command:

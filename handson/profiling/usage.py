@@ -20,6 +20,7 @@ from msgspec import Meta
 
 from handson import chosen_device, linux
 from handson.cluster.nodes import current_node
+from handson.language import speak
 from handson.profiling import recording
 from handson.training import gpu_memory, virtual_gpus
 
@@ -467,7 +468,7 @@ def disturbance(usage, workers):
 
 
 @contextlib.contextmanager
-def watched(workers, say=print):
+def watched(workers, say=speak):
     """Context manager for a measurement with this many workers, in this process and its children: ``with watched(2):``.
     At the end, it prints how much of the cores other programs took, if that makes the measured times unreliable."""
     try:

@@ -7,6 +7,7 @@ import sys
 import time
 
 from handson.errors import OneSentence
+from handson.language import speak
 from handson.profiling import usage
 
 
@@ -14,7 +15,7 @@ class WatchError(OneSentence, OSError):
     """The reason why samples cannot be written."""
 
 
-def watch(output=None, interval=2, count=None, say=print):
+def watch(output=None, interval=2, count=None, say=speak):
     """Print the utilisation of each device every `interval` seconds, `count` times or until Ctrl-C, and write it to the
     file `output` if there is one. Raises WatchError."""
     of_devices = usage.devices()

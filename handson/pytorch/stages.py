@@ -1,5 +1,5 @@
-"""Helpers of the pipelines of unit model_parallel: checks before a rank can wait, the time of each operation, and a
-step of PyTorch's own pipelines."""
+"""Helpers for the pipelines of unit model_parallel: refuse sizes that cannot be divided before any rank waits, measure
+when each operation ran, and call a step of PyTorch's pipelines."""
 
 import json
 import time
@@ -16,12 +16,27 @@ FILE = "pipeline.json"  # in a run's folder
 _done = None  # [name, begin, end] of each operation of this rank's step, while it is recorded
 
 
-def check(schedule, layers, batchsize, micro_batches):
-    """End all ranks with a sentence if the schedule (a list of operations for each rank) cannot be carried out, or if
-    the layers or the batch cannot be divided. All ranks must call it."""
-    stop_together(
-        division_problem(len(schedule), layers, batchsize, micro_batches) or schedule_problem(schedule, micro_batches)
-    )
+def check(schedule, layers, batchsize, micro_batches, chunks=1):
+    """End all ranks with a sentence if the schedule (a list of operations for each rank) cannot be executed, or if the
+    layers or the batch cannot be divided. All ranks call it.
+
+    chunks: the number of chunks of each rank; PyTorch makes the schedule of more than one.
+    """
+    problem = division_problem(len(schedule), layers, batchsize, micro_batches, chunks)
+    stop_together(problem or (schedule_problem(schedule, micro_batches) if chunks == 1 else None))
+
+
+def order(schedule):
+    """Return the operations of each rank in a multi-chunk schedule of torch.distributed.pipelining, with their names in
+    handson.pipelines."""
+    return [
+        [
+            f"{action.computation_type.value}{action.microbatch_index}.{action.stage_index // dist.get_world_size()}"
+            for action in schedule.pipeline_order[rank]
+            if action is not None  # a moment in which the rank waits
+        ]
+        for rank in range(dist.get_world_size())
+    ]
 
 
 def left_out(method, device):

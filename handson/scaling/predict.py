@@ -8,6 +8,7 @@ handson.scaling.model.
 import numpy
 
 from handson import figures
+from handson.language import speak
 from handson.scaling import batch_size, measured_runs, message_times
 from handson.scaling.model import BAND, Plan, fit, predict
 from handson.words import counted
@@ -57,7 +58,7 @@ def command(
     efficiency,
     start_up,
     figure,
-    say=print,
+    say=speak,
 ):
     """Read the runs, `say` the table and its consequences, and draw the figure. Raises OneSentence errors."""
     workers = numbers(workers)

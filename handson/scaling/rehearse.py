@@ -15,6 +15,7 @@ import numpy
 
 from handson.cluster.nodes import current_node, job_nodes
 from handson.errors import OneSentence
+from handson.language import speak
 from handson.profiling import usage
 from handson.scaling import message_times
 from handson.scaling.measured_runs import REHEARSAL
@@ -40,7 +41,7 @@ def schedule(result, count, rank, seed=0):
 
 
 def rehearse(
-    run, count, out, dtype="float32", double_buffering=False, overlap=False, parameters=None, seed=0, say=print
+    run, count, out, dtype="float32", double_buffering=False, overlap=False, parameters=None, seed=0, say=speak
 ):
     """Run `count` steps together with the other ranks; rank 0 writes the result into the folder `out`. The process ends
     with the others."""

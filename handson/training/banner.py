@@ -5,6 +5,7 @@ import sys
 import time
 
 from handson.cluster.nodes import current_node, job_nodes, job_processes
+from handson.language import speak
 from handson.profiling import usage
 from handson.training import progress
 
@@ -55,7 +56,7 @@ def warn(args, comm=None):
     """Print a line for each property of a run that differs from its options. `args` and `comm` are those of
     `announce`."""
     for problem in filter(None, (beyond_the_job(args.workers, args.gpu, comm), *without_effect(args, comm))):
-        print(f"Warning: {problem}.", flush=True)
+        speak(f"Warning: {problem}.", flush=True)
 
 
 def without_effect(args, comm=None):

@@ -12,6 +12,7 @@ import shutil
 from pathlib import Path
 
 from handson.files import written_aside
+from handson.language import speak
 from handson.training import data
 from handson.training.data import DataError
 
@@ -25,7 +26,7 @@ def folder_of(dataset):
     return data.data_folder() / f"{dataset}{SUFFIX}"
 
 
-def write(dataset, folder=None, say=print):
+def write(dataset, folder=None, say=speak):
     """Write the images of a data set as PNG files, with two map files, folder/train.txt and folder/test.txt. Return the
     folder.
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from handson import chosen_device, sizes
 from handson.cluster.nodes import current_node
 from handson.errors import OneSentence
+from handson.language import speak
 from handson.profiling import usage
 from handson.training import gpu_memory, identity, progress, rank_watcher, uncaught
 from handson.training.launch import forget, launcher_rank, no_restart, prepare, started_by, under_mpiexec
@@ -60,7 +61,7 @@ def _end_in_mpi(rank, sentence):
     while not (all_are_here := everybody.Test()) and time.monotonic() < end:
         time.sleep(0.01)
     if rank == 0 or not all_are_here:
-        print(sentence, end="", file=sys.stderr, flush=True)
+        speak(sentence, end="", file=sys.stderr, flush=True)
     if not all_are_here:
         os._exit(2)
     MPI.Finalize()

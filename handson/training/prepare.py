@@ -13,6 +13,7 @@ import urllib.request
 import zlib
 
 from handson.files import written_aside
+from handson.language import speak
 from handson.training import data
 from handson.training.data import DataError
 
@@ -29,7 +30,7 @@ TEST = ["cifar-10-batches-bin/test_batch.bin"]
 CLASSES = "cifar-10-batches-bin/batches.meta.txt"
 
 
-def prepare(name, archive=None, say=print):
+def prepare(name, archive=None, say=speak):
     """Make the data set `name` from `archive`, or from its origin, unless a valid file exists. Return its path.
 
     `say` is called with each line for the user. Raises DataError.
@@ -64,7 +65,7 @@ def prepare(name, archive=None, say=print):
     return path
 
 
-def fetch(archive, folder, say=print):
+def fetch(archive, folder, say=speak):
     """Return the path of `archive` (url, size, sha256) in `folder`, and download it if it is missing. Raises DataError,
     OSError."""
     path = folder / archive["url"].rpartition("/")[2]

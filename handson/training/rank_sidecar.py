@@ -9,6 +9,7 @@ import sys
 import time
 
 from handson import linux
+from handson.language import speak
 from handson.training import progress
 
 LOOK = 0.5  # seconds between two checks of the rank
@@ -132,7 +133,7 @@ def _wait_until_read():
 
 
 def _report(sentence):
-    print(sentence, file=sys.stderr, flush=True)
+    speak(sentence, file=sys.stderr, flush=True)
 
 
 class _Launched:

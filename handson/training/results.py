@@ -20,6 +20,7 @@ from msgspec import Meta
 
 from handson.errors import OneSentence
 from handson.files import written_aside
+from handson.language import speak
 from handson.profiling import recording, usage
 from handson.tables import wanted
 from handson.training import equal_ranks, gpu_memory, identity, step_times
@@ -217,9 +218,9 @@ def report(args, throughput, images, seconds, log, evaluation_seconds=0):
         images = operator.index(images)  # converts integers of NumPy and torch
     used = usage.read(args.out, seconds)
     if disturbance := usage.disturbance(used, args.workers):
-        print(f"Warning: {disturbance}.", file=sys.stderr, flush=True)  # standard output is the lecture's
+        speak(f"Warning: {disturbance}.", file=sys.stderr, flush=True)  # standard output is the lecture's
     if equal_ranks.problem:
-        print(f"Warning: {equal_ranks.problem}", file=sys.stderr, flush=True)
+        speak(f"Warning: {equal_ranks.problem}", file=sys.stderr, flush=True)
     print(throughput_line(throughput, images, seconds), flush=True)
     run = {
         name: getattr(args, name) for name in ("unit", "script", "track", "dataset", "size", "batchsize", "seed", "lr")

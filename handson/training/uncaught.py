@@ -9,6 +9,7 @@ import sys
 import time
 
 from handson.errors import OneSentence, Stopped, TrackError, WorkerError, in_a_sentence, say
+from handson.language import speak
 from handson.training import progress, rank_watcher
 from handson.training.launch import launcher_rank, no_restart
 from handson.training.worker_processes import kill_all
@@ -110,4 +111,4 @@ def _print_notes(error):
 
 def report(sentence):
     """Print a sentence on standard error."""
-    print(sentence, file=sys.stderr, flush=True)
+    speak(sentence, file=sys.stderr, flush=True)

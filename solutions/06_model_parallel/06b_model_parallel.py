@@ -9,22 +9,22 @@
 # %% [markdown]
 # # Split the network
 #
-# Ranks can share the data and the optimizer's state. Now they share the network itself, in two ways: between its layers (a pipeline), and
-# inside its layers (tensor parallelism). Then both ways are used at once.
+# Ranks can share the data and the optimizer's state. Now they share the network itself, in two ways: split between its layers (a pipeline),
+# and split inside its layers (tensor parallelism). Then you combine both ways.
 #
 # **In about 90 minutes you will**
 #
-# - split a network between its layers: a pipeline, and three orders of its work,
+# - split a network between its layers: a pipeline, with three orders of its operations,
 # - split a network inside its layers: tensor parallelism,
-# - compute what each way sends, and say which of them belongs inside a node.
+# - compute how many bytes each way sends, and decide which of them belongs inside a node.
 #
-# Sections with a star (\*) give no points: leave them out if time is short. They take about 60 minutes more. Words that are new to you are
-# in the [glossary](../docs/glossary.md).
+# Sections with a star (\*) give no points: leave them out if time is short. They take about 90 minutes more. The
+# [glossary](../docs/glossary.md) explains new words.
 
 # %%
 EXERCISES = "../exercises"
 FOLDER = f"{EXERCISES}/06_model_parallel"
-RATES = (800, 400, 160)  # Mbit/s of the network between two nodes, where that is the lesson
+RATES = (800, 400, 160)  # Mbit/s of the network between the nodes, for the section on meshes
 
 # %%
 from handson import memory
@@ -34,49 +34,49 @@ from handson.notebook import model_parallel, runs
 
 if why := slow_network.why_not():
     RATES = RATES[:1]
-    print("The network can't be slowed down here. All runs work, but bytes may cost little:", why)
+    print("The network cannot be slowed down here. All runs work, but bytes may cost little time:", why)
 
 SELECT = {ranks: f"1:ngpus={ranks}:mpiprocs={ranks}:ompthreads=1" for ranks in (1, 2)}
 SELECT[4] = "2:ngpus=2:mpiprocs=2:ompthreads=1"
 
 
 def run(script, name, options, ranks=1, network="none", track="pytorch"):
-    """Run a script on 1, 2 or 4 ranks, into results/`name`: method -> a result for each seed."""
+    """Run a script on 1, 2 or 4 ranks, and write into results/`name`. Return method -> a result for each seed."""
     variables = {"SCRIPT": script, "NAME": name, "OPTIONS": options, "TRACK": track}
     variables["HANDSON_NETWORK"] = network
     job = submit(FOLDER, "-l", f"select={SELECT[ranks]}", "-j", "oe", "run_script.sh", **variables)
-    follow(job, say=runs.folded())  # of each training's table, the last line
+    follow(job, say=runs.folded())  # shows the last line of each table
     return runs.of_methods(f"{FOLDER}/results/{name}")
 
 
 # %% [markdown]
 # ## Split between layers
 #
-# The network is a transformer again: patches, then blocks of attention and MLP, then a head (`handson.pytorch.transformer`). When one GPU
-# cannot hold the network, several can: the first GPU takes the first layers, the next GPU the layers after them. Each such part
-# is a *stage*. Activations go from stage to stage in forward, gradients go back in backward. Done naively, one stage works while all others
-# wait:
+# The network is the transformer of `06_model_parallel`: patches, then blocks of attention and MLP, then a head
+# (`handson.pytorch.transformer`). If one GPU cannot hold the network, several GPUs can: the first GPU holds the first layers, the next GPU
+# holds the layers after them. Each such part is a *stage*. In forward, each stage sends its activations to the next stage. In backward, it
+# sends gradients to the stage before. With the whole batch in one piece, only one stage works at a time:
 
 # %%
 from handson.pipelines import simulate
 
-# for each stage its operations: forward and backward of micro-batch 0
+# the operations of each stage: forward and backward of micro-batch 0
 naive = [["F0", "B0"], ["F0", "B0"], ["F0", "B0"]]
 simulate(naive).picture("3 stages, the batch in one piece")
 
 # %% [markdown]
-# If a batch is cut into *micro-batches*, stage 0 can begin with the second one while stage 1 does the first. `F1` is the forward of
-# micro-batch 1, `B1` its backward, which here takes twice as long. The remaining idle time is the *bubble*. A stage holds the activations
-# of a micro-batch from its forward to its backward.
+# Split the batch into *micro-batches*, and stage 0 can start the second one while stage 1 computes the first one. `F1` is the forward of
+# micro-batch 1. `B1` is its backward, which takes twice as long here. The remaining idle time is the *bubble*. A stage holds the activations
+# of a micro-batch from its forward to the end of its backward: the picture shows how many micro-batches each stage holds at most.
 #
-# First without a computer: write the operations of 3 stages for the micro-batches 0 to 3, each stage a list. No stage may be idle longer
-# than it must, and stage 0 may hold the activations of three micro-batches at once, stage 1 those of two, stage 2 those of one.
+# First solve this on paper: write the operations of 3 stages for the micro-batches 0 to 3, one list for each stage. Keep the idle time of all
+# stages as short as possible. Stage 0 may hold the activations of three micro-batches at once, stage 1 of two, and stage 2 of one.
 
 # %%
 # The operations of stages 0, 1 and 2, in their order:
 ### BEGIN SOLUTION by_hand:
-### write `by_hand = [[...], [...], [...]]`, three lists of texts such as "F0" and "B0"; the picture
-### shows what they do
+### Write `by_hand = [[...], [...], [...]]`: three lists of strings such as "F0" and "B0". The
+### picture shows when each operation runs
 by_hand = [
     ["F0", "F1", "F2", "B0", "F3", "B1", "B2", "B3"],
     ["F0", "F1", "B0", "F2", "B1", "F3", "B2", "B3"],
@@ -84,19 +84,19 @@ by_hand = [
 ]
 ### END SOLUTION
 timeline = simulate(by_hand)
-print("activations held at once by each stage:", timeline.held)
+print("micro-batches held at once by each stage:", timeline.held)
 timeline.picture("by hand")
 
 # %% [markdown]
-# How large is the bubble of p stages and m micro-batches? The last stage begins p - 1 forwards late, and the first one waits as long for
-# the gradients at the end.
+# How large is the bubble of p stages and m micro-batches? The last stage starts after p - 1 forwards of other stages. At the end, the first
+# stage waits for p - 1 backwards of other stages.
 
 
 # %%
 def bubble(stages, micro_batches):
-    """The share of the stages' time in which they are idle, if all stages take the same time and no stage waits longer
-    than it must."""
-    ### BEGIN SOLUTION bubble: return the share, a number from 0 to 1
+    """The share of the time in which a stage is idle, if all stages take the same time and no stage waits longer than
+    necessary."""
+    ### BEGIN SOLUTION bubble: Return the idle share, a number from 0 to 1
     return (stages - 1) / (micro_batches + stages - 1)
     ### END SOLUTION
 
@@ -109,8 +109,9 @@ for micro_batches in (1, 2, 4, 8, 32):
     print(f"{micro_batches:13}  {'  '.join(shares)}")
 
 # %% [markdown]
-# Now for any number of stages and micro-batches: fill the gaps of `pytorch/schedules.py`. **GPipe** does all forwards, then all backwards.
-# **1F1B**, one forward one backward, begins as early with a backward as it can. Their bubbles are equal. What does 1F1B gain?
+# Now write schedules for any number of stages and micro-batches: fill the gaps of `pytorch/schedules.py`. **GPipe** runs all forwards, then all
+# backwards. **1F1B** (one forward, one backward) starts each backward as early as possible. Both have the same bubble. What is the advantage of
+# 1F1B?
 
 # %%
 # !cd {FOLDER} && sed -n '/# PUT YOUR CODE/,/raise/p' pytorch/schedules.py  # the gaps
@@ -131,11 +132,11 @@ simulate(of_all_stages("gpipe", 4, 8)).picture("GPipe")
 simulate(of_all_stages("one_forward_one_backward", 4, 8)).picture("1F1B")
 
 # %% [markdown]
-# The bubble is the same; but with 1F1B, stage s of p holds only p - s micro-batches, however many there are. So a batch can be cut into many
-# micro-batches, which makes the bubble small, without more memory.
+# The bubble is the same. But with 1F1B, stage s of p holds at most p - s micro-batches, however many micro-batches the batch has. So you can
+# split a batch into many micro-batches, which makes the bubble small, and the memory stays the same.
 
 # %%
-# Save the notebook (Ctrl-S), then run this cell: it checks what you have written so far.
+# Save the notebook (Ctrl-S), then run this cell: it checks your work so far.
 from grader import check
 
 check("model_parallel", "by_hand", "bubble", "schedules.py")
@@ -143,22 +144,23 @@ check("model_parallel", "by_hand", "bubble", "schedules.py")
 # %% [markdown]
 # ## A pipeline of processes
 #
-# Fill the gaps of `pytorch/pipeline.py`: which layers a stage has, its forward and its backward. Read `exchange` and `step` below them:
-# between two operations, a stage sends and receives in one batch. A batch has 8 micro-batches of 16 images.
+# Fill the gaps of `pytorch/pipeline.py`: the layers of a stage, its forward, and its backward. Then read `exchange` and `step` below the gaps:
+# between two operations, a stage sends one message and receives another one in the same batch. A batch of images has 8 micro-batches of 16
+# images.
 #
-# The network is wider here, so that computing a layer takes longer than starting its operations. Otherwise the many small operations would
-# cost as much time as two stages gain.
+# The network is wider here than in `06_model_parallel`, so that computing a layer takes longer than starting its operations. In a narrow
+# network, starting many small operations would cost as much time as the second stage saves.
 
 # %%
 # !cd {FOLDER} && sed -n '/# PUT YOUR CODE/,/raise/p' pytorch/pipeline.py  # the gaps
 
 # %% [markdown]
-# How many times as fast as one process are two stages, with 1F1B?
+# How many times the throughput of one process do two stages reach with 1F1B?
 
 # %%
 # Two stages against one process:
 ### BEGIN SOLUTION prediction_pipeline:
-### write `prediction_pipeline = ` and your number: 1 means as fast as one process
+### Write `prediction_pipeline = ` and your number: 1 is the throughput of one process
 prediction_pipeline = 1.6
 ### END SOLUTION
 allowed = 2 * (1 - bubble(2, 8))
@@ -177,9 +179,9 @@ allowed = {name: 2 * (1 - bubble(2, m)) for name, m in (("naive", 1), ("gpipe", 
 model_parallel.throughputs(methods, allowed, expected=prediction_pipeline)
 
 # %% [markdown]
-# The script has measured when each operation began and ended, in one step. Do you find your schedules again? The idle time beyond the bubble
-# has two causes: the stages do not take the same time (count their layers), and messages take time. If other programs use the cores, the
-# stages wait for those, too: a run then says so, and you should repeat it before you judge a schedule.
+# The script measured the start and end of each operation in one step. Can you recognise your schedules? The idle time is longer than the bubble,
+# for two reasons: the stages do not take the same time (count their layers), and messages take time. If other programs use the cores, the
+# stages also wait for those programs. The run then prints a warning: repeat it before you judge a schedule.
 
 # %%
 model_parallel.timeline(f"{FOLDER}/results/two_stages/gpipe_0").picture("GPipe, measured")
@@ -198,46 +200,48 @@ check("model_parallel", "prediction_pipeline", "pipeline.py")
 # %% [markdown]
 # ## Split inside the layers
 #
-# A pipeline gives whole layers to the ranks. The other way is *tensor parallelism*, which divides each layer: every rank holds a part of every
-# matrix, and all ranks work on the same images at the same time. A product `x @ W.T` of a layer with inputs and outputs can be divided in
-# two ways:
+# In a pipeline, each rank holds whole layers. In *tensor parallelism*, each rank holds a part of every matrix, and all ranks work on the same
+# images at the same time. The matrix multiplication `x @ W.T` of a layer can be divided in two ways:
 #
-# - *column-parallel*: each rank has some of the outputs. It needs all of x, and computes a part of the result;
-# - *row-parallel*: each rank has some of the inputs. It needs that part of x, and computes a term of the result: the terms of all ranks
-#   have to be added up.
+# - *column-parallel*: each rank holds the weights of some outputs. It needs all of x, and computes these outputs.
+# - *row-parallel*: each rank holds the weights of some inputs. It needs these inputs, and computes a partial sum of all outputs. The partial
+#   sums of all ranks have to be added.
 #
-# One after the other they fit together: the part that the first computes is the part that the second needs, and nothing is sent between
-# them. An MLP is such a pair, `up` and `down`. An attention is one, too, if each rank has some of the heads. This is the part of a block
-# that one of two ranks holds. (Torch keeps W as (outputs, inputs), so a column of these matrices is a row of `layer.weight`.)
+# A row-parallel layer fits directly after a column-parallel layer: the outputs that a rank computes in the first layer are the inputs that it
+# needs in the second layer, so the ranks send nothing between the two. The layers `up` and `down` of an MLP are such a pair. An attention is
+# such a pair too, if each rank holds some of the heads. The picture shows the part of a block that one of two ranks holds. (PyTorch stores W as
+# (outputs, inputs), so a column of these matrices is a row of `layer.weight`.)
 
 # %%
 model_parallel.split_products(ranks=2)
 
 # %% [markdown]
-# An operator stands where a split part begins, and another one where it ends (Shoeybi et al., "Megatron-LM", 2019, call them f and g):
+# Each split part begins and ends with an operator (Shoeybi et al., "Megatron-LM", 2019, call them f and g):
 #
 # | | in forward | in backward |
 # |---|---|---|
-# | f, `Enter` | the same x on all ranks: nothing to do | each rank has a term of the gradient of x |
-# | g, `Leave` | each rank has a term of the sum | the same gradient on all ranks: nothing to do |
+# | f, `Enter` | all ranks have the same x: nothing to do | each rank has a partial sum of the gradient of x |
+# | g, `Leave` | each rank has a partial sum of the outputs | all ranks have the same gradient: nothing to do |
 #
-# Where ranks have terms, an all-reduce adds them up. Fill the gaps of `pytorch/products.py`.
+# If the ranks have partial sums, an all-reduce adds them. Fill the gaps of `pytorch/products.py`.
 
 # %%
 # !cd {FOLDER} && sed -n '/# PUT YOUR CODE/,/raise/p' pytorch/products.py  # the gaps
 
 # %% [markdown]
-# How many bytes does that cost? Each all-reduce is one of all the tokens: images x tokens x width numbers of 4 bytes. A ring sends
-# 2 (N - 1) / N of them.
+# How many bytes do the ranks send? Each all-reduce adds one number for each image, token and unit of the width, and a number has 4 bytes. In a
+# ring of N ranks, a rank sends 2 (N - 1) / N times the bytes of the tensor.
 
 
 # %%
 def products_bytes(blocks, images, tokens, width, ranks):
-    """Bytes that a rank sends in one step, forward and backward, if `blocks` blocks are split among `ranks` ranks;
-    images: in a batch, tokens: of an image."""
+    """Bytes that a rank sends in one step, in forward and backward, if `blocks` blocks are split among `ranks` ranks.
+
+    images: number of images in a batch; tokens: number of tokens per image.
+    """
     ### BEGIN SOLUTION products_bytes:
-    ### return the bytes; a block has two split parts, its attention and its MLP, and each has an
-    ### all-reduce in both directions
+    ### Return the bytes. A block has two split parts, its attention and its MLP. Each of them
+    ### needs one all-reduce in forward and one in backward
     all_reduces = 2 * 2 * blocks
     return all_reduces * 2 * (ranks - 1) / ranks * 4 * images * tokens * width
     ### END SOLUTION
@@ -248,14 +252,15 @@ for ranks in (1, 2, 4, 8):
     print(f"{ranks} ranks: {products_bytes(4, 64, 16, 128, ranks) / 1e6:6.2f} MB in a step")
 
 # %% [markdown]
-# From 2 ranks to 8, the bytes do not even double; but each rank holds less and less, and waits four times in each block.
+# With 8 ranks instead of 2, a rank does not even send twice the bytes. But each rank computes less and less, and it waits for four all-reduces in
+# each block.
 #
-# Now compare your split network with the whole one. Both start with the same parameters and make three steps with the same images. Are the
-# losses equal, and is there one all-reduce in each direction for each attention and each MLP?
+# Now compare your split network with the whole network. Both start with the same parameters and run three steps with the same images. The losses
+# should be equal, and each attention and each MLP should need one all-reduce in each direction.
 
 # %%
 # How many all-reduces does the table show in forward, for 2 blocks?
-### BEGIN SOLUTION prediction_forward: write `prediction_forward = ` and your number
+### BEGIN SOLUTION prediction_forward: Write `prediction_forward = ` and your number
 prediction_forward = 4
 ### END SOLUTION
 print(f"I expect {prediction_forward} all-reduces in forward.")
@@ -264,11 +269,11 @@ print(f"I expect {prediction_forward} all-reduces in forward.")
 # !cd {FOLDER} && mpiexec -n 2 python pytorch/products.py
 
 # %% [markdown]
-# You expected as many all-reduces in forward as `prediction_forward` says. Each of the 2 blocks has one for its attention and one for its MLP.
-# A rank holds a little more than half of the parameters: the norms, the biases of `out` and `down`, the patches and the head are on all
+# Compare the all-reduces in forward with your `prediction_forward`: each of the 2 blocks needs one for its attention and one for its MLP. A rank
+# holds a little more than half of the parameters, because the norms, the biases of `out` and `down`, the patches and the head are whole on all
 # ranks.
 #
-# Three heads cannot be divided among two ranks. This stops before any rank has computed anything:
+# Three heads cannot be divided among two ranks. This run stops before any rank computes:
 
 # %%
 # !cd {FOLDER} && mpiexec -n 2 python pytorch/products.py --heads 3 --width 96 2>&1 | head -1
@@ -279,8 +284,8 @@ check("model_parallel", "products_bytes", "prediction_forward", "products.py")
 # %% [markdown]
 # ## \* A layer's shards on two ranks
 #
-# Two live ranks, as in `00_start`, split a small MLP with your functions. Both make the same layers, then each takes its part. Which shapes
-# will the parts of `up` (4 inputs, 6 outputs) and of `down` (6 inputs, 4 outputs) have?
+# Two live ranks, as in `00_start`, split a small MLP with your functions. Both ranks make the same layers, then each rank takes its part. Which
+# shapes will the parts of `up` (4 inputs, 6 outputs) and of `down` (6 inputs, 4 outputs) have?
 
 # %%
 import handson.notebook
@@ -300,7 +305,7 @@ my_up, my_down = columns(up, rank, world_size), rows(down, rank, world_size)
 print(my_up.weight.shape, my_down.weight.shape)
 
 # %% [markdown]
-# Forward: each rank has a term of the result. `Leave` adds the terms up; compare with the whole layers.
+# In forward, each rank has a partial sum. `Leave` adds the partial sums. Compare the total with the whole layers.
 
 # %%
 # %%px
@@ -312,7 +317,7 @@ print("total:", total.data)
 print("whole:", down(up(x).relu()).data)
 
 # %% [markdown]
-# Backward, at first without `Enter`. Will both ranks have the same gradient of x, and will it be that of the whole layers?
+# In backward, first try without `Enter`. Will both ranks have the same gradient of x, and will it be the gradient of the whole layers?
 
 # %%
 # %%px
@@ -322,7 +327,7 @@ print("mine: ", x.grad)
 print("whole:", whole)
 
 # %% [markdown]
-# Each rank knows only what follows from its own part. With `Enter`, an all-reduce adds these gradients up:
+# Each rank has only the gradient from its own part. With `Enter`, an all-reduce adds the gradients of all parts:
 
 # %%
 # %%px
@@ -336,22 +341,22 @@ ranks.stop()
 # %% [markdown]
 # ## Both at once
 #
-# Take four GPUs, two on each of two nodes. Two ranks share a model (its layers are split among them), and there are two such pairs, which
-# share the images. The ranks form a *mesh* of 2 x 2. The network between the nodes is slow; inside a node it is fast. What should the two
-# ranks of one node share: a model, or the images?
+# You have four GPUs, two on each of two nodes. Two ranks share a model (its layers are split between them), and the two pairs of ranks share the
+# images. The ranks form a *mesh* of 2 x 2. The network between the nodes is slow, but inside a node it is fast. What should the two ranks of
+# one node share: a model, or the images?
 #
-# The bytes decide. Ranks that share a model send the tokens of each block; ranks that share the images send their gradients, once in each
-# step. But each of them has only a part of the model.
+# The bytes decide. Ranks that share a model send the tokens of each block. Ranks that share the images send their gradients once in each step,
+# but only the gradients of their part of the model.
 
 
 # %%
 def images_bytes(parameters, model_ranks, image_ranks):
-    """Bytes that a rank sends in one step for the means of the gradients, by a ring all-reduce of float32.
+    """Bytes that a rank sends in one step to average its float32 gradients with a ring all-reduce.
 
-    parameters: of the whole model, all of them divided among `model_ranks` ranks; image_ranks: how many ranks share the
-    images.
+    parameters: number of parameters of the whole model, which is divided among `model_ranks` ranks; image_ranks: number
+    of ranks that share the images.
     """
-    ### BEGIN SOLUTION images_bytes: return the bytes; a rank has the gradients of its part only
+    ### BEGIN SOLUTION images_bytes: Return the bytes. A rank has only the gradients of its part
     return 2 * (image_ranks - 1) / image_ranks * 4 * parameters / model_ranks
     ### END SOLUTION
 
@@ -359,10 +364,10 @@ def images_bytes(parameters, model_ranks, image_ranks):
 # %%
 from handson.pytorch import transformer
 
-BLOCKS, IMAGES, TOKENS, WIDTH = 1, 64, 16, 128  # IMAGES: of a rank, in a step
+BLOCKS, IMAGES, TOKENS, WIDTH = 1, 64, 16, 128  # IMAGES: per rank and step
 of_a_block = transformer.Block(WIDTH, heads=4).parameters()
 parameters = BLOCKS * sum(parameter.numel() for parameter in of_a_block)
-sends = {  # bytes between the nodes, from each rank
+sends = {  # bytes that each rank sends to the other node
     "tensor-inside": images_bytes(parameters, 2, 2),
     "data-inside": products_bytes(BLOCKS, IMAGES, TOKENS, WIDTH, 2),
 }
@@ -371,31 +376,106 @@ for name, sent in sends.items():
 
 # %%
 # What should the two ranks of a node share, for these bytes: "model" or "images"?
-### BEGIN SOLUTION inside: write `inside = ` and the word, in quotes
+### BEGIN SOLUTION inside: Write `inside = ` and the word, in quotes
 inside = "model"
 ### END SOLUTION
 print(f"I expect the ranks of a node to share the {inside}.")
 
 # %% [markdown]
-# So a model is shared inside a node, where bytes are cheap, and images are shared between nodes. Large networks are trained in this way:
-# tensor parallel among the GPUs of a node, data parallel (and pipelines, which send only the tokens between two stages) between nodes.
+# So the ranks of a node share a model, because bytes are cheap inside a node, and the nodes share the images. Large networks are trained in this
+# way: with tensor parallelism among the GPUs of a node, and with data parallelism between nodes. Pipelines also work between nodes, because two
+# stages exchange only the tokens at their border.
 
 # %%
 check("model_parallel", "images_bytes", "inside")
 
 # %% [markdown]
-# ## \* A pipeline by PyTorch
+# ## \* Smaller bubbles
 #
-# Fill the gap of `pytorch/torch_pipeline.py`: the same pipeline with `torch.distributed.pipelining`. `torch-gpipe` and `torch-1f1b` do the
-# same operations as your schedules.
+# Two schedules have a smaller bubble than 1F1B:
+#
+# - **Interleaved 1F1B** (Narayanan et al. 2021): each stage has several chunks of the network, which are not neighbours. If two stages with two
+#   chunks each share 8 layers, stage 0 has layers 0, 1, 4 and 5. A chunk takes half the time of a stage, so the last stage starts sooner.
+# - **Zero bubble** (Qi et al. 2023): a backward has two halves. The stage before waits for the gradient of the inputs, but no stage waits for
+#   the gradient of the weights. So a stage can postpone the gradients of the weights until it would be idle.
+#
+# A schedule such as `by_hand` may contain `"I0"` and `"W0"` instead of `"B0"`, the gradients of the inputs and of the weights, and `"F0.1"`, the
+# forward of micro-batch 0 in chunk 1.
+#
+# First try the second idea by hand. The cell below contains 1F1B with all backwards in halves. How small can the idle share become? Write your
+# prediction into `smallest`. Then move the `W` operations until the step is as short as you expect. Each stage may now hold the activations of
+# three micro-batches.
+
+# %%
+smallest = 0.20  # your prediction: the smallest idle share of 3 stages and 4 micro-batches
+halves = [
+    ["F0", "F1", "F2", "I0", "W0", "F3", "I1", "W1", "I2", "W2", "I3", "W3"],
+    ["F0", "F1", "I0", "W0", "F2", "I1", "W1", "F3", "I2", "W2", "I3", "W3"],
+    ["F0", "I0", "W0", "F1", "I1", "W1", "F2", "I2", "W2", "F3", "I3", "W3"],
+]
+print(f"{simulate(halves).bubble:.1%} of the time idle; you expect {smallest:.1%}")
+simulate(halves).picture("backward in halves")
+
+# %% [markdown]
+# The shortest step takes the time of 14 forwards: 2 until the first micro-batch reaches the last stage, and 12 in which this stage computes. The idle
+# share is 2/14. `zero_bubble` builds such a schedule for any number of stages (ZB-H1 in the paper).
+#
+# Now compare four schedules of 4 stages and 8 micro-batches. Which one has the smallest bubble, and which one holds the most activations?
+
+# %%
+from handson.pipelines import interleaved, zero_bubble
+
+four = {
+    "GPipe": of_all_stages("gpipe", 4, 8),
+    "1F1B": of_all_stages("one_forward_one_backward", 4, 8),
+    "interleaved": interleaved(4, 8),
+    "zero bubble": zero_bubble(4, 8),
+}
+for name, schedule in four.items():
+    timeline = simulate(schedule)
+    print(f"{name:12} {timeline.bubble:5.1%} idle; micro-batches held by each stage: {timeline.held}")
+
+# %%
+simulate(four["interleaved"]).picture("interleaved 1F1B")
+
+# %%
+simulate(four["zero bubble"]).picture("zero bubble")
+
+# %% [markdown]
+# With 2 chunks, the idle time is half that of 1F1B. The price: twice as many messages, and more activations on stage 0. With zero bubble,
+# the idle time is a third of that, because a stage waits only for halves, and fills idle time with the gradients of the weights. The price: each
+# stage holds as many micro-batches as stage 0, because it needs the activations until it has computed these gradients.
+
+# %% [markdown]
+# ## \* A pipeline with PyTorch
+#
+# Fill the gap of `pytorch/torch_pipeline.py`: the same pipeline with `torch.distributed.pipelining`. The methods `torch-gpipe` and `torch-1f1b`
+# run the same operations as your schedules. With `torch-interleaved` and `torch-zero-bubble`, each rank has two chunks (`make_interleaved`).
 
 # %%
 # !cd {FOLDER} && sed -n '/# PUT YOUR CODE/,/raise/p' pytorch/torch_pipeline.py  # the gap
 
+# %% [markdown]
+# All methods train the same network with the same batches. Will their losses be equal?
+
 # %%
 options = "--epoch 1 --batchsize 128 --width 256 --method"
-two_stages = run("train_pipeline.py", "two_stages", f"{options} torch-gpipe torch-1f1b", ranks=2)
-model_parallel.throughputs({"one process": one_process["naive"]} | two_stages, {})
+of_torch = "torch-gpipe torch-1f1b torch-interleaved torch-zero-bubble"
+by_torch = run("train_pipeline.py", "two_stages", f"{options} {of_torch}", ranks=2)
+for name, [result] in ({"one process": one_process["naive"]} | by_torch).items():
+    print(f"{name:17} loss {result.log[-1]['main/loss']:.4f}")
+model_parallel.throughputs({"one process": one_process["naive"]} | by_torch, {})
+
+# %% [markdown]
+# The losses are equal: a schedule changes the order of the operations, not their results. This is the order of PyTorch's zero bubble, which
+# combines both ideas:
+
+# %%
+simulate(model_parallel.order(f"{FOLDER}/results/two_stages/torch-zero-bubble_0")).picture("PyTorch's zero bubble")
+
+# %% [markdown]
+# The simulator predicts nearly no bubble. The throughput may still not rise on two cores: each chunk starts its operations separately, and twice as
+# many messages travel. With layers this small, both can cost more time than the bubble.
 
 # %%
 check("model_parallel", "torch_pipeline.py")
@@ -410,11 +490,11 @@ check("model_parallel", "torch_pipeline.py")
 def held_bytes(schedule, stage, stages, micro_batches, activations):
     """The most bytes of activations that a stage holds at once; `schedule` is "gpipe" or "1f1b".
 
-    activations: bytes that the stage holds for one micro-batch, from its forward to its backward.
+    activations: bytes that the stage holds for one micro-batch, from its forward to the end of its backward.
     """
     ### BEGIN SOLUTION held_bytes:
-    ### return the bytes, from the arguments alone; stages are numbered from 0; a stage never holds
-    ### more than there are micro-batches
+    ### Return the bytes; use only the arguments. Stages are numbered from 0. A stage cannot hold
+    ### more micro-batches than the batch has
     if schedule == "gpipe":
         return micro_batches * activations
     return min(stages - stage, micro_batches) * activations
@@ -422,7 +502,7 @@ def held_bytes(schedule, stage, stages, micro_batches, activations):
 
 
 # %% [markdown]
-# Four stages now count their tensors. Your `held_bytes` predicts the memory with 1F1B from the memory with GPipe.
+# Now four stages count their tensors. Your `held_bytes` predicts the memory of 1F1B from the measured memory of GPipe.
 
 # %%
 options = "--method gpipe 1f1b --epoch 1 --blocks 8 --batchsize 256 --gpu-memory unlimited"
@@ -431,9 +511,9 @@ folders = {method: f"{FOLDER}/results/four_stages/{method}_0" for method in ("gp
 model_parallel.activations(folders, held_bytes, stages=4, micro_batches=8)
 
 # %% [markdown]
-# The stages differ because 10 layers cannot be divided evenly among them; and the patches and the head hold much less than a block.
+# The stages differ because 10 layers cannot be divided evenly among 4 stages. Also, the patches and the head hold much less than a block.
 #
-# A batch of 64 images did not fit a GPU of 32 MB. Two GPUs of 16 MB hold it together:
+# A batch of 64 images does not fit one GPU of 32 MB. Together, two GPUs of 16 MB can hold it:
 
 # %%
 options = "--epoch 1 --method 1f1b --batchsize 64 --gpu-memory 16MB"
@@ -444,17 +524,67 @@ memory.picture([f"{FOLDER}/results/fits_in_two/1f1b_0"])
 check("model_parallel", "held_bytes")
 
 # %% [markdown]
-# ## \* Split by PyTorch
+# ## \* Sequence parallelism
 #
-# `parallelize_module` takes a plan: which layer is divided in which way. Each parameter becomes a *DTensor*, which knows how it is
-# divided, and whose products communicate by themselves. Fill the gap of `pytorch/products_dtensor.py`.
+# In `products.py`, all ranks hold all tokens between two split parts: they compute the same norms and keep the same activations. **Sequence
+# parallelism** (Korthikanti et al. 2022) divides the tokens there: each rank keeps its own part of each sequence. An all-reduce is a
+# reduce-scatter followed by an all-gather, so `Leave` and the next `Enter` can be replaced:
+#
+# | | in forward | in backward |
+# |---|---|---|
+# | `Gather`, where a split part begins | all-gather: each rank gets all tokens | reduce-scatter: each rank has partial sums for all tokens |
+# | `Scatter`, where a split part ends | reduce-scatter: each rank has partial sums for all tokens | all-gather: each rank gets all gradients |
+#
+# Fill the gap of `pytorch/products_sequence.py`.
+
+# %%
+# !cd {FOLDER} && sed -n '/# PUT YOUR CODE/,/raise/p' pytorch/products_sequence.py  # the gap
+
+# %% [markdown]
+# Predict bytes and memory for 2 blocks of width 128 and 16 images of 16 tokens. In forward, a block keeps 16 tensors as large as the tokens:
+# the inputs and outputs of both norms, query, key, value, the result of the attention, and 4 + 4 before and after GELU. In `products.py`, the
+# first 4 are whole on each rank. Now only the outputs of the norms are: a split part keeps all tokens for the gradients of its weights.
+
+
+# %%
+def blocks_keep(whole, ranks):
+    """KB that two blocks keep for backward, if `whole` of their 16 tensors are not divided among the ranks."""
+    return 2 * (whole + (16 - whole) / ranks) * 4 * 16 * 16 * 128 / 1000
+
+
+for ranks in (2, 4):
+    sent = products_bytes(2, 16, 16, 128, ranks) / 1000
+    less = blocks_keep(4, ranks) - blocks_keep(2, ranks)
+    print(f"{ranks} ranks: {sent:5.0f} KB sent by each rank in both ways; {less:3.0f} KB of activations saved")
+
+# %%
+# !cd {FOLDER} && mpiexec -n 2 python pytorch/products_sequence.py
+
+# %%
+# !cd {FOLDER} && mpiexec -n 4 python pytorch/products_sequence.py
+
+# %% [markdown]
+# The losses are equal, and the memory saved is as predicted. A rank sends the predicted bytes for the blocks, and some more: two all-gathers at
+# the ends of the blocks, because the patches and the head compute with all tokens, and small all-reduces for the gradients of the norms and
+# biases, because each rank computed them from its own tokens. Megatron-LM saves more memory: it does not keep the gathered tokens, but gathers
+# them again in backward.
+
+# %%
+check("model_parallel", "products_sequence.py")
+
+# %% [markdown]
+# ## \* Split with PyTorch
+#
+# `parallelize_module` takes a plan: how to divide each layer. Each parameter becomes a *DTensor*, which stores how it is divided, and whose
+# operations communicate automatically. Fill the gap of `pytorch/products_dtensor.py`. Then read `split_sequence` below it: the plan of
+# sequence parallelism, with the style `SequenceParallel` for the norms.
 
 # %%
 # !cd {FOLDER} && mpiexec -n 2 python pytorch/products_dtensor.py
 
 # %% [markdown]
-# Without `entrance` in the plan, the numbers are right and the counts are not: query, key and value each add up the gradients of
-# their input, three all-reduces for one. **Count what is sent**, also where a library sends it.
+# Without `entrance` in your plan, the losses are right but the counts are not: query, key and value each add the gradients of their input, which
+# makes three all-reduces instead of one. **Count the collectives**, also if a library sends them.
 
 # %%
 check("model_parallel", "products_dtensor.py")
@@ -462,30 +592,30 @@ check("model_parallel", "products_dtensor.py")
 # %% [markdown]
 # ## \* Both at once, measured
 #
-# Both ranks of a node send at the same time, over one network. From the bytes and the rate of the network follow the seconds of a step:
+# Both ranks of a node send at the same time, through the same network. The bytes and the network rate determine the time of a step:
 
 
 # %%
 def step_seconds(computing, sent, ranks, rate):
-    """Seconds of a step: first all compute, `computing` seconds; then each of the `ranks` ranks of a node sends `sent`
-    bytes to the other node.
+    """Seconds of a step: first all ranks compute for `computing` seconds. Then each of the `ranks` ranks of a node sends
+    `sent` bytes to the other node.
 
-    rate: of the node's network, in Mbit/s.
+    rate: rate of the node's network, in Mbit/s.
     """
-    ### BEGIN SOLUTION step_seconds: return the seconds; a byte has 8 bits, a Mbit is a million bits
+    ### BEGIN SOLUTION step_seconds: Return the seconds. A byte has 8 bits; a Mbit is a million bits
     return computing + 8 * ranks * sent / (rate * 1e6)
     ### END SOLUTION
 
 
 # %%
-# How many times as long is a step of the other arrangement, at 160 Mbit/s?
-### BEGIN SOLUTION prediction_times: write `prediction_times = ` and your number, 1 for as long
+# At 160 Mbit/s, how many times as long does a step take with the other arrangement?
+### BEGIN SOLUTION prediction_times: Write `prediction_times = ` and your number; 1 is equally long
 prediction_times = 4
 ### END SOLUTION
 print(f"I expect the other arrangement to take {prediction_times} times as long.")
 
 # %% [markdown]
-# Fill the gaps of `pytorch/mesh.py`; `train_mesh.py` trains with its functions and with those of `products.py`.
+# Fill the gaps of `pytorch/mesh.py`. The script `train_mesh.py` trains with these functions and with those of `products.py`.
 
 # %%
 # !cd {FOLDER} && sed -n '/# PUT YOUR CODE/,/raise/p' pytorch/mesh.py  # the gaps
@@ -498,8 +628,8 @@ for rate in RATES:
     meshes[rate] = run("train_mesh.py", f"mesh_{rate}", options, 4, network)
 
 # %% [markdown]
-# Points are measured (after the first epoch, which has what happens only once), lines predicted by your `step_seconds`. It gets
-# the seconds of computing from the fastest network.
+# Points are measured, without the first epoch, in which the ranks start up. Lines are predicted by your `step_seconds`, with the computing time
+# from the run on the fastest network.
 
 # %%
 steps = {name: {} for name in sends}
@@ -519,23 +649,22 @@ model_parallel.steps(steps, predicted_seconds, RATES[0])
 for name in sends:
     counted = runs.of_a_step(meshes[RATES[-1]][name][0], "bytes", batch=2 * IMAGES) / 1e6
     computed = 2 * sends[name] / 1e6
-    print(f"{name:14} MB from a node in a step: predicted {computed:5.2f}, counted {counted:5.2f}")
+    print(f"{name:14} MB sent by a node per step: predicted {computed:5.2f}, counted {counted:5.2f}")
 ratio = steps["data-inside"][RATES[-1]] / steps["tensor-inside"][RATES[-1]]
 print(f"predicted: {prediction_times} times as long; measured: {ratio:.1f}")
 
 # %% [markdown]
-# This answer holds for these sizes only. The tokens' bytes grow with the number of images, the gradients' bytes do not. With few images in a
-# batch, the other way would win. At how many images do both send the same number of bytes?
+# This answer holds for these sizes only. The bytes of the tokens grow with the number of images, but the bytes of the gradients do not. With few
+# images in a batch, the other arrangement would be faster. With how many images do both arrangements send the same number of bytes?
 
 
 # %%
 def images_of_equal_bytes(blocks, tokens, width, parameters):
-    """The images of a rank in a step with which both arrangements of a 2 x 2 mesh send equally many bytes between the
-    nodes."""
+    """The number of images per rank and step with which both arrangements of a 2 x 2 mesh send the same number of bytes
+    between the nodes."""
     ### BEGIN SOLUTION images_of_equal_bytes:
-    ### return the number, which need not be whole; write down what a rank sends in both
-    ### arrangements, with 2 ranks for each kind: the tokens' bytes grow with the images, the
-    ### gradients' do not
+    ### Return the number, which may be fractional. Write down the bytes that a rank sends in both
+    ### arrangements, with 2 ranks for each kind. Only the bytes of the tokens grow with the images
     of_gradients = 4 * parameters / 2  # a ring of 2 ranks sends all of its bytes once
     of_an_image = 2 * 2 * blocks * 4 * tokens * width
     return of_gradients / of_an_image
@@ -550,11 +679,12 @@ print(f"{equal:.1f} images")
 check("model_parallel", "step_seconds", "prediction_times", "images_of_equal_bytes", "mesh.py")
 
 # %% [markdown]
-# ## \* Chainer's way
+# ## \* Pipelines in Chainer
 #
-# ChainerMN had model parallelism in 2018. Its `send` and `recv` are functions of the computational graph: backward goes through them and
-# sends the gradients the other way, so nobody writes a backward. `MultiNodeChainList` hides even these: you tell it from which rank a link
-# gets its inputs, and to which rank the outputs go. Fill the two gaps of `chainer/chain_list.py`, then compare it with yours:
+# ChainerMN had model parallelism in 2018. Its `send` and `recv` are functions of the computational graph: backward runs through them and sends the
+# gradients in the other direction, so you do not write a backward. `MultiNodeChainList` hides even `send` and `recv`: you specify from which rank a
+# link receives its inputs, and to which rank it sends its outputs. Fill the two gaps of `chainer/chain_list.py`, then compare its length with that of
+# your pipeline:
 
 # %%
 # !cd {FOLDER} && wc -l pytorch/pipeline.py chainer/chain_list.py
@@ -566,12 +696,12 @@ for method, [result] in of_chainer.items():
     print(f"{method:6} {result.throughput:6.0f} images/s, loss {result.log[-1]['main/loss']:.4f}")
 
 # %% [markdown]
-# A batch has 256 images here, so a micro-batch has 32. With smaller ones, starting Chainer's operations would take longer than computing them,
-# and GPipe would be slower than the naive schedule.
+# A batch has 256 images here, so a micro-batch has 32. With smaller micro-batches, starting Chainer's operations would take longer than computing
+# them, and GPipe would be slower than the naive schedule.
 #
-# Why is there no 1F1B? A message of ChainerMN waits until it is received. In 1F1B, stage 0 sends the outputs of micro-batch 1 while stage 1
-# sends back the gradient of micro-batch 0: each stage would wait for the other to receive. In `exchange` of `pytorch/pipeline.py`, both
-# messages travel at the same time.
+# Why is there no 1F1B? In ChainerMN, `send` waits until the message is received. In 1F1B, stage 0 sends the outputs of micro-batch 1 while stage
+# 1 sends back the gradient of micro-batch 0: each stage would wait for the other stage to receive, a deadlock. In `exchange` of
+# `pytorch/pipeline.py`, both messages travel at the same time.
 
 # %%
 check("model_parallel", "chain_list.py")
@@ -589,6 +719,6 @@ check("model_parallel", "06b_model_parallel.ipynb", "schedules.py", "pipeline.py
 # %% [markdown]
 # ## What you can do now
 #
-# - Write a pipeline, and say what its bubble costs.
-# - Split a layer over ranks, with one all-reduce in each direction.
-# - Say which kind of parallelism belongs inside a node.
+# - Write a pipeline, and compute its bubble.
+# - Split a layer among ranks, with one all-reduce in each direction.
+# - Decide which kind of parallelism belongs inside a node.

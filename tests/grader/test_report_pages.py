@@ -92,6 +92,13 @@ def test_feedback_shows_points_message_hint_and_output_of_each_gap(book):
     assert any(attributes.get("class") == "cut" for _, attributes in page.tags), "the cut is marked"
 
 
+def test_feedback_has_its_messages_in_the_language_of_the_course(book):
+    store(book, handed_in(), [said(points=0.0, message="`workers` counts nodes, not processes", hint="<b> & `x`")])
+    page = Page(pages.feedback(scores(book, rules=Rules(language="ja"))[0]))
+    assert "workers は、プロセスではなくノードを数えています" in page.text
+    assert "<b> & x" in page.text
+
+
 def test_feedback_begins_with_what_to_fix_first_and_folds_what_passed(book):
     store(
         book,

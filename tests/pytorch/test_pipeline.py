@@ -20,6 +20,7 @@ from torch import nn
 from waiting import run_to_end
 
 from handson.notebook import model_parallel
+from handson.pipelines import simulate
 from handson.pytorch import stages, transformer
 from handson.pytorch.memory_counter import Counter
 
@@ -72,15 +73,26 @@ def trained(comm):
     """{name of the order: (losses, parameters of this stage)} after some steps of each, from scratch and by
     torch.distributed.pipelining."""
     pipeline, torch_pipeline, found = solution("pipeline"), solution("torch_pipeline"), {}
-    mine = pipeline.my_layers(LAYERS, comm.rank, comm.size)
-    for name, schedule in (orders(comm.size) | {"torch-gpipe": None, "torch-1f1b": None}).items():
-        network, micro_batches, losses = layers(mine), 1 if name == "naive" else MICRO_BATCHES, []
+    of_torch_alone = dict.fromkeys(("torch-gpipe", "torch-1f1b"))
+    if comm.size == 2:  # LAYERS are too few for two chunks on more ranks
+        of_torch_alone |= dict.fromkeys(("torch-interleaved", "torch-zero-bubble"))
+    for name, schedule in (orders(comm.size) | of_torch_alone).items():
+        micro_batches, losses = 1 if name == "naive" else MICRO_BATCHES, []
+        chunks = 2 if name in ("torch-interleaved", "torch-zero-bubble") else 1
+        network = nn.ModuleList(
+            layers(pipeline.my_layers(LAYERS, chunk * comm.size + comm.rank, chunks * comm.size))
+            for chunk in range(chunks)
+        )
         optimizer = torch.optim.Adam(network.parameters(), lr=0.01)
         like = torch.empty(MICRO_BATCHES * IMAGES // micro_batches, 16, 8, dtype=torch.float64)
         if schedule is None:
-            of_torch = torch_pipeline.make_schedule(
-                name.removeprefix("torch-"), network, MICRO_BATCHES, F.cross_entropy, torch.device("cpu")
-            )
+            arguments = MICRO_BATCHES, F.cross_entropy, torch.device("cpu")
+            if chunks == 1:
+                of_torch = torch_pipeline.make_schedule(name.removeprefix("torch-"), network[0], *arguments)
+            else:
+                of_torch = torch_pipeline.make_interleaved(name.removeprefix("torch-"), network, *arguments)
+                order = stages.order(of_torch)
+                assert simulate(order).chunks == 2 and ("W0.1" in order[0]) == (name == "torch-zero-bubble")
         for step in range(STEPS):
             images, labels = batch(step)
             optimizer.zero_grad()
@@ -89,7 +101,7 @@ def trained(comm):
             else:
                 loss = pipeline.step(
                     schedule[comm.rank],
-                    network,
+                    network[0],
                     images.chunk(micro_batches),
                     labels.chunk(micro_batches),
                     like,
@@ -97,7 +109,7 @@ def trained(comm):
                 )
             optimizer.step()
             losses.append(float(stages.of_last_rank(loss)))
-        found[name] = losses, parameters(network)
+        found[name] = losses, [parameters(one) for one in network]
     return found
 
 
@@ -114,9 +126,8 @@ def test_every_order_trains_as_the_unsplit_network(size):
         losses.append(loss.item())
     of_ranks = on_ranks(trained, size)
     for name in of_ranks[0]:
-        assert torch.allclose(
-            torch.cat([of_rank[name][1] for of_rank in of_ranks]), parameters(whole), rtol=0, atol=1e-5
-        ), name
+        in_order = [chunk for chunks in zip(*(of_rank[name][1] for of_rank in of_ranks)) for chunk in chunks]
+        assert torch.allclose(torch.cat(in_order), parameters(whole), rtol=0, atol=1e-5), name
         assert of_ranks[0][name][0] == pytest.approx(losses, abs=1e-5), name
 
 

@@ -18,7 +18,7 @@ from torch.distributed.tensor.debug import CommDebugMode
 
 from handson.errors import TrackError
 from handson.notebook import runs
-from handson.pytorch import products
+from handson.pytorch import products, sequences
 from handson.pytorch.transformer import MLP, Transformer
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "solutions/06_model_parallel/pytorch"
@@ -128,6 +128,39 @@ def test_the_plan_of_pytorch_trains_as_the_whole_network_too(size):
     for outputs, counts in on_ranks(by_a_plan, size):
         numpy.testing.assert_allclose(outputs, right(batch(9)[0]).detach().numpy(), atol=TOLERANCE)
         assert counts == [4, 4]
+
+
+def in_sequences(comm):
+    """What three networks have trained and used: the whole one, and those split by hand and by PyTorch's plan."""
+    by_hand, plan = solution("products_sequence").split_sequence, solution("products_dtensor").split_sequence
+    return [products.trained(model) for model in (transformer(), by_hand(transformer()), plan(transformer()))]
+
+
+@pytest.mark.parametrize("size", [1, 2, pytest.param(4, marks=pytest.mark.thorough)])
+def test_split_sequences_train_as_the_whole_network_with_the_bytes_of_all_reduces_and_less_memory(size):
+    for whole, by_hand, plan in on_ranks(in_sequences, size):
+        tokens = products.IMAGES * 16 * 24 * 4  # bytes of all tokens, in KB below
+        all_reduces, ends = 8 * 2 * (size - 1) / size * tokens, 2 * (size - 1) / size * tokens
+        for split in (by_hand, plan):
+            losses = [split[f"loss of step {step + 1}"] for step in range(STEPS)]
+            assert losses == pytest.approx([whole[f"loss of step {step + 1}"] for step in range(STEPS)], abs=TOLERANCE)
+            # the gradients of norms and biases are few bytes
+            assert 0 <= split["KB sent by a ring"] - (all_reduces + ends) / 1000 < 6
+            if size > 1:
+                assert [
+                    split[f"{kind} in {way}"]
+                    for kind in ("all-gathers", "reduce-scatters")
+                    for way in ("forward", "backward")
+                ] == [5, 5, 4, 4]
+                assert split["all-reduces in forward"] == 0
+            # of the 16 parts that a block holds in one process, 2 are gathered and whole on each rank
+            saved = 2 * 14 * (1 - 1 / size) * tokens / 1000
+            assert whole["KB of activations"] - split["KB of activations"] == pytest.approx(saved, rel=0.06)
+
+
+def test_tokens_that_ranks_can_not_share_are_refused():
+    with pytest.raises(TrackError, match="the 16 tokens of an image cannot be divided among 3 ranks: split them among"):
+        sequences.check_tokens(16, 3)
 
 
 def on_a_mesh(comm, inside):

@@ -1,4 +1,5 @@
-"""Train a network that is split between its layers, each rank a stage: mpiexec -n 2 python train_pipeline.py --help"""
+"""Train a network that is split between its layers; each rank is a stage: mpiexec -n 2 python train_pipeline.py
+--help"""
 
 import pipeline
 import schedules
@@ -17,6 +18,8 @@ METHODS = {  # name -> the order of a stage's operations
     "1f1b": schedules.one_forward_one_backward,
     "torch-gpipe": schedules.gpipe,  # torch.distributed.pipelining, for comparison
     "torch-1f1b": schedules.one_forward_one_backward,
+    "torch-interleaved": None,  # PyTorch makes these two: each rank has two chunks of the network
+    "torch-zero-bubble": None,
 }
 
 
@@ -24,21 +27,26 @@ def train(comm, args, method, train_set):
     device = devices.use(args.gpu[comm.intra_rank])
     if stages.left_out(method, device):
         return
-    # all ranks take the same batches: the first needs images, the last labels
+    # all ranks load the same batches: the first rank needs the images, the last rank the labels
     order = torch.Generator().manual_seed(args.seed)
     train_loader = DataLoader(train_set, args.batchsize, shuffle=True, drop_last=True, generator=order)
     micro_batches = 1 if method == "naive" else args.micro_batches
-    schedule = [METHODS[method](stage, comm.size, micro_batches) for stage in range(comm.size)]
-    stages.check(schedule, args.blocks + 2, args.batchsize, micro_batches)
+    chunks, layers = 1 if METHODS[method] else torch_pipeline.CHUNKS, args.blocks + 2
+    schedule = [METHODS[method](stage, comm.size, micro_batches) if chunks == 1 else [] for stage in range(comm.size)]
+    stages.check(schedule, layers, args.batchsize, micro_batches, chunks)
 
-    mine = pipeline.my_layers(args.blocks + 2, comm.rank, comm.size)
-    network = nn.Sequential(*transformer_runs.layers(args, len(train_set.classes), mine)).to(device)
-    optimizer = torch.optim.Adam(network.parameters(), lr=args.lr)
+    networks = []
+    for chunk in range(chunks):
+        mine = pipeline.my_layers(layers, chunk * comm.size + comm.rank, chunks * comm.size)
+        networks.append(nn.Sequential(*transformer_runs.layers(args, len(train_set.classes), mine)).to(device))
+    optimizer = torch.optim.Adam(nn.ModuleList(networks).parameters(), lr=args.lr)
     like = transformer_runs.tokens(args, args.batchsize // micro_batches).to(device)
-    if method.startswith("torch-"):
-        of_torch = torch_pipeline.make_schedule(
-            method.removeprefix("torch-"), network, micro_batches, F.cross_entropy, device
-        )
+    name, options = method.removeprefix("torch-"), (micro_batches, F.cross_entropy, device)
+    if chunks > 1:
+        of_torch = torch_pipeline.make_interleaved(name, networks, *options)
+        schedule = stages.order(of_torch)
+    elif method.startswith("torch-"):
+        of_torch = torch_pipeline.make_schedule(name, networks[0], *options)
 
     def step(images, labels):
         optimizer.zero_grad()
@@ -46,7 +54,7 @@ def train(comm, args, method, train_set):
             loss = stages.torch_step(of_torch, images, labels)
         else:
             parts = images.chunk(micro_batches), labels.chunk(micro_batches)
-            loss = pipeline.step(schedule[comm.rank], network, *parts, like, F.cross_entropy)
+            loss = pipeline.step(schedule[comm.rank], networks[0], *parts, like, F.cross_entropy)
         optimizer.step()
         return loss
 

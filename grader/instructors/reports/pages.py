@@ -28,6 +28,7 @@ from grader.instructors.reports.score_tables import said
 from grader.instructors.rules import NONE, Rules, shown
 from grader.judging import ONLY_IF
 from grader.verdict import FAILED, PASSED, STATUSES, UNTOUCHED, sign
+from handson.language import translated
 from handson.words import counted
 
 LONGEST = 8_000  # characters of output that are shown for a gap
@@ -422,6 +423,7 @@ def _template(name):
         "distinct": distinct,
         "file_name": file_name,
         "said": said,
+        "translated": translated,
         "words": _words,
         "marked": _marked,
         "median": median,

@@ -1,4 +1,4 @@
-"""The checks of mesh.py: which ranks share a model, and which share the images."""
+"""The checks of mesh.py: which ranks share a model, and which ranks share the images."""
 
 import itertools
 
@@ -12,8 +12,8 @@ TOGETHER = {"tensor": "share a model", "data": "share the images"}
 
 
 def two_groups(seen, case, expected):
-    """A judge: the ranks of a node are a group for what they do together; those at the same place of all nodes are one
-    for the other kind."""
+    """A judge: the ranks of a node form a group in the dimension `inside`, and the ranks with the same index on all
+    nodes form a group in the other dimension."""
     inside, size = case["inside"], case["ranks_of_a_node"]
     between = "data" if inside == "tensor" else "tensor"
     for rank, of_rank in enumerate(seen):
@@ -25,19 +25,19 @@ def two_groups(seen, case, expected):
             continue
         if of_rank == {inside: right[between], between: right[inside]}:
             return (
-                f"ranks {right[between]} {TOGETHER[inside]}, and they are on different nodes; with inside = {inside!r},"
-                f" those of one node do: {right[inside]}"
+                f"ranks {right[between]} {TOGETHER[inside]}, but they are on different nodes; with inside = {inside!r},"
+                f" the ranks of one node should do so: {right[inside]}"
             )
         wrong = next(name for name in right if of_rank[name] != right[name])
         return (
-            f"for rank {rank}, the group {wrong!r} has the ranks {of_rank[wrong]}; it should have {right[wrong]}, with"
-            f" {size} ranks on each node"
+            f"for rank {rank}, the group {wrong!r} has the ranks {of_rank[wrong]} instead of {right[wrong]}: each node"
+            f" has {size} ranks"
         )
     return None
 
 
 def _where(case):
-    """The ranks that take each part of the images, by the case's layout."""
+    """Return the ranks of each part of the images, in the case's layout."""
     return case["layout"] if case["names"][0] == "data" else list(zip(*case["layout"]))
 
 
@@ -47,39 +47,41 @@ def same_images(seen, case, expected):
         other = next((rank for rank in ranks if images[rank] != images[ranks[0]]), None)
         if other is not None:
             return (
-                f"ranks {ranks[0]} and {other} have different images, but they share a model: each would compute its"
-                " part for other images"
+                f"ranks {ranks[0]} and {other} have different images, but they share a model, so they need the same"
+                " images"
             )
     return None
 
 
 def other_images(seen, case, expected):
     first = {ranks[0]: set(seen[ranks[0]]["images"]) for ranks in _where(case)}
-    twice = -case["images"] % len(first)  # DistributedSampler gives so many to two ranks, for all to have equally many
+    twice = -case["images"] % len(
+        first
+    )  # DistributedSampler repeats so many images, so that all parts have the same length
     for (one, of_one), (other, of_other) in itertools.combinations(first.items(), 2):
         if len(of_one & of_other) > twice and of_one != of_other:
             return (
                 f"ranks {one} and {other} have {len(of_one & of_other)} images in common: parts of one shuffled order"
-                " have none, so all ranks need the same seed"
+                " have none in common, so pass the same seed on all ranks"
             )
         if of_one == of_other:
             return (
-                f"ranks {one} and {other} have the same images; they have the same part of the model, and divide the"
-                " images"
+                f"ranks {one} and {other} have the same images, but they have the same part of the model, so they"
+                " should have different images"
             )
     missing = set(range(case["images"])) - set().union(*first.values())
-    # drop_last leaves out fewer
+    # drop_last leaves out fewer images
     return f"{len(missing)} of {case['images']} images are on no rank" if len(missing) >= len(first) else None
 
 
 def at_random(seen, case, expected):
     pairs = [pair for of_rank in seen for name in ("images", "other") for pair in itertools.pairwise(of_rank[name])]
     if sum(before > after for before, after in pairs) < len(pairs) / 8:  # of a shuffled order, it is half of them
-        return "the images come in the order of the data set, or nearly so: nothing shuffles them"
+        return "`sampler` returns the images nearly in the order of the data set: it should shuffle them"
     if all(of_rank["images"] == of_rank["next"] for of_rank in seen):
-        return "the order is the same in each epoch: sampler.set_epoch(epoch) must change it"
+        return "the order of the images is the same in each epoch: sampler.set_epoch(epoch) should change it"
     return (
-        "the order is the same with another seed: give the sampler `seed`"
+        "the order of the images is the same with another seed: pass `seed` to the sampler"
         if all(of_rank["images"] == of_rank["other"] for of_rank in seen)
         else None
     )
@@ -89,66 +91,67 @@ def means_of_the_same_part(seen, case, expected):
     for rank, of_rank in enumerate(seen):
         if not criteria.close(of_rank["parameters"], expected["parameters"][rank]):
             return (
-                f"rank {rank} has lost its part of the model: the replica has broadcast another rank's part to it; give"
-                " it the group of ranks with the same part"
+                f"rank {rank} has lost its part of the model: DistributedDataParallel has broadcast another rank's part"
+                " to it; pass the group of the ranks with the same part"
             )
     for rank, of_rank in enumerate(seen):
         found = of_rank["gradients"]
         if criteria.close(found, expected["same_part"][rank]):
             continue
         if criteria.close(found, expected["own"][rank]):
-            return f"rank {rank} has the gradients of its own images alone"
-        return f"on rank {rank}, the gradients are not the means over the ranks that have the same part of the model"
+            return f'on rank {rank}, the gradients come only from its own images: average them in the group "data"'
+        return f"on rank {rank}, the gradients are not averaged over the ranks that have the same part of the model"
     return None
 
 
 def of_its_own(seen, case, expected):
-    """A judge: each rank draws other numbers."""
+    """A judge: each rank draws different random numbers."""
     if any(of_rank["untouched"] for of_rank in seen):
         return (
-            "the generator that dropout draws from is not seeded, so all ranks draw what they drew before:"
-            " torch.manual_seed seeds it"
+            "your code does not seed the generator that dropout uses, so all ranks draw the same random numbers as"
+            " before: call torch.manual_seed"
         )
     if twins := _twins(seen[0]["many"]):
         more = f", in a job of {len(seen[0]['many'])} ranks" if max(twins) >= len(seen) else ""
         return (
-            f"{criteria.ranks(twins)} draw the same random numbers{more}: unit i of each part would always be dropped"
-            " together"
+            f"{criteria.ranks(twins)} draw the same random numbers{more}: they would always drop the same unit of their"
+            " parts"
         )
     if twins := _twins([of_rank["zero"] for of_rank in seen]):
         return (
-            f"with seed 0, which is the default, {criteria.ranks(twins)} draw the same random numbers: a product with 0"
-            " is 0 on every rank, so add the rank"
+            f"with seed 0, the default, {criteria.ranks(twins)} draw the same random numbers: 0 times any rank is 0, so"
+            " add the rank"
         )
     if twins := _twins([of_rank["first"] for of_rank in seen]):
         return (
-            f"{criteria.ranks(twins)} draw the same random numbers: unit i of each part would always be dropped"
-            " together"
+            f"{criteria.ranks(twins)} draw the same random numbers: they would always drop the same unit of their parts"
         )
     on_gpus = [of_rank["gpus"][0] for of_rank in seen]
     if len(set(map(tuple, on_gpus))) < len(seen):
         return (
-            "that seeds the CPU's random numbers alone: on GPUs, dropout draws from theirs. torch.manual_seed seeds"
-            " those of all devices"
+            "your code seeds only the CPU's generator, but on GPUs, dropout uses the GPU's generator: torch.manual_seed"
+            " seeds the generators of all devices"
         )
     return None
 
 
 def _twins(drawn):
-    """Two ranks that draw the same numbers, or None."""
+    """Return two ranks that draw the same numbers, or None."""
     return next(([drawn.index(numbers), rank] for rank, numbers in enumerate(drawn) if numbers in drawn[:rank]), None)
 
 
 def by_the_seed(seen, case, expected):
     if any(of_rank["first"] != of_rank["again"] for of_rank in seen):
-        return "the same seed gives other numbers each time: then no run can be repeated"
+        return "with the same seed, the random numbers differ each time, so a run cannot be repeated"
     for first, second, again in (of_rank["gpus"] for of_rank in seen):
         if first != again:
-            return "on GPUs, the same seed gives other numbers each time: then no run can be repeated"
+            return "on GPUs, the random numbers differ each time with the same seed, so a run cannot be repeated"
         if first and first == second:
-            return "on GPUs, the numbers do not follow from `seed`: another --seed changes nothing"
+            return "on GPUs, the random numbers do not depend on `seed`: another --seed changes nothing"
     both = [rank for rank, of_rank in enumerate(seen) if of_rank["first"] == of_rank["second"]]
-    return f"on rank {both[0]}, the numbers do not follow from `seed`: another --seed changes nothing" if both else None
+    if both:
+        return f"on rank {both[0]}, the random numbers do not depend on `seed`: another --seed changes nothing"
+    return None
 
 
 def _four(inside, kind):
@@ -157,7 +160,9 @@ def _four(inside, kind):
 
 LAYOUT = {"ranks": 4, "layout": [[0, 1], [2, 3]], "names": ["data", "tensor"]}
 OTHER = LAYOUT | {"names": ["tensor", "data"]}
-GROUPS, SAME, OWN = "the groups of a mesh", "the same images where ranks share a model", "random numbers of its own"
+GROUPS = "the ranks form the two groups of a mesh"
+SAME = "ranks that share a model have the same images"
+OWN = "each rank draws different random numbers"
 CHECKS = (
     Check(
         "mesh",
@@ -173,7 +178,7 @@ CHECKS = (
                 GROUPS,
                 2,
                 two_groups,
-                "The shape is (nodes, ranks_of_a_node); the second name is what the ranks of a node do together.",
+                "The shape is (nodes, ranks_of_a_node), and the second name is `inside`.",
             ),
         ),
         observed=lambda case: {"data": [int], "tensor": [int]},
@@ -188,15 +193,15 @@ CHECKS = (
                 SAME,
                 1,
                 same_images,
-                'The part follows from the place in the dimension "data", not from the rank.',
+                'The part is the rank in the dimension "data": mesh.get_local_rank("data").',
                 needs="other_images_elsewhere",
             ),
             Criterion(
                 "other_images_elsewhere",
-                "other images where they do not",
+                "ranks that share no model have different images",
                 1,
                 lambda *all: other_images(*all) or at_random(*all),
-                'As many parts as the dimension "data" is long.',
+                'The number of parts is the size of the dimension "data".',
                 needs="same_images_where_shared",
             ),
         ),
@@ -209,7 +214,7 @@ CHECKS = (
         (
             Criterion(
                 "means_over_ranks_same_part",
-                "means over the ranks with the same part",
+                "gradients are averaged over the ranks with the same part",
                 2,
                 means_of_the_same_part,
                 'process_group=mesh.get_group("data").',
@@ -223,13 +228,15 @@ CHECKS = (
         f"{PROBES}dropout",
         ({"ranks": 4},),
         (
-            Criterion("own_random_numbers", OWN, 1, of_its_own, "Add the rank to a multiple of `seed`."),
+            Criterion(
+                "own_random_numbers", OWN, 1, of_its_own, "Add the rank to a multiple of `seed`, such as 1000 * seed."
+            ),
             Criterion(
                 "follow_seed",
-                "they follow from the seed",
+                "random numbers depend on the seed",
                 1,
                 by_the_seed,
-                "`seed` must be in the number, too.",
+                "Compute the number from `seed` and the rank.",
                 needs="own_random_numbers",
             ),
         ),

@@ -1,5 +1,5 @@
-"""The checks of pipelines, in both tracks. A stage is judged by the messages that it sends and the gradients that it
-leaves behind."""
+"""The checks of pipelines, in both tracks. They judge a stage by the messages that it sends and by its gradients after
+the step."""
 
 from grader.checks import criteria, sgd
 from grader.checks.check import Check, Criterion
@@ -20,14 +20,14 @@ def divided(seen, case, expected):
         if missing := sorted(set(range(layers)) - set(together)):
             return f"{where}; layer {missing[0]} is on no stage"
         if strange := sorted(set(together) - set(range(layers))):
-            return f"{where}; there is no layer {strange[0]}: they are numbered from 0 to {layers - 1}"
+            return f"{where}; layer {strange[0]} does not exist: layers are numbered from 0 to {layers - 1}"
         if len(together) > layers:
             return (
                 f"{where}; layer {next(number for number in together if together.count(number) > 1)} is on more than"
                 " one stage"
             )
         if together != list(range(layers)):
-            return f"{where}; stage 0 has the first layers, in their order, then stage 1 goes on"
+            return f"{where}; stage 0 should have the first layers in their order, and stage 1 the layers after them"
     return None
 
 
@@ -36,33 +36,32 @@ def evenly(seen, case, expected):
         counts = [len(one) for one in found]
         if max(counts) - min(counts) > 1:
             return (
-                f"{layers} layers on {stages} stages: they have {', '.join(map(str, counts))}, and the step takes as"
-                " long as the one with most; they should differ by one at most"
+                f"{layers} layers on {stages} stages: the stages have {', '.join(map(str, counts))} layers; these"
+                " numbers should differ by one at most: the stage with most layers determines the time of the step"
             )
     return None
 
 
 def _stages(seen, case, expected):
-    """(stage, what was observed of it, what is right); of stages that were ranks of their own, or ran one after the
-    other."""
+    """Return (stage, observation, expectation) of each stage: stages were ranks, or they ran one after the other."""
     return zip(range(case["stages"]), seen[0].get("stages", seen), expected)
 
 
 def _messages(found, kind):
-    """(number of the micro-batch, rank, numbers) of each message that a stage has sent in operations of a kind."""
+    """Return (micro-batch, rank, numbers) of each message that a stage sent in operations of this kind."""
     return [
         (int(name[1:]), to, numbers) for (name, to), numbers in zip(found["sent"], found["numbers"]) if name[0] == kind
     ]
 
 
 def _right_messages(found, stage, case, right, kind, what, to):
-    """None, or what is wrong with what a stage sends in its forwards or backwards; right: the numbers for each
-    micro-batch."""
+    """Return what is wrong with the messages that a stage sends in its forwards or backwards, as a sentence; or None.
+    right: the right numbers of each micro-batch."""
     messages = _messages(found, kind)
     if not 0 <= to < case["stages"]:
         return (
-            f"stage {stage} of {case['stages']} sends a message in {kind}{messages[0][0]}, though no stage comes"
-            f" {'after' if kind == 'F' else 'before'} it"
+            f"stage {stage} of {case['stages']} sends a message in {kind}{messages[0][0]}, but it is the"
+            f" {'last' if kind == 'F' else 'first'} stage: no stage needs the message"
             if messages
             else None
         )
@@ -77,7 +76,7 @@ def _right_messages(found, stage, case, right, kind, what, to):
             scaled = next(
                 (f": {name}" for name, values in _mixed(right, number).items() if criteria.close(numbers, values)), ""
             )
-            return f"what stage {stage} sends in {kind}{number} is not {what} of micro-batch {number}{scaled}"
+            return f"the message of stage {stage} in {kind}{number} is not {what} of micro-batch {number}{scaled}"
     for number in range(case["micro_batches"]):
         if (times := sum(one == number for one, *_ in messages)) != 1:
             return (
@@ -88,10 +87,10 @@ def _right_messages(found, stage, case, right, kind, what, to):
 
 
 def _mixed(right, number):
-    others = {f"it is that of micro-batch {other}": values for other, values in enumerate(right) if other != number}
+    others = {f"the message is that of micro-batch {other}": one for other, one in enumerate(right) if other != number}
     return others | {
-        "it is multiplied by the number of micro-batches": len(right) * right[number],
-        "it is divided by their number once more": right[number] / len(right),
+        "the message is multiplied by the number of micro-batches": len(right) * right[number],
+        "the message is divided by the number of micro-batches twice": right[number] / len(right),
     }
 
 
@@ -99,11 +98,14 @@ def outputs_travel(seen, case, expected):
     for stage, found, right in _stages(seen, case, expected):
         done = [int(name[1:]) for name in case["operations"][stage] if name[0] == "F"]
         if len(found["inputs"]) != len(done):
-            return f"on stage {stage}, the network is called {len(found['inputs'])} times in {len(done)} forwards"
+            return (
+                f"stage {stage} calls its network {len(found['inputs'])} times in {len(done)} forwards; it should call"
+                " it once in each forward"
+            )
         for number, inputs in zip(done, found["inputs"]):
             if not criteria.close(inputs, right["inputs"][number]):
-                whose = "the images of micro-batch" if stage == 0 else f"what stage {stage - 1} sends of micro-batch"
-                return f"in F{number}, the network of stage {stage} does not get {whose} {number}"
+                whose = "the images" if stage == 0 else f"the outputs of stage {stage - 1}"
+                return f"in F{number}, the network of stage {stage} does not receive {whose} for micro-batch {number}"
         if problem := _right_messages(found, stage, case, right["outputs"], "F", "the outputs", stage + 1):
             return problem
     return None
@@ -114,13 +116,13 @@ def as_the_whole_batch(seen, case, expected):
         if not criteria.close(found["gradients"], right["gradients"]["right"]):
             sentence = criteria.explained_by(found["gradients"], right["gradients"])
             if not sentence and (times := sgd.ratio(found["gradients"], right["gradients"]["right"])):
-                sentence = f"all are {criteria.distinct_digits(times, 1, 3)[0]} times as large as they should be"
+                sentence = f"all gradients are {criteria.distinct_digits(times, 1, 3)[0]} times too large"
             return criteria.with_reason(
                 f"on stage {stage}, the gradients after the step are not those of the whole batch", sentence
             )
         if not criteria.close(found["loss"], right["loss"]):
             loss, mean = criteria.distinct_digits(found["loss"], right["loss"])
-            return f"the step returns the loss {loss}; the mean over the batch is {mean}"
+            return f"the step returns the loss {loss}, but the mean over the batch is {mean}"
     return None
 
 
@@ -143,7 +145,7 @@ def outputs_with_tags(seen, case, expected):
 
 
 def _tags(seen, case, kind):
-    """None, or the first message of Chainer's with another tag than the one that its receiver waits for."""
+    """Return which of Chainer's messages has a tag that its receiver does not wait for, as a sentence; or None."""
     step = 1 if kind == "F" else -1
     for stage, found in enumerate(seen[0]["stages"]):
         if not 0 <= stage + step < case["stages"]:
@@ -152,29 +154,30 @@ def _tags(seen, case, kind):
         for name, tag in found["sent_tags"]:
             if name[0] == kind and waits.get(name, tag) != tag:
                 return (
-                    f"stage {stage} sends its message of {name} with tag {tag}, and stage {stage + step} waits for tag"
-                    f" {waits[name]}: it would wait for ever"
+                    f"stage {stage} sends its message of {name} with tag {tag}, but stage {stage + step} waits for tag"
+                    f" {waits[name]}: the stages would deadlock"
                 )
     return None
 
 
 def let_go(seen, case, expected):
-    """A judge. A name of the gap's own may hold what the last backward had until the next one."""
+    """A judge: a stage releases the activations after their backward. A local name of the gap may keep those of the
+    last backward until the next one."""
     for stage, found in enumerate(seen[0]["stages"]):
         names = case["operations"][stage]
         if len(found["inputs"]) > (forwards := sum(name[0] == "F" for name in names)):
             return (
-                f"stage {stage} goes forward {len(found['inputs'])} times, with {forwards} micro-batches: backward"
-                " begins at the outputs that are held, and needs no other forward"
+                f"stage {stage} runs {len(found['inputs'])} forwards for {forwards} micro-batches: backward should"
+                " start from the outputs in self.held, without another forward"
             )
         for name, held in found["held"]:
             done = names[: names.index(name)]
             holds = sum(1 if one[0] == "F" else -1 for one in done)
             if held > holds + 1:
-                waits = f"{holds} {'waits' if holds == 1 else 'wait'} for a backward"
+                waits = f"{holds} of them still {'needs' if holds == 1 else 'need'} a backward"
                 return (
-                    f"before {name}, stage {stage} holds the activations of {held} micro-batches, and {waits}: let go"
-                    " of those whose backward is done"
+                    f"before {name}, stage {stage} holds the activations of {held} micro-batches, but only {waits}:"
+                    " remove the others from self.held"
                 )
     return None
 
@@ -183,7 +186,7 @@ def of_the_right_kind(seen, case, expected):
     right = {"gpipe": "ScheduleGPipe", "1f1b": "Schedule1F1B"}[case["name"]]
     for of_rank in seen:
         if of_rank["kind"] != right:
-            return f"for {case['name']!r}, `schedule` is a {of_rank['kind']}; it should be a {right}"
+            return f"for {case['name']!r}, `schedule` should be a {right}, not a {of_rank['kind']}"
     return None
 
 
@@ -213,7 +216,8 @@ ALTERNATING = {
 WHOLE = {"stages": 3, "micro_batches": 1, "operations": [["F0", "B0"]] * 3}
 GPIPE = {"stages": 3, "micro_batches": 2, "operations": [["F0", "F1", "B0", "B1"]] * 3}
 BACKWARDS = {"stages": 3, "micro_batches": 2, "operations": [["F1", "F0", "B0", "B1"]] * 3}
-ALL, SENT_ON = "the gradients of the whole batch", "inputs arrive, outputs are sent on"
+ALL = "the gradients are those of the whole batch"
+SENT_ON = "each stage receives its inputs and sends its outputs"
 CHECKS = {
     "pytorch/pipeline.py": (
         Check(
@@ -223,17 +227,17 @@ CHECKS = {
             (
                 Criterion(
                     "each_layer_once",
-                    "each layer on one stage",
+                    "each layer is on exactly one stage",
                     2,
                     divided,
-                    "Stage s ends where stage s + 1 begins; the last one ends at `layers`.",
+                    "Stage s + 1 starts at the end of stage s, and the last stage ends at `layers`.",
                 ),
                 Criterion(
                     "equal_stages",
-                    "stages of nearly equal length",
+                    "stages have nearly equal numbers of layers",
                     1,
                     evenly,
-                    "stage * layers // stages is a good begin.",
+                    "Start at stage * layers // stages.",
                     needs="each_layer_once",
                 ),
             ),
@@ -249,15 +253,15 @@ CHECKS = {
                     SENT_ON,
                     2,
                     outputs_travel,
-                    "The first stage takes self.images[number], the other stages `arrived`.",
+                    "The inputs are self.images[number] on the first stage, and `arrived` on the other stages.",
                 ),
                 Criterion(
                     "gradients_of_whole_batch",
                     ALL,
                     2,
                     lambda *all: as_the_whole_batch(*all) or let_go(*all),
-                    "Backward begins at what you hold: outputs with their graph, or the loss divided by the number of"
-                    " micro-batches.",
+                    "Backward starts from the outputs that you hold: keep their graph. On the last stage, divide the"
+                    " loss by the number of micro-batches.",
                 ),
             ),
             f"{ORACLES}:step",
@@ -273,21 +277,21 @@ CHECKS = {
                     ALL,
                     2,
                     as_the_whole_batch,
-                    "outputs.backward(gradient): None on the last stage, whose outputs are its loss.",
+                    "outputs.backward(gradient); on the last stage, `gradient` is None and the outputs are the loss.",
                 ),
                 Criterion(
                     "gradient_sent_back",
-                    "the stage before gets its gradient",
+                    "the stage before receives its gradient",
                     2,
                     gradients_travel,
-                    "After backward, inputs.grad is there.",
+                    "After backward, inputs.grad is the gradient of the inputs.",
                 ),
                 Criterion(
                     "activations_released",
-                    "activations are let go",
+                    "a stage releases activations after their backward",
                     1,
                     let_go,
-                    "self.held.pop(number) returns the pair and forgets it.",
+                    "self.held.pop(number) returns the pair and removes it.",
                     needs="gradients_of_whole_batch",
                 ),
             ),
@@ -306,14 +310,14 @@ CHECKS = {
                     SENT_ON,
                     2,
                     outputs_with_tags,
-                    "rank_in is the rank before, None on rank 0; rank_out is the next one, None on the last rank.",
+                    "rank_in is the rank before, None on rank 0; rank_out is the next rank, None on the last rank.",
                 ),
                 Criterion(
                     "gradients_of_whole_batch",
                     ALL,
                     1,
                     gradients_of_all,
-                    "One link, `part`, and both of its ranks.",
+                    "Call add_link once, with `part`, rank_in and rank_out.",
                     needs="inputs_and_outputs",
                 ),
             ),
@@ -337,7 +341,7 @@ CHECKS = {
                     ALL,
                     2,
                     gradients_of_all,
-                    "Backward begins at what `send` returned, or at the loss divided by the number of micro-batches.",
+                    "Backward starts from the result of `send`, or from the loss / number of micro-batches.",
                 ),
             ),
             f"{ORACLES}:step",
@@ -359,10 +363,10 @@ CHECKS = {
                 ),
                 Criterion(
                     "right_schedule",
-                    "the schedule that is asked for",
+                    "`schedule` is the schedule `name`",
                     1,
                     of_the_right_kind,
-                    "ScheduleGPipe for gpipe, Schedule1F1B for 1f1b.",
+                    "Use ScheduleGPipe for gpipe, and Schedule1F1B for 1f1b.",
                     needs="gradients_of_whole_batch",
                 ),
             ),

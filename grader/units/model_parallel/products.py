@@ -1,22 +1,22 @@
-"""The checks of the gaps on networks that are split in their products."""
+"""The checks of the gaps on tensor parallelism."""
 
 from grader.checks import criteria
 from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array
 from grader.checks.notebook_functions import choice, function, prediction
-from grader.units.model_parallel import mesh, products_dtensor
+from grader.units.model_parallel import mesh, products_dtensor, products_sequence
 
 PROBES, ORACLES = (
     "grader.units.model_parallel.probes.probe_products:",
     "grader.units.model_parallel.oracles.oracle_products:",
 )
-ROUNDED = 0.03  # what rounding to whole numbers or half precision changes, of the largest number, at most
+ROUNDED = 0.03  # the largest change by rounding to whole numbers or half precision, as a share of the largest number
 SHAPE = 3, 4  # as in the probes
 TOKENS = 2, 3
 
 
 def sum_of_the_group(seen, case, expected):
-    """A judge of an operator: each rank has the sum of what the ranks of its group gave."""
+    """A judge of an operator: each rank has the sum of its group's tensors."""
     gives = case["gives"]
     for rank, of_rank in enumerate(seen):
         found, right, size = (
@@ -28,18 +28,18 @@ def sum_of_the_group(seen, case, expected):
             continue
         if criteria.close(found, expected["own"][rank]):
             return (
-                f"`{case['gets']}` is this rank's `{gives}` alone, on rank {rank}: dist.all_reduce adds up those of all"
-                " ranks"
+                f"on rank {rank}, `{case['gets']}` is only this rank's `{gives}`: dist.all_reduce adds the tensors of"
+                " all ranks"
             )
         if criteria.close(found, right / size):
-            return f"`{case['gets']}` is the mean; the ranks have terms of a sum, which nobody divides"
+            return f"`{case['gets']}` is the mean, but it should be the sum: the ranks have terms of a sum"
         if criteria.close(found, expected["all"][rank]):
             return (
-                f"`{case['gets']}` is the sum over all ranks; give dist.all_reduce the group, since other ranks may"
-                " have other images"
+                f"`{case['gets']}` is the sum over all ranks: pass the group to dist.all_reduce, because ranks of other"
+                " groups may have other images"
             )
         if criteria.close(found, right, ROUNDED):
-            return f"on rank {rank}, `{case['gets']}` is rounded: the sum must have the type of `{gives}`"
+            return f"on rank {rank}, `{case['gets']}` is rounded: it should have the data type of `{gives}`"
         return f"on rank {rank}, `{case['gets']}` is not the sum of the ranks' `{gives}`"
     return None
 
@@ -47,8 +47,8 @@ def sum_of_the_group(seen, case, expected):
 def left_alone(seen, case, expected):
     changed = [rank for rank, of_rank in enumerate(seen) if of_rank["changed"]]
     return (
-        f"`{case['gives']}` itself is changed: autograd may have given the same tensor to another layer; let"
-        " dist.all_reduce work on a clone"
+        f"your code changes `{case['gives']}` itself, but autograd may have passed the same tensor to another layer:"
+        " run dist.all_reduce on a clone"
         if changed
         else None
     )
@@ -61,7 +61,7 @@ def one_all_reduce(seen, case, expected):
         # a rank alone in its group needs none
         if of_rank["sent"] != [["allreduce", size]] and (of_rank["sent"] or not alone):
             shown = ", ".join(f"{name} of {count} bytes" for name, count in of_rank["sent"]) or "nothing"
-            return f"rank {rank} hands over {shown}; one all-reduce of {size} bytes does it"
+            return f"rank {rank} runs these collectives: {shown}; one all-reduce of {size} bytes is enough"
     return None
 
 
@@ -73,13 +73,13 @@ def as_it_is(seen, case, expected):
             continue
         if criteria.close(of_rank["found"], expected["sum"][rank]):
             return (
-                "the gradients of all ranks are added up; each rank has the whole gradient of the sum already: d(a +"
-                " b)/da is 1"
+                "`of_term` is the sum of all ranks' gradients, but each rank already has the whole gradient of the sum:"
+                " d(a + b)/da is 1"
             )
         if criteria.close(of_rank["found"], own / len(seen)):
-            return "the gradient is divided by the number of ranks; d(a + b)/da is 1, however many terms there are"
+            return "`of_term` is divided by the number of ranks, but d(a + b)/da is 1 for any number of terms"
         if criteria.close(of_rank["found"], own, ROUNDED):
-            return f"on rank {rank}, `of_term` is rounded: it must have the type of `gradient`"
+            return f"on rank {rank}, `of_term` is rounded: it should have the data type of `gradient`"
         return f"on rank {rank}, `of_term` is not the gradient of the sum"
     return None
 
@@ -87,15 +87,16 @@ def as_it_is(seen, case, expected):
 def nothing_sent(seen, case, expected):
     sent = [rank for rank, of_rank in enumerate(seen) if of_rank["sent"]]
     return (
-        f"rank {sent[0]} communicates ({seen[sent[0]]['sent'][0][0]}); `gradient` is the same on all ranks already"
+        f"rank {sent[0]} runs a collective ({seen[sent[0]]['sent'][0][0]}), but `gradient` is already equal on all"
+        " ranks"
         if sent
         else None
     )
 
 
 def its_part(name, along):
-    """A judge of columns and rows: the parts of the weight or of the bias. along: the dimension in which it is divided,
-    in words."""
+    """Return a judge of columns and rows: of their parts of the weight or of the bias. along: the word for the divided
+    dimension."""
 
     def judge(seen, case, expected):
         groups = case.get("groups") or [range(case["ranks"])]
@@ -108,30 +109,30 @@ def its_part(name, along):
             who = f"on rank {rank} of {size}, `{name}`"
             if len(groups) > 1 and criteria.close(found, expected["of_all"][name][number]):
                 return (
-                    f"{who} is the part of rank {number} of all {case['ranks']}; the layer is split among a group, in"
-                    " which this rank is `rank`, and which has `size` ranks"
+                    f"{who} is the part of rank {number} of all {case['ranks']} ranks, but the layer is split among a"
+                    " group: use `rank` and `size`, which count in the group"
                 )
             if found.shape == expected["whole"][name].shape and size > 1:
-                return f"{who} is all of layer.{name}: take this rank's part of it"
+                return f"{who} is the whole layer.{name}: take only this rank's part of it"
             if criteria.close(found, expected["other"][name][rank]):
                 return (
-                    f"{who} is divided in the other dimension: layer.weight is (outputs, inputs), and the {along} are"
-                    " divided"
+                    f"{who} is divided in the wrong dimension: layer.weight is (outputs, inputs), and the {along}"
+                    " should be divided"
                 )
             if found.ndim == 2 and found.T.shape == of_rank.shape and criteria.close(found.T, of_rank):
-                return f"{who} is transposed: the weight of an nn.Linear is (outputs, inputs), in its parts, too"
+                return f"{who} is transposed: like layer.weight, a part should be (outputs, inputs)"
             if criteria.close(found, expected["strided"][name][rank]):
                 return (
-                    f"{who} has every {criteria.ordinal(size)} number; the parts must be next to each other, or heads"
-                    " are torn apart"
+                    f"{who} has every {criteria.ordinal(size)} number, but a part should be contiguous: otherwise it"
+                    " has pieces of several heads"
                 )
             parts = expected["parts"][name]
             if (other := next((one for one in range(size) if criteria.close(found, parts[one])), None)) is not None:
-                return f"{who} is the part of rank {other} of {size}: the parts are in the order of the ranks"
+                return f"{who} is the part of rank {other} of {size}: parts should be in the order of the ranks"
             if found.shape != of_rank.shape:
                 return (
-                    f"{who} has the shape {found.shape}; it should be {of_rank.shape}: tensor_split gives one more to"
-                    " the first ranks"
+                    f"{who} has the shape {found.shape} instead of {of_rank.shape}: tensor_split gives the first ranks"
+                    " one more"
                 )
             return f"{who} is not this rank's part of layer.{name}"
         return None
@@ -145,7 +146,7 @@ def outputs_of_the_whole(seen, case, expected):
     if rank is None:
         return None
     where = f"on rank {rank}, " if len(set(problems)) > 1 else ""
-    return where + (problems[rank] or "`outputs` is not what the whole MLP gives")
+    return where + (problems[rank] or "`outputs` is not the output of the whole MLP")
 
 
 def gradients_of_the_whole(seen, case, expected):
@@ -162,20 +163,20 @@ def _gradient_of_the_whole(rank, found, right, ranks):
     of_tokens, of_bias, of_part = ((found[name], right[name]) for name in ("of_tokens", "of_bias", "of_part"))
     if criteria.close(of_part[0], ranks * of_part[1]) and ranks > 1:
         return (
-            f"the gradients of self.part's own parameters are {ranks} times too large: Enter belongs in front of"
-            " self.part; behind it, its backward adds up what is one gradient"
+            f"the gradients of self.part's parameters are {ranks} times too large: apply Enter before self.part; after"
+            " self.part, its backward adds gradients that are already whole"
         )
     if criteria.close(of_tokens[0], right["of_tokens_alone"]) and ranks > 1:
-        return "the gradient of the tokens is that of this rank's part alone: `tokens` must go through Enter"
+        return "the gradient of the tokens comes only from this rank's part: apply Enter to `tokens`"
     if criteria.close(of_tokens[0], of_tokens[1] * ranks) and ranks > 1:
-        return "the gradient of the tokens is added up twice: once is enough"
+        return "the gradient of the tokens is summed over the ranks twice: apply Enter only once"
     if criteria.close(of_bias[0], 0 * of_bias[1]):
-        return f"on rank {rank}, `self.bias` gets no gradient: add it to the sum, behind Leave, on every rank"
+        return f"on rank {rank}, `self.bias` gets no gradient: add self.bias after Leave, on every rank"
     if criteria.close(of_bias[0], of_bias[1] / ranks) and ranks > 1:
-        return f"each rank's bias gets only 1/{ranks} of its gradient: add the whole bias behind Leave, on every rank"
-    names = {"the tokens": of_tokens, "the bias": of_bias, "self.part's own parameters": of_part}
+        return f"each rank's bias gets only 1/{ranks} of its gradient: add the whole bias after Leave, on every rank"
+    names = {"the tokens": of_tokens, "the bias": of_bias, "self.part's parameters": of_part}
     wrong = next((name for name, (found, right) in names.items() if not criteria.close(found, right)), None)
-    return wrong and f"the gradient of {wrong} is not that of the whole MLP"
+    return wrong and f"the gradient of {wrong} is not the gradient in the whole MLP"
 
 
 def one_in_each_direction(seen, case, expected):
@@ -185,8 +186,8 @@ def one_in_each_direction(seen, case, expected):
         None
         if (entered, left) in right
         else (
-            f"Enter is applied {entered} times, and Leave {left} times: each time costs an all-reduce; once each is"
-            " enough"
+            f"your code applies Enter {entered} times and Leave {left} times: each time costs an all-reduce, so apply"
+            " each of them once"
         )
     )
 
@@ -196,13 +197,13 @@ def terms_of_the_whole(seen, case, expected):
     if problem := criteria.explained_by(found, expected["terms"]):
         return problem
     if problem == "":
-        return "what the ranks' attentions give does not add up to what the whole one gives, without its bias"
+        return "the sum of the ranks' attentions is not the output of the whole attention without its bias"
     mine = case["width"] // case["ranks"]
     for rank, of_rank in enumerate(seen):
         if whole := [name for name, width in zip(("query", "key", "value"), of_rank["widths"]) if width != mine]:
             return (
-                f"on rank {rank}, attention.{whole[0]} gives {case['width']} numbers of each token; this rank's heads"
-                f" need {mine} of them: divide it by `columns`"
+                f"on rank {rank}, attention.{whole[0]} computes {case['width']} numbers per token, but this rank's"
+                f" heads need {mine}: split the layer with `columns`"
             )
     return None
 
@@ -210,11 +211,11 @@ def terms_of_the_whole(seen, case, expected):
 def bias_of_the_whole(seen, case, expected):
     for rank, of_rank in enumerate(seen):
         if not criteria.close(of_rank["bias"], expected["bias"]):
-            return f"on rank {rank}, `bias` is not that of the whole attention.out"
+            return f"on rank {rank}, `bias` is not the bias of the whole attention.out"
         if not of_rank["trained"]:
             return (
-                "`bias` has the right numbers, but is no parameter, so no optimizer trains it: take attention.out.bias"
-                " itself, not a copy"
+                "`bias` has the right numbers, but it is not a parameter, so no optimizer trains it: use"
+                " attention.out.bias itself, not a copy"
             )
     return None
 
@@ -254,7 +255,8 @@ def _terms(case):
     }
 
 
-SUM, WHOLE, TERMS = "the sum of all ranks", "the outputs of the whole", "terms of the whole"
+SUM = "the result is the sum over the group's ranks"
+WHOLE, TERMS = "`outputs` are those of the whole layer", "the ranks' terms add up to the whole attention"
 CHECKS = {
     "pytorch/products.py": (
         _operator(
@@ -271,10 +273,10 @@ CHECKS = {
                 ),
                 Criterion(
                     "one_all_reduce",
-                    "one all-reduce, and nothing else changed",
+                    "one all-reduce, and the argument stays unchanged",
                     1,
                     lambda *all: one_all_reduce(*all) or left_alone(*all),
-                    "dist.all_reduce works in place: give it a clone.",
+                    "dist.all_reduce works in place: pass a clone.",
                     needs="sum_all_ranks",
                 ),
             ),
@@ -293,10 +295,10 @@ CHECKS = {
                 ),
                 Criterion(
                     "one_all_reduce",
-                    "one all-reduce, and nothing else changed",
+                    "one all-reduce, and the argument stays unchanged",
                     1,
                     lambda *all: one_all_reduce(*all) or left_alone(*all),
-                    "dist.all_reduce works in place: give it a clone.",
+                    "dist.all_reduce works in place: pass a clone.",
                     needs="sum_all_ranks",
                 ),
             ),
@@ -308,17 +310,17 @@ CHECKS = {
             (
                 Criterion(
                     "gradient_term",
-                    "the gradient of a term",
+                    "`of_term` is the gradient of a term",
                     2,
                     as_it_is,
-                    "If a + b changes the loss by g, how much does a?",
+                    "d(a + b)/da is 1: the gradient of a term is the gradient of the sum.",
                 ),
                 Criterion(
                     "nothing_sent",
-                    "nothing is sent",
+                    "the ranks do not communicate",
                     1,
                     nothing_sent,
-                    "All ranks compute the same from the sum, so all have the same gradient.",
+                    "All ranks continue with the same sum, so all have the same gradient.",
                     needs="gradient_term",
                 ),
             ),
@@ -329,13 +331,17 @@ CHECKS = {
             (
                 Criterion(
                     "rank_outputs",
-                    "this rank's outputs",
+                    "`weight` is for this rank's outputs",
                     2,
                     its_part("weight", "outputs"),
                     "layer.weight.tensor_split(size)[rank]: dimension 0 has the outputs.",
                 ),
                 Criterion(
-                    "biases", "their biases", 1, its_part("bias", "outputs"), "Each output has a bias of its own."
+                    "biases",
+                    "`bias` is for this rank's outputs",
+                    1,
+                    its_part("bias", "outputs"),
+                    "Each output has its own bias.",
                 ),
             ),
             True,
@@ -345,10 +351,10 @@ CHECKS = {
             (
                 Criterion(
                     "rank_inputs",
-                    "this rank's inputs",
+                    "`weight` is for this rank's inputs",
                     2,
                     its_part("weight", "inputs"),
-                    "Dimension 1 of layer.weight has the inputs.",
+                    "Split dimension 1 of layer.weight, the inputs.",
                 ),
             ),
             False,
@@ -363,14 +369,14 @@ CHECKS = {
                     WHOLE,
                     2,
                     outputs_of_the_whole,
-                    "Leave adds up the ranks' terms; the bias belongs to the sum.",
+                    "Leave adds the ranks' terms; add the bias to the sum.",
                 ),
                 Criterion(
                     "whole_gradients",
-                    "the gradients of the whole",
+                    "the gradients are those of the whole layer",
                     1,
                     gradients_of_the_whole,
-                    "Enter belongs in front of self.part, around `tokens`; the bias is added behind Leave.",
+                    "Apply Enter to `tokens`, before self.part; add the bias after Leave.",
                     needs="whole_outputs",
                 ),
                 Criterion(
@@ -395,14 +401,14 @@ CHECKS = {
                     TERMS,
                     2,
                     terms_of_the_whole,
-                    "query, key and value: columns; out: rows; heads: those of this rank.",
+                    "Use `columns` for query, key and value, `rows` for out, and this rank's number of heads.",
                 ),
                 Criterion(
                     "bias_once",
-                    "the bias, once",
+                    "`bias` is the bias of the whole attention.out",
                     1,
                     bias_of_the_whole,
-                    "bias = attention.out.bias, before `rows` replaces the layer.",
+                    "Set bias = attention.out.bias before `rows` replaces the layer.",
                     needs="terms_whole",
                 ),
             ),
@@ -410,36 +416,37 @@ CHECKS = {
             observed=_terms,
         ),
     ),
+    "pytorch/products_sequence.py": products_sequence.CHECKS,
     "pytorch/products_dtensor.py": products_dtensor.CHECKS,
     "pytorch/mesh.py": mesh.CHECKS,
 }
 NOTEBOOK = (
     function(
         "products_bytes",
-        "the bytes of the split products",
-        "4 all-reduces in a block, each of 4 x images x tokens x width bytes; a ring sends 2 (N - 1) / N of them.",
+        "the bytes of tensor parallelism",
+        "A block needs 4 all-reduces of 4 x images x tokens x width bytes; a ring sends 2 (N - 1) / N of them.",
     ),
-    prediction("prediction_forward", 0, 1000, "write a whole number of all-reduces, 0 or more", whole=True),
+    prediction("prediction_forward", 0, 1000, "write a number of all-reduces: an integer, 0 or more", whole=True),
     function(
         "images_bytes",
         "the bytes of the gradients",
-        "The ring carries 4 bytes for each parameter that this rank has: parameters / model_ranks.",
+        "A rank has parameters / model_ranks parameters, with a gradient of 4 bytes each.",
     ),
     function(
         "step_seconds",
         "the seconds of a step",
-        "Bytes of all ranks of the node, times 8, divided by the bits per second; plus the computing.",
+        "Add `computing` to the bits that all ranks of the node send, divided by the bits per second.",
     ),
     choice(
         "inside",
-        "what the ranks of a node share",
-        "Compare the bytes that the cell above prints: the larger ones should stay inside the node.",
+        "`inside` is what the ranks of a node should share",
+        "Compare the bytes that the cell above prints: the arrangement that sends fewer bytes is better.",
         of="word",
     ),
-    prediction("prediction_times", 0.01, 1000, "1 means as long, 2 twice as long"),
+    prediction("prediction_times", 0.01, 1000, "1 means equally long, 2 means twice as long"),
     function(
         "images_of_equal_bytes",
-        "where both arrangements send the same",
-        "images x (bytes of an image's tokens) = bytes of half of the gradients.",
+        "the images with which both arrangements send the same bytes",
+        "Solve: images x (bytes of one image's tokens) = bytes of half of the gradients.",
     ),
 )

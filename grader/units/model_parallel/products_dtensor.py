@@ -1,4 +1,4 @@
-"""The checks of products_dtensor.py: which layers PyTorch divides, and how often the ranks communicate."""
+"""The checks of products_dtensor.py: the layers that PyTorch divides, and the number of collectives."""
 
 from grader.checks import criteria
 from grader.checks.check import Check, Criterion
@@ -10,20 +10,17 @@ TOKENS = 2, 3  # as in the probes
 
 
 def divided(seen, case, expected):
-    """A judge: each layer is divided in its dimension, and the block gives what the whole one gives."""
+    """A judge: each layer is divided in its dimension, and the block returns the outputs of the whole block."""
     found = seen[0]["divided"]
     for name, dimension in {**dict.fromkeys(COLUMNS, 0), **dict.fromkeys(ROWS, 1)}.items():
         if found[name] == -1:
-            return f"`{name}` is not divided: all ranks have all of it"
+            return f"your plan does not divide `{name}`: all ranks have all of it"
         if found[name] != dimension:
-            right, why = (
-                ("ColwiseParallel", "its outputs")
-                if dimension == 0
-                else ("RowwiseParallel", "its inputs are divided already, so")
-            )
+            if dimension == 0:
+                return f"your plan divides the inputs of `{name}`, but it should divide the outputs: ColwiseParallel"
             return (
-                f"`{name}` is divided in its {'inputs' if dimension == 0 else 'outputs'}; {why}"
-                f" {'are to be' if dimension == 0 else 'it is to be'} divided: {right}"
+                f"your plan divides the outputs of `{name}`, but its inputs are divided already, so it should divide"
+                " the inputs: RowwiseParallel"
             )
     if problem := next((of_rank["problem"] for of_rank in seen if of_rank["problem"]), ""):
         return f"the block does not run with this plan: {problem}"
@@ -32,7 +29,7 @@ def divided(seen, case, expected):
             criteria.close(of_rank["outputs"], expected["outputs"])
             and criteria.close(of_rank["of_tokens"], expected["of_tokens"])
         ):
-            return f"on rank {rank}, the block does not give what the whole one gives, or other gradients"
+            return f"on rank {rank}, the outputs or gradients of the block are not those of the whole block"
     return None
 
 
@@ -42,12 +39,12 @@ def two_in_each_direction(seen, case, expected):
     if (forward, backward) == (2, 2) or any(of_rank["problem"] for of_rank in seen):
         return None
     why = (
-        ": query, key and value each add up their gradients; `entrance` makes one DTensor of their input"
+        ": query, key and value each run an all-reduce of their gradients; `entrance` makes one DTensor of their input"
         if (forward, backward) == (2, 4)
         else ""
     )
     return (
-        f"the ranks communicate {forward} times in forward and {backward} times in backward; 2 and 2 do, one for the"
+        f"the ranks run {forward} collectives in forward and {backward} in backward; 2 and 2 are enough, one for the"
         f" attention and one for the MLP{why}"
     )
 
@@ -65,17 +62,17 @@ CHECKS = (
         (
             Criterion(
                 "layers_divided",
-                "the layers are divided",
+                "the plan divides all six layers in the right dimension",
                 2,
                 divided,
-                "Columns where a split part begins, rows where it ends.",
+                "Use columns where a split part begins, and rows where it ends.",
             ),
             Criterion(
                 "one_all_reduce_direction",
                 "one all-reduce in each direction",
                 1,
                 two_in_each_direction,
-                'The style of "attention" is `entrance`.',
+                'Use `entrance` as the style of "attention".',
                 needs="layers_divided",
             ),
         ),

@@ -1,6 +1,6 @@
-"""The sizes of what the stages of a check send: for the probes, and for the checks that know them."""
+"""The sizes of the tensors that stages send in a check, for the probes and the checks."""
 
-WIDTH = 3  # numbers of an activation
-PIXELS = 2  # of an image, which is no tensor like those that stages send
-CLASSES = 4  # scores of an image
-IMAGES = 5  # of a micro-batch
+WIDTH = 3  # numbers per activation
+PIXELS = 2  # numbers per image: an image does not have the shape of a message
+CLASSES = 4  # scores per image
+IMAGES = 5  # images per micro-batch

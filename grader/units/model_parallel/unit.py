@@ -6,6 +6,7 @@ from grader.units.model_parallel import fully_sharded, memory, pipeline, product
 STARS = (
     "pytorch/fully_sharded.py",
     "pytorch/torch_pipeline.py",
+    "pytorch/products_sequence.py",
     "pytorch/products_dtensor.py",
     "pytorch/mesh.py",
     "chainer/chain_list.py",

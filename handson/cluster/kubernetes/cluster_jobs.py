@@ -18,6 +18,7 @@ from handson.cluster import site as sites
 from handson.cluster.kubernetes import render, state
 from handson.cluster.kubernetes.kubectl import Kubectl, KubernetesError
 from handson.files import course_folder, written_aside
+from handson.language import speak
 
 KINDS = {"torchrun": "job", "mpi": "job", "mpijob": "mpijob", "trainjob": "trainjob"}
 PODS = {  # labels of a job's pods, and of the pod with the log
@@ -39,7 +40,7 @@ def cluster(name=None):
     return Kubectl(site)
 
 
-def apply(kubectl, part="course", say=print):
+def apply(kubectl, part="course", say=speak):
     """Create the objects that the training runs of a site need (course), or the grader with its keys. Existing objects
     are kept."""
     with tempfile.TemporaryDirectory() as folder:
@@ -99,7 +100,7 @@ def connection_files():
     return {name: json.dumps(content) for name, content in files.items()}
 
 
-def keys(kubectl, say=print):
+def keys(kubectl, say=speak):
     """Create the Secret of ssh keys that mpi needs, unless it exists. The keys are written only to temporary files, and
     never shown."""
     if kubectl.get("secret", "ssh-keys") is not None:
@@ -125,7 +126,7 @@ def keys(kubectl, say=print):
     say("the Secret ssh-keys was created")
 
 
-def submit(kubectl, part="torchrun", script=None, options=(), say=print):
+def submit(kubectl, part="torchrun", script=None, options=(), say=speak):
     """Start the training `part` of the base with a script of task 3 and its options, and return the job's id. Raises
     KubernetesError."""
     if part not in KINDS:
@@ -190,7 +191,7 @@ def look(job_id):
     return waits, well is not None, state.problem(job, pods, again) if well is False else "", str(log)
 
 
-def delete(kubectl, part, say=print):
+def delete(kubectl, part, say=speak):
     """Delete a training and its Service; results stay on the claim. Raises KubernetesError if the course did not create
     it."""
     if part not in KINDS:

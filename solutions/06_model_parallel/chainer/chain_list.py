@@ -1,7 +1,7 @@
-"""A pipeline in ChainerMN: train_pipeline.py calls these functions. pytorch/pipeline.py has one from scratch.
+"""A pipeline in ChainerMN: train_pipeline.py calls these functions. pytorch/pipeline.py is a pipeline from scratch.
 
-ChainerMN sends and receives within the computational graph: `send` returns a variable without numbers, from which
-backward waits for the gradient; backward through `recv` sends the gradient back. A message waits until it is taken.
+ChainerMN sends and receives within the computational graph. `send` returns an empty variable: backward from it waits
+for the gradient. Backward through `recv` sends the gradient back. `send` waits until the message is received.
 """
 
 import handson.chainer  # before chainer: lets it run on today's NumPy
@@ -12,12 +12,12 @@ from chainermn.functions import recv, send
 
 
 def make_stage(comm, part):
-    """A link that gets its inputs from the rank before, applies `part` to them, and sends what comes out to the next
+    """Return a link that receives its inputs from the rank before, applies `part`, and sends the outputs to the next
     rank."""
     ### BEGIN SOLUTION chain_list:
-    ### `stage`: a chainermn.MultiNodeChainList of `comm`; add_link(part, rank_in=..., rank_out=...)
-    ### says from which rank the inputs are, and to which rank the outputs go: None at either end of
-    ### the pipeline
+    ### Set `stage` to a chainermn.MultiNodeChainList of `comm`. Call its add_link(part,
+    ### rank_in=..., rank_out=...): rank_in is the rank that sends the inputs, and rank_out is the
+    ### rank that receives the outputs. At the ends of the pipeline, use None
     stage = chainermn.MultiNodeChainList(comm)
     rank_in = comm.rank - 1 if comm.rank > 0 else None
     rank_out = comm.rank + 1 if comm.rank < comm.size - 1 else None
@@ -27,7 +27,7 @@ def make_stage(comm, part):
 
 
 def naive_step(comm, stage, images, labels):
-    """Forward and backward of the whole batch. Returns the mean loss on the last rank, 0 on the ranks before."""
+    """Run forward and backward of the whole batch. Return the mean loss on the last rank, and 0 on the other ranks."""
     end = stage(images) if comm.rank == 0 else stage()
     if comm.rank == comm.size - 1:
         end = F.softmax_cross_entropy(end, labels)
@@ -36,15 +36,18 @@ def naive_step(comm, stage, images, labels):
 
 
 def gpipe_step(comm, part, images, labels):
-    """GPipe: forwards of all micro-batches, then their backwards. images, labels: an array for each. Returns the mean
-    loss as `naive_step` does."""
+    """Run GPipe: the forwards of all micro-batches, then their backwards. Return the mean loss as `naive_step` does.
+
+    images, labels: one array per micro-batch.
+    """
     last, ends = comm.size - 1, []
     for number in range(len(images)):
         ### BEGIN SOLUTION micro_batch:
-        ### `end`: where the backward of this micro-batch begins. Rank 0 has images[number], the
-        ### other ranks recv(comm, rank); `part` makes the outputs. On the last rank, `end` is
-        ### F.softmax_cross_entropy(...) divided by the number of micro-batches; on the others, what
-        ### send(outputs, comm, rank) returns
+        ### Set `end` to the variable from which the backward of this micro-batch starts. The
+        ### inputs are images[number] on rank 0, and recv(comm, rank) on the other ranks; apply
+        ### `part` to them. On the last rank, set `end` to F.softmax_cross_entropy(...) divided by
+        ### the number of micro-batches; on the other ranks, to the result of send(outputs, comm,
+        ### rank)
         inputs = images[number] if comm.rank == 0 else recv(comm, comm.rank - 1)
         outputs = part(inputs)
         if comm.rank == last:

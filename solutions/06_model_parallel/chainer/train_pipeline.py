@@ -1,4 +1,5 @@
-"""Train a network that is split between its layers, each rank a stage: mpiexec -n 2 python train_pipeline.py --help"""
+"""Train a network that is split between its layers; each rank is a stage: mpiexec -n 2 python train_pipeline.py
+--help"""
 
 import handson.chainer  # before chainer: lets it run on today's NumPy
 from handson.chainer import chainer_method_runs, devices, stages
@@ -12,7 +13,7 @@ from handson.training import data, options, transformer_options
 from handson.training.all_ranks import all_ranks_end_together
 from handson.training.banner import announce
 
-METHODS = ("naive", "gpipe")  # 1F1B would be a deadlock: a message of ChainerMN waits until it is taken
+METHODS = ("naive", "gpipe")  # 1F1B would deadlock: in ChainerMN, `send` waits until the message is received
 
 
 def train(comm, args, method, train_set):

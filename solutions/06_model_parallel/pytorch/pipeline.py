@@ -1,8 +1,7 @@
-"""A pipeline from scratch: each rank is a stage, and has a part of the layers. train_pipeline.py calls `my_layers` and
-`step`.
+"""A pipeline from scratch: each rank is a stage and holds a part of the layers. Run it with train_pipeline.py.
 
-A message has no name. What a rank sends first to another one is what that one receives first, so both have the same
-order of micro-batches.
+Messages have no names. A rank receives the messages of another rank in the order in which they were sent, so both ranks
+need the same order of micro-batches.
 """
 
 import torch
@@ -12,38 +11,40 @@ from handson.pytorch.stages import noted
 
 
 def my_layers(layers, stage, stages):
-    """The numbers of the layers of a stage: a range. Stage 0 has the first ones; two stages differ by one layer at
-    most.
+    """Return the indices of a stage's layers, as a range. Stage 0 holds the first layers. The numbers of layers of two
+    stages differ by at most one.
 
-    layers: how many there are, at least as many as stages.
+    layers: number of layers, at least the number of stages.
     """
     ### BEGIN SOLUTION my_layers:
-    ### `mine`: range(...); all layers are on one stage each, also where stages do not divide them
+    ### Set `mine` to the range of layers of this stage. Every layer belongs to exactly one stage,
+    ### even if the number of layers is not a multiple of the number of stages
     mine = range(stage * layers // stages, (stage + 1) * layers // stages)
     ### END SOLUTION
     return mine
 
 
 class Stage:
-    """A step of this rank's stage. images, labels: a tensor for each micro-batch; only the first stage needs the
-    images, only the last one the labels."""
+    """This rank's stage during one step. images, labels: one tensor per micro-batch; only the first stage needs the
+    images, and only the last stage needs the labels."""
 
     def __init__(self, network, images, labels, loss_of):
         self.network, self.images, self.labels, self.loss_of = network, images, labels, loss_of
         self.first = dist.get_rank() == 0
         self.last = dist.get_rank() == dist.get_world_size() - 1
-        self.held = {}  # number of a micro-batch -> (inputs, outputs), from forward to backward
+        self.held = {}  # micro-batch -> (inputs, outputs), from its forward to its backward
 
     def forward(self, number, arrived):
-        """The forward of a micro-batch. Returns the outputs, for the next stage; on the last stage, the loss.
+        """Run the forward of a micro-batch. Return the outputs, for the next stage; on the last stage, return the loss.
 
         arrived: the outputs of the stage before; None on the first stage.
         """
         ### BEGIN SOLUTION forward:
-        ### `inputs`: self.images[number] on the first stage, else `arrived`, of which backward needs
-        ### the gradient (requires_grad_). `outputs`: what self.network makes of them, on the last
-        ### stage its loss divided by the number of micro-batches; self.loss_of(outputs, labels of
-        ### the micro-batch) is a mean over its images. Hold both in self.held[number]
+        ### Set `inputs` to self.images[number] on the first stage, and to `arrived` on the other
+        ### stages. Backward needs the gradient of `arrived`: call requires_grad_(). Set `outputs`
+        ### to the result of self.network. On the last stage, set `outputs` to the loss instead,
+        ### divided by the number of micro-batches: self.loss_of(outputs, labels) is the mean over
+        ### the images of one micro-batch. Store the pair (inputs, outputs) in self.held[number]
         inputs = self.images[number] if self.first else arrived.requires_grad_()
         outputs = self.network(inputs)
         if self.last:
@@ -53,15 +54,15 @@ class Stage:
         return outputs.detach()
 
     def backward(self, number, gradient):
-        """The backward of a micro-batch, which adds to the gradients of the network. Returns the gradient of the
+        """Run the backward of a micro-batch, which adds to the gradients of the network. Return the gradient of the
         inputs, for the stage before; the first stage needs none.
 
-        gradient: of the outputs, from the next stage; None on the last stage, which has the loss.
+        gradient: the gradient of the outputs, from the next stage; None on the last stage, whose outputs are the loss.
         """
         ### BEGIN SOLUTION backward:
-        ### take `inputs` and `outputs` of this micro-batch out of self.held, so that their memory
-        ### becomes free. Go backward from `outputs`, with `gradient`. `of_inputs`: the gradient that
-        ### `inputs` have then
+        ### Remove `inputs` and `outputs` of this micro-batch from self.held, so that their memory
+        ### is freed. Run backward from `outputs` with `gradient`. Set `of_inputs` to the gradient
+        ### of `inputs`
         inputs, outputs = self.held.pop(number)
         outputs.backward(gradient)
         of_inputs = inputs.grad
@@ -70,12 +71,12 @@ class Stage:
 
 
 def exchange(message, to, like, source):
-    """Send `message` to the rank `to`, and receive one with the shape and type of `like` from the rank `source`; there
-    may be no such ranks. Returns what has arrived, or None.
+    """Send `message` to the rank `to`, and receive a message with the shape and type of `like` from the rank `source`.
+    If one of these ranks does not exist, leave out its message. Return the received message, or None.
 
-    Two stages may send to each other at this moment. NCCL does one thing after the other: if both sent first, each
-    would wait until the other one receives. In a batch it does all at once. gloo, which ranks use that share a GPU,
-    sends from the host's memory only.
+    Two stages may send to each other at the same time. NCCL runs its operations one after the other: if both stages
+    sent first, each would wait until the other stage receives. The operations of a batch run at the same time. Ranks
+    that share a GPU use gloo, which sends only from the host's memory.
     """
     ranks = range(dist.get_world_size())
     memory = "cpu" if dist.get_backend() == "gloo" else like.device
@@ -91,15 +92,15 @@ def exchange(message, to, like, source):
 
 
 def step(operations, network, images, labels, like, loss_of):
-    """Do the operations of this rank's stage in their order; each backward adds to the gradients of its part of the
-    network. With NCCL, the ranks have called a collective before, such as a barrier, by which it connects them.
+    """Run the operations of this rank's stage in their order. Each backward adds to the gradients of `network`. With
+    NCCL, the ranks must have called a collective before, such as a barrier, because it connects them.
 
-    images, labels: a tensor for each micro-batch, all of the same length; like: a tensor with the shape and type of
-    what stages send on; loss_of(outputs, labels): the mean loss of a micro-batch. Returns the mean loss of all of them
-    on the last stage, 0 on the stages before.
+    images, labels: one tensor per micro-batch, all of the same length; like: a tensor with the shape and type of the
+    messages; loss_of(outputs, labels): the mean loss of a micro-batch. Return the mean loss of all micro-batches on the
+    last stage, and 0 on the other stages.
     """
     rank, stage, losses = dist.get_rank(), Stage(network, images, labels, loss_of), []
-    message, to = None, None  # what the operation before has made, and the rank that needs it
+    message, to = None, None  # the result of the operation before, and the rank that needs it
     for operation in operations:
         kind, number = operation[0], int(operation[1:])
         onward = 1 if kind == "F" else -1

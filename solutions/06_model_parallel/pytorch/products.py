@@ -1,8 +1,8 @@
-"""Split a transformer in its products: torchrun --standalone --nproc-per-node 2 products.py
+"""Tensor parallelism for a transformer: torchrun --standalone --nproc-per-node 2 products.py
 
-Each rank holds some columns or rows of every matrix, and some heads of each attention. Where a split part begins and
-where it ends, an operator does nothing in one direction and an all-reduce in the other ("f" and "g" in Shoeybi et al.,
-"Megatron-LM", 2019).
+Each rank holds some columns or rows of every matrix, and some heads of each attention. A split part begins and ends
+with an operator that does nothing in one direction and runs an all-reduce in the other direction ("f" and "g" in
+Shoeybi et al., "Megatron-LM", 2019).
 """
 
 import torch
@@ -13,7 +13,7 @@ from handson.pytorch import products
 
 
 class Enter(torch.autograd.Function):
-    """f, where a split part begins: all ranks have the same x, and each computes something else from it."""
+    """f, where a split part begins: all ranks have the same x, and each rank uses it in its own part."""
 
     @staticmethod
     def forward(context, x, group):
@@ -23,9 +23,9 @@ class Enter(torch.autograd.Function):
     @staticmethod
     def backward(context, gradient):
         ### BEGIN SOLUTION enter_backward:
-        ### `of_x`: the gradient of x. Each rank has, in `gradient`, only what follows from its own
-        ### part; add up those of all ranks of context.group by one all-reduce, and leave `gradient`
-        ### as it is
+        ### Set `of_x` to the gradient of x. On each rank, `gradient` comes only from the rank's
+        ### own part: add the gradients of all ranks of context.group with one all-reduce. Do not
+        ### change `gradient` itself
         of_x = gradient.clone()
         dist.all_reduce(of_x, group=context.group)
         ### END SOLUTION
@@ -33,13 +33,13 @@ class Enter(torch.autograd.Function):
 
 
 class Leave(torch.autograd.Function):
-    """g, where a split part ends: each rank has a term of a sum, and all ranks go on with the sum."""
+    """g, where a split part ends: each rank has a term of a sum, and all ranks continue with the sum."""
 
     @staticmethod
     def forward(context, term, group):
         ### BEGIN SOLUTION leave_forward:
-        ### `total`: the sum of the `term` of all ranks of `group`, by one all-reduce; leave `term`
-        ### as it is
+        ### Set `total` to the sum of the terms of all ranks of `group`, with one all-reduce. Do
+        ### not change `term` itself
         total = term.clone()
         dist.all_reduce(total, group=group)
         ### END SOLUTION
@@ -48,46 +48,46 @@ class Leave(torch.autograd.Function):
     @staticmethod
     def backward(context, gradient):
         ### BEGIN SOLUTION leave_backward:
-        ### `of_term`: the gradient of this rank's term. `gradient` is that of the sum, and the same
-        ### on all ranks
+        ### Set `of_term` to the gradient of this rank's term. `gradient` is the gradient of the
+        ### sum, and equal on all ranks
         of_term = gradient
         ### END SOLUTION
         return of_term, None
 
 
 def columns(layer, rank, size):
-    """An nn.Linear that computes this rank's part of the outputs of `layer`. Where they can't be divided evenly, the
-    first ranks have one more."""
+    """Return an nn.Linear that computes this rank's part of the outputs of `layer`. If the outputs cannot be divided
+    evenly, the first ranks have one more."""
     ### BEGIN SOLUTION columns:
-    ### `weight` and `bias`: this rank's part of layer.weight (outputs, inputs) and of layer.bias
-    ### (outputs). tensor.tensor_split(size, dim) gives the parts of all ranks
+    ### Set `weight` and `bias` to this rank's part of layer.weight (outputs, inputs) and of
+    ### layer.bias (outputs). tensor.tensor_split(size, dim) returns the parts of all ranks
     weight, bias = layer.weight.tensor_split(size)[rank], layer.bias.tensor_split(size)[rank]
     ### END SOLUTION
     return products.linear(weight, bias)
 
 
 def rows(layer, rank, size):
-    """An nn.Linear, without a bias, that computes a term of the outputs of `layer`, from this rank's part of the
-    inputs. Where they can't be divided evenly, the first ranks have one more."""
+    """Return an nn.Linear without a bias that computes a term of the outputs of `layer` from this rank's part of the
+    inputs. If the inputs cannot be divided evenly, the first ranks have one more."""
     ### BEGIN SOLUTION rows:
-    ### `weight`: this rank's part of layer.weight (outputs, inputs), for its part of the inputs
+    ### Set `weight` to the part of layer.weight (outputs, inputs) for this rank's inputs
     weight = layer.weight.tensor_split(size, dim=1)[rank]
     ### END SOLUTION
     return products.linear(weight, None)
 
 
 class Split(nn.Module):
-    """An attention or an MLP of which each rank has a part: as the whole one, on every rank."""
+    """An attention or MLP that is split among the ranks. On every rank, it returns the outputs of the whole layer."""
 
     def __init__(self, part, bias, group):
         super().__init__()
-        self.part, self.bias, self.group = part, bias, group  # the bias of the last layer is the same on all ranks
+        self.part, self.bias, self.group = part, bias, group  # the last layer's bias is equal on all ranks
 
     def forward(self, tokens):
         ### BEGIN SOLUTION split_forward:
-        ### `outputs`: what the whole gives for `tokens`. self.part(...) gives a term, without
-        ### self.bias; Enter.apply(..., self.group) and Leave.apply(..., self.group) belong around
-        ### it
+        ### Set `outputs` to the outputs of the whole attention or MLP for `tokens`. self.part(...)
+        ### returns a term without self.bias. Use Enter.apply(..., self.group) before it, and
+        ### Leave.apply(..., self.group) after it
         outputs = Leave.apply(self.part(Enter.apply(tokens, self.group)), self.group) + self.bias
         ### END SOLUTION
         return outputs
@@ -104,8 +104,9 @@ def split_attention(attention, group):
     rank, size = dist.get_rank(group), dist.get_world_size(group)
     products.check_heads(attention.heads, size)
     ### BEGIN SOLUTION split_attention:
-    ### give `attention` the layers and the number of heads of this rank, and `bias` the bias of the
-    ### whole; see split_mlp. The first heads belong to rank 0
+    ### Replace the layers of `attention` by this rank's parts, as split_mlp does. Set
+    ### attention.heads to this rank's number of heads; the first heads belong to rank 0. Set
+    ### `bias` to the bias of the whole attention.out
     attention.query = columns(attention.query, rank, size)
     attention.key = columns(attention.key, rank, size)
     attention.value = columns(attention.value, rank, size)
@@ -116,8 +117,8 @@ def split_attention(attention, group):
 
 
 def split(model, group=None):
-    """Split the blocks of a Transformer among the ranks of `group` (None: all), in place. All ranks have the same
-    parameters before."""
+    """Split the blocks of a Transformer in place among the ranks of `group` (None: all ranks). Before the call, all
+    ranks have the same parameters."""
     for block in model.blocks:  # the patches and the head are whole on all ranks
         block.attention = split_attention(block.attention, group)
         block.mlp = split_mlp(block.mlp, group)

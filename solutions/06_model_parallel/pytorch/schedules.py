@@ -1,14 +1,15 @@
-"""The order in which a stage of a pipeline does its operations: train_pipeline.py calls these functions, and
-pipeline.py carries their lists out.
+"""The order of a pipeline stage's operations: train_pipeline.py calls these functions, and pipeline.py executes the
+lists that they return.
 
-"F0" is the forward of micro-batch 0, "B0" its backward.
+"F0" is the forward of micro-batch 0, and "B0" is its backward.
 """
 
 
 def gpipe(stage, stages, micro_batches):
     """GPipe (Huang et al. 2019): all forwards, then all backwards, in the same order on every stage."""
     ### BEGIN SOLUTION gpipe:
-    ### `operations`: a list of texts, such as ["F0", "F1", "B0", "B1"] for two micro-batches
+    ### Set `operations` to a list of strings, such as ["F0", "F1", "B0", "B1"] for two
+    ### micro-batches
     forwards = [f"F{number}" for number in range(micro_batches)]
     backwards = [f"B{number}" for number in range(micro_batches)]
     operations = forwards + backwards
@@ -17,12 +18,12 @@ def gpipe(stage, stages, micro_batches):
 
 
 def one_forward_one_backward(stage, stages, micro_batches):
-    """1F1B (Narayanan et al. 2019): after a warm-up of forwards, a backward follows each forward, so that few
-    activations are held."""
+    """1F1B (Narayanan et al. 2019): after a warm-up of forwards, a backward follows each forward, so that a stage holds
+    few activations."""
     ### BEGIN SOLUTION one_forward_one_backward:
-    ### `operations`: as many forwards as stages come after this one (and not more than there are
-    ### micro-batches); then a forward and a backward by turns; at the end the backwards that are
-    ### left
+    ### Set `operations` to a list with three parts. First, one forward for each stage after this
+    ### stage, but at most `micro_batches` forwards. Then alternate forward and backward. At the
+    ### end, the remaining backwards
     warm_up = min(stages - 1 - stage, micro_batches)
     operations = [f"F{number}" for number in range(warm_up)]
     for number in range(warm_up, micro_batches):

@@ -11,7 +11,7 @@ from handson.pytorch import devices, transformer_runs
 from handson.pytorch.products import ranks_of_a_node
 from handson.training import transformer_options
 
-METHODS = {  # name -> what the ranks of one node do together; what is left to do, the nodes do
+METHODS = {  # name -> the dimension that the ranks of one node form; the nodes form the other dimension
     "tensor-inside": "tensor",
     "data-inside": "data",
 }

@@ -62,26 +62,27 @@ ANSWERS = {
         lambda stages, micro_batches: (stages - 1) / (micro_batches + stages - 1),
         {
             (
-                "that is the bubble as a share of the time in which a stage works; the whole time has the bubble in"
-                " it, too"
+                "your result is the bubble as a share of the time in which a stage computes: divide by the whole time,"
+                " which includes the bubble"
             ): lambda stages, micro_batches: (stages - 1) / micro_batches,
-            "that is the share of the time in which a stage works; the bubble is the rest": (
+            "your result is the share of the time in which a stage computes: the bubble is 1 minus this share": (
                 lambda stages, micro_batches: micro_batches / (micro_batches + stages - 1)
             ),
-            "that is in per cent; return a share, from 0 to 1": lambda stages, micro_batches: (
+            "your result is a percentage: return a share from 0 to 1": lambda stages, micro_batches: (
                 100 * (stages - 1) / (micro_batches + stages - 1)
             ),
-            "one stage has no bubble: p stages wait for p - 1 others": lambda stages, micro_batches: (
+            "your result is not 0 for one stage: p stages wait for p - 1 other stages": lambda stages, micro_batches: (
                 stages / (micro_batches + stages)
             ),
-            "the step takes m + p - 1 micro-batches, not m + p": lambda stages, micro_batches: (
+            "your result has a step of m + p micro-batches, but it takes m + p - 1": lambda stages, micro_batches: (
                 (stages - 1) / (micro_batches + stages)
             ),
-            "p is the number of stages, and m that of micro-batches: you have them the other way round": (
+            "your result exchanges p and m: p is the number of stages, and m is the number of micro-batches": (
                 lambda stages, micro_batches: (micro_batches - 1) / (micro_batches + stages - 1)
             ),
             (
-                "forward and backward have their bubble each, and their work each: the share stays the same"
+                "your result counts the bubble twice: forward and backward both have a bubble and both compute, so the"
+                " share stays the same"
             ): lambda stages, micro_batches: 2 * (stages - 1) / (micro_batches + stages - 1),
         },
     ),
@@ -90,27 +91,27 @@ ANSWERS = {
         _held,
         {
             (
-                "GPipe does all forwards before the first backward: it holds all micro-batches (its name here is"
+                "GPipe runs all forwards before the first backward, so a stage holds all micro-batches (the argument is"
                 ' "gpipe")'
             ): _held_but(gpipe=lambda stage, stages, m: min(stages - stage, m)),
             (
-                "1F1B begins with backwards before the last forward: it does not hold all micro-batches (its name"
-                ' here is "1f1b")'
+                "1F1B starts backwards before the last forward, so a stage does not hold all micro-batches (the"
+                ' argument is "1f1b")'
             ): _held_but(one=lambda stage, stages, m: m),
-            "with 1F1B, the warm-up holds one for each stage that follows, and then one more for its own forward": (
+            "with 1F1B, a stage holds one micro-batch for each stage after it, and one more for itself": (
                 _held_but(one=lambda stage, stages, m: min(stages - 1 - stage, m))
             ),
-            "with 1F1B, the stages before this one hold more, and the ones after it less: it depends on `stage`": (
+            "with 1F1B, earlier stages hold more micro-batches than later stages: use `stage`": (
                 _held_but(one=lambda stage, stages, m: min(stages, m))
             ),
-            "with 1F1B, stage 0 holds most, and the last stage only one micro-batch": _held_but(
+            "with 1F1B, stage 0 holds most micro-batches, and the last stage holds only one": _held_but(
                 one=lambda stage, stages, m: min(stage + 1, m)
             ),
-            "a stage cannot hold more micro-batches than there are": _held_but(
+            "your result exceeds the number of micro-batches, but a stage cannot hold more than that": _held_but(
                 one=lambda stage, stages, m: stages - stage
             ),
             (
-                "that is one micro-batch; count how many are held at once"
+                "your result is for one micro-batch: multiply by the number of micro-batches held at once"
             ): lambda schedule, stage, stages, micro_batches, activations: activations,
         },
         number=8,

@@ -43,17 +43,23 @@ ANSWERS = {
         _tokens,
         {
             (
-                "that is half of it: a block has 4 all-reduces (attention and MLP, forward and backward), and a ring"
-                " sends 2 (N - 1) / N of each"
+                "your result is half of the bytes: a block has 4 all-reduces (attention and MLP, forward and"
+                " backward), and a ring sends 2 (N - 1) / N of each"
             ): _but(all_reduces=2),
-            "that is a quarter of it: a block has 4 all-reduces, and a float32 has 4 bytes": _but(all_reduces=1),
-            "that is one for each of the six matrices; between two products nothing is sent": _but(all_reduces=12),
-            "that is twice of it: a float32 has 4 bytes, and a block has 4 all-reduces": _but(number=8),
-            "that is what is added up; a ring sends 2 (N - 1) / N of it, a factor that // makes 1": _but(
+            "your result is a quarter of the bytes: a block has 4 all-reduces, and a float32 has 4 bytes": _but(
+                all_reduces=1
+            ),
+            "your result has all-reduces for each of the six matrices, but inside a split part, nothing is sent": _but(
+                all_reduces=12
+            ),
+            "your result is twice the bytes: a float32 has 4 bytes, and a block has 4 all-reduces": _but(number=8),
+            "your result is the tensors' size; a ring sends 2 (N - 1) / N of it (with //, this factor is 1)": _but(
                 ring=lambda ranks: 1
             ),
-            "a ring sends 2 (N - 1) / N of the bytes: in each step 1/N": _but(ring=lambda ranks: 2 * (ranks - 1)),
-            "the tokens do not become fewer on each rank: all ranks have all of them": _but(
+            "your result lacks a division by N: in each step of the ring, a rank sends 1/N of the bytes": _but(
+                ring=lambda ranks: 2 * (ranks - 1)
+            ),
+            "your result divides the tokens among the ranks, but all ranks have all tokens": _but(
                 ring=lambda ranks: _ring(ranks) / ranks
             ),
         },
@@ -66,20 +72,20 @@ ANSWERS = {
         },
         lambda parameters, model_ranks, image_ranks: _ring(image_ranks) * 4 * parameters / model_ranks,
         {
-            "a rank has a part of the model, and sends the gradients of this part only": (
+            "your result is for the whole model, but a rank sends only the gradients of its part": (
                 lambda parameters, model_ranks, image_ranks: _ring(image_ranks) * 4 * parameters
             ),
-            "a float32 has 4 bytes": lambda parameters, model_ranks, image_ranks: (
+            "your result counts numbers: a float32 has 4 bytes": lambda parameters, model_ranks, image_ranks: (
                 _ring(image_ranks) * parameters / model_ranks
             ),
-            "that is what is added up; a ring sends 2 (N - 1) / N of it, a factor that // makes 1": (
+            "your result is the size of the gradients; a ring sends 2 (N - 1) / N of it (with //, this factor is 1)": (
                 lambda parameters, model_ranks, image_ranks: 4 * parameters / model_ranks
             ),
-            "the ring has the ranks that share the images; the other number says how the model is divided": (
+            "your ring has the ranks that share a model, but it should have the ranks that share the images": (
                 lambda parameters, model_ranks, image_ranks: _ring(model_ranks) * 4 * parameters / image_ranks
             ),
             (
-                "the ring has the ranks that share the images, not all ranks"
+                "your ring has all ranks, but it should have only the ranks that share the images"
             ): lambda parameters, model_ranks, image_ranks: (
                 _ring(model_ranks * image_ranks) * 4 * parameters / model_ranks
             ),
@@ -89,31 +95,32 @@ ANSWERS = {
         _step,
         lambda computing, sent, ranks, rate: computing + 8 * ranks * sent / (rate * 1e6),
         {
-            "all ranks of a node send over its one network": lambda computing, sent, ranks, rate: (
-                computing + 8 * sent / (rate * 1e6)
-            ),
-            "the rate is in bits: a byte has 8 of them": lambda computing, sent, ranks, rate: (
+            (
+                "your result is for one rank, but all ranks of a node send through the same network"
+            ): lambda computing, sent, ranks, rate: computing + 8 * sent / (rate * 1e6),
+            ("your result ignores that the rate is in bits: a byte has 8 bits"): lambda computing, sent, ranks, rate: (
                 computing + ranks * sent / (rate * 1e6)
             ),
             (
-                "the ranks compute before they send: add `computing`, which the rate does not divide, to the seconds"
-                " of sending"
+                "your result is only the time of sending: add `computing`, because the ranks compute before they send"
             ): lambda computing, sent, ranks, rate: 8 * ranks * sent / (rate * 1e6),
-            "first all compute, then all send: add both, in place of the longer one": (
+            "your result is the longer of two times, but the ranks first compute and then send: add both times": (
                 lambda computing, sent, ranks, rate: max(computing, 8 * ranks * sent / (rate * 1e6))
             ),
-            "the network is shared by the ranks, so it takes longer, not shorter": (
+            "your result divides by the number of ranks, but ranks that share a network take longer: multiply": (
                 lambda computing, sent, ranks, rate: computing + 8 * sent / ranks / (rate * 1e6)
             ),
-            "a Mbit is a million bits": lambda computing, sent, ranks, rate: computing + 8 * ranks * sent / rate,
+            "your result ignores that a Mbit is a million bits": lambda computing, sent, ranks, rate: (
+                computing + 8 * ranks * sent / rate
+            ),
         },
     ),
     "inside": Choice(
         "model",
         {
             "images": (
-                "then the ranks that share a model are on different nodes, and the tokens of each block go through the"
-                " slow network: more bytes than the gradients"
+                'with `inside` = "images", the ranks that share a model are on different nodes, so the tokens of each'
+                " block cross the slow network: more bytes than the gradients"
             )
         },
         '{!r} is neither "model" nor "images"',
@@ -128,14 +135,14 @@ ANSWERS = {
         _equal,
         {
             (
-                "that is twice of it: a rank sends the gradients of its half of the model, and a block has 4"
-                " all-reduces of its tokens"
+                "your result is twice the number: a rank sends the gradients of its half of the model, and a block has"
+                " 4 all-reduces of its tokens"
             ): lambda blocks, tokens, width, parameters: _equal(blocks, tokens, width, parameters, part=1),
-            "that is for one block: each block has all-reduces of its tokens": (
+            "your result is for one block, but each block has all-reduces of its tokens": (
                 lambda blocks, tokens, width, parameters: _equal(1, tokens, width, parameters)
             ),
             (
-                "that is the other way round: divide the gradients' bytes by those of one image"
+                "your result is inverted: divide the bytes of the gradients by the bytes of one image"
             ): lambda blocks, tokens, width, parameters: 1 / _equal(blocks, tokens, width, parameters),
         },
     ),

@@ -9,14 +9,12 @@ from grader.probes.pytorch_scripts import flat
 from grader.units.model_parallel.probes.probe_pipeline import Part, labels, random
 from grader.units.model_parallel.stage_sizes import IMAGES
 
-SUMMED = "the losses of the micro-batches are added up: divide each by their number, and the sum is the batch's mean"
-ONLY_LAST = (
-    "only the gradients of the last micro-batch are there: backward adds up those of all, so nothing may be set to zero"
-)
-NONE = "there are none: backward does not reach these parameters"
-LAST_MISSING = "the gradients of the last micro-batch are missing"
-FIRST_LABELS = "each micro-batch gets the labels of micro-batch 0; its own are labels[number]"
-ONES = "the gradient that arrives from the next stage is not used: outputs.backward(gradient)"
+SUMMED = "they are the sum over the micro-batches: divide each micro-batch's loss by the number of micro-batches"
+ONLY_LAST = "they come only from the last micro-batch: backward adds to the gradients, so do not set them to zero"
+NONE = "they are missing: backward does not reach these parameters"
+LAST_MISSING = "those of the last micro-batch are missing"
+FIRST_LABELS = "each micro-batch is compared with the labels of micro-batch 0: use self.labels[number]"
+ONES = "the gradient from the next stage is not used: call outputs.backward(gradient)"
 
 
 def _scaled(case, own):
@@ -24,18 +22,17 @@ def _scaled(case, own):
     count, right = case["micro_batches"], sum(own)
     return {
         SUMMED: count * right,
+        ("they are too small by a factor of the number of micro-batches: divide the loss by this number only once"): (
+            right / count
+        ),
         (
-            "they are 1/m of the right ones, for m micro-batches: the loss is divided by their number twice, and"
-            " once is enough"
-        ): (right / count),
-        (
-            "the loss is divided by the images of a micro-batch, over which it is a mean already: divide it by the"
-            " number of micro-batches"
+            "the loss is divided by the number of images in a micro-batch, but it is already their mean: divide it by"
+            " the number of micro-batches"
         ): (count / IMAGES * right),
-        "the loss is divided by the number of stages: divide it by that of micro-batches": (
+        "the loss is divided by the number of stages: divide it by the number of micro-batches": (
             count / case["stages"] * right
         ),
-        "each loss is divided by the micro-batch's own number: divide it by how many there are": sum(
+        "each loss is divided by its index + 1: divide it by the number of micro-batches": sum(
             count / (number + 1) * one for number, one in enumerate(own)
         ),
     }

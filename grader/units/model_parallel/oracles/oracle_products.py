@@ -37,15 +37,15 @@ def whole(rank, ranks, case):
     def outputs(term):
         values = {
             "right": total + bias,
-            f"the bias counts {size} times, because each rank adds it to its term: add it to the sum": (
+            f"the bias is added {size} times, because each rank adds it to its term: add it after Leave": (
                 total + size * bias
             ),
             "the bias is missing: `self.part` has none of its own": total,
-            "the sum of the ranks' terms is missing: Leave adds them up": term + bias,
-            "the sum of the ranks' terms is divided by their number; nothing has to be divided": total / size + bias,
+            "`outputs` is only this rank's term: Leave adds the terms of all ranks": term + bias,
+            "the sum of the ranks' terms is divided by their number: do not divide it": total / size + bias,
             (
-                "this rank's term is multiplied by the number of ranks; each rank has another term, and Leave adds"
-                " them up"
+                "this rank's term is multiplied by the number of ranks, but the ranks have different terms: Leave adds"
+                " them"
             ): (size * term + bias),
         }
         return {sentence: value.numpy() for sentence, value in values.items()}
@@ -66,7 +66,7 @@ def attention(rank, ranks, case):
         query, key, value = made.query(tokens), made.key(tokens), made.value(tokens)
 
         def term(place, heads):
-            """Of one rank, whose part of the width has so many heads."""
+            """Return the partial sum of one rank, whose slice of the width has `heads` heads."""
             parts = [
                 one[..., place * mine : (place + 1) * mine].unflatten(2, (heads, -1)).transpose(1, 2)
                 for one in (query, key, value)
@@ -77,15 +77,15 @@ def attention(rank, ranks, case):
         terms = {"right": sum(term(place, heads // size) for place in range(size))}
         if size > 1 and mine % heads == 0:
             sentence = (
-                f"each rank divides its part of the width among {heads} heads; it has {heads // size}: set"
+                f"each rank divides its part of the width among {heads} heads, but it has only {heads // size}: set"
                 " attention.heads"
             )
             terms[sentence] = sum(term(place, heads) for place in range(size))
         if size > 1:
-            terms["all ranks have the first heads: `columns` takes the rank"] = size * term(0, heads // size)
-            terms[
-                "the bias of attention.out counts on every rank: `out` must be what `rows` returns, which has none"
-            ] = terms["right"] + size * bias
+            terms["all ranks have the first heads: pass this rank to `columns`"] = size * term(0, heads // size)
+            terms["every rank adds the bias of attention.out: set `out` to the result of `rows`, which has no bias"] = (
+                terms["right"] + size * bias
+            )
     return {"terms": {sentence: values.numpy() for sentence, values in terms.items()}, "bias": bias.numpy()}
 
 

@@ -33,7 +33,7 @@ class Part(chainer.Chain):
         right = IMAGES, self.w1.shape[1]
         if not isinstance(inputs, (chainer.Variable, numpy.ndarray)) or inputs.shape != right:
             raise StudentMistake(
-                f"`part` gets {getattr(inputs, 'shape', type(inputs).__name__)} in place of a micro-batch of shape"
+                f"`part` receives {getattr(inputs, 'shape', type(inputs).__name__)} instead of a micro-batch of shape"
                 f" {right}"
             )
         self.inputs.append(numpy.array(inputs.array if isinstance(inputs, chainer.Variable) else inputs))
@@ -56,7 +56,7 @@ class Neighbours:
 
     def __getattr__(self, name):
         raise StudentMistake(
-            f"`comm.{name}` is not known here: a pipeline needs comm.rank, comm.size, and functions.send and recv"
+            f"`comm.{name}` does not exist in this check: a pipeline needs only comm.rank, comm.size, send and recv"
         )
 
     def _operation(self, messages):
@@ -78,12 +78,12 @@ class Neighbours:
         right = self.rank - 1 if forward else self.rank + 1
         if not 0 <= right < self.size:
             raise StudentMistake(
-                f"rank {self.rank} of {self.size} waits in {name} for a message; there is no rank"
+                f"rank {self.rank} of {self.size} waits in {name} for a message, but there is no rank"
                 f" {'before' if forward else 'after'} it"
             )
         if source != right:
             raise StudentMistake(
-                f"rank {self.rank} waits in {name} for a message of rank {source}; it should be rank {right}"
+                f"rank {self.rank} waits in {name} for a message of rank {source} instead of rank {right}"
             )
         self.received_tags.append([name, int(tag)])
         return probe_pipeline.random(self.case, "activation" if forward else "gradient", number).numpy()
@@ -92,12 +92,12 @@ class Neighbours:
         """In place of Variable.backward, which the steps call once for each micro-batch."""
         if self.rank < self.size - 1 and end.size:
             raise StudentMistake(
-                f"rank {self.rank} begins its backward at {end.size} numbers: it should be at what `send` returned,"
-                " which waits for the gradient"
+                f"rank {self.rank} starts its backward from {end.size} numbers: it should start from the result of"
+                " `send`, which waits for the gradient"
             )
         if self.rank == self.size - 1 and end.size != 1:
             raise StudentMistake(
-                f"the last rank begins its backward at {end.size} numbers: it should be the loss, one number"
+                f"the last rank starts its backward from {end.size} numbers: it should start from the loss, one number"
             )
         self.backwards = 0 if self.backwards is None else self.backwards + 1
         ORIGINAL(end)
@@ -125,13 +125,13 @@ def chain_list(rank, ranks, source, case):
     def one(comm, part, images, labels):
         stage = Script(source, {}, function="make_stage").run(lambda names: None, comm, part)
         if not isinstance(stage, chainer.Link):
-            raise StudentMistake(f"`stage` is {a_kind(stage)}, which is no link")
+            raise StudentMistake(f"`stage` is {a_kind(stage)}, not a link")
         if not list(stage.children()):
-            raise StudentMistake("`stage` has no link: stage.add_link(part, ...)")
+            raise StudentMistake("`stage` has no link: call stage.add_link(part, ...)")
         end = stage(images[0]) if comm.rank == 0 else stage()
         if comm.rank == comm.size - 1:
             if end.shape != (IMAGES, probe_pipeline.CLASSES):
-                raise StudentMistake("the last stage does not return its outputs: its rank_out is None")
+                raise StudentMistake("the last stage does not return its outputs: set its rank_out to None")
             end = F.softmax_cross_entropy(end, labels[0])
         if comm.sent or comm.rank == comm.size - 1:
             comm.backward(end)

@@ -30,11 +30,11 @@ def mesh(rank, ranks, source, case):
         made = GapCode(source).run(**{name: case[name] for name in ("kind", "nodes", "ranks_of_a_node", "inside")}).mesh
     if not isinstance(made, DeviceMesh) or set(made.mesh_dim_names or ()) != set(NAMES):
         raise StudentMistake(
-            f'`mesh` should be a DeviceMesh with the dimensions "data" and "tensor"; it is {str(made):.100}'
+            f'`mesh` should be a DeviceMesh with the dimensions "data" and "tensor", but it is {str(made):.100}'
         )
     if made.device_type != case["kind"]:
         raise StudentMistake(
-            f"`mesh` is one of {made.device_type!r} devices; `kind` is {case['kind']!r} here: give it to the mesh"
+            f"`mesh` has {made.device_type!r} devices, but `kind` is {case['kind']!r}: pass `kind` to init_device_mesh"
         )
     return {name: sorted(dist.get_process_group_ranks(made.get_group(name))) for name in NAMES}
 
@@ -90,15 +90,15 @@ def replica(rank, ranks, source, case):
     model = network(case["seed"] + part_of)
     made = GapCode(source).run(model=model, mesh=given_mesh(case)).replica
     if not isinstance(made, DistributedDataParallel):
-        raise StudentMistake(f"`replica` is {a_kind(made)}; DistributedDataParallel averages the gradients")
+        raise StudentMistake(f"`replica` is {a_kind(made)}, but it should be a DistributedDataParallel")
     images, labels = batch(case["seed"], 0, [3] * ranks, images_of)
     torch.nn.functional.cross_entropy(made(images), labels).backward()
     dist.barrier()
     gradients = [parameter.grad for parameter in model.parameters()]
     if any(gradient is None for gradient in gradients):
         raise StudentMistake(
-            "`model` itself has no gradients after backward of the replica: give DistributedDataParallel this model,"
-            " and not a copy"
+            "`model` has no gradients after backward of the replica: pass `model` itself to DistributedDataParallel,"
+            " not a copy"
         )
     return {"parameters": flat(model.parameters()), "gradients": flat(gradients)}
 

@@ -43,7 +43,7 @@ def _numbers(mine):
     try:
         return [operator.index(number) for number in mine]
     except (TypeError, ValueError):
-        raise StudentMistake(f"`mine` is {mine!r:.60}: it should be a range of layers' numbers") from None
+        raise StudentMistake(f"`mine` is {mine!r:.60}: it should be a range of layer indices") from None
 
 
 class Part(nn.Sequential):
@@ -64,7 +64,7 @@ class Part(nn.Sequential):
     def forward(self, inputs):
         if not isinstance(inputs, torch.Tensor) or inputs.shape != self.shape:
             shape = tuple(inputs.shape) if isinstance(inputs, torch.Tensor) else type(inputs).__name__
-            raise StudentMistake(f"the network gets {shape} in place of a micro-batch of shape {self.shape}")
+            raise StudentMistake(f"the network receives {shape} instead of a micro-batch of shape {self.shape}")
         self.inputs.append(inputs.detach().clone())
         outputs = super().forward(Kept.apply(inputs, self.tokens))
         self.outputs.append(weakref.ref(outputs))
@@ -73,7 +73,7 @@ class Part(nn.Sequential):
         return outputs
 
     def alive(self):
-        """Of how many micro-batches the inputs or other activations are there."""
+        """Return the number of micro-batches whose inputs or other activations are still held."""
         inputs = sum(received() is not None for received in self.received)
         return max(
             inputs,
@@ -168,8 +168,8 @@ def _backward(me, stage, number, gradient):
     outputs.backward(gradient)
     if not me.first and inputs.grad is None:
         raise StudentMistake(
-            f"stage {stage} has no gradient of its inputs, which the stage before needs: inputs.requires_grad_() before"
-            " the network gets them, and hold these inputs"
+            f"stage {stage} has no gradient of its inputs, which the stage before needs: call inputs.requires_grad_()"
+            " before the network uses them, and hold these inputs"
         )
     return inputs.grad
 
@@ -184,7 +184,7 @@ def _check_held(me, stage, number, outputs):
         )
     if not held[1].requires_grad:
         raise StudentMistake(
-            f"`outputs` of stage {stage} does not lead back to the parameters: what is held must not be detached"
+            f"`outputs` of stage {stage} has no graph to the parameters: do not detach the outputs in self.held"
         )
     if me.last and (held[1].dim() or not isinstance(outputs, torch.Tensor) or outputs.dim()):
         raise StudentMistake("on the last stage, `outputs` should be the loss of the micro-batch, one number")
@@ -200,12 +200,12 @@ def torch_schedule(rank, ranks, source, case):
         given = inspect.signature(original).bind(*arguments, **options).arguments
         if given["submodule"] is not part:
             raise StudentMistake(
-                f"the stage gets {type(given['submodule']).__name__} in place of `network`, the layers of this rank"
+                f"PipelineStage receives {type(given['submodule']).__name__} instead of `network`, this rank's layers"
             )
         if (given["stage_index"], given["num_stages"]) != (rank, ranks):
             raise StudentMistake(
-                f"rank {rank} of {ranks} says that it is stage {given['stage_index']} of {given['num_stages']}: all"
-                " would wait for ever"
+                f"rank {rank} of {ranks} is stage {given['stage_index']} of {given['num_stages']} in your code, so the"
+                " ranks would deadlock: use the rank and the world size"
             )
         return original(*arguments, **options)
 
@@ -213,11 +213,11 @@ def torch_schedule(rank, ranks, source, case):
         given = inspect.signature(original).bind(*arguments, **options).arguments
         if given["n_microbatches"] != case["micro_batches"]:
             raise StudentMistake(
-                f"the schedule gets {given['n_microbatches']} micro-batches; the batch is cut into"
-                f" {case['micro_batches']}"
+                f"n_microbatches is {given['n_microbatches']}, but the batch is split into {case['micro_batches']}"
+                " micro-batches"
             )
         if given.get("loss_fn") is None:
-            raise StudentMistake("the schedule gets no loss_fn: without one there is no backward")
+            raise StudentMistake("the schedule has no loss_fn, so it cannot run backward: pass loss_of")
         return original(*arguments, **options)
 
     with contextlib.ExitStack() as stack:
@@ -228,7 +228,7 @@ def torch_schedule(rank, ranks, source, case):
             lambda names: None, case["name"], part, case["micro_batches"], F.cross_entropy, torch.device("cpu")
         )
     if not isinstance(schedule, pipelining.schedules._PipelineSchedule):
-        raise StudentMistake(f"`schedule` is {a_kind(schedule)}, which is no schedule of torch.distributed.pipelining")
+        raise StudentMistake(f"`schedule` is {a_kind(schedule)}, not a schedule of torch.distributed.pipelining")
     images = torch.cat([random(case, "image", number) for number in range(case["micro_batches"])])
     loss = stages.torch_step(schedule, images, torch.cat(labels(case)))
     of_torch = (name for name in ("ScheduleGPipe", "Schedule1F1B") if isinstance(schedule, getattr(pipelining, name)))

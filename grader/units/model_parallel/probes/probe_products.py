@@ -99,8 +99,8 @@ class Noted:
             def forward(context, x, group):
                 if group is not right:
                     raise StudentMistake(
-                        f"{name}.apply gets the group {group!r}, not self.group: other ranks may have other images, and"
-                        " their terms don't belong to the sum"
+                        f"{name}.apply receives the group {group!r} instead of self.group: ranks outside of the group"
+                        " may have other images, and their terms do not belong to the sum"
                     )
                 outer.calls += 1
                 return through(x, "forward")
@@ -171,8 +171,8 @@ class Rows(nn.Module):
         inputs = part.new_zeros(*part.shape[:-1], self.layer.in_features)
         if part.shape[-1] != len(places):
             raise StudentMistake(
-                f"`attention.out` gets {part.shape[-1]} numbers of each token on one of {self.size} ranks; its rows are"
-                f" for {len(places)}: are query, key and value all split?"
+                f"`attention.out` receives {part.shape[-1]} numbers per token on one of {self.size} ranks, but its rows"
+                f" are for {len(places)}: split query, key and value, too"
             )
         return self.layer(inputs.index_copy(-1, places, part))
 
@@ -187,15 +187,16 @@ def attention(rank, ranks, source, case):
     )
     if not isinstance(names.bias, torch.Tensor):
         raise StudentMistake(
-            "`bias` is None: `rows` has none; keep that of the whole `attention.out` before you replace it"
+            "`bias` is None, because `rows` returns a layer without bias: keep the bias of the whole `attention.out`"
+            " before you replace the layer"
         )
     if not isinstance(names.attention, Attention):
         raise StudentMistake(
-            f"`attention` is {a_kind(names.attention)} after your code; it is still to be an Attention, with"
-            " other layers"
+            f"`attention` is {a_kind(names.attention)} after your code, but it should stay an Attention whose layers"
+            " you replace"
         )
     if not isinstance(names.attention.heads, int):
-        raise StudentMistake(f"`attention.heads` is {names.attention.heads!r}, not a whole number")
+        raise StudentMistake(f"`attention.heads` is {names.attention.heads!r}, not an integer")
     with torch.no_grad():
         trained = isinstance(names.bias, nn.Parameter) and names.bias.requires_grad
         term = names.attention(tokens).numpy().copy()

@@ -23,7 +23,7 @@ def plan(rank, ranks, source, case):
     entrance = PrepareModuleInput(input_layouts=Replicate(), desired_input_layouts=Replicate())
     made = GapCode(source).run(block=block, entrance=entrance).plan
     if not isinstance(made, dict) or not all(isinstance(style, ParallelStyle) for style in made.values()):
-        raise StudentMistake("`plan` should be a dictionary: the name of a module, and its style")
+        raise StudentMistake("`plan` should be a dictionary: name of a module -> its style")
     modules = dict(block.named_modules())
     # parallelize_module takes patterns
     if missing := [pattern for pattern in made if not fnmatch.filter(modules, pattern)]:

@@ -27,5 +27,5 @@ def texts(operations, what):
         or not all(isinstance(one, str) for one in operations)
         or len(operations) > LONGEST
     ):
-        raise StudentMistake(f"{what} is {operations!r:.60}: it should be a list of texts such as ['F0', 'B0']")
+        raise StudentMistake(f"{what} is {operations!r:.60}: it should be a list of strings such as ['F0', 'B0']")
     return [one[:20] for one in operations]

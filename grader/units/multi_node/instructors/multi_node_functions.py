@@ -6,7 +6,7 @@ from grader.instructors.notebook_answers import Function
 def _rank(chance):
     """A rank: the last one of the first node, the first one of a later node, or one between. No node has a power of two
     of them, for which the last bits of the rank would be right. So many jobs are possible that a list of their answers
-    is no answer."""
+    cannot replace the formula."""
     per_node = chance.choice([ranks for ranks in range(5, 100) if ranks.bit_count() > 1])
     node, place = chance.turn(
         [

@@ -16,7 +16,7 @@ def _rates(chance):
 
     - three in the middle are not good enough; the best is the largest but two, and against the largest but one another
         would be good enough
-    - one has exactly `share` of the best throughput, which is no whole number, and one below has as much without the
+    - one has exactly `share` of the best throughput, which is not a whole number, and one below has as much without the
         decimals
     - the smallest one that is good enough is the first of the dictionary, and a larger one has the same rate
     - a larger one that is good enough is slower than the smallest one; both would not be without their decimals

@@ -1,0 +1,51 @@
+"""The book and the slides in another language: functions that translate a page, a notebook and a phrase."""
+
+import copy
+import functools
+import re
+
+from grader.instructors.translation import catalogues
+from grader.instructors.translation.markdown_text import slug, translate_markdown
+from grader.instructors.translation.translated_files import translated_code
+
+ANCHOR = re.compile(r"(\]\([^)#\s]*#)([\w-]+)(?=\))")
+
+
+def page(language, text):
+    """A page in Markdown. Links to headings lead to the translated ones."""
+    translate, headings = catalogues.everywhere(language), _headings()
+
+    def anchor(found):
+        return found[1] + (slug(translate(headings[found[2]])) if found[2] in headings else found[2])
+
+    return ANCHOR.sub(anchor, translate_markdown(text, translate))
+
+
+@functools.cache
+def _headings():
+    """{name of a heading in links: the heading}, of all pages."""
+    return {slug(text): text for domain in catalogues.pages().values() for text in catalogues.texts(domain)}
+
+
+def document(language, notebook):
+    """A notebook, as nbformat has it, with its texts and the comments of its code translated; its outputs stay."""
+    translate, translated = catalogues.everywhere(language), copy.deepcopy(notebook)
+    for cell in translated.cells:
+        if cell.cell_type == "markdown":
+            cell.source = translate_markdown(cell.source, translate)
+        elif cell.cell_type == "code":
+            cell.source = translated_code(cell.source, ".py", _with_mark(translate))
+    return translated
+
+
+def _with_mark(translate):
+    """The hint of a gap stands behind a mark in what students get."""
+    mark = "PUT YOUR CODE: "
+    return lambda english: (
+        f"{mark}{translate(english[len(mark) :])}" if english.startswith(mark) else translate(english)
+    )
+
+
+def phrase(language, text):
+    """A text of a figure."""
+    return catalogues.everywhere(language)(text)
