@@ -1,6 +1,6 @@
 """Collects the sources of the book in a folder, for Sphinx: `make book`.
 
-    python -m book.sources FOLDER [--solutions]
+    python -m book.sources FOLDER [--solutions] [--language ja]
 
 Notebooks and pages keep their places below the course's folder, so that their links stay right. Each notebook has the
 text that students get, and the outputs of its run (book/execute.py).
@@ -8,6 +8,7 @@ text that students get, and the outputs of its run (book/execute.py).
 
 import argparse
 import base64
+import functools
 import json
 import re
 import shutil
@@ -19,6 +20,7 @@ import nbformat
 from book import drawings, execute, moving, reference, vocabulary
 from grader.exercises import ROOT, given_out
 from grader.instructors.release import notebook
+from handson.language import ENGLISH, available
 
 PAGES = ROOT / "book/pages"
 OF_THE_COURSE = (
@@ -41,6 +43,17 @@ The gaps are yours to fill: `make lab` opens this notebook, `notebooks/{name}.ip
 def unchanged(text):
     """The translation into English."""
     return text
+
+
+def translations(language):
+    """The functions that translate a page, a notebook and a phrase, by these names. Raises LookupError."""
+    if language == ENGLISH:
+        return dict.fromkeys(("page", "document", "phrase"), unchanged)
+    if language not in available():
+        raise LookupError(f"there is no language {language!r}: name one of {', '.join(sorted(available()))} or en")
+    from grader.instructors.translation import book_text
+
+    return {name: functools.partial(getattr(book_text, name), language) for name in ("page", "document", "phrase")}
 
 
 def collect(folder, solutions=False, page=unchanged, document=unchanged, phrase=unchanged, say=print):
@@ -193,8 +206,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--solutions", action="store_true", help="show the answers of the gaps, for instructors")
+    parser.add_argument("--language", default=ENGLISH, help="code of the language. Default: en")
     options = parser.parse_args()
-    collect(options.folder, options.solutions, say=lambda text: print(text, file=sys.stderr))
+    translate = translations(options.language)
+    collect(options.folder, options.solutions, **translate, say=lambda text: print(text, file=sys.stderr))
 
 
 if __name__ == "__main__":

@@ -147,6 +147,24 @@ def test_a_translation_passes_every_page_notebook_and_sentence(tmp_path, monkeyp
     assert '"NEXT STEP"' in (tmp_path / "static/moving_data.js").read_text()
 
 
+def test_the_book_in_another_language_has_the_same_pages_and_code(collected, tmp_path, monkeypatch):
+    monkeypatch.setattr(drawings, "write", lambda folder, phrase: folder.mkdir(parents=True))
+    sources.collect(tmp_path, **sources.translations("ja"), say=str)
+    for path in [*collected.rglob("*.md"), *collected.rglob("*.ipynb")]:
+        assert (tmp_path / path.relative_to(collected)).exists()
+    for name in NOTEBOOKS[:2]:
+        english, other = (
+            nbformat.read(folder / f"notebooks/{name}.ipynb", 4).cells for folder in (collected, tmp_path)
+        )
+        codes = [
+            [execute.meaning(cell.source) for cell in cells if cell.cell_type == "code"] for cells in (english, other)
+        ]
+        assert codes[0] == codes[1]
+        assert [cell.get("outputs") for cell in english] == [cell.get("outputs") for cell in other]
+    with pytest.raises(LookupError, match="'xx'"):
+        sources.translations("xx")
+
+
 # --- Reference and glossary
 
 
@@ -176,6 +194,8 @@ def test_the_words_of_the_glossary_are_found_once_a_page(collected):
     found = vocabulary.first_uses("Ranks call an all-reduce; a rank gets the lossy mean.", left)
     assert [term for _, _, term in found] == ["rank", "all-reduce"]
     assert list(left) == ["loss"]
+    left = {"勾配": "勾配", "ランク": "ランク"}  # a language without spaces
+    assert vocabulary.first_uses("各ランクの勾配です", left) == [(1, 4, "ランク"), (5, 7, "勾配")]
 
 
 # --- Slides
