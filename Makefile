@@ -87,6 +87,9 @@ BOOK_PYTHON := .venv-book/bin/python
 BOOK_LANGUAGE := $(if $(findstring command line,$(origin LANGUAGE)),$(LANGUAGE),en)
 BOOK := build/book/$(BOOK_LANGUAGE)$(if $(SOLUTIONS),-solutions)
 book: .venv-book/handson-stamp
+ifneq ($(BOOK_LANGUAGE),en)
+	@$(BOOK_PYTHON) -m pip install --quiet -r locale/$(BOOK_LANGUAGE)/requirements.txt || echo "The labels of figures stay English."
+endif
 	@$(BOOK_PYTHON) -m book.sources $(BOOK)/source --language $(BOOK_LANGUAGE) $(if $(SOLUTIONS),--solutions)
 	@$(BOOK_PYTHON) -m sphinx -c book -D language=$(BOOK_LANGUAGE) -W --keep-going -q -j auto $(BOOK)/source $(BOOK)/html
 	@echo "The book is $(BOOK)/html/index.html."

@@ -10,6 +10,7 @@ import argparse
 import base64
 import functools
 import json
+import os
 import re
 import shutil
 import sys
@@ -63,7 +64,7 @@ def collect(folder, solutions=False, page=unchanged, document=unchanged, phrase=
     texts = _pages() | {"reference/commands.md": reference.commands(), "reference/functions.md": reference.functions()}
     known = {*texts, *(f"notebooks/{name}.ipynb" for name in execute.NOTEBOOKS), "docs/course.toml"}
     for name in ("index.md", "syllabus.md"):
-        for word, text in syllabus().items():
+        for word, text in syllabus(phrase).items():
             texts[name] = texts[name].replace(f"[{word}]", text)
     drawings.write(folder / "figures", phrase)
     _write(folder / "static/moving_data.js", moving.script(phrase))
@@ -169,13 +170,13 @@ def _alternative_text(outputs):
 # --- Syllabus
 
 
-def syllabus():
+def syllabus(phrase=unchanged):
     """What pages say of all notebooks, from the notebooks themselves: a section for each, a table, lines for the table
-    of contents, their number, and all hours."""
+    of contents, their number, and all hours. phrase: translates their titles."""
     rows, units, contents, total = [], [], [], 0
     for name in execute.NOTEBOOKS:
         first = execute.filled(name).cells[0].source
-        title = re.search(r"^# (.*)$", first, re.MULTILINE)[1]
+        title = phrase(re.search(r"^# (.*)$", first, re.MULTILINE)[1])
         minutes = MINUTES.search(first)[1]
         before = needs(name)
         objectives = re.search(r"will\*\*\n\n((?:- .*\n(?:  .*\n)*)+)", first + "\n")[1]
@@ -209,6 +210,7 @@ def main():
     parser.add_argument("--language", default=ENGLISH, help="code of the language. Default: en")
     options = parser.parse_args()
     translate = translations(options.language)
+    os.environ["HANDSON_LANGUAGE"] = options.language  # of what programs say and draw
     collect(options.folder, options.solutions, **translate, say=lambda text: print(text, file=sys.stderr))
 
 
