@@ -23,6 +23,7 @@ from grader.exercises import ROOT, given_out
 from grader.instructors.release import notebook
 from handson.language import ENGLISH, available
 
+TITLE = "Hands-on distributed deep learning"
 PAGES = ROOT / "book/pages"
 OF_THE_COURSE = (
     "docs/*.md",
@@ -73,9 +74,8 @@ def collect(folder, solutions=False, page=unchanged, document=unchanged, phrase=
             (folder / f"figures/{name}.{function}.png").write_bytes(picture(name, function))
         text = inside(page(text), path, known)
         _write(folder / path, vocabulary.glossary(text) if path == "docs/glossary.md" else text)
-    (folder / "terms.json").write_text(
-        json.dumps(vocabulary.terms((folder / "docs/glossary.md").read_text()), ensure_ascii=False)
-    )
+    facts = {"title": phrase(TITLE), "terms": vocabulary.terms((folder / "docs/glossary.md").read_text())}
+    _write(folder / "book.json", json.dumps(facts, ensure_ascii=False))
     for path in (path for pattern in OF_THE_COURSE for path in ROOT.glob(pattern) if path.suffix != ".md"):
         _copy(path, folder / path.relative_to(ROOT))
     for path in PAGES.rglob("*"):

@@ -189,7 +189,7 @@ def test_the_reference_has_the_functions_that_exercises_use(collected):
 
 
 def test_the_words_of_the_glossary_are_found_once_a_page(collected):
-    assert {"all-reduce", "batch size", "MFU"} <= set(json.loads((collected / "terms.json").read_text()))
+    assert {"all-reduce", "batch size", "MFU"} <= set(json.loads((collected / "book.json").read_text())["terms"])
     left = {"rank": "rank", "all-reduce": "all-reduce", "loss": "loss"}
     found = vocabulary.first_uses("Ranks call an all-reduce; a rank gets the lossy mean.", left)
     assert [term for _, _, term in found] == ["rank", "all-reduce"]
