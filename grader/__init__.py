@@ -6,8 +6,8 @@ The grader: instructors run ``python -m grader``, students call `check` in their
 def check(unit, *names, track=None):
     """Check what you wrote for a task such as "multi_gpu", and show what passed, what didn't and what to look at.
 
-    names: of gaps or files, to check these only; track: "pytorch" or "chainer", to check this one only. Returns an
-    object with `points`, `max_points` and `verdicts`.
+    names: the gaps or files to check; all if none is given. track: "pytorch" or "chainer"; both if it is None, and the
+    better one counts. Returns an object with `points`, `max_points` and `verdicts`.
     """
     from grader.self_check import check
 

@@ -101,8 +101,8 @@ def partition(parts, samples):
     )
     if missing and drawn is not None:
         return (
-            f"{lost}, and one rank has image {drawn} twice: numbers that are drawn one by one, as torch.randint does,"
-            " can repeat, but a permutation has each number once"
+            f"{lost}, and one rank has image {drawn} twice: torch.randint can draw a number twice; use a permutation"
+            " (torch.randperm), which has each number once"
         )
     if missing and repeated and len(parts) > 1:
         return (

@@ -248,7 +248,7 @@ def _without_rooms(submissions, entries, say):
     others = [entry for entry in entries if entry not in rooms]
     if rooms and not any(_is_work(entry) for entry in others):
         raise CollectError(
-            f"{submissions} is one submission, for it has {rooms[0].name}/: name the folder that it is in"
+            f"{submissions} is a single submission (it contains {rooms[0].name}/): give the folder that contains it"
         )
     for room in rooms:
         say(f"{room.name}: left out, its name is not a student's.")
@@ -382,7 +382,7 @@ def _with_number(who, known, forms, otherwise, say):
         return who._replace(student=student, name=known[student][0], number=known[student][1])
     if others:
         reason = (
-            f"for it could be {' or '.join(others)}; rename it to one of them."
+            f"because it could belong to {' or '.join(others)}: rename it accordingly."
             if len(others) > 1
             else f"did you mean {others[0]}?"
         )

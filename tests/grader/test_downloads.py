@@ -162,7 +162,7 @@ def test_a_bomb_in_moodles_zip_is_refused_and_the_others_go_on(collected):
 
 
 def test_a_zip_that_is_one_submission_or_none_is_refused(tmp_path):
-    for name, files, reason in (("one", GOOD, "is one submission, for it has exercises/"), ("none", {}, "is empty")):
+    for name, files, reason in (("one", GOOD, "is a single submission"), ("none", {}, "is empty")):
         (tmp_path / f"{name}.zip").write_bytes(zipped(files))
         with pytest.raises(CollectError, match=reason):
             collect(tmp_path / f"{name}.zip", tmp_path / "work", EXPECTED)
@@ -224,7 +224,7 @@ def test_a_name_without_its_number_finds_its_student_or_suggests_one(collected, 
 def test_a_name_that_two_students_have_is_nobodys(collected):
     listed = [Listed(f"Jane Doe_{number}", "Jane Doe", str(number), "", None) for number in (1, 2)]
     found, lines = collected({"Jane Doe.zip": zipped(GOOD)}, listed=listed)
-    assert list(found) == ["Jane Doe"] and any("could be Jane Doe_1 or Jane Doe_2" in line for line in lines)
+    assert list(found) == ["Jane Doe"] and any("could belong to Jane Doe_1 or Jane Doe_2" in line for line in lines)
 
 
 def test_names_that_differ_in_capitals_alone_stay_apart_and_are_said(collected):

@@ -482,7 +482,7 @@ def test_pages_say_what_the_courses_rules_made_of_the_points(book):
         "passed",
         "b without points",
         "multi_gpu: 2 days late: −20 %, 2 points become 1.6.",
-        "1.6 of 2 points are 80 on the scale to 100: passed (50 are needed).",
+        "1.6 of 2 points give the grade 80 of 100: passed (50 are needed).",
     ):
         assert words in jane.text
     assert "My term" in report.text

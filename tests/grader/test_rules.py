@@ -505,8 +505,8 @@ def test_a_notebooks_head_says_points_deadline_and_what_lateness_costs(read):
     assert (
         head(course, "multi_gpu")
         == "**20 points. Due Friday, 20 November 2026, 18:00 (Europe/Berlin).** The check counts in points of its own,"
-        f" up to {most_points('multi_gpu'):g}. To try, without points: `step`. 30 minutes later is still in time."
-        " What is later loses 10 % of its points for each day that has begun, at most 50 %. In the whole course,"
+        f" up to {most_points('multi_gpu'):g}. To try, without points: `step`. Up to 30 minutes late still counts as on time."
+        " Late work loses 10 % of its points for each day or part of a day, at most 50 %. In the whole course,"
         " you may be 3 days late without a loss. You may hand in 5 times; later attempts do not count. Your last"
         " attempt in time counts, or a late one that gives more."
     )
@@ -546,6 +546,6 @@ def test_feedback_says_how_points_became_a_grade(book):
         "multi_gpu: 2 days late, 1 of them free: −10 %, 10 points become 9.",
         "1 of your 1 free late day is used.",
         "0.5 bonus points: helped others (Dr. Roe).",
-        "9.5 of 10 points are 95 on the scale to 100: passed (50 are needed).",
+        "9.5 of 10 points give the grade 95 of 100: passed (50 are needed).",
     ]
     assert grade(scores(book)[0]) == []

@@ -31,10 +31,10 @@ def _on_lateness(rules, here):
     if here.due is None:
         return
     if here.grace:
-        yield f"{counted(number(here.grace), 'minute')} later is still in time."
+        yield f"Up to {counted(number(here.grace), 'minute')} late still counts as on time."
     if here.per_day:
         limit = f", at most {number(here.most)} %" if here.most < 100 else ""
-        yield f"What is later loses {number(here.per_day)} % of its points for each day that has begun{limit}."
+        yield f"Late work loses {number(here.per_day)} % of its points for each day or part of a day{limit}."
         if rules.late_days:
             yield f"In the whole course, you may be {counted(number(rules.late_days), 'day')} late without a loss."
 
@@ -114,7 +114,7 @@ def _total(score):
     so_far = "" if score.complete and not score.so_far else " so far"
     line = f"{number(score.credit)} of {number(score.max_points)} points{so_far}"
     if score.rules.scale is not None:
-        line += f" are {number(score.grade)} on the scale to {number(score.rules.scale)}"
+        line += f" give the grade {number(score.grade)} of {number(score.rules.scale)}"
     if score.passed is not None:
         line += (
             f": {'passed' if score.passed else 'not passed'} ({number(score.rules.passing)}"

@@ -77,8 +77,8 @@ def in_flight(seen, case, expected):
         for number, under_way in enumerate(of_rank["under way"][1:], start=2):
             if under_way != 1:
                 return (
-                    f"after update {number} on rank {rank}, {under_way} all-reduces are in flight; the all-reduce of"
-                    " this update's gradients should be"
+                    f"after update {number} on rank {rank}, {under_way} all-reduces are in flight; there should be"
+                    " one, that of this update's gradients"
                 )
         dtype = case.get("dtype", "float32")
         right = (case["updates"] - 1) * BYTES[dtype] * sum(case["lengths"])
