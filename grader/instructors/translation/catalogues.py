@@ -47,7 +47,7 @@ NUMBER_WORDS = {
     "0": "no none zero",
     "1": "a an one once single first each any every own only same whole it the",
     "2": "two twice both second pair half double",
-    "3": "three third thrice",
+    "3": "three third thirds thrice",
     "4": "four fourth quarter",
     "5": "five fifth",
     "6": "six sixth",
@@ -55,6 +55,7 @@ NUMBER_WORDS = {
     "8": "eight eighth",
     "9": "nine",
     "10": "ten tenth",
+    "12": "twelve dozen",
     "100": "percent hundred",
 }
 

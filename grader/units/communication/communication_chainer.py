@@ -20,9 +20,9 @@ def mean_of_gradients(seen, case, expected):
         if criteria.close(found, expected["mean"], 2e-3):
             continue
         own = len(seen) > 1 and criteria.close(found, expected["own"][rank], 2e-3)
-        return f"after multi_node_mean_grad, rank {rank} " + (
-            "still has its own gradients" if own else "does not have the mean of all ranks' gradients"
-        )
+        if own:
+            return f"after multi_node_mean_grad, rank {rank} still has its own gradients"
+        return f"after multi_node_mean_grad, rank {rank} does not have the mean of all ranks' gradients"
     return None
 
 
