@@ -140,6 +140,9 @@ class Messages:
 
     def _with_appended(self, text, deepest):
         """Translate what a message lists, or has at its end, such as "; its output is in FILE"."""
+        for place in itertools.islice(APPENDED.finditer(text), MOST_APPENDED):
+            if (found := self._end(text[place.start() :].strip(), deepest)) is not None:
+                return self._translate(text[: place.start()], deepest - 1) + found
         for separator in ("; ", ", and "):
             parts = text.split(separator)
             if len(parts) > 1 and any(self._whole(part, deepest - 1) for part in parts):
@@ -148,9 +151,6 @@ class Messages:
         where, comma, rest = text.partition(", ")
         if comma and (found := self._whole(where, deepest)) is not None:  # such as "on rank 1, ..."
             return f"{found}{'、' if _ends_wide(found) else ', '}{self._translate(rest, deepest - 1)}"
-        for place in itertools.islice(APPENDED.finditer(text), MOST_APPENDED):
-            if (found := self._end(text[place.start() :].strip(), deepest)) is not None:
-                return self._translate(text[: place.start()], deepest - 1) + found
         return text
 
     def _with_reason(self, text, deepest):
@@ -174,22 +174,23 @@ class Messages:
         return found
 
     def _whole(self, text, deepest, least=0):
-        found = self._matched(_small(text), deepest, least)
-        if found is None and text.endswith(".") and (found := self._matched(_small(text[:-1]), deepest, least)):
+        found = self._matched(text, deepest, least)
+        if found is None and text.endswith(".") and (found := self._matched(text[:-1], deepest, least)):
             found += "。" if _ends_wide(found) else "."
         return found
 
     def _matched(self, text, deepest, least):
         """The translation of a text that has the form of an entry with at least so many words, or None."""
-        if (found := self.exact.get(text)) is not None:
+        small = _small(text)
+        if (found := self.exact.get(small)) is not None:
             return found
         if deepest <= 0 or self.left <= 0:
             return None
-        candidates = [one for length in self.lengths for one in self.by_prefix.get(text[:length], ())]
+        candidates = [one for length in self.lengths for one in self.by_prefix.get(small[:length], ())]
         for template in sorted(map(self._template, candidates), key=lambda one: -one.weight):
             self.left -= 1
             if template.words >= least:
-                values = template.values(text)
+                values = template.values(small if template.literals[0] else text)
                 if values is not None and not self._doubtful(template, values, deepest - 1):
                     return self._filled(template, values, deepest - 1)
         return None

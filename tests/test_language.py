@@ -44,6 +44,7 @@ JAPANESE = Messages(
         ("Nobody knows. The job has ended.", "Nobody knows. ジョブが終わりました。"),
         ("the run failed; its output is in a.o1", "実行に失敗しました。出力は a.o1 にあります"),
         ("2 of 3", "3 点中 2"),
+        ("ZeRO on node1", "node1 にZeRO"),
         ("two parts of 3", "two parts of 3"),
         ("ranks 0 and 1 on node1; ranks 2 and 3 on node2", "node1 にランク 0、1; node2 にランク 2、3"),
         ("a part of what the student wrote", "a part of what the student wrote"),
