@@ -84,10 +84,14 @@ $(CHECKOV): | environment
 
 # The book, in an environment of its own, which sees the packages of .venv: students do without Sphinx. docs/developing.md
 BOOK_PYTHON := .venv-book/bin/python
-BOOK := build/book/en$(if $(SOLUTIONS),-solutions)
+BOOK_LANGUAGE := $(if $(findstring command line,$(origin LANGUAGE)),$(LANGUAGE),en)
+BOOK := build/book/$(BOOK_LANGUAGE)$(if $(SOLUTIONS),-solutions)
 book: .venv-book/handson-stamp
-	@$(BOOK_PYTHON) -m book.sources $(BOOK)/source $(if $(SOLUTIONS),--solutions)
-	@$(BOOK_PYTHON) -m sphinx -c book -W --keep-going -q -j auto $(BOOK)/source $(BOOK)/html
+ifneq ($(BOOK_LANGUAGE),en)
+	@$(BOOK_PYTHON) -m pip install --quiet -r locale/$(BOOK_LANGUAGE)/requirements.txt || echo "The labels of figures stay English."
+endif
+	@$(BOOK_PYTHON) -m book.sources $(BOOK)/source --language $(BOOK_LANGUAGE) $(if $(SOLUTIONS),--solutions)
+	@$(BOOK_PYTHON) -m sphinx -c book -D language=$(BOOK_LANGUAGE) -W --keep-going -q -j auto $(BOOK)/source $(BOOK)/html
 	@echo "The book is $(BOOK)/html/index.html."
 
 .venv-book/handson-stamp: book.txt requirements.txt | environment
@@ -98,7 +102,7 @@ book: .venv-book/handson-stamp
 	@touch $@
 
 slides: .venv-book/handson-stamp
-	@$(BOOK_PYTHON) -m book.slides build/book/en/slides
+	@$(BOOK_PYTHON) -m book.slides build/book/$(BOOK_LANGUAGE)/slides --language $(BOOK_LANGUAGE)
 
 book-runs: environment
 	@$(IN_VENV) python -m book.execute $(ARGS)

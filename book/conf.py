@@ -18,7 +18,6 @@ exclude_patterns = []
 templates_path = [str(HERE / "templates")]
 
 html_theme = "furo"
-html_title = project
 html_static_path = [str(HERE / "static")]
 html_css_files = ["book.css"]
 html_copy_source = False
@@ -60,7 +59,9 @@ def _block(translator, node):
 
 
 def _begin(app):
-    links.terms = json.loads((Path(app.srcdir) / "terms.json").read_text())
+    facts = json.loads((Path(app.srcdir) / "book.json").read_text())
+    links.terms = facts["terms"]
+    app.config.html_title = facts["title"]
     app.config.html_static_path.append(str(Path(app.srcdir) / "static"))
 
 

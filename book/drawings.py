@@ -7,6 +7,8 @@ import matplotlib
 
 from book import moving
 from handson import figures
+from handson.labels import font_of
+from handson.language import ENGLISH, chosen
 from handson.notebook import drawings
 from handson.pipelines import simulate
 
@@ -16,13 +18,19 @@ GRADIENT = (0.8, -0.3, 0.1, -0.6, 0.4, -0.2)
 
 
 def write(folder, phrase=lambda text: text):
-    """Write all drawings into `folder`; phrase: translates what stands in them."""
-    folder = Path(folder)
+    """Write all drawings into `folder`; phrase: translates what stands in them into the user's language. Without a font
+    for it, they stay English."""
+    folder, style = Path(folder), {"svg.hashsalt": "handson"}
     folder.mkdir(parents=True, exist_ok=True)
+    if (language := chosen()) != ENGLISH:
+        if font := font_of(language):
+            style["font.family"] = [*matplotlib.rcParams["font.family"], font]
+        else:
+            phrase = str
     for name in ("data_parallel", "model_parallel", "all_reduce"):
         (folder / f"{name}.png").write_bytes(getattr(drawings, name)().data)
     for draw in (sharding, alpha_beta, one_bit, pipeline, ring):
-        with matplotlib.rc_context({"svg.hashsalt": "handson"}):
+        with matplotlib.rc_context(style):
             draw(phrase).savefig(folder / f"{draw.__name__}.svg", metadata={"Date": None})
 
 

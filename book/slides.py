@@ -1,6 +1,6 @@
 """Makes a deck of slides for each unit from its notebook: `make slides`.
 
-    python -m book.slides FOLDER
+    python -m book.slides FOLDER [--language ja]
 
 A deck is one HTML file without anything beside it. It has the notebook's questions, tables and lists, and the figures
 of its run, for 45 minutes; the sections with a star are left out. The text of the notebook and what docs/teaching.md
@@ -38,10 +38,12 @@ class Slide:
     kind: str = ""
 
 
-def deck(name, page=sources.unchanged, document=sources.unchanged, language="en"):
-    """The slides of a notebook, as an HTML page. page: translates docs/teaching.md; document: the notebook."""
-    shown = document(sources.with_outputs(name, note=False))
-    made = slides(shown.cells, of_teaching(page((ROOT / "docs/teaching.md").read_text()), name))
+def deck(name, language="en"):
+    """The slides of a notebook, as an HTML page."""
+    translate = sources.translations(language)
+    shown = translate["document"](sources.with_outputs(name, note=False))
+    said = of_teaching(translate["page"]((ROOT / "docs/teaching.md").read_text()), name)
+    made = slides(shown.cells, said)
     parts = "\n".join(_section(slide, number, len(made)) for number, slide in enumerate(made, 1))
     parts = FORMULA.sub(_formula, parts)
     title = html.escape(f"{name}: {made[0].heading}")
@@ -164,10 +166,12 @@ def _section(slide, number, count):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
-    folder = parser.parse_args().folder
+    parser.add_argument("--language", default="en", help="code of the language. Default: en")
+    options = parser.parse_args()
+    folder = options.folder
     folder.mkdir(parents=True, exist_ok=True)
     for name in execute.NOTEBOOKS:
-        (folder / f"{name}.html").write_text(deck(name))
+        (folder / f"{name}.html").write_text(deck(name, options.language))
     print(f"The slides are in {folder}: open one of the files in a browser.")
 
 

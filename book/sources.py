@@ -1,6 +1,6 @@
 """Collects the sources of the book in a folder, for Sphinx: `make book`.
 
-    python -m book.sources FOLDER [--solutions]
+    python -m book.sources FOLDER [--solutions] [--language ja]
 
 Notebooks and pages keep their places below the course's folder, so that their links stay right. Each notebook has the
 text that students get, and the outputs of its run (book/execute.py).
@@ -8,7 +8,9 @@ text that students get, and the outputs of its run (book/execute.py).
 
 import argparse
 import base64
+import functools
 import json
+import os
 import re
 import shutil
 import sys
@@ -19,7 +21,9 @@ import nbformat
 from book import drawings, execute, moving, reference, vocabulary
 from grader.exercises import ROOT, given_out
 from grader.instructors.release import notebook
+from handson.language import ENGLISH, available
 
+TITLE = "Hands-on distributed deep learning"
 PAGES = ROOT / "book/pages"
 OF_THE_COURSE = (
     "docs/*.md",
@@ -43,6 +47,17 @@ def unchanged(text):
     return text
 
 
+def translations(language):
+    """The functions that translate a page, a notebook and a phrase, by these names. Raises LookupError."""
+    if language == ENGLISH:
+        return dict.fromkeys(("page", "document", "phrase"), unchanged)
+    if language not in available():
+        raise LookupError(f"there is no language {language!r}: name one of {', '.join(sorted(available()))} or en")
+    from grader.instructors.translation import book_text
+
+    return {name: functools.partial(getattr(book_text, name), language) for name in ("page", "document", "phrase")}
+
+
 def collect(folder, solutions=False, page=unchanged, document=unchanged, phrase=unchanged, say=print):
     """Write all sources into `folder`, which is made from nothing. solutions: show the answers of the gaps, for
     instructors. page: translates a text in Markdown; document: a notebook; phrase: a sentence."""
@@ -50,7 +65,7 @@ def collect(folder, solutions=False, page=unchanged, document=unchanged, phrase=
     texts = _pages() | {"reference/commands.md": reference.commands(), "reference/functions.md": reference.functions()}
     known = {*texts, *(f"notebooks/{name}.ipynb" for name in execute.NOTEBOOKS), "docs/course.toml"}
     for name in ("index.md", "syllabus.md"):
-        for word, text in syllabus().items():
+        for word, text in syllabus(phrase).items():
             texts[name] = texts[name].replace(f"[{word}]", text)
     drawings.write(folder / "figures", phrase)
     _write(folder / "static/moving_data.js", moving.script(phrase))
@@ -59,9 +74,8 @@ def collect(folder, solutions=False, page=unchanged, document=unchanged, phrase=
             (folder / f"figures/{name}.{function}.png").write_bytes(picture(name, function))
         text = inside(page(text), path, known)
         _write(folder / path, vocabulary.glossary(text) if path == "docs/glossary.md" else text)
-    (folder / "terms.json").write_text(
-        json.dumps(vocabulary.terms((folder / "docs/glossary.md").read_text()), ensure_ascii=False)
-    )
+    facts = {"title": phrase(TITLE), "terms": vocabulary.terms((folder / "docs/glossary.md").read_text())}
+    _write(folder / "book.json", json.dumps(facts, ensure_ascii=False))
     for path in (path for pattern in OF_THE_COURSE for path in ROOT.glob(pattern) if path.suffix != ".md"):
         _copy(path, folder / path.relative_to(ROOT))
     for path in PAGES.rglob("*"):
@@ -156,13 +170,13 @@ def _alternative_text(outputs):
 # --- Syllabus
 
 
-def syllabus():
+def syllabus(phrase=unchanged):
     """What pages say of all notebooks, from the notebooks themselves: a section for each, a table, lines for the table
-    of contents, their number, and all hours."""
+    of contents, their number, and all hours. phrase: translates their titles."""
     rows, units, contents, total = [], [], [], 0
     for name in execute.NOTEBOOKS:
         first = execute.filled(name).cells[0].source
-        title = re.search(r"^# (.*)$", first, re.MULTILINE)[1]
+        title = phrase(re.search(r"^# (.*)$", first, re.MULTILINE)[1])
         minutes = MINUTES.search(first)[1]
         before = needs(name)
         objectives = re.search(r"will\*\*\n\n((?:- .*\n(?:  .*\n)*)+)", first + "\n")[1]
@@ -193,8 +207,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--solutions", action="store_true", help="show the answers of the gaps, for instructors")
+    parser.add_argument("--language", default=ENGLISH, help="code of the language. Default: en")
     options = parser.parse_args()
-    collect(options.folder, options.solutions, say=lambda text: print(text, file=sys.stderr))
+    translate = translations(options.language)
+    os.environ["HANDSON_LANGUAGE"] = options.language  # of what programs say and draw
+    collect(options.folder, options.solutions, **translate, say=lambda text: print(text, file=sys.stderr))
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ def first_uses(text, left):
         return []
     words = "|".join(map(re.escape, sorted(left, key=len, reverse=True)))
     found = []
-    for match in re.finditer(rf"(?<![\w-])(?:{words})(?:s|es)?(?![\w-])", text, re.IGNORECASE):
+    for match in re.finditer(rf"(?<![A-Za-z0-9_-])(?:{words})(?:s|es)?(?![A-Za-z0-9_-])", text, re.IGNORECASE):
         whole = match[0].casefold()
         word = next((one for one in (whole, whole[:-1], whole[:-2]) if one in left), None)
         if word:

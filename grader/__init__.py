@@ -6,8 +6,8 @@ The grader: instructors run ``python -m grader``, students call `check` in their
 def check(unit, *names, track=None):
     """Check your code for a unit such as "multi_gpu". Show what passed, what failed, and where to look.
 
-    names: gaps or files to check (default: all). track: "pytorch" or "chainer" (default: both; the better one counts).
-    Returns an object with `points`, `max_points` and `verdicts`.
+    names: the gaps or files to check; all if none is given. track: "pytorch" or "chainer"; both if it is None, and the
+    better one counts. Returns an object with `points`, `max_points` and `verdicts`.
     """
     from grader.self_check import check
 

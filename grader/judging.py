@@ -334,8 +334,8 @@ def _all_wait(bad, source):
     text = gaps.text_lines(source["text"])
     if all(RECEIVES.search(text[line - 1]) for line in lines if line <= len(text)):
         return (
-            f"all ranks wait for each other's messages: {waits}; none sends before it has received: start to receive,"
-            " then send, then wait"
+            f"all ranks wait for each other's messages: {waits}; every rank waits to receive before it sends: start"
+            " the receive first, then send, then wait for both"
         )
     return f"all ranks wait for each other: {waits}"
 

@@ -22,7 +22,7 @@ PREFIX = 12  # characters of a template by which it is found
 ENTRY = re.compile(r'^((?:#.*\n)*)msgid ((?:".*"\n)+)msgstr ((?:".*"(?:\n|\Z))+)', re.MULTILINE)
 PLACEHOLDER = re.compile(r"\{[A-Za-z_]\w*\??\}")
 QUOTES = "`'\"/"  # a placeholder beside one of these is code, and stays as it is
-PROSE, SPACE = re.compile(r"[a-z]{2,} [a-z]{2,}"), re.compile(" ")
+PROSE, SEVERAL = re.compile(r"[a-z]{2,} [a-z]{2,}"), re.compile(r"[A-Za-z]{2,} | [A-Za-z]{2,}")
 WORD = re.compile(r"[A-Za-z]{2,}")
 APPENDED = re.compile(r"[;,:] | \(")
 MOST_APPENDED = 20
@@ -76,7 +76,7 @@ class Template:
         """Return {placeholder: what the text has in its place}, or None if the text does not have this form."""
         first, *between, last = self.literals
         at, end = len(first), len(text) - len(last)
-        if end < at or not text.endswith(last):
+        if end < at or not text.startswith(first) or not text.endswith(last):
             return None
         found = []
         for literal in between:
@@ -84,7 +84,10 @@ class Template:
                 return None
             found.append(text[at:place])
             at = place + len(literal)
-        return dict(zip(self.names, [*found, text[at:end]]))
+        found.append(text[at:end])
+        if any(name.endswith("?}") and " " in value.strip() for name, value in zip(self.names, found)):
+            return None  # grammar, such as an s, is a word at most
+        return dict(zip(self.names, found))
 
 
 class Messages:
@@ -108,7 +111,9 @@ class Messages:
         inner = text.strip()
         if not inner or not WORD.search(inner):
             return text
-        found = self._whole(inner, deepest)
+        found = self._with_reason(inner, deepest)
+        if found is None:
+            found = self._whole(inner, deepest)
         if found is None and "\n" in inner:
             found = "\n".join(self._translate(line, deepest) for line in inner.split("\n"))
         if found is None:
@@ -122,6 +127,8 @@ class Messages:
         while parts:
             for several in range(min(len(parts), MOST_AT_ONCE), 0, -1):
                 english = " ".join(parts[:several])
+                if (found := self._with_reason(english, deepest)) is not None:
+                    break
                 if (found := self._whole(english, deepest)) is not None:
                     break
             # a full stop of a wide script has its space in itself
@@ -133,31 +140,57 @@ class Messages:
 
     def _with_appended(self, text, deepest):
         """Translate what a message lists, or has at its end, such as "; its output is in FILE"."""
-        parts = text.split("; ")
-        if len(parts) > 1 and any(self._whole(part, deepest - 1) for part in parts):
-            return "; ".join(self._translate(part, deepest - 1) for part in parts)
         for place in itertools.islice(APPENDED.finditer(text), MOST_APPENDED):
-            if (found := self._whole(text[place.start() :].strip(), deepest)) is not None:
+            if (found := self._end(text[place.start() :].strip(), deepest)) is not None:
                 return self._translate(text[: place.start()], deepest - 1) + found
+        for separator in ("; ", ", and "):
+            parts = text.split(separator)
+            if len(parts) > 1 and any(self._whole(part, deepest - 1) for part in parts):
+                done = [self._translate(part, deepest - 1) for part in parts]
+                return ("、" if separator != "; " and all(map(_ends_wide, done)) else separator).join(done)
+        where, comma, rest = text.partition(", ")
+        if comma and (found := self._whole(where, deepest)) is not None:  # such as "on rank 1, ..."
+            return f"{found}{'、' if _ends_wide(found) else ', '}{self._translate(rest, deepest - 1)}"
         return text
 
+    def _with_reason(self, text, deepest):
+        """Translate "sentence: reason" if both are entries: the sentence's last value would be taken to be longer."""
+        sentence, colon, reason = text.rpartition(": ")
+        if not colon or _small(text) in self.exact or (found := self._whole(reason, deepest, 3)) is None:
+            return None
+        first = self._whole(sentence, deepest)
+        return first and f"{first}{'：' if _ends_wide(first) else ': '}{found}"
+
+    def _end(self, text, deepest):
+        """The translation of the end of a message, such as "; it has 3", ": a reason" or "(line 3, with 4 ranks)"."""
+        found = self._whole(text, deepest)
+        if found is None and text.startswith(": ") and (found := self._whole(text[2:], deepest)) is not None:
+            found = f"{'：' if _ends_wide(found) else ': '}{found}"
+        if found is None and text.startswith("(") and text.endswith(")"):
+            parts = text[1:-1].split(", ")
+            done = [self._whole(part, deepest) for part in parts]
+            if None not in done:
+                found = f"（{'、'.join(done)}）" if all(map(_ends_wide, done)) else f" ({', '.join(done)})"
+        return found
+
     def _whole(self, text, deepest, least=0):
-        found = self._matched(_small(text), deepest, least)
-        if found is None and text.endswith(".") and (found := self._matched(_small(text[:-1]), deepest, least)):
+        found = self._matched(text, deepest, least)
+        if found is None and text.endswith(".") and (found := self._matched(text[:-1], deepest, least)):
             found += "。" if _ends_wide(found) else "."
         return found
 
     def _matched(self, text, deepest, least):
         """The translation of a text that has the form of an entry with at least so many words, or None."""
-        if (found := self.exact.get(text)) is not None:
+        small = _small(text)
+        if (found := self.exact.get(small)) is not None:
             return found
         if deepest <= 0 or self.left <= 0:
             return None
-        candidates = [one for length in self.lengths for one in self.by_prefix.get(text[:length], ())]
+        candidates = [one for length in self.lengths for one in self.by_prefix.get(small[:length], ())]
         for template in sorted(map(self._template, candidates), key=lambda one: -one.weight):
             self.left -= 1
             if template.words >= least:
-                values = template.values(text)
+                values = template.values(small if template.literals[0] else text)
                 if values is not None and not self._doubtful(template, values, deepest - 1):
                     return self._filled(template, values, deepest - 1)
         return None
@@ -167,7 +200,7 @@ class Messages:
         what else it says is not a value that is known."""
         if template.words > 2 or template.weight >= DISTINCT:
             return False
-        form = PROSE if template.words == 2 else SPACE
+        form = PROSE if template.words == 2 else SEVERAL
         return any(
             "; " in value or form.search(value) and self._whole(value.strip(), deepest, template.words) is None
             for value in values.values()

@@ -142,8 +142,8 @@ def impossible(results):
         if row.speedup and row.speedup > TOLERANCE * most and not another_method:
             what = f"{most} core{'s' * (most > 1)}" if shared else f"{most} worker{'s' * (most > 1)}"
             sentences.append(
-                f"The speed-up of {row.name} ({row.track}), {row.speedup:.2f}, is more than {what} can give. Something"
-                " slowed the single-GPU runs down, or the runs did not do the same: repeat both while the machine does"
+                f"The speed-up of {row.name} ({row.track}), {row.speedup:.2f}, is more than {what} can reach. Either"
+                " something slowed down the single-GPU run, or the runs differ: repeat both while the machine does"
                 " nothing else."
             )
     return sentences

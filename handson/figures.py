@@ -15,8 +15,8 @@ BLACK, VERMILION, BLUE, GREEN = "#000000", "#D55E00", "#0072B2", "#009E73"
 ORANGE, SKY, PINK = "#E69F00", "#56B4E9", "#CC79A7"
 LAYERS = ("#D9E8F5", "#A9CCE8", "#6FA8D6", "#3A7CB8")  # of a network, from its input on
 PALE_BLUE, PALE_ORANGE, YELLOW, GREY, PAPER, LINE = "#9ECAE1", "#FBE3B5", "#F7E7A6", "#B4B4AE", "#F7F7F5", "#444444"
-# parts of a step, or of a GPU's memory: (colour, hatching); brightness and hatching also differ, so that they can be
-# distinguished in grey
+# (colour, hatching) of each part of a step, or of a GPU's memory. The parts also differ in brightness, for readers who
+# cannot distinguish the colours.
 PARTS = {
     "compute": (PALE_BLUE, ""),
     "forward": ("#C9DFF0", ""),

@@ -61,7 +61,13 @@ def test_a_memory_for_gpus_is_announced_as_without_effect_where_nothing_counts_i
 @pytest.mark.parametrize(
     ("workers", "gpus", "ranks", "patience", "words"),
     [
-        (4, [0, 1, 2], Ranks(4, 2), 120, ["-g names 3 GPUs, but 2 ranks run on a node, each on one GPU: 2 not used"]),
+        (
+            4,
+            [0, 1, 2],
+            Ranks(4, 2),
+            120,
+            ["-g names 3 GPUs, but only 2 ranks run on a node, with one GPU each: 2 not used"],
+        ),
         (4, [0, 1], Ranks(4, 2), 7, []),
         (1, [0], None, 7, ["--patience has no effect, as a single process waits for no other"]),
         (1, [0], None, 120, []),

@@ -189,9 +189,9 @@ def test_a_speedup_that_cannot_be_is_questioned():
         "multi_node", 4, 2, rate=373, device="4 virtual GPUs: processes with one thread each, sharing 2 cores equally"
     )
     [sentence] = impossible([a_run(), shared])
-    assert sentence.startswith("The speed-up of multi_node (pytorch), 3.73, is more than 2 cores can give. ")
+    assert sentence.startswith("The speed-up of multi_node (pytorch), 3.73, is more than 2 cores can reach. ")
     assert impossible([a_run(), a_run("multi_node", 4, 2, rate=373)]) == impossible(lecture()) == []
-    assert "5.00, is more than 4 workers can give" in impossible([a_run(), a_run("multi_node", 4, 2, rate=500)])[0]
+    assert "5.00, is more than 4 workers can reach" in impossible([a_run(), a_run("multi_node", 4, 2, rate=500)])[0]
 
 
 NODE = {"name": "node1", "cores": 2, "seconds": 10.0, "used": 12.0, "others": 8.0}

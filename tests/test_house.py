@@ -346,8 +346,9 @@ def test_ci_installs_what_is_missing_and_runs_the_tests_last(house):
     status, calls = run_ci(house, "exit 0")
     assert status == 0
     assert calls[0].startswith("apt-get update") and " procps " in calls[1] and " bash " not in calls[1]
-    assert calls[2:5] == ["make environment", "make lint", "make book"] and calls[5].startswith("make tour")
-    assert calls[6:8] == ["make test", "make frameworks"] and calls[8].startswith("make test-frameworks")
+    assert calls[2:6] == ["make environment", "make lint", "make book", "make book LANGUAGE=ja"]
+    assert calls[6].startswith("make tour") and calls[7:9] == ["make test", "make frameworks"]
+    assert calls[9].startswith("make test-frameworks")
 
 
 @pytest.mark.parametrize("target", ["environment", "lint", "book", "tour", "test", "frameworks", "test-frameworks"])

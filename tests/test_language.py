@@ -21,6 +21,14 @@ JAPANESE = Messages(
         "{points} of {all}": "{all} 点中 {points}",
         "ranks {some} and {last}": "ランク {some}、{last}",
         "{ranks} on {node}": "{node} に{ranks}",
+        "the parameters of step {step} change": "ステップ {step} のパラメーターが変わります",
+        "the loss is not finite": "損失が有限ではありません",
+        "on rank {rank}": "ランク {rank} では",
+        "with {number} ranks": "{number} ランクのとき",
+        "line {number} of {file}": "{file} の {number} 行目",
+        "its own numbers twice": "自分の数が 2 回",
+        "the numbers of {ranks}": "{ranks}の数",
+        "the numbers of {ranks} once": "{ranks}の数が 1 回",
     }
 )
 
@@ -36,9 +44,22 @@ JAPANESE = Messages(
         ("Nobody knows. The job has ended.", "Nobody knows. ジョブが終わりました。"),
         ("the run failed; its output is in a.o1", "実行に失敗しました。出力は a.o1 にあります"),
         ("2 of 3", "3 点中 2"),
+        ("ZeRO on node1", "node1 にZeRO"),
         ("two parts of 3", "two parts of 3"),
         ("ranks 0 and 1 on node1; ranks 2 and 3 on node2", "node1 にランク 0、1; node2 にランク 2、3"),
         ("a part of what the student wrote", "a part of what the student wrote"),
+        ("the parameters of the model never change", "the parameters of the model never change"),
+        ("2 nodes, which are busy, wait", "2 nodes, which are busy, wait"),
+        (
+            "`x` is 3, but it must be 2: the loss is not finite",
+            "`x` は 3 ですが、2でなければなりません：損失が有限ではありません",
+        ),
+        ("on rank 1, the loss is not finite", "ランク 1 では、損失が有限ではありません"),
+        (
+            "the loss is not finite (with 4 ranks, line 3 of a.py)",
+            "損失が有限ではありません（4 ランクのとき、a.py の 3 行目）",
+        ),
+        ("its own numbers twice, and the numbers of rank once", "自分の数が 2 回、ランクの数が 1 回"),
     ],
 )
 def test_a_message_is_translated_with_its_values(english, other):

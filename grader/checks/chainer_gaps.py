@@ -156,7 +156,7 @@ def in_order(needed):
 
 
 def passes(form):
-    """Return the form of the observations of the probe of iterators. form(one): of `one` for each part."""
+    """Describe the observations that the iterators' probe must return. `form(one)` describes `one` for each part."""
     of_pass, orders = {"batches": [[int]], "ended": bool}, ([int],) * 3
     fields = (
         dict.fromkeys(("parts", "parts again", "other parts"), [int])

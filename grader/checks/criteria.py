@@ -101,8 +101,8 @@ def partition(parts, samples):
     )
     if missing and drawn is not None:
         return (
-            f"{lost}, and one rank has image {drawn} twice: numbers that are drawn one by one, as torch.randint does,"
-            " can repeat, but a permutation has each number once"
+            f"{lost}, and one rank has image {drawn} twice: torch.randint can draw a number twice; use a permutation"
+            " (torch.randperm), which has each number once"
         )
     if missing and repeated and len(parts) > 1:
         return (
@@ -236,12 +236,21 @@ def words_of_shares(times, rank):
     of_times = {}
     for other, one in enumerate(times):
         of_times.setdefault(one, []).append(other)
-    how = {0: "not at all", 1: "once", 2: "twice"}
-    said = []
-    for one, others in sorted(of_times.items(), reverse=True):
-        whose = "its own numbers" if others == [rank] else f"the numbers of {ranks(others)}"
-        said.append(f"{whose} {how.get(one, f'{one:.3g} times')}")
-    return ", and ".join(said)
+    return ", and ".join(
+        _own_numbers(one) if others == [rank] else _numbers_of(ranks(others), one)
+        for one, others in sorted(of_times.items(), reverse=True)
+    )
+
+
+# whole sentences, since a translation has another order of words
+def _own_numbers(times):
+    how = {0: "its own numbers not at all", 1: "its own numbers once", 2: "its own numbers twice"}
+    return how.get(times, f"its own numbers {times:.3g} times")
+
+
+def _numbers_of(whom, times):
+    how = {0: f"the numbers of {whom} not at all", 1: f"the numbers of {whom} once", 2: f"the numbers of {whom} twice"}
+    return how.get(times, f"the numbers of {whom} {times:.3g} times")
 
 
 def first_few(numbers, count=4):

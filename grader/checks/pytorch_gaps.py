@@ -38,7 +38,7 @@ def new_order_every_epoch(seen, case, expected):
 
 
 def _who(rank, seen):
-    return f"on rank {rank} " if len(seen) > 1 else ""
+    return f"on rank {rank}, " if len(seen) > 1 else ""
 
 
 def shared_out(seen, case, expected):

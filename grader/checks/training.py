@@ -34,8 +34,8 @@ def right_gpu(seen, case, expected):
         who = f"rank {rank} (intra_rank {on_node[rank]})" if len(seen) > 1 else "the script"
         if found == "nowhere" and on_node[rank] < len(gpu) != len(set(gpu)):
             return (
-                f"{who} looks for its GPU in a list that is shorter than args.gpu, {gpu}: keep every entry, since an"
-                " id is listed once for each rank that uses this GPU"
+                f"{who} drops repeated ids from args.gpu, {gpu}: keep all of them, since the list has one entry for"
+                " each rank, even if ranks share a GPU"
             )
         if found == "nowhere":
             return f"{who} finds no GPU at its index in args.gpu, {gpu}, which lists the GPUs of one node"
@@ -94,8 +94,8 @@ def new_order_every_epoch(why):
                 if all(map(criteria.in_sequence, orders)):
                     return (
                         f"{who}nearly all images follow each other as in the data set, or at a fixed distance (in"
-                        f" epoch 0: {criteria.first_few(orders[0])}): shuffle the images, not only the batches or the"
-                        " first image"
+                        f" epoch 0: {criteria.first_few(orders[0])}): shuffle the images themselves, not only the"
+                        " order of the batches or the position of the first image"
                     )
         return None
 

@@ -285,7 +285,7 @@ class Score:
         """Return sentences on why a person should look at this score."""
         verdicts = [verdict for unit in self.units for verdict in unit.verdicts]
         reasons = (
-            ["A file mentions things that a solution does not need, such as `grader` or /proc."]
+            ["A file uses names that no solution needs."]
             if any(LOOK in verdict.message for verdict in verdicts)
             else []
         )

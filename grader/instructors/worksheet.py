@@ -277,9 +277,9 @@ def sheets(folder):
 
 
 def of_one_unit(folder, scores):
-    """Return a warning if the term's worksheet in `folder` seems to belong to a single unit, otherwise None. Its
-    maximum grade then equals that of the only graded unit, and moodle.csv would fit no assignment. scores: those of
-    the class. Raises WorksheetError."""
+    """Return a warning if the worksheet of the whole term in `folder` seems to be that of the only graded unit, because
+    its maximum grade is that of the unit: `moodle.csv` then fits no assignment. Otherwise None. scores: those of the
+    class. Raises WorksheetError."""
     term, of_units = kept(folder), kept_for_units(folder)
     if not term or not scores or len(of_units) != 1:
         return None

@@ -178,8 +178,8 @@ class Gpu(chainer.backend.CpuDevice):
 
 
 class Reading(StandardUpdater):
-    """An updater that takes batches without training: of the main iterator, because those of other devices run in
-    processes of their own."""
+    """A stand-in for an updater: it takes batches from the main iterator without training. The iterators of the other
+    devices run in their own processes."""
 
     def update_core(self):
         self.get_iterator("main").next()

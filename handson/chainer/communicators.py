@@ -108,7 +108,7 @@ def choose(name, allreduce_grad_dtype=None, has_gpus=False, shared=False):
     if name == "naive" or has_gpus and name not in GONE:
         return name, None
     if has_gpus:
-        return "pure_nccl", f"Communicator {name}: {missing}; used instead: pure_nccl, which took its place."
+        return "pure_nccl", f"Communicator {name}: {missing}; pure_nccl, its successor, is used instead."
     return "naive", (
         f"Communicator {name}: {missing}; used instead: naive, MPI on CPUs"
         f"{', with float16 on the wire' if half else ''}."

@@ -121,8 +121,8 @@ def summary(say=speak):
     except site.SiteError as error:
         machine = str(error)
     name = {"embedded": "the embedded PBS", "pbs": "PBS", "slurm": "Slurm"}[system]
-    name = f"{translated(name)} ({program})" if program else translated(name)
-    rows.append((translated("batch system"), f"{name}; {translated(machine)}"))
+    shown = f"{translated(name)} ({program})" if program else translated(name)
+    rows.append((translated("batch system"), f"{shown}; {translated(machine)}"))
     if system == "embedded":
         found = marked(f"no: {why}") if why else "yes: each node of a job has a host name and a network of its own"
     else:
@@ -374,7 +374,7 @@ def start_here():
         words = last_words(out, errors)
         cure = "run `mpiexec -n 2 hostname` by hand, and look at its first error"
         if "host address" in words:
-            cure = "add this host's name to /etc/hosts, or export HYDRA_IFACE=lo where all ranks are on this host"
+            cure = "add this host's name to /etc/hosts; if all ranks run on this host, export HYDRA_IFACE=lo also helps"
         raise Broken(f"mpiexec -n 2 does not start two ranks ({words})", cure)
     started = "mpiexec -n 2 starts ranks 0 and 1 of 2"
     if ask(sys.executable, "-c", OWN_ADDRESS)[0] != 0:

@@ -77,7 +77,7 @@ def look_after_the_queue():
     try:
         scheduler.ensure()
     except (OSError, OneSentence) as error:
-        command.say("qstat", f"the queue does not go on: {error}")
+        command.say("qstat", f"the scheduler has stopped: {error}")
 
 
 def parse(words):

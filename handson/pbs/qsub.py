@@ -61,7 +61,7 @@ def submit(words):
     except OSError as error:
         command.say(
             "qsub",
-            f"the job is stored, but the queue could not be started ({error.strerror}): any later qstat starts it",
+            f"the job was accepted, but the scheduler could not be started ({error.strerror}): run qstat to start it",
         )
     if job["block"]:
         ended = jobs.wait(job_id)
@@ -364,7 +364,7 @@ def store_job(job, script):
         in_force = store.site_in_force(db) or chosen
         if in_force != chosen:
             raise PBSError(
-                f"jobs of the site {in_force} are unfinished: wait for them, delete them, or give {chosen} its own"
+                f"jobs of the site {in_force} have not ended: wait for them, delete them, or give {chosen} its own"
                 " HANDSON_PBS_HOME",
                 2,
             )

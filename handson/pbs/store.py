@@ -208,7 +208,7 @@ def recover():
             db.executemany("INSERT OR REPLACE INTO jobs VALUES (?, ?, ?, ?, ?, ?)", rows.values())
             set_meta(db, "next", following)
     return (
-        f"the job database was damaged and is kept as {aside}; {len(rows)} of its jobs could be read and go on:"
+        f"the job database was damaged and is kept as {aside}; {len(rows)} of its jobs were recovered:"
         " look at them with qstat -x, and submit again what is missing"
     )
 

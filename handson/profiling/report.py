@@ -53,7 +53,9 @@ def text(run):
     lines += analysis.table(of_ranks)
     for rank, offset in run.offsets.items():
         if abs(offset) > 1e6:
-            lines.append(f"The clock of rank {rank} was set {offset / 1e6:+.3f} ms, as collectives show.")
+            lines.append(
+                f"The clock of rank {rank} was corrected by {offset / 1e6:+.3f} ms, so that collectives fit together."
+            )
     first, steps = timelines[0], analysis.common_steps(run)[0]
     for words, kinds in (
         ("computation", (COMPUTE,)),

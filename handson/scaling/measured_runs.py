@@ -59,7 +59,7 @@ def read(paths):
         elif path.is_dir() and not (path / "result.json").exists() and any(path.glob("*.json*")):
             runs.append(of_profile(path))
         elif path.is_dir() and not (path / "result.json").exists() and any(path.glob("*/result.json")):
-            raise RunsError(f"{path} is not a run, but has some in it: give them as {path}/*")
+            raise RunsError(f"{path} is not the folder of a run, but contains such folders: write {path}/*")
         else:
             result = results.read(path)
             runs.append(of_profile(path) if result.profiled and path.is_dir() else of_result(result))
@@ -218,12 +218,12 @@ def check(runs):
     only = "there is only one run, " if len(runs) == 1 else "all runs are "
     if not single:
         raise RunsError(
-            f"{only}of {runs[0].workers} workers, and how long one worker computes is not known: {ONE}, and give its"
+            f"{only}of {runs[0].workers} workers, which do not show how long one worker computes: {ONE}, and give its"
             " folder, too"
         )
     if not several:
         raise RunsError(
-            f"{only}of one worker, and what communication costs is not known: {MORE}, and give its folder, too"
+            f"{only}of one worker, which do not show what communication costs: {MORE}, and give its folder, too"
         )
     for run in several:
         if run.result and run.workers % run.result.nodes:

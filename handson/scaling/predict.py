@@ -129,8 +129,8 @@ def described(model, plan, rate):
     ]
     if plan.batchsize and plan.batchsize != model.batchsize and model.fixed == 0:
         lines.append(
-            f"  All runs have batches of {model.batchsize}, so the computation is taken in proportion: a run of one"
-            " worker with another -b would show it."
+            f"  All runs use batches of {model.batchsize}, so the computing time is assumed to be proportional to the"
+            " batch size. A run of one worker with another -b would measure this."
         )
     lines.append("Fitted to the runs:")
     for name, (median, low, high) in model.intervals().items():
@@ -144,8 +144,8 @@ def described(model, plan, rate):
         )
     if not model.crossed:
         lines.append(
-            "  All these runs were on one node, so their latency is what two processes of a node wait for each other,"
-            " and no network's: add a run on two nodes, or give --latency."
+            "  All these runs were on one node, so the measured latency is that between processes of one node, not that"
+            " of a network: add a run on two nodes, or give --latency."
         )
     return lines
 
@@ -208,8 +208,8 @@ def limits(model, plan, predictions, one, efficiency):
         if numpy.quantile(found.throughput / single, BAND[0]) / found.workers >= efficiency
     ]
     lines.append(
-        f"An efficiency of {efficiency:g} holds up to {counted(max(reached, default=1), 'worker')}, at the band's lower"
-        f" end up to {counted(max(sure, default=1), 'worker')} (of numbers that double)."
+        f"The efficiency is at least {efficiency:g} for up to {counted(max(reached, default=1), 'worker')}; at the"
+        f" lower end of the band, for up to {counted(max(sure, default=1), 'worker')}. (Only powers of two were tried.)"
     )
     ends = {found.workers: found for found in (predictions[0], predictions[-1])}.values()
     costs = [
@@ -248,8 +248,8 @@ def to_accuracy(results, accuracy, predictions, start_up=0.0):
     if len(needed) < 2:
         reached = f"with a total batch of {', '.join(map(str, needed))} only" if needed else "in none of the runs"
         raise measured_runs.RunsError(
-            f"an accuracy of {accuracy:g} was reached {reached}, and the price of a bigger batch needs two sizes: "
-            "also train with another batch size (-b), and with more epochs (-e)"
+            f"an accuracy of {accuracy:g} was reached {reached}, but the cost of a bigger batch can only be estimated"
+            " from runs with two total batch sizes: train with another -b, or for more epochs (-e)"
         )
     least, critical = batch_size.critical_batch(list(needed), [float(numpy.mean(images)) for images in needed.values()])
     words = (
@@ -271,8 +271,8 @@ def to_accuracy(results, accuracy, predictions, start_up=0.0):
     epoch = results[0].images // results[0].epochs
     if larger := [found.workers for found in predictions if found.batch > epoch]:
         lines.append(
-            f"From {counted(larger[0], 'worker')} on, a step takes more images than the data set has ({epoch:,}): no"
-            " training does that."
+            f"From {counted(larger[0], 'worker')} on, a single step would use more images than the data set has"
+            f" ({epoch:,}), so these rows are not realistic."
         )
     return lines
 

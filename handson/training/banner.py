@@ -65,7 +65,7 @@ def without_effect(args, comm=None):
     if len(args.gpu) > on_a_node:
         ranks = f"{on_a_node} rank{'s run' if on_a_node > 1 else ' runs'}"
         yield (
-            f"-g names {len(args.gpu)} GPUs, but {ranks} on a node, each on one GPU:"
+            f"-g names {len(args.gpu)} GPUs, but only {ranks} on a node, with one GPU each:"
             f" {', '.join(map(str, args.gpu[on_a_node:]))} not used"
         )
     if "shared by" in getattr(args, "devices", ""):

@@ -22,7 +22,7 @@ FORMAT = struct.Struct("dd?")
 # messages of a rank to its watcher, besides the numbers of signals: none; that it ends as Python programs do; that it
 # has printed why it ends, plus its status
 LISTENING, ENDING, EXPLAINED = 0, 127, 128
-limit = LIMIT  # of this run, in seconds; 0: none
+limit = LIMIT  # seconds without a finished step after which this run ends; 0: no limit
 _mine = _watcher = None  # see watched_by
 
 

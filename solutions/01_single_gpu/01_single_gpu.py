@@ -47,8 +47,8 @@ print(len(train_set), "training images, each a tensor of shape", tuple(train_set
 single_gpu.images(train_set)
 
 # %% [markdown]
-# An image of 8 x 8 pixels is too little work for a GPU. As in the lecture, each batch is therefore enlarged to 256 x
-# 256 pixels with three channels.
+# An image of 8 x 8 pixels is too little work for a GPU. As in the lecture from which this course grew, each batch is
+# therefore enlarged to 256 x 256 pixels with three channels.
 #
 # What is the shape of a batch of 4 enlarged images? Predict it before you run the cell.
 
@@ -321,8 +321,8 @@ device_ways.show(found)
 
 # %% [markdown]
 # On the H200 with batches of 32 images, `resnet50` reached 1,480 images/s with TF32, and 1,470 with bfloat16 and
-# channels last. Did these gain nothing? The kernels ran for 94 % of the time before, and for 49 % after the change:
-# they had become so short that Python was the bottleneck. With the same settings and batches of 128 images, the
+# channels last. Did bfloat16 gain nothing? Before the change, the kernels ran for 94 % of the time; afterwards,
+# for 49 %. They had become so short that Python was the bottleneck. With the same settings and batches of 128 images, the
 # throughput was 3,460 images/s, and the kernels ran for 96 % of the time. So look at both numbers. First find out
 # whether the GPU waits for Python, then choose what to change.
 #
@@ -366,7 +366,7 @@ limits = {part: limit(epoch, part) for part in epoch}
 figures.bar_chart(limits, "speed-up of the epoch if this part took no time", start=1)
 
 # %% [markdown]
-# A bar of length zero (a factor of 1) is a part that is not worth improving. Two GPUs share the work of forward and
+# A bar of length zero (a factor of 1) marks a part that is not worth improving. Two GPUs share the work of forward and
 # backward, but not all of the other parts. Remember this figure for the next notebook.
 #
 # ## Check

@@ -9,8 +9,8 @@
 # %% [markdown]
 # # Two GPUs of one node
 #
-# Task 1 of the lecture: train the same network on two GPUs at once, with one process for each GPU. How much faster is
-# this, why is it not twice as fast, and how does the accuracy change?
+# Train the same network on two GPUs at once, with one process for each GPU. How much faster is this, why is it not
+# twice as fast, and how does the accuracy change?
 #
 # **In about 60 minutes you will**
 #
@@ -84,8 +84,8 @@ for ranks in (2, 4, 7):
 
 # %% [markdown]
 # The sampler fills the missing places with the first images of the epoch's order. These images are used twice in this
-# epoch, so they count twice in the mean. With 7 ranks, these are 5 of 1,505 images. This changes the mean little, and
-# the next epoch repeats other images.
+# epoch, so they count twice in the mean. With 7 ranks, 5 of 1,505 images are repeated. This hardly changes the mean,
+# and the next epoch repeats other images.
 #
 # In return, all ranks have the same number of images in each step. So the mean of the ranks' losses is the mean loss of
 # all images of the step, and the mean of the ranks' gradients is the gradient of one big batch. (If the ranks had
@@ -280,7 +280,7 @@ def efficiency(single, several, workers):
 # %%
 print("speed-up:  ", round(speed_up(one.throughput, two.throughput), 2))
 print("efficiency:", round(efficiency(one.throughput, two.throughput, 2), 3))
-print("(the lecture, on two GPUs: 1.71 and 0.857)")
+print("(the lecture from which this course grew, on two GPUs: 1.71 and 0.857)")
 multi_gpu.speed_up([one, two])
 
 # %% [markdown]
@@ -309,9 +309,8 @@ steps = measure.steps(workers=2, size=SIZE)
 multi_gpu.ranks(steps)
 
 # %% [markdown]
-# The rank that enters first waits for the other one (the dotted parts). Here, neither rank is always the slower one:
-# sometimes rank 0 is late, and sometimes rank 1, because each core also does other work. Both ranks lose time whenever
-# one rank is late.
+# The rank that enters first waits for the other one (the dotted parts). The ranks take turns being late, because each
+# core also does other work. Both ranks lose time whenever one rank is late.
 #
 # How long does each rank wait in a step, on average? `arrivals[step, rank]` is the time, in seconds, at which the rank
 # enters the all-reduce.
@@ -439,8 +438,8 @@ for workers in (1, 2, 4, 8):
 
 # %% [markdown]
 # The next experiment uses small images (16 pixels). It follows a figure in [Train longer, generalize
-# better](https://arxiv.org/abs/1705.08741). It trains with the total batch of 8 workers, first for as many *epochs* as
-# one worker, and then for as many *updates*.
+# better](https://arxiv.org/abs/1705.08741). It trains with the total batch of 8 workers twice: for as many *epochs* as
+# one worker, and for as many *updates* as one worker.
 #
 # (The second cell below trains 12 networks, which takes one or two minutes. A bar shows the progress.)
 #

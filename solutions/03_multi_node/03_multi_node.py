@@ -9,8 +9,8 @@
 # %% [markdown]
 # # Two nodes
 #
-# Task 2 of the lecture: train on two nodes with two GPUs each. MPI starts the processes on several nodes, and their
-# gradients travel through a network.
+# Train on two nodes with two GPUs each. MPI starts the processes on several nodes, and their gradients travel through a
+# network.
 #
 # **In about 60 minutes you will**
 #
@@ -194,7 +194,7 @@ check("multi_node", "total_accuracy")
 # %% [markdown]
 # ## The same with MPI
 #
-# In the last section, you had the numbers of all ranks in two lists. In a real run, each rank knows only its own
+# In the previous section, you had the numbers of all ranks in two lists. In a real run, each rank knows only its own
 # numbers, and the ranks must exchange them. MPI does this. A *communicator* such as `MPI.COMM_WORLD` represents all
 # ranks. Every rank can use it:
 #
@@ -202,7 +202,7 @@ check("multi_node", "total_accuracy")
 # |---|---|
 # | `comm.rank`, `comm.size` | this rank's number, and the number of ranks |
 # | `comm.allreduce(number)` | the sum of all ranks' numbers, on every rank |
-# | `comm.allgather(thing)` | a list of all ranks' things, on every rank |
+# | `comm.allgather(value)` | the list of all ranks' values, on every rank |
 # | `comm.gather(thing)` | this list on rank 0, and `None` on the other ranks |
 # | `comm.bcast(thing)` | rank 0's thing, on every rank |
 #
@@ -290,9 +290,9 @@ throughputs = {row.workers: row.throughput for row in compare.table(results)}
 print({workers: round(rate, 1) for workers, rate in throughputs.items()}, "images/s")
 
 # %% [markdown]
-# The lecture reports 51.1, 87.6 and 172.1 images/s on 1, 2 and 4 GPUs. These are speed-ups of 1.71 and 3.37, and
-# efficiencies of 0.857 and 0.842. Make such a table of your own runs. (If you skipped the prediction, the figure is
-# drawn without it.)
+# The lecture from which this course grew reports 51.1, 87.6 and 172.1 images/s on 1, 2 and 4 GPUs. These are speed-ups
+# of 1.71 and 3.37, and efficiencies of 0.857 and 0.842. Make such a table of your own runs. (If you skipped the
+# prediction, the figure is drawn without it.)
 
 
 # %%
@@ -426,9 +426,9 @@ for rate in rates:
     follow(submit(FOLDER, "-j", "oe", "run_multi_node_training.sh", **variables))
 
 # %% [markdown]
-# In the next figure, the marks are the predictions of your function. They start from the run at full speed, and assume
-# that nothing is computed during the all-reduce. (Between real nodes, they start from the run on one node, whose ranks
-# need no network.)
+# In the next figure, the marks are the predictions of your function. They take the time of a step from the run at full
+# speed, add your time of an all-reduce, and assume that nothing is computed during the all-reduce. (Between real nodes,
+# they start from the run on one node, whose ranks need no network.)
 
 # %%
 from handson import figures
@@ -452,7 +452,7 @@ figures.bar_chart(measured, "throughput of four workers [images/s]", predicted) 
 # The measured throughput is usually below the mark, because the formula only counts bytes. It leaves out three things.
 # Every message has a latency. The ranks do not start to send at the same moment. A slow link loses packets when its
 # queue is full, and TCP then waits up to 0.2 s before it sends them again. So the formula gives the best case and the
-# order of magnitude. If your bars are *above* the marks, the all-reduce is hidden behind the backward pass.
+# order of magnitude. If your bars are *higher* than the marks, the all-reduce runs during the backward pass.
 
 # %%
 check("multi_node", "allreduce_seconds")

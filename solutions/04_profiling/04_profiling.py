@@ -145,8 +145,8 @@ def waiting_share(begin, end):
     for each all-reduce and a column for each rank.
     """
     ### BEGIN SOLUTION waiting_share:
-    ### return an array with one number for each rank: add up its waiting in all all-reduces, and divide
-    ### by the sum of its time in all of them
+    ### return an array with one number for each rank: its total waiting time, divided by its total
+    ### time in all-reduces
     waiting = begin.max(axis=1, keepdims=True) - begin
     return waiting.sum(axis=0) / (end - begin).sum(axis=0)
     ### END SOLUTION
@@ -219,7 +219,8 @@ for run in (single, multi):
 
 # %% [markdown]
 # The MFU is much smaller. With two workers, each worker computes as many FLOPs as before, but its step is longer
-# because it includes the all-reduce. Is the MFU of your two workers therefore smaller than that of one?
+# because it includes the all-reduce. So the MFU per worker falls by the same factor as the efficiency. Check this with
+# your numbers.
 #
 # ## Mark the four steps
 #
@@ -316,9 +317,9 @@ check("profiling", "bottleneck", "prediction_faster", "slow_loading.py")
 # %% [markdown]
 # On a GPU, the data has one more way to go: from the host's memory to the GPU's memory. A GPU can itself fetch data
 # from *pinned* memory, which the operating system may not move. All other data must first be copied to pinned memory.
-# `DataLoader(pin_memory=True)` makes pinned batches, and with them `images.to(device, non_blocking=True)` does not wait
-# for the copy. The next cell measures steps with batches of full-size images. Which way will be as fast as no copy at
-# all?
+# `DataLoader(pin_memory=True)` creates batches in pinned memory. Then `images.to(device, non_blocking=True)` returns
+# before the copy has ended. The next cell measures steps with batches of full-size images. Which way will be as fast as
+# no copy at all?
 
 # %%
 from handson.notebook import device_ways
@@ -404,8 +405,8 @@ profiled_runs.collectives(after)
 print(f"{before.result.throughput:.0f} images/s before, {after.result.throughput:.0f} after")
 
 # %% [markdown]
-# In each collective, all ranks wait for the rank that is late this time. So two fewer collectives make small steps much
-# faster, but long steps hardly.
+# In each collective, all ranks wait for the rank that is late this time. So leaving out two collectives makes short
+# steps much faster, but hardly changes long steps.
 #
 # On a real GPU, there is more to gain. `loss.item()` waits until the GPU has finished all queued operations. Then the
 # GPU is idle until Python has queued new operations. Without `loss.item()`, a process can queue many operations in
@@ -431,4 +432,4 @@ check("profiling")
 # - Distinguish a slow network, a slow rank, and slow loading.
 # - Predict how much faster a run can become at most if you fix its bottleneck, and check this by measurement.
 #
-# If there is a next notebook, it is in the file browser on the left.
+# Continue with `05_communication`.

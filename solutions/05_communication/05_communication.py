@@ -9,8 +9,8 @@
 # %% [markdown]
 # # The network is the limit
 #
-# On a slow network, two workers can be slower than one. This notebook shows why, and how much of the lost time comes back when ranks
-# send while they compute. You implement an all-reduce, then data parallel training with it.
+# On a slow network, two workers can be slower than one. This notebook shows why, and how much of the lost time you win
+# back if ranks send while they compute. You implement an all-reduce, then data parallel training with it.
 #
 # **In about 90 minutes you will**
 #
@@ -119,8 +119,8 @@ rings.picture(ring_by_hand)
 #
 # - `send(tensor, to)` starts a send, and returns a handle with a `wait()`;
 # - `receive(like, source)` blocks until a tensor with the shape and type of `like` has arrived, and returns it;
-# - `expect(like, source)` only starts a receive; the handle's `wait()` returns the tensor. Call it before `send`: both directions of the
-#   network are then used at the same time.
+# - `expect(like, source)` only starts a receive, and returns a handle whose `wait()` returns the tensor. Call `expect`
+#   before `send`, so that both directions of the network are used at the same time.
 
 # %%
 # !cd {FOLDER} && sed -n '/# PUT YOUR CODE/,/raise/p' pytorch/all_reduce.py  # the gaps
@@ -142,8 +142,8 @@ measured = communication.all_reduces(f"{FOLDER}/results/all_reduce")
 communication.seconds_against_bytes(measured, crossing=prediction_ring)
 
 # %% [markdown]
-# Small messages take about the same time, whatever their size: what costs time is the *number* of messages sent one after another. For
-# large messages, the number of bytes costs time. Did the ranks send as many bytes as your formulas predict?
+# All small messages take about the same time: it depends on the *number* of messages that are sent one after another.
+# For large messages, it depends on the number of bytes. Did the ranks send as many bytes as your formulas predict?
 
 # %%
 from functools import partial
@@ -200,9 +200,9 @@ from handson.notebook import drawings
 drawings.chunks(ranks.pull("copies"))
 
 # %% [markdown]
-# After three steps (*reduce-scatter*), each rank has *one* complete chunk, number r + 1. Three more (*all-gather*) pass the complete chunks
-# around. In each step, every rank sends one chunk and receives one: all connections of the ring are in use all the time. What would the
-# figure of `naive` look like?
+# After three steps (*reduce-scatter*), rank r has *one* complete chunk, number (r + 1) modulo 4. Three more
+# (*all-gather*) pass the complete chunks around. In each step, every rank sends one chunk and receives one: all
+# connections of the ring are in use all the time. What would the figure of `naive` look like?
 
 # %%
 ranks.stop()
@@ -283,8 +283,9 @@ communication.seconds_against_bytes(measured, model, crossing=prediction_ring)
 # %% [markdown]
 # At both ends, your ring deviates from the model:
 #
-# - Short messages take longer than predicted. You measured alpha as the mean of doubling's two rounds, of which the first stays inside a
-#   node. In the ring, every step sends a message between the nodes, and all ranks wait for it.
+# - Short messages take longer than predicted. You computed alpha from `doubling`, whose first round stays inside a
+#   node. So your alpha is the mean of a fast and a slow connection. In the ring, every step sends a message between the
+#   nodes, and all ranks wait for it.
 # - Long messages are faster than predicted. In doubling's second round, both ranks of a node share its network card; in the ring, only one
 #   of them sends to the other node.
 #

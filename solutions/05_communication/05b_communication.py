@@ -9,8 +9,9 @@
 # %% [markdown]
 # # Send less, or wait less
 #
-# The network is still the bottleneck. You can send fewer bytes, send them later, send them less often, or not wait for them. Each of these
-# methods makes steps faster, but gradients less accurate. You write seven methods, and measure when each method reaches an accuracy.
+# The network is still the bottleneck. There are four ways to lose less time: send fewer bytes, send them less often,
+# send them one step later, or do not wait for other ranks. Each makes a step faster and its gradients less accurate.
+# You write seven such methods, and measure how soon each reaches an accuracy.
 #
 # **In about 90 minutes you will**
 #
@@ -107,8 +108,9 @@ check("communication", "hook_bytes", "hooks.py", "half_and_late.py")
 # %% [markdown]
 # ## Which method wins?
 #
-# In which order do these methods reach an accuracy of 0.91? Sending fewer bytes makes a step faster, but less accurate gradients need more
-# steps. `powersgd` is PyTorch's own hook: it sends two low-rank matrices instead of each gradient matrix (Vogels et al. 2019).
+# In which order will plain training, float16, 1-bit, top-1-percent and double buffering reach an accuracy of 0.91?
+# Sending fewer bytes makes a step faster, but less accurate gradients need more steps. `powersgd` is PyTorch's own
+# hook: it sends two low-rank matrices instead of each gradient matrix (Vogels et al. 2019).
 
 # %%
 HALF_AND_LATE = "float16 double-buffering float16-double-buffering"
@@ -168,9 +170,10 @@ check("communication", "prediction_order", "prediction_sooner")
 # Must the ranks communicate in every step? In **local SGD**, each rank runs H steps by itself, then all ranks average their *parameters*.
 # This sends 1/H of the bytes. The larger H is, the further the ranks drift apart between two averages.
 #
-# The average of N ranks also moves less than a single rank that runs all N * H steps. **Block momentum** compensates for this: it treats
-# the parameter change of a block as a gradient and applies a separate momentum to it (Chen and Huo 2016). DiLoCo trains language models
-# across data centres in a similar way (Douillard et al. 2023).
+# Averaging also makes progress slower: the average of N ranks moves about as far as one rank in H steps, not in N * H.
+# **Block momentum** compensates for this: it treats the parameter change of a block as a gradient and applies a
+# separate momentum to it (Chen and Huo 2016). DiLoCo trains language models across data centres in a similar way
+# (Douillard et al. 2023).
 #
 # Fill the gaps of `pytorch/local_sgd.py`. An epoch has 12 steps here.
 
@@ -194,8 +197,8 @@ def block_bytes(parameters, steps, period, ranks):
 
 # %%
 ### BEGIN SOLUTION prediction_period:
-### write `prediction_period = ` and the largest H, from 1 to 36, whose final accuracy is less than
-### 0.02 below that of H = 1
+### write `prediction_period = ` and a number from 1 to 36: the largest H that costs less than 0.02
+### of final accuracy, compared with H = 1
 prediction_period = 12
 ### END SOLUTION
 print(f"I expect that {prediction_period} steps between two averages cost less than 0.02 of accuracy.")
@@ -255,8 +258,9 @@ of_server = {method: served[method] for method in ("asynchronous", "asynchronous
 communication.staleness(of_server, expected=prediction_staleness)
 
 # %% [markdown]
-# Between two gradients of one worker, each other worker sends about one gradient. A slow worker misses many updates, so its gradients are
-# the stale ones on the right. The fast workers do not wait. The next figure shows the throughput:
+# Between two gradients of one worker, each other worker sends about one gradient. In the right-hand figure, a slow
+# worker misses many updates, so its gradients are the very stale ones. The fast workers do not wait. The next figure
+# shows the throughput:
 
 # %%
 communication.throughputs(served)
@@ -311,9 +315,9 @@ communication.to_accuracy(everything, 0.91, fast, sooner=prediction_sooner)
 # On such a slow network, the methods that send least win. One bit per gradient is enough, as long as error feedback keeps the rest. A white
 # bar marks a method that did not reach the accuracy with every seed.
 #
-# Some bars may end left of the dashed line, that is, before plain training on an unlimited network. The network cannot explain this: signs
-# move all parameters by the same amount, which happens to help in the first epochs, with or without a slow network. **First measure** what
-# limits a run.
+# Some bars may end left of the dashed line: these methods are even faster than plain training on an unlimited network.
+# Fewer bytes cannot explain this: signs move all parameters by the same amount, which happens to help in the first
+# epochs on any network. **Measure first** what limits a run.
 
 # %%
 check("communication", "prediction_last")
@@ -394,9 +398,10 @@ follow(submit(FOLDER, "-j", "oe", "run_restarts.sh", OPTIONS="-e 3 -o results/wh
 follow(submit(FOLDER, "-j", "oe", "run_restarts.sh", OPTIONS="-e 3 -o results/killed", KILL_NODE="yes"))
 
 # %% [markdown]
-# `torch.distributed.checkpoint` writes each checkpoint into a folder, to which each rank adds its part. A run can also resume with another
-# number of ranks. State that is equal on all ranks is then simply loaded. Per-rank state needs a rule. Each new rank starts with the mean of
-# all old residuals, so that the sum of the residuals divided by the number of ranks stays the same. Its random numbers start again.
+# `torch.distributed.checkpoint` writes each checkpoint into a folder, to which each rank adds its part. A run can also
+# resume with another number of ranks. If the number of ranks changes, state that is equal on all ranks is simply
+# loaded, but per-rank state needs a rule. Each new rank starts with the mean of the old residuals. So the mean over the
+# ranks, which is what the updates use, stays the same. The random numbers of each rank start again.
 #
 # Do both runs end with the same numbers? The next cell compares their last checkpoints:
 
@@ -466,8 +471,9 @@ check("communication", "lost_share", "train_restarts.py")
 # !python -m handson images digits
 
 # %% [markdown]
-# Three runs on a 20 Mbit/s network: full-precision gradients; 1-bit gradients, after a warm start of 1,500 samples during which every
-# worker trains on all samples by itself; and block momentum, which sends only models, once every 750 samples.
+# The next cells train three times on a network of 20 Mbit/s: with full-precision gradients; with 1-bit gradients, after
+# a warm start of 1,500 samples during which every worker trains on all samples by itself; and with block momentum,
+# which sends only models, once every 750 samples.
 
 # %%
 # How many times as many images per second does block momentum train on, compared with 32 bits?
@@ -505,9 +511,9 @@ ratio = trained["block momentum"].throughput / trained["32 bits"].throughput
 print(f"predicted: {prediction_blocks} times as many images per second; measured: {ratio:.1f}")
 
 # %% [markdown]
-# With 32 bits, every step waits for the network. With 1 bit, steps hardly wait. Block momentum trains for twelve steps without
-# communication. Both methods pay with a loss that falls later. With the option `--by-hand`, the script runs your own loop with
-# `next_minibatch` instead of the training session.
+# With 32 bits, every step waits for the network. With 1 bit, steps hardly wait. Block momentum trains for twelve steps
+# without communication. In return, the loss falls more slowly with both methods. With the option `--by-hand`, the
+# script runs your own loop with `next_minibatch` instead of the training session.
 
 # %%
 check("communication", "prediction_blocks", "train_cntk.py")

@@ -98,7 +98,7 @@ def state_bytes(parameters):
 # Activations are the last part. Backward needs the input of each layer, so forward keeps these tensors. The table shows their sizes per
 # token and block, in multiples of the width:
 #
-# | kept for the backward of | tensors | widths |
+# | layer | tensors that its backward needs | widths |
 # |---|---|---|
 # | norm1 | its input | 1 |
 # | query, key, value | one input, which all three share | 1 |
@@ -241,9 +241,9 @@ seconds = {"checkpoint": prediction_slower * of_plain}
 model_parallel.bytes_and_time(saving, expected, seconds)
 
 # %% [markdown]
-# `plain` and `checkpoint` both use about 3 MB more than you computed. The reason is that backward also holds the gradients of a few
-# activations for a short time. Checkpointing does not reduce these gradients. They are a tenth of the memory of `plain`, but a third of the
-# memory of `checkpoint`.
+# `plain` and `checkpoint` both use about 3 MB more than you computed. The reason is that backward also holds the
+# gradients of a few activations for a short time. Checkpointing does not reduce these gradients. They are a tenth of
+# the activations of `plain`, but a third of those of `checkpoint`.
 
 # %%
 slower = runs.of_a_step(saving["checkpoint"][0]) / of_plain
@@ -273,7 +273,7 @@ check("model_parallel", "checkpointed_bytes", "prediction_slower", "save_memory.
 # | method | widths that a block keeps | widths that are recomputed, one block at a time |
 # |---|---|---|
 # | `torch-checkpoint` | 1: its input | 15 |
-# | `checkpoint-every-2nd` | 1 and 16 in turn | 15, but only after another block has freed its 16 |
+# | `checkpoint-every-2nd` | 1 and 16, alternately | 15, but by then the block after it has freed its 16 |
 # | `checkpoint-selected` | 11: its input, query, key, value, attention, out, 4 of up, down | 7 |
 #
 # The network is wider here, so that linear layers take most of the time. Which of the last two methods needs less memory, and which one is
@@ -313,9 +313,10 @@ model_parallel.bytes_and_time(selective, {method: UNIT * number for method, numb
 # sends more, because gloo builds its reduce-scatter from an all-reduce.) FSDP gathers the parameters twice, for forward and for backward, so
 # it sends 1.5 times as many bytes.
 #
-# Fill in ZeRO by hand, for 4 ranks and a network with 4 MB of parameters. The shards are A to D, and shard A belongs to rank 0. For which
-# shards does each rank need memory, from backward to the update? Write the letters of the shards, such as "ABCD". The picture shows the sum
-# of each rank and the first wrong entry. (This cell is not graded.)
+# Fill in ZeRO by hand, for 4 ranks and a network with 4 MB of parameters. The shards are A to D, and shard A belongs to
+# rank 0. Which shards of the parameters, the gradients and the moments does each rank have to keep in memory between
+# backward and the update? Write the letters of the shards, such as "ABCD". The picture shows the sum of each rank and
+# the first wrong entry. (This cell is not graded.)
 
 # %%
 by_hand = {  # for each rank, from rank 0 to rank 3
@@ -407,9 +408,10 @@ model_parallel.against_ranks(
 )
 
 # %% [markdown]
-# DDP keeps buckets in addition to the gradients, which doubles their memory. Your ZeRO keeps all gradients in one tensor, which is also the
-# bucket, and for a short time the mean gradients of its shard. With one rank, there is only one shard, so ZeRO saves nothing. The next figure
-# shows the memory of rank 0 during one step with two ranks:
+# DDP keeps buckets in addition to the gradients, which doubles their memory. Your ZeRO keeps all gradients in one
+# tensor, which also serves as the bucket. For a short time, it needs a second tensor: the mean gradients of its shard.
+# With one rank, there is only one shard, so ZeRO saves nothing. The next figure shows the memory of rank 0 during one
+# step with two ranks:
 
 # %%
 folders = [f"{FOLDER}/results/sharded_2/{method}_0" for method in ("ddp", "zero")]
@@ -421,9 +423,9 @@ check("model_parallel", "sharded_bytes", "prediction_ranks", "zero.py")
 # %% [markdown]
 # ## \* FSDP: sharding the complete state, in bfloat16
 #
-# Large networks compute in *bfloat16*. Such a number has 2 bytes, the range of float32, but only 8 bits of precision. A small update would be
-# lost by rounding, so the optimizer updates float32 *master* parameters. The state needs 16 bytes per parameter, as in float32; the
-# table lists its parts. The activations need half the memory.
+# Large networks compute in *bfloat16*. Such a number takes 2 bytes. It has the range of float32, but only 8 bits of
+# precision. A small update would be lost by rounding, so the optimizer updates float32 *master* parameters. The state
+# needs 16 bytes per parameter, as in float32; the table lists its parts. The activations need half the memory.
 #
 # | bytes per parameter | parameters | masters | gradients | Adam | sum |
 # |---|---|---|---|---|---|
@@ -431,10 +433,11 @@ check("model_parallel", "sharded_bytes", "prediction_ranks", "zero.py")
 # | bfloat16, float32 masters | 2 | 4 | 2 | 8 | 16 |
 # | `fully_shard` with bfloat16, r ranks | 2, one block at a time | 4 / r | 4 / r | 8 / r | 16 / r |
 #
-# PyTorch's `fully_shard` is stage 3. It gathers the parameters of the wrapped module before the module computes, and frees them afterwards
-# (`reshard_after_forward`). So the parameters of one wrapped module are in memory at the same time. If you wrap the blocks and then the model,
-# the model's own group is the patches and the head. They stay gathered after forward by default, because backward starts with the head.
-# On GPUs, FSDP gathers the next block while the current block computes (*prefetch*). On CPUs, communication and computation do not overlap.
+# PyTorch's `fully_shard` is stage 3. It gathers the parameters of the wrapped module before the module computes, and
+# frees them afterwards (`reshard_after_forward`). So the parameters of one wrapped module are in memory at the same
+# time. If you wrap the blocks first and then the model, the model's own group consists of what is left: the patches and
+# the head. They stay gathered after forward by default, because backward starts with the head. On GPUs, FSDP gathers
+# the next block while the current block computes (*prefetch*). On CPUs, communication and computation do not overlap.
 #
 # Fill in the gap of `pytorch/fully_sharded.py`.
 
@@ -452,8 +455,8 @@ print(f"I expect {prediction_gathers} all-gathers.")
 # !cd {FOLDER} && OMP_NUM_THREADS=1 PYTHONWARNINGS=ignore torchrun --standalone --nproc-per-node 2 pytorch/fully_sharded.py
 
 # %% [markdown]
-# FSDP gathers each block for forward and again for backward, and the patches and the head only once. One reduce-scatter per group sums the
-# gradients, which makes three.
+# FSDP gathers each block for forward and again for backward, and the patches and the head only once. Each of the three
+# groups (two blocks, and the rest) needs one reduce-scatter, which sums its gradients.
 #
 # With `reshard_after_forward=False`, the blocks stay gathered from forward to backward. Which collectives does a step then save, and which
 # part of the memory grows? The next two cells record a few steps of both variants, and draw one step of rank 0.

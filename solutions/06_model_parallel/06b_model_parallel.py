@@ -144,9 +144,9 @@ check("model_parallel", "by_hand", "bubble", "schedules.py")
 # %% [markdown]
 # ## A pipeline of processes
 #
-# Fill the gaps of `pytorch/pipeline.py`: the layers of a stage, its forward, and its backward. Then read `exchange` and `step` below the gaps:
-# between two operations, a stage sends one message and receives another one in the same batch. A batch of images has 8 micro-batches of 16
-# images.
+# Fill the gaps of `pytorch/pipeline.py`: the layers of a stage, its forward, and its backward. Then read `exchange` and
+# `step` below the gaps: between two operations, a stage starts a send and a receive together (`batch_isend_irecv`). The
+# runs below use batches of 128 images, split into 8 micro-batches of 16.
 #
 # The network is wider here than in `06_model_parallel`, so that computing a layer takes longer than starting its operations. In a narrow
 # network, starting many small operations would cost as much time as the second stage saves.
@@ -155,7 +155,7 @@ check("model_parallel", "by_hand", "bubble", "schedules.py")
 # !cd {FOLDER} && sed -n '/# PUT YOUR CODE/,/raise/p' pytorch/pipeline.py  # the gaps
 
 # %% [markdown]
-# How many times the throughput of one process do two stages reach with 1F1B?
+# By which factor is the throughput of two stages with 1F1B larger than that of one process?
 
 # %%
 # Two stages against one process:
@@ -220,7 +220,7 @@ model_parallel.split_products(ranks=2)
 #
 # | | in forward | in backward |
 # |---|---|---|
-# | f, `Enter` | all ranks have the same x: nothing to do | each rank has a partial sum of the gradient of x |
+# | f, `Enter` | nothing to do: all ranks have the same x | all-reduce: each rank has a partial sum of the gradient of x |
 # | g, `Leave` | each rank has a partial sum of the outputs | all ranks have the same gradient: nothing to do |
 #
 # If the ranks have partial sums, an all-reduce adds them. Fill the gaps of `pytorch/products.py`.
@@ -252,8 +252,8 @@ for ranks in (1, 2, 4, 8):
     print(f"{ranks} ranks: {products_bytes(4, 64, 16, 128, ranks) / 1e6:6.2f} MB in a step")
 
 # %% [markdown]
-# With 8 ranks instead of 2, a rank does not even send twice the bytes. But each rank computes less and less, and it waits for four all-reduces in
-# each block.
+# With 8 ranks instead of 2, a rank sends less than twice as many bytes. But each rank computes less and less, and it
+# waits for four all-reduces in each block.
 #
 # Now compare your split network with the whole network. Both start with the same parameters and run three steps with the same images. The losses
 # should be equal, and each attention and each MLP should need one all-reduce in each direction.
@@ -382,9 +382,9 @@ inside = "model"
 print(f"I expect the ranks of a node to share the {inside}.")
 
 # %% [markdown]
-# So the ranks of a node share a model, because bytes are cheap inside a node, and the nodes share the images. Large networks are trained in this
-# way: with tensor parallelism among the GPUs of a node, and with data parallelism between nodes. Pipelines also work between nodes, because two
-# stages exchange only the tokens at their border.
+# So the ranks of a node should share a model, because bytes are cheap inside a node. The two nodes share the images.
+# Large networks are trained in this way: with tensor parallelism among the GPUs of a node, and with data parallelism
+# between nodes. Pipelines also work between nodes, because two stages exchange only the tokens at their border.
 
 # %%
 check("model_parallel", "images_bytes", "inside")
@@ -396,11 +396,12 @@ check("model_parallel", "images_bytes", "inside")
 #
 # - **Interleaved 1F1B** (Narayanan et al. 2021): each stage has several chunks of the network, which are not neighbours. If two stages with two
 #   chunks each share 8 layers, stage 0 has layers 0, 1, 4 and 5. A chunk takes half the time of a stage, so the last stage starts sooner.
-# - **Zero bubble** (Qi et al. 2023): a backward has two halves. The stage before waits for the gradient of the inputs, but no stage waits for
-#   the gradient of the weights. So a stage can postpone the gradients of the weights until it would be idle.
+# - **Zero bubble** (Qi et al. 2023): a backward has two halves. The preceding stage waits for the gradient of the
+#   inputs, but no stage waits for the gradient of the weights. So a stage can postpone the gradients of the weights
+#   until it would be idle.
 #
-# A schedule such as `by_hand` may contain `"I0"` and `"W0"` instead of `"B0"`, the gradients of the inputs and of the weights, and `"F0.1"`, the
-# forward of micro-batch 0 in chunk 1.
+# A schedule may contain more operations: `"I0"` and `"W0"` are the two halves of `"B0"` (gradients of the inputs, then
+# of the weights), and `"F0.1"` is the forward of micro-batch 0 in chunk 1.
 #
 # First try the second idea by hand. The cell below contains 1F1B with all backwards in halves. How small can the idle share become? Write your
 # prediction into `smallest`. Then move the `W` operations until the step is as short as you expect. Each stage may now hold the activations of
@@ -442,9 +443,10 @@ simulate(four["interleaved"]).picture("interleaved 1F1B")
 simulate(four["zero bubble"]).picture("zero bubble")
 
 # %% [markdown]
-# With 2 chunks, the idle time is half that of 1F1B. The price: twice as many messages, and more activations on stage 0. With zero bubble,
-# the idle time is a third of that, because a stage waits only for halves, and fills idle time with the gradients of the weights. The price: each
-# stage holds as many micro-batches as stage 0, because it needs the activations until it has computed these gradients.
+# With 2 chunks, the idle time is half that of 1F1B. The price: twice as many messages, and more activations on stage 0.
+# With zero bubble, the idle time is a third of 1F1B's, because a stage waits only for the first half of a backward, and
+# uses idle time to compute gradients of the weights. The price: each stage holds as many micro-batches as stage 0,
+# because it needs the activations until it has computed these gradients.
 
 # %% [markdown]
 # ## \* A pipeline with PyTorch
@@ -541,9 +543,10 @@ check("model_parallel", "held_bytes")
 # !cd {FOLDER} && sed -n '/# PUT YOUR CODE/,/raise/p' pytorch/products_sequence.py  # the gap
 
 # %% [markdown]
-# Predict bytes and memory for 2 blocks of width 128 and 16 images of 16 tokens. In forward, a block keeps 16 tensors as large as the tokens:
-# the inputs and outputs of both norms, query, key, value, the result of the attention, and 4 + 4 before and after GELU. In `products.py`, the
-# first 4 are whole on each rank. Now only the outputs of the norms are: a split part keeps all tokens for the gradients of its weights.
+# Predict bytes and memory for 2 blocks of width 128 and 16 images of 16 tokens. In forward, a block keeps 16 tensors as
+# large as the tokens: the inputs and outputs of both norms, query, key, value, the result of the attention, and 4 + 4
+# before and after GELU. In `products.py`, the first 4 are whole on each rank. Now only 2 of these 4 are whole: the
+# outputs of the norms. A split part needs them for all tokens, to compute the gradients of its weights.
 
 
 # %%
@@ -564,10 +567,10 @@ for ranks in (2, 4):
 # !cd {FOLDER} && mpiexec -n 4 python pytorch/products_sequence.py
 
 # %% [markdown]
-# The losses are equal, and the memory saved is as predicted. A rank sends the predicted bytes for the blocks, and some more: two all-gathers at
-# the ends of the blocks, because the patches and the head compute with all tokens, and small all-reduces for the gradients of the norms and
-# biases, because each rank computed them from its own tokens. Megatron-LM saves more memory: it does not keep the gathered tokens, but gathers
-# them again in backward.
+# The losses are equal, and the memory saved is as predicted. A rank sends the predicted bytes for the blocks, plus two
+# kinds of extra messages. The patches and the head need all tokens, which costs two all-gathers. The gradients of the
+# norms and biases are computed from each rank's own tokens, so small all-reduces add them up. Megatron-LM saves more
+# memory: it does not keep the gathered tokens, but gathers them again in backward.
 
 # %%
 check("model_parallel", "products_sequence.py")
@@ -583,8 +586,9 @@ check("model_parallel", "products_sequence.py")
 # !cd {FOLDER} && mpiexec -n 2 python pytorch/products_dtensor.py
 
 # %% [markdown]
-# Without `entrance` in your plan, the losses are right but the counts are not: query, key and value each add the gradients of their input, which
-# makes three all-reduces instead of one. **Count the collectives**, also if a library sends them.
+# Without `entrance` in your plan, the losses are right but the counts are not: query, key and value each add the
+# gradients of their input, which makes three all-reduces instead of one. **Count the collectives**, even if a library
+# calls them for you.
 
 # %%
 check("model_parallel", "products_dtensor.py")
@@ -608,7 +612,8 @@ def step_seconds(computing, sent, ranks, rate):
 
 
 # %%
-# At 160 Mbit/s, how many times as long does a step take with the other arrangement?
+# At 160 Mbit/s, how many times as long does a step take if the ranks of a node share the images ("data-inside") instead
+# of a model ("tensor-inside")?
 ### BEGIN SOLUTION prediction_times: Write `prediction_times = ` and your number; 1 is equally long
 prediction_times = 4
 ### END SOLUTION
@@ -628,8 +633,8 @@ for rate in RATES:
     meshes[rate] = run("train_mesh.py", f"mesh_{rate}", options, 4, network)
 
 # %% [markdown]
-# Points are measured, without the first epoch, in which the ranks start up. Lines are predicted by your `step_seconds`, with the computing time
-# from the run on the fastest network.
+# The points are measurements. They leave out the first epoch, because the ranks start up in it. The lines are
+# predictions of your `step_seconds`; their computing time comes from the run on the fastest network.
 
 # %%
 steps = {name: {} for name in sends}

@@ -15,7 +15,7 @@
 #
 # **In about 110 minutes you will**
 #
-# - run the same training in several systems, and compare their speed with the code that they need,
+# - run the same training in several systems, and compare their speed, and the amount of code that each needs,
 # - build TF_CONFIG from a job's node file, and write the step of a *replica* under a *strategy*,
 # - decide which objects belong inside a strategy's scope, and see how a `tf.data` set is split,
 # - translate a DDP loop to Lightning and to Accelerate without changing its results,
@@ -89,7 +89,7 @@ print(frameworks.why_not() or "TensorFlow, Lightning, Accelerate and JAX are ins
 #
 # A run of two epochs is short. Some systems need a large part of it to trace and compile the first step, which would
 # hardly count in a long run. So the speed-up below compares the epochs after the first one, and the time of the first
-# step is shown next to it. Which system loses least when a second worker joins?
+# step is shown next to it. Which system comes closest to twice the throughput with a second worker?
 
 # %%
 ### BEGIN SOLUTION prediction_speedup:
@@ -135,12 +135,12 @@ print(f"\nYou expected a speed-up of {prediction_speedup} at best.")
 other_frameworks.picture(results)
 
 # %% [markdown]
-# - *Images/s*: the training throughput after the first epoch. By then everything is compiled, in JAX also the step with
-#   the short last batch.
-# - *Speed-up*: these images/s, divided by those of the same system on one worker (mirrored replicas: of `fit`; JAX's
-#   processes: of its single process).
-# - *First step*: takes longer than any other step in systems that trace and compile it. *Whole run*: images/s including
-#   the first step and the evaluation.
+# - *Images/s*: the training throughput after the first epoch. By then everything is compiled, including JAX's separate
+#   step for the short last batch.
+# - *Speed-up*: images/s, divided by those of the same system on one worker. Two systems have no run of their own with
+#   one worker: mirrored replicas are compared with `fit` on one GPU, and JAX's processes with JAX's single process.
+# - *First step*: its time in seconds, which includes tracing and compiling. *Whole run*: images/s including the first
+#   step and the evaluation.
 # - *Lines that differ*: the number of statements in your scripts that are not in the script for one device. With `-`,
 #   one script serves one device and several.
 #
@@ -201,8 +201,9 @@ check("frameworks", "weights_of_fit")
 # a GPU or in a CPU kernel, run without the GIL.
 #
 # How much of a step is Python? The next cell measures one step: its length in seconds, and the begin and end of each
-# operation. An operation can call other operations, which are then in the list, too. (The cell also measures the
-# numbers for the comparison below. This takes about 20 seconds, or longer if other programs run.)
+# operation. Operations can be nested: an operation and the operations that it calls are separate entries of the list.
+# (The cell also measures the numbers for the comparison below. This takes about 20 seconds, or longer if other programs
+# run.)
 
 # %%
 step, operations = other_frameworks.one_step("convolutions")
@@ -216,8 +217,8 @@ def seconds_in_python(step, operations):
     """Return the seconds of a step in which no operation runs; step: its length in seconds, operations: [(begin, end)]
     in seconds since the begin of the step."""
     ### BEGIN SOLUTION seconds_in_python:
-    ### return the seconds of the step that lie outside all operations. The operations are sorted
-    ### by their begin, and a called operation lies inside its caller
+    ### return the time in the step during which no operation runs. The operations are sorted by
+    ### their start times; a called operation lies within its caller
     busy, end_of_all = 0.0, 0.0
     for begin, end in operations:
         busy += max(0.0, end - max(begin, end_of_all))
@@ -228,7 +229,7 @@ def seconds_in_python(step, operations):
 
 # %% [markdown]
 # The step of a replica takes `python` seconds in Python and `kernels` seconds in operations. While one thread is in an
-# operation, another thread can run Python. How much faster than one thread are N threads at best?
+# operation, another thread can run Python. How many times as fast as one thread can N threads be at best?
 
 
 # %%

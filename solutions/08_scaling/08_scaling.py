@@ -55,9 +55,9 @@ def amdahl(serial, workers):
 
 
 # %% [markdown]
-# Usually more workers do *more* work, because each of them has its own batch. Now `serial` is a share of the time that
-# N workers take. A single worker would need N times as long for the divided part. How many times as much work do N
-# workers do in the same time?
+# Usually more workers do *more* work, because each of them has its own batch. Now `serial` is the share of the N
+# workers' time that goes into undivided work. A single worker would need N times as long for the other part. How many
+# times as much work do N workers do in a given time as one worker?
 
 
 # %%
@@ -85,9 +85,9 @@ scaling.curves(
 
 # %% [markdown]
 # Data-parallel training with a fixed batch per worker does more work with more workers. A serial share of 5 % then
-# costs next to nothing: the curve lies just below the ideal line. A serial share of 50 % costs at most half of the
-# speed-up. Training with a fixed *total* batch does the same work, and this curve flattens: with 5 %, 20 workers gain a
-# factor of 10, and 500 workers hardly twice as much.
+# costs next to nothing: the curve lies just below the ideal line. With a serial share of 50 %, N workers still reach at
+# least half of the ideal speed-up. Training with a fixed *total* batch does the same work, and this curve flattens:
+# with 5 %, 20 workers gain a factor of 10, and 500 workers hardly twice as much.
 
 # %%
 # Save the notebook (Ctrl-S), then run this cell: it checks what you have written so far.
@@ -123,8 +123,8 @@ def slowest(steps, workers):
     """Return the mean length of the slowest of `workers` steps, each drawn at random from the list `steps` (seconds, in
     any order)."""
     ### BEGIN SOLUTION slowest:
-    ### return a sum over the steps, the shortest first: each step times the probability that it is
-    ### the slowest
+    ### return the sum, over all steps, of the step's length times the probability that it is the
+    ### slowest. Number the steps from the shortest (k = 1) to the longest
     n = len(steps)
     return sum(step * ((k / n) ** workers - ((k - 1) / n) ** workers) for k, step in enumerate(sorted(steps), 1))
     ### END SOLUTION
@@ -218,7 +218,7 @@ def step_time(computing, all_reduce, double_buffering):
 # worker, and all-reduce real gradients over the network. First run two ranks, then four, on two nodes. Their steps take
 # longer than your formula predicts. One part of the difference occurs once per step, for any number of ranks (the
 # *overhead*). The other part occurs once per message (alpha, the *latency*). One measurement cannot separate the two.
-# Two ranks send 2 messages one after the other, four ranks send 6, so you have two equations.
+# The two unknowns need two equations: two ranks send 2 messages one after the other, and four ranks send 6.
 
 # %%
 from handson.scaling import message_times
@@ -252,17 +252,18 @@ print(f"16 ranks: {1000 * sixteen.step:.1f} ms per step; you expected {predictio
 print(f"Each worker's MFU is {100 * single.step / sixteen.step:.0f} % of the MFU of a single worker.")
 
 # %% [markdown]
-# Is the run slower than your functions predict? There are more processes than cores, so each process waits for a free
-# core in each message. Is it faster? Two short runs measure overhead and latency poorly: repeat them. If a line above
-# reports that other programs used the cores, repeat all three runs, because these numbers prove little.
+# If the run is slower than predicted, the reason is usually that there are more processes than cores: a process waits
+# for a free core before each message. If it is faster, overhead and latency were measured too roughly: repeat the two
+# short runs. If a line above reports that other programs used the cores, repeat all three runs, because these numbers
+# prove little.
 #
 # The last line is about the model FLOPs utilisation of `01_single_gpu`: each worker computes as many FLOPs per step as
 # before, but the step takes longer.
 #
 # `python -m handson predict` makes the same prediction with an uncertainty band. It draws from your steps many times
-# and repeats the fit each time. Where your runs leave the result open, the band is wide. The cell below predicts for 8
-# workers per node: with up to 8 workers, no message crosses the network. Your runs of 2 and 4 workers used two nodes,
-# so the figure shows them in grey.
+# and repeats the fit each time. The less your runs determine the result, the wider the band. The cell below assumes 8
+# workers per node, so up to 8 workers send nothing over the network. Your runs of 2 and 4 workers used two nodes, so
+# the figure shows them in grey.
 
 # %%
 from handson.scaling import model, predict
@@ -305,8 +306,8 @@ scaling.eks(cloud_step)
 
 # %% [markdown]
 # In which rows is loading the bottleneck, in which rows the network? The seconds above the table were fitted to all 15
-# rows, so a small error proves little. Only p2 with 4 instances is far off: it is slower than any such model predicts.
-# Something was wrong on that day, and without a model nobody would have noticed.
+# rows, so a small error proves little. Only the row of p2 with 4 instances is far off: this run was slower than any
+# such model predicts. Something probably disturbed it. The table alone does not show this, but the model does.
 
 # %%
 check("scaling", "cloud_step")

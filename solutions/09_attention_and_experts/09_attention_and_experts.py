@@ -182,14 +182,14 @@ check("attention_and_experts", "keys_seen", "attention.py")
 
 # %% [markdown]
 # The script compares each way with attention in one process. Then it measures the time of an attention and the
-# computing time of each rank. Take two ranks and a causal mask. How many times as long as with zigzag does the slowest
-# rank compute if each rank has a contiguous stretch?
+# computing time of each rank. Take two ranks and a causal mask. If each rank has a contiguous stretch, the slowest rank
+# computes longer than with zigzag. How many times as long?
 
 # %%
 ### BEGIN SOLUTION prediction_zigzag:
-### write `prediction_zigzag = ` and your number. Call the scores of one rank's queries and one
-### rank's keys a square. With stretches, the last of two ranks computes two squares. With zigzag,
-### it computes five quarters of a square
+### write `prediction_zigzag = ` and your number. Think of the matrix of scores, divided into a grid
+### of 2 x 2 squares by the ranks of queries and keys. Count the part of the squares that the
+### slowest rank computes, in both ways
 prediction_zigzag = 2 / 1.25
 ### END SOLUTION
 print(f"I expect {prediction_zigzag:.2f} times as long.")
@@ -231,12 +231,12 @@ check("attention_and_experts", "prediction_zigzag")
 #
 # A *mixture of experts* replaces one MLP by several MLPs, the *experts*. A *router*, which is one small layer, gives
 # each token a probability for each expert, and the token goes to the expert with the highest probability. So a layer
-# can have eight times as many parameters and still compute as long as a single MLP.
+# can have eight times as many parameters and still take no longer than a single MLP.
 #
-# An expert accepts a limited number of tokens, its *capacity*: tensors need a size, and no rank should wait for one
-# expert. Tokens beyond the capacity are *dropped*: the block passes them on unchanged. A router tends to prefer the
-# experts that have been trained most. Therefore a *balancing loss* is added to the loss. It is 1 if all experts get the
-# same number of tokens.
+# An expert accepts only a limited number of tokens, its *capacity*. This fixes the size of the tensors, and no rank has
+# to wait long for an overloaded expert. Tokens beyond the capacity are *dropped*: the block passes them on unchanged. A
+# router tends to prefer the experts that have been trained most. Therefore a *balancing loss* is added to the loss. The
+# balancing loss is 1, its smallest value, if all experts get the same number of tokens.
 #
 # Fill the gaps `within_capacity` and `balancing_loss` in `pytorch/experts.py`.
 
@@ -278,7 +278,7 @@ check("attention_and_experts", "experts.py")
 # %%
 def slowest(counts, ranks):
     """Return how many times as long the experts take as with equal numbers of tokens, because all ranks wait for the
-    fullest one.
+    rank with the most tokens.
 
     counts: tokens of each expert. All ranks have the same number of experts, and rank 0 has the first ones.
     """
@@ -298,7 +298,7 @@ print([round(slowest(counts, 2), 2) for counts in ([5, 5, 5, 5], [20, 0, 0, 0], 
 # experts.
 
 # %%
-# Without the balancing loss, how many times as long will the experts take in the last step?
+# Without the balancing loss, how many times as long will the experts take in the last step as with equal loads?
 ### BEGIN SOLUTION prediction_slowest:
 ### write `prediction_slowest = ` and your number, from 1 to 2
 prediction_slowest = 1.4
@@ -320,8 +320,8 @@ for method, [result] in runs.of_methods(folder).items():
 print(f"predicted: {prediction_slowest}")
 
 # %% [markdown]
-# With a capacity, no rank computes much longer than the others, because a full expert drops tokens instead. So an
-# imbalance costs time without a capacity, and tokens with one. A capacity of 0 would drop all tokens:
+# With a capacity, no rank computes much longer than the others, because a full expert drops tokens. So with a capacity,
+# imbalance costs tokens; without a capacity, it costs time. A capacity of 0 would drop all tokens:
 
 # %%
 # !cd {FOLDER} && mpiexec -n 2 python pytorch/train_experts.py --epoch 1 --batchsize 1 --patch 8 --capacity-factor 1 -o results/none 2>&1 | tail -1

@@ -130,12 +130,13 @@ print(
 print(f"So a step computes for {1000 * compute:.0f} ms, with {plain_training.WINDOWS} windows on each rank.")
 
 # %% [markdown]
-# (`python -m handson predict` makes such predictions for ranks that have a core of their own: [Will it
-# scale?](../docs/scaling.md). Here, four ranks may share two cores, and the plain run includes the cost of sharing.)
+# (The command `python -m handson predict`, explained in [Will it scale?](../docs/scaling.md), assumes a core for each
+# rank. Here, four ranks may share two cores. Your estimate contains this cost, because `compute` comes from the plain
+# run.)
 #
 # What will you change, and how much time will it save? Options are half the bytes (bfloat16), an all-reduce in every
-# tenth step, or fewer windows in more steps. Change the numbers until the prediction is short enough for you. The
-# number of steps that a loss needs cannot be computed: plan for some extra steps.
+# tenth step, or fewer windows in more steps. Change the numbers until the prediction is short enough for you. Nobody
+# can compute how many steps it takes to reach the loss, so plan for some extra steps.
 
 # %%
 steps, windows, exchanges = 140, 8, 140

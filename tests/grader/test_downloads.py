@@ -162,10 +162,7 @@ def test_a_bomb_in_moodles_zip_is_refused_and_the_others_go_on(collected):
 
 
 def test_a_zip_that_is_one_submission_or_none_is_refused(tmp_path):
-    for name, files, reason in (
-        ("one", GOOD, r"is a single submission \(it contains exercises/\)"),
-        ("none", {}, "is empty"),
-    ):
+    for name, files, reason in (("one", GOOD, "is a single submission"), ("none", {}, "is empty")):
         (tmp_path / f"{name}.zip").write_bytes(zipped(files))
         with pytest.raises(CollectError, match=reason):
             collect(tmp_path / f"{name}.zip", tmp_path / "work", EXPECTED)

@@ -506,7 +506,7 @@ def test_a_notebooks_head_says_points_deadline_and_what_lateness_costs(read):
         head(course, "multi_gpu")
         == "**20 points. Due Friday, 20 November 2026, 18:00 (Europe/Berlin).** The check counts in points of its own,"
         f" up to {most_points('multi_gpu'):g}. To try, without points: `step`. Up to 30 minutes late still counts as on time."
-        " Late work loses 10 % of its points for each day that has begun, at most 50 %. In the whole course,"
+        " Late work loses 10 % of its points for each day or part of a day, at most 50 %. In the whole course,"
         " you may be 3 days late without a loss. You may hand in 5 times; later attempts do not count. Your last"
         " attempt in time counts, or a late one that gives more."
     )

@@ -149,8 +149,8 @@ def test_buckets_are_hidden_as_a_schedule_drawn_by_hand_says():
     ("runs", "sentence"),
     [
         ([], "no runs to learn from"),
-        ([1], "only one run, of one worker, and what communication costs is not known: submit run_multi_gpu_training"),
-        ([2], "only one run, of 2 workers, and how long one worker computes is not known: submit run_single_gpu"),
+        ([1], "only one run, of one worker, which do not show what communication costs: submit run_multi_gpu_training"),
+        ([2], "only one run, of 2 workers, which do not show how long one worker computes: submit run_single_gpu"),
         ([2, 4], "all runs are of 2 workers"),
     ],
 )

@@ -12,8 +12,8 @@ def half(dtype, bucket):
     gradients = bucket.buffer()
     # PUT YOUR CODE: divide the gradients by the number of ranks, and then convert them to `dtype`:
     # float16 overflows above 65,504. Start an all-reduce. Set `future` to
-    # work.get_future().then(function), where the function converts the mean back: it is called with a
-    # future whose value() is [the sum]
+    # work.get_future().then(function). The function gets a future whose value() is a list with the
+    # reduced tensor, and returns this tensor in the original type
     raise NotImplementedError("PUT YOUR CODE: half")
     return future
 
@@ -26,7 +26,7 @@ def late(pending, bucket, dtype=torch.float32):
     is zeros."""
     gradients, index = bucket.buffer(), bucket.index()
     # PUT YOUR CODE: set `mean` to the tensor of the previous step's all-reduce, after you have waited for
-    # it; in the first step, set it to zeros. Divide these gradients by the number of ranks, convert them
-    # to `dtype`, and start their all-reduce. Store (tensor, work) of it in pending[index]
+    # it; in the first step, set it to zeros. Then divide this step's gradients by the number of ranks,
+    # convert them to `dtype`, and start their all-reduce. Store (tensor, work) of it in pending[index]
     raise NotImplementedError("PUT YOUR CODE: late")
     return done(mean.to(gradients.dtype))

@@ -33,7 +33,8 @@ def one_bit(residuals, bucket):
     gradients, index = bucket.buffer(), bucket.index()
     # PUT YOUR CODE: set `owed` to the gradients plus this bucket's residual (there is none in the first
     # step). Set `scale` to the mean of the absolute values of `owed`. Set `positive` to `owed >= 0`.
-    # Store the new residual: `owed` minus the value that is sent, which is scale or -scale
+    # Store the new residual: `owed` minus what is sent, which is +scale where `positive` is True, and
+    # -scale elsewhere
     raise NotImplementedError("PUT YOUR CODE: one_bit")
     mean = torch.zeros_like(gradients)
     for other_scale, bits in gather([scale, pack(positive)]):

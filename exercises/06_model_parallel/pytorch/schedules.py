@@ -16,8 +16,8 @@ def gpipe(stage, stages, micro_batches):
 def one_forward_one_backward(stage, stages, micro_batches):
     """1F1B (Narayanan et al. 2019): after a warm-up of forwards, a backward follows each forward, so that a stage holds
     few activations."""
-    # PUT YOUR CODE: Set `operations` to a list with three parts. First, one forward for each stage after
-    # this stage, but at most `micro_batches` forwards. Then alternate forward and backward. At the end,
-    # the remaining backwards
+    # PUT YOUR CODE: Set `operations` to a list with three parts. First comes one forward for each stage
+    # after this one (at most `micro_batches`). Then forward and backward alternate. Last come the
+    # remaining backwards
     raise NotImplementedError("PUT YOUR CODE: one_forward_one_backward")
     return operations

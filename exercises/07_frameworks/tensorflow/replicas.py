@@ -20,9 +20,9 @@ def divided(strategy, images, labels, total, seed):
     """Return a tf.data set that the strategy splits among its replicas. It yields the batches of all replicas for each
     step. images, labels: arrays."""
     options = tf.data.Options().merge(UNTUNED)
-    # PUT YOUR CODE: set `batches` to a set that is shuffled again in each epoch (with `seed`, and a
-    # buffer for all images). Each step has `total` images over all replicas. Every image is used once per
-    # epoch, also if several processes share the data (AutoShardPolicy.DATA)
+    # PUT YOUR CODE: set `batches` to a tf.data set that is reshuffled in each epoch (with `seed`, and a
+    # buffer as large as the data set), in batches of `total` images for all replicas together. Use
+    # AutoShardPolicy.DATA, so that several processes do not use an image twice
     raise NotImplementedError("PUT YOUR CODE: divided")
     return batches
 

@@ -14,8 +14,9 @@ from handson.pytorch.attentions import Partial, attend, measure
 def combine(one, other):
     """Return the Partial of the keys of both Partials, as if one softmax had seen all of them."""
     # PUT YOUR CODE: set `total` (heads, queries) to the logarithm of the sum of exp over all keys, with
-    # torch.logaddexp. Set `taken` (heads, queries, width) to the sum of one.taken and other.taken, each
-    # multiplied by its keys' share of that sum. exp(total) itself would overflow
+    # torch.logaddexp. Set `taken` to one.taken times one's share, plus other.taken times other's share.
+    # The share of `one` is exp(one.total - total): never compute exp(total) itself, because it would
+    # overflow
     raise NotImplementedError("PUT YOUR CODE: combine")
     return Partial(taken, total)
 
@@ -26,9 +27,9 @@ def places_of(tokens, rank, size, zigzag):
     chunks = torch.arange(tokens).chunk(2 * size if zigzag else size)
     if not zigzag:
         return chunks[rank]
-    # PUT YOUR CODE: set `mine` to a list of the two of the 2 * size `chunks` that this rank gets. Rank 0
-    # gets the first chunk, which sees the fewest keys, and the last one, which sees the most. Rank 1 gets
-    # the next chunk from both ends, and so on
+    # PUT YOUR CODE: set `mine` to a list of two tensors: the two of the 2 * size `chunks` that belong to
+    # this rank. Rank 0 gets the first chunk, which sees the fewest keys, and the last one, which sees the
+    # most. Rank 1 gets the next chunk from both ends, and so on
     raise NotImplementedError("PUT YOUR CODE: zigzag")
     return torch.cat(mine)
 
@@ -42,10 +43,10 @@ def ring_attention(query, key, value, places, causal):
     for step in range(size):
         source = (rank - step) % size  # the rank to which `block` belongs
         arriving = torch.empty_like(block)
-        # PUT YOUR CODE: start to send `block` to the right and to receive `arriving` from the left, with
-        # dist.batch_isend_irecv and two dist.P2POp, but not in the last step. Attend to `block` at the same
-        # time. Combine the Partial with `result`, which is None in the first step. Wait for both messages,
-        # then set `block` to `arriving`
+        # PUT YOUR CODE: in all steps but the last, start to send `block` to the right and to receive
+        # `arriving` from the left (dist.batch_isend_irecv with two dist.P2POp). Meanwhile, attend to `block`.
+        # Combine the Partial with `result`, which is None in the first step. Wait for both messages, then set
+        # `block` to `arriving`
         raise NotImplementedError("PUT YOUR CODE: ring_step")
     return result.taken
 
@@ -53,9 +54,9 @@ def ring_attention(query, key, value, places, causal):
 def to_heads(part):
     """Convert all heads of this rank's tokens to all tokens of this rank's heads (heads / size, tokens, width)."""
     size = dist.get_world_size()
-    # PUT YOUR CODE: set `whole` with one dist.all_to_all_single(received, part). This call sends the r-th
-    # part of dimension 0 to rank r, and stores the data from rank r at the r-th part of dimension 0 of
-    # `received`. to_tokens below converts back
+    # PUT YOUR CODE: set `whole` with one dist.all_to_all_single(received, part). The call splits `part`
+    # along dimension 0, and sends part r to rank r. In `received`, part r comes from rank r. `to_tokens`
+    # below is the way back
     raise NotImplementedError("PUT YOUR CODE: to_heads")
     return whole
 

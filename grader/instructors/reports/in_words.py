@@ -34,7 +34,7 @@ def _on_lateness(rules, here):
         yield f"Up to {counted(number(here.grace), 'minute')} late still counts as on time."
     if here.per_day:
         limit = f", at most {number(here.most)} %" if here.most < 100 else ""
-        yield f"Late work loses {number(here.per_day)} % of its points for each day that has begun{limit}."
+        yield f"Late work loses {number(here.per_day)} % of its points for each day or part of a day{limit}."
         if rules.late_days:
             yield f"In the whole course, you may be {counted(number(rules.late_days), 'day')} late without a loss."
 

@@ -7,7 +7,9 @@ import re
 from grader.instructors.translation import catalogues
 from grader.instructors.translation.markdown_text import slug, translate_markdown
 from grader.instructors.translation.translated_files import translated_code
+from handson.files import COURSE
 
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 ANCHOR = re.compile(r"(\]\([^)#\s]*#)([\w-]+)(?=\))")
 
 
@@ -24,7 +26,7 @@ def page(language, text):
 @functools.cache
 def _headings():
     """{name of a heading in links: the heading}, of all pages."""
-    return {slug(text): text for domain in catalogues.pages().values() for text in catalogues.texts(domain)}
+    return {slug(text): text for page in catalogues.pages() for text in HEADING.findall((COURSE / page).read_text())}
 
 
 def document(language, notebook):

@@ -45,17 +45,20 @@ NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
 CODE = re.compile(r"`[^`]+`")
 NUMBER_WORDS = {
     "0": "no none zero",
-    "1": "a an one once single first each any every own only same whole it the",
-    "2": "two twice both second pair half double",
-    "3": "three third thrice",
-    "4": "four fourth quarter",
-    "5": "five fifth",
-    "6": "six sixth",
-    "7": "seven",
-    "8": "eight eighth",
-    "9": "nine",
-    "10": "ten tenth",
-    "100": "percent hundred",
+    "0.5": "half",
+    "1": "a an one once single first each any every own only same whole it the january",
+    "2": "two twice both second pair half double february",
+    "3": "three third thirds thrice march",
+    "4": "four fourth quarter quarters april",
+    "5": "five fifth may",
+    "6": "six sixth june",
+    "7": "seven july",
+    "8": "eight eighth august",
+    "9": "nine ninth september",
+    "10": "ten tenth tenths october",
+    "11": "eleven november",
+    "12": "twelve dozen december",
+    "100": "percent hundred million",
 }
 
 

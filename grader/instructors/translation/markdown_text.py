@@ -36,7 +36,8 @@ def translate_markdown(text, translate, anchors=()):
         heading = token.type == "heading_open" or (heading and token.type != "heading_close")
         if token.type == "fence" and token.info.startswith("{"):
             first, end = token.map
-            body = _directive(token.content.rstrip("\n"), translate)
+            names = token.info.startswith("{toctree}")  # of pages: no text
+            body = _directive(token.content.rstrip("\n"), translate, lambda text: text if names else translate(text))
             indent = " " * (len(lines[first]) - len(lines[first].lstrip()))
             lines[first + 1 : end - 1] = [None] * (end - first - 2)
             lines[first] = "\n".join([lines[first], *(f"{indent}{line}".rstrip() for line in body.split("\n"))])
@@ -60,11 +61,13 @@ def translate_markdown(text, translate, anchors=()):
     return "\n".join(line for line in lines if line is not None)
 
 
-def _directive(content, translate):
-    """The content of a directive of MyST, such as a figure: its alternative text, and the text below its options."""
+def _directive(content, translate, translate_body):
+    """The content of a directive of MyST, such as a figure: its alternative text or caption, and the text below its
+    options."""
     options = re.match(r"(?::[\w-]+:.*(?:\n|\Z))*", content)[0]
-    translated = re.sub(r"^(:alt: )(.*)$", lambda found: found[1] + translate(found[2]), options, flags=re.MULTILINE)
-    return translated + translate_markdown(content[len(options) :], translate)
+    texts = re.compile(r"^(:(?:alt|caption): )(.*)$", re.MULTILINE)
+    translated = texts.sub(lambda found: found[1] + translate(found[2]), options)
+    return translated + translate_markdown(content[len(options) :], translate_body)
 
 
 def _first_line(content):

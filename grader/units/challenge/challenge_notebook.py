@@ -6,6 +6,7 @@ CHECKS = (
     function(
         "training_seconds",
         "`training_seconds` is the time of a training run",
-        "Every step computes. Each exchange sends 2 (N - 1) messages of size / N bytes.",
+        "Add the computing time of all steps to the time of all exchanges. An exchange sends 2 (N - 1) messages of"
+        " size / N bytes, one after the other.",
     ),
 )

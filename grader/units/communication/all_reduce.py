@@ -155,8 +155,9 @@ def sums_so_far(case, length, rank, place, step):
     """Return (the content of a message of the reduce-scatter, in words; its numbers). place: the number of the chunk,
     to which all ranks starting at `place` have added their numbers."""
     others = [(place + more) % case["ranks"] for more in range(step + 1)]
+    whose = f"chunk {place} with the numbers of {criteria.ranks(sorted(others))}"
     return (
-        f"chunk {place} with the numbers of {criteria.ranks(sorted(others))}{' added up' * (step > 0)}",
+        f"{whose} added up" if step > 0 else whose,
         numpy.array_split(_sum(case, length, others), case["ranks"])[place],
     )
 

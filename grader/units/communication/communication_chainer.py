@@ -20,9 +20,9 @@ def mean_of_gradients(seen, case, expected):
         if criteria.close(found, expected["mean"], 2e-3):
             continue
         own = len(seen) > 1 and criteria.close(found, expected["own"][rank], 2e-3)
-        return f"after multi_node_mean_grad, rank {rank} " + (
-            "still has its own gradients" if own else "does not have the mean of all ranks' gradients"
-        )
+        if own:
+            return f"after multi_node_mean_grad, rank {rank} still has its own gradients"
+        return f"after multi_node_mean_grad, rank {rank} does not have the mean of all ranks' gradients"
     return None
 
 
@@ -77,8 +77,8 @@ def in_flight(seen, case, expected):
         for number, under_way in enumerate(of_rank["under way"][1:], start=2):
             if under_way != 1:
                 return (
-                    f"after update {number} on rank {rank}, {under_way} all-reduces are in flight; the all-reduce of"
-                    " this update's gradients should be"
+                    f"after update {number} on rank {rank}, {under_way} all-reduces are in flight; there should be"
+                    " one, that of this update's gradients"
                 )
         dtype = case.get("dtype", "float32")
         right = (case["updates"] - 1) * BYTES[dtype] * sum(case["lengths"])

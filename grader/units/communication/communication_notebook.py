@@ -37,20 +37,20 @@ def order(gap, *methods):
 ALL_REDUCES = (
     function(
         "bytes_sent",
-        "the bytes of the busiest rank",
+        "`bytes_sent` is the number of bytes that the busiest rank sends",
         "naive: rank 0 sends the sum to each other rank. ring: 2 (N - 1) messages of n / N bytes. doubling: one message"
         " of n bytes in each of log2 N rounds.",
     ),
     prediction("prediction_ring", 64, 1e9, "write a number of bytes; the messages have 64 bytes to 4 MB"),
     function(
         "alpha_beta",
-        "latency and bandwidth",
+        "`alpha_beta` gives latency and bandwidth",
         "Write seconds = alpha + size / beta for two messages. The difference of the two equations does not contain"
         " alpha.",
     ),
     function(
         "ring_wins_from",
-        "the size at which both algorithms take the same time",
+        "`ring_wins_from` is the size at which both algorithms take the same time",
         "Solve 2 (N - 1) (alpha + n / N / beta) = log2 N (alpha + n / beta) for n.",
     ),
     prediction("prediction_bucket", 1, 1800, "write a size in KB; all gradients together have 1,800 KB"),
@@ -58,14 +58,14 @@ ALL_REDUCES = (
 METHODS = (
     function(
         "hook_bytes",
-        "the bytes of one step",
+        "`hook_bytes` is the number of bytes that a rank passes on per step",
         "A float32 has 4 bytes, a float16 has 2 bytes, and 8 signs fit into one byte.",
     ),
     order("prediction_order", "plain", "float16", "1-bit", "top-1-percent", "double-buffering"),
     prediction("prediction_sooner", 0.1, 100, "write 1 for the same time as plain, 2 for half of that time"),
     function(
         "block_bytes",
-        "the bytes of local SGD",
+        "`block_bytes` is the number of bytes that a rank sends in local SGD",
         "steps // period blocks end, and each block sends 2 (N - 1) / N times the 4 bytes of each parameter.",
     ),
     prediction("prediction_period", 1, 36, "write a whole number of steps, from 1 to 36", whole=True),
@@ -73,7 +73,7 @@ METHODS = (
     prediction("prediction_blocks", 0.1, 1000, "write 1 for equally many images per second as with 32 bits"),
     function(
         "lost_share",
-        "the share of the time that is lost",
+        "`lost_share` is the share of the time that is lost",
         "Each interval contains one checkpoint. After each failure, half an interval is repeated.",
     ),
     order("prediction_last", "1-bit", "local-sgd-4", "block-momentum-4", "asynchronous"),

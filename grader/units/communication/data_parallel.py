@@ -195,8 +195,8 @@ def every_gradient(seen, case, expected):
             return "`ready` is called before parameter.grad is complete: use register_post_accumulate_grad_hook"
         if late := [place for place, _, last in step if not last]:
             return (
-                f"`ready` is called for parameter {late[0]} only after later gradients are complete, too: register a"
-                " separate hook for each parameter, which calls `ready` at once"
+                f"`ready` is called too late for parameter {late[0]}, when gradients that backward computes after it"
+                " are already complete: register a separate hook for each parameter, which calls `ready` at once"
             )
     return None
 
@@ -217,7 +217,10 @@ def means_in_place(seen, case, expected):
                 None,
             ):
                 return sentence
-            return f"in step {number + 1}, parameter.grad is not the part of `self.mean` that belongs to the parameter"
+            return (
+                f"in step {number + 1}, parameter.grad is not the part of `self.mean` that belongs to the parameter:"
+                " split self.mean in the order of self.parameters"
+            )
         if step["unwaited"]:
             return f"{_unwaited(step, case, number)}: call self.work.wait()"
     return None

@@ -23,11 +23,11 @@ def as_uninterrupted(seen, case, expected):
         problem = criteria.explained(of_rank["parameters"], right, wrong)
         if problem is not None:
             difference = numpy.abs(of_rank["parameters"] - right).max()
-            where = (
+            found = (
                 f"{case['steps'] - case['stop']} steps after a restart, the parameters of rank {rank} differ by up to"
-                f" {difference:.2g}"
+                f" {difference:.2g} from those of an uninterrupted run"
             )
-            return criteria.with_reason(f"{where} from those of an uninterrupted run", problem)
+            return criteria.with_reason(found, problem)
     return None
 
 

@@ -347,29 +347,29 @@ CHECKS = {
 NOTEBOOK = (
     function(
         "block_parameters",
-        "the number of parameters of a block is right",
+        "`block_parameters` is the number of parameters of a block",
         "A linear layer with n inputs and m outputs has n m weights and m biases. A norm has w weights and w biases.",
         uses=["handson.pytorch.transformer"],
     ),
     function(
         "state_bytes",
-        "the bytes of parameters, gradients and Adam's state are right",
+        "`state_bytes` is the memory of parameters, gradients and Adam's state",
         "A float32 number has 4 bytes. Adam keeps two numbers per parameter.",
     ),
     function(
         "activation_bytes",
-        "the bytes of the activations are right",
+        "`activation_bytes` is the memory of the activations",
         "Add up the widths of the table. Multiply the sum by width, blocks, tokens, batch, and 4 bytes per number.",
     ),
     function(
         "largest_batch",
-        "the largest batch size that fits is right",
+        "`largest_batch` is the largest batch size that fits",
         "Subtract the network's bytes from the limit, divide by the bytes of an image, and round down.",
         whole="a batch has a whole number of images",
     ),
     function(
         "checkpointed_bytes",
-        "the bytes of the activations with checkpointing are right",
+        "`checkpointed_bytes` is the memory of the activations with checkpointing",
         "Add the inputs of all blocks, and the other 15 widths of the block that is recomputed.",
     ),
     prediction(
@@ -380,7 +380,7 @@ NOTEBOOK = (
     ),
     function(
         "sharded_bytes",
-        "the bytes of the state per rank are right",
+        "`sharded_bytes` is the memory of the state per rank",
         "DDP shards nothing, ZeRO-1 shards the optimizer's state, FSDP shards all parts.",
     ),
     prediction("prediction_ranks", 1, 64, "write a whole number of ranks from 1 to 64", whole=True),

@@ -163,8 +163,8 @@ def _gradient_of_the_whole(rank, found, right, ranks):
     of_tokens, of_bias, of_part = ((found[name], right[name]) for name in ("of_tokens", "of_bias", "of_part"))
     if criteria.close(of_part[0], ranks * of_part[1]) and ranks > 1:
         return (
-            f"the gradients of self.part's parameters are {ranks} times too large: apply Enter before self.part; after"
-            " self.part, its backward adds gradients that are already whole"
+            f"the gradients of self.part's parameters are {ranks} times too large: apply Enter before self.part,"
+            " because after it, Enter's backward adds gradients that are already complete"
         )
     if criteria.close(of_tokens[0], right["of_tokens_alone"]) and ranks > 1:
         return "the gradient of the tokens comes only from this rank's part: apply Enter to `tokens`"
@@ -423,18 +423,18 @@ CHECKS = {
 NOTEBOOK = (
     function(
         "products_bytes",
-        "the bytes of tensor parallelism",
+        "`products_bytes` is the number of bytes that a rank sends in tensor parallelism",
         "A block needs 4 all-reduces of 4 x images x tokens x width bytes; a ring sends 2 (N - 1) / N of them.",
     ),
     prediction("prediction_forward", 0, 1000, "write a number of all-reduces: an integer, 0 or more", whole=True),
     function(
         "images_bytes",
-        "the bytes of the gradients",
+        "`images_bytes` is the number of bytes that a rank sends for the gradients",
         "A rank has parameters / model_ranks parameters, with a gradient of 4 bytes each.",
     ),
     function(
         "step_seconds",
-        "the seconds of a step",
+        "`step_seconds` is the time of a step",
         "Add `computing` to the bits that all ranks of the node send, divided by the bits per second.",
     ),
     choice(
@@ -446,7 +446,7 @@ NOTEBOOK = (
     prediction("prediction_times", 0.01, 1000, "1 means equally long, 2 means twice as long"),
     function(
         "images_of_equal_bytes",
-        "the images with which both arrangements send the same bytes",
+        "`images_of_equal_bytes` is the number of images at which both arrangements send equally many bytes",
         "Solve: images x (bytes of one image's tokens) = bytes of half of the gradients.",
     ),
 )

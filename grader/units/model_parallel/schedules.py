@@ -229,7 +229,7 @@ NOTEBOOK = (
     ),
     function(
         "bubble",
-        "the bubble as a share of the time",
+        "`bubble` is the bubble's share of the time",
         "A step takes the time of m + p - 1 micro-batches, and a stage computes for m of them.",
         uses=["handson.pipelines"],
     ),
@@ -241,7 +241,7 @@ NOTEBOOK = (
     ),
     function(
         "held_bytes",
-        "the bytes of activations that a stage holds",
+        "`held_bytes` is the memory of the activations that a stage holds",
         "With GPipe, a stage holds all micro-batches; with 1F1B, stage s of p holds p - s of them.",
         uses=["handson.pipelines"],
     ),

@@ -87,8 +87,8 @@ def one_group(seen, case, expected):
             )
         if others := set(of_rank["gpus"]) - {local := on_node[rank]}:
             return (
-                f"rank {rank} uses GPU {min(others)} of its node, but it is rank {local} there (LOCAL_RANK; the nodes"
-                f" have {nodes} ranks)"
+                f"rank {rank} uses GPU {min(others)} of its node, but its LOCAL_RANK is {local} (the nodes have {nodes}"
+                " ranks): pass LOCAL_RANK to devices.use"
             )
     leaving = [rank for rank, of_rank in enumerate(seen) if of_rank["left"]]
     if 0 < len(leaving) < len(seen):
@@ -125,9 +125,7 @@ def every_image_once(seen, case, expected):
         for of_rank, orders in zip(seen, epochs)
         for order in orders
     ):
-        return (
-            f"a rank trains on a fractional number of epochs: train for EPOCHS = {case['EPOCHS']} epochs on each rank"
-        )
+        return f"a rank ends in the middle of an epoch: train for EPOCHS = {case['EPOCHS']} whole epochs on each rank"
     for epoch in range(case["EPOCHS"]):
         if problem := criteria.partition([orders[epoch] for orders in epochs], case["images"]):
             return f"epoch {epoch}: {problem}"

@@ -13,8 +13,8 @@ def half(dtype, bucket):
     ### BEGIN SOLUTION half:
     ### divide the gradients by the number of ranks, and then convert them to `dtype`: float16
     ### overflows above 65,504. Start an all-reduce. Set `future` to
-    ### work.get_future().then(function), where the function converts the mean back: it is called
-    ### with a future whose value() is [the sum]
+    ### work.get_future().then(function). The function gets a future whose value() is a list with
+    ### the reduced tensor, and returns this tensor in the original type
     sent = (gradients / dist.get_world_size()).to(dtype)
     work = dist.all_reduce(sent, async_op=True)
     future = work.get_future().then(lambda one: one.value()[0].to(gradients.dtype))
@@ -30,9 +30,10 @@ def late(pending, bucket, dtype=torch.float32):
     is zeros."""
     gradients, index = bucket.buffer(), bucket.index()
     ### BEGIN SOLUTION late:
-    ### set `mean` to the tensor of the previous step's all-reduce, after you have waited for it;
-    ### in the first step, set it to zeros. Divide these gradients by the number of ranks, convert
-    ### them to `dtype`, and start their all-reduce. Store (tensor, work) of it in pending[index]
+    ### set `mean` to the tensor of the previous step's all-reduce, after you have waited for it; in
+    ### the first step, set it to zeros. Then divide this step's gradients by the number of ranks,
+    ### convert them to `dtype`, and start their all-reduce. Store (tensor, work) of it in
+    ### pending[index]
     mean, work = pending.get(index, (torch.zeros_like(gradients), None))
     if work:
         work.wait()

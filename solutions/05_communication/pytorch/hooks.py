@@ -34,7 +34,8 @@ def one_bit(residuals, bucket):
     ### BEGIN SOLUTION one_bit:
     ### set `owed` to the gradients plus this bucket's residual (there is none in the first step).
     ### Set `scale` to the mean of the absolute values of `owed`. Set `positive` to `owed >= 0`.
-    ### Store the new residual: `owed` minus the value that is sent, which is scale or -scale
+    ### Store the new residual: `owed` minus what is sent, which is +scale where `positive` is True,
+    ### and -scale elsewhere
     owed = gradients + residuals.get(index, 0)
     scale, positive = owed.abs().mean(), owed >= 0
     residuals[index] = owed - torch.where(positive, scale, -scale)

@@ -17,10 +17,10 @@ from handson.pytorch.sequences import AllTokens, OwnTokens, all_gather, check_to
 ### Write the torch.autograd.Functions `Gather` and `Scatter`; forward has the arguments of Enter
 ### and Leave in products.py. Use all_gather(mine, group), which returns the tokens of all ranks,
 ### and reduce_scatter(terms, group), which returns the sum over all ranks for this rank's tokens.
-### Gather starts a split part. In forward, return all tokens. In backward, each rank has a term of
-### the gradient of all tokens: return the gradient of `mine`. Scatter ends a split part. In
-### forward, return the sum of all ranks' `terms` for this rank's tokens. In backward, each rank
-### has the gradient of its own tokens: return that of `terms`
+### Gather starts a split part: forward returns all tokens; backward gets this rank's term of their
+### gradient, and returns the gradient of `mine`. Scatter ends it: forward returns the sum of all
+### ranks' terms for this rank's tokens; backward gets the gradient of these tokens, and returns the
+### gradient of `terms`
 
 
 class Gather(torch.autograd.Function):

@@ -26,9 +26,9 @@ def divided(strategy, images, labels, total, seed):
     step. images, labels: arrays."""
     options = tf.data.Options().merge(UNTUNED)
     ### BEGIN SOLUTION divided:
-    ### set `batches` to a set that is shuffled again in each epoch (with `seed`, and a buffer for
-    ### all images). Each step has `total` images over all replicas. Every image is used once per
-    ### epoch, also if several processes share the data (AutoShardPolicy.DATA)
+    ### set `batches` to a tf.data set that is reshuffled in each epoch (with `seed`, and a buffer
+    ### as large as the data set), in batches of `total` images for all replicas together. Use
+    ### AutoShardPolicy.DATA, so that several processes do not use an image twice
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
     dataset = tf.data.Dataset.from_tensor_slices((images, labels)).shuffle(len(images), seed=seed).batch(total)
     batches = strategy.experimental_distribute_dataset(dataset.with_options(options))
