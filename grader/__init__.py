@@ -4,7 +4,7 @@ The grader: instructors run ``python -m grader``, students call `check` in their
 
 
 def check(unit, *names, track=None):
-    """Check your code for a unit such as "multi_gpu". Show what passed, what failed, and where to look.
+    """Check what you wrote for a task such as "multi_gpu", and show what passed, what didn't and what to look at.
 
     names: the gaps or files to check; all if none is given. track: "pytorch" or "chainer"; both if it is None, and the
     better one counts. Returns an object with `points`, `max_points` and `verdicts`.

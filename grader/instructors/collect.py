@@ -372,8 +372,8 @@ def _with_number(who, known, forms, otherwise, say):
     if student and otherwise and who.name not in (student, known[student][0]):
         beside = " and ".join(map(archives.shown, sorted(otherwise)))
         say(
-            f"{archives.shown(who.name)}: graded as a separate student, because {beside} has submitted, too; if both"
-            f" are {student}, give both the same name."
+            f"{archives.shown(who.name)}: a student of its own, as {beside} is handed in, too; if this is {student},"
+            " give both the same name."
         )
         return who
     if student:
@@ -386,7 +386,7 @@ def _with_number(who, known, forms, otherwise, say):
             if len(others) > 1
             else f"did you mean {others[0]}?"
         )
-        say(f"{archives.shown(who.name)}: graded as a separate student{',' if len(others) > 1 else ';'} {reason}")
+        say(f"{archives.shown(who.name)}: a student of its own{',' if len(others) > 1 else ';'} {reason}")
     return who
 
 
@@ -508,8 +508,8 @@ def _say_what_is_younger(attempts, say):
     if younger:
         more = f" and {len(younger) - 3} more" if len(younger) > 3 else ""
         say(
-            f"The file time is more than an hour later than the time in the name: {', '.join(younger[:3])}{more}. If"
-            " these are not copies, have a look."
+            f"Written over an hour after the time in the name: {', '.join(younger[:3])}{more}. Copies have the time of"
+            " copying; else look at it."
         )
 
 

@@ -242,8 +242,8 @@ def test_of_names_that_differ_in_capitals_only_the_known_one_is_the_known_studen
         student: (b"1", 1),
     }
     assert (
-        f"Jane: graded as a separate student, because jane has submitted, too; if both are {student}, give both the same"
-        " name." in lines
+        f"Jane: a student of its own, as jane is handed in, too; if this is {student}, give both the same name."
+        in lines
     )
 
 
