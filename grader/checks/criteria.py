@@ -3,6 +3,8 @@ and runs no student code."""
 
 import numpy
 
+from handson.language import marked
+
 TOLERANCE = 1e-8  # relative; most probes compute in double precision
 SINGLE = 1e-5  # relative tolerance for values in single precision
 FEW = 20  # samples
@@ -264,4 +266,7 @@ def ordinal(number):
 
 
 def ranks(numbers):
-    return f"rank {numbers[0]}" if len(numbers) == 1 else f"ranks {', '.join(map(str, numbers))}"
+    if len(numbers) == 1:
+        return marked(f"rank {numbers[0]}")
+    listed = ", ".join(map(str, numbers))
+    return marked(f"ranks {listed}")
