@@ -63,6 +63,8 @@ def _begin(app):
     links.terms = facts["terms"]
     app.config.html_title = facts["title"]
     app.config.html_static_path.append(str(Path(app.srcdir) / "static"))
+    if (Path(app.srcdir) / "static/letters.css").exists():
+        app.add_css_file("letters.css")
 
 
 def _moving(app, page, template, context, doctree):

@@ -21,7 +21,8 @@ import nbformat
 from book import drawings, execute, moving, reference, vocabulary
 from grader.exercises import ROOT, given_out
 from grader.instructors.release import notebook
-from handson.language import ENGLISH, available
+from handson.labels import font_of
+from handson.language import ENGLISH, available, chosen
 
 TITLE = "Hands-on distributed deep learning"
 PAGES = ROOT / "book/pages"
@@ -40,6 +41,12 @@ REAL_RUN = """```{{note}}
 The outputs below are those of a real run on a machine with {cores} cores. Your times and accuracies will differ.
 The gaps are yours to fill: `make lab` opens this notebook, `notebooks/{name}.ipynb`.
 ```"""
+
+# A browser takes each letter from the first font of the list that has it, and loads the last one only if it must.
+LETTERS = """@font-face { font-family: Letters; src: url("[FILE]"); font-display: block; }
+body { --font-stack: system-ui, "Noto Sans CJK JP", "Noto Sans JP", "Hiragino Sans", "Yu Gothic", Letters, sans-serif;
+  --font-stack--monospace: ui-monospace, "DejaVu Sans Mono", Consolas, Letters, monospace; }
+"""
 
 
 def unchanged(text):
@@ -69,6 +76,8 @@ def collect(folder, solutions=False, page=unchanged, document=unchanged, phrase=
             texts[name] = texts[name].replace(f"[{word}]", text)
     drawings.write(folder / "figures", phrase)
     _write(folder / "static/moving_data.js", moving.script(phrase))
+    if (language := chosen()) != ENGLISH:
+        letters(language, folder / "static")
     for path, text in texts.items():
         for name, function in OF_A_RUN.findall(text):
             (folder / f"figures/{name}.{function}.png").write_bytes(picture(name, function))
@@ -89,6 +98,16 @@ def collect(folder, solutions=False, page=unchanged, document=unchanged, phrase=
             if cell.cell_type == "markdown":
                 cell.source = inside(cell.source, f"notebooks/{name}.ipynb", known)
         _write(folder / f"notebooks/{name}.ipynb", nbformat.writes(shown))
+
+
+def letters(language, folder):
+    """Write a font with the letters of a language into `folder`, for readers who have none, and its style."""
+    from matplotlib import font_manager
+
+    if name := font_of(language):
+        path = Path(font_manager.findfont(name))
+        _copy(path, folder / f"letters{path.suffix}")
+        _write(folder / "letters.css", LETTERS.replace("[FILE]", f"letters{path.suffix}"))
 
 
 def _pages():

@@ -165,6 +165,13 @@ def test_the_book_in_another_language_has_the_same_pages_and_code(collected, tmp
         sources.translations("xx")
 
 
+def test_a_book_in_another_language_brings_a_font_with_its_letters(tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "font_of", lambda language: "DejaVu Sans")
+    sources.letters("ja", tmp_path)
+    assert (tmp_path / "letters.ttf").read_bytes()[:4] == b"\0\1\0\0"
+    assert 'url("letters.ttf")' in (tmp_path / "letters.css").read_text()
+
+
 # --- Reference and glossary
 
 

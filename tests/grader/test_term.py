@@ -216,7 +216,7 @@ def test_what_is_not_due_and_untouched_is_no_part_of_the_grade(term, tmp_path, m
     term(course)
     comments = comments_of(tmp_path)
     assert grades(tmp_path) == {"ann": "90", "bob": "90", "max": "70"}
-    assert "9 of 10 points so far are 90" in comments["ann"] and "passed" not in comments["ann"]
+    assert "9 of 10 points so far give the grade 90" in comments["ann"] and "passed" not in comments["ann"]
     assert "Not due yet, and not part of the grade: single_gpu." in comments["ann"]
     monkeypatch.setattr("grader.instructors.scores.clock", lambda: DUE + timedelta(days=3))
     term(course)

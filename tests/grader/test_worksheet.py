@@ -197,7 +197,7 @@ def test_a_download_that_was_cut_off_is_noticed(tmp_path):
     [sentence] = [line for line in told if line.startswith("Submitted according to Moodle's worksheet, but not in ")]
     assert "class.zip: Jane Doe_11. Download the submissions again;" in sentence
     report = (tmp_path / "out/report.html").read_text()
-    assert "Jane Doe_11" in report and "Handed in nothing, according to Moodle's worksheet: Zoe_13." in unescape(report)
+    assert "Jane Doe_11" in report and "Submitted nothing, according to Moodle's worksheet: Zoe_13." in unescape(report)
 
 
 def test_of_a_worksheet_that_was_kept_only_the_names_count_and_not_the_times(tmp_path):
@@ -417,7 +417,7 @@ def test_who_is_missing_has_the_name_of_the_gradebook_and_is_counted_once(tmp_pa
     )
     rows = write(tmp_path / "2.csv", numbered(JANE, 71), numbered(MAX, 72))
     said = graded_with(tmp_path, zipped(tmp_path / "2.zip", "Jane Doe_71"), rows, "single_gpu")
-    assert "in the gradebook: Max Roe_12." in said and "Max Roe_72" not in said and " 1 missing" in said
+    assert "not in this download: Max Roe_12." in said and "Max Roe_72" not in said and " 1 missing" in said
 
 
 def test_a_refused_submission_stays_repaired_when_the_same_download_is_graded_again(tmp_path):
