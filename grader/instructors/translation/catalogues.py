@@ -58,6 +58,9 @@ NUMBER_WORDS = {
     "10": "ten tenth tenths october",
     "11": "eleven november",
     "12": "twelve dozen december",
+    "20": "twenty",
+    "30": "thirty",
+    "40": "forty",
     "100": "percent hundred million",
 }
 
