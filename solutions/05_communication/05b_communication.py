@@ -382,8 +382,13 @@ communication.accuracies(rates, list(rates))
 #
 # On many nodes, failures happen. Training resumes from a *checkpoint* and should produce exactly the result of an uninterrupted run. So the
 # checkpoint must contain everything that the next step depends on, including each rank's residuals, its random number state, and its
-# position in the epoch. Fill the two gaps of `pytorch/train_restarts.py`. This script trains with your `one_bit`.
-#
+# position in the epoch. Fill the two gaps of `pytorch/train_restarts.py`. This script trains with your `one_bit`, and reads its images from
+# files. The next cell writes these files:
+
+# %%
+# !python -m handson images digits
+
+# %% [markdown]
 # First, an uninterrupted run; then a run whose second node dies after the first checkpoint (`KILL_NODE`). In the second run,
 # `torchrun --max-restarts` restarts all ranks. (torchrun then warns that it "failed to shutdown the rendezvous", because the node has died.)
 
@@ -465,7 +470,7 @@ check("communication", "lost_share", "train_restarts.py")
 # | `training_session(...)` | `trainer`, `mb_source`, `mb_size` (of all workers), `model_inputs_to_streams`, `progress_frequency`, `checkpoint_config`, `test_config` | a session, whose `train()` trains |
 # | `Communicator.num_workers()`, `Communicator.rank()` | | the number of workers, and the rank of this worker |
 #
-# Fill the gaps of `pytorch/train_cntk.py`. The next cell writes the images into files:
+# Fill the gaps of `pytorch/train_cntk.py`. The next cell writes the images into files, unless you have done this before:
 
 # %%
 # !python -m handson images digits
