@@ -19,7 +19,7 @@ from handson.words import ljust, rjust, width
 DRAWN = 8  # ranks in a figure
 NAMES_ABOVE = 1.15  # of the drawn height: position of the names of phases, above the line of the limit
 ROOM_FOR_NAME = 0.13  # shortest phase with a name, as a share of the step
-ROOM_FOR_LETTER = 0.03  # shortest phase with a letter
+ROOM_FOR_LETTER = 0.02  # shortest phase with a letter
 SHORT = {"forward": "F", "backward": "B"}
 SHOW_LIMIT = 1.5  # multiples of the peak: a higher limit has no line, because the figure would become flat
 MB = 2**20
