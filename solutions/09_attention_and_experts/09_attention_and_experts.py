@@ -190,7 +190,7 @@ check("attention_and_experts", "keys_seen", "attention.py")
 ### write `prediction_zigzag = ` and your number. Think of the matrix of scores, divided into a grid
 ### of 2 x 2 squares by the ranks of queries and keys. Count the part of the squares that the
 ### slowest rank computes, in both ways
-prediction_zigzag = 2 / 1.25
+prediction_zigzag = 1.5 / 1
 ### END SOLUTION
 print(f"I expect {prediction_zigzag:.2f} times as long.")
 
