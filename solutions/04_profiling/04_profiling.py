@@ -366,9 +366,9 @@ profiled_runs.show(before, after)
 print(f"{before.result.throughput:.0f} images/s before, {after.result.throughput:.0f} after")
 
 # %% [markdown]
-# With equal shares, no rank waits for long. By the shares alone, the speed-up is at most 4/3: rank 0 used 2 of 3 images before, and now
-# it uses 1 of 2. The shares should fit the speed of the devices *that the machine has*. Measure this speed, do not
-# assume it.
+# With equal shares, no rank waits for long. By the shares alone, the speed-up is at most 4/3: rank 0 used 2 of 3 images
+# before, and now it uses 1 of 2. The shares should fit the speed of the devices *that the machine has*. Measure this
+# speed, do not assume it.
 
 # %%
 check("profiling", "slow_rank", "uneven_work.py")
