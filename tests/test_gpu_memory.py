@@ -163,6 +163,17 @@ def test_all_ranks_have_one_scale_above_which_the_names_of_phases_stand(run):
     assert drawing.axes[0].get_ylim()[1] > 1.1 * 30  # MB, the limit
 
 
+def test_all_ranks_have_one_scale_of_time_on_which_short_phases_have_letters(run):
+    step = [[0.001 * time, phase, *(2**20,) * 4] for time, phase in ((0, "forward"), (10, "backward"), (90, "forward"))]
+    (gpu_memory.folder / "memory_rank1.json").unlink()
+    for rank, last in (0, 100), (1, 200):
+        gpu_memory.write(rank, account(rank=rank) | {"step": [*step, [0.001 * last, "forward", *(2**20,) * 4]]})
+    first, _, second, _ = memory.draw(memory.read([run]))[0].axes
+    assert first.get_xlim() == second.get_xlim()
+    assert [text.get_text() for text in first.texts] == ["F", "backward", "forward"]
+    assert "F: forward" in second.get_xlabel()
+
+
 def test_a_notebook_may_draw_some_of_the_ranks(run):
     assert "rank 0" in memory.picture([run], ranks=[0]).alt and "rank 1" not in memory.picture([run], ranks=[0]).alt
 

@@ -59,7 +59,7 @@ def against_ranks(runs, kinds, predicted):
     for axes, title in zip((left, right), titles):
         axes.set(xlabel="ranks", xticks=range(len(ranks)), xticklabels=ranks)
         axes.set_title(title, fontsize="medium")
-    right.legend(fontsize="small", edgecolor="none")
+    drawing.legend(*right.get_legend_handles_labels(), loc="outside upper center", ncols=4, frameon=False)
 
     def in_words(sizes):
         return ", ".join(f"{size:.1f}" for size in sizes)

@@ -143,7 +143,9 @@ memory.picture([f"{FOLDER}/results/counted/plain_0"], predicted)
 
 # %% [markdown]
 # The parts do not reach their maxima at the same time, because backward frees activations while it creates gradients. So this network
-# needs less memory than the sum of the maxima.
+# needs less memory than the sum of the maxima. Your prediction is such a sum. It is close to the peak only because two differences cancel
+# here: it counts all gradients, which do not exist yet at the peak, but not the gradients of activations, which backward holds for a short
+# time.
 #
 # Now limit the GPU to 32 MB. The job ends with an error message. How much memory did the operation request, and which part holds most of the
 # memory in use?

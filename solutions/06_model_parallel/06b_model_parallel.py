@@ -181,7 +181,8 @@ model_parallel.throughputs(methods, allowed, expected=prediction_pipeline)
 # %% [markdown]
 # The script measured the start and end of each operation in one step. Can you recognise your schedules? The idle time is longer than the bubble,
 # for two reasons: the stages do not take the same time (count their layers), and messages take time. If other programs use the cores, the
-# stages also wait for those programs. The run then prints a warning: repeat it before you judge a schedule.
+# stages also wait for those programs. The run then prints a warning: repeat it before you judge a schedule. If
+# a bar above is longer than its bubble allows, other programs slowed down the run of one process.
 
 # %%
 model_parallel.timeline(f"{FOLDER}/results/two_stages/gpipe_0").picture("GPipe, measured")
