@@ -3,7 +3,7 @@ mistake."""
 
 import numpy
 
-from grader.units.model_parallel import fully_sharded, memory
+from grader.units.model_parallel import fully_sharded, memory, mesh, pipeline, products_sequence
 
 BLOCKS, NUMBERS = 3, 100
 GATHER, SCATTER = "allgather", "reduce_scatter"
@@ -46,3 +46,36 @@ def test_a_shard_of_other_numbers_is_not_called_a_copy():
     assert "copy" in memory.in_place(seen, {}, {"rows": rows})
     seen = [{"shard": numpy.zeros(3), "apart": ["shard"]}] * 2
     assert memory.in_place(seen, {}, {"rows": rows}) is None and memory.own_row(seen, {}, {"rows": rows})
+
+
+def said_of_messages(numbers, sent):
+    """What is said of stage 0 of two, if it sends these numbers forward."""
+    stage = {"inputs": [numpy.ones(2)] * 2, "sent": sent, "numbers": numbers}
+    right = {"inputs": [numpy.ones(2)] * 2, "outputs": [numpy.full(2, 4.0), numpy.full(2, 6.0)]}
+    case = {"stages": 2, "micro_batches": 2, "operations": [["F0", "F1"]] * 2}
+    return pipeline.outputs_travel([{"stages": [stage, {"inputs": right["inputs"], "sent": []}]}], case, [right] * 2)
+
+
+def test_outputs_that_are_divided_are_told_who_divides():
+    said = said_of_messages([numpy.full(2, 2.0), numpy.full(2, 3.0)], [["F0", 1], ["F1", 1]])
+    assert "only the last stage divides" in said and "twice" not in said
+
+
+def test_numbers_of_messages_and_collectives_are_in_the_singular_and_in_the_plural():
+    one = numpy.full(2, 4.0)
+    assert "sends 0 messages with the outputs of micro-batch 1" in said_of_messages([one], [["F0", 1]])
+    sent = {"Gather": {"sent": [["allgather", 8]]}, "Scatter": {"sent": []}}
+    assert "uses 1 collective in" in products_sequence.one_of_each([sent] * 2, {}, None)
+
+
+def test_gradients_that_are_a_third_are_not_called_too_large():
+    right = numpy.arange(1.0, 5.0)
+    found = {"gradients": right / 3, "loss": 0.0}
+    expected = [{"gradients": {"right": right}, "loss": 0.0}]
+    said = pipeline.as_the_whole_batch([{"stages": [found]}], {"stages": 1}, expected)
+    assert "0.333 times as large as they should be" in said
+
+
+def test_a_seed_that_is_not_used_is_no_matter_of_gpus():
+    same = {"first": [1.0], "second": [1.0], "again": [1.0], "gpus": [[0], [0], [0]]}
+    assert mesh.by_the_seed([same], {}, None).startswith("on rank 0, the random numbers do not depend on `seed`")

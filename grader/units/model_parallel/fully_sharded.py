@@ -3,6 +3,7 @@
 from grader.checks import criteria
 from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array
+from handson.words import counted
 
 TOLERANCE = 1e-4  # of gradients in float32: the order of the sums differs
 ROUNDED = 0.05  # of gradients that bfloat16 rounds
@@ -19,8 +20,8 @@ def by_block(seen, case, expected):
     for rank, of_rank in enumerate(seen):
         if whole := of_rank["whole"]:
             return (
-                f"`{whole[0]}` and {len(whole) - 1} other parameters are not sharded, so their gradients are not"
-                " averaged: call fully_shard also for `model`, after its blocks"
+                f"`{whole[0]}` and {counted(len(whole) - 1, 'other parameter')} are not sharded, so their"
+                " gradients are not averaged: call fully_shard also for `model`, after its blocks"
             )
         gathers, wanted = len(_calls(of_rank, "forward", "allgather")), case["blocks"] + 1
         if len(seen) > 1 and gathers != wanted:  # a rank alone gathers nothing

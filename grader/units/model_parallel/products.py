@@ -5,6 +5,7 @@ from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array
 from grader.checks.notebook_functions import choice, function, prediction
 from grader.units.model_parallel import mesh, products_dtensor, products_sequence
+from handson.words import counted
 
 PROBES, ORACLES = (
     "grader.units.model_parallel.probes.probe_products:",
@@ -202,8 +203,8 @@ def one_in_each_direction(seen, case, expected):
         None
         if (entered, left) in right
         else (
-            f"your code applies Enter {entered} times and Leave {left} times: each time costs an all-reduce, so apply"
-            " each of them once"
+            f"your code applies Enter {counted(entered, 'time')} and Leave {counted(left, 'time')}: each time costs an"
+            " all-reduce, so apply each of them once"
         )
     )
 
