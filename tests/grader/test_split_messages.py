@@ -1,9 +1,17 @@
 """What the checks of split networks say about a mistake is true: a sentence on it, and none that follows from another
 mistake."""
 
-import numpy
+from types import SimpleNamespace
 
+import numpy
+import pytest
+import torch
+from torch import nn
+
+from grader.sandbox import Limits
+from grader.sandbox.rank import REASONS, StudentMistake, reported_error
 from grader.units.model_parallel import fully_sharded, memory, mesh, pipeline, products_sequence
+from grader.units.model_parallel.probes import probe_products
 
 BLOCKS, NUMBERS = 3, 100
 GATHER, SCATTER = "allgather", "reduce_scatter"
@@ -79,3 +87,46 @@ def test_gradients_that_are_a_third_are_not_called_too_large():
 def test_a_seed_that_is_not_used_is_no_matter_of_gpus():
     same = {"first": [1.0], "second": [1.0], "again": [1.0], "gpus": [[0], [0], [0]]}
     assert mesh.by_the_seed([same], {}, None).startswith("on rank 0, the random numbers do not depend on `seed`")
+
+
+class Wrong(torch.autograd.Function):
+    """An operator whose backward returns what it is told."""
+
+    @staticmethod
+    def forward(context, x, returned):
+        context.returned = returned
+        return x.clone()
+
+    @staticmethod
+    def backward(context, gradient):
+        return context.returned
+
+
+def tensor():
+    return torch.ones(2, 3, requires_grad=True)
+
+
+MISTAKES = {
+    "only for scalar outputs": lambda: tensor().backward(),
+    "mat1 and mat2 shapes": lambda: nn.Linear(2, 4)(tensor()),
+    "incorrect number of gradients": lambda: Wrong.apply(tensor(), torch.ones(2, 3)).sum().backward(),
+    "invalid gradient": lambda: Wrong.apply(tensor(), (torch.ones(2, 5), None)).sum().backward(),
+}
+
+
+@pytest.mark.parametrize("words", MISTAKES)
+def test_an_error_of_pytorch_that_many_meet_has_its_reason_beside_it(words):
+    with pytest.raises(RuntimeError) as caught:
+        MISTAKES[words]()
+    reason = next(reason for of_torch, reason in REASONS.items() if words in of_torch)
+    assert reported_error(caught.value, Limits())["message"].endswith(f": {reason}")
+
+
+@pytest.mark.parametrize(("layer", "kind"), [("key", "rows"), ("out", "columns")])
+def test_a_layer_that_is_split_in_the_wrong_dimension_is_named(layer, kind):
+    columns, rows = (of(nn.Linear(2, 2), 0, 2) for of in (probe_products.Columns, probe_products.Rows))
+    right = {"query": columns, "key": columns, "value": columns, "out": rows}
+    probe_products.split_in_their_dimensions(SimpleNamespace(**right))
+    with pytest.raises(StudentMistake, match=f"`attention.{layer}` is split by `{kind}`"):
+        wrong = right | {layer: rows if kind == "rows" else columns}
+        probe_products.split_in_their_dimensions(SimpleNamespace(**wrong))
