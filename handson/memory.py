@@ -184,7 +184,7 @@ def _draw_step(axes, account):
 
 
 def _draw_bars(axes, account):
-    kinds = {"peak": account["peak"], "most of\neach part": account["most"]}
+    kinds = {"peak": account["peak"], "most of\neach part": _most_in_step(account)}
     if None not in account["predicted"].values():  # if one part is missing, the bar would look like a wrong prediction
         kinds["predicted"] = account["predicted"]
     for place, sizes in enumerate(kinds.values()):
@@ -194,6 +194,14 @@ def _draw_bars(axes, account):
             axes.bar(place, size, bottom=bottom, width=0.6, **figures.part(part))
             bottom += size
     axes.set(xticks=range(len(kinds)), xticklabels=kinds)
+
+
+def _most_in_step(account):
+    """Return the maximum of each part during the step that the figure shows. Before the first step, FSDP has the whole
+    parameters, which it then shards. Without a step: the maximum in the run."""
+    if not account["step"]:
+        return account["most"]
+    return {part: max(moment[2 + number] for moment in account["step"]) for number, part in enumerate(PARTS)}
 
 
 def _patch(part):
