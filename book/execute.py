@@ -23,6 +23,7 @@ from pathlib import Path
 import nbformat
 from PIL import Image
 
+from book import puzzles
 from grader import gaps
 from grader.course import UNITS
 from grader.exercises import ROOT, folder_of_notebook, given_out, solution, solved
@@ -46,13 +47,14 @@ ENDINGS = (".py", ".sh")  # of files whose change changes a run
 
 
 def filled(name):
-    """A notebook of the course with the gaps filled: an nbformat notebook."""
+    """A notebook of the course with the gaps filled and the puzzles solved: an nbformat notebook."""
     return nbformat.reads(_filled(_source(name)), as_version=4)
 
 
 @functools.cache
 def _filled(source):
-    return notebook(gaps.fill(gaps.exercise(source, ".py"), gaps.answers(source)))
+    filled = gaps.fill(gaps.exercise(source, ".py"), gaps.answers(source))
+    return notebook(puzzles.solve(filled))
 
 
 def key(name):

@@ -153,10 +153,13 @@ def _apply(check, cases, given, server, readable, shared=None):
     found = [(PASSED, message, seen[-1][2] if seen else None)] * len(check.criteria)
     expected = run_probes.expected(check, [case for case, _, _ in seen], server)
     for (case, observations, outcome), right in zip(seen, expected):
-        if check.observed and not all(forms.fits(of_rank, check.observed(case)) for of_rank in observations):
-            odd = "too few values, too many, or values of the wrong type"
-            unjudged = f"the result of your code cannot be judged ({odd}){_with(case, case in hidden)}{message}"
-            unfit = FAILED, unjudged, outcome
+        unfitting = [one for one in observations if check.observed and not forms.fits(one, check.observed(case))]
+        if unfitting:
+            shapes = forms.other_shape(unfitting[0], check.observed(case))
+            if not shapes:
+                odd = "too few values, too many, or values of the wrong type"
+            unjudged = _of_another_shape(*shapes) if shapes else f"the result of your code cannot be judged ({odd})"
+            unfit = FAILED, f"{unjudged}{_with(case, case in hidden)}{message}", outcome
             found = [
                 unfit if one[0] != FAILED and _concerns(check, criterion, case) else one
                 for criterion, one in zip(check.criteria, found)
@@ -181,6 +184,12 @@ def _apply(check, cases, given, server, readable, shared=None):
             for criterion, one in zip(check.criteria, found)
         ]
     return _with_needs(check, found, message), odd
+
+
+def _of_another_shape(found, right):
+    """Return a sentence on the shape of a student's array. right: None for a dimension of any length."""
+    wanted = f"{len(right)} dimensions" if None in right else f"the shape {tuple(right)}"
+    return f"the result of your code has the shape {tuple(found)}, but it should have {wanted}"
 
 
 def _concerns(check, criterion, case):

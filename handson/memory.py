@@ -19,6 +19,8 @@ from handson.words import ljust, rjust, width
 DRAWN = 8  # ranks in a figure
 NAMES_ABOVE = 1.15  # of the drawn height: position of the names of phases, above the line of the limit
 ROOM_FOR_NAME = 0.13  # shortest phase with a name, as a share of the step
+ROOM_FOR_LETTER = 0.02  # shortest phase with a letter
+SHORT = {"forward": "F", "backward": "B"}
 SHOW_LIMIT = 1.5  # multiples of the peak: a higher limit has no line, because the figure would become flat
 MB = 2**20
 
@@ -132,6 +134,7 @@ def draw(ranks):
     drawing = Figure(figsize=(10, 0.6 + 2.4 * len(shown)), layout="constrained")
     grid = drawing.subplots(len(shown), 2, squeeze=False, gridspec_kw={"width_ratios": (3, 2)}, sharey=True)
     for (name, account), (over_time, bars) in zip(shown, grid):
+        over_time.sharex(grid[0][0])
         _draw_step(over_time, account)
         _draw_bars(bars, account)
         limit, highest = account["limit"], sum(account["peak"].values())
@@ -141,7 +144,8 @@ def draw(ranks):
             axes.spines[["top", "right"]].set_visible(False)
         over_time.set(title=name if limit is None else f"{name}, of {words(limit)}", ylabel="memory [MB]")
     grid[0][0].set_ylim(0, NAMES_ABOVE * max(axes.dataLim.ymax for row in grid for axes in row))
-    grid[-1][0].set_xlabel("time in a step [ms]")
+    short = any(text.get_text() in SHORT.values() for row in grid for text in row[0].texts)
+    grid[-1][0].set_xlabel("time in a step [ms]" + "; F: forward, B: backward" * short)
     handles = [_patch(part) for part in PARTS]
     drawing.legend(handles=handles, loc="outside upper center", ncols=len(PARTS), frameon=False)
     return drawing, "Memory of each rank's GPU over a step. " + " ".join(
@@ -163,9 +167,11 @@ def _draw_step(axes, account):
     begins = [(times[at], phase) for at, phase in enumerate(phases) if not at or phase != phases[at - 1]]
     for (time, phase), (following, _) in zip(begins, [*begins[1:], (math.inf, "")]):
         axes.axvline(time, color="0.4", linestyle=":", linewidth=0.8)
-        if following - time > ROOM_FOR_NAME * times[-1]:  # a pipeline runs forward and backward many times per step
+        room = (following - time) / times[-1]  # a pipeline runs forward and backward many times per step
+        name = phase if room > ROOM_FOR_NAME else SHORT.get(phase) if room > ROOM_FOR_LETTER else None
+        if name:
             axes.annotate(
-                phase,
+                name,
                 (time, 1),
                 xycoords=("data", "axes fraction"),
                 xytext=(3, -2),
@@ -178,7 +184,7 @@ def _draw_step(axes, account):
 
 
 def _draw_bars(axes, account):
-    kinds = {"peak": account["peak"], "most of\neach part": account["most"]}
+    kinds = {"peak": account["peak"], "most of\neach part": _most_in_step(account)}
     if None not in account["predicted"].values():  # if one part is missing, the bar would look like a wrong prediction
         kinds["predicted"] = account["predicted"]
     for place, sizes in enumerate(kinds.values()):
@@ -188,6 +194,14 @@ def _draw_bars(axes, account):
             axes.bar(place, size, bottom=bottom, width=0.6, **figures.part(part))
             bottom += size
     axes.set(xticks=range(len(kinds)), xticklabels=kinds)
+
+
+def _most_in_step(account):
+    """Return the maximum of each part during the step that the figure shows. Before the first step, FSDP has the whole
+    parameters, which it then shards. Without a step: the maximum in the run."""
+    if not account["step"]:
+        return account["most"]
+    return {part: max(moment[2 + number] for moment in account["step"]) for number, part in enumerate(PARTS)}
 
 
 def _patch(part):

@@ -20,6 +20,11 @@ def there(number, noun):
     return f"there {'is' if str(number) == '1' else 'are'} {counted(number, noun)}"
 
 
+def enough(number):
+    """Return "1 is enough" or "2 are enough"."""
+    return f"{number} {'is' if number == 1 else 'are'} enough"
+
+
 def a_kind(value):
     """Return the type of a value with its article: "a list", "an ndarray", "None"."""
     if value is None:

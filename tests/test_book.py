@@ -12,6 +12,8 @@ from book import drawings, execute, moving, offline, reference, slides, sources,
 from grader import gaps
 from grader.exercises import ROOT, given_out, solution
 from grader.gaps import TO_DO
+from handson import rings
+from handson.notebook import all_to_all, attention_and_experts, sharded_state
 
 NOTEBOOKS = execute.NOTEBOOKS
 
@@ -47,6 +49,25 @@ def test_a_run_is_out_of_date_if_code_of_its_notebook_or_unit_changes_and_not_if
     assert execute.key_of(notebook_of(text("Read."), code("x = 1")), tmp_path) == before
     (tmp_path / "train.py").write_text('"""Train."""\nlr = 0.2\n')
     assert execute.key_of(notebook_of(text("Read."), code("x = 1")), tmp_path) != before
+
+
+@pytest.mark.parametrize(
+    ("name", "picture", "solved"),
+    [
+        ("05_communication", "rings.picture(", "all ranks have the sum of all chunks"),
+        ("06_model_parallel", "sharded_state.zero_by_hand(", "All entries are right"),
+        ("09_attention_and_experts", "attention_and_experts.work_of_ranks(", "34, rank 1"),
+        ("09_attention_and_experts", "all_to_all.by_hand(", "correct: each token arrives"),
+    ],
+)
+def test_a_puzzle_is_solved_in_the_run_of_its_notebook(name, picture, solved):
+    code = [cell.source for cell in execute.filled(name).cells if cell.cell_type == "code"]
+    [cell] = [one for one in code if f"\n{picture}" in one]
+    modules = (rings, sharded_state, all_to_all, attention_and_experts)
+    names = {module.__name__.split(".")[-1]: module for module in modules}
+    names["keys_seen"] = lambda places: sum(place + 1 for place in places)
+    exec(cell.replace(picture, f"shown = {picture}"), names)
+    assert solved in names["shown"].alt
 
 
 def test_a_kept_run_has_no_paths_of_this_machine():

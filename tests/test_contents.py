@@ -95,6 +95,20 @@ def test_a_prediction_that_a_student_skips_is_missed_by_no_other_cell(name):
     assert used == []
 
 
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_section_writes_the_image_files_that_its_scripts_read_before_it_runs_them(name):
+    """A section with a star can be left out, so each section writes them itself."""
+    unit = solution(f"notebooks/{name}.ipynb").parent
+    readers = {path.name for path in unit.glob("*/*.py") if "map_files.folder_of" in path.read_text()}
+    readers |= {path.name for path in unit.glob("*.sh") if any(reader in path.read_text() for reader in readers)}
+    for section in re.split(r"^# ## ", source_of(name), flags=re.MULTILINE):
+        written = False
+        for cell in re.split(r"^# %%", section, flags=re.MULTILINE):
+            written |= "handson images digits" in cell
+            started = "submit(" in cell and any(f'"{reader}"' in cell for reader in readers)
+            assert written or not started, cell
+
+
 def test_every_time_is_shown_beside_its_title(capsys):
     contents.show(ROOT / "notebooks")
     assert all(re.search(r"\d+ minutes$", line) for line in capsys.readouterr().out.splitlines())

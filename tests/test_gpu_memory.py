@@ -155,12 +155,31 @@ def test_a_bar_is_predicted_only_where_all_parts_are(run):
     assert bars({})[-1] == "most of\neach part" and bars({"activations": 2**20})[-1] == "predicted"
 
 
+def test_the_bar_of_maxima_leaves_out_what_was_before_the_step(run):
+    """FSDP shards the parameters, which are whole before."""
+    step = [[0.0, "forward", 2**20, 0, 0, 0], [0.1, "backward", 2**20, 2 * 2**20, 0, 0]]
+    gpu_memory.write(0, account(rank=0, most=HELD | {"parameters": 9 * 2**20}, step=step))
+    bars = memory.draw(memory.read([run]))[0].axes[1].patches
+    assert [bar.get_height() for bar in bars][4:8] == [1, 2, 0, 0]
+
+
 def test_all_ranks_have_one_scale_above_which_the_names_of_phases_stand(run):
     (gpu_memory.folder / "memory_rank1.json").unlink()
     gpu_memory.write(1, account(rank=1, peak=HELD | {"activations": 2**20}))
     drawing, _ = memory.draw(memory.read([run]))
     assert len({axes.get_ylim() for axes in drawing.axes}) == 1
     assert drawing.axes[0].get_ylim()[1] > 1.1 * 30  # MB, the limit
+
+
+def test_all_ranks_have_one_scale_of_time_on_which_short_phases_have_letters(run):
+    step = [[0.001 * time, phase, *(2**20,) * 4] for time, phase in ((0, "forward"), (10, "backward"), (90, "forward"))]
+    (gpu_memory.folder / "memory_rank1.json").unlink()
+    for rank, last in (0, 100), (1, 200):
+        gpu_memory.write(rank, account(rank=rank) | {"step": [*step, [0.001 * last, "forward", *(2**20,) * 4]]})
+    first, _, second, _ = memory.draw(memory.read([run]))[0].axes
+    assert first.get_xlim() == second.get_xlim()
+    assert [text.get_text() for text in first.texts] == ["F", "backward", "forward"]
+    assert "F: forward" in second.get_xlabel()
 
 
 def test_a_notebook_may_draw_some_of_the_ranks(run):

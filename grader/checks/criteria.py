@@ -197,6 +197,12 @@ def times(found, right):
     return factor if factor and abs(factor - 1) > SINGLE and close(found, factor * right, SINGLE) else None
 
 
+def as_large(factor, what="all gradients"):
+    """Return a sentence on numbers that are a multiple of the right ones: "all gradients are 0.333 times as large as
+    they should be"."""
+    return f"{what} are {distinct_digits(factor, 1, 3)[0]} times as large as they should be"
+
+
 def shares(found, parts):
     """Return how often each rank's numbers are contained in `found`, if `found` is their sum with weights that are
     multiples of 1 / N; otherwise None.

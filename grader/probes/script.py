@@ -97,7 +97,10 @@ CAUSES = {  # words of an error that does not name its cause -> the cause
         "a function gets the same argument twice, by position and by name: `partial` must not name the argument that"
         " comes first in the call"
     ),
-    "only for scalar outputs": "`loss` has one number for each image: reduce it to one number before `backward()`",
+    "only for scalar outputs": (
+        "`backward()` without a gradient needs one number: reduce a loss to one number, and pass the gradient of any"
+        " other tensor, as in output.backward(gradient)"
+    ),
     ".numpy() is not supported for tensor subclasses": (
         "the parameters of `model` are shards, as fully_shard makes them, not plain tensors: DistributedDataParallel"
         " keeps them whole"

@@ -21,6 +21,21 @@ NO_THREAD = re.compile(  # the messages of Python, C++, OpenMP, TensorFlow and t
     r" ABORT|system_error'?\s+what\(\): +Resource temporarily",
     re.IGNORECASE | re.DOTALL,
 )
+REASONS = {  # words of PyTorch's errors -> the reason, which these do not name
+    "only for scalar outputs": (
+        "backward of a tensor with several numbers starts from a gradient: call tensor.backward(gradient)"
+    ),
+    "mat1 and mat2 shapes cannot be multiplied": (
+        "the inputs of a layer have another number of features than its weight (outputs, inputs)"
+    ),
+    "returned an incorrect number of gradients": (
+        "backward returns one value for each argument of forward after the context, and None for an argument that has"
+        " no gradient, such as a group"
+    ),
+    "returned an invalid gradient at index": (
+        "a gradient that backward returns must have the shape of the argument that forward got"
+    ),
+}
 LONGEST_LINE = 300  # characters of an error's message
 
 
@@ -113,10 +128,13 @@ def no_thread(text, limits):
 
 def _words(error):
     """Return the same as `describe`, but without the exception class for the course's own messages, and without the
-    source location for text that is not Python."""
+    source location for text that is not Python, and with the reason for an error in REASONS."""
     if isinstance(error, SyntaxError) and str(error.filename).startswith(STUDENT):
         return f"{type(error).__name__}: {error.msg}" + (f", in `{error.text.strip()[:200]}`" if error.text else "")
-    return describe(error).partition(": ")[2] if isinstance(error, OneSentence) else describe(error)
+    if isinstance(error, OneSentence):
+        return describe(error).partition(": ")[2]
+    reason = next((reason for words, reason in REASONS.items() if words in str(error)), "")
+    return describe(error) + (reason and f": {reason}")
 
 
 def describe(error):

@@ -59,7 +59,7 @@ def against_ranks(runs, kinds, predicted):
     for axes, title in zip((left, right), titles):
         axes.set(xlabel="ranks", xticks=range(len(ranks)), xticklabels=ranks)
         axes.set_title(title, fontsize="medium")
-    right.legend(fontsize="small", edgecolor="none")
+    drawing.legend(*right.get_legend_handles_labels(), loc="outside upper center", ncols=4, frameon=False)
 
     def in_words(sizes):
         return ", ".join(f"{size:.1f}" for size in sizes)
@@ -154,6 +154,8 @@ def split_products(ranks, width=1.7):
             style = dict(facecolor="white", hatch="...") if rank else dict(facecolor=LAYERS[-2])
             axes.add_patch(Rectangle(corner, *size, edgecolor=LINE, linewidth=1, **style))
         axes.text(left + across / 2, top + 0.1, name, ha="center", va="bottom", fontsize=9.5)
+        axes.text(left + across / 2, middle - high / 2 - 0.1, "outputs", ha="center", va="top", fontsize=7.5)
+        axes.text(left - 0.1, middle, "inputs", ha="right", va="center", rotation=90, fontsize=7.5)
         left += across + (1.6 if name == "out" else 0.6)
     words = "blue: what rank 0 holds. query, key, value, up: columns;\nout, down: rows"
     axes.text(0.6, 0.5, words, fontsize=9, va="center")

@@ -203,21 +203,19 @@ def draw(explanation):
     )
     left = shorter
     shares = explanation.causes | ({REST: explanation.rest} if explanation.rest >= 0.0005 else {})
+    shares = dict(sorted(shares.items(), key=lambda item: item[1] < 0))  # gains after the losses
     for cause, share in shares.items():
         style = (
             dict(facecolor="white", edgecolor="0.25", linewidth=0.6)
             if cause == REST
             else figures.part(LIKE.get(cause, cause))
         )
-        axes.barh(
-            0,
-            longer * max(share, 0),
-            left=left,
-            height=0.6,
-            label=f"{CAUSES.get(cause, cause)}, {100 * share:.1f} points",
-            **style,
-        )
-        left += longer * max(share, 0)
+        label = f"{CAUSES.get(cause, cause)}, {100 * share:.1f} points"
+        if share < 0:  # drawn back over the losses, which the gain offsets
+            style["alpha"] = 0.5
+            label += " (a gain)"
+        axes.barh(0, longer * abs(share), left=left - longer * max(-share, 0), height=0.6, label=label, **style)
+        left += longer * share
     axes.axvline(shorter, **figures.IDEAL | {"label": None})
     axes.set_yticks([1, 0], [of_one, f"a step of {more} workers"])
     axes.set(xlabel=f"time of a step [ms]; efficiency {1 - explanation.loss:.2f}", xlim=(0, None))

@@ -205,13 +205,12 @@ print("predicted:", predicted)
 print("throughput:", round(throughput(32, steps.of_steps())), "images/s")
 
 # %% [markdown]
-# Backward usually takes 1.5 to 2.5 times as long as forward. Optimize takes almost no time, because this network has
+# Backward usually takes 1.2 to 2.5 times as long as forward. Optimize takes almost no time, because this network has
 # few parameters compared with its number of pixels. Is your ratio very different? Look at the marks in the figure, one
 # for each step. If they are widely scattered, another program used the core at the same time. If other programs used a
 # large part of the cores, a line above the figure says so. Then wait until they have ended, and run the cell again.
 #
-# The throughput printed here is higher than that of your job, because these step times do not include the start and the
-# evaluation.
+# Unlike the throughput of your job, the throughput printed here does not include the start and the evaluation.
 
 # %%
 check("single_gpu", "prediction_backward")

@@ -410,9 +410,9 @@ double = profiled_runs.of_job(FOLDER, profiled_runs.start(FOLDER, "run_multi_gpu
 profiled_runs.explained(single, double)
 
 # %% [markdown]
-# On two cores of one machine, contention is usually the largest cause: both ranks share the memory, so the same
-# operators take longer. If other programs use the machine, imbalance grows, because whenever one rank is disturbed, the
-# other rank waits for it. On two GPUs, communication is the largest cause. Repeat the cell before you believe small
+# On two cores of one machine, both ranks share the memory, so the same operators can take longer: this is contention.
+# It is negative if the same operators took longer in the run of one worker, which other programs can cause. They also
+# increase imbalance, because whenever one rank is disturbed, the other rank waits for it. On two GPUs, communication is the largest cause. Repeat the cell before you believe small
 # differences. You will read such profiles in `04_profiling`.
 #
 # ## \* What the bigger batch changes

@@ -282,7 +282,7 @@ bottleneck = "loading"
 print("In slow_loading.py I would look at:", bottleneck)
 
 # %%
-# How many times as fast will a step be at most if this part is gone?
+# How many times as fast will a step be if this part is gone?
 ### BEGIN SOLUTION prediction_faster:
 ### write `prediction_faster = ` and your number; the table shows the part's share of a step
 prediction_faster = 2.5
@@ -304,6 +304,9 @@ predicted = globals().get("prediction_faster")  # None if you skipped it
 profiled_runs.faster(before, after, predicted)
 
 # %% [markdown]
+# A step can gain more than the share of its loading: if one rank needs longer to load, the other ranks wait for it, and
+# without loading they no longer do.
+#
 # Is the speed-up of the whole run smaller than the speed-up of a step? Then your script now does work before the first
 # step that it did during the steps before. The time of the run includes this work, but the recorded steps do not. With
 # more epochs, this work matters less.
@@ -363,9 +366,9 @@ profiled_runs.show(before, after)
 print(f"{before.result.throughput:.0f} images/s before, {after.result.throughput:.0f} after")
 
 # %% [markdown]
-# With equal shares, no rank waits for long. The speed-up is at most 4/3 here: rank 0 used 2 of 3 images before, and now
-# it uses 1 of 2. The shares should fit the speed of the devices *that the machine has*. Measure this speed, do not
-# assume it.
+# With equal shares, no rank waits for long. By the shares alone, the speed-up is at most 4/3: rank 0 used 2 of 3 images
+# before, and now it uses 1 of 2. The shares should fit the speed of the devices *that the machine has*. Measure this
+# speed, do not assume it.
 
 # %%
 check("profiling", "slow_rank", "uneven_work.py")
@@ -373,11 +376,12 @@ check("profiling", "slow_rank", "uneven_work.py")
 # %% [markdown]
 # ### 3. Too many collectives
 #
-# `waiting_every_step.py` reports the mean loss of all ranks. Its images are small, so a step takes only a few
-# milliseconds. How many collectives does a step need?
+# `waiting_every_step.py` reports the mean loss of all ranks. Its images are small, and a batch has only 4 of them, so a
+# step takes only a few milliseconds. How many collectives does a step need? (The title of the figure says why a rank is
+# late. The cell after the figure counts the collectives.)
 
 # %%
-small = "--epoch 2 --size 32"
+small = "--epoch 2 --size 32 --batchsize 4"
 before = profiled_runs.of_script(FOLDER, "waiting_every_step.py", "before", small, keep=True)
 profiled_runs.show(before)
 
@@ -405,8 +409,9 @@ profiled_runs.collectives(after)
 print(f"{before.result.throughput:.0f} images/s before, {after.result.throughput:.0f} after")
 
 # %% [markdown]
-# In each collective, all ranks wait for the rank that is late this time. So leaving out two collectives makes short
-# steps much faster, but hardly changes long steps.
+# In each collective, all ranks wait for the rank that is late this time. So leaving out two collectives
+# makes these short steps faster, but hardly changes long steps. Is the throughput not higher now? Then other programs
+# probably took more of the cores during the second run: repeat it.
 #
 # On a real GPU, there is more to gain. `loss.item()` waits until the GPU has finished all queued operations. Then the
 # GPU is idle until Python has queued new operations. Without `loss.item()`, a process can queue many operations in
@@ -430,6 +435,6 @@ check("profiling")
 #
 # - Record a training run with one command, and read its timeline.
 # - Distinguish a slow network, a slow rank, and slow loading.
-# - Predict how much faster a run can become at most if you fix its bottleneck, and check this by measurement.
+# - Predict how much faster a step becomes if you remove its bottleneck, and check this by measurement.
 #
 # Continue with `05_communication`.

@@ -281,13 +281,14 @@ model = {
 communication.seconds_against_bytes(measured, model, crossing=prediction_ring)
 
 # %% [markdown]
-# At both ends, your ring deviates from the model:
+# At both ends, your ring can deviate from the model. (A single point far above its neighbours comes from other programs.)
 #
-# - Short messages take longer than predicted. You computed alpha from `doubling`, whose first round stays inside a
+# - Short messages usually take longer than predicted. You computed alpha from `doubling`, whose first round stays inside a
 #   node. So your alpha is the mean of a fast and a slow connection. In the ring, every step sends a message between the
 #   nodes, and all ranks wait for it.
-# - Long messages are faster than predicted. In doubling's second round, both ranks of a node share its network card; in the ring, only one
-#   of them sends to the other node.
+# - For long messages, the model is too simple in two ways. In doubling's second round, both ranks of a node share its network card; in the
+#   ring, only one of them sends to the other node, which makes the ring faster. But each of its steps waits for the slowest rank, which
+#   makes it slower, above all while other programs use the cores.
 #
 # The model has a single alpha and a single beta. Real libraries do as you did: they measure, and choose the algorithm by message size.
 

@@ -224,8 +224,8 @@ communication.throughputs(seldom)
 
 # %% [markdown]
 # The bytes, counted at a node's network interface, are proportional to 1/H. On these easy images, the final accuracy hardly depends on H:
-# different seeds differ by about the same amount. (The line is the mean, the marks are the seeds.) The throughput stops rising once the
-# network is no longer the bottleneck. Beyond this point, a larger H gains nothing, and with larger neural networks it costs accuracy.
+# different seeds differ by about the same amount. (The line is the mean, the marks are the seeds.) The larger H is, the less a
+# still larger H gains: H steps share one average, and at most its time can be saved. With larger neural networks, a large H costs accuracy.
 
 # %%
 check("communication", "block_bytes", "prediction_period", "local_sgd.py")
@@ -239,7 +239,8 @@ check("communication", "block_bytes", "prediction_period", "local_sgd.py")
 # parameters that are several updates old.
 #
 # Fill the gaps of `pytorch/parameter_server.py`. Below, rank 0 serves three workers in two modes. `synchronous` waits for all three
-# gradients and averages them; `asynchronous` is your code. In the runs with a slow worker, one worker sleeps 0.2 s per step.
+# gradients and averages them; `asynchronous` is your code. In the runs with a slow worker, one worker sleeps 0.2 s per step. The network has
+# its full speed here, so that only this worker is slow.
 
 # %%
 # !cd {FOLDER} && sed -n '/# PUT YOUR CODE/,/raise/p' pytorch/parameter_server.py  # the gaps
@@ -253,13 +254,14 @@ prediction_staleness = 2
 print(f"I expect most gradients to be {prediction_staleness} updates old.")
 
 # %%
-served = run("train_parameter_server.py", "served", "--method all --epoch 3", select=FOUR_RANKS)
+options = f"--method all --epoch 3 --seeds {SEEDS}"
+served = run("train_parameter_server.py", "served", options, "none", select=FOUR_RANKS)
 of_server = {method: served[method] for method in ("asynchronous", "asynchronous-slow-worker")}
 communication.staleness(of_server, expected=prediction_staleness)
 
 # %% [markdown]
-# Between two gradients of one worker, each other worker sends about one gradient. In the right-hand figure, a slow
-# worker misses many updates, so its gradients are the very stale ones. The fast workers do not wait. The next figure
+# Between two gradients of one worker, each other worker sends about one gradient. A slow worker misses many updates, so
+# its gradients are the very stale ones: the small bars on the right. The fast workers do not wait. The next figure
 # shows the throughput:
 
 # %%
@@ -270,17 +272,18 @@ communication.throughputs(served)
 # accuracies after the same number of updates. A server with a single worker runs the same updates without any staleness:
 
 # %%
-alone = run("train_parameter_server.py", "alone", "--method asynchronous --epoch 3", "none")
+options = f"--method asynchronous --epoch 3 --seeds {SEEDS}"
+alone = run("train_parameter_server.py", "alone", options, "none")
 GRADIENTS = 23  # per epoch, each of 64 images
 compared = {"synchronous": served["synchronous"], "one worker, never stale": alone["asynchronous"]}
-compared |= of_server
+compared |= {"three workers, stale": served["asynchronous"]}
 updates = dict.fromkeys(compared, GRADIENTS) | {"synchronous": GRADIENTS // 3}
 communication.accuracies(compared, list(compared), updates)
 
 # %% [markdown]
 # After 23 and 46 updates, training with stale gradients has a much lower accuracy: each stale gradient points downhill for old parameters.
 # The synchronous server is also ahead, because each of its updates uses the gradients of three times as many images. So an asynchronous
-# server is worth it only if its updates are much faster, for example with a slow worker or on a slow network.
+# server is worth it only if its updates are much faster, for example with a slow worker.
 
 # %%
 check("communication", "prediction_staleness", "parameter_server.py")
@@ -368,13 +371,14 @@ else:
 communication.throughputs(of_track)
 
 # %% [markdown]
-# A delayed gradient points downhill for old parameters. The larger the step, the more this hurts. Compare the learning rates 0.1 and 0.03:
+# A delayed gradient points downhill for old parameters. The larger the step, the more this hurts. Compare the learning rates 0.03 and 0.2:
 
 # %%
-options = f"--method plain double-buffering --epoch {EPOCHS} --lr 0.03"
-low = run("train_hooks.py", "low_rate", options, "none", track=TRACK)
-rates = {method: of_track[method] for method in ("plain", "double-buffering")}
-rates |= {f"{method}, rate 0.03": seeds for method, seeds in low.items()}
+rates = {}
+for rate in (0.03, 0.2):
+    options = f"--method plain double-buffering --seeds {SEEDS} --epoch {EPOCHS} --lr {rate}"
+    of_rate = run("train_hooks.py", f"rate_{rate}", options, "none", track=TRACK)
+    rates |= {f"{method}, rate {rate}": seeds for method, seeds in of_rate.items()}
 communication.accuracies(rates, list(rates))
 
 # %% [markdown]
@@ -382,8 +386,13 @@ communication.accuracies(rates, list(rates))
 #
 # On many nodes, failures happen. Training resumes from a *checkpoint* and should produce exactly the result of an uninterrupted run. So the
 # checkpoint must contain everything that the next step depends on, including each rank's residuals, its random number state, and its
-# position in the epoch. Fill the two gaps of `pytorch/train_restarts.py`. This script trains with your `one_bit`.
-#
+# position in the epoch. Fill the two gaps of `pytorch/train_restarts.py`. This script trains with your `one_bit`, and reads its images from
+# files. The next cell writes these files:
+
+# %%
+# !python -m handson images digits
+
+# %% [markdown]
 # First, an uninterrupted run; then a run whose second node dies after the first checkpoint (`KILL_NODE`). In the second run,
 # `torchrun --max-restarts` restarts all ranks. (torchrun then warns that it "failed to shutdown the rendezvous", because the node has died.)
 
@@ -465,7 +474,7 @@ check("communication", "lost_share", "train_restarts.py")
 # | `training_session(...)` | `trainer`, `mb_source`, `mb_size` (of all workers), `model_inputs_to_streams`, `progress_frequency`, `checkpoint_config`, `test_config` | a session, whose `train()` trains |
 # | `Communicator.num_workers()`, `Communicator.rank()` | | the number of workers, and the rank of this worker |
 #
-# Fill the gaps of `pytorch/train_cntk.py`. The next cell writes the images into files:
+# Fill the gaps of `pytorch/train_cntk.py`. The next cell writes the images into files, unless you have done this before:
 
 # %%
 # !python -m handson images digits

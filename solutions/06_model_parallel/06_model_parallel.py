@@ -143,7 +143,9 @@ memory.picture([f"{FOLDER}/results/counted/plain_0"], predicted)
 
 # %% [markdown]
 # The parts do not reach their maxima at the same time, because backward frees activations while it creates gradients. So this network
-# needs less memory than the sum of the maxima.
+# needs less memory than the sum of the maxima. Your prediction is such a sum. It is close to the peak only because two differences cancel
+# here: it counts all gradients, which do not exist yet at the peak, but not the gradients of activations, which backward holds for a short
+# time.
 #
 # Now limit the GPU to 32 MB. The job ends with an error message. How much memory did the operation request, and which part holds most of the
 # memory in use?
@@ -227,11 +229,12 @@ print(f"I expect {prediction_slower:.2f} times as long a step, and {megabytes:.1
 
 # %%
 options = f"--epoch 1 --batchsize {BATCH} --gpu-memory unlimited --method"
-saving = run("train_memory.py", "saving", f"{options} plain accumulate-4 accumulate-8")
+# these three in one job, because times of two jobs may differ
+saving = run("train_memory.py", "saving", f"{options} plain checkpoint torch-checkpoint")
 
 # %%
-CHECKPOINTING = "checkpoint torch-checkpoint checkpoint-and-accumulate-4"
-saving = run("train_memory.py", "saving", f"{options} {CHECKPOINTING}")
+ACCUMULATING = "accumulate-4 accumulate-8 checkpoint-and-accumulate-4"
+saving = run("train_memory.py", "saving", f"{options} {ACCUMULATING}")
 
 # %%
 checkpointed = checkpointed_bytes(BATCH, TOKENS, WIDTH, BLOCKS)
@@ -243,7 +246,7 @@ model_parallel.bytes_and_time(saving, expected, seconds)
 # %% [markdown]
 # `plain` and `checkpoint` both use about 3 MB more than you computed. The reason is that backward also holds the
 # gradients of a few activations for a short time. Checkpointing does not reduce these gradients. They are a tenth of
-# the activations of `plain`, but a third of those of `checkpoint`.
+# the activations of `plain`, but about a quarter of those of `checkpoint`.
 
 # %%
 slower = runs.of_a_step(saving["checkpoint"][0]) / of_plain
@@ -382,7 +385,8 @@ for ranks in (1, 2, 4, 64):
 # !cd {FOLDER} && sed -n '/# PUT YOUR CODE/,/raise/p' pytorch/zero.py  # the gaps
 
 # %%
-# With ZeRO stage 1, what is the smallest number of ranks at which Adam's state needs less memory than the parameters?
+# With ZeRO stage 1, what is the smallest number of ranks at which Adam's state needs less memory on each rank than all
+# parameters?
 ### BEGIN SOLUTION prediction_ranks: Set `prediction_ranks` to your number of ranks.
 prediction_ranks = 3
 ### END SOLUTION
@@ -408,9 +412,10 @@ model_parallel.against_ranks(
 )
 
 # %% [markdown]
-# DDP keeps buckets in addition to the gradients, which doubles their memory. Your ZeRO keeps all gradients in one
-# tensor, which also serves as the bucket. For a short time, it needs a second tensor: the mean gradients of its shard.
-# With one rank, there is only one shard, so ZeRO saves nothing. The next figure shows the memory of rank 0 during one
+# DDP keeps buckets in addition to the gradients, which doubles their memory. `torch-zero` runs with DDP, so it has the
+# buckets, too. Your ZeRO keeps all gradients in one tensor, which also serves as the bucket. For a short time, it needs
+# a second tensor: the mean gradients of its shard. With one rank, there is only one shard, so ZeRO saves nothing. At 2
+# ranks, Adam's state is as large as the parameters; it needs less from 3 ranks on. The next figure shows the memory of rank 0 during one
 # step with two ranks:
 
 # %%
@@ -474,6 +479,7 @@ sharded_state.collectives(recorded)
 # %% [markdown]
 # With `False`, the two all-gathers at the start of backward are missing. In return, all blocks' parameters stay in memory until their
 # backward, as in stage 2. The reduce-scatters are the same. On CPUs, a core waits for each collective, so no computation overlaps with it.
+# FSDP starts to gather the next block before the current block computes, so two blocks are in memory for a moment.
 #
 # Now all methods train the same network. How will the losses and the memory of `fsdp-bfloat16` differ from those of `ddp`?
 

@@ -12,7 +12,7 @@
 # Ranks can share the data and the optimizer's state. Now they share the network itself, in two ways: split between its layers (a pipeline),
 # and split inside its layers (tensor parallelism). Then you combine both ways.
 #
-# **In about 90 minutes you will**
+# **In about 100 minutes you will**
 #
 # - split a network between its layers: a pipeline, with three orders of its operations,
 # - split a network inside its layers: tensor parallelism,
@@ -181,7 +181,8 @@ model_parallel.throughputs(methods, allowed, expected=prediction_pipeline)
 # %% [markdown]
 # The script measured the start and end of each operation in one step. Can you recognise your schedules? The idle time is longer than the bubble,
 # for two reasons: the stages do not take the same time (count their layers), and messages take time. If other programs use the cores, the
-# stages also wait for those programs. The run then prints a warning: repeat it before you judge a schedule.
+# stages also wait for those programs. The run then prints a warning: repeat it before you judge a schedule. If
+# a bar above is longer than its bubble allows, other programs slowed down the run of one process.
 
 # %%
 model_parallel.timeline(f"{FOLDER}/results/two_stages/gpipe_0").picture("GPipe, measured")
@@ -368,7 +369,9 @@ BLOCKS, IMAGES, TOKENS, WIDTH = 1, 64, 16, 128  # IMAGES: per rank and step
 of_a_block = transformer.Block(WIDTH, heads=4).parameters()
 parameters = BLOCKS * sum(parameter.numel() for parameter in of_a_block)
 sends = {  # bytes that each rank sends to the other node
+    # the ranks of a node share a model (tensor parallelism), so the two nodes share the images
     "tensor-inside": images_bytes(parameters, 2, 2),
+    # the ranks of a node share the images (data parallelism), so the two nodes share a model
     "data-inside": products_bytes(BLOCKS, IMAGES, TOKENS, WIDTH, 2),
 }
 for name, sent in sends.items():
@@ -414,14 +417,17 @@ halves = [
     ["F0", "F1", "I0", "W0", "F2", "I1", "W1", "F3", "I2", "W2", "I3", "W3"],
     ["F0", "I0", "W0", "F1", "I1", "W1", "F2", "I2", "W2", "F3", "I3", "W3"],
 ]
-print(f"{simulate(halves).bubble:.1%} of the time idle; you expect {smallest:.1%}")
-simulate(halves).picture("backward in halves")
+timeline = simulate(halves)
+idle = f"{timeline.bubble * timeline.end:.0f} of {timeline.end:.0f}"
+print(f"{timeline.bubble:.1%} of the time idle ({idle}); you expect {smallest:.1%}")
+timeline.picture("backward in halves")
 
 # %% [markdown]
 # The shortest step takes the time of 14 forwards: 2 until the first micro-batch reaches the last stage, and 12 in which this stage computes. The idle
 # share is 2/14. `zero_bubble` builds such a schedule for any number of stages (ZB-H1 in the paper).
 #
 # Now compare four schedules of 4 stages and 8 micro-batches. Which one has the smallest bubble, and which one holds the most activations?
+# The brackets show the mean idle time of a stage and the time of the step, both in forwards.
 
 # %%
 from handson.pipelines import interleaved, zero_bubble
@@ -434,7 +440,8 @@ four = {
 }
 for name, schedule in four.items():
     timeline = simulate(schedule)
-    print(f"{name:12} {timeline.bubble:5.1%} idle; micro-batches held by each stage: {timeline.held}")
+    idle = f"{timeline.bubble * timeline.end:4.1f} of {timeline.end:4.1f}"
+    print(f"{name:12} {timeline.bubble:5.1%} idle ({idle}); micro-batches held by each stage: {timeline.held}")
 
 # %%
 simulate(four["interleaved"]).picture("interleaved 1F1B")
@@ -444,7 +451,7 @@ simulate(four["zero bubble"]).picture("zero bubble")
 
 # %% [markdown]
 # With 2 chunks, the idle time is half that of 1F1B. The price: twice as many messages, and more activations on stage 0.
-# With zero bubble, the idle time is a third of 1F1B's, because a stage waits only for the first half of a backward, and
+# (A chunk holds half of a micro-batch's activations, so it counts as half.) With zero bubble, the idle time is a third of 1F1B's, because a stage waits only for the first half of a backward, and
 # uses idle time to compute gradients of the weights. The price: each stage holds as many micro-batches as stage 0,
 # because it needs the activations until it has computed these gradients.
 

@@ -84,8 +84,8 @@ print(frameworks.why_not() or "TensorFlow, Lightning, Accelerate and JAX are ins
 # runs the step on each device with the device's share of the images. The same step serves one process with two devices
 # (`train_cifar_shard_map.py`) and two processes (`train_cifar_multi_process.py`).
 #
-# Each script runs on one worker, then on two. Your DDP script of `02_multi_gpu` runs for comparison. All jobs together
-# take some minutes.
+# Each script runs on one worker, then on two. Your DDP script of `02_multi_gpu` runs for comparison. The next two cells
+# with jobs take about a minute each.
 #
 # A run of two epochs is short. Some systems need a large part of it to trace and compile the first step, which would
 # hardly count in a long run. So the speed-up below compares the epochs after the first one, and the time of the first
@@ -103,30 +103,42 @@ print(f"I expect a speed-up of {prediction_speedup} at best.")
 from handson.cluster.follow import follow, submit
 from handson.notebook import other_frameworks
 
-RUNS = [  # script, GPUs; ranks under mpiexec, or one process for all GPUs
+
+def run_all(runs):
+    """Run each script whose gaps are filled. runs: (script, GPUs, how the ranks start) of each; "none": one process
+    starts itself on all GPUs."""
+    for script, gpus, ranks in runs:
+        if other_frameworks.ready(FOLDER, script):
+            mpiprocs = 1 if ranks == "none" else gpus
+            select = f"select=1:ngpus={gpus}:mpiprocs={mpiprocs}:ompthreads=1"
+            ids = ",".join(map(str, range(gpus)))
+            variables = {"SCRIPT": script, "RANKS": ranks, "OPTIONS": f"{OPTIONS} -g {ids}"}
+            follow(submit(FOLDER, "-l", select, "-j", "oe", "run_script.sh", **variables))
+
+
+WITH_PYTORCH = [
     ("../02_multi_gpu/pytorch/train_cifar_multi_gpu.py", 1, "none"),
     ("../02_multi_gpu/pytorch/train_cifar_multi_gpu.py", 2, "none"),
     ("pytorch/train_cifar_data_parallel.py", 1, "none"),
     ("pytorch/train_cifar_data_parallel.py", 2, "none"),
-    ("tensorflow/train_cifar_single_gpu.py", 1, "none"),
-    ("tensorflow/train_cifar_mirrored.py", 2, "none"),
-    ("tensorflow/train_cifar_multi_worker.py", 1, "mpiexec"),
-    ("tensorflow/train_cifar_multi_worker.py", 2, "mpiexec"),
     ("lightning/train_cifar_lightning.py", 1, "mpiexec"),
     ("lightning/train_cifar_lightning.py", 2, "mpiexec"),
     ("accelerate/train_cifar_accelerate.py", 1, "mpiexec"),
     ("accelerate/train_cifar_accelerate.py", 2, "mpiexec"),
+]
+run_all(WITH_PYTORCH)
+
+# %%
+WITH_OTHERS = [
+    ("tensorflow/train_cifar_single_gpu.py", 1, "none"),
+    ("tensorflow/train_cifar_mirrored.py", 2, "none"),
+    ("tensorflow/train_cifar_multi_worker.py", 1, "mpiexec"),
+    ("tensorflow/train_cifar_multi_worker.py", 2, "mpiexec"),
     ("jax/train_cifar_shard_map.py", 1, "none"),
     ("jax/train_cifar_shard_map.py", 2, "none"),
     ("jax/train_cifar_multi_process.py", 2, "mpiexec"),
 ]
-for script, gpus, ranks in RUNS:
-    if other_frameworks.ready(FOLDER, script):
-        mpiprocs = 1 if ranks == "none" else gpus
-        select = f"select=1:ngpus={gpus}:mpiprocs={mpiprocs}:ompthreads=1"
-        ids = ",".join(map(str, range(gpus)))
-        variables = {"SCRIPT": script, "RANKS": ranks, "OPTIONS": f"{OPTIONS} -g {ids}"}
-        follow(submit(FOLDER, "-l", select, "-j", "oe", "run_script.sh", **variables))
+run_all(WITH_OTHERS)
 
 # %%
 results = other_frameworks.found(EXERCISES)

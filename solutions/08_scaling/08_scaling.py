@@ -27,7 +27,7 @@
 EXERCISES = "../exercises"
 FOLDER = f"{EXERCISES}/08_scaling"
 NETWORK = "50mbit"  # link of each of the two virtual nodes
-STEPS = 20  # per run
+STEPS = 60  # per run
 
 # %%
 from handson.cluster import slow_network
@@ -235,6 +235,8 @@ overhead = max(0, rest_of_two - 2 * alpha)
 for run, rest in ((two, rest_of_two), (four, rest_of_four)):
     print(f"{run.workers} ranks: {1000 * run.step:.1f} ms per step, of which {1000 * rest:.1f} ms are unexplained")
 print(f"So a step has {1000 * overhead:.1f} ms of overhead, and each message takes {1000 * alpha:.2f} ms.")
+if not alpha:
+    print("Here the latency is smaller than the random differences between the two runs: run the cell again.")
 
 # %%
 by_functions = step_time(slowest(steps, 16), overhead + ring(bytes_sent, 16, alpha, rate), False)

@@ -12,6 +12,7 @@ from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array, Counts, fits
 from grader.course import UNITS
 from grader.sandbox import Outcome, RankOutcome
+from grader.units.model_parallel import products
 from grader.verdict import FAILED, PASSED
 
 KINDS = {int: st.integers(), float: st.floats() | st.integers(), bool: st.booleans(), str: st.text(), object: st.none()}
@@ -108,6 +109,46 @@ def test_too_few_observations_pass_no_criterion():
     assert applied([right, right], Criterion("one", "one", 1, nothing_wrong, ""), **form) == ([(PASSED, "")], "")
     [(status, message)], odd = applied([right, short], Criterion("one", "one", 1, nothing_wrong, ""), **form)
     assert status == FAILED and odd and "too few values" in message
+
+
+def test_a_result_of_another_shape_is_a_failed_criterion_and_no_fault_of_the_grader():
+    form = {"observed": lambda case: {"found": Array((case["count"],)), "steps": [Array((None,))]}}
+    right = {"found": numpy.zeros(2), "steps": [numpy.zeros(7)]}
+    one = Criterion("one", "one", 1, nothing_wrong, "")
+    assert applied([right, right], one, **form) == ([(PASSED, "")], "")
+    for wrong, shape in ({"found": numpy.zeros(4)}, "(4,)"), ({"steps": [numpy.zeros((2, 3))]}, "(2, 3)"):
+        [(status, message)], odd = applied([right, right | wrong], one, **form)
+        assert (status, odd) == (FAILED, "") and shape in message
+    # a list that is too short has no shape: a grader's mistake can cause it
+    assert applied([right, {"found": numpy.zeros(4), "steps": numpy.zeros(7)}], one, **form)[1]
+
+
+@pytest.mark.parametrize(
+    ("gap", "wrong", "said"),
+    [
+        (
+            "enter_backward",
+            {"found": numpy.zeros((3, 2))},
+            "should have the shape of `gradient`, (3, 4): do not divide",
+        ),
+        ("leave_forward", {"found": numpy.zeros((3, 8))}, "added, not joined"),
+        (
+            "leave_backward",
+            {"found": numpy.zeros((3, 2))},
+            "should have the shape of `gradient`, (3, 4): do not divide",
+        ),
+        ("split_attention", {"bias": numpy.zeros(4)}, "has the shape (4,), but the whole bias has (8,)"),
+    ],
+)
+def test_a_part_of_a_tensor_where_the_whole_is_needed_is_named_by_its_shape(gap, wrong, said):
+    check = next(check for check in products.CHECKS["pytorch/products.py"] if check.gap == gap)
+    case, whole = check.cases[0], numpy.ones((2, 3, 4))
+    seen = [{"found": whole[0], "changed": False, "sent": [], "trained": True} | wrong] * 2
+    expected = {"own": whole, "sum": 2 * whole, "all": 2 * whole, "bias": numpy.ones(8)}
+    judged = check.criteria[0 if "found" in wrong else -1].judge
+    assert said in judged(seen, case, expected)
+    of_form = check.observed(case)
+    assert all(fits(value, of_form[name]) for name, value in wrong.items())
 
 
 def test_a_property_counts_only_beside_the_criterion_that_it_needs():

@@ -86,6 +86,13 @@ def test_the_bars_of_an_explanation_add_up(runs):
     assert [label.get_text() for label in drawn.get_yticklabels()] == ["a step of 1 worker", "a step of 2 workers"]
 
 
+def test_a_gain_is_drawn_back_over_the_losses_so_that_the_bar_ends_at_the_measured_step():
+    causes = {"communication": 0.3, "contention": -0.1, "overhead": 0.2}
+    drawn = explain.draw(explain.Explanation((1, 2), (5, 5), (0.06, 0.1), causes, None, [])).axes[0]
+    gain = drawn.patches[-1]
+    assert (gain.get_x(), gain.get_x() + gain.get_width()) == pytest.approx((100, 110))
+
+
 def command(*words, cwd):
     return run_to_end([sys.executable, "-m", "handson", *map(str, words)], cwd=cwd)
 

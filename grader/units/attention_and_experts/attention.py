@@ -3,6 +3,7 @@
 from grader.checks import criteria
 from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array
+from handson.words import counted, enough
 
 PROBES, ORACLES = (
     "grader.units.attention_and_experts.probes.probe_attention:",
@@ -70,8 +71,8 @@ def to_the_right(seen, case, expected):
             return f"rank {rank} sends to rank {others[0]}, but in a ring it sends only to its right neighbour"
         if len(of_rank["to"]) != ranks - 1:
             return (
-                f"rank {rank} sends {len(of_rank['to'])} messages in {ranks} steps, but {ranks - 1} are enough: after"
-                " the last step no rank needs another block"
+                f"rank {rank} sends {counted(len(of_rank['to']), 'message')} in {ranks} steps, but"
+                f" {enough(ranks - 1)}: after the last step no rank needs another block"
             )
     return None
 

@@ -39,7 +39,7 @@ def as_simulated(what):
             number = int(numpy.abs(found[step] - right[step]).argmax())
             shown, due = criteria.distinct_digits(found[step][number], right[step][number])
             times = sgd.ratio(found.ravel(), right.ravel(), tolerance)
-            why = f"all gradients are {criteria.distinct_digits(times, 1, 3)[0]} times too large" if times else ""
+            why = criteria.as_large(times) if times else ""
             return criteria.with_reason(
                 f"on rank {rank}, in step {step + 1}, {what} of gradient {number} is {shown}; it should be {due}", why
             )

@@ -3,8 +3,10 @@
 from grader.checks import criteria
 from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array
+from handson.words import counted
 
 TOLERANCE = 1e-4  # of gradients in float32: the order of the sums differs
+ROUNDED = 0.05  # of gradients that bfloat16 rounds
 TYPES = {2: "16 bits", 4: "float32", 8: "float64"}
 
 
@@ -18,8 +20,8 @@ def by_block(seen, case, expected):
     for rank, of_rank in enumerate(seen):
         if whole := of_rank["whole"]:
             return (
-                f"`{whole[0]}` and {len(whole) - 1} other parameters are not sharded, so their gradients are not"
-                " averaged: call fully_shard also for `model`, after its blocks"
+                f"`{whole[0]}` and {counted(len(whole) - 1, 'other parameter')} are not sharded, so their"
+                " gradients are not averaged: call fully_shard also for `model`, after its blocks"
             )
         gathers, wanted = len(_calls(of_rank, "forward", "allgather")), case["blocks"] + 1
         if len(seen) > 1 and gathers != wanted:  # a rank alone gathers nothing
@@ -28,13 +30,21 @@ def by_block(seen, case, expected):
                 f" remaining parameters need {wanted}: call fully_shard for each block, since parameters that are"
                 " wrapped together are in memory together"
             )
-        if not criteria.close(of_rank["gradients"], expected["gradients"], TOLERANCE):
+        tolerance = ROUNDED if _ignores_dtype(of_rank) else TOLERANCE  # `precision` judges the data type
+        if not criteria.close(of_rank["gradients"], expected["gradients"], tolerance):
             return f"the gradients of rank {rank} are not the mean over all ranks: fully_shard each block and `model`"
     return None
 
 
+def _ignores_dtype(of_rank):
+    """Return whether a rank gathers half of the bytes that parameters in float32 have, if `dtype` is float32."""
+    return round(sum(_calls(of_rank, "float32", "allgather")) / of_rank["numbers"]) == 2
+
+
 def again(seen, case, expected):
     """Judge whether blocks are gathered again for their backward."""
+    if by_block(seen, case, expected):  # then the number of all-gathers shows nothing
+        return None
     gathers = len(_calls(seen[0], "backward", "allgather"))
     if len(seen) == 1 or gathers >= case["blocks"]:
         return None
@@ -46,8 +56,13 @@ def again(seen, case, expected):
 
 def precision(seen, case, expected):
     """Judge whether parameters are gathered in bfloat16, and gradients summed in float32."""
-    if len(seen) == 1:
+    if len(seen) == 1 or by_block(seen, case, expected):
         return None
+    if _ignores_dtype(seen[0]):
+        return (
+            "parameters are gathered in 16 bits although `dtype` is float32, because the policy ignores `dtype`: give"
+            " it param_dtype=dtype"
+        )
     numbers = seen[0]["numbers"]
     gathered = sum(_calls(seen[0], "forward", "allgather")) / numbers
     reduced = sum(_calls(seen[0], "backward", "reduce_scatter")) / numbers / len(seen)
@@ -66,7 +81,8 @@ def precision(seen, case, expected):
 
 def _form(case):
     calls = [(str, int)]
-    return {"whole": [str], "gradients": Array((None,)), "forward": calls, "backward": calls, "numbers": int}
+    sent = dict.fromkeys(("float32", "forward", "backward"), calls)
+    return {"whole": [str], "gradients": Array((None,)), "numbers": int} | sent
 
 
 MODULE = "fully_sharded:wrap"

@@ -104,9 +104,9 @@ def in_place(seen, case, expected):
             f"`{other}` is a new tensor after your code, but the network still uses views of the old tensor: do not"
             f" assign to `{other}`"
         )
-    return (
-        "`shard` is a copy, which needs memory of its own: use the row of `values` without .clone()" if apart else None
-    )
+    if not apart or own_row(seen, case, expected):  # a wrong row need not be a copy
+        return None
+    return "`shard` is a copy, which needs memory of its own: use the row of `values` without .clone()"
 
 
 def its_state(seen, case, expected):

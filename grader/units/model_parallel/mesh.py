@@ -143,14 +143,14 @@ def _twins(drawn):
 def by_the_seed(seen, case, expected):
     if any(of_rank["first"] != of_rank["again"] for of_rank in seen):
         return "with the same seed, the random numbers differ each time, so a run cannot be repeated"
+    both = [rank for rank, of_rank in enumerate(seen) if of_rank["first"] == of_rank["second"]]
+    if both:
+        return f"on rank {both[0]}, the random numbers do not depend on `seed`: another --seed changes nothing"
     for first, second, again in (of_rank["gpus"] for of_rank in seen):
         if first != again:
             return "on GPUs, the random numbers differ each time with the same seed, so a run cannot be repeated"
         if first and first == second:
             return "on GPUs, the random numbers do not depend on `seed`: another --seed changes nothing"
-    both = [rank for rank, of_rank in enumerate(seen) if of_rank["first"] == of_rank["second"]]
-    if both:
-        return f"on rank {both[0]}, the random numbers do not depend on `seed`: another --seed changes nothing"
     return None
 
 

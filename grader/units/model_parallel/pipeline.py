@@ -5,6 +5,7 @@ from grader.checks import criteria, sgd
 from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array
 from grader.units.model_parallel.stage_sizes import IMAGES, WIDTH
+from handson.words import counted
 
 PROBES, ORACLES = (
     "grader.units.model_parallel.probes.probe_pipeline",
@@ -74,23 +75,29 @@ def _right_messages(found, stage, case, right, kind, what, to):
             )
         if not criteria.close(numbers, right[number]):
             scaled = next(
-                (f": {name}" for name, values in _mixed(right, number).items() if criteria.close(numbers, values)), ""
+                (
+                    f": {name}"
+                    for name, values in _mixed(right, number, kind).items()
+                    if criteria.close(numbers, values)
+                ),
+                "",
             )
             return f"the message of stage {stage} in {kind}{number} is not {what} of micro-batch {number}{scaled}"
     for number in range(case["micro_batches"]):
         if (times := sum(one == number for one, *_ in messages)) != 1:
             return (
-                f"stage {stage} sends {what} of micro-batch {number} {times} times; stage {to} waits for"
-                f" {'it' if kind == 'B' else 'them'} once"
+                f"stage {stage} sends {counted(times, 'message')} with {what} of micro-batch {number}, but stage {to}"
+                " waits for one"
             )
     return None
 
 
-def _mixed(right, number):
+def _mixed(right, number, kind):
+    why = {"F": "only the last stage divides, and only its loss", "B": "the last stage has divided its loss already"}
     others = {f"the message is that of micro-batch {other}": one for other, one in enumerate(right) if other != number}
     return others | {
         "the message is multiplied by the number of micro-batches": len(right) * right[number],
-        "the message is divided by the number of micro-batches twice": right[number] / len(right),
+        f"the message is divided by the number of micro-batches, but {why[kind]}": right[number] / len(right),
     }
 
 
@@ -99,7 +106,8 @@ def outputs_travel(seen, case, expected):
         done = [int(name[1:]) for name in case["operations"][stage] if name[0] == "F"]
         if len(found["inputs"]) != len(done):
             return (
-                f"stage {stage} calls its network {len(found['inputs'])} times in {len(done)} forwards; it should call"
+                f"stage {stage} calls its network {counted(len(found['inputs']), 'time')} in"
+                f" {counted(len(done), 'forward')}; it should call"
                 " it once in each forward"
             )
         for number, inputs in zip(done, found["inputs"]):
@@ -116,7 +124,7 @@ def as_the_whole_batch(seen, case, expected):
         if not criteria.close(found["gradients"], right["gradients"]["right"]):
             sentence = criteria.explained_by(found["gradients"], right["gradients"])
             if not sentence and (times := sgd.ratio(found["gradients"], right["gradients"]["right"])):
-                sentence = f"all gradients are {criteria.distinct_digits(times, 1, 3)[0]} times too large"
+                sentence = criteria.as_large(times)
             return criteria.with_reason(
                 f"on stage {stage}, the gradients after the step are not those of the whole batch", sentence
             )

@@ -5,6 +5,7 @@ from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array
 from grader.checks.notebook_functions import choice, function, prediction
 from grader.units.model_parallel import mesh, products_dtensor, products_sequence
+from handson.words import counted
 
 PROBES, ORACLES = (
     "grader.units.model_parallel.probes.probe_products:",
@@ -13,6 +14,20 @@ PROBES, ORACLES = (
 ROUNDED = 0.03  # the largest change by rounding to whole numbers or half precision, as a share of the largest number
 SHAPE = 3, 4  # as in the probes
 TOKENS = 2, 3
+
+
+def _other_shape(rank, found, right, case, joined):
+    """Return a sentence if what a rank gets has another shape than what it gives, otherwise None. joined: what to do
+    if there are too many numbers."""
+    if found.shape == right.shape:
+        return None
+    problem = (
+        f"on rank {rank}, `{case['gets']}` has the shape {found.shape}, but it should have the shape of"
+        f" `{case['gives']}`, {right.shape}"
+    )
+    if found.size > right.size:
+        return f"{problem}: {joined}"
+    return f"{problem}: do not divide it" if found.size < right.size else problem
 
 
 def sum_of_the_group(seen, case, expected):
@@ -26,6 +41,8 @@ def sum_of_the_group(seen, case, expected):
         )
         if criteria.close(found, right, criteria.SINGLE):
             continue
+        if problem := _other_shape(rank, found, right, case, f"the ranks' `{gives}` are added, not joined"):
+            return problem
         if criteria.close(found, expected["own"][rank]):
             return (
                 f"on rank {rank}, `{case['gets']}` is only this rank's `{gives}`: dist.all_reduce adds the tensors of"
@@ -71,6 +88,8 @@ def as_it_is(seen, case, expected):
         own = expected["own"][rank]
         if criteria.close(of_rank["found"], own, criteria.SINGLE):
             continue
+        if problem := _other_shape(rank, of_rank["found"], own, case, "do not join anything to it"):
+            return problem
         if criteria.close(of_rank["found"], expected["sum"][rank]):
             return (
                 "`of_term` is the sum of all ranks' gradients, but each rank already has the whole gradient of the sum:"
@@ -130,10 +149,8 @@ def its_part(name, along):
             if (other := next((one for one in range(size) if criteria.close(found, parts[one])), None)) is not None:
                 return f"{who} is the part of rank {other} of {size}: parts should be in the order of the ranks"
             if found.shape != of_rank.shape:
-                return (
-                    f"{who} has the shape {found.shape} instead of {of_rank.shape}: tensor_split gives the first ranks"
-                    " one more"
-                )
+                uneven = ": tensor_split gives the first ranks one more" if found.ndim == of_rank.ndim else ""
+                return f"{who} has the shape {found.shape} instead of {of_rank.shape}{uneven}"
             return f"{who} is not this rank's part of layer.{name}"
         return None
 
@@ -186,8 +203,8 @@ def one_in_each_direction(seen, case, expected):
         None
         if (entered, left) in right
         else (
-            f"your code applies Enter {entered} times and Leave {left} times: each time costs an all-reduce, so apply"
-            " each of them once"
+            f"your code applies Enter {counted(entered, 'time')} and Leave {counted(left, 'time')}: each time costs an"
+            " all-reduce, so apply each of them once"
         )
     )
 
@@ -209,7 +226,13 @@ def terms_of_the_whole(seen, case, expected):
 
 
 def bias_of_the_whole(seen, case, expected):
+    whole = expected["bias"].shape
     for rank, of_rank in enumerate(seen):
+        if of_rank["bias"].shape != whole:
+            return (
+                f"on rank {rank}, `bias` has the shape {of_rank['bias'].shape}, but the whole bias has {whole}: every"
+                " rank adds it after Leave, so do not divide it"
+            )
         if not criteria.close(of_rank["bias"], expected["bias"]):
             return f"on rank {rank}, `bias` is not the bias of the whole attention.out"
         if not of_rank["trained"]:
@@ -223,14 +246,14 @@ def bias_of_the_whole(seen, case, expected):
 def _operator(gap, gives, gets, criteria, group=True):
     case = {"ranks": 2, "gives": gives, "gets": gets}
     cases = (case, case | {"groups": [[0], [1]]}) if group else (case,)
-    form = {"found": Array(SHAPE), "changed": bool, "sent": [(str, int)]}
+    form = {"found": Array(), "changed": bool, "sent": [(str, int)]}
     return Check(gap, f"{PROBES}operator", cases, criteria, f"{ORACLES}operator", observed=lambda case: form)
 
 
 def _layer(gap, criteria, bias):
     case = {"ranks": 2, "inputs": 6, "outputs": 4, "bias": bias}
     cases = case, case | {"ranks": 3, "inputs": 10, "outputs": 7}, case | {"groups": [[0], [1]]}
-    form = {"weight": Array((None, None))} | ({"bias": Array((None,))} if bias else {})
+    form = {name: Array() for name in ("weight", "bias")[: 1 + bias]}
     return Check(gap, f"{PROBES}part", cases, criteria, f"{ORACLES}part", observed=lambda case: form)
 
 
@@ -247,12 +270,7 @@ def _outputs(case):
 
 
 def _terms(case):
-    return {
-        "term": Array((*TOKENS, case["width"])),
-        "bias": Array((case["width"],)),
-        "trained": bool,
-        "widths": (int, int, int),
-    }
+    return {"term": Array((*TOKENS, case["width"])), "bias": Array(), "trained": bool, "widths": (int, int, int)}
 
 
 SUM = "the result is the sum over the group's ranks"

@@ -3,6 +3,7 @@
 from grader.checks import criteria
 from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array, Counts
+from handson.words import counted
 
 COLUMNS = "attention.query", "attention.key", "attention.value", "mlp.up"
 ROWS = "attention.out", "mlp.down"
@@ -44,8 +45,8 @@ def two_in_each_direction(seen, case, expected):
         else ""
     )
     return (
-        f"the ranks run {forward} collectives in forward and {backward} in backward; 2 and 2 are enough, one for the"
-        f" attention and one for the MLP{why}"
+        f"the ranks run {counted(forward, 'collective')} in forward and {backward} in backward; 2 and 2 are"
+        f" enough, one for the attention and one for the MLP{why}"
     )
 
 

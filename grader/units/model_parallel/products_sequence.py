@@ -3,6 +3,7 @@
 from grader.checks import criteria
 from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array
+from handson.words import counted
 
 MODULE = "products_sequence:operators"
 MEANING = {
@@ -42,8 +43,8 @@ def one_of_each(seen, case, expected):
                 )
             if len(sent) != 2:
                 return (
-                    f"on rank {rank}, `{name}` uses {len(sent)} collectives in forward and backward together; one"
-                    " all-gather and one reduce-scatter are enough"
+                    f"on rank {rank}, `{name}` uses {counted(len(sent), 'collective')} in forward and backward"
+                    " together; one all-gather and one reduce-scatter are enough"
                 )
     return None
 

@@ -6,6 +6,7 @@ import contextlib
 from grader.checks.check import Check, Criterion
 from grader.checks.notebook_functions import function, prediction
 from handson.pipelines import ScheduleError, beyond_problem, divided_problem, simulate
+from handson.words import enough
 
 PROBES = "grader.units.model_parallel.probes.probe_schedules"
 
@@ -57,7 +58,7 @@ def no_idle_time_but_the_bubble(seen, case, expected):
             why = _idle_for_nothing(timeline, micro_batches) or "a stage waits longer than the bubble"
             return (
                 f"with {_size(stages, micro_batches)}, the step takes the time of {timeline.end:g} forwards (a backward"
-                f" takes 2), but {least} are enough: {why}"
+                f" takes 2), but {enough(least)}: {why}"
             )
     return None
 
@@ -118,10 +119,10 @@ def few_are_held(seen, case, expected):
         )
     for stages, micro_batches, timeline in _timelines(seen, case):
         for stage, most in enumerate(timeline.held):
-            if most > (enough := min(stages - stage, micro_batches)):
+            if most > (needed := min(stages - stage, micro_batches)):
                 where = f"with {_size(stages, micro_batches)}, stage {stage}"
                 return (
-                    f"{where} holds the activations of {most} micro-batches at once, but {enough} are enough: one for"
+                    f"{where} holds the activations of {most} micro-batches at once, but {enough(needed)}: one for"
                     " itself and one for each stage after it"
                 )
     return None

@@ -27,11 +27,12 @@ def loss(model, of_rank):
 
 
 def wrap(rank, ranks, source, case):
-    """`whole`: the parameters that are not divided; the gradients in float32; and with bfloat16, what forward and
-    backward send: [name, bytes]; `numbers`: how many numbers all shards of a rank have."""
+    """`whole`: the parameters that are not divided; the gradients in float32, and what forward sends in it ("float32");
+    and with bfloat16, what forward and backward send: [name, bytes]; `numbers`: how many numbers all shards of a rank
+    have."""
     join(rank, ranks)
     mesh, gap, collectives = init_device_mesh("cpu", (ranks,)), GapCode(source), Collectives()
-    found = {"whole": [], "gradients": flat([torch.zeros(1)]), "forward": [], "backward": []}
+    found = {"whole": [], "gradients": flat([torch.zeros(1)]), "float32": [], "forward": [], "backward": []}
     model = network(case)
     # the last rank's rows may be fewer: they travel filled up to those of the first
     numbers = sum(-(-len(one) // ranks) * one[0].numel() for one in model.parameters())
@@ -41,7 +42,10 @@ def wrap(rank, ranks, source, case):
     found["whole"] = [name for name, one in parameters.items() if not isinstance(one, DTensor)]
     if found["whole"]:  # such a model need not run
         return found
-    loss(model, images(case, rank)).backward()
+    with collectives.noted():
+        value = loss(model, images(case, rank))
+    found["float32"] = collectives.hand_over()
+    value.backward()
     found["gradients"] = flat([one.grad.full_tensor() for one in parameters.values()])
 
     model = network(case)

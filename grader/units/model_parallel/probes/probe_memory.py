@@ -22,6 +22,8 @@ def accumulate(rank, ranks, source, case):
         kept.append(sum(token() is not None for token in tokens))
         return scores
 
+    for name in ("zero_grad", "parameters", "train", "eval"):  # a student may use `model` as the network that it is
+        setattr(noted, name, getattr(model, name))
     total = Script(source, {}, function="accumulate").run(lambda names: None, noted, images, labels, case["parts"])
     if not isinstance(total, torch.Tensor) or total.numel() != 1:
         raise StudentMistake(f"`total` is {total!r:.60}, not a tensor with one number")

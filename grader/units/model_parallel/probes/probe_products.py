@@ -177,6 +177,18 @@ class Rows(nn.Module):
         return self.layer(inputs.index_copy(-1, places, part))
 
 
+def split_in_their_dimensions(attention):
+    """Raise StudentMistake if `rows` split a layer that `columns` should split, or the other way round."""
+    wanted = {name: (Columns, "a rank needs all inputs for its heads") for name in ("query", "key", "value")}
+    wanted["out"] = Rows, "a rank has only the inputs from its own heads"
+    for name, (kind, why) in wanted.items():
+        found = type(getattr(attention, name))
+        if found in (Columns, Rows) and found is not kind:
+            raise StudentMistake(
+                f"`attention.{name}` is split by `{found.__name__.lower()}`, but {why}: use `{kind.__name__.lower()}`"
+            )
+
+
 def attention(rank, ranks, source, case):
     """What the attention of this rank gives, which is a term, `bias`, whether an optimizer would train `bias`, and
     "widths": how many numbers of each token query, key and value give."""
@@ -195,6 +207,7 @@ def attention(rank, ranks, source, case):
             f"`attention` is {a_kind(names.attention)} after your code, but it should stay an Attention whose layers"
             " you replace"
         )
+    split_in_their_dimensions(names.attention)
     if not isinstance(names.attention.heads, int):
         raise StudentMistake(f"`attention.heads` is {names.attention.heads!r}, not an integer")
     with torch.no_grad():
