@@ -13,9 +13,11 @@ from grader.units.communication import hooks, local_sgd
         (2.5, 0.125, ("2.5", "0.125")),
         (2.2071234, 2.2071299, ("2.20712", "2.20713")),
         (0.1, 0.1, ("0.1", "0.1")),
+        (11956, 11960.3, ("11956", "11960")),
+        (1234567.0, 1234567.4, ("1234567", "1234567.4")),
         (float("nan"), 1.0, ("nan", "1")),
     ],
-    ids=["few digits", "as many as it needs", "equal", "no number"],
+    ids=["few digits", "as many as it needs", "equal", "no exponent", "one more digit", "no number"],
 )
 def test_two_numbers_are_shown_with_the_digits_that_tell_them_apart(one, other, shown):
     assert criteria.distinct_digits(one, other) == shown
