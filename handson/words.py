@@ -20,20 +20,20 @@ def there(number, noun):
     return f"there {'is' if str(number) == '1' else 'are'} {counted(number, noun)}"
 
 
-def decimal(number, digits):
-    """Return a number with so many significant digits; with as many as needed to write it without an exponent, if it
-    has at most 7 before its decimal point."""
-    if 1 <= abs(number) < 1e7:
-        digits = max(digits, len(f"{abs(number):.0f}"))
-    return f"{number:.{digits}g}"
-
-
 def a_kind(value):
     """Return the type of a value with its article: "a list", "an ndarray", "None"."""
     if value is None:
         return "None"
     name = type(value).__name__
     return f"{'an' if name[0] in 'aeioAEIO' or name == 'ndarray' else 'a'} {name}"
+
+
+def decimal(number, digits):
+    """Return a number with so many significant digits; with as many as needed to write it without an exponent, if it
+    has at most 7 before its decimal point."""
+    if 1 <= abs(number) < 1e7:
+        digits = max(digits, len(f"{abs(number):.0f}"))
+    return f"{number:.{digits}g}"
 
 
 def is_wide(letter):

@@ -4,7 +4,7 @@ import numpy
 import pytest
 
 from grader.checks import criteria, training
-from grader.units.communication import hooks, local_sgd
+from grader.units.communication import half_and_late, hooks, local_sgd
 
 
 @pytest.mark.parametrize(
@@ -123,3 +123,17 @@ def test_what_a_rank_of_local_sgd_goes_on_with_is_named_by_its_parts():
 )
 def test_the_velocity_is_judged_before_the_start_that_follows_from_it(found, velocity, words):
     assert words in after_a_block("block_momentum", found, velocity)
+
+
+@pytest.mark.parametrize(("read", "words"), [(False, "is lost"), (True, "from the gradients")])
+def test_a_residual_that_was_read_is_not_called_lost(read, words):
+    right, found = numpy.zeros((1, 2)), numpy.ones((1, 2))
+    expected = {"right": right, hooks.LOST: found, "`values` are computed from the gradients": found}
+    assert words in hooks.as_simulated("the mean")([{"steps": [found[0]], "misused": "", "read": read}], {}, expected)
+
+
+@pytest.mark.parametrize(("kind", "wrong"), [("float32", False), ("float16", True)])
+def test_half_converts_its_result_back_to_the_type_of_the_gradients(kind, wrong):
+    seen = [{"steps": [numpy.zeros(2)], "misused": "", "forgotten": False, "types": [kind]}]
+    problem = half_and_late.of_all_ranks(seen, {"dtype": "float16"}, {"right": numpy.zeros((1, 2))})
+    assert ("convert the tensor back" in problem) if wrong else problem is None
