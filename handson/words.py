@@ -33,6 +33,14 @@ def a_kind(value):
     return f"{'an' if name[0] in 'aeioAEIO' or name == 'ndarray' else 'a'} {name}"
 
 
+def decimal(number, digits):
+    """Return a number with so many significant digits; with as many as needed to write it without an exponent, if it
+    has at most 7 before its decimal point."""
+    if 1 <= abs(number) < 1e7:
+        digits = max(digits, len(f"{abs(number):.0f}"))
+    return f"{number:.{digits}g}"
+
+
 def is_wide(letter):
     """Return whether a letter takes two columns of a terminal, as those of Chinese, Japanese and Korean do."""
     import unicodedata  # most users of this module don't need it

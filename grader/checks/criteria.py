@@ -4,6 +4,7 @@ and runs no student code."""
 import numpy
 
 from handson.language import marked
+from handson.words import decimal
 
 TOLERANCE = 1e-8  # relative; most probes compute in double precision
 SINGLE = 1e-5  # relative tolerance for values in single precision
@@ -177,7 +178,7 @@ def in_sequence(order):
 def distinct_digits(one, other, least=4):
     """Format two numbers with at least `least` digits, and with more digits if they would look the same."""
     digits = digits_that_differ(one, other, least)
-    return f"{one:.{digits}g}", f"{other:.{digits}g}"
+    return decimal(one, digits), decimal(other, digits)
 
 
 def digits_that_differ(one, other, least=4):
@@ -185,7 +186,8 @@ def digits_that_differ(one, other, least=4):
     that differ most are compared."""
     one, other = numpy.broadcast_arrays(numpy.asarray(one, dtype="float64"), other)
     place = numpy.unravel_index(numpy.abs(one - other).argmax(), one.shape)
-    return next((more for more in range(least, 18) if f"{one[place]:.{more}g}" != f"{other[place]:.{more}g}"), least)
+    one, other = float(one[place]), float(other[place])
+    return next((more for more in range(least, 18) if decimal(one, more) != decimal(other, more)), least)
 
 
 def times(found, right):

@@ -160,6 +160,8 @@ def _computes(seen, case, expected):
         for sentence in call.mistakes:  # a mistake must explain all calls, because a single call may agree by chance
             if all(same(one, of_one.mistakes[sentence]) for of_one, one in zip(made, found)):
                 return sentence
+        if sentence := _in_a_part(made, found):
+            return sentence
         if _rounded(found, [call.right for call in made]):
             return "the result is right but rounded: return it unrounded, and round only when you print it"
         found_here, right = _told_apart(value, call.right)
@@ -173,6 +175,45 @@ def _computes(seen, case, expected):
             f" numbers, as math.ceil and // do, since {case['whole']}"
         )
     return None
+
+
+def _in_a_part(made, found):
+    """Return the sentence of a mistake that explains all values of a part of the results: of the calls that have one
+    word as an argument, or at one place of the lists. "" if there is none.
+
+    A mistake counts only if it changes no other part. So each of two mistakes in different parts is recognised.
+    """
+    if any(numpy.shape(value) != numpy.shape(call.right) for value, call in zip(found, made)):
+        return ""
+    values, right = _joined(found), _joined([call.right for call in made])
+    mistakes = {sentence: _joined([call.mistakes[sentence] for call in made]) for sentence in made[0].mistakes}
+    for part in _parts(made):
+        if part.sum() < 2 and numpy.abs(right[part]).max(initial=0) < 100:  # a small number may agree by chance
+            continue
+        for sentence, wrong in mistakes.items():
+            if wrong.shape != right.shape:
+                continue
+            changed = ~numpy.isclose(wrong, right, rtol=TOLERANCE, atol=0)
+            if changed[part].any() and not changed[~part].any() and _each_alike(values[part], wrong[part]):
+                return sentence
+    return ""
+
+
+def _joined(values):
+    return numpy.concatenate([numpy.ravel(numpy.asarray(value, dtype="float64")) for value in values])
+
+
+def _parts(made):
+    """Yield masks of the joined values of all calls: of the calls with one word as an argument, and of the values at
+    one place of lists."""
+    given, sizes = [decoded(call.given) for call in made], [numpy.size(call.right) for call in made]
+    for name, value in given[0].items():
+        if isinstance(value, str):
+            for word in dict.fromkeys(one[name] for one in given):
+                yield numpy.repeat([one[name] == word for one in given], sizes)
+    if all(numpy.ndim(call.right) == 1 for call in made):
+        places = numpy.concatenate([numpy.arange(size) for size in sizes])
+        yield from (places == place for place in range(max(sizes)))
 
 
 def _in_general(made, found, unused):

@@ -12,6 +12,7 @@ from grader.probes import import_of_units
 from grader.probes.gap_code import GapCode, Measured
 from grader.probes.names import statements_giving, used_names
 from grader.sandbox.rank import StudentMistake
+from handson.words import a_kind, decimal
 
 LARGEST = 10_000  # numbers in an answer
 
@@ -53,7 +54,9 @@ def word(rank, ranks, source, case):
     """Return the text that a gap's code assigns to the name case["name"]."""
     found = _assigned(source, case)
     if not isinstance(found, str):
-        raise StudentMistake(f"`{case['name']}` must be a word in quotes")
+        raise StudentMistake(
+            f"`{case['name']}` is {'`...`' if found is ... else a_kind(found)}: write one text in quotes"
+        )
     return {"value": found[:100]}
 
 
@@ -169,7 +172,7 @@ def short(value, digits=4):
     if isinstance(value, str):
         return repr(value)
     number = float(value)
-    return f"{number:.0f}" if number.is_integer() and abs(number) < 1e12 else f"{number:.{digits}g}"
+    return f"{number:.0f}" if number.is_integer() and abs(number) < 1e12 else decimal(number, digits)
 
 
 def _content(value):

@@ -22,6 +22,10 @@ longest = 0  # numbers in the longest message of an all-reduce while the lengths
 UNTOUCHED = 0xA5  # each octet of a buffer before a message arrives: hardly any number ends in four of these
 
 
+class NoPartner(OneSentence):
+    """A rank sends to itself, or to a rank that does not exist, or receives from one."""
+
+
 class WrongLength(OneSentence):
     """A message is longer or shorter than its receiver expects."""
 
@@ -29,6 +33,7 @@ class WrongLength(OneSentence):
 def send(tensor, to, tag=0):
     """Start to send a tensor to a rank. Call ``wait()`` on the returned handle before you change the tensor. tag: an
     integer; the receiver gives the same tag, and may receive messages with different tags in any order."""
+    _compare_ranks("sends to", to)
     sent.update(messages=1, bytes=tensor.numel() * tensor.element_size())
     return dist.isend(tensor.contiguous(), to, tag=tag)
 
@@ -40,7 +45,17 @@ def expect(like, source, tag=0):
     If two ranks send to each other, both should call `expect` first: gloo uses both directions at once only if the
     receiver is already receiving.
     """
+    _compare_ranks("receives from", source)
     return Expected(torch.empty_like(like, memory_format=torch.contiguous_format), source, tag)
+
+
+def _compare_ranks(does, other):
+    """Raise NoPartner if this rank cannot exchange messages with rank `other`, for which gloo has no sentence."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    if other == rank:
+        raise NoPartner(f"rank {rank} {does} itself: the other rank of a message is a different one")
+    if isinstance(other, int) and not 0 <= other < size:
+        raise NoPartner(f"rank {rank} {does} rank {other}, which does not exist: the ranks are 0 to {size - 1}")
 
 
 class Expected:

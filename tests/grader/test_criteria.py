@@ -4,7 +4,7 @@ import numpy
 import pytest
 
 from grader.checks import criteria, training
-from grader.units.communication import hooks, local_sgd
+from grader.units.communication import half_and_late, hooks, local_sgd
 
 
 @pytest.mark.parametrize(
@@ -13,9 +13,11 @@ from grader.units.communication import hooks, local_sgd
         (2.5, 0.125, ("2.5", "0.125")),
         (2.2071234, 2.2071299, ("2.20712", "2.20713")),
         (0.1, 0.1, ("0.1", "0.1")),
+        (11956, 11960.3, ("11956", "11960")),
+        (1234567.0, 1234567.4, ("1234567", "1234567.4")),
         (float("nan"), 1.0, ("nan", "1")),
     ],
-    ids=["few digits", "as many as it needs", "equal", "no number"],
+    ids=["few digits", "as many as it needs", "equal", "no exponent", "one more digit", "no number"],
 )
 def test_two_numbers_are_shown_with_the_digits_that_tell_them_apart(one, other, shown):
     assert criteria.distinct_digits(one, other) == shown
@@ -84,14 +86,17 @@ def test_a_sum_of_known_parts_is_told_in_their_words():
     assert criteria.sum_of(mean * start, parts) is None
 
 
-def after_a_block(gap, found):
+def after_a_block(gap, found, velocity=None):
     """What is said of two ranks whose parameters were 1, 2, ... before a block, and at its end those of `mine`;
-    found(mine of both, start): with what rank 0 goes on."""
+    found(mine of both, start): with what rank 0 goes on; velocity(the
+    step): block.velocity after it, by default the right one."""
     start, mine = numpy.arange(1.0, 7), numpy.random.default_rng(0).normal(size=(2, 6))
     right = mine.mean(axis=0)
     seen = [{"mine": [own], "blocks": [right]} for own in mine]
     seen[0]["blocks"] = [found(mine, start)]
-    case = {"gap": gap, "blocks": 1, "ranks": 2}
+    for of_rank in seen:
+        of_rank["velocities"] = [right - start if velocity is None else velocity(right - start)]
+    case = {"gap": gap, "blocks": 1, "ranks": 2, "momentum": 0.4}
     return local_sgd.as_simulated(seen, case, {"right": [[right], [right]], "start": start})
 
 
@@ -104,3 +109,31 @@ def test_what_a_rank_of_local_sgd_goes_on_with_is_named_by_its_parts():
     )
     assert "differ from the right ones" in after_a_block("mean", lambda mine, start: numpy.sin(mine[0]))
     assert after_a_block("mean", lambda mine, start: mine.mean(axis=0)) is None
+
+
+@pytest.mark.parametrize(
+    ("found", "velocity", "words"),
+    [
+        (lambda mine, start: 2 * start - mine.mean(axis=0), None, "block.velocity is subtracted from block.start"),
+        (lambda mine, start: start, None, "block.start does not change"),
+        (lambda mine, start: start, lambda step: 0 * step, "block.velocity does not change"),
+        (lambda mine, start: 2 * start - mine.mean(axis=0), lambda step: -step, "the step has the wrong sign"),
+    ],
+    ids=["minus the velocity", "start unchanged", "a local velocity", "the wrong sign"],
+)
+def test_the_velocity_is_judged_before_the_start_that_follows_from_it(found, velocity, words):
+    assert words in after_a_block("block_momentum", found, velocity)
+
+
+@pytest.mark.parametrize(("read", "words"), [(False, "is lost"), (True, "from the gradients")])
+def test_a_residual_that_was_read_is_not_called_lost(read, words):
+    right, found = numpy.zeros((1, 2)), numpy.ones((1, 2))
+    expected = {"right": right, hooks.LOST: found, "`values` are computed from the gradients": found}
+    assert words in hooks.as_simulated("the mean")([{"steps": [found[0]], "misused": "", "read": read}], {}, expected)
+
+
+@pytest.mark.parametrize(("kind", "wrong"), [("float32", False), ("float16", True)])
+def test_half_converts_its_result_back_to_the_type_of_the_gradients(kind, wrong):
+    seen = [{"steps": [numpy.zeros(2)], "misused": "", "forgotten": False, "types": [kind]}]
+    problem = half_and_late.of_all_ranks(seen, {"dtype": "float16"}, {"right": numpy.zeros((1, 2))})
+    assert ("convert the tensor back" in problem) if wrong else problem is None

@@ -125,6 +125,29 @@ def test_what_is_wrong_with_all_values_is_said_beside_one_of_them(inputs, gap, f
         assert words or sentence.count(": ") == 0, "nothing is claimed that was not seen"
 
 
+def two_mistakes_of_bytes(algorithm, n, ranks):
+    right = ANSWERS["communication"]["bytes_sent"].right(algorithm, n, ranks)
+    return {"naive": right / 3, "ring": right / 2, "doubling": n}[algorithm]
+
+
+def two_mistakes_of_a_line(sizes, seconds):
+    alpha, beta = ANSWERS["communication"]["alpha_beta"].right(sizes, seconds)
+    return [alpha / 1e6, 3 * beta]
+
+
+@pytest.mark.parametrize(
+    ("gap", "formula", "words"),
+    [
+        ("bytes_sent", two_mistakes_of_bytes, "your ring has only N - 1 messages"),
+        ("alpha_beta", two_mistakes_of_a_line, "your alpha is in seconds"),
+    ],
+    ids=["calls with one word", "one place of a list"],
+)
+def test_a_mistake_in_a_part_of_the_results_is_named_also_if_another_part_is_wrong(inputs, gap, formula, words):
+    for seed in SEEDS:
+        assert words in said("communication", gap, seed, formula)
+
+
 @pytest.mark.parametrize(("unit", "gap", "formula"), NEVER_RIGHT, ids=[gap for _, gap, _ in NEVER_RIGHT])
 def test_a_formula_that_is_right_now_and_then_is_never_taken_for_right(inputs, unit, gap, formula):
     assert all(said(unit, gap, seed, formula) for seed in SEEDS)

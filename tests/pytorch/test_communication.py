@@ -130,6 +130,25 @@ def test_a_message_of_another_length_than_expected_is_a_sentence():
     assert second.startswith("expects 16 numbers from rank 0, which sends 15: ")
 
 
+def with_nobody(comm):
+    """What two ranks say of messages to and from themselves, and ranks that do not exist."""
+    tensor, said = torch.ones(2), []
+    for begin, other in ((messages.send, comm.rank), (messages.receive, comm.rank), (messages.send, 2)):
+        try:
+            begin(tensor, other)
+        except messages.NoPartner as problem:
+            said.append(str(problem))
+    return said
+
+
+def test_a_message_without_another_rank_is_a_sentence():
+    for rank, said in enumerate(on_ranks(with_nobody, 2)):
+        to, source, missing = said
+        assert to.startswith(f"rank {rank} sends to itself: ")
+        assert source.startswith(f"rank {rank} receives from itself: ")
+        assert "rank 2, which does not exist" in missing
+
+
 def sends_before_it_waits(tensor):
     """Recursive doubling on two ranks: right on plain gloo, since both have begun to receive before either sends."""
     partner = 1 - dist.get_rank()

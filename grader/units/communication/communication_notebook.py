@@ -14,11 +14,11 @@ def each_once(seen, case, expected):
     if other := [word for word in words if word not in methods and not word.isdigit()]:
         return f"`{case['name']}` names {other[0]!r:.40}, which is not a method here: order {', '.join(methods)}"
     wrong = [method for method in methods if words.count(method) != 1]
-    return (
-        f"`{case['name']}` names {wrong[0]} {words.count(wrong[0])} times; name each of {', '.join(methods)} once"
-        if wrong
-        else None
-    )
+    if not wrong:
+        return None
+    count = words.count(wrong[0])
+    what = f"names {wrong[0]} {count} times" if count else f"lacks {wrong[0]}"
+    return f"`{case['name']}` {what}: name each of {', '.join(methods)} once"
 
 
 def order(gap, *methods):
@@ -69,7 +69,7 @@ METHODS = (
         "steps // period blocks end, and each block sends 2 (N - 1) / N times the 4 bytes of each parameter.",
     ),
     prediction("prediction_period", 1, 36, "write a whole number of steps, from 1 to 36", whole=True),
-    prediction("prediction_staleness", 0, 100, "write a number of steps, 0 or more"),
+    prediction("prediction_staleness", 0, 100, "write a number of updates, 0 or more"),
     prediction("prediction_blocks", 0.1, 1000, "write 1 for equally many images per second as with 32 bits"),
     function(
         "lost_share",

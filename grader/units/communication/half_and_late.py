@@ -26,6 +26,11 @@ def of_all_ranks(seen, case, expected):
     problem = as_simulated("the mean")(seen, case, expected)
     if problem and any(of_rank["forgotten"] for of_rank in seen):
         return "the all-reduce is never waited for: derive `future` from it, with work.get_future().then(...)"
+    if problem is None and (short := {one for of_rank in seen for one in of_rank["types"]} - {"float32"}):
+        return (
+            f"the result has the type {short.pop()}, but the gradients have the type float32: convert the tensor back"
+            " with .to(gradients.dtype)"
+        )
     return problem
 
 

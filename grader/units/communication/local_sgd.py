@@ -17,6 +17,8 @@ MORE = 4  # additional numbers that may be sent with the parameters, such as a c
 def as_simulated(seen, case, expected):
     found, right = [numpy.stack(of_rank["blocks"]) for of_rank in seen], expected["right"]
     problem = criteria.explained_by(found, expected, TOLERANCE)
+    if problem is not None and case["gap"] == "block_momentum" and (first := _first_wrong(seen, case, expected)):
+        return first
     wrong = [
         (block, rank)
         for block in range(case["blocks"])
@@ -31,6 +33,45 @@ def as_simulated(seen, case, expected):
         return f"after block {block + 1}, {made}"
     off = numpy.abs(found[rank][block] - right[rank][block]).max()
     return f"after block {block + 1}, the parameters of rank {rank} differ from the right ones by {off:.2g}"
+
+
+def _first_wrong(seen, case, expected):
+    """Return what is wrong with block.velocity or block.start in the first block in which one of them does not follow
+    from the values before it; "" if the reason is unknown."""
+    momentum = case["momentum"]
+    for rank, of_rank in enumerate(seen):
+        start, old = expected["start"], numpy.zeros_like(expected["start"])
+        for block in range(case["blocks"]):
+            step = numpy.mean([other["mine"][block] for other in seen], axis=0) - start
+            velocity, next_start = of_rank["velocities"][block], of_rank["blocks"][block]
+            said = criteria.explained(
+                velocity,
+                momentum * old + step,
+                {
+                    "block.velocity does not change: store the new velocity in it": old,
+                    "the step has the wrong sign in block.velocity: the step is `mean` minus block.start": (
+                        momentum * old - step
+                    ),
+                    "block.velocity is the step alone: add block.momentum times the old velocity": step,
+                },
+                TOLERANCE,
+            )
+            if said is None:
+                said = criteria.explained(
+                    next_start,
+                    start + velocity,
+                    {
+                        "block.start does not change: add block.velocity to it": start,
+                        "block.velocity is subtracted from block.start: add it": start - velocity,
+                        "the step alone is added to block.start: add block.velocity": start + step,
+                        "block.velocity is added to `mean`: add it to the old block.start": start + step + velocity,
+                    },
+                    TOLERANCE,
+                )
+            if said is not None:
+                return said and f"after block {block + 1}, {said}"
+            start, old = next_start, velocity
+    return ""
 
 
 def _made_of(found, block, rank, seen, case, expected):
@@ -65,7 +106,7 @@ def one_message(seen, case, expected):
 
 def _observed(case):
     numbers = (Array((None,)),) * case["blocks"]
-    return {"mine": numbers, "blocks": numbers, "sent": ([(str, int)],) * case["blocks"]}
+    return {"mine": numbers, "blocks": numbers, "velocities": numbers, "sent": ([(str, int)],) * case["blocks"]}
 
 
 MEAN = "`mean` is the mean of all ranks' parameters"

@@ -127,7 +127,9 @@ ANSWERS = {
                 ring=lambda n, ranks: 2 * (ranks - 1) * n
             ),
             "in your ring, both parts have N steps: each part has N - 1 steps": _but(ring=lambda n, ranks: 2 * n),
-            "in your ring, 2 (N - 1) // N is 1: divide with /": _but(ring=lambda n, ranks: n),
+            "in your ring, the factor 2 (N - 1) / N is 1, but it depends on `ranks`: do not round it, as // does": _but(
+                ring=lambda n, ranks: n
+            ),
             "in your ring, n // ranks is rounded: divide with /, as n / ranks need not be a whole number": _but(
                 ring=lambda n, ranks: 2 * (ranks - 1) * (n // ranks)
             ),
@@ -175,8 +177,8 @@ ANSWERS = {
                 _alpha_beta(sizes, seconds)[0] / 1e6,
                 _alpha_beta(sizes, seconds)[1],
             ],
-            "your alpha is in seconds, and your beta in bytes/s: return microseconds and MB/s": lambda sizes, seconds: [
-                _alpha_beta(sizes, seconds)[0] / 1e6,
+            "your beta is in bytes/s: return MB/s": lambda sizes, seconds: [
+                _alpha_beta(sizes, seconds)[0],
                 _alpha_beta(sizes, seconds)[1] * 1e6,
             ],
         },
@@ -188,7 +190,10 @@ ANSWERS = {
             "your result lacks the latency of doubling: subtract log2 N alpha from the ring's 2 (N - 1) alpha": (
                 lambda alpha, beta, ranks: _ring_wins_from(alpha, beta, ranks, more=lambda ranks: 2 * (ranks - 1))
             ),
-            "in your result, the ring has N - 1 messages: it has 2 (N - 1), in a reduce-scatter and an all-gather": (
+            (
+                "in your result, the ring has half as many messages as it should have, compared with doubling: the ring"
+                " has 2 (N - 1), and doubling has log2 N"
+            ): (
                 lambda alpha, beta, ranks: _ring_wins_from(
                     alpha,
                     beta,
@@ -304,7 +309,7 @@ ANSWERS = {
             "your result is for a single block: there are steps // period blocks": (
                 lambda parameters, steps, period, ranks: _ring_bytes(parameters, ranks)
             ),
-            "in your ring, the factor 2 (N - 1) / N is 1: divide with /, not with //": (
+            "in your ring, the factor 2 (N - 1) / N is 1, but it depends on `ranks`: do not round it, as // does": (
                 lambda parameters, steps, period, ranks: steps // period * 4 * parameters
             ),
             "in your ring, each message has all bytes: a message has 1/N of the bytes": (

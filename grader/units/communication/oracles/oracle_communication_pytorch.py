@@ -3,12 +3,13 @@
 import numpy
 import torch
 
+from grader.units.communication.hooks import LOST
 from grader.units.communication.probes.probe_hooks import gradients
 
 LAST_ONLY = "the residual lacks the older residual: compute it from `owed`, not from the gradients"
 FEEDBACK = {  # sentence -> the rule of this mistake: see `_with_feedback`
     "right": {},
-    "the residual of the previous step is lost: add it to the gradients": {"residual": lambda kept, gradient: 0},
+    LOST: {"residual": lambda kept, gradient: 0},
     "in the first step, the gradients are added to themselves: there is no residual yet": {
         "residual": lambda kept, gradient: gradient if kept is None else kept
     },

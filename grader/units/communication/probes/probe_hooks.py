@@ -139,7 +139,8 @@ def hook(rank, ranks, source, case):
     """Return the findings of a hook: "steps": the gradients after backward, [steps][all numbers]; "sent": [name, bytes]
     of this rank's collectives, per step; "waited": per step, whether the hook waited for a collective that it had just
     started; "forgotten": whether a collective was never waited for (with `late`, one of the previous step); "misused":
-    a sentence on a mistake in the hook's state, or "". The last of several steps follows a restart, with another
+    a sentence on a mistake in the hook's state, or ""; "read": whether the hook has read an entry of an earlier step;
+    "types": of the hook's results. The last of several steps follows a restart, with another
     replica and the same state.
     """
     join(rank, ranks)
@@ -151,6 +152,7 @@ def hook(rank, ranks, source, case):
     script = Script(source, {}, function=case["function"])
     # before: bucket -> the collectives that its hook started in the previous step
     collectives, steps, sent, at_once, forgotten, before = Collectives(), [], [], [], [], {}
+    futures, types = [], set()  # of the current step; of all
 
     def registered(_, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         if starting:
@@ -170,6 +172,7 @@ def hook(rank, ranks, source, case):
         due = before.get(bucket.index(), ()) if case["function"] == "late" else collectives.works
         forgotten.extend(map(collectives.is_in_flight, due))
         before[bucket.index()] = list(collectives.works)
+        futures.append(future)
         return future
 
     def started():
@@ -195,6 +198,8 @@ def hook(rank, ranks, source, case):
             if problem := kept.misused(name_of_state, 0):
                 raise StudentMistake(problem) from error
             raise
+        types.update(map(_type_of, futures))
+        futures.clear()
         steps.append(torch.cat([parameter.grad.flatten() for parameter in replica.parameters()]).double().numpy())
         sent.append(collectives.hand_over())
     if case["function"] == "late":
@@ -212,4 +217,13 @@ def hook(rank, ranks, source, case):
         "waited": at_once,
         "forgotten": any(forgotten),
         "misused": kept.misused(name_of_state, case["steps"]),
+        "read": any(kept.found_in.values()),
+        "types": sorted(types),
     }
+
+
+def _type_of(future):
+    """Return the type of the tensor that a hook's future contains, such as "float32"."""
+    result = future.value()
+    result = result[0] if isinstance(result, (list, tuple)) and result else result
+    return str(getattr(result, "dtype", "")).removeprefix("torch.")
