@@ -127,7 +127,9 @@ ANSWERS = {
                 ring=lambda n, ranks: 2 * (ranks - 1) * n
             ),
             "in your ring, both parts have N steps: each part has N - 1 steps": _but(ring=lambda n, ranks: 2 * n),
-            "in your ring, the factor 2 (N - 1) / N is 1, but it depends on `ranks`: do not round it, as // does": _but(ring=lambda n, ranks: n),
+            "in your ring, the factor 2 (N - 1) / N is 1, but it depends on `ranks`: do not round it, as // does": _but(
+                ring=lambda n, ranks: n
+            ),
             "in your ring, n // ranks is rounded: divide with /, as n / ranks need not be a whole number": _but(
                 ring=lambda n, ranks: 2 * (ranks - 1) * (n // ranks)
             ),
