@@ -140,13 +140,13 @@ def test_half_converts_its_result_back_to_the_type_of_the_gradients(kind, wrong)
     assert ("convert the tensor back" in problem) if wrong else problem is None
 
 
-def chunks_after(change):
+def chunks_after(change, places=range(3)):
     """The tensors of three ranks after a ring, and their sum; change: what rank 0 has
-    in a chunk, of the numbers of all ranks in this chunk."""
+    in each of the chunks `places`, of the numbers of all ranks in this chunk."""
     case = {"function": "ring", "ranks": 3, "lengths": [13], "seed": 1}
     of_ranks = [numbers(1, rank, 13) for rank in range(3)]
     tensors = [sum(of_ranks) for _ in range(3)]
-    for place in range(3):
+    for place in places:
         parts = [numpy.array_split(one, 3)[place] for one in of_ranks]
         numpy.array_split(tensors[0], 3)[place][:] = change(parts)
     return [{"found": [{"tensor": one, "messages": [], "collectives": []}]} for one in tensors], case
@@ -155,7 +155,7 @@ def chunks_after(change):
 def test_a_chunk_that_is_copied_or_added_by_mistake_names_the_other_operation():
     replaced = all_reduce.sum_of_one_chunk(*chunks_after(lambda parts: parts[1]), None)
     assert "the chunk that arrives replaces yours: add it" in replaced
-    added = all_reduce.sum_on_every_rank(*chunks_after(lambda parts: sum(parts) + parts[0]), None)
+    added = all_reduce.sum_on_every_rank(*chunks_after(lambda parts: sum(parts) + parts[0], [0]), None)
     assert "the chunk that arrives is added: replace yours" in added
 
 
