@@ -312,7 +312,8 @@ def _what_went_wrong(outcome, source):
     rank, worst = min(
         bad, key=lambda one: (any(sign in one[1].message for sign in LOST_PEER), BLAME.index(one[1].status), one[0])
     )
-    who = f"rank {rank}: " if len(outcome.ranks) > 1 else ""
+    named = worst.message.startswith(f"rank {rank} ")
+    who = f"rank {rank}: " if len(outcome.ranks) > 1 and not named else ""
     where = f" ({_place(worst.line, source)})" if worst.line else ""
     if worst.status == DEADLOCK and worst.waiting:
         where_each = {}

@@ -204,6 +204,13 @@ def test_an_order_is_compared_pair_by_pair_and_who_never_is_there_comes_last(cap
     assert said[1:] == ["measured:  1-bit, late, plain, never", "4 of 6 pairs are in the right order."]
 
 
+def test_a_method_that_missed_the_accuracy_with_one_seed_is_not_ranked_first(capsys):
+    (fast,) = a_run(1, elapsed_time=1)
+    (missed,) = a_run(1, **{"validation/main/accuracy": 0.1})
+    communication.order({"plain": a_run(1, elapsed_time=3), "1-bit": [fast, missed]}, 0.5, "1-bit plain")
+    assert "measured:  plain, 1-bit" in capsys.readouterr().out
+
+
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", PICTURES)
 def test_a_picture_says_what_it_shows(name):

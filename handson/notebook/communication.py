@@ -56,7 +56,7 @@ def seconds_against_bytes(measured, predicted=None, crossing=None):
     if crossing:
         axes.axvline(crossing, **YOURS, label=f"you expect the ring to win from {crossing:,} bytes on")
     axes.set(xscale="log", yscale="log", xlabel="size of the message [bytes]", ylabel="time of an all-reduce [ms]")
-    axes.legend(**SMALL)
+    figures.legend_above(axes, ncols=3)
     return picture(
         drawing,
         f"Time of all-reduces among {measured['ranks']} ranks against the size of the message, both in logarithmic"
@@ -155,10 +155,11 @@ def to_accuracy(runs, accuracy, without_limit=None, sooner=None):
 
 def order(runs, accuracy, predicted):
     """Print the predicted and the measured order in which methods reached an accuracy, the fastest first, and how many
-    pairs of them are in the right order. Methods that never reached it come last. predicted: a text with their
-    names."""
+    pairs of them are in the right order. Methods with a seed that never reached it come last. predicted: a text with
+    their names."""
     names = [name for name in re.findall(r"\w+(?:-\w+)*", predicted) if name in runs]
-    seconds = {name: numpy.median(_seconds_to(runs[name], accuracy) or [numpy.inf]) for name in names}
+    each = {name: [seconds_to(run, accuracy) for run in runs[name]] for name in names}
+    seconds = {name: numpy.inf if None in of_seeds else numpy.median(of_seeds) for name, of_seeds in each.items()}
     pairs = [(one, other) for place, one in enumerate(names) for other in names[place + 1 :]]
     right = sum(seconds[one] <= seconds[other] for one, other in pairs)
     speak(f"predicted: {', '.join(names)}")
@@ -178,7 +179,8 @@ def accuracies(runs, methods, updates=None):
     words = _draw_epochs(axes, runs, methods, "validation/main/accuracy", updates)
     axes.set(ylabel="validation accuracy")
     axes.legend(**SMALL, loc="lower right")
-    return picture(drawing, f"Validation accuracy; at the end: {words}.")
+    used = all_of({method: runs[method] for method in methods})
+    return picture(drawing, f"Validation accuracy; at the end: {words}." + note(drawing, used))
 
 
 def losses(runs, methods):
@@ -221,7 +223,7 @@ def buckets(runs, reference="torch-ddp", expected=None):
         axes.axvline(place, **YOURS, label=f"you expect {expected:g} KB to be the fastest")
     axes.set(xlabel="largest size of a bucket", ylabel="throughput [images/s]")
     axes.set_ylim(0, 1.1 * max(map(max, rates.values())))
-    axes.legend(**SMALL, loc="lower right")
+    figures.legend_above(axes)
     words = f"Throughput: {figures.medians(rates, '{:.0f} images/s')}."
     return picture(drawing, words + note(drawing, all_of(runs)))
 
@@ -264,8 +266,8 @@ def periods(runs, formula=None, expected=None):
     left.legend(**SMALL, loc="lower left")
     right.set(ylabel="sent by a node in the whole run [MB]")
     _scale_of_periods(left, right, every)
-    words = "; ".join(words)
-    return picture(drawing, f"Accuracy and megabytes sent against the steps between two averages: {words}.")
+    words = f"Accuracy and megabytes sent against the steps between two averages: {'; '.join(words)}."
+    return picture(drawing, words + note(drawing, all_of(runs)))
 
 
 def _mean_at_the_end(runs):
@@ -301,7 +303,8 @@ def staleness(runs, expected=None):
     axes.set(xlabel="staleness [updates of the server]", ylabel="gradients [%]")
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.legend(**SMALL)
-    return picture(drawing, f"Staleness of gradients. {'; '.join(words)}.")
+    words = f"Staleness of gradients. {'; '.join(words)}."
+    return picture(drawing, words + note(drawing, all_of(runs)))
 
 
 def _counted(runs):

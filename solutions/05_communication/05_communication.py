@@ -12,7 +12,7 @@
 # On a slow network, two workers can be slower than one. This notebook shows why, and how much of the lost time you win
 # back if ranks send while they compute. You implement an all-reduce, then data parallel training with it.
 #
-# **In about 90 minutes you will**
+# **In about 100 minutes you will**
 #
 # - implement an all-reduce in three ways, and choose the best one for a message size,
 # - measure latency and bandwidth, and use them to predict the time of an all-reduce,
@@ -127,6 +127,7 @@ rings.picture(ring_by_hand)
 
 # %% [markdown]
 # First make a prediction. The job below runs the three all-reduces on two nodes with two ranks each, for messages from 64 bytes to 4 MB.
+# It takes about 1 minute, and up to 4 on a busy machine.
 
 # %%
 # From which message size on is your ring faster than your doubling?
@@ -143,7 +144,10 @@ communication.seconds_against_bytes(measured, crossing=prediction_ring)
 
 # %% [markdown]
 # All small messages take about the same time: it depends on the *number* of messages that are sent one after another.
-# For large messages, it depends on the number of bytes. Did the ranks send as many bytes as your formulas predict?
+# For large messages, it depends on the number of bytes. If your curves jump up and down, other programs were busy: run
+# the cell again.
+#
+# Did the ranks send as many bytes as your formulas predict?
 
 # %%
 from functools import partial

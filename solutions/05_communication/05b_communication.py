@@ -13,7 +13,7 @@
 # send them one step later, or do not wait for other ranks. Each makes a step faster and its gradients less accurate.
 # You write seven such methods, and measure how soon each reaches an accuracy.
 #
-# **In about 90 minutes you will**
+# **In about 100 minutes you will**
 #
 # - write communication hooks that compress gradients, or send them one step later,
 # - reduce how often ranks communicate (local SGD, block momentum), and remove waiting (a parameter server),
@@ -111,6 +111,8 @@ check("communication", "hook_bytes", "hooks.py", "half_and_late.py")
 # In which order will plain training, float16, 1-bit, top-1-percent and double buffering reach an accuracy of 0.91?
 # Sending fewer bytes makes a step faster, but less accurate gradients need more steps. `powersgd` is PyTorch's own
 # hook: it sends two low-rank matrices instead of each gradient matrix (Vogels et al. 2019).
+#
+# After your predictions, each cell trains for about 1 minute, and for up to 4 minutes on a busy machine.
 
 # %%
 HALF_AND_LATE = "float16 double-buffering float16-double-buffering"

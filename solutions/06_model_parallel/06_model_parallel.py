@@ -298,7 +298,9 @@ model_parallel.bytes_and_time(selective, {method: UNIT * number for method, numb
 
 # %% [markdown]
 # The gradients of activations add about 6 MB to each prediction, as above. On this network, every second block saves more memory than the
-# selected operations, and both take less time than checkpointing of all blocks. If other programs use the cores, repeat the run before you
+# selected operations, and both take less time than checkpointing of all blocks. The two take nearly the same time on such a small network:
+# `checkpoint-every-2nd` recomputes linear layers, too, but with `checkpoint-selected`, Python decides about each operation, which takes
+# time. If other programs use the cores, repeat the run before you
 # compare times. Try a list of your own: remove the linear layers from `KEPT` in `pytorch/train_memory.py`, and run the two cells again.
 
 # %% [markdown]
@@ -480,6 +482,10 @@ sharded_state.collectives(recorded)
 # With `False`, the two all-gathers at the start of backward are missing. In return, all blocks' parameters stay in memory until their
 # backward, as in stage 2. The reduce-scatters are the same. On CPUs, a core waits for each collective, so no computation overlaps with it.
 # FSDP starts to gather the next block before the current block computes, so two blocks are in memory for a moment.
+#
+# The tables above the figure show the megabytes sent. With `True`, FSDP sends twice as many as DDP would, instead of 1.5
+# times; with `False`, it sends 1.5 times as many. The reason is that gloo builds its reduce-scatter from an all-reduce,
+# which sends twice as many bytes.
 #
 # Now all methods train the same network. How will the losses and the memory of `fsdp-bfloat16` differ from those of `ddp`?
 

@@ -4,7 +4,8 @@ import numpy
 import pytest
 
 from grader.checks import criteria, training
-from grader.units.communication import half_and_late, hooks, local_sgd
+from grader.probes.exact import numbers
+from grader.units.communication import all_reduce, half_and_late, hooks, local_sgd
 
 
 @pytest.mark.parametrize(
@@ -137,3 +138,29 @@ def test_half_converts_its_result_back_to_the_type_of_the_gradients(kind, wrong)
     seen = [{"steps": [numpy.zeros(2)], "misused": "", "forgotten": False, "types": [kind]}]
     problem = half_and_late.of_all_ranks(seen, {"dtype": "float16"}, {"right": numpy.zeros((1, 2))})
     assert ("convert the tensor back" in problem) if wrong else problem is None
+
+
+def chunks_after(change, places=range(3)):
+    """The tensors of three ranks after a ring, and their sum; change: what rank 0 has
+    in each of the chunks `places`, of the numbers of all ranks in this chunk."""
+    case = {"function": "ring", "ranks": 3, "lengths": [13], "seed": 1}
+    of_ranks = [numbers(1, rank, 13) for rank in range(3)]
+    tensors = [sum(of_ranks) for _ in range(3)]
+    for place in places:
+        parts = [numpy.array_split(one, 3)[place] for one in of_ranks]
+        numpy.array_split(tensors[0], 3)[place][:] = change(parts)
+    return [{"found": [{"tensor": one, "messages": [], "collectives": []}]} for one in tensors], case
+
+
+def test_a_chunk_that_is_copied_or_added_by_mistake_names_the_other_operation():
+    replaced = all_reduce.sum_of_one_chunk(*chunks_after(lambda parts: parts[1]), None)
+    assert "the chunk that arrives replaces yours: add it" in replaced
+    added = all_reduce.sum_on_every_rank(*chunks_after(lambda parts: sum(parts) + parts[0], [0]), None)
+    assert "the chunk that arrives is added: replace yours" in added
+
+
+def test_a_tensor_that_nobody_changed_is_to_be_changed_in_place():
+    seen, case = chunks_after(sum)
+    for rank, of_rank in enumerate(seen):
+        of_rank["found"][0]["tensor"] = numbers(1, rank, 13)
+    assert "only names another tensor" in all_reduce.sum_on_every_rank(seen, case, None)

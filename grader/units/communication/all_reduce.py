@@ -60,14 +60,15 @@ def sum_on_every_rank(seen, case, expected):
             return problem
         wrong = [rank for rank, found in enumerate(of_ranks) if not criteria.close(found["tensor"], right)]
         if wrong:
-            if what := _instead_of_the_sum(of_ranks[wrong[0]]["tensor"], case, length, wrong[0]):
-                return f"on rank {wrong[0]}, {what}; the sum has the numbers of every rank once{_tensor(length)}"
             own = all(criteria.close(of_ranks[rank]["tensor"], numbers(case["seed"], rank, length)) for rank in wrong)
+            what = "" if own else _instead_of_the_sum(of_ranks[wrong[0]]["tensor"], case, length, wrong[0])
+            if what:
+                return f"on rank {wrong[0]}, {what}; the sum has the numbers of every rank once{_tensor(length)}"
             rounded = all(criteria.close(of_ranks[rank]["tensor"], right, ROUNDED) for rank in wrong)
             what = (
                 "has the sum, but rounded: keep the type of `tensor`"
                 if rounded
-                else "is unchanged: copy the sum into it"
+                else "is unchanged: change it in place, with += or copy_(), as `tensor = ...` only names another tensor"
                 if own
                 else "does not have the sum"
             )
@@ -87,7 +88,9 @@ def _instead_of_the_sum(found, case, length, rank):
         )
         if not criteria.close(chunk, parts.sum(axis=1)):
             what = _what_it_holds(chunk, case, length, rank, place)
-            return f"chunk {place} of `tensor` has {what}" if what else ""
+            added = case["function"] == "ring" and max(criteria.shares(chunk, list(parts.T)) or [0]) > 1
+            why = ", so the chunk that arrives is added: replace yours with it" if added else ""
+            return f"chunk {place} of `tensor` has {what}{why}" if what else ""
     return ""
 
 
@@ -103,6 +106,15 @@ def _what_it_holds(found, case, length, rank, due=None):
             whose = criteria.words_of_shares(times, rank)
             return whose if place == due else f"chunk {place} with {whose}"
     return ""
+
+
+def _replaced(chunk, case, length, rank, place):
+    """Return whether a chunk has numbers of other ranks, but none of its own rank."""
+    parts = [
+        numpy.array_split(numbers(case["seed"], other, length), case["ranks"])[place] for other in range(case["ranks"])
+    ]
+    times = criteria.shares(chunk, parts)
+    return bool(times) and any(times) and times[rank] == 0
 
 
 def sum_of_one_chunk(seen, case, expected):
@@ -124,6 +136,8 @@ def sum_of_one_chunk(seen, case, expected):
                     None,
                 )
                 held = _what_it_holds(chunks[place], case, length, rank, place)
+                if held and _replaced(chunks[place], case, length, rank, place):
+                    held += ", so the chunk that arrives replaces yours: add it"
                 instead = (
                     f"; it has the sum of chunk {other}"
                     if other is not None
