@@ -287,7 +287,7 @@ communication.seconds_against_bytes(measured, model, crossing=prediction_ring)
 # %% [markdown]
 # At both ends, your ring can deviate from the model. (A single point far above its neighbours comes from other programs.)
 #
-# - Short messages usually take longer than predicted. You computed alpha from `doubling`, whose first round stays inside a
+# - Short messages can take longer than predicted. You computed alpha from `doubling`, whose first round stays inside a
 #   node. So your alpha is the mean of a fast and a slow connection. In the ring, every step sends a message between the
 #   nodes, and all ranks wait for it.
 # - For long messages, the model is too simple in two ways. In doubling's second round, both ranks of a node share its network card; in the
