@@ -141,7 +141,7 @@ def path_of(name=None):
 def read(name):
     """Return the `Site` of this name in jobs/sites. Raises SiteError."""
     if name not in names():
-        raise SiteError(f"there is no site {name!r} in {SITES}, but: {', '.join(names())}")
+        raise SiteError(f"there is no site {name!r} in {SITES}; available: {', '.join(names())}")
     return load(str(SITES / f"{name}.toml"))
 
 

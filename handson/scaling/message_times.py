@@ -32,8 +32,8 @@ class Link:
     def __post_init__(self):
         if self.latency < 0 or not self.rate > 0:
             raise TopologyError(
-                f"a link of {self.rate:g} bytes/s and a latency of {self.latency:g} s cannot be: the rate is above 0,"
-                " the latency not below"
+                f"a link needs a rate above 0 bytes/s and a latency of at least 0 s, not {self.rate:g} bytes/s and"
+                f" {self.latency:g} s"
             )
 
     def seconds(self, size):

@@ -104,8 +104,8 @@ def fit(runs, networks=(), parameters=None, seed=0):
         raise RunsError("the runs do not contain the number of parameters: repeat them, or give --parameters")
     if said and parameters and said != parameters:
         raise RunsError(
-            f"the gradients of these runs have {said:,} numbers, as they say: leave out --parameters, which is for runs"
-            " that do not say"
+            f"these runs record {said:,} parameters: leave out --parameters, which is only for runs that do not record"
+            " them"
         )
     random = numpy.random.default_rng(seed)
     base = max(single, key=lambda run: len(run.steps))

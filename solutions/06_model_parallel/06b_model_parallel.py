@@ -451,9 +451,10 @@ simulate(four["zero bubble"]).picture("zero bubble")
 
 # %% [markdown]
 # With 2 chunks, the idle time is half that of 1F1B. The price: twice as many messages, and more activations on stage 0.
-# (A chunk holds half of a micro-batch's activations, so it counts as half.) With zero bubble, the idle time is a third of 1F1B's, because a stage waits only for the first half of a backward, and
-# uses idle time to compute gradients of the weights. The price: each stage holds as many micro-batches as stage 0,
-# because it needs the activations until it has computed these gradients.
+# (A chunk holds half of a micro-batch's activations, so it counts as half.) With zero bubble, the idle time is a third
+# of 1F1B's, because a stage waits only for the first half of a backward, and uses idle time to compute gradients of the
+# weights. The price: each stage holds as many micro-batches as stage 0, because it needs the activations until it has
+# computed these gradients.
 
 # %% [markdown]
 # ## \* A pipeline with PyTorch
