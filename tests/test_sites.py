@@ -241,7 +241,7 @@ def test_the_command_ends_with_a_sentence():
     command = [sys.executable, "-m", "handson", "site", "use", "nosuch"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
-    assert re.fullmatch(r"handson site: there is no site 'nosuch' in \S+, but: local, [^\n]+\n", done.stderr)
+    assert re.fullmatch(r"handson site: there is no site 'nosuch' in \S+; available: local, [^\n]+\n", done.stderr)
 
 
 # What a real PBS takes -----------------------------------------------------------
