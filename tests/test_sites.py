@@ -161,7 +161,7 @@ def test_the_chosen_site_is_remembered_and_is_the_embedded_ones(course, monkeypa
 @pytest.mark.parametrize("name", ["nosuch", "../sites/local", "", "CHOSEN"])
 def test_an_unknown_site_changes_nothing_and_is_answered_with_the_list(course, name):
     original = contents(course)
-    with pytest.raises(site.SiteError, match=f"but: local, bare, .*{site.names()[-1]}$"):
+    with pytest.raises(site.SiteError, match=f"available: local, bare, .*{site.names()[-1]}$"):
         use(name)
     assert contents(course) == original and not (course / "jobs/sites/CHOSEN").exists()
 
@@ -241,7 +241,7 @@ def test_the_command_ends_with_a_sentence():
     command = [sys.executable, "-m", "handson", "site", "use", "nosuch"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
-    assert re.fullmatch(r"handson site: there is no site 'nosuch' in \S+, but: local, [^\n]+\n", done.stderr)
+    assert re.fullmatch(r"handson site: there is no site 'nosuch' in \S+; available: local, [^\n]+\n", done.stderr)
 
 
 # What a real PBS takes -----------------------------------------------------------

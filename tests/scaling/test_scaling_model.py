@@ -96,7 +96,7 @@ def test_a_network_measured_with_two_ranks_only_limits_the_latency():
 
 def test_a_size_of_the_gradients_that_contradicts_the_runs_is_refused():
     random = numpy.random.default_rng(10)
-    with pytest.raises(RunsError, match="have 250,000 numbers, as they say: leave out --parameters"):
+    with pytest.raises(RunsError, match="record 250,000 parameters: leave out --parameters"):
         fit([synthetic(random, 1), synthetic(random, 2)], parameters=25_000_000)
 
 
