@@ -181,7 +181,7 @@ class BlockMomentum(DistributedLearner):
             reset,
         )
         self.model = self.begin = self.change = None
-        self.in_block = 0  # samples of all workers since the last block
+        self.in_block = 0  # samples that all workers have used since the last block
 
     def update_together(self, sums):
         if self.model is None:

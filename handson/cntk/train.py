@@ -32,7 +32,7 @@ class Trainer:
         self.progress_writers = (
             list(progress_writers) if isinstance(progress_writers, (list, tuple)) else [progress_writers]
         )
-        self.total_number_of_samples_seen = 0  # of all workers
+        self.total_number_of_samples_seen = 0  # counts the samples of all workers
         (
             self.previous_minibatch_sample_count,
             self.previous_minibatch_loss_average,
