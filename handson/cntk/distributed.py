@@ -25,7 +25,7 @@ class Communicator:
 
     @staticmethod
     def is_main():
-        """Whether this is worker 0, which prints and writes files."""
+        """Return whether this is worker 0, which prints and writes files."""
         return workers.world().rank == 0
 
     @staticmethod

@@ -272,7 +272,7 @@ def training_session(
 
 
 def _passed(before, count, frequency):
-    """Whether a multiple of `frequency` lies within the last `count` samples."""
+    """Return whether a multiple of `frequency` lies within the last `count` samples."""
     return (before + count) // frequency > before // frequency
 
 
