@@ -47,7 +47,7 @@ ENDINGS = (".py", ".sh")  # of files whose change changes a run
 
 
 def filled(name):
-    """Return a notebook of the course with the gaps filled and the puzzles solved: an nbformat notebook."""
+    """Return a notebook of the course with filled gaps and solved puzzles, as an nbformat notebook."""
     return nbformat.reads(_filled(_source(name)), as_version=4)
 
 
@@ -58,7 +58,7 @@ def _filled(source):
 
 
 def key(name):
-    """Return a hash of what the outputs of a notebook depend on."""
+    """Return a hash of all code on which the outputs of a notebook depend."""
     return key_of(filled(name), ROOT / "solutions" / folder_of_notebook(name))
 
 
@@ -206,14 +206,14 @@ def tidy(run, depends_on):
 
 
 def _of_any_machine(text):
-    """Return a text in which the course is in the home folder of its user."""
+    """Return a text with the course's folder replaced by one that every machine could have."""
     for path, name in ((WORK / TOP, f"~/{TOP}"), (WORK, "~"), (ROOT, f"~/{TOP}")):
         text = text.replace(str(path), name)
     return PACKAGES.sub(f"~/{TOP}/.venv/lib/site-packages", text)
 
 
 def _smaller(png):
-    """Return a picture (PNG in base64) with 256 colours at most, which a figure has anyway: a third of the bytes."""
+    """Return a picture (PNG, base64) with at most 256 colours. Figures have no more, and a third of the bytes stays."""
     picture = Image.open(io.BytesIO(base64.b64decode(png))).convert("RGB")
     written = io.BytesIO()
     picture.quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(written, "png", optimize=True)

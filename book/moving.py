@@ -41,7 +41,7 @@ WORDS = {
 
 
 def script(phrase=lambda text: text):
-    """Return the JavaScript that gives the figures their data and words; phrase: translates one of them."""
+    """Return the JavaScript with the data and the words of the figures; `phrase` translates a word."""
     data = {
         "words": {name: phrase(text) for name, text in WORDS.items()},
         "ring": {ranks: ring(ranks) for ranks in RANKS},

@@ -66,7 +66,7 @@ def _row(parameter):
 
 
 def _prose(text):
-    """Return a help text as Markdown: signs that would be Markdown's are themselves."""
+    """Return a help text as Markdown, with its special characters escaped."""
     return re.sub(r"([*_<>\[\]])", r"\\\1", (text or "").replace("\b\n", "").strip())
 
 
@@ -90,7 +90,7 @@ def _training_scripts():
 
 
 def used():
-    """Return {module: names}: the functions and classes of `handson` that scripts and notebooks of the course use."""
+    """Return {module: names} of the functions and classes of `handson` that scripts and notebooks of the course use."""
     found = {}
     for path in sorted((ROOT / "solutions").glob("*/**/*.py")):
         if "results" in path.parts:
@@ -151,7 +151,7 @@ def _described(module, tree, name):
 
 
 def _signature(arguments):
-    """Return the arguments as they are defined; in place of a default that is computed stands an ellipsis."""
+    """Return the arguments as they are defined, with an ellipsis for each default that is computed."""
     plain = (ast.Constant, ast.Name, ast.Attribute, ast.UnaryOp, ast.Tuple, ast.List, ast.Dict, type(None))
     for defaults in (arguments.defaults, arguments.kw_defaults):
         defaults[:] = [one if isinstance(one, plain) else ast.Constant(...) for one in defaults]

@@ -57,13 +57,13 @@ def _formula(found):
 
 
 def of_teaching(page, name):
-    """Return what docs/teaching.md says in class of a notebook; "" if nothing."""
+    """Return the section of docs/teaching.md on what to say in class about a notebook; "" if there is none."""
     found = re.search(rf"^- \*\*{name[:2]}\.\*\* (.*(?:\n  .*)*)", page, re.MULTILINE)
     return " ".join(found[1].split()) if found else ""
 
 
 def slides(cells, said=""):
-    """Return the slides of a notebook's cells; said: of the first one, before its own notes."""
+    """Return the slides of a notebook's cells. `said` begins the notes of the first slide."""
     made, starred = [], False
     for cell in cells:
         if cell.cell_type == "markdown":
@@ -133,7 +133,7 @@ def _as_lead(sentences, asked):
 
 
 def _length(slide):
-    """Return how many characters stand on a slide."""
+    """Return the number of characters on a slide."""
     return sum(len(re.sub("<[^>]*>", "", part)) for part in slide.body)
 
 
@@ -150,7 +150,7 @@ def _html(block):
 
 
 def _plain(block):
-    """Return a text without links: a slide has only their words."""
+    """Return a text with each link replaced by its words."""
     return LINK.sub(r"\1", block)
 
 

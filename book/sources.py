@@ -128,7 +128,7 @@ def _copy(source, target):
 
 
 def inside(text, path, known):
-    """Return a page without its links to files that the book does not have: their words stay."""
+    """Return a page in which links to files outside the book are replaced by their words."""
     here = Path(path).parent
 
     def link(found):

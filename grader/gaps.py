@@ -23,12 +23,12 @@ from handson.errors import OneSentence
 from handson.words import wrapped
 
 BEGIN = re.compile(r"( *)### BEGIN SOLUTION ([a-z][a-z0-9_]*):(?: (\S.*))?")
-MORE = re.compile(r" *### (?!BEGIN\b|END\b|GIVEN\b)(\S.*)")  # of the hint, directly below its marker
+MORE = re.compile(r" *### (?!BEGIN\b|END\b|GIVEN\b)(\S.*)")  # a further line of the hint, directly below its marker
 END = re.compile(r" *### END SOLUTION")
 GIVEN = re.compile(r"( *)### GIVEN(?: (.*))?")
 LIKE_A_MARKER = re.compile(r"\s*#+\s*(begin|end|given)\b|.*\b(begin|end)\s*_?solution", re.IGNORECASE)
 TO_DO = "PUT YOUR CODE"
-REQUESTS_GO_HERE = (  # in place of the requests of a job script for profiles
+REQUESTS_GO_HERE = (  # these lines replace the requests of a job script for profiles
     "Copy to this place the #PBS lines of your training job script: queue, resources, group and time. In a notebook,"
     " the course adds them."
 )

@@ -34,7 +34,7 @@ class Verdict:
     status: str
     points: float | None
     max_points: float
-    message: str = ""  # for the student: the observation, and the expected value
+    message: str = ""  # tells the student the observed and the expected value
     hint: str = ""
     output: str = ""  # the output of the student's code; long output is cut, with a mark
     seconds: float = 0.0

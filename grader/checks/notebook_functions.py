@@ -23,7 +23,7 @@ from grader.probes.notebooks import decoded, short, words
 
 PROBES = "grader.probes.notebooks"
 FOLDER = Path(__file__).resolve().parent.parent / "units"
-CALLS = 6  # of a student's function in one check, unless its answer sets another number
+CALLS = 6  # a check calls a student's function so often, unless its answer sets another number
 RECORDED = 7  # sets of calls in recorded.json, from which a student's check draws each of its calls
 TOLERANCE = 3e-6  # relative, for a number that a student's function returns, which may compute in float32
 

@@ -12,7 +12,7 @@ from grader.instructors.reports.report_files import ReportError, number
 from grader.instructors.reports.score_tables import said
 from handson.words import counted
 
-WHOLE = "all"  # in commands, the whole grade instead of a unit
+WHOLE = "all"  # in commands, this word selects the whole grade instead of a unit
 
 
 def reports_again(folder):

@@ -21,7 +21,7 @@ FOR_STUDENTS = "for_students"  # the folder with further content for students, m
 LEFT_OUT = {"instructors", "__pycache__", "CHOSEN"}  # files and folders that students do not receive
 # hidden files that students receive, so that a container image does not contain their .venv
 HIDDEN = {".containerignore", ".dockerignore"}
-FOR_TESTS = "# Students do without what follows"  # in requirements.txt
+FOR_TESTS = "# Students do without what follows"  # the line in requirements.txt
 
 
 class BundleError(OneSentence):

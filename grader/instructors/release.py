@@ -30,7 +30,7 @@ LEFT_OUT = {"__pycache__", "results", ".ipynb_checkpoints", RELEASED}
 GAP_IN_CELL = re.compile(
     r'^ *### BEGIN SOLUTION (\w+):|^ *raise NotImplementedError\("PUT YOUR CODE: (\w+)"\)', re.MULTILINE
 )
-# of a whole unit, or of a notebook and its scripts, at the end of a notebook; checks of single gaps give no points
+# a notebook ends with this check of a unit, or of the notebook and its scripts; checks of single gaps give no points
 CHECK_IN_CELL = re.compile(
     r'^check\(\s*"(\w+)"((?:,\s*"\w+\.ipynb"(?:,\s*"[\w.]+")*)?)(?:, track="\w+")?,?\s*\)', re.MULTILINE
 )

@@ -72,10 +72,10 @@ class LatenessOfAll(Lateness):
 class UnitRules(Lateness):
     """The rules of one unit. Times are in UTC."""
 
-    points: Number = None  # of the whole unit; None: the sum over its gaps
-    gaps: Points = field(default_factory=dict)  # of gaps that differ from their checks; 0: without points
+    points: Number = None  # the points of the whole unit; None means the sum over its gaps
+    gaps: Points = field(default_factory=dict)  # gaps whose points differ from their checks; with 0, a gap is ungraded
     groups: dict = field(default_factory=dict)  # name: students; instead of those of the course
-    site: Site = None  # for which job scripts are checked; None: that of the first results, or the chosen one
+    site: Site = None  # job scripts are checked for it; None means that of the first results, or the chosen one
     start: datetime | None = None
     due: datetime | None = None
 

@@ -90,7 +90,7 @@ class Unit:
     pending: bool = False  # whether another attempt that may count is ungraded
     ahead: bool = False  # whether its deadline is in the future
     outdated: bool = False  # whether a result that may count is by older checks
-    group: str = ""  # whose attempt it is
+    group: str = ""  # the group that made the attempt
     replaced: tuple = ()  # the members of the group whose work does not count, because another member's does
 
     @cached_property
@@ -163,7 +163,7 @@ class Score:
 
     submission: Submission  # the last one, or an earlier one that counts if the last is refused
     units: tuple = field(repr=False)
-    adjustment: dict | None = None  # of the whole grade
+    adjustment: dict | None = None  # sets the whole grade
     # adjustments for submissions that do not count; they need a decision
     earlier: tuple = field(default=(), repr=False)
     rules: Rules = field(default=NONE, repr=False)

@@ -83,8 +83,8 @@ class _Known:
     """The course's own code in a file."""
 
     names: frozenset  # compared as they are
-    lines: frozenset  # of exercise and solution
-    runs: frozenset  # of the solution
+    lines: frozenset  # the lines of exercise and solution
+    runs: frozenset  # the runs of lines in the solution
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,7 @@ class Worksheet:
         # a group and a student can have the same number
         own = [score for score in scores if score.student not in of_moodle]
         by_number = {number: score for score in own for number in _numbers(score) if number}
-        by_student = {score.student: score for score in own}  # such as students whose work a partner has submitted
+        by_student = {score.student: score for score in own}  # includes students whose work a partner has submitted
         return [
             (
                 row,

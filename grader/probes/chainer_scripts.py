@@ -403,7 +403,7 @@ def iterators(rank, ranks, source, case):
     }
     (parts, begun), (_, resumed) = make(seed, 4), make(seed, 5)
     for part, one, its_continuation in zip(parts, begun, resumed):
-        for _ in range(len(part) // case["batchsize"] + 1):  # to a position in the second epoch
+        for _ in range(len(part) // case["batchsize"] + 1):  # takes batches up to a position in the second epoch
             _batch(one)
         snapshot = DictionarySerializer()
         one.serialize(snapshot)
@@ -492,7 +492,7 @@ def updater(rank, ranks, source, case):
         if isinstance(names.updater, updaters.MultiprocessParallelUpdater):
             gpus.extend(names.updater._devices.values())
         reporter, passed = chainer.Reporter(), names.model.predictor.passes
-        reporter.add_observer("main", names.model)  # as Trainer does
+        reporter.add_observer("main", names.model)  # Trainer does the same
         reporter.add_observers("main", names.model.namedlinks(skipself=True))
         for _ in range(case["updates"]):
             before = len(passed)

@@ -54,7 +54,7 @@ def join(rank, ranks, ranks_per_node=None, in_turn=False):
             "gloo", init_method=f"file://{os.getcwd()}/meeting{next(_groups)}", rank=rank, world_size=ranks
         )
     for group in [group for group in dist.distributed_c10d._world.pg_map if group is not dist.group.WORLD]:
-        dist.destroy_process_group(group)  # of an earlier case: each group has threads, whose number the sandbox limits
+        dist.destroy_process_group(group)  # an earlier case's group has threads, whose number is limited
     # torch.manual_seed also stores the caller for GPUs, which takes milliseconds
     torch.default_generator.manual_seed(1000 + rank)
     nodes = -(-ranks // (ranks_per_node or ranks))

@@ -31,8 +31,8 @@ class RankOutcome:
 
     status: str | None
     observations: object = None
-    message: str = ""  # what went wrong, in a sentence
-    line: int | None = None  # of the student's file
+    message: str = ""  # the problem, in a sentence
+    line: int | None = None  # the line of the student's file
     waiting: str = ""  # the collective in which it waits
     output: str = ""
 

@@ -125,7 +125,7 @@ def limit_rank(allowed, peers=()):
     peers: the numbers of other ranks, which it may not end. Raises SandboxError."""
     try:
         space = limits.address_space()
-    except FileNotFoundError:  # in a sandbox without /proc
+    except FileNotFoundError:  # the sandbox has no /proc
         space = _State.address_space
     others = limits.threads_of_user() if _State.others is None else _State.others
     with _failures("made for a rank"):

@@ -27,7 +27,7 @@ DENIED = {
     "pidfd_getfd": (438, 438),
     "move_pages": (279, 239),
     "migrate_pages": (256, 238),
-    "setrlimit": (160, 164),  # of itself: the kernel kills at a limit, which would look like a kill by the machine
+    "setrlimit": (160, 164),  # at its own limit, a rank would be killed by the kernel, as if by the machine
     # mounts and namespaces
     "mount": (165, 40),
     "umount2": (166, 39),

@@ -65,7 +65,7 @@ def grade(
             f"{out} can't be written where submissions are read ({submissions}): name another folder with --out"
         )
     course = rules.at_its_site()
-    # of all units, because the digest must not depend on `units`
+    # includes all units, because the digest must not depend on `units`
     expected = [part.file for parts in UNITS.values() for part in parts]
     of_moodle = worksheet.read(sheet) if sheet else worksheet.kept(out)
     listed = of_moodle.listed(course.zone) if of_moodle else []
@@ -91,7 +91,7 @@ def grade(
             alone = None if worksheet.keep(sheet, out, unit) else unit
             clocks = course.zone or "this machine; name their zone in course.toml"
             say(f"Submission times: from Moodle's worksheet, on the clock of {clocks}.")
-        else:  # from a worksheet of an earlier call, only the names count
+        else:  # the worksheet is from an earlier call, so only its names count
             listed = [one._replace(handed_in=None) for one in listed]
         if alone:
             say(f"The worksheet belongs to the assignment of one unit: its grades are in moodle_{alone}.csv.")

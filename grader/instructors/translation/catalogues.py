@@ -286,7 +286,7 @@ def put(language, domain, given):
             message.string = other
             message.flags.discard("fuzzy")
     save(catalogue, language, domain)
-    update(language, [domain])  # which knows the order of the texts
+    update(language, [domain])  # sorts the entries in the order of the texts
     translations.cache_clear()
     return refused
 

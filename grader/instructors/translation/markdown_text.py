@@ -10,7 +10,7 @@ import re
 
 from handson.catalogue import WORD
 
-LINE_END = re.compile(r"(?<!\\)(?<!  )\n *")  # which Markdown reads as a space
+LINE_END = re.compile(r"(?<!\\)(?<!  )\n *")  # Markdown reads it as a space
 NOT_PROSE = re.compile(r"`[^`]*`|\]\([^)]*\)|<[^>]*>|https?://\S+")
 ANCHOR = re.compile(r"[^\w\- ]")
 
@@ -36,7 +36,7 @@ def translate_markdown(text, translate, anchors=()):
         heading = token.type == "heading_open" or (heading and token.type != "heading_close")
         if token.type == "fence" and token.info.startswith("{"):
             first, end = token.map
-            names = token.info.startswith("{toctree}")  # of pages: no text
+            names = token.info.startswith("{toctree}")  # its lines are names of pages, not text
             body = _directive(token.content.rstrip("\n"), translate, lambda text: text if names else translate(text))
             indent = " " * (len(lines[first]) - len(lines[first].lstrip()))
             lines[first + 1 : end - 1] = [None] * (end - first - 2)
@@ -50,7 +50,7 @@ def translate_markdown(text, translate, anchors=()):
             continue
         english = LINE_END.sub(" ", token.content).strip()
         if (other := translate(english)) == english:
-            continue  # as it was wrapped
+            continue  # the text stays wrapped as it was
         start = _first_line(token.content)
         before, _, after = lines[first].partition(start)
         anchor = f'<a id="{slug(english)}"></a>' if heading and slug(english) in anchors else ""

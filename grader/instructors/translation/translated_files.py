@@ -127,7 +127,7 @@ def _place_of_comment(line):
             if token.type == tokenize.COMMENT:
                 return token.start[1] + len(line) - len(line.lstrip())
     except (tokenize.TokenError, SyntaxError):
-        found = line.rfind("  # ")  # of a line in brackets
+        found = line.rfind("  # ")  # the comment of a line inside brackets
         return found + 2 if found >= 0 else 0
     return 0
 
@@ -138,7 +138,7 @@ def _in_strings(text):
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             kind = tokenize.tok_name[token.type]
-            if kind == "FSTRING_START":  # from Python 3.12 on; it may have others inside
+            if kind == "FSTRING_START":  # Python 3.12 and later have this token; f-strings may be nested
                 begin = begin or token.start[0]
             first = token.start[0] if kind == "STRING" else begin if kind == "FSTRING_END" else None
             if first and first < token.end[0]:

@@ -34,7 +34,7 @@ LIMITS = Limits(
     cpu_seconds=2 * challenge.SECONDS,
     wall_seconds=challenge.SECONDS,
     waiting_seconds=challenge.SECONDS,
-    memory_bytes=1 << 30,  # per process; the probe counts every byte on a virtual GPU
+    memory_bytes=1 << 30,  # the limit of a process; the probe counts every byte on a virtual GPU
     memory_together=4,
     still_seconds=10,  # a large message on a slow network takes seconds, in which no rank computes
 )

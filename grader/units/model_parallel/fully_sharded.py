@@ -5,8 +5,8 @@ from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array
 from handson.words import counted
 
-TOLERANCE = 1e-4  # of gradients in float32: the order of the sums differs
-ROUNDED = 0.05  # of gradients that bfloat16 rounds
+TOLERANCE = 1e-4  # for gradients in float32: the order of the sums differs
+ROUNDED = 0.05  # the tolerance for gradients that bfloat16 rounds
 TYPES = {2: "16 bits", 4: "float32", 8: "float64"}
 
 

@@ -9,7 +9,7 @@ from grader.checks.notebook_functions import function, prediction
 from grader.probes.exact import numbers
 
 PROBES, ORACLES = "grader.units.model_parallel.probes.", "grader.units.model_parallel.oracles."
-TOLERANCE = 1e-6  # of values in single precision
+TOLERANCE = 1e-6  # for values in single precision
 ROUNDED = 0.03  # largest error by rounding to whole numbers or half precision, as a share of the largest number
 
 

@@ -12,7 +12,7 @@ PROBES, ORACLES = (
     "grader.units.model_parallel.oracles.oracle_products:",
 )
 ROUNDED = 0.03  # the largest change by rounding to whole numbers or half precision, as a share of the largest number
-SHAPE = 3, 4  # as in the probes
+SHAPE = 3, 4  # the same as in the probes
 TOKENS = 2, 3
 
 

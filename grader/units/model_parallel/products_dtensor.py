@@ -7,7 +7,7 @@ from handson.words import counted
 
 COLUMNS = "attention.query", "attention.key", "attention.value", "mlp.up"
 ROWS = "attention.out", "mlp.down"
-TOKENS = 2, 3  # as in the probes
+TOKENS = 2, 3  # the same as in the probes
 
 
 def divided(seen, case, expected):

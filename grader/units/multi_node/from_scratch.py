@@ -9,11 +9,11 @@ from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array
 
 ROUNDING = 1e-3  # the network computes in single precision
-LARGEST = 100  # of a parameter
+LARGEST = 100  # the largest value of a parameter
 LAST = 10  # numbers that are printed; one of them is the throughput
-NUMBER = re.compile(r"\d[\d,]*\.?\d*(?:[eE][+-]?\d+)?")  # in a line of output
+NUMBER = re.compile(r"\d[\d,]*\.?\d*(?:[eE][+-]?\d+)?")  # a number in a line of output
 PER_SECOND = re.compile(r"/ ?s(ec|\b)|per sec", re.IGNORECASE)
-NEAR = 0.15  # of the throughput: who leaves out the first step is right, too
+NEAR = 0.15  # tolerance of the throughput: it may leave out the first step
 EXACT = 0.01  # the same, of what other ranks than rank 0 print, who may print other numbers, such as losses
 DECAY = 2e-5  # weight decay that is more than rounding
 PROBES = "grader.units.multi_node.probes.probe_from_scratch"

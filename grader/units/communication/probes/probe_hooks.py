@@ -152,7 +152,7 @@ def hook(rank, ranks, source, case):
     script = Script(source, {}, function=case["function"])
     # before: bucket -> the collectives that its hook started in the previous step
     collectives, steps, sent, at_once, forgotten, before = Collectives(), [], [], [], [], {}
-    futures, types = [], set()  # of the current step; of all
+    futures, types = [], set()  # the futures of the current step; the types of all steps
 
     def registered(_, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         if starting:
@@ -162,7 +162,7 @@ def hook(rank, ranks, source, case):
                 .then(lambda future: future.value()[0])
             )
         kept.turn = len(steps), bucket.index()
-        collectives.works.clear()  # those of the previous buckets
+        collectives.works.clear()  # removes the work of the previous buckets
         with collectives.noted():
             future = script.run(lambda names: None, state, bucket, *extra)
         kept.look_for(bucket.buffer())

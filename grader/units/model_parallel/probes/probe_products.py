@@ -14,7 +14,7 @@ from grader.sandbox.rank import StudentMistake
 from handson.pytorch.transformer import MLP, Attention
 from handson.words import a_kind
 
-SHAPE = 3, 4  # of what goes through an operator
+SHAPE = 3, 4  # the shape of the tensors that an operator receives
 TOKENS = 2, 3  # images, and tokens of each
 
 

@@ -204,7 +204,7 @@ ANSWERS = {
     ),
     "allreduce_seconds": Function(
         lambda chance: {
-            # in half of the calls so few that rounding a part is seen
+            # half of the calls have so few images that rounding a part shows
             "parameters": 2 * chance.randint(5000, chance.turn([45_000, 45_000_000])) + 1,
             "workers": chance.turn([2, 4, 3, 16, 8, chance.randint(5, 9)]),
             "megabits": chance.turn([20, 100, 1000, 10_000]),

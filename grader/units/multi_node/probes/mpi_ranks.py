@@ -135,7 +135,7 @@ def arrays_in_capitals():
 
 def main(folder):
     """Be one rank of MPI."""
-    from mpi4py import MPI  # which starts MPI, so the process that forks ranks must not do it
+    from mpi4py import MPI  # this import starts MPI, so the process that forks ranks must not do it
 
     import numpy  # noqa: F401  before the clock runs, since the student's code may need it
 

@@ -31,8 +31,8 @@ from handson.training import data
 MARKS = 4096  # marks are below this; images hold them divided by it, so that a network can train on them
 MEETING = 600  # seconds; the sandbox ends a run much earlier in which nothing computes
 TRIES = 400  # 5 ms apart
-EVERY = 7  # of the network's 71,706 numbers one of so many is observed: of each channel some, in all kernels' places
-LINES = 20  # that are observed of what is printed
+EVERY = 7  # one in 7 of the network's 71,706 numbers is observed: some of each channel, at all places of a kernel
+LINES = 20  # the last lines of output, which are observed
 
 
 def accuracy(rank, ranks, source, case):

@@ -62,7 +62,7 @@ def evaluator(rank, ranks, source, case):
                 " the script's next line"
             )
         given, reporter = names.model.copy(mode="copy"), chainer.Reporter()
-        reporter.add_observer("main", names.model)  # as Trainer does it
+        reporter.add_observer("main", names.model)  # Trainer does the same
         for epoch in range(2):
             names.model.copyparams(given)
             names.model.predictor[0].W.array *= TRAINED ** (epoch + 1)

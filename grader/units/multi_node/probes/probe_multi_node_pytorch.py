@@ -9,7 +9,7 @@ from grader.probes.script import causes
 from grader.sandbox.rank import StudentMistake
 from handson.words import a_kind
 
-# what a weight is multiplied by before the first evaluation, as if there had been a training; before the second, twice
+# the weights are multiplied by it before the first evaluation, and twice before the second, like trained weights
 TRAINED = 0.5
 
 

@@ -4,8 +4,8 @@ recorded above it."""
 from handson.profiling.timeline import COMMUNICATION, COMPUTE, LOADING, STEP, Builder, Run
 from handson.training.results import Result
 
-STEPS, FIRST = 8, 12  # of a recording: how many, and the number of the first
-IMAGES, BATCHSIZE = 1500, 32  # of an epoch, of a rank's step
+STEPS, FIRST = 8, 12  # a recording has 8 steps, and the first one has number 12
+IMAGES, BATCHSIZE = 1500, 32  # the images of an epoch and of a rank's step
 MS = 1_000_000  # ns
 
 

@@ -29,8 +29,8 @@ from handson.training import data, results
 from handson.training.data import ImageDataset
 
 SIZE = 16  # pixels of an image in a file; few, since there are many images
-DEVICE = torch.device("cpu", 1)  # what `devices.use` gives; the host is "cpu"
-READS = "tolist", "numpy", "__array__", "cpu"  # which the host calls; others of its ways pass the dispatcher
+DEVICE = torch.device("cpu", 1)  # `devices.use` returns this device; the host is "cpu"
+READS = "tolist", "numpy", "__array__", "cpu"  # the host reads tensors with these; its other ways pass the dispatcher
 MARKS = 4096  # marks are below this; images hold them divided by it, so that a network can train on them
 FIRST = 8  # so many of its numbers tell an image from all others
 LR = 0.05
@@ -151,7 +151,7 @@ def training(rank, ranks, source, case):
         nn.Sequential.__init__(model, *layers(classes))
         models.append(model)
 
-    def step(model, images):  # of copies of a network, too
+    def step(model, images):  # it is also called for copies of a network
         seen.step(images)
         return forward(model, images)
 

@@ -164,7 +164,7 @@ def _until_it_falls(budget, prices, throughputs):
 
 ANSWERS = {
     "amdahl": Function(
-        # where all is serial, a typical mistake divides by 0 and would get no sentence
+        # if all work is serial, a typical mistake divides by 0 and gets no sentence
         lambda chance: _law(chance, 0.0),
         _amdahl,
         {
