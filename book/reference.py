@@ -120,7 +120,7 @@ def _names(tree):
 
 
 def _file(module):
-    """Return the source of a module, without importing it; None if there is none."""
+    """Return the source of a module, without importing it, or None if there is none."""
     place = ROOT / Path(*module.split("."))
     return next((path for path in (place.with_suffix(".py"), place / "__init__.py") if path.exists()), None)
 
@@ -138,7 +138,7 @@ def functions():
 
 
 def _described(module, tree, name):
-    """Return the entry of a function or class; "" if it has no docstring, or is not defined in this module."""
+    """Return the entry of a function or class, or "" if it has no docstring, or is not defined in this module."""
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name and ast.get_docstring(node):
             kind = "class" if isinstance(node, ast.ClassDef) else "function"

@@ -57,7 +57,7 @@ def _formula(found):
 
 
 def of_teaching(page, name):
-    """Return the section of docs/teaching.md on what to say in class about a notebook; "" if there is none."""
+    """Return the section of docs/teaching.md on what to say in class about a notebook, or "" if there is none."""
     found = re.search(rf"^- \*\*{name[:2]}\.\*\* (.*(?:\n  .*)*)", page, re.MULTILINE)
     return " ".join(found[1].split()) if found else ""
 

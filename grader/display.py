@@ -65,7 +65,7 @@ class Row:
 
     @property
     def hint(self):
-        """Return the hint; "" for gaps that passed, were not attempted, or failed because of a grader error."""
+        """Return the hint, or "" for gaps that passed, were not attempted, or failed because of a grader error."""
         return "" if self.first.status in (PASSED, GRADER_FAULT, *UNTOUCHED) else translated(self.first.hint)
 
 

@@ -224,8 +224,8 @@ def is_notebook(exercise):
 
 
 def changed_line(exercise, name, submitted):
-    """Return a given line of the function around a script's gap that the student has changed or removed; None if there
-    is none."""
+    """Return a given line of the function around a script's gap that the student has changed or removed, or None if
+    there is none."""
     ours, theirs = _places(exercise, exercise.gap(name), submitted)
     if exercise.kind != ".py" or theirs == _whole(submitted):
         return None
@@ -290,7 +290,7 @@ def _between(starts, line, end):
 
 
 def _cell_with(name, submitted):
-    """Return the place of the cell that HOLDS a gap in the text of a student's notebook; None if there is none."""
+    """Return the place of the cell that HOLDS a gap in the text of a student's notebook, or None if there is none."""
     lines = text_lines(submitted)
     starts = [number for number, line in enumerate(lines) if line.startswith(CELL)]
     for start in starts:

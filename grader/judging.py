@@ -273,7 +273,7 @@ def _source(check, part, text):
 
 
 def _around(part, name, text):
-    """Return the surroundings of a script's gap, as grader.probes.script.Script takes them; {} for a notebook."""
+    """Return the surroundings of a script's gap, as grader.probes.script.Script takes them, or {} for a notebook."""
     if not part.file.endswith(".py"):
         return {}
     exercise = exercises.given_out(part.file)

@@ -39,7 +39,7 @@ class Source:
 
 
 def text(data, given, executed=()):
-    """Return the text of notebook `data` (bytes; None if it is missing), whose Exercise is `given`. Raises
+    """Return the text of notebook `data` (bytes, or None if it is missing), whose Exercise is `given`. Raises
     NotebookError.
 
     executed: the sources of cells that were run, the latest last; they take precedence over the saved file. A gap is in

@@ -150,7 +150,7 @@ def impossible(results):
 
 
 def _communicator(row):
-    """Return how the workers of a row communicate, or the method of a script with several; "" for the usual one."""
+    """Return how the workers of a row communicate, or the method of a script with several, or "" for the usual one."""
     return row.communication[list(COMMUNICATION).index("communicator")]
 
 
@@ -249,7 +249,7 @@ def table(results):
 
 
 def _final(runs, name):
-    """Return the mean of `name` in the last epoch of `runs`; None if a run lacks it."""
+    """Return the mean of `name` in the last epoch of `runs`, or None if a run lacks it."""
     values = [run.log[-1].get(name) if run.log else None for run in runs]
     return None if None in values else statistics.fmean(values)
 

@@ -31,7 +31,7 @@ def folder():
 
 
 def why_not(needed=PACKAGES):
-    """Return why the packages cannot be imported, as a sentence; None if they can. needed: packages that this Python
+    """Return why the packages cannot be imported, as a sentence, or None if they can. needed: packages that this Python
     may have without a second environment."""
     if all(map(_is_there, needed)):
         return None

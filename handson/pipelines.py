@@ -308,7 +308,7 @@ def _style(name):
 
 
 def _source(stages, chunks, stage, name):
-    """Return the (stage, result) that an operation needs; None for the first forward of a micro-batch."""
+    """Return the (stage, result) that an operation needs, or None for the first forward of a micro-batch."""
     kind, number, chunk = _parsed(name)
     if kind == "W":
         return stage, _result(name)

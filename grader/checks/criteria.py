@@ -221,8 +221,8 @@ def shares(found, parts):
 
 
 def sum_of(found, parts):
-    """Return `found` as a sum of multiples of some parts, such as "2 * `mean` - block.start"; None if it is not such a
-    sum. parts: name -> an array of the shape of `found`."""
+    """Return `found` as a sum of multiples of some parts, such as "2 * `mean` - block.start", or None if it is not such
+    a sum. parts: name -> an array of the shape of `found`."""
     found = numpy.asarray(found, dtype="float64").ravel()
     columns = numpy.stack([numpy.asarray(part, dtype="float64").ravel() for part in parts.values()], axis=1)
     if found.size != len(columns) or found.size <= len(parts) or not numpy.isfinite(found).all():

@@ -307,7 +307,7 @@ def _entries(source):
 
 
 def _other_format(path):
-    """Return the format of an archive that cannot be read here, from its content; None for other files."""
+    """Return the format of an archive that cannot be read here, from its content, or None for other files."""
     with open(path, "rb") as file:
         begin = file.read(8)
     by_name = None if path.name.lower().endswith(SUFFIXES) else UNREADABLE.get(path.suffix.lower())
@@ -423,7 +423,7 @@ def _of_infos(archive, infos, begin=0):
 
 
 def seconds(date_time):
-    """Return a time of a zip in seconds since 1970, on this machine's clock; 0 for an invalid time."""
+    """Return a time of a zip in seconds since 1970, on this machine's clock, or 0 for an invalid time."""
     with contextlib.suppress(ValueError, OverflowError):  # zips can contain a 31st of February
         return datetime(*date_time).timestamp()
     return 0.0

@@ -699,7 +699,7 @@ def folded(submission, workplace):
 
 
 def digest_of(files):
-    """Return the sha256 of {name: data}, in hex; "" for no files."""
+    """Return the sha256 of {name: data}, in hex, or "" for no files."""
     digest = hashlib.sha256()
     for file, data in sorted(files.items()):
         digest.update(f"{file}\0{len(data)}\0".encode() + data)

@@ -346,7 +346,7 @@ class Gradebook:
         return {(row["student"], row["digest"], row["unit"]): row["version"] for row in rows}
 
     def first_version(self, unit):
-        """Return the version of the checks of the first result of a unit; "" without one."""
+        """Return the version of the checks of the first result of a unit, or "" without one."""
         row = self._one("SELECT version FROM results WHERE unit = ? ORDER BY id LIMIT 1", unit)
         return row["version"] if row else ""
 

@@ -176,7 +176,7 @@ def closing_checks(source):
 
 
 def _nbgrader(cell):
-    """Return a cell's metadata in nbgrader's format (version 3); {} for cells without a gap or a check."""
+    """Return a cell's metadata in nbgrader's format (version 3), or {} for cells without a gap or a check."""
     if cell.cell_type != "code":
         return {}
     common = {"schema_version": 3, "task": False}
@@ -301,7 +301,7 @@ def _replace(course, room, files, cloned, say):
 
 
 def _released(folder):
-    """Return {path from the course: sha256} of the files that the last release wrote; {} if it is unknown."""
+    """Return {path from the course: sha256} of the files that the last release wrote, or {} if it is unknown."""
     try:
         lines = [line.split("  ", 1) for line in (folder / RELEASED).read_text().splitlines()]
         return {Path(folder.name, name): digest for digest, name in lines}

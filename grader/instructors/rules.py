@@ -80,7 +80,7 @@ class UnitRules(Lateness):
     due: datetime | None = None
 
     def days_late(self, handed_in, due):
-        """Return how many days after `due` have begun; 0 if it is in time, or if either time is unknown (None)."""
+        """Return how many days after `due` have begun, or 0 if it is in time, or if either time is unknown (None)."""
         if handed_in is None or due is None or handed_in <= due + timedelta(minutes=self.grace):
             return 0
         return math.ceil((handed_in - due) / DAY)
@@ -135,7 +135,7 @@ class Rules:
         return self.units.get(unit, UnitRules())
 
     def due(self, unit, student=None):
-        """Return the deadline of a unit for this student; None without one."""
+        """Return the deadline of a unit for this student, or None without one."""
         return self._of(student).extensions.get(unit, self.of(unit).due)
 
     def extended(self, unit, student):

@@ -192,12 +192,12 @@ class Score:
 
     @property
     def handed_in(self):
-        """Return the submission time in UTC; None if it is unknown."""
+        """Return the submission time in UTC, or None if it is unknown."""
         return self.submission.handed_in and datetime.fromisoformat(self.submission.handed_in)
 
     @property
     def refused(self):
-        """Return why the submission, or the one that counts in a unit, could not be read; None if a person has set
+        """Return why the submission, or the one that counts in a unit, could not be read, or None if a person has set
         points."""
         if self.submission.refused:
             return None if self.by_hand else self.submission.refused
@@ -257,7 +257,7 @@ class Score:
 
     @property
     def passed(self):
-        """Return whether the grade passes; None if the course has no passing grade, or the grade is not final."""
+        """Return whether the grade passes, or None if the course has no passing grade, or the grade is not final."""
         final = self.rules.passing is not None and self.complete and not self.so_far
         return round(self.grade, 2) >= self.rules.passing if final else None
 

@@ -162,7 +162,7 @@ def _words(code):
 
 
 def _text_of(submission, file):
-    """Return the text of a submitted file; "" if it is missing, unreadable or far too long."""
+    """Return the text of a submitted file, or "" if it is missing, unreadable or far too long."""
     try:
         text = exercises.handed_in(file, (submission.path / file).read_bytes()) if submission.path else ""
     except (OSError, TextError):

@@ -225,7 +225,7 @@ def packages():
 
 
 def untested(torch):
-    """Return a remark on a version of torch that the course was not tested with, such as "2.4.1+cu124"; None for a
+    """Return a remark on a version of torch that the course was not tested with, such as "2.4.1+cu124", or None for a
     tested version."""
     oldest, newest = (".".join(map(str, version)) for version in TORCHES)
     version = tuple(map(int, re.findall(r"[0-9]+", torch)[:2]))

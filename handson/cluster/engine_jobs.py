@@ -110,7 +110,7 @@ def _name_sockets(folder):
 
 
 def _written(file):
-    """Return the content of a JSON file; None if it does not exist yet, or is incomplete."""
+    """Return the content of a JSON file, or None if it does not exist yet, or is incomplete."""
     with suppress(FileNotFoundError, json.JSONDecodeError):
         return json.loads(file.read_text())
 

@@ -309,7 +309,7 @@ def _plainly(comment):
 
 
 def _problem(status):
-    """Return the meaning of the status of an ended job, as half a sentence; "" if it ended well."""
+    """Return the meaning of the status of an ended job, as half a sentence, or "" if it ended well."""
     if status is None:
         return "was deleted before it ran"
     status = int(status)
@@ -324,7 +324,7 @@ def _problem(status):
 
 
 def _tell(*words):
-    """Return the output of a command of a batch system; "" if the system has forgotten the job. Raises TimeoutError
+    """Return the output of a command of a batch system, or "" if the system has forgotten the job. Raises TimeoutError
     with its message if it does not answer."""
     try:
         done = subprocess.run(words, env=environment(), text=True, capture_output=True, timeout=PATIENCE)

@@ -97,7 +97,7 @@ class Site(
 
     @property
     def group(self):
-        """Return the group in job scripts; None if they need none."""
+        """Return the group in job scripts, or None if they need none."""
         return self.groups[0] if self.groups else None
 
 

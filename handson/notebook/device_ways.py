@@ -140,7 +140,7 @@ def _kernel_seconds(step, device):
 
 
 def copies(size=256, batchsize=128):
-    """Return name -> seconds of a step that also copies a batch to the GPU, for several ways to copy; {} without a
+    """Return name -> seconds of a step that also copies a batch to the GPU, for several ways to copy, or {} without a
     GPU."""
     return measure.on_gpus(_copies, size, batchsize)[0]
 

@@ -38,7 +38,7 @@ def step_aside(name, below=""):
 
 
 def real(name):
-    """Return the paths of a real batch system's command `name`, in the order of PATH; [] if the embedded PBS is
+    """Return the paths of a real batch system's command `name`, in the order of PATH, or [] if the embedded PBS is
     used."""
     for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
         candidate = os.path.join(folder or ".", name)

@@ -309,7 +309,7 @@ def check_groups(text, here):
 
 
 def output_file(letter, given, directory, hosts):
-    """Return the absolute path of the file that -o or -e names; None if it is not `given`."""
+    """Return the absolute path of the file that -o or -e names, or None if it is not `given`."""
     from handson.pbs.command_options import output_path
 
     if letter not in given:

@@ -192,7 +192,7 @@ def simulated(job, resource):
 
 
 def in_site(what):
-    """Return the value in the file of the site in use; None if the file has become invalid."""
+    """Return the value in the file of the site in use, or None if the file has become invalid."""
     with store.reading() as db, contextlib.suppress(site.SiteError):
         return getattr(site.load(store.meta(db, "site")), what)
     return None

@@ -48,7 +48,7 @@ class Shares:
 
     @property
     def overlap(self):
-        """Return the share of communication that computation hides; None without communication."""
+        """Return the share of communication that computation hides, or None without communication."""
         return self.hidden / self.communication if self.communication else None
 
 

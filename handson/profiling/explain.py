@@ -58,12 +58,12 @@ class Explanation:
 
     @property
     def measured(self):
-        """Return 1 - efficiency, from the throughput of the whole runs; None if it is unknown."""
+        """Return 1 - efficiency, from the throughput of the whole runs, or None if it is unknown."""
         return self.whole and 1 - self.whole[0] / self.whole[1]
 
     @property
     def apart(self):
-        """Return the difference between explained and measured loss in percentage points; None if the latter is
+        """Return the difference between explained and measured loss in percentage points, or None if the latter is
         unknown."""
         return self.whole and 100 * abs(sum(self.causes.values()) - self.measured)
 
@@ -152,7 +152,7 @@ def _operators(of_one, of_more):
 
 
 def _whole(one, more):
-    """Return the seconds per step of each whole run, from its result.json; None without results."""
+    """Return the seconds per step of each whole run, from its result.json, or None without results."""
     results = one.result, more.result
     if not all(result and result.train_seconds for result in results):
         return None

@@ -45,7 +45,7 @@ def of_range(name):
 
 
 def of_event(category, name):
-    """Return the kind of an event of a Chrome trace, or OPERATOR; None for events that are left out."""
+    """Return the kind of an event of a Chrome trace, or OPERATOR, or None for events that are left out."""
     kind = CATEGORIES.get(category.lower())
     if kind == COMPUTE:
         return of_kernel(name)

@@ -136,7 +136,7 @@ STEP_NAME = re.compile(r"(?:ProfilerStep#|step |iteration )(\d+)", re.IGNORECASE
 
 
 def step_number(name):
-    """Return the number in the name of an iteration's range, such as ProfilerStep#12 or "step 12"; None for other
+    """Return the number in the name of an iteration's range, such as ProfilerStep#12 or "step 12", or None for other
     names."""
     found = STEP_NAME.fullmatch(name)
     return int(found[1]) if found else None

@@ -117,8 +117,8 @@ class Gpus:
             yield self.nvml.nvmlDeviceGetUtilizationRates(handle).gpu, memory.used, self._energy(handle)
 
     def others(self, processes):
-        """Return the utilisation in % of each device in the last INTERVAL by all processes except these; None if it is
-        unknown."""
+        """Return the utilisation in % of each device in the last INTERVAL by all processes except these, or None if it
+        is unknown."""
         since = int((time.time() - INTERVAL) * 1e6)
         return [self._others(handle, processes, since) for handle in self.handles]
 
@@ -193,7 +193,7 @@ def _job(process):
 
 
 def _memory(process):
-    """Return the resident memory of a process in bytes; 0 if it has ended."""
+    """Return the resident memory of a process in bytes, or 0 if it has ended."""
     try:
         return linux.memory(process)[1]
     except (OSError, ValueError):
@@ -225,7 +225,7 @@ def count_gpus():
 
 
 def memory_of_gpus():
-    """Return the bytes of memory of each GPU that this process may use; [] if there are none."""
+    """Return the bytes of memory of each GPU that this process may use, or [] if there are none."""
     found = _gpus()
     return [found.nvml.nvmlDeviceGetMemoryInfo(handle).total for handle in found.handles] if found else []
 
@@ -375,7 +375,7 @@ def _path(folder):
 
 
 def read(folder, seconds=None):
-    """Return the samples in a run's folder as a Usage of at most MOST samples; None if there are none.
+    """Return the samples in a run's folder as a Usage of at most MOST samples, or None if there are none.
 
     seconds: the duration of the training run that has just ended. The use of cores is counted only in these seconds,
     because ranks wait for each other before. None: from the first sample on.
@@ -452,7 +452,7 @@ def _nodes(of_shares):
 
 
 def disturbance(usage, workers):
-    """Return the Disturbance of a run with this many workers; None if other programs left enough cores, or if it is
+    """Return the Disturbance of a run with this many workers, or None if other programs left enough cores, or if it is
     unknown. usage: its Usage, or None."""
     taken = []
     for node in (usage or {}).get("nodes", ()):

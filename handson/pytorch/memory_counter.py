@@ -70,7 +70,7 @@ class Counter(TensorCounter):
         self.count(parameter, "parameters")
 
     def predicted(self):
-        """Return the bytes that formulas give for each of PARTS; None if there is no formula."""
+        """Return the bytes that formulas give for each of PARTS, or None if there is no formula."""
         known = [parameter for reference in self._parameters.values() if (parameter := reference()) is not None]
         return memory_formulas.predicted(known, self._optimizers.values(), self._buckets)
 

@@ -109,7 +109,8 @@ ALGORITHMS = {"ring": ring, "tree": tree, "hierarchical": hierarchical, "two_dim
 
 
 def all_reduce(size, ranks, cluster, algorithm="ring"):
-    """Return the seconds of an all-reduce of `size` bytes over `ranks` ranks; 0 for one rank. Raises TopologyError."""
+    """Return the seconds of an all-reduce of `size` bytes over `ranks` ranks, or 0 for one rank. Raises
+    TopologyError."""
     nodes(ranks, cluster.per_node)
     return named(algorithm, ALGORITHMS)(size, ranks, cluster) if ranks > 1 else 0.0
 

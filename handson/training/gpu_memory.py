@@ -133,7 +133,7 @@ def read(out):
 
 
 def summary(out):
-    """Return the result of `read` without the steps, for result.json; None if nothing was counted or a file is
+    """Return the result of `read` without the steps, for result.json, or None if nothing was counted or a file is
     damaged."""
     try:
         return [{name: value for name, value in account.items() if name != "step"} for account in read(out)] or None
@@ -156,7 +156,7 @@ class Live:
 
 
 def live(process):
-    """Return (bytes in use, limit in bytes) of a process that counts; None for any other process. Only processes of
+    """Return (bytes in use, limit in bytes) of a process that counts, or None for any other process. Only processes of
     this user are read."""
     if (path := linux.file_in_memory(process, LIVE)) is None:
         return None

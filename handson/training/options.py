@@ -69,7 +69,7 @@ def _end_in_mpi(rank, sentence):
 
 
 def difference(asked):
-    """Return a sentence on an option that differs between ranks; None if all are equal. asked: the options of each
+    """Return a sentence on an option that differs between ranks, or None if all are equal. asked: the options of each
     rank, as dictionaries."""
     for rank, theirs in enumerate(asked):
         for name, value in asked[0].items():

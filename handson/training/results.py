@@ -169,13 +169,14 @@ def read(path):
 
 
 def _plain(value):
-    """Return a number in the form of JSON; None for NaN and infinity."""
+    """Return a number in the form of JSON, or None for NaN and infinity."""
     value = int(value) if isinstance(value, Integral) else float(value)
     return value if math.isfinite(value) else None
 
 
 def _what_is_wrong(content):
-    """Return why `content`, a dict of Result's fields, is not a result, as the end of a sentence; None if it is one."""
+    """Return why `content`, a dict of Result's fields, is not a result, as the end of a sentence, or None if it is
+    one."""
     if not isinstance(content, dict):
         return "it is not a JSON object"
     if missing := [

@@ -283,7 +283,7 @@ def misconceptions(scores, most=12):
 
 
 def _example(row, folder):
-    """Return the code of the student whose message is shown; "" if it is missing."""
+    """Return the code of the student whose message is shown, or "" if it is missing."""
     return written(folder, row["example_of"].submission, row["unit"], row["track"], row["gap"]) if folder else ""
 
 

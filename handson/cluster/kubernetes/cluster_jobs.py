@@ -165,7 +165,7 @@ def manifests(site, part, script, options, folder):
 
 
 def look(job_id):
-    """Return (waits, over, problem, the file with its log) of a job for `follow`; None if there is no such job."""
+    """Return (waits, over, problem, the file with its log) of a job for `follow`, or None if there is no such job."""
     site, _, name = job_id.partition("/")
     kind, kubectl = KINDS.get(name), cluster(site)
     if kind is None:

@@ -94,7 +94,7 @@ class Kubectl:
         raise self.explained(done.stderr, part)
 
     def get(self, *words, **options):
-        """Return the object that `kubectl get` shows; None if it does not exist."""
+        """Return the object that `kubectl get` shows, or None if it does not exist."""
         text = self.run("get", *words, "--output", "json", missing="null", **options)
         return json.loads(text)
 
