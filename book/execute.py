@@ -120,7 +120,7 @@ def _source(name):
 
 
 def _fill(names):
-    """Write all scripts into the course, filled; those of these names as they were given out."""
+    """Write all scripts into the course with filled gaps, except those with these names, which keep their gaps."""
     for file in SCRIPTS:
         text = given_out(file).text if Path(file).name in names else solved(file)
         (WORK / TOP / file).write_text(text)

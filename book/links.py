@@ -42,7 +42,8 @@ def _inside(node, kinds):
 
 
 def _parts(text, left):
-    """The text in parts, the first use of each word of the glossary as a link; None without any."""
+    """Return the parts of a text, in which the first use of each word of the glossary is a link, or None if there is
+    none."""
     found, place = [], 0
     for begin, end, term in first_uses(text, left):
         link = addnodes.pending_xref(

@@ -122,8 +122,7 @@ def _add(made, blocks):
 
 
 def _as_lead(sentences, asked):
-    """Return how many of a block's first sentences stand on its slide: those before its last question, up to a
-    length."""
+    """Return how many of a block's sentences its slide shows: those before its last question, up to a length."""
     count = 0
     for one in sentences[: asked[-1] if asked else None]:
         if len(" ".join(sentences[: count + 1])) > LONGEST or one.endswith(":"):

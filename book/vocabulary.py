@@ -37,7 +37,7 @@ def terms(page):
 
 def first_uses(text, left):
     """Return [(begin, end, term), ...] of each term whose word stands in `text` for the first time. left: casefolded
-    word -> term, of the words that were not used yet; those that are used now are removed."""
+    word -> term, for the words that were not used yet. Words that are used now are removed."""
     if not left:
         return []
     words = "|".join(map(re.escape, sorted(left, key=len, reverse=True)))

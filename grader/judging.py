@@ -46,9 +46,9 @@ def judge(unit, parts, read, server, hidden=None, readable=None, seed=None, shar
     """Yield the Verdicts on one unit, gap by gap.
 
     parts: the unit's grader.course.Parts; read(file) returns the text of a student's file, or None, or raises
-    TextError; readable: as in grader.sandbox.Server.run; hidden: {(unit, track, gap): cases to add}; seed: of the
-    inputs, or None for new inputs each time; shared: another seed for the cases that have an oracle; track: check only
-    this track and the shared files.
+    TextError; readable: as in grader.sandbox.Server.run; hidden: {(unit, track, gap): cases to add}; seed: determines
+    the inputs, or None for new inputs each time; shared: another seed for the cases that have an oracle; track: check
+    only this track and the shared files.
     """
     prepared = [
         _prepared(unit, part, read, hidden, seed, shared) for part in parts if not track or part.track in (track, "")

@@ -1,9 +1,9 @@
-"""Translations of what the code says, read from locale/LANGUAGE/LC_MESSAGES/*.po (gettext's format).
+"""Translate the messages of the code with the catalogues locale/LANGUAGE/LC_MESSAGES/*.po (gettext's format).
 
-The code composes its messages with f-strings, so a message that it shows is not in a catalogue as it is. The catalogue
-has a template: "{gap} is {value}". A message is compared with the templates as text: what is in the place of {gap} is
-taken over into the translation, and is itself translated if the catalogue has it. The values may come from a student's
-code, so nothing here is a regular expression made of them, and the time is linear in the length of the message.
+The code composes its messages with f-strings, so a catalogue contains templates instead of messages, such as "{gap} is
+{value}". A message is compared with the templates as text. The text at {gap} is copied into the translation, after its
+own translation if the catalogue has one. Values may come from a student's code, so no regular expression is built from
+them, and the time is linear in the length of the message.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ def read(path):
 
 
 def _joined(strings):
-    """gettext's escapes are those of JSON."""
+    """Return the text of an entry's strings. (gettext has the same escapes as JSON.)"""
     if "\\" in strings or strings.count("\n") > 1:
         return "".join(map(json.loads, strings.splitlines()))
     return strings.strip()[1:-1]
@@ -73,7 +73,7 @@ class Template:
         }
 
     def values(self, text):
-        """Return {placeholder: what the text has in its place}, or None if the text does not have this form."""
+        """Return {placeholder: its value in the text}, or None if the text does not have this form."""
         first, *between, last = self.literals
         at, end = len(first), len(text) - len(last)
         if end < at or not text.startswith(first) or not text.endswith(last):
@@ -91,7 +91,7 @@ class Template:
 
 
 class Messages:
-    """Translates messages. entries: {English text or template: translation}."""
+    """The translations of messages. entries: {English text or template: translation}."""
 
     def __init__(self, entries):
         self.exact, self.by_prefix, self.templates = {}, {}, {}
@@ -103,7 +103,8 @@ class Messages:
         self.lengths = sorted({len(prefix) for prefix in self.by_prefix})
 
     def translate(self, text):
-        """Return the translation of a text: of the whole, else of each line, else of each sentence."""
+        """Return the translation of a text. If the whole text has none, each line is translated, and otherwise each
+        sentence."""
         self.left = MOST_COMPARED
         return text if len(text) > LONGEST else self._translate(text, DEEPEST)
 
@@ -122,7 +123,7 @@ class Messages:
         return text[:begin] + found + text[begin + len(inner) :]
 
     def _sentences(self, parts, deepest):
-        """Translate as many sentences at once as a message has."""
+        """Translate sentences, as many at once as an entry contains."""
         done = ""
         while parts:
             for several in range(min(len(parts), MOST_AT_ONCE), 0, -1):
@@ -139,7 +140,7 @@ class Messages:
         return done
 
     def _with_appended(self, text, deepest):
-        """Translate what a message lists, or has at its end, such as "; its output is in FILE"."""
+        """Translate a text with a list or an addition at its end, such as "; its output is in FILE"."""
         for place in itertools.islice(APPENDED.finditer(text), MOST_APPENDED):
             if (found := self._end(text[place.start() :].strip(), deepest)) is not None:
                 return self._translate(text[: place.start()], deepest - 1) + found
@@ -154,7 +155,8 @@ class Messages:
         return text
 
     def _with_reason(self, text, deepest):
-        """Translate "sentence: reason" if both are entries: the sentence's last value would be taken to be longer."""
+        """Translate "sentence: reason" if both are entries. Otherwise, the reason would count as a part of the
+        sentence's last value."""
         sentence, colon, reason = text.rpartition(": ")
         if not colon or _small(text) in self.exact or (found := self._whole(reason, deepest, 3)) is None:
             return None
@@ -162,7 +164,8 @@ class Messages:
         return first and f"{first}{'：' if _ends_wide(first) else ': '}{found}"
 
     def _end(self, text, deepest):
-        """The translation of the end of a message, such as "; it has 3", ": a reason" or "(line 3, with 4 ranks)"."""
+        """Return the translation of the end of a message, such as "; it has 3", ": a reason" or "(line 3, with 4
+        ranks)"."""
         found = self._whole(text, deepest)
         if found is None and text.startswith(": ") and (found := self._whole(text[2:], deepest)) is not None:
             found = f"{'：' if _ends_wide(found) else ': '}{found}"
@@ -180,7 +183,7 @@ class Messages:
         return found
 
     def _matched(self, text, deepest, least):
-        """The translation of a text that has the form of an entry with at least so many words, or None."""
+        """Return the translation of a text that has the form of an entry with at least `least` words, or None."""
         small = _small(text)
         if (found := self.exact.get(small)) is not None:
             return found
@@ -196,8 +199,8 @@ class Messages:
         return None
 
     def _doubtful(self, template, values, deepest):
-        """Whether a text has the form of a template by chance: only one word or two, such as "of", are the same, and
-        what else it says is not a value that is known."""
+        """Return whether a text has the form of a template only by chance: they share only one or two words, such as
+        "of", and the remaining words of the text are not a known value."""
         if template.words > 2 or template.weight >= DISTINCT:
             return False
         form = PROSE if template.words == 2 else SEVERAL
@@ -207,7 +210,8 @@ class Messages:
         )
 
     def _template(self, english):
-        """The Template of a text: made when a message may have this form, since most are never needed."""
+        """Return the Template of a text. It is created when a message may have this form, because most are never
+        needed."""
         if english not in self.templates:
             self.templates[english] = Template(english, self.exact[english])
         return self.templates[english]
@@ -226,5 +230,5 @@ def _ends_wide(text):
 
 
 def _small(text):
-    """A message begins with a capital letter in some places, and in others not."""
+    """Return a text with a small first letter, because a message begins with a capital letter only in some places."""
     return text[:1].lower() + text[1:]

@@ -68,8 +68,8 @@ def part(name):
 
 
 def axes(width=7.5, height=3.2, columns=1, grid=True, **options):
-    """Return a matplotlib Figure of this size in inches, followed by its axes, from the left; options: of
-    Figure.subplots."""
+    """Return a matplotlib Figure of this size in inches, followed by its axes, from the left; options: the options of
+    matplotlib's Figure.subplots."""
     from matplotlib.figure import Figure
 
     drawing = Figure(figsize=(width, height), layout="constrained")
@@ -102,7 +102,8 @@ def legend_above(axes, **options):
 
 def bars(axes, values, xlabel, predicted=None, start=0, **style):
     """Draw horizontal bars from `start`, one per name, from the top. A bar shows its value, or the median of several
-    values, which get a mark each. predicted: name -> the position of a long line; style: of the bars."""
+    values, which get a mark each. predicted: name -> the position of a long line; style: matplotlib's options for the
+    bars."""
     middles = [statistics.median(value) if isinstance(value, list) else value for value in values.values()]
     style = dict(color=PALE_BLUE, edgecolor="0.25", height=0.55) | style
     axes.barh(range(len(values)), [middle - start for middle in middles], left=start, **style)

@@ -75,7 +75,7 @@ def wrapped(text, columns, first="", others="", **options):
     """Return a text in lines of at most so many columns; `first` and `others` begin the first line and the others.
 
     Wide scripts have no spaces: a line of theirs ends between any two letters, but not before a full stop or behind an
-    opening bracket. options: of textwrap.wrap, for a text without them.
+    opening bracket. options: the options of textwrap.wrap, for a text without them.
     """
     if not any(map(is_wide, text)):
         import textwrap

@@ -178,8 +178,8 @@ def _computes(seen, case, expected):
 
 
 def _in_a_part(made, found):
-    """Return the sentence of a mistake that explains all values of a part of the results: of the calls that have one
-    word as an argument, or at one place of the lists. "" if there is none.
+    """Return the sentence of a mistake that explains all values of a part of the results. A part is the calls that have
+    one word as an argument, or one place of the lists. "" if there is none.
 
     A mistake counts only if it changes no other part. So each of two mistakes in different parts is recognised.
     """
@@ -204,8 +204,8 @@ def _joined(values):
 
 
 def _parts(made):
-    """Yield masks of the joined values of all calls: of the calls with one word as an argument, and of the values at
-    one place of lists."""
+    """Yield masks of the joined values of all calls: one for the calls with a certain word as an argument, and one for
+    the values at each place of lists."""
     given, sizes = [decoded(call.given) for call in made], [numpy.size(call.right) for call in made]
     for name, value in given[0].items():
         if isinstance(value, str):

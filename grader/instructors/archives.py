@@ -287,8 +287,9 @@ def _parts(name):
 
 
 def _entries(source):
-    """Yield (name, kind, time, written, content) for each entry. time: of the file, or of its archive; written: of the
-    file only, 0 if it is unknown; content(limit) reads up to `limit` bytes, before the next entry."""
+    """Yield (name, kind, time, written, content) for each entry. time: when the file or its archive was written;
+    written: when the file was written, or 0 if this is unknown; content(limit) reads up to `limit` bytes, before the
+    next entry."""
     with _readable():
         if not isinstance(source, Path):
             yield from source.entries()
@@ -316,7 +317,7 @@ def _other_format(path):
 
 @dataclass(frozen=True)
 class Part:
-    """A submission in the folder `folder` of a class's zip. infos: those of its files."""
+    """A submission in the folder `folder` of a class's zip. infos: the ZipInfos of its files."""
 
     archive: zipfile.ZipFile
     folder: str

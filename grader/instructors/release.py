@@ -52,10 +52,10 @@ def release(solutions, course, check=False, say=print, site=None, language=None)
     Built.
 
     site: the site whose queue and modules job scripts get, and for which they are then checked; by default that of
-    course.toml, otherwise the chosen one. language: that of texts, comments and hints; by default that of course.toml.
-    Raises GapError, SiteError, RulesError and CatalogueError before anything is changed. Files that were changed or
-    added since the last release, and that this release replaces or lacks, are moved into exercises.before-TIME or
-    notebooks.before-TIME; results and the output of jobs stay.
+    course.toml, otherwise the chosen one. language: the language of texts, comments and hints; by default that of
+    course.toml. Raises GapError, SiteError, RulesError and CatalogueError before anything is changed. Files that were
+    changed or added since the last release, and that this release replaces or lacks, are moved into
+    exercises.before-TIME or notebooks.before-TIME; results and the output of jobs stay.
     """
     rules = read(course / FILE.name)
     site = site or rules.site

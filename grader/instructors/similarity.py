@@ -243,8 +243,8 @@ def _owners(texts):
 
 
 def _copies(rare, count):
-    """Return sets of the numbers of texts that are nearly equal. rare: {numbers of texts: their common runs}; count: of
-    all texts."""
+    """Return sets of the numbers of texts that are nearly equal. rare: {numbers of texts: their common runs}; count:
+    the number of all texts."""
     shared = np.zeros((count, count), np.int32)  # number of common runs of each pair
     for owners, runs in rare.items():
         shared[np.ix_(owners, owners)] += len(runs)

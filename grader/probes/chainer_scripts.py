@@ -84,8 +84,8 @@ def samples(batch, case):
 
 
 def part(whole_set, lengths, worker):
-    """Return the part of a worker (a rank or a device), if a data set is split in order. lengths: of all workers'
-    parts."""
+    """Return the part of a worker (a rank or a device), if a data set is split in order. lengths: the lengths of all
+    workers' parts."""
     return SubDataset(whole_set, sum(lengths[:worker]), sum(lengths[: worker + 1]))
 
 
@@ -270,7 +270,7 @@ class GapInScript:
         )
 
     def run(self, see, begin=lambda names: None, **options):
-        """Run like Script.run. options: of `args`."""
+        """Run like Script.run. options: the attributes of `args`."""
         # values that code of an earlier run may read later, such as the seed
         self.args = copy.copy(self.args)
         vars(self.args).update(options)

@@ -95,7 +95,7 @@ def examples(images, seed):
 
 
 def part(whole, lengths, rank):
-    """Return the part of a rank, if an ImageDataset is split in order. lengths: of all ranks' parts."""
+    """Return the part of a rank, if an ImageDataset is split in order. lengths: the lengths of all ranks' parts."""
     begin, end = sum(lengths[:rank]), sum(lengths[: rank + 1])
     return ImageDataset(whole.images[begin:end], whole.labels[begin:end], whole.name, whole.path, whole.classes)
 
@@ -227,7 +227,7 @@ class GapInScript:
         )
 
     def run(self, see, **options):
-        """Run like Script.run. options: of `args`."""
+        """Run like Script.run. options: the attributes of `args`."""
         vars(self.args).update(options)
         with precision(self.dtype):
             self.script.run(see, *self.arguments)

@@ -31,9 +31,9 @@ class TimedEvaluator(Evaluator):
 def add_reports(trainer, evaluator, comm=None):
     """Make a trainer evaluate after each epoch; rank 0 keeps a log, prints the lecture's table, and writes snapshots.
 
-    comm: of a multi-node run, in which all ranks evaluate. A snapshot is `snapshot_epoch_<n>` in the output folder,
-    written under another name and renamed. A terminal also shows the progress. Raises TrackError on all ranks if the
-    option --double-buffering would have no effect.
+    comm: the communicator of a multi-node run, in which all ranks evaluate. A snapshot is `snapshot_epoch_<n>` in the
+    output folder, written under another name and renamed. A terminal also shows the progress. Raises TrackError on all
+    ranks if the option --double-buffering would have no effect.
     """
     _note_progress(trainer.updater, comm)
     if comm is not None:

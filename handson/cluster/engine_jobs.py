@@ -42,9 +42,10 @@ def start(
     """Write the profile for a site (default: the chosen one), start a controller here and a job with `engines` engines,
     and wait for them. Return (Cluster, Client).
 
-    nodes: the job's number of nodes; by default as few as have enough cores. walltime: of the job, HH:MM:SS. wait:
-    seconds that the job may wait and start. config: ipyparallel settings in addition to the profile's. folder: of the
-    profile, instead of the one with its name. Raises ClusterError, after ending everything that was started.
+    nodes: the job's number of nodes; by default as few as have enough cores. walltime: the longest time of the job, as
+    HH:MM:SS. wait: seconds that the job may wait and start. config: ipyparallel settings in addition to the profile's.
+    folder: the profile's folder, instead of the folder with its name. Raises ClusterError, after ending everything that
+    was started.
     """
     os.environ.update(follow.environment())  # puts qsub on PATH, here and in the job
     here = sites.read(site) if site else sites.load()

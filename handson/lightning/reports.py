@@ -55,9 +55,9 @@ class Report(L.Callback):
     """Choose each rank's device before training, and print the lecture's first lines, a line of the table after each
     epoch, and the result at the end.
 
-    train_set: of all ranks. The module's training_step returns a dict with "loss" and "outputs"; its validation logs
-    the table's other columns. (Lightning's `log` would add milliseconds to each training step, mostly to move a number
-    to its device.)
+    train_set: the whole training set, for all ranks. The module's training_step returns a dict with "loss" and
+    "outputs"; its validation logs the table's other columns. (Lightning's `log` would add milliseconds to each training
+    step, mostly to move a number to its device.)
     """
 
     def __init__(self, args, train_set):

@@ -131,7 +131,7 @@ class Ranks:
 
     def let_go(self, working):
         """Free ranks from the collective in which they wait, and form a new process group. Return whether they kept
-        their variables; if not, all ranks are new. working(): the ranks that still run a cell."""
+        their variables; if not, all ranks are new. working() returns the ranks that still run a cell."""
         if self.track == "pytorch":
             Path(self.folder, rank_of_notebook.LET_GO).touch()
             end = time.monotonic() + FREED

@@ -41,8 +41,8 @@ def against_ranks(runs, kinds, predicted):
     """Draw the parameters, gradients and optimizer state per rank against the number of ranks, and the optimizer state
     separately, with a line at the size of all parameters.
 
-    runs: ranks -> method -> [Result]; kinds: method -> the kind for `predicted`; predicted(kind, ranks): the student's
-    bytes, drawn as lines.
+    runs: ranks -> method -> [Result]; kinds: method -> the kind for `predicted`; predicted(kind, ranks) returns the
+    student's bytes, which are drawn as lines.
     """
     drawing, left, right = figures.axes(10, 3.6, columns=2)
     ranks, together, alone = sorted(runs), {}, {}

@@ -190,8 +190,7 @@ def split(words, with_value, without_value):
 
 
 def for_each_job(name, words, act):
-    """Call ``act(job id without the server)`` for each job in `words`. Return the exit status: that of the last
-    error."""
+    """Call ``act(job id without the server)`` for each job in `words`. Return the exit status of the last error."""
     from handson.pbs import machine, scheduler
 
     if not words:

@@ -260,7 +260,7 @@ def _is_here(path):
 
 
 def current_site():
-    """Return the site file to use: that of unfinished jobs, unless HANDSON_SITE names one (see store_job)."""
+    """Return the site file to use: the file of unfinished jobs, unless HANDSON_SITE names one (see store_job)."""
     from handson.cluster import site
     from handson.pbs import store
 

@@ -177,15 +177,15 @@ def separate(nodes, job, directory, strict=False):
 
 
 def private(job):
-    """Return the folders that are separate on each node of a strict site: those of PRIVATE without files that all nodes
-    need."""
+    """Return the folders that are separate on each node of a strict site: the folders in PRIVATE without files that all
+    nodes need."""
     shared = (COURSE, sys.prefix, store.home(create=False), job["workdir"], job["home"])
     return [folder for folder in PRIVATE if not any(f"{path}/".startswith(f"{folder}/") for path in shared)]
 
 
 def simulated(job, resource):
-    """Return the job's value of a resource that only the embedded PBS has: that of `-l`, otherwise that of the
-    variable, otherwise the site's."""
+    """Return the job's value of a resource that only the embedded PBS has: the value of `-l`, or otherwise of the
+    variable, or otherwise of the site."""
     if value := job["resources"].get(resource) or job["variables"].get(f"HANDSON_{resource.upper()}"):
         return value
     return in_site(resource)
@@ -199,8 +199,8 @@ def in_site(what):
 
 
 def interpreter(job, script):
-    """Return the program that runs the script: that of -S, of its first line, or the login shell. (The script needs no
-    execute permission.)"""
+    """Return the program that runs the script: the program of -S, or of the script's first line, or the login shell.
+    (The script needs no execute permission.)"""
     if job["shell"]:
         return [job["shell"], str(script)]
     first = script.read_bytes().split(b"\n", 1)[0]

@@ -144,8 +144,8 @@ class Cores:
     """Virtual GPUs: the utilisation of their cores by all processes, and the memory of this user's processes that are
     pinned to them.
 
-    If these processes count their tensors (--gpu-memory), it is the tensors' memory. `limits`: of the memory in bytes;
-    None: not limited.
+    If these processes count their tensors (--gpu-memory), it is the tensors' memory. `limits` contains the limits of
+    the memory in bytes, or None for no limit.
     """
 
     def __init__(self, gpus=None):
@@ -238,7 +238,7 @@ class Share:
     """
 
     def __init__(self, cores):
-        """Start counting. cores: those that the run can use on this node."""
+        """Start counting. cores: the cores that the run can use on this node."""
         self.cores, self.scanned = cores, time.monotonic()
         self.processes = self._processes()
         self.before = self._counters()
@@ -378,7 +378,7 @@ def read(folder, seconds=None):
     """Return the samples in a run's folder as a Usage of at most MOST samples, or None if there are none.
 
     seconds: the duration of the training run that has just ended. The use of cores is counted only in these seconds,
-    because ranks wait for each other before. None: from the first sample on.
+    because ranks wait for each other before. None means: starting at the first sample.
     """
     found, of_shares, begin, interval, gpus = [], [], None, INTERVAL, set()
     for head, samples in _files(folder):

@@ -90,8 +90,8 @@ class Prediction:
 
 
 def fit(runs, networks=(), parameters=None, seed=0):
-    """Fit a Model to measured Runs, and to MeasuredNetworks if there are any. parameters: of the network, if no run
-    records them.
+    """Fit a Model to measured Runs, and to MeasuredNetworks if there are any. parameters: the number of the network's
+    parameters, if no run records it.
 
     The computation comes from the runs with one worker; overhead and latency come from the additional time of runs with
     several workers. Runs with a single number of workers cannot distinguish overhead from latency, but a network

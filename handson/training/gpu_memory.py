@@ -111,7 +111,7 @@ def write(rank, account):
 
 
 def _thinned(moments):
-    """Return at most LONGEST_STEP samples of a step: of each group of neighbours, the one with the largest use."""
+    """Return at most LONGEST_STEP samples of a step. Each group of neighbours keeps the sample with the largest use."""
     group = -(-len(moments) // LONGEST_STEP) or 1
     return [max(moments[at : at + group], key=lambda moment: sum(moment[2:])) for at in range(0, len(moments), group)]
 

@@ -30,7 +30,7 @@ class Note:
     """A file without a name that a rank writes and its watcher reads: the rank's limit, the time of its last progress,
     and, on request, its stack.
 
-    descriptor: that of an inherited Note; None: create one.
+    descriptor: the file descriptor of an inherited Note, or None to create a Note.
     """
 
     def __init__(self, descriptor=None):

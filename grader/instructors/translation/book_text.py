@@ -14,7 +14,7 @@ ANCHOR = re.compile(r"(\]\([^)#\s]*#)([\w-]+)(?=\))")
 
 
 def page(language, text):
-    """Return a page in Markdown. Links to headings lead to the translated ones."""
+    """Return the translation of a page in Markdown. Links to headings lead to the translated headings."""
     translate, headings = catalogues.everywhere(language), _headings()
 
     def anchor(found):
@@ -42,7 +42,7 @@ def document(language, notebook):
 
 
 def _with_mark(translate):
-    """The hint of a gap stands behind a mark in what students get."""
+    """Return a hint with the mark that precedes it in the students' files."""
     mark = "PUT YOUR CODE: "
     return lambda english: (
         f"{mark}{translate(english[len(mark) :])}" if english.startswith(mark) else translate(english)
@@ -50,5 +50,5 @@ def _with_mark(translate):
 
 
 def phrase(language, text):
-    """Return a text of a figure."""
+    """Return the translation of a figure's text."""
     return catalogues.everywhere(language)(text)

@@ -1,5 +1,5 @@
-"""The catalogues of a language, locale/LANGUAGE/LC_MESSAGES/DOMAIN.po: which texts are in which, and what is done with
-them. docs/translating.md describes the work of a translator."""
+"""The catalogues of a language, locale/LANGUAGE/LC_MESSAGES/DOMAIN.po: which texts they contain, and how they are read,
+updated and checked. docs/translating.md describes the work of a translator."""
 
 import difflib
 import functools
@@ -66,12 +66,12 @@ NUMBER_WORDS = {
 
 
 class CatalogueError(OneSentence, ValueError):
-    """A sentence on what is wrong with a catalogue, or with what a translator hands in."""
+    """A problem with a catalogue or with a translator's file, in a sentence."""
 
 
 @dataclass(frozen=True)
 class Count:
-    """How far a domain is translated, in texts, and how many words its English texts have."""
+    """The progress of a domain: its texts, its translated texts, and the words of its English texts."""
 
     done: int
     missing: int
@@ -201,8 +201,8 @@ def save(catalogue, language, domain):
 
 
 def update(language, only=None):
-    """Bring the catalogues of a language up to date with the texts. A text that has changed keeps its translation,
-    marked as fuzzy; a new one takes that which it has in another catalogue."""
+    """Bring the catalogues of a language up to date with the texts. A changed text keeps its translation, marked as
+    fuzzy. A new text takes its translation from another catalogue, if there is one."""
     memory = _memory(language)
     for domain in only or domains():
         found = texts(domain)
@@ -271,8 +271,8 @@ def to_do(language, domain):
 
 
 def put(language, domain, given):
-    """Put translations into a catalogue. given: {English text: translation}; one that is empty, or still marked as OLD,
-    is left out. Returns a sentence for each that was refused."""
+    """Put translations into a catalogue. given: {English text: translation}. A translation that is empty or still
+    marked as OLD is left out. Return a sentence for each refused translation."""
     catalogue, refused, found = load(language, domain), [], texts(domain)
     if not isinstance(given, dict) or not all(isinstance(one, str) for one in given.values()):
         raise CatalogueError("the translations are not a JSON object of texts: give {English text: translation}")
@@ -292,8 +292,8 @@ def put(language, domain, given):
 
 
 def problems(english, other, domain):
-    """Return what a translation has lost or added, as sentences: placeholders, code, numbers, links, marks of
-    Markdown."""
+    """Return sentences on the placeholders, code, numbers, links and marks of Markdown that a translation lacks or
+    adds."""
     found = []
     optional = {one for one in PLACEHOLDER.findall(english) if one.endswith("?}")}
     ours, theirs = set(PLACEHOLDER.findall(english)), set(PLACEHOLDER.findall(other))
@@ -316,7 +316,7 @@ def _difference(ours, theirs):
 
 
 def _numbers(english, other):
-    """Return the numbers that only one of both has; "2" is in "two GPUs", too."""
+    """Return the numbers that only one of two texts contains; "two GPUs" contains "2"."""
 
     def numbers(text):
         return set(NUMBER.findall(CODE.sub(" ", PLACEHOLDER.sub(" ", text))))
@@ -328,7 +328,7 @@ def _numbers(english, other):
 
 
 def complete():
-    """Return the domains that a test holds to be translated."""
+    """Return the domains whose complete translation a test requires."""
     return text_lines((languages.LOCALE / "complete.txt").read_text())
 
 

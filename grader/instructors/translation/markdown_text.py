@@ -1,8 +1,8 @@
-"""Divides Markdown into the texts that are translated: headings, paragraphs, items of lists and cells of tables. Code
+"""Divide Markdown into the texts that are translated: headings, paragraphs, items of lists and cells of tables. Code
 stays as it is.
 
-`translate` is a function of a text; the one that collects texts for the catalogue is one, too, so both see the same
-texts. A paragraph is one text, however its lines are wrapped.
+`translate` is a function of a text. The function that collects texts for the catalogue is used in the same way, so both
+see the same texts. A paragraph is one text, however its lines are wrapped.
 """
 
 import functools

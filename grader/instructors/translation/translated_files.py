@@ -1,4 +1,4 @@
-"""Translates the source of a notebook, a script or a job script: its texts, comments, docstrings and the hints of its
+"""Translate the source of a notebook, a script or a job script: its texts, comments, docstrings and the hints of its
 gaps. The code stays as it is.
 
 As in markdown_text, `translate` is a function of a text.

@@ -1,4 +1,4 @@
-"""``python -m grader catalogues``: what a translator types."""
+"""The commands of a translator: ``python -m grader catalogues``."""
 
 import json
 

@@ -12,7 +12,7 @@ PROBE = "grader.units.communication.probes.probe_all_reduce:all_reduce"
 
 
 def _sum(case, length, ranks=None):
-    """Return the sum of the numbers of some ranks; None: of all ranks."""
+    """Return the sum of the numbers of some ranks; None means all ranks."""
     return sum(numbers(case["seed"], rank, length) for rank in (range(case["ranks"]) if ranks is None else ranks))
 
 

@@ -114,8 +114,8 @@ def nothing_sent(seen, case, expected):
 
 
 def its_part(name, along):
-    """Return a judge of columns and rows: of their parts of the weight or of the bias. along: the word for the divided
-    dimension."""
+    """Return a judge of `columns` and `rows`, which compares their parts of the weight or of the bias. along: the word
+    for the divided dimension."""
 
     def judge(seen, case, expected):
         groups = case.get("groups") or [range(case["ranks"])]
