@@ -179,7 +179,7 @@ def _computes(seen, case, expected):
 
 def _in_a_part(made, found):
     """Return the sentence of a mistake that explains all values of a part of the results. A part is the calls that have
-    one word as an argument, or one place of the lists. "" if there is none.
+    one word as an argument, or one place of the lists. Return "" if there is none.
 
     A mistake counts only if it changes no other part. So each of two mistakes in different parts is recognised.
     """
